@@ -1,0 +1,91 @@
+"""The records that every part speaks: a question, a turn, a rollout and its rewards. Nothing here knows a model or a tokenizer.
+
+A rollout is one append-only token stream. Ids and log-probs are kept exactly as they were sampled; text is for display.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Kind = Literal["search", "visit", "answer", "none"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+TERMINATIONS = ("answered", "answered_token_limit", "answered_max_steps", "token_limit_no_answer", "max_steps", "timeout", "error")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question and every accepted spelling of its answer; the first one is the one whose probability is scored."""
+
+    id: str
+    text: str
+    answers: list[str]
+
+    def __post_init__(self):
+        if not self.text.strip():
+            raise ValueError(f"question {self.id!r} has no text")
+        if not self.answers or not all(a.strip() for a in self.answers):
+            raise ValueError(f"question {self.id!r} needs at least one non-blank answer, got {self.answers!r}")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One output of the model and what came back. `tokens[start:end]` of the rollout is what the model wrote,
+    the closing end-of-turn token included; the context before turn t is therefore `tokens[:turns[t].start]`."""
+
+    kind: Kind
+    start: int
+    end: int
+    text: str
+    tool: dict | None = None          # {"name": ..., "arguments": {...}} as it was executed
+    observation: str | None = None    # what the tool returned; None for the last turn
+    malformed: bool = False           # failed the strict format check
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise ValueError(f"turn kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if not 0 <= self.start < self.end:
+            raise ValueError(f"a turn needs 0 <= start < end, got {self.start}:{self.end}")
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One trajectory of the agent. All per-token lists have the length of `tokens`."""
+
+    question: Question
+    tokens: list[int]                 # prompt, then everything that the model or a tool produced, never re-tokenised
+    sampled: list[bool]               # True where the policy chose the token, a sampled end-of-turn token included
+    logprobs: list[float | None]      # log-prob of a sampled token when it was sampled; None elsewhere
+    turns: list[Turn]
+    termination: str
+
+    def __post_init__(self):
+        lengths = {"tokens": len(self.tokens), "sampled": len(self.sampled), "logprobs": len(self.logprobs)}
+        if len(set(lengths.values())) != 1:
+            raise ValueError("lengths differ: " + ", ".join(f"{k} {v}" for k, v in lengths.items()))
+        if self.termination not in TERMINATIONS:
+            raise ValueError(f"termination must be one of {', '.join(TERMINATIONS)}, got {self.termination!r}")
+        for i, (chosen, logprob) in enumerate(zip(self.sampled, self.logprobs, strict=True)):
+            if chosen != (logprob is not None):
+                raise ValueError(f"token {i}: sampled is {chosen} but its log-prob is {logprob}; only sampled tokens have one")
+        self._check_turns()
+
+    def _check_turns(self):
+        if not self.turns:
+            raise ValueError("a rollout has at least one turn")
+        end, inside = 0, 0
+        for t, turn in enumerate(self.turns):
+            if turn.start < end or turn.end > len(self.tokens):
+                raise ValueError(f"turn {t} covers {turn.start}:{turn.end}: before the end of the last one ({end}) or "
+                                 f"past the {len(self.tokens)} tokens")
+            inside += sum(self.sampled[turn.start:turn.end])
+            end = turn.end
+        if inside != sum(self.sampled):
+            raise ValueError(f"{sum(self.sampled) - inside} sampled tokens lie outside every turn")
+
+
+@dataclass(frozen=True)
+class TurnRewards:
+    """Rewards of one rollout. A turn without a reward is None; 0.0 is a reward like any other."""
+
+    turns: list[float | None]         # one per turn before the last
+    outcome: float                    # the last turn, which is the answer
