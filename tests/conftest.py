@@ -1,0 +1,11 @@
+"""Hypothesis profiles: `ci` (few examples, the same ones every time), `dev` (few, random), `thorough` (many). Chosen by HYPOTHESIS_PROFILE."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+settings.register_profile("ci", max_examples=40, derandomize=True, **common)
+settings.register_profile("dev", max_examples=40, **common)
+settings.register_profile("thorough", max_examples=1000, **common)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
