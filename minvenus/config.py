@@ -59,7 +59,7 @@ class ModelConfig:
 
     @classmethod
     def from_json(cls, path) -> "ModelConfig":
-        """Read a Hugging Face config.json (the file, or its folder), in the old (`rope_theta`) or the new (`rope_parameters`) form."""
+        """Read a Hugging Face config.json (the file, or its folder), old form (`rope_theta`) or new (`rope_parameters`)."""
         path = Path(path)
         path = path / "config.json" if path.is_dir() else path
         raw = read_json(path)
@@ -125,20 +125,20 @@ MODELS = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How rewards become advantages. Two named recipes, `paper` (the defaults) and `released`; every field can be set on its own."""
+    """How rewards become advantages: `paper` (the defaults) and `released` by name, or every field on its own."""
 
-    gain: Literal["log_prob", "prob"] = "log_prob"                        # value of the truth: mean log-prob, or its exponential
-    browse: Literal["replicate", "segment", "off"] = "replicate"          # who gets a visit's gain: the searches before it too, the visit only, or every turn its own
-    discount_over: Literal["turns", "rewards"] = "turns"                  # what costs a factor gamma: every turn, or every rewarded turn
-    penalty_scope: Literal["turn", "segment"] = "turn"                    # a malformed turn is penalised alone, or with the searches before it
-    normalize: Literal["scaled", "separate", "joint", "none"] = "scaled"  # z-scores of gains and outcomes apart and IG-Scale, apart, pooled, or raw rewards
-    center_gain: bool = True                                              # subtract the group's mean from gains; outcomes are always centred
-    gamma: float = 0.95                                                   # discount, in [0, 1]
-    ig_weight: float = 1.0                                                # factor on normalised gains
-    use_gain: bool = True                                                 # False = GRPO with the same outcome normalisation
-    format_penalty: float = 1.0                                           # a malformed turn's reward is minus this
-    newlines_after_think: int = 2                                         # of the scored answer's wrapper: 2 as the template renders, 1 as released
-    lead_in: str = "Now there's enough information to answer"             # thought of the scored answer's wrapper
+    gain: Literal["log_prob", "prob"] = "log_prob"                 # value of the truth: mean log-prob, or its exponential
+    browse: Literal["replicate", "segment", "off"] = "replicate"   # a visit's gain on its searches too, on it only, or one a turn
+    discount_over: Literal["turns", "rewards"] = "turns"           # what costs a factor gamma: every turn, or rewarded turns only
+    penalty_scope: Literal["turn", "segment"] = "turn"             # a malformed turn is penalised alone, or with its segment
+    normalize: Literal["scaled", "separate", "joint", "none"] = "scaled"   # z-scores and IG-Scale, no scale, pooled, raw
+    center_gain: bool = True              # subtract the group's mean from gains; outcomes are always centred
+    gamma: float = 0.95                   # discount, in [0, 1]
+    ig_weight: float = 1.0                # factor on normalised gains
+    use_gain: bool = True                 # off = GRPO with the same outcome normalisation
+    format_penalty: float = 1.0           # a malformed turn's reward is minus this
+    newlines_after_think: int = 2         # in the scored answer's wrapper: 2 as the template renders, 1 as released
+    lead_in: str = "Now there's enough information to answer"      # the thought in the scored answer's wrapper
 
     def __post_init__(self):
         for field in fields(self):

@@ -9,7 +9,8 @@ from typing import Literal, get_args
 Kind = Literal["search", "visit", "answer", "none"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
-TERMINATIONS = ("answered", "answered_token_limit", "answered_max_steps", "token_limit_no_answer", "max_steps", "timeout", "error")
+TERMINATIONS = ("answered", "answered_token_limit", "answered_max_steps",
+                "token_limit_no_answer", "max_steps", "timeout", "error")
 
 
 @dataclass(frozen=True)
@@ -87,5 +88,13 @@ class Rollout:
 class TurnRewards:
     """Rewards of one rollout. A turn without a reward is None; 0.0 is a reward like any other."""
 
-    turns: list[float | None]         # one per turn before the last
-    outcome: float                    # the last turn, which is the answer
+    turns: list[float | None]             # one per turn before the last
+    outcome: float                        # the last turn, which is the answer
+    penalties: list[bool] | None = None   # which of `turns` are format penalties; None = none of them
+
+    def __post_init__(self):
+        if self.penalties is not None and len(self.penalties) != len(self.turns):
+            raise ValueError(f"lengths differ: turns {len(self.turns)}, penalties {len(self.penalties)}")
+
+    def is_penalty(self) -> list[bool]:
+        return [False] * len(self.turns) if self.penalties is None else self.penalties

@@ -1,0 +1,102 @@
+"""Information gain: how much a turn raised the model's own probability of the true answer.
+
+    V_t = (1/L) sum_j log pi(g_j | h_t, wrapper, g_<j)           the truth's mean token log-prob            [P eq.2]
+    V_t = exp of that                                            with gain="prob"                           [I v1]
+    IG_t = V_t - V_{t-1}                                         browse="off": every turn but the last      [P eq.3]
+    r_{b_k} = V_{b_k} - V_{b_{k-1}},  b_0 = 0                    otherwise: visits b_1 < b_2 < ... only
+
+h_t is the context after turn t, its generation prompt included; h_0 is the question alone. The last turn never has a gain.
+Indices are 0-based here: `values[t]` is the value of the context *before* turn t, so turn t raised it from values[t] to
+values[t + 1]. Nothing in this file knows a model: log-probs come through a `score` callable, ids through a tokenizer.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from minvenus.config import Recipe, one_of
+from minvenus.types import Rollout
+
+# score(tokens, lengths, continuation): for each n in lengths, the log-prob of every continuation token after tokens[:n]
+Score = Callable[[list[int], list[int], list[int]], list[list[float]]]
+
+
+@dataclass(frozen=True)
+class WrappedAnswer:
+    """A forced answer turn that ends with the truth: `ids[:start]` is conditioned on, `ids[start:]` is scored."""
+
+    ids: list[int]
+    start: int
+
+
+def wrap_answer(answer: str, tokenizer, recipe: Recipe) -> WrappedAnswer:
+    """Render the truth as the answer turn that would follow a generation prompt, and find the tokens that hold it.
+
+    The text behind `</think>` is encoded in one call, closing tag included, because a token may hold the end of the truth
+    and the newline after it (`.` + newline): that token is what the model would write, so it is scored. Everything behind
+    the truth is cut off. The truth is encoded as untrusted text: a special token's spelling in it stays text.
+    """
+    truth = answer.strip()
+    if not truth:
+        raise ValueError("the answer is blank: there is nothing to score")
+    opening = "\n" * recipe.newlines_after_think + "<answer>\n"
+    first, last = len(opening), len(opening) + len(truth)                     # the truth's characters
+    thought = [*tokenizer.encode_untrusted(recipe.lead_in + "\n"), tokenizer.think_end]
+    tail = tokenizer.untrusted_offsets(opening + truth + "\n</answer>")       # (id, first character, one past the last)
+    before = sum(1 for _, _, end in tail if end <= first)
+    through = sum(1 for _, begin, _ in tail if begin < last)                  # a token across the border is inside
+    return WrappedAnswer(ids=thought + [i for i, _, _ in tail[:through]], start=len(thought) + before)
+
+
+def value(logprobs: list[float], kind: str) -> float:
+    """V of the truth from the log-probs of its tokens; its length does not matter, only the mean does."""
+    one_of("gain", kind, ("log_prob", "prob"))
+    if not logprobs:
+        raise ValueError("no token of the answer was scored")
+    mean = math.fsum(logprobs) / len(logprobs)
+    if not math.isfinite(mean):
+        raise ValueError(f"the answer's mean log-prob is {mean}: a value that is not finite cannot be a reward")
+    return mean if kind == "log_prob" else math.exp(mean)
+
+
+def has_gain(kind: str, recipe: Recipe) -> bool:
+    """Whether a turn of this kind, not the last one, gets a gain of its own."""
+    return recipe.use_gain and (recipe.browse == "off" or kind == "visit")
+
+
+def needed_values(kinds: list[str], recipe: Recipe) -> list[int]:
+    """Which values[t] the gains of a rollout are made of: the question's, and the one after each turn that has a gain."""
+    after = [t + 1 for t, kind in enumerate(kinds[:-1]) if has_gain(kind, recipe)]
+    return [0, *after] if after else []
+
+
+def segment_gains(values: list[float | None], kinds: list[str], recipe: Recipe) -> list[float | None]:
+    """The gain of every turn, None where it has none; the difference spans the turns since the last one that had a gain."""
+    if len(values) != len(kinds):
+        raise ValueError(f"one value before each turn: {len(values)} values for {len(kinds)} turns")
+    gains: list[float | None] = [None] * len(kinds)
+    previous = 0
+    for after in needed_values(kinds, recipe)[1:]:
+        old, new = values[previous], values[after]
+        if old is None or new is None:
+            raise ValueError(f"the gain of turn {after - 1} needs values {previous} and {after}; got {old} and {new}")
+        gains[after - 1] = new - old
+        previous = after
+    return gains
+
+
+def rollout_values(rollout: Rollout, wrapped: WrappedAnswer, score: Score, recipe: Recipe, name: str) -> list[float | None]:
+    """Ask the policy for every value that the rollout's gains need, all in one call. `name` is for the error message."""
+    needed = needed_values([turn.kind for turn in rollout.turns], recipe)
+    values: list[float | None] = [None] * len(rollout.turns)
+    if not needed:
+        return values
+    logprobs = score(rollout.tokens, [rollout.turns[t].start for t in needed], wrapped.ids)
+    for t, after_prefix in zip(needed, logprobs, strict=True):
+        if len(after_prefix) != len(wrapped.ids):
+            raise ValueError(f"{name}, context before turn {t}: {len(after_prefix)} log-probs for {len(wrapped.ids)} tokens")
+        try:
+            values[t] = value(after_prefix[wrapped.start:], recipe.gain)
+        except ValueError as error:
+            raise ValueError(f"{name}, context before turn {t}: {error}") from None
+    return values

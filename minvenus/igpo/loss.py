@@ -1,0 +1,100 @@
+"""The policy loss, per token.
+
+    rho  = pi / pi_old                                                    d = log rho clamped to +-20       [P eq.10]
+    L    = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high));        A < 0 and dual clip c:  min(L, -A c)
+    k3   = exp(x) - x - 1,  x = log pi_ref - log pi                       >= 0, capped at 10
+    loss = agg(L) + kl_coef * agg(k3)                                     over the tokens that the policy sampled
+
+    agg  seq-mean-token-mean   1/B sum_i 1/|u_i| sum_k      the paper's: every rollout weighs the same
+         token-mean            1/sum_i |u_i| sum_i sum_k    every token weighs the same
+         seq-mean-token-sum    1/B sum_i sum_k              long rollouts weigh more
+
+Every aggregation is a sum over tokens with fixed weights, so a step may be cut into micro-batches of whole rollouts of any
+sizes: pass the counts of the whole step, add the losses up, and the gradient is the same. Only log pi carries a gradient.
+"""
+
+import torch
+
+from minvenus.config import one_of
+
+AGGREGATIONS = ("seq-mean-token-mean", "token-mean", "seq-mean-token-sum")
+
+
+def igpo_loss(logp, old_logp, ref_logp, advantages, mask, *, clip_low=0.2, clip_high=0.2, dual_clip=None, kl_coef=0.001,
+              aggregate="seq-mean-token-mean", step_sequences=None, step_tokens=None):
+    """All tensors [B, L]; `mask` is True where the policy sampled the token, and what stands elsewhere does not matter.
+
+    `ref_logp` may be None when kl_coef is 0. `step_sequences` and `step_tokens` count what the whole optimiser step trains
+    on, for a call that sees only a part of it. Returns (loss, stats); the losses in stats add up over micro-batches, the
+    fractions and means are over the `tokens` of this call.
+    """
+    _check(clip_low, clip_high, dual_clip, kl_coef, ref_logp)
+    mask = mask.bool()
+    weight = token_weights(mask, aggregate, step_sequences, step_tokens).to(_at_least_float32(logp))
+    logp, old_logp, advantages = (_masked(x, mask) for x in (logp, old_logp.detach(), advantages.detach()))
+
+    ratio = (logp - old_logp).clamp(-20.0, 20.0).exp()                                   # [B, L]
+    unclipped, clipped = -advantages * ratio, -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    loss = torch.maximum(unclipped, clipped)
+    dual = torch.zeros_like(mask)
+    if dual_clip is not None:
+        ceiling = -advantages * dual_clip
+        dual = (advantages < 0) & (loss > ceiling)
+        loss = torch.where(dual, ceiling, loss)
+    policy_loss = (weight * loss).sum()
+
+    kl = torch.zeros_like(policy_loss)
+    if kl_coef:
+        kl = (weight * k3(logp, _masked(ref_logp.detach(), mask))).sum()
+    stats = _stats(logp - old_logp, ratio, clipped > unclipped, dual, mask)
+    return policy_loss + kl_coef * kl, stats | {"policy_loss": policy_loss.item(), "kl": kl.item()}
+
+
+def k3(logp, ref_logp):
+    """The low-variance estimate of KL(pi || pi_ref) at tokens sampled from pi: never negative, 0 where the two agree."""
+    x = (ref_logp - logp).clamp(-20.0, 20.0)
+    return (x.expm1() - x).clamp(max=10.0)
+
+
+def token_weights(mask, aggregate="seq-mean-token-mean", step_sequences=None, step_tokens=None):
+    """The weight of every token in the aggregated loss [B, L]; 0 outside the mask. A row without any token is not a sequence."""
+    one_of("aggregate", aggregate, AGGREGATIONS)
+    tokens_B = mask.sum(dim=1)
+    weight = mask.double()
+    if aggregate == "token-mean":
+        return weight / max(1, int(tokens_B.sum()) if step_tokens is None else step_tokens)
+    if aggregate == "seq-mean-token-mean":
+        weight = weight / tokens_B.clamp(min=1)[:, None]
+    return weight / max(1, int((tokens_B > 0).sum()) if step_sequences is None else step_sequences)
+
+
+def _at_least_float32(x):
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _masked(x, mask):
+    """Zero outside the mask before any arithmetic: 0 * NaN would be NaN, in the gradient too."""
+    return torch.where(mask, x.to(_at_least_float32(x)), 0.0)
+
+
+@torch.no_grad()
+def _stats(log_ratio, ratio, was_clipped, was_dual_clipped, mask):
+    count = max(1, int(mask.sum()))
+    inside = ratio[mask] if mask.any() else torch.ones(1)
+    return {
+        "tokens": int(mask.sum()),
+        "clip_fraction": (was_clipped & mask).sum().item() / count,
+        "dual_clip_fraction": (was_dual_clipped & mask).sum().item() / count,
+        "approx_kl": -log_ratio.sum().item() / count,                 # mean of log pi_old - log pi
+        "ratio_min": inside.min().item(),
+        "ratio_max": inside.max().item(),
+    }
+
+
+def _check(clip_low, clip_high, dual_clip, kl_coef, ref_logp):
+    if not (0 <= clip_low < 1 and clip_high >= 0):
+        raise ValueError(f"clip_low must lie in [0, 1) and clip_high be >= 0, got {clip_low} and {clip_high}")
+    if dual_clip is not None and dual_clip <= 1:
+        raise ValueError(f"dual_clip caps the ratio of bad tokens and must be > 1, got {dual_clip}")
+    if kl_coef and ref_logp is None:
+        raise ValueError(f"kl_coef is {kl_coef}, so ref_logp is needed")

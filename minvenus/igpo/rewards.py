@@ -1,0 +1,57 @@
+"""From gains, format and outcome to one reward per turn.
+
+    r_t = gain of the turn; for a search its visit's gain [P, browse-aware assignment]; absent otherwise
+    r_t = -penalty      where the turn is malformed: replaces, never adds; the outcome of the last turn too      [P eq.4]
+
+    kinds           search  search  visit  search  visit  search  answer
+    gains             .       .       a      .       b      .       .
+    replicate         a       a       a      b       b      .       outcome
+    segment           .       .       a      .       b      .       outcome
+
+An absent reward (None) is not 0: it enters no statistics.
+"""
+
+from minvenus.config import Recipe
+from minvenus.types import TurnRewards
+
+
+def turn_rewards(kinds: list[str], gains: list[float | None], malformed: list[bool], outcome: float,
+                 recipe: Recipe) -> TurnRewards:
+    """One entry of `kinds`, `gains` and `malformed` per turn, the answer turn last.
+
+    With `use_gain=False` (GRPO) no turn but the last has a reward, a penalty neither; a malformed last turn costs the same
+    in both, so that the two are compared on the same outcomes.
+    """
+    if not kinds or not len(kinds) == len(gains) == len(malformed):
+        raise ValueError(f"one entry per turn, at least one: kinds {len(kinds)}, gains {len(gains)}, malformed {len(malformed)}")
+    outcome = -recipe.format_penalty if malformed[-1] else outcome
+    count = len(kinds) - 1
+    if not recipe.use_gain:
+        return TurnRewards([None] * count, outcome)
+
+    # The order of the two steps is the whole difference between the scopes: a penalty that is set first ends its segment
+    # and is shared with the searches before it, like a gain; one that is set last stays on its own turn.
+    rewards, penalties = list(gains[:count]), [False] * count
+    if recipe.penalty_scope == "segment":
+        _penalise(rewards, penalties, malformed, recipe)
+    if recipe.browse == "replicate":
+        _copy_to_searches(rewards, penalties, kinds)
+    if recipe.penalty_scope == "turn":
+        _penalise(rewards, penalties, malformed, recipe)
+    return TurnRewards(rewards, outcome, penalties)
+
+
+def _penalise(rewards: list[float | None], penalties: list[bool], malformed: list[bool], recipe: Recipe) -> None:
+    for t in range(len(rewards)):
+        if malformed[t]:
+            rewards[t], penalties[t] = -recipe.format_penalty, True
+
+
+def _copy_to_searches(rewards: list[float | None], penalties: list[bool], kinds: list[str]) -> None:
+    """Give every search without a reward the next reward behind it. Searches after the last one stay without."""
+    reward, penalty = None, False
+    for t in reversed(range(len(rewards))):
+        if rewards[t] is not None:
+            reward, penalty = rewards[t], penalties[t]
+        elif kinds[t] == "search":
+            rewards[t], penalties[t] = reward, penalty
