@@ -160,6 +160,33 @@ class Recipe:
         return replace(cls(browse="segment", discount_over="rewards", penalty_scope="segment", newlines_after_think=1), **changes)
 
 
+# ------------------------------------------------------------------------------------------- one class per entry point
+
+
+@dataclass(frozen=True)
+class InferConfig:
+    """infer.py: load a model and let it write."""
+
+    model: str = "tiny"                              # "tiny" (random weights) or the folder of a Qwen3 checkpoint
+    question: str = "Which city is the home of the river museum?"   # what the model is asked
+    max_new_tokens: int = 32                         # tokens to generate at most
+    temperature: float = 1.0                         # 0 = always the most probable token
+    seed: int = 0                                    # of the random weights and of the sampling
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto = a GPU if there is one
+    out: str = "runs/demo"                           # folder for the resolved config and the text
+
+    def __post_init__(self):
+        if self.model != "tiny" and not (Path(self.model) / "config.json").is_file():
+            raise ConfigError(f"model must be 'tiny' or a folder with a config.json; got {self.model!r}")
+        one_of("device", self.device, ("auto", "cpu", "cuda"))
+        if not self.question.strip():
+            raise ConfigError("question is blank")
+        if self.max_new_tokens < 1:
+            raise ConfigError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
+        if not 0 <= self.temperature <= 100:
+            raise ConfigError(f"temperature must lie in [0, 100], got {self.temperature}")
+
+
 def read_json(path) -> dict:
     """The JSON object in a file, or one clear error."""
     path = Path(path)

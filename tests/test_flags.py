@@ -1,0 +1,130 @@
+"""Command lines that come from a dataclass: what is accepted, what is refused, and with which words."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.config import ConfigError, InferConfig, Recipe
+from minvenus.flags import field_comments, load_values, parse_flags, save_config
+
+
+@dataclass(frozen=True)
+class Example:
+    steps: int = 3                                # how many steps
+    learning_rate: float = 0.5                    # at 100 % of the schedule
+    use_gain: bool = True                         # whether gains count
+    mode: Literal["fast", "exact"] = "fast"       # how to do it
+    folder: str | None = None                     # where to write; none = nowhere
+    name: str = "run"                             # of the run
+
+    def __post_init__(self):
+        if self.steps < 1:
+            raise ConfigError(f"steps must be at least 1, got {self.steps}")
+
+
+def refused(argv, capsys) -> str:
+    with pytest.raises(SystemExit) as caught:
+        parse_flags(Example, argv)
+    assert caught.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_no_flags_give_the_defaults():
+    assert parse_flags(Example, []) == Example()
+
+
+def test_every_kind_of_field_has_its_flag():
+    argv = ["--steps", "7", "--learning-rate", "1e-3", "--no-use-gain", "--mode", "exact", "--folder", "x", "--name=a b"]
+    assert parse_flags(Example, argv) == Example(7, 1e-3, False, "exact", "x", "a b")
+    assert parse_flags(Example, ["--use-gain", "--folder", "none"]) == Example()
+
+
+@pytest.mark.parametrize(("argv", "words"), [
+    (["--step", "3"], ["unknown flag --step", "did you mean --steps?", "--learning-rate", "--no-use-gain"]),     # no abbreviations
+    (["--stepz=3"], ["unknown flag --stepz", "--steps"]),
+    (["stray"], ["unknown flag stray"]),
+    (["--steps", "three"], ["--steps", "three"]),
+    (["--steps", "0"], ["steps must be at least 1, got 0"]),
+    (["--learning-rate", "nan"], ["not a finite number"]),
+    (["--mode", "quick"], ["fast", "exact", "quick"]),
+    (["--use-gain", "maybe"], ["unknown flag maybe"]),
+    (["--config", "nowhere.json"], ["nowhere.json does not exist"]),
+])
+def test_what_is_wrong_ends_with_code_2_and_names_what_is_valid(argv, words, capsys):
+    message = refused(argv, capsys)
+    assert all(word in message for word in words), message
+
+
+def test_the_help_is_the_comment_behind_the_field(capsys):
+    with pytest.raises(SystemExit) as caught:
+        parse_flags(Example, ["--help"])
+    assert caught.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "at 100 % of the schedule (default: 0.5)" in text
+    assert "--use-gain, --no-use-gain" in text
+
+
+@pytest.mark.parametrize("cls", [InferConfig, Recipe])
+def test_every_field_of_the_shipped_configs_has_a_help_text(cls):
+    assert all(len(text) > 5 for text in field_comments(cls).values())
+
+
+def test_a_field_without_a_comment_is_an_error_of_the_programmer():
+    @dataclass(frozen=True)
+    class Silent:
+        steps: int = 3
+
+    with pytest.raises(TypeError, match="steps"):
+        field_comments(Silent)
+
+
+def test_flags_override_a_saved_config_and_the_saved_config_overrides_defaults(tmp_path):
+    path = str(save_config(Example(steps=9, mode="exact"), tmp_path / "run"))
+    assert parse_flags(Example, ["--config", path]) == Example(steps=9, mode="exact")
+    assert parse_flags(Example, ["--config", path, "--steps", "4"]) == Example(steps=4, mode="exact")
+    assert parse_flags(Example, ["--steps", "4", "--config", path]) == Example(steps=4, mode="exact")
+
+
+@pytest.mark.parametrize(("saved", "words"), [
+    ({"stepz": 3}, ["unknown keys stepz", "learning_rate"]),
+    ({"steps": "3"}, ["steps must be int, got '3'"]),
+    ({"steps": True}, ["steps must be int, got True"]),
+    ({"mode": "quick"}, ["one of fast, exact"]),
+    ({"steps": 0}, ["at least 1"]),
+    ({"name": None}, ["name must be str"]),
+    ([], ["JSON object"]),
+])
+def test_a_saved_config_is_checked_like_flags(saved, words, tmp_path, capsys):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(saved))
+    message = refused(["--config", str(path)], capsys)
+    assert all(word in message for word in words), message
+
+
+examples = st.builds(Example, steps=st.integers(1, 10**9), learning_rate=st.floats(allow_nan=False, allow_infinity=False),
+                     use_gain=st.booleans(), mode=st.sampled_from(["fast", "exact"]), name=st.text(),
+                     folder=st.none() | st.text(min_size=1))
+
+
+@given(examples)
+def test_a_saved_config_loads_as_itself(tmp_path_factory, example):
+    folder = tmp_path_factory.mktemp("run")
+    assert Example(**load_values(Example, save_config(example, folder))) == example
+    assert [p.name for p in folder.iterdir()] == ["run.json"]
+
+
+@given(examples)
+def test_flags_written_out_give_the_config_back(example):
+    argv = []
+    for name, value in asdict(example).items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            argv.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None and not (name == "folder" and value.lower() == "none"):
+            argv.append(f"--{flag}={value}")
+    expected = asdict(example) | ({"folder": None} if (example.folder or "").lower() == "none" else {})
+    assert asdict(parse_flags(Example, argv)) == expected
