@@ -1,0 +1,230 @@
+"""The Qwen3 forward pass, written out: one core over flat tokens, and three thin forwards over the same weights.
+
+    x = embed[token]
+    in every layer:   n = norm(x);   x += W_o attend(rope(norm(W_q n)), rope(norm(W_k n)), W_v n)
+                      n = norm(x);   x += W_down (silu(W_gate n) * W_up n)
+    hidden = norm(x);   logits = W_head hidden             W_head is the embedding when the two are tied
+
+    norm(x) = weight * x / sqrt(mean(x^2) + eps)           in float32, cast back before the weight; q and k: over each head
+    rope: channels i and i + D/2 of a head turn together by position * theta^(-2i/D)               angles in float32
+
+The core never mixes tokens itself: only `attend` does, and the caller brings it. So this file knows nothing of sequences that
+share a batch, of caches or of pages. Parameter names are Hugging Face's, which makes loading a one-to-one mapping.
+
+B rows of equal length L; S sequences of any length, N tokens in all; H query heads, K kv heads, D channels of one; V vocabulary.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from minvenus.config import ModelConfig
+from minvenus.kernels.attention import attention
+
+# attend(layer index, q [N, H, D], k [N, K, D], v [N, K, D]) -> [N, H, D]; q and k are normalised and rotated
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+
+
+class Linear(nn.Module):
+    """y = W x. torch's own would draw random numbers on construction, from the global generator."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, inputs))
+
+    def forward(self, x):
+        return F.linear(x, self.weight)
+
+
+class Embedding(nn.Module):
+    def __init__(self, vocabulary: int, hidden: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocabulary, hidden))
+
+    def forward(self, tokens):
+        return F.embedding(tokens, self.weight)
+
+
+class RMSNorm(nn.Module):
+    """Over the last axis, whatever stands before it: a token's hidden channels, or the channels of each of its heads."""
+
+    def __init__(self, channels: int, eps: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels))
+        self.eps = eps
+
+    def forward(self, x):
+        wide = x.float()                                     # squares of bfloat16 would keep 8 bits of the sum
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return self.weight * wide.to(x.dtype)
+
+
+def rotation(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of every angle, positions [N] -> two [N, 1, D/2] in float32.
+
+    Computed from the positions at hand: no table that grows with the longest context, no buffer that a cast to bfloat16 would
+    round. A float32 holds every whole number up to 2^24 exactly, so also position 262,143.
+    """
+    exponents = torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim         # 2i / D
+    angles = positions.float()[:, None] * (1.0 / theta**exponents)                               # [N, D/2]
+    return angles.cos()[:, None], angles.sin()[:, None]
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn channel pairs (i, i + D/2) of x [N, heads, D]; in float32, then back to x's own type."""
+    first, second = x.chunk(2, dim=-1)                                                           # [N, heads, D/2] each
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        hidden, self.head_dim = config.hidden_size, config.head_dim
+        self.q_proj = Linear(hidden, config.num_attention_heads * self.head_dim)
+        self.k_proj = Linear(hidden, config.num_key_value_heads * self.head_dim)
+        self.v_proj = Linear(hidden, config.num_key_value_heads * self.head_dim)
+        self.o_proj = Linear(config.num_attention_heads * self.head_dim, hidden)
+        self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)             # one weight for all heads
+        self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+
+    def forward(self, x, cos, sin, attend):
+        q = self.q_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, H, D]
+        k = self.k_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, K, D]
+        v = self.v_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, K, D]   neither normalised nor rotated
+        out = attend(rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin), v)
+        if out.shape != q.shape:                                              # [N, D, H] would flatten to the same size
+            raise ValueError(f"attend returned {list(out.shape)}, expected the shape of q, {list(q.shape)}")
+        return self.o_proj(out.flatten(-2))                                   # [N, H * D] -> [N, hidden]
+
+
+class MLP(nn.Module):
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.gate_proj = Linear(config.hidden_size, config.intermediate_size)
+        self.up_proj = Linear(config.hidden_size, config.intermediate_size)
+        self.down_proj = Linear(config.intermediate_size, config.hidden_size)
+
+    def forward(self, x):
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Block(nn.Module):
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = Attention(config)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = MLP(config)
+
+    def forward(self, x, cos, sin, attend):
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, attend)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Decoder(nn.Module):
+    """The core: tokens [N], positions [N], attend -> hidden states after the last norm [N, hidden]. Checks nothing."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.head_dim, self.theta = config.head_dim, config.rope_theta
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, tokens, positions, attend: Attend):
+        cos, sin = rotation(positions, self.head_dim, self.theta)
+        x = self.embed_tokens(tokens)                                         # [N, hidden]
+        for index, layer in enumerate(self.layers):
+            x = layer(x, cos, sin, partial(attend, index))
+        return self.norm(x)
+
+
+class Qwen3(nn.Module):
+    """Qwen3 with random weights drawn from `seed`; on the meta device, shapes only.
+
+    Token ids and positions are checked by value on the CPU; on a GPU that would make every decoding step wait, and the lengths of
+    packed sequences are the only values checked there.
+    """
+
+    def __init__(self, config: ModelConfig, seed: int = 0):
+        super().__init__()
+        self.config = config
+        self.model = Decoder(config)
+        if not config.tie_word_embeddings:
+            self.lm_head = Linear(config.hidden_size, config.vocab_size)
+        if self.head_weight.device.type != "meta":
+            self.initialise(seed)
+
+    @torch.no_grad()
+    def initialise(self, seed: int) -> None:
+        """Norms 1, matrices normal(0, 0.02), in the order of the parameters."""
+        generator = torch.Generator(self.head_weight.device).manual_seed(seed)
+        for parameter in self.parameters():
+            if parameter.dim() == 1:
+                parameter.fill_(1.0)
+            else:
+                parameter.normal_(0.0, 0.02, generator=generator)
+
+    @property
+    def head_weight(self) -> Tensor:
+        """[V, hidden]: the embedding itself when tied."""
+        return self.model.embed_tokens.weight if self.config.tie_word_embeddings else self.lm_head.weight
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self.head_weight)                             # [..., hidden] -> [..., V]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Plain: every row a sequence of its own from position 0. tokens [B, L] -> logits [B, L, V]."""
+        if tokens.dim() != 2 or tokens.numel() == 0:
+            raise ValueError(f"the plain forward takes tokens [B, L] with at least one token, got {list(tokens.shape)}")
+        rows, length = tokens.shape
+        cu_seqlens = torch.arange(rows + 1, device=tokens.device, dtype=torch.int32) * length
+        return self.logits(self.packed(tokens.flatten(), cu_seqlens)).unflatten(0, (rows, length))
+
+    def packed(self, tokens: Tensor, cu_seqlens: Tensor) -> Tensor:
+        """For training: S sequences end to end, without padding. tokens [N], cu_seqlens [S + 1] -> hidden [N, hidden]."""
+        self._check_tokens(tokens)
+        self._check_lengths(len(tokens), cu_seqlens)
+        index = torch.arange(len(tokens), device=tokens.device)
+        own = torch.searchsorted(cu_seqlens, index.to(cu_seqlens.dtype), right=True) - 1          # [N]  whose sequence
+        positions = index - cu_seqlens[own]
+        return self.model(tokens, positions, lambda layer, q, k, v: attention(q, k, v, cu_seqlens))
+
+    def paged(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """For the engine: any tokens of any sequences; `attend` stores their keys and values and finds the earlier ones.
+
+        tokens [N], positions [N] -> hidden [N, hidden]
+        """
+        self._check_tokens(tokens)
+        if positions.shape != tokens.shape:
+            raise ValueError(f"one position per token: tokens {list(tokens.shape)}, positions {list(positions.shape)}")
+        if positions.device.type == "cpu":
+            check_range("position", positions, self.config.max_position_embeddings, "max_position_embeddings")
+        return self.model(tokens, positions, attend)
+
+    def _check_tokens(self, tokens: Tensor) -> None:
+        if tokens.dim() != 1 or tokens.numel() == 0:
+            raise ValueError(f"tokens must be flat, [N] with N > 0; got {list(tokens.shape)}")
+        if tokens.device.type == "cpu":
+            check_range("token id", tokens, self.config.vocab_size, "vocab_size")
+
+    def _check_lengths(self, count: int, cu_seqlens: Tensor) -> None:
+        bounds = cu_seqlens.tolist() if cu_seqlens.dim() == 1 else []
+        lengths = [end - start for start, end in pairwise(bounds)]
+        if not lengths or bounds[0] != 0 or bounds[-1] != count or min(lengths) < 1:
+            raise ValueError(f"cu_seqlens [S + 1] must rise from 0 to the number of tokens, {count}; got {cu_seqlens.tolist()}")
+        if max(lengths) > self.config.max_position_embeddings:
+            raise ValueError(f"sequence {lengths.index(max(lengths))} has {max(lengths)} tokens, the model has "
+                             f"max_position_embeddings {self.config.max_position_embeddings}: shorten it")
+
+
+def check_range(what: str, values: Tensor, limit: int, limit_name: str) -> None:
+    """Raise unless every value lies in 0 .. limit - 1; the message names the first that does not."""
+    wrong = ((values < 0) | (values >= limit)).nonzero()
+    if len(wrong):
+        index = int(wrong[0])
+        raise ValueError(f"{what} {int(values[index])} at index {index} is outside 0 to {limit - 1} ({limit_name} {limit})")

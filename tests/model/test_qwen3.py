@@ -1,0 +1,318 @@
+"""The three forwards of one model agree, see only what they may see, and refuse what they cannot do."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minvenus.config import MODELS, ModelConfig
+from minvenus.model.qwen3 import Qwen3, RMSNorm, rotate, rotation
+
+TINY = ModelConfig(24, 40, 2, 4, 2, head_dim=8, vocab_size=61, max_position_embeddings=64)
+
+
+def lively(config, seed=0):
+    """A random model whose attention is far from uniform and whose norms are not 1: a wrong scale, norm or angle shows."""
+    model = Qwen3(config, seed)
+    generator = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.normal_(1.0, 0.3, generator=generator)
+            else:
+                parameter.mul_(10.0)
+    return model.requires_grad_(False)
+
+
+def random_tokens(config, count, seed=0):
+    return torch.randint(config.vocab_size, (count,), generator=torch.Generator().manual_seed(seed))
+
+
+def bounds(lengths):
+    return torch.tensor([0, *lengths]).cumsum(0)
+
+
+class ContiguousCache:
+    """The simplest attend: all keys and values of one sequence in a row, an explicit mask."""
+
+    def __init__(self, layers):
+        self.keys, self.values = [[] for _ in range(layers)], [[] for _ in range(layers)]
+
+    def attend(self, layer, q, k, v):
+        self.keys[layer].append(k)
+        self.values[layer].append(v)
+        keys, values = torch.cat(self.keys[layer]), torch.cat(self.values[layer])
+        seen = torch.arange(len(keys)) <= torch.arange(len(keys) - len(q), len(keys))[:, None]        # [N, all]
+        q, keys, values = (x.transpose(0, 1)[None] for x in (q, keys, values))
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=seen, enable_gqa=True)[0].transpose(0, 1)
+
+
+def paged_in_chunks(model, tokens, chunks):
+    cache, hidden, start = ContiguousCache(model.config.num_hidden_layers), [], 0
+    for size in chunks:
+        positions = torch.arange(start, start + size)
+        hidden.append(model.paged(tokens[start:start + size], positions, cache.attend))
+        start += size
+    return torch.cat(hidden)
+
+
+# Hidden sizes from 8: the norm of one channel is nearly its sign, so that where a sum cancels, rounding grows a hundredfold.
+configs = st.builds(
+    lambda hidden, inner, layers, kv_heads, group, half, vocab, tied, theta: ModelConfig(
+        hidden, inner, layers, kv_heads * group, kv_heads, head_dim=2 * half, vocab_size=vocab,
+        tie_word_embeddings=tied, rope_theta=theta, max_position_embeddings=64),
+    st.integers(8, 33), st.integers(1, 41), st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 2, 4]), st.integers(1, 9),
+    st.integers(2, 101), st.booleans(), st.sampled_from([100.0, 1e6, 5e6]))
+
+some = settings(max_examples=max(5, settings.default.max_examples // 2))
+
+
+# ---------------------------------------------------------------------------------------------------------- worked by hand
+
+
+def test_rms_norm_worked_by_hand():
+    norm = RMSNorm(2, eps=0.5)
+    norm.weight.data = torch.tensor([1.0, 2.0])
+    assert norm(torch.tensor([3.0, 4.0])).tolist() == pytest.approx([3 / math.sqrt(13), 8 / math.sqrt(13)], rel=1e-6)
+
+
+def test_rms_norm_of_bfloat16_is_computed_in_float32_and_rounded_before_the_weight():
+    x = torch.randn(7, 256, generator=torch.Generator().manual_seed(0)).bfloat16()
+    norm = RMSNorm(256, eps=1e-6).bfloat16()
+    norm.weight.data = torch.randn(256, generator=torch.Generator().manual_seed(1)).bfloat16()
+    exact = x.double() / (x.double().square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    assert torch.equal(norm(x), norm.weight * exact.bfloat16())
+
+
+def test_rope_turns_the_first_half_with_the_last_half_worked_by_hand():
+    cos, sin = rotation(torch.tensor([3]), head_dim=4, theta=100.0)          # angles 3 and 3 / 100^(1/2)
+    turned = rotate(torch.tensor([[[1.0, 10.0, 0.0, 0.0]]]), cos, sin)[0, 0]
+    assert turned.tolist() == pytest.approx([math.cos(3), 10 * math.cos(0.3), math.sin(3), 10 * math.sin(0.3)], rel=1e-6)
+
+
+def test_with_silent_layers_the_logits_are_the_head_times_the_normed_embedding():
+    model = lively(replace(TINY, tie_word_embeddings=False))
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.weight.zero_()
+        layer.mlp.down_proj.weight.zero_()
+    tokens = torch.tensor([[5, 60, 5]])
+    embedded = model.model.embed_tokens.weight[tokens]
+    expected = model.model.norm(embedded) @ model.lm_head.weight.T
+    torch.testing.assert_close(model(tokens), expected, rtol=0, atol=1e-6)
+
+
+# -------------------------------------------------------------------------------------------------------------------- rope
+
+
+def test_positions_up_to_the_longest_context_are_exact_and_distinct():
+    positions = torch.tensor([0, 1, 131_071, 262_142, 262_143])
+    cos, sin = rotation(positions, head_dim=128, theta=5e6)
+    for p, c, s in zip(positions.tolist(), cos[:, 0, 0], sin[:, 0, 0], strict=True):        # pair 0: the angle is the position
+        assert (float(c), float(s)) == pytest.approx((math.cos(p), math.sin(p)), abs=1e-6)
+    assert cos.dtype == torch.float32 and len({tuple(row) for row in cos[:, 0].tolist()}) == 5
+
+
+def test_a_cast_to_bfloat16_leaves_the_angles_alone():
+    model = Qwen3(replace(TINY, max_position_embeddings=262_144)).bfloat16()
+    assert list(model.buffers()) == []
+    seen = []
+    model.paged(torch.tensor([7, 7]), torch.tensor([262_142, 262_143]), lambda layer, q, k, v: (seen.append(k), q)[1])
+    assert not torch.equal(seen[0][0], seen[0][1])
+
+
+@given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000))
+def test_scores_depend_on_the_distance_of_two_positions_only(p, q, shift):
+    x = torch.randn(2, 1, 16, generator=torch.Generator().manual_seed(p))
+    near = rotate(x, *rotation(torch.tensor([p, q]), 16, 1e6))
+    far = rotate(x, *rotation(torch.tensor([p + shift, q + shift]), 16, 1e6))
+    torch.testing.assert_close(near[0] @ near[1].T, far[0] @ far[1].T, rtol=0, atol=5e-3)         # float32 angles near 2000
+
+
+# ----------------------------------------------------------------------------------------------------- the three forwards
+
+
+def test_padding_free_batch_of_different_lengths_equals_one_sequence_at_a_time():
+    model, lengths = lively(TINY), [5, 1, 13, 2]
+    tokens = random_tokens(TINY, sum(lengths))
+    together = model.logits(model.packed(tokens, bounds(lengths)))
+    alone = torch.cat([model(row[None])[0] for row in tokens.split(lengths)])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
+
+
+@some
+@given(configs, st.integers(1, 4), st.integers(1, 12))
+def test_packed_equals_plain_equals_one_sequence_at_a_time(config, rows, length):
+    model, tokens = lively(config), random_tokens(config, rows * length)
+    plain = model(tokens.view(rows, length))
+    packed = model.logits(model.packed(tokens, bounds([length] * rows))).view_as(plain)
+    alone = torch.stack([model(row[None])[0] for row in tokens.view(rows, length)])
+    torch.testing.assert_close(packed, plain, rtol=0, atol=0)
+    torch.testing.assert_close(alone, plain, rtol=1e-5, atol=1e-5)
+
+
+@some
+@given(configs, st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_packed_sequences_of_any_lengths_equal_one_sequence_at_a_time(config, lengths):
+    model, tokens = lively(config), random_tokens(config, sum(lengths))
+    together = model.packed(tokens, bounds(lengths))
+    alone = torch.cat([model.packed(row, bounds([len(row)])) for row in tokens.split(lengths)])
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
+
+
+def test_a_packed_sequence_is_bit_identical_whatever_its_neighbours_say():
+    model, lengths = lively(TINY), [6, 9]
+    tokens = random_tokens(TINY, 15)
+    other = tokens.clone()
+    other[:6] = (tokens[:6] + 1) % TINY.vocab_size
+    cu_seqlens = bounds(lengths)
+    assert torch.equal(model.packed(tokens, cu_seqlens)[6:], model.packed(other, cu_seqlens)[6:])
+
+
+def test_paged_token_by_token_equals_plain():
+    model, tokens = lively(TINY), random_tokens(TINY, 17)
+    logits = model.logits(paged_in_chunks(model, tokens, [1] * 17))
+    torch.testing.assert_close(logits, model(tokens[None])[0], rtol=0, atol=1e-5)
+
+
+@some
+@given(configs, st.lists(st.integers(1, 7), min_size=1, max_size=5))
+def test_paged_in_chunks_of_any_sizes_equals_packed(config, chunks):
+    model, tokens = lively(config), random_tokens(config, sum(chunks))
+    expected = model.packed(tokens, bounds([len(tokens)]))
+    torch.testing.assert_close(paged_in_chunks(model, tokens, chunks), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_paged_tokens_of_two_sequences_may_come_interleaved():
+    model = lively(TINY)
+    rows = random_tokens(TINY, 10).view(2, 5)
+    caches = [ContiguousCache(2), ContiguousCache(2)]
+
+    def attend(layer, q, k, v):                                              # even tokens are sequence 0, odd ones sequence 1
+        out = torch.empty_like(q)
+        for s, cache in enumerate(caches):
+            out[s::2] = cache.attend(layer, q[s::2], k[s::2], v[s::2])
+        return out
+
+    hidden = model.paged(rows.T.flatten(), torch.arange(5).repeat_interleave(2), attend)
+    logits = model.logits(hidden).unflatten(0, (5, 2)).transpose(0, 1)
+    torch.testing.assert_close(logits, model(rows), rtol=0, atol=1e-5)
+
+
+@some
+@given(configs, st.integers(2, 20), st.data())
+def test_changing_a_later_token_leaves_earlier_logits_bit_identical(config, length, data):
+    model, tokens = lively(config), random_tokens(config, length)
+    place = data.draw(st.integers(1, length - 1))
+    other = tokens.clone()
+    other[place] = (tokens[place] + 1) % config.vocab_size
+    before, after = model(tokens[None])[0], model(other[None])[0]
+    assert torch.equal(before[:place], after[:place])
+
+
+def test_a_changed_token_reaches_the_logits_from_its_own_place_on():
+    model, tokens = lively(TINY), random_tokens(TINY, 9)
+    other = tokens.clone()
+    other[3] = (tokens[3] + 1) % TINY.vocab_size
+    changed = (model(tokens[None]) != model(other[None])).any(-1)[0]
+    assert changed.tolist() == [False] * 3 + [True] * 6
+
+
+def test_packed_and_plain_give_the_same_gradient_to_every_parameter():
+    rows = random_tokens(TINY, 12).view(2, 6)
+    grads = []
+    for forward in (lambda m: m(rows), lambda m: m.logits(m.packed(rows.flatten(), bounds([6, 6])))):
+        model = lively(TINY).requires_grad_(True)
+        forward(model).log_softmax(-1)[..., 0].sum().backward()
+        grads.append([p.grad for p in model.parameters()])
+    for plain, packed in zip(*grads, strict=True):
+        assert plain.abs().max() > 0
+        torch.testing.assert_close(packed, plain, rtol=1e-4, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------------ shapes and weights
+
+
+@pytest.mark.parametrize("name, parameters, tensors", [
+    ("qwen3-0.6b", 596_049_920, 310), ("qwen3-1.7b", 1_720_574_976, 310), ("qwen3-4b", 4_022_468_096, 398),
+    ("qwen3-4b-thinking-2507", 4_022_468_096, 398), ("qwen3-8b", 8_190_735_360, 399), ("tiny", 459_520, 24)])
+def test_meta_model_has_exactly_the_published_number_of_parameters(name, parameters, tensors):
+    with torch.device("meta"):
+        model = Qwen3(MODELS[name])
+    assert sum(p.numel() for p in model.parameters()) == parameters
+    assert len(model.state_dict()) == tensors
+    assert all(p.is_meta for p in model.parameters())
+
+
+def test_every_preset_is_counted():
+    assert set(MODELS) == {"qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-4b-thinking-2507", "qwen3-8b", "tiny"}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_parameter_names_and_shapes_are_hugging_faces(tied):
+    config = replace(TINY, num_hidden_layers=1, tie_word_embeddings=tied)
+    layer = {"input_layernorm": [24], "post_attention_layernorm": [24],
+             "self_attn.q_proj": [32, 24], "self_attn.k_proj": [16, 24], "self_attn.v_proj": [16, 24],
+             "self_attn.o_proj": [24, 32], "self_attn.q_norm": [8], "self_attn.k_norm": [8],
+             "mlp.gate_proj": [40, 24], "mlp.up_proj": [40, 24], "mlp.down_proj": [24, 40]}
+    expected = {"model.embed_tokens": [61, 24], "model.norm": [24], **{f"model.layers.0.{k}": v for k, v in layer.items()}}
+    if not tied:
+        expected["lm_head"] = [61, 24]
+    shapes = {name: list(tensor.shape) for name, tensor in Qwen3(config).state_dict().items()}
+    assert shapes == {f"{name}.weight": shape for name, shape in expected.items()}
+
+
+def test_a_tied_head_is_the_embedding_itself_and_an_untied_one_is_not():
+    tied, untied = Qwen3(TINY), Qwen3(replace(TINY, tie_word_embeddings=False))
+    assert tied.head_weight is tied.model.embed_tokens.weight
+    assert untied.head_weight is untied.lm_head.weight
+    assert not torch.equal(untied.head_weight, untied.model.embed_tokens.weight)
+
+
+def test_weights_follow_from_the_seed_alone_and_leave_the_global_generator_untouched():
+    before = torch.get_rng_state()
+    one, same, other = Qwen3(TINY, 3), Qwen3(TINY, 3), Qwen3(TINY, 4)
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), same.parameters(), strict=True))
+    assert not torch.equal(one.head_weight, other.head_weight)
+
+
+def test_fresh_norms_are_one_and_fresh_matrices_have_deviation_two_hundredths():
+    model = Qwen3(MODELS["tiny"])
+    matrices = torch.cat([p.flatten() for p in model.parameters() if p.dim() == 2]).detach()
+    assert all(bool((p == 1).all()) for p in model.parameters() if p.dim() == 1)
+    assert float(matrices.std()) == pytest.approx(0.02, rel=0.01) and abs(float(matrices.mean())) < 1e-4
+
+
+# ---------------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda m: m(torch.tensor([[0, 61]])), r"token id 61 at index 1 is outside 0 to 60 \(vocab_size 61\)"),
+    (lambda m: m(torch.tensor([[-1, 0]])), "token id -1 at index 0"),
+    (lambda m: m(torch.tensor([0, 1])), r"tokens \[B, L\].*got \[2\]"),
+    (lambda m: m(torch.zeros(2, 0, dtype=torch.long)), r"at least one token, got \[2, 0\]"),
+    (lambda m: m(torch.zeros(1, 65, dtype=torch.long)), "65 tokens.*max_position_embeddings 64"),
+    (lambda m: m.packed(torch.zeros(1, 4, dtype=torch.long), bounds([4])), r"flat.*got \[1, 4\]"),
+    (lambda m: m.packed(torch.zeros(4, dtype=torch.long), bounds([3])), r"number of tokens, 4; got \[0, 3\]"),
+    (lambda m: m.packed(torch.zeros(4, dtype=torch.long), torch.tensor([1, 4])), r"from 0.*got \[1, 4\]"),
+    (lambda m: m.packed(torch.zeros(4, dtype=torch.long), torch.tensor([0, 2, 2, 4])), r"got \[0, 2, 2, 4\]"),
+    (lambda m: m.packed(torch.zeros(4, dtype=torch.long), torch.tensor([[0, 4]])), r"cu_seqlens \[S \+ 1\]"),
+    (lambda m: m.packed(torch.zeros(67, dtype=torch.long), bounds([1, 66])), "sequence 1 has 66 tokens.*64"),
+    (lambda m: m.paged(torch.tensor([1]), torch.tensor([64]), None), "position 64 at index 0.*max_position_embeddings 64"),
+    (lambda m: m.paged(torch.tensor([1]), torch.tensor([-1]), None), "position -1"),
+    (lambda m: m.paged(torch.tensor([1, 2]), torch.tensor([0]), None), r"tokens \[2\], positions \[1\]"),
+    (lambda m: m.paged(torch.tensor([1, 2]), torch.arange(2), lambda i, q, k, v: q.transpose(1, 2)), r"returned \[2, 8, 4\]"),
+])
+def test_impossible_input_is_refused_with_the_numbers(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(Qwen3(TINY))
+
+
+def test_the_last_token_id_and_the_last_position_are_accepted():
+    model = Qwen3(TINY)
+    assert model(torch.full((1, 64), 60)).shape == (1, 64, 61)
+    assert model.paged(torch.tensor([60]), torch.tensor([63]), lambda layer, q, k, v: q).shape == (1, 24)
