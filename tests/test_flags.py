@@ -44,7 +44,7 @@ def test_every_kind_of_field_has_its_flag():
 
 
 @pytest.mark.parametrize(("argv", "words"), [
-    (["--step", "3"], ["unknown flag --step", "did you mean --steps?", "--learning-rate", "--no-use-gain"]),     # no abbreviations
+    (["--step", "3"], ["unknown flag --step", "did you mean --steps?", "--learning-rate", "--no-use-gain"]),
     (["--stepz=3"], ["unknown flag --stepz", "--steps"]),
     (["stray"], ["unknown flag stray"]),
     (["--steps", "three"], ["--steps", "three"]),

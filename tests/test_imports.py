@@ -76,7 +76,7 @@ def test_the_runtime_dependencies_are_exactly_the_six_and_pinned():
 
 
 def test_importing_minvenus_is_quick_and_starts_no_work():
-    code = ("import sys, time, threading; t = time.perf_counter(); import minvenus; import minvenus.config, minvenus.types, minvenus.igpo.loss; "
+    code = ("import sys, time, threading; t = time.perf_counter(); import minvenus, minvenus.model.qwen3, minvenus.igpo.loss; "
             "seconds = time.perf_counter() - t; assert threading.active_count() == 1; print(seconds, 'triton' in sys.modules)")
     best = min((subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
                 for _ in range(2)), key=lambda words: float(words[0]))
