@@ -7,6 +7,8 @@ Shapes: N tokens of all sequences together, H query heads, K kv heads, D channel
 `cu_seqlens` holds S + 1 cumulative lengths: sequence s is tokens cu_seqlens[s]:cu_seqlens[s + 1].
 """
 
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 
@@ -17,7 +19,7 @@ def attention_reference(q, k, v, cu_seqlens, scale=None):
     group = q.shape[1] // k.shape[1]
     bounds = cu_seqlens.tolist()
     rows = []
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in pairwise(bounds):
         for i in range(start, end):
             keys = k[start:i + 1].repeat_interleave(group, dim=1).float()        # [i + 1 - start, H, D]
             values = v[start:i + 1].repeat_interleave(group, dim=1).float()
@@ -30,7 +32,7 @@ def attention_torch(q, k, v, cu_seqlens, scale=None):
     """One fused call per sequence: no padding and no mask, so no work on pairs that do not count."""
     out = []
     bounds = cu_seqlens.tolist()
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in pairwise(bounds):
         qs, ks, vs = (x[start:end].transpose(0, 1)[None] for x in (q, k, v))     # [1, heads, L, D]
         o = F.scaled_dot_product_attention(qs, ks, vs, is_causal=True, scale=scale, enable_gqa=True)
         out.append(o[0].transpose(0, 1))

@@ -1,0 +1,134 @@
+"""Log-probs of given targets straight from hidden states, without the [tokens, vocabulary] matrix of logits.
+
+    z = hidden @ weight.T / temperature          logp = z[target] - logsumexp(z)          p = softmax(z)
+    H = logsumexp(z) - sum_v p_v z_v             the entropy, on request
+
+    for upstream gradients g of logp and e of H:
+        dz_v = g ([v = target] - p_v) - e p_v (log p_v + H)
+        dhidden = dz @ weight / temperature      dweight = dz.T @ hidden / temperature
+
+Both passes walk over the tokens in chunks and reuse one [chunk, V] buffer; the backward computes z again instead of keeping it.
+Memory is therefore chunk * V, whatever the number of tokens. A row of `hidden` is a position that is asked for: callers select
+positions before the call (`hidden[mask]`) and pay for nothing else. Nothing here knows what a token means or which ones count.
+
+Shapes: N positions, d channels, V vocabulary.
+"""
+
+import torch
+
+TILE = 2**26    # logits held at once when no chunk is given: 256 MiB in float32, 441 tokens of Qwen3's vocabulary
+
+
+def token_logprobs_reference(hidden, weight, targets, temperature=1.0, entropy=False):
+    """The definition, with all logits at once. hidden [N, d], weight [V, d], targets [N] -> [N], and entropies [N] if asked."""
+    dtype = accumulator(hidden)
+    logp = (hidden.to(dtype) @ weight.to(dtype).T / temperature).log_softmax(dim=-1)          # [N, V]
+    chosen = logp.gather(1, targets[:, None])[:, 0]
+    return (chosen, -(logp.exp() * logp).sum(dim=-1)) if entropy else chosen
+
+
+def token_logprobs(hidden, weight, targets, temperature=1.0, chunk=None, entropy=False):
+    """hidden [N, d], weight [V, d], targets [N] -> log-probs [N], and entropies [N] if asked, in float32 (float64 for float64).
+
+    `chunk` is the number of positions whose logits exist at the same time; it changes memory and speed, never the result
+    beyond rounding.
+    """
+    if hidden.dim() != 2 or weight.dim() != 2 or hidden.shape[1] != weight.shape[1] or hidden.dtype != weight.dtype:
+        raise ValueError(f"need hidden [N, d] and weight [V, d] of one dtype, got {list(hidden.shape)} {hidden.dtype} and "
+                         f"{list(weight.shape)} {weight.dtype}")
+    if targets.shape != hidden.shape[:1] or targets.dtype != torch.int64:
+        raise ValueError(f"need one int64 target per position ({hidden.shape[0]}), got {list(targets.shape)} {targets.dtype}")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be > 0, got {temperature}; greedy decoding has no log-probs to train on")
+    if chunk is None:
+        chunk = max(1, TILE // weight.shape[0])
+    elif chunk < 1:
+        raise ValueError(f"chunk must be at least 1 position, got {chunk}")
+    logp, entropies = ChunkedLogprob.apply(hidden, weight, targets, float(temperature), chunk, entropy)
+    return (logp, entropies) if entropy else logp
+
+
+def accumulator(x):
+    """The dtype in which sums are taken: float32, or float64 for float64 inputs."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def multiplicand(x):
+    """Half-precision operands stay as they are on a GPU, whose tensor cores add in float32; a CPU multiplies them in float32."""
+    return x if x.is_cuda else x.to(accumulator(x))
+
+
+def matmul(a, b, out):
+    """out = a @ b, added up in the dtype of `out` however narrow a and b are."""
+    if a.dtype == out.dtype:
+        torch.mm(a, b, out=out)
+    else:
+        out.copy_(torch.mm(a, b, out_dtype=out.dtype))
+
+
+class ChunkedLogprob(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden, weight, targets, temperature, chunk, entropy):
+        dtype, n, vocabulary = accumulator(hidden), hidden.shape[0], weight.shape[0]
+        h, w = multiplicand(hidden), multiplicand(weight)
+        tile = h.new_empty((min(chunk, n), vocabulary), dtype=dtype)
+        logp, lse, entropies = (h.new_empty(n, dtype=dtype) for _ in range(3))
+        for i in range(0, n, chunk):
+            rows = slice(i, min(i + chunk, n))
+            z = tile[:rows.stop - i]                                            # [chunk, V]
+            matmul(h[rows], w.T, z)
+            z.div_(temperature)
+            chosen = z.gather(1, targets[rows, None])[:, 0]
+            highest = z.amax(dim=1)
+            z.sub_(highest[:, None])                                            # exp cannot overflow; large logits do not drown H
+            exp = z.exp() if entropy else z.exp_()
+            total = exp.sum(dim=1)
+            lse[rows] = highest + total.log()
+            logp[rows] = chosen - lse[rows]
+            if entropy:
+                entropies[rows] = total.log() - exp.mul_(z).sum(dim=1) / total
+        ctx.save_for_backward(hidden, weight, targets, lse, entropies)
+        ctx.options = temperature, chunk, entropy
+        if not entropy:
+            ctx.mark_non_differentiable(entropies)                              # never filled: the caller does not see it
+        return logp, entropies
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_logp, grad_entropy):
+        hidden, weight, targets, lse, entropies = ctx.saved_tensors
+        temperature, chunk, entropy = ctx.options
+        n, vocabulary = hidden.shape[0], weight.shape[0]
+        h, w = multiplicand(hidden), multiplicand(weight)
+        tile = torch.empty((min(chunk, n), vocabulary), dtype=lse.dtype, device=h.device)
+        d_hidden = torch.empty_like(h, dtype=lse.dtype) if ctx.needs_input_grad[0] else None
+        d_weight = torch.zeros_like(w, dtype=lse.dtype) if ctx.needs_input_grad[1] else None
+        for i in range(0, n, chunk):
+            rows = slice(i, min(i + chunk, n))
+            z = tile[:rows.stop - i]                                            # [chunk, V]: logits, then log p, then dz
+            matmul(h[rows], w.T, z)
+            z.div_(temperature).sub_(lse[rows, None])
+            dz = logit_gradients(z, grad_logp[rows], grad_entropy[rows] if entropy else None, entropies[rows])
+            dz.scatter_add_(1, targets[rows, None], grad_logp[rows, None])
+            dz = dz.div_(temperature).to(h.dtype)
+            if d_hidden is not None:
+                matmul(dz, w, d_hidden[rows])
+            if d_weight is not None:
+                add_matmul(dz.T, h[rows], d_weight)
+        return (None if d_hidden is None else d_hidden.to(hidden.dtype),
+                None if d_weight is None else d_weight.to(weight.dtype), None, None, None, None)
+
+
+def logit_gradients(logp, g, e, entropies):
+    """dz without its target term, -p (g + e (log p + H)). Overwrites logp [chunk, V] where no entropy is asked for."""
+    if e is None:
+        return logp.exp_().mul_(-g[:, None])
+    return logp.exp().mul_(-(g[:, None] + e[:, None] * (logp + entropies[:, None])))
+
+
+def add_matmul(a, b, out):
+    """out += a @ b, added up in the dtype of `out`: one sum over all chunks, rounded to the weight's dtype only once."""
+    if a.dtype == out.dtype:
+        out.addmm_(a, b)
+    else:
+        out.add_(torch.mm(a, b, out_dtype=out.dtype))

@@ -1,0 +1,139 @@
+"""Chunked log-probs: the definition, its gradients, and the memory that they must not use."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.kernels.logprob import token_logprobs, token_logprobs_reference
+
+
+def problem(n, d, vocabulary, seed=0, dtype=torch.float32):
+    g = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(n, d, generator=g, dtype=torch.float64).to(dtype)
+    weight = torch.randn(vocabulary, d, generator=g, dtype=torch.float64).to(dtype)
+    return hidden, weight, torch.randint(0, vocabulary, (n,), generator=g)
+
+
+def with_gradients(function, hidden, weight, targets, **options):
+    """Outputs and the gradients of a random weighting of them: equal weights would hide a missing upstream factor."""
+    h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
+    out = function(h, w, targets, **options)
+    outs = out if isinstance(out, tuple) else (out,)
+    g = torch.Generator().manual_seed(7)
+    sum((o * torch.randn(o.shape, generator=g).to(o.dtype)).sum() for o in outs).backward()
+    return [*(o.detach() for o in outs), h.grad, w.grad]
+
+
+def test_two_words_worked_by_hand():
+    hidden, weight = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [math.log(3.0)]])
+    logp, entropy = token_logprobs(hidden, weight, torch.tensor([1, 0]), entropy=True)       # odds 3 : 1, then 9 : 1
+    assert logp.tolist() == pytest.approx([math.log(3 / 4), math.log(1 / 10)], abs=1e-6)
+    assert entropy.tolist() == pytest.approx([-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)),
+                                              -(0.9 * math.log(0.9) + 0.1 * math.log(0.1))], abs=1e-6)
+    cooler = token_logprobs(hidden, weight, torch.tensor([1, 0]), temperature=2.0)
+    assert cooler[1].item() == pytest.approx(math.log(1 / 4), abs=1e-6)                      # 9 : 1 becomes 3 : 1
+
+
+@given(st.integers(0, 40), st.integers(1, 12), st.integers(1, 50), st.integers(1, 45), st.sampled_from([0.3, 1.0, 1.7]),
+       st.booleans(), st.integers(0, 2**16))
+def test_chunks_of_any_size_give_the_definition_and_its_gradients(n, d, vocabulary, chunk, temperature, entropy, seed):
+    hidden, weight, targets = problem(n, d, vocabulary, seed, torch.float64)
+    ours = with_gradients(token_logprobs, hidden, weight, targets, temperature=temperature, chunk=chunk, entropy=entropy)
+    theirs = with_gradients(token_logprobs_reference, hidden, weight, targets, temperature=temperature, entropy=entropy)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+
+
+def test_float32_agrees_with_the_definition_to_1e5():
+    hidden, weight, targets = problem(300, 64, 5000)
+    weight *= 0.3
+    ours = with_gradients(token_logprobs, hidden, weight, targets, temperature=0.8, chunk=128, entropy=True)
+    theirs = with_gradients(token_logprobs_reference, hidden, weight, targets, temperature=0.8, entropy=True)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("entropy", [False, True])
+def test_gradients_pass_gradcheck_in_float64(entropy):
+    hidden, weight, targets = problem(7, 5, 11, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda h, w: token_logprobs(h, w, targets, 1.3, chunk=3, entropy=entropy),
+                                    (hidden.requires_grad_(), weight.requires_grad_()))
+
+
+def test_bfloat16_inputs_are_added_up_in_float32():
+    hidden, weight, targets = problem(64, 256, 2000, dtype=torch.bfloat16)
+    ours = with_gradients(token_logprobs, hidden, weight, targets, chunk=8)
+    exact = with_gradients(token_logprobs_reference, hidden.double(), weight.double(), targets)
+    assert ours[0].dtype == torch.float32 and ours[2].dtype == torch.bfloat16
+    torch.testing.assert_close(ours[0].double(), exact[0], rtol=1e-5, atol=1e-4)      # logits in bfloat16 miss this by 100 times
+    torch.testing.assert_close(ours[2].double(), exact[2], rtol=2**-8, atol=1e-4)     # rounded to bfloat16 once, not per chunk
+
+
+def test_half_precision_matmul_of_a_gpu_accepts_the_shapes_and_returns_float32():
+    a, b = (torch.empty(shape, device="meta", dtype=torch.bfloat16) for shape in ((4, 8), (6, 8)))
+    assert torch.mm(a, b.T, out_dtype=torch.float32).dtype == torch.float32
+
+
+def test_a_frozen_weight_or_hidden_gets_no_gradient_and_the_other_is_unchanged():
+    hidden, weight, targets = problem(20, 8, 30)
+    both = with_gradients(token_logprobs, hidden, weight, targets)
+    factor = torch.randn(20, generator=torch.Generator().manual_seed(7))
+    for frozen in (0, 1):
+        inputs = [hidden.clone(), weight.clone()]
+        inputs[1 - frozen].requires_grad_()
+        (token_logprobs(*inputs, targets) * factor).sum().backward()
+        assert inputs[frozen].grad is None
+        assert torch.equal(inputs[1 - frozen].grad, both[2 - frozen])
+
+
+def test_huge_logits_stay_finite():
+    hidden, weight, targets = problem(4, 8, 16)
+    for x in with_gradients(token_logprobs, hidden * 1e3, weight * 1e3, targets, entropy=True):
+        assert torch.isfinite(x).all()
+
+
+def test_wrong_arguments_are_refused_with_the_numbers():
+    hidden, weight, targets = problem(4, 8, 16)
+    with pytest.raises(ValueError, match=r"\[4, 8\].*\[16, 7\]"):
+        token_logprobs(hidden, weight[:, :7], targets)
+    with pytest.raises(ValueError, match=r"per position \(4\).*\[3\]"):
+        token_logprobs(hidden, weight, targets[:3])
+    with pytest.raises(ValueError, match="temperature must be > 0, got 0"):
+        token_logprobs(hidden, weight, targets, temperature=0)
+    with pytest.raises(ValueError, match="at least 1 position, got 0"):
+        token_logprobs(hidden, weight, targets, chunk=0)
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        token_logprobs(hidden, weight, targets + 16)
+
+
+PEAK = """
+import json, resource, torch
+from minvenus.kernels.logprob import token_logprobs
+n, d, vocabulary = {n}, {d}, {vocabulary}
+hidden = torch.randn(n, d).requires_grad_()
+weight = (torch.randn(vocabulary, d) * 0.05).requires_grad_()
+targets = torch.randint(0, vocabulary, (n,))
+token_logprobs(hidden[:8], weight[:64], targets[:8] % 64, entropy=True)[0].sum().backward()       # loads the math libraries
+hidden.grad = weight.grad = None
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+token_logprobs(hidden, weight, targets).sum().backward()
+assert weight.grad.abs().sum() > 0
+print(json.dumps((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024))
+"""
+
+
+@pytest.mark.parametrize("d", [16, pytest.param(256, marks=pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "thorough", reason="5 TFLOP: runs with HYPOTHESIS_PROFILE=thorough"))])
+def test_16384_positions_of_a_152k_vocabulary_need_less_than_1500_megabytes(d):
+    script = PEAK.format(n=16_384, d=d, vocabulary=151_936)                      # the logits alone would be 9,957 MB
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                         env={**os.environ, "OMP_NUM_THREADS": str(os.cpu_count())})
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) < 1.5e9
