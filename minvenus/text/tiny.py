@@ -40,6 +40,8 @@ assistant
 The page about the company should name its founder. I visit it.
 {"name": "visit", "arguments": {"url": ["https://toy.example/company/1"], "goal": "find the founder of the company"}}
 user
+The company
+
 The company makes ships and engines. It was founded in the year 1 by a person who was born in the city near the river.
 assistant
 The founder is named. Now I need the city in which the founder was born, so I search for the person.
@@ -50,6 +52,8 @@ user
 assistant
 {"name": "visit", "arguments": {"url": ["https://toy.example/person/2"], "goal": "the city where the person was born"}}
 user
+The person
+
 The person is a writer, a teacher and the founder of the company. He was born in the city on the coast.
 assistant
 Now there is enough information to answer. The page says that the founder was born in the city.
@@ -68,6 +72,8 @@ user
 assistant
 {"name": "visit", "arguments": {"url": ["https://toy.example/book/3"], "goal": "who wrote the book and who published it"}}
 user
+The book
+
 The book was written in the city of the author. It won the prize of the country and was translated into other languages.
 assistant
 So the author of the book is the person I was looking for. The question asks for the country of the city. I should check the \
@@ -75,6 +81,8 @@ city page.
 {"name": "visit", "arguments": {"url": ["https://toy.example/city/5"], "goal": "in which country the city lies and who is its \
 mayor"}}
 user
+The city
+
 The city lies on the river in the north of the country. Its mayor is a former engineer. The university of the city was \
 founded by the king.
 assistant

@@ -1,12 +1,15 @@
 """Text to ids and back, over the `tokenizers` library, with a wall between what we write and what others write.
 
     encode(text)             trusted: every added token spelled in the text becomes its single id, as in Hugging Face
-    encode_untrusted(text)   ordinary ids only, whatever the text says; equal to encode() where no added token is spelled
-    decode(ids)              the text of both, added tokens spelled out
+    encode_tagged(text)      the agent's and our own text: the six tags <think> <tool_call> <tool_response> and their closings
+                             become ids, a control token such as <|im_end|> never does
+    encode_untrusted(text)   anybody's text: ordinary ids only, whatever it says
+    decode(ids)              the text, added tokens spelled out
 
-The library's tokenizer is loaded *without* its added tokens, so no text can make it produce one: `<|im_end|>` on a web page is
-six plain pieces. The added tokens live in a table here and enter only through encode() or by their ids. Both encoders normalise
-as the file says (Qwen: NFC), so decode gives the NFC form of a text back.
+Where no added token is spelled the three encoders agree. They normalise as the file says (Qwen: NFC), so decode gives the NFC
+form of a text back. The library's tokenizer is loaded *without* its added tokens, so no text can make it produce one:
+`<|im_end|>` on a web page is a few plain pieces. The added tokens live in a table here, and enter by the first two encoders or
+by their ids.
 
 Knows nothing of messages or turns: see chat.py.
 """
@@ -30,6 +33,7 @@ NEEDED = {                                    # attribute of a Tokenizer -> the 
     "think": "<think>",
     "think_end": "</think>",
 }
+TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 # What transformers reads beside tokenizer.json; none of it is needed here, all of it belongs next to saved weights.
 COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
               "chat_template.jinja")
@@ -69,8 +73,8 @@ class Tokenizer:
         self.files = {"tokenizer.json": path} | {name: file for name, file in beside.items() if file.exists()}
         self.size = check_ids(path, raw)                      # ids are 0 .. size-1; never sample the other rows of a model
         self._plain = load_without_added_tokens(path, raw)
-        longest_first = sorted(self.added, key=len, reverse=True)
-        self._split = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
+        self._at_added = splitter(self.added)
+        self._at_tags = splitter(TAGS)
         if self.decode(self.encode_untrusted(PROBE)) != PROBE:
             raise TokenizerError(f"{path} does not give {PROBE!r} back after encoding it: not a byte-level tokenizer")
 
@@ -87,11 +91,12 @@ class Tokenizer:
         return cls.from_file(TINY)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of text that we wrote ourselves: spelled added tokens become real ones."""
-        ids: list[int] = []
-        for i, piece in enumerate(self._split.split(text)):   # odd pieces are the separators, which are added tokens
-            ids += [self.added[piece]] if i % 2 else self.encode_untrusted(piece)
-        return ids
+        """Ids of a whole rendering that we wrote ourselves: every spelled added token becomes a real one."""
+        return self._encode_pieces(self._at_added.split(text))
+
+    def encode_tagged(self, text: str) -> list[int]:
+        """Ids of a system prompt or an agent's turn: the six tags become ids, control tokens stay plain text."""
+        return self._encode_pieces(self._at_tags.split(text))
 
     def encode_untrusted(self, text: str) -> list[int]:
         """Ids of text that anybody wrote: never an added token's id."""
@@ -117,6 +122,12 @@ class Tokenizer:
         return "".join("".join(self.spelling[i] for i in run) if added else self._plain.decode(list(run))
                        for added, run in groupby(ids, self.spelling.__contains__))
 
+    def _encode_pieces(self, pieces: list[str]) -> list[int]:
+        ids: list[int] = []
+        for i, piece in enumerate(pieces):                    # odd pieces are the separators, which are added tokens
+            ids += [self.added[piece]] if i % 2 else self.encode_untrusted(piece)
+        return ids
+
     def _encoding(self, text: str) -> tokenizers.Encoding:
         try:
             return self._plain.encode(text, add_special_tokens=False)
@@ -126,6 +137,11 @@ class Tokenizer:
                 raise
             raise TokenizerError(f"the text has a lone surrogate {lone[0]!r} at character {lone.start()}: no UTF-8 can hold it; "
                                  "replace it where the text comes from") from None
+
+
+def splitter(spellings) -> re.Pattern:
+    """A pattern whose split() gives text, spelling, text, spelling, ..., text; the longest spelling wins."""
+    return re.compile("(" + "|".join(re.escape(s) for s in sorted(spellings, key=len, reverse=True)) + ")")
 
 
 def read_tokenizer_json(path: Path) -> dict:
