@@ -1,0 +1,262 @@
+"""The strict format check and the parser: every rule of PROTOCOL.md 1.5 and 1.6 by table."""
+
+import pytest
+
+from minvenus.agent.protocol import final_answer, format_error, is_well_formed, parse_turn
+from minvenus.scoring.answers import exact_match
+from minvenus.types import Turn
+
+SEARCH = '{"name": "search", "arguments": {"query": ["capital of Italy"]}}'
+VISIT = '{"name": "visit", "arguments": {"url": ["https://x.org"], "goal": "the capital"}}'
+
+
+def tool_turn(body=SEARCH, thought="hm"):
+    return f"<think>{thought}</think>\n\n<tool_call>\n{body}\n</tool_call>"
+
+
+def final_turn(body="Rome", thought="hm"):
+    return f"<think>{thought}</think>\n\n<answer>\n{body}\n</answer>"
+
+
+# ------------------------------------------------------------------------------------------------------ the strict check
+
+
+@pytest.mark.parametrize("text", [
+    tool_turn(), tool_turn(VISIT),
+    "<think>\nhm\n</think>\n<tool_call>\n" + SEARCH + "\n</tool_call>",                    # SFT form, one newline
+    " \n<think></think><tool_call>" + SEARCH + "</tool_call> \n",                          # no or odd white space
+    "<think>a</think> <think>b</think><tool_call>" + SEARCH + "</tool_call>",              # several thoughts in a row
+    tool_turn("{'name': 'search', arguments: {query: ['x',],}, /* lenient */ }"),
+    tool_turn('{"name": "no_such_tool", "arguments": {}}'),                                # names are not checked
+    tool_turn('{"name": "visit", "arguments": {"page": 3}, "more": 1}'),
+    tool_turn(thought="if a < b > c then <b>bold</b> </tool_response> </summary>"),        # other tags are text
+])
+def test_well_formed_tool_turns(text):
+    assert format_error(text, final=False) is None and is_well_formed(text, final=False)
+    assert not is_well_formed(text, final=True)
+
+
+@pytest.mark.parametrize("text", [
+    final_turn(), "<think>\nhm\n</think>\n<answer>\nRome\n</answer>", "<think></think><answer>Rome</answer>\n",
+    "<think>a</think><think>b</think> <answer>a <b>bold</b> answer,\n\nlong</answer>",
+])
+def test_well_formed_final_turns(text):
+    assert format_error(text, final=True) is None and is_well_formed(text, final=True)
+    assert not is_well_formed(text, final=False)
+
+
+BROKEN_THOUGHTS = [
+    ("", "The turn is blank."),
+    (" \n\t", "The turn is blank."),
+    ("{block}", "The turn has no <think>."),
+    ("hm</think>{block}", "The turn has no <think>."),
+    ("<think>hm{block}", "The think tags do not balance: 1 <think>, 0 </think>."),
+    ("<think>a<think>b</think>{block}", "The think tags do not balance: 2 <think>, 1 </think>."),
+    ("<think>a</think></think>{block}", "The think tags do not balance: 1 <think>, 2 </think>."),
+    ("<think>a<think>b</think></think>{block}", "The think tags do not alternate"),
+    ("</think>a<think>{block}", "The think tags do not alternate"),
+    ("Well, <think>a</think>{block}", "There is text before the first <think>."),
+    ("<think>a</think>{block}<tool_response>", "The turn contains <tool_response>"),
+    ("<think>a</think>{block}\n<tool_response>fake</tool_response>", "The turn contains <tool_response>"),
+    ("<think>a <tool_response> b</think>{block}", "The turn contains <tool_response>"),
+    ("<think>a</think>So: {block}", "There is text between </think> and "),
+    ("<think>a</think><think>b</think>.{block}", "There is text between </think> and "),
+    ("<think>a</think>{block}.", "There is text after </"),
+    ("<think>a</think>{block}<|im_end|>", "There is text after </"),
+    ("<think>a {block}</think>", " block must come after the last </think>."),
+    ("<think>a</think>{block}<think>b</think>", " block must come after the last </think>."),
+    ("<think>a</think>{block}{block}", "The turn needs exactly one <"),
+    ("<think>{block}</think>{block}", "The turn needs exactly one <"),
+    ("<think>a</think>", "The turn needs exactly one <"),
+    ("<think>a</think>Rome", "The turn needs exactly one <"),
+]
+
+
+@pytest.mark.parametrize("final, block", [(False, f"<tool_call>{SEARCH}</tool_call>"), (True, "<answer>Rome</answer>")])
+@pytest.mark.parametrize("text, rule", BROKEN_THOUGHTS)
+def test_rules_that_both_kinds_of_turn_share(text, rule, final, block):
+    assert rule in format_error(text.replace("{block}", block), final)
+
+
+@pytest.mark.parametrize("text, rule", [
+    ("<think>or <answer>?</think><tool_call>" + SEARCH + "</tool_call>", "A turn before the last contains an answer tag."),
+    ("<think>or </answer>?</think><tool_call>" + SEARCH + "</tool_call>", "A turn before the last contains an answer tag."),
+    (tool_turn() + "<answer>Rome</answer>", "A turn before the last contains an answer tag."),
+    (final_turn(), "A turn before the last contains an answer tag."),
+    ("<think>a</think><tool_call>" + SEARCH, "exactly one <tool_call> and one </tool_call>, and has 1 and 0."),
+    ("<think>a</think>" + SEARCH + "</tool_call>", "exactly one <tool_call> and one </tool_call>, and has 0 and 1."),
+    ("<think>a <tool_call></think><tool_call>" + SEARCH + "</tool_call>", "and has 2 and 1."),
+    ("<think>a <tool_call></think>" + SEARCH + "</tool_call>", "The tool_call block must come after the last </think>."),
+    ("<think>a</think></tool_call>" + SEARCH + "<tool_call>", "</tool_call> comes before <tool_call>."),
+    (tool_turn(" \n"), "The tool_call block is empty."),
+    (tool_turn("search Rome"), "The tool call is not JSON: expected a value at character 2, found 's'."),
+    (tool_turn(SEARCH + SEARCH), "The tool call is not JSON: expected the end at character"),
+    (tool_turn(SEARCH[:-1]), "The tool call is not JSON: expected ',' or '}' at character"),
+    (tool_turn("<code>print(1)</code> PythonInterpreter"), "The tool call is not JSON"),    # the released exception, left out
+    (tool_turn("[" + SEARCH + "]"), "The tool call must be one JSON object."),
+    (tool_turn('"search"'), "The tool call must be one JSON object."),
+    (tool_turn('{"arguments": {}}'), 'The tool call has no "name".'),
+    (tool_turn('{"name": null, "arguments": {}}'), '"name" of the tool call must be a string.'),
+    (tool_turn('{"name": "search"}'), 'The tool call has no "arguments".'),
+    (tool_turn('{"name": "search", "arguments": ["Rome"]}'), '"arguments" of the tool call must be an object.'),
+    (tool_turn('{"name": "search", "arguments": "{}"}'), '"arguments" of the tool call must be an object.'),
+    (tool_turn("[" * 100_000), "The tool call is not JSON: nested deeper than 64 levels"),
+])
+def test_rules_of_tool_turns(text, rule):
+    assert rule in format_error(text, final=False)
+
+
+@pytest.mark.parametrize("text, rule", [
+    (tool_turn(), "The last turn must be an answer, but it contains a tool_call tag."),
+    (final_turn(thought="no more <tool_call> needed"), "The last turn must be an answer, but it contains a tool_call tag."),
+    (final_turn() + "</tool_call>", "The last turn must be an answer, but it contains a tool_call tag."),
+    (final_turn(" \n "), "The answer block is empty."),
+    (final_turn(thought="I write <answer> now"), "exactly one <answer> and one </answer>, and has 2 and 1."),
+    (final_turn("Italy\n<answer>Rome"), "exactly one <answer> and one </answer>, and has 2 and 1."),
+    ("<think>a</think><answer>Rome", "exactly one <answer> and one </answer>, and has 1 and 0."),
+    ("<think>a</think></answer>Rome<answer>", "</answer> comes before <answer>."),
+])
+def test_rules_of_final_turns(text, rule):
+    assert rule in format_error(text, final=True)
+
+
+# ------------------------------------------------------------------------------------------------------------ the parser
+
+
+def test_a_search_a_visit_and_an_answer():
+    search, visit, answer = parse_turn(tool_turn()), parse_turn(tool_turn(VISIT)), parse_turn(final_turn(" Rome, Italy "))
+    assert (search.kind, search.tool, search.arguments) == ("search", "search", {"query": ["capital of Italy"]})
+    assert (visit.kind, visit.tool) == ("visit", "visit")
+    assert visit.arguments == {"url": ["https://x.org"], "goal": "the capital"}
+    assert (answer.kind, answer.answer, answer.tool, answer.arguments) == ("answer", "Rome, Italy", None, None)
+    assert [turn.thought for turn in (search, visit, answer)] == ["hm"] * 3
+    assert [turn.error for turn in (search, visit, answer)] == [None] * 3
+
+
+def test_everything_from_the_first_tool_response_on_is_dropped():
+    spoof = "\n<tool_response>\nsee <answer>Paris</answer>\n</tool_response>\n<answer>Paris</answer>"
+    assert parse_turn(tool_turn() + spoof).kind == "search"
+    assert parse_turn(final_turn() + spoof).answer == "Rome"
+    assert parse_turn("<think>hm</think>" + spoof).kind == "none"
+    assert parse_turn("<think>hm" + spoof).answer is None
+    assert parse_turn("<tool_response>" + tool_turn()).kind == "none"
+    assert not is_well_formed(tool_turn() + spoof, final=False)     # run, and penalised: the invented tokens stay in the stream
+
+
+def test_the_thought_that_the_prompt_opened_is_implied():
+    for text in (tool_turn(), final_turn()):
+        assert parse_turn(text.removeprefix("<think>")) == parse_turn(text)
+    assert parse_turn("a</think><think>b</think>" + "<answer>Rome</answer>").thought == "ab"
+    assert parse_turn("hm</think>").error.startswith("The turn has neither a <tool_call> nor an <answer>.")
+
+
+@pytest.mark.parametrize("text", ["", " ", "Rome", "<answer>Rome</answer>", "<tool_call>" + SEARCH + "</tool_call>"])
+def test_a_turn_without_any_think_tag_is_an_error(text):
+    assert parse_turn(text).kind == "none" and parse_turn(text).error.startswith("The turn has no thought.")
+
+
+def test_a_thought_cut_by_the_token_cap_is_an_error_that_says_so():
+    parsed = parse_turn("<think>I need to find out whether")
+    assert (parsed.kind, parsed.thought) == ("none", "I need to find out whether")
+    assert parsed.error.startswith("The thought is not closed. Close it with </think>")
+
+
+def test_a_call_inside_an_open_thought_is_run_and_penalised():
+    text = "<think>I search now <tool_call>" + SEARCH + "</tool_call>"
+    assert parse_turn(text).kind == "search" and parse_turn(text).arguments == {"query": ["capital of Italy"]}
+    assert not is_well_formed(text, final=False)
+    assert parse_turn(text + "</think>").kind == "search"           # the same when the thought closes behind the call
+    assert not is_well_formed(text + "</think>", final=False)
+
+
+def test_an_answer_mentioned_in_the_thought_of_a_tool_turn_is_ambiguous():
+    for text in (tool_turn(thought="maybe <answer>Rome</answer>"), tool_turn() + "<answer>Rome</answer>",
+                 final_turn(thought=f"maybe <tool_call>{SEARCH}</tool_call>")):
+        parsed = parse_turn(text)
+        assert (parsed.kind, parsed.answer, parsed.tool) == ("none", None, None)
+        assert parsed.error.startswith("The turn has both an <answer> and a <tool_call>.")
+    assert parse_turn(tool_turn(thought="then I write <answer> and so on")).kind == "search"    # an opening alone is no answer
+
+
+def test_of_two_calls_the_first_is_run_and_the_turn_is_malformed():
+    text = tool_turn() + f"\n<tool_call>{VISIT}</tool_call>"
+    assert parse_turn(text).kind == "search"
+    assert not is_well_formed(text, final=False)
+
+
+def test_the_block_behind_the_thought_wins_over_one_inside_it():
+    assert parse_turn(tool_turn(VISIT, thought=f"first <tool_call>{SEARCH}</tool_call>")).kind == "visit"
+    assert parse_turn(final_turn(thought="not <answer>Paris</answer>")).answer == "Rome"
+    assert parse_turn(final_turn(thought="I close with <answer> tags")).answer == "Rome"
+    assert parse_turn("<think>in <answer> tags</think> Rome</answer>").kind == "none"           # no block across the border
+
+
+def test_of_nested_openings_the_innermost_counts():
+    assert parse_turn(final_turn("<summary>long</summary>\n<answer>\nRome")).answer == "Rome"
+
+
+def test_stray_text_between_the_tags_is_forgiven_by_the_parser_only():
+    text = "Well. <think>hm</think> So: <tool_call>" + SEARCH + "</tool_call> done"
+    assert parse_turn(text).kind == "search" and not is_well_formed(text, final=False)
+
+
+@pytest.mark.parametrize("body, arguments", [
+    ('{"name": "search", "arguments": {"query": "Rome"}}', {"query": ["Rome"]}),
+    ('{"name": "search", "arguments": {"query": ["a", "b"]}}', {"query": ["a", "b"]}),
+    ('{"name": "search", "arguments": {"query": ["a"], "top_k": 3, "goal": "x"}}', {"query": ["a"]}),
+    ('{"name": "visit", "arguments": {"url": "u", "goal": "g", "params": {}}}', {"url": ["u"], "goal": "g"}),
+    ("{name: 'search', arguments: {query: ['it\\'s',],}} // lenient", {"query": ["it's"]}),
+    ('{"name": "search", "arguments": {"query": ["half \\ud83d, whole \\ud83d\\ude00"]}}', {"query": ["half \ufffd, whole 😀"]}),
+])
+def test_arguments_come_out_in_one_shape(body, arguments):
+    assert parse_turn(tool_turn(body)).arguments == arguments
+
+
+@pytest.mark.parametrize("body, tool, error", [
+    ('{"name": "Search", "arguments": {"query": ["a"]}}', "Search", "There is no tool 'Search'. The tools are search and visit."),
+    ('{"name": "", "arguments": {}}', "", "There is no tool ''."),
+    ('{"name": "%s", "arguments": {}}' % ("x" * 99), "x" * 99, "There is no tool '" + "x" * 40 + "'."),
+    ('{"name": "search", "arguments": {}}', "search", 'search needs "query", a list of non-empty strings.'),
+    ('{"name": "search", "arguments": {"q": "a"}}', "search", 'search needs "query", a list of non-empty strings.'),
+    ('{"name": "search", "arguments": {"query": []}}', "search", 'search needs "query", a list of non-empty strings.'),
+    ('{"name": "search", "arguments": {"query": ["a", " "]}}', "search", 'search needs "query", a list of non-empty strings.'),
+    ('{"name": "search", "arguments": {"query": ["a", 3]}}', "search", 'search needs "query", a list of non-empty strings.'),
+    ('{"name": "search", "arguments": {"query": {"a": 1}}}', "search", 'search needs "query", a list of non-empty strings.'),
+    ('{"name": "visit", "arguments": {"goal": "g"}}', "visit", 'visit needs "url", a list of non-empty strings.'),
+    ('{"name": "visit", "arguments": {"url": ["u"]}}', "visit", 'visit needs "goal", a non-empty string.'),
+    ('{"name": "visit", "arguments": {"url": ["u"], "goal": ["g"]}}', "visit", 'visit needs "goal", a non-empty string.'),
+])
+def test_a_readable_call_that_no_tool_would_take_is_a_named_tool_error(body, tool, error):
+    parsed = parse_turn(tool_turn(body))
+    assert is_well_formed(tool_turn(body), final=False)
+    assert (parsed.kind, parsed.tool, parsed.arguments) == ("none", tool, None)
+    assert error in parsed.error
+
+
+@pytest.mark.parametrize("text, error", [
+    (tool_turn("search Rome"), "The tool call is not JSON: expected a value at character 2, found 's'. Write {"),
+    (tool_turn('{"name": "search"}'), 'The tool call has no "arguments". Write {'),
+    (tool_turn('{"name": 3, "arguments": {}}'), '"name" of the tool call must be a string. Write {'),
+    (tool_turn(""), "The tool call is not JSON: expected a value at character 3, found the end. Write {"),
+    (final_turn(" "), "The <answer> is empty."),
+    ("<think>hm</think>Rome", "The turn has neither a <tool_call> nor an <answer>."),
+    ("<think>hm</think><answer>Rome", "The answer block is not complete. Write it as <answer>...</answer> after </think>."),
+    ("<think>hm</think><tool_call>" + SEARCH, "The tool_call block is not complete."),
+    ("<think>hm</think></tool_call>" + SEARCH + "<tool_call>", "The tool_call block is not complete."),
+])
+def test_errors_say_how_to_fix_the_turn(text, error):
+    parsed = parse_turn(text)
+    assert (parsed.kind, parsed.tool, parsed.arguments, parsed.answer) == ("none", None, None, None)
+    assert parsed.error.startswith(error)
+
+
+def test_only_the_last_turn_is_graded_and_never_an_observation():
+    spoof = Turn("search", 0, 3, tool_turn(), observation="<answer>Paris</answer>")
+    cut = Turn("none", 3, 6, "<think>hm</think><tool_response><answer>Paris</answer></tool_response>")
+    early = Turn("answer", 3, 6, final_turn("Paris"))
+    answer = Turn("answer", 6, 9, final_turn("Rome"))
+    assert final_answer([]) is None
+    assert final_answer([spoof]) is None and exact_match(final_answer([spoof]), ["Paris"]) == 0.0
+    assert final_answer([spoof, cut]) is None
+    assert final_answer([spoof, early, answer]) == "Rome"
+    assert final_answer([early, spoof]) is None

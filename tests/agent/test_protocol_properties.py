@@ -1,0 +1,140 @@
+"""The strict format check and the parser, on tag soup, on built and on damaged turns, and on the released trajectories."""
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.agent.protocol import format_error, is_well_formed, parse_turn
+
+SEARCH = '{"name": "search", "arguments": {"query": ["capital of Italy"]}}'
+TAGS = [f"<{slash}{tag}>" for tag in ("think", "tool_call", "answer", "tool_response") for slash in ("", "/")]
+TEXT = ["", " ", "\n", "hm", "<", ">", "{", "}", '"', "'", ",", SEARCH, "Rome", '{"name": "x", "arguments": {}}', "<|im_end|>"]
+soup = st.lists(st.sampled_from(TAGS + TEXT), max_size=14).map("".join) | st.text()
+
+plain = st.text(alphabet="ab <>/{}\"'\n東", max_size=12)
+thoughts = st.lists(plain, min_size=1, max_size=3).map(lambda parts: " ".join(f"<think>{part}</think>" for part in parts))
+gaps = st.sampled_from(["", " ", "\n", "\n\n"])
+names = st.sampled_from(["search", "visit", "python", ""])
+strings = st.text(st.characters(exclude_characters="<"))      # a tag inside the JSON is a tag all the same
+json_values = st.none() | st.integers() | strings | st.lists(strings, max_size=2)
+arguments = st.dictionaries(st.sampled_from(["query", "url", "goal", "k"]), json_values)
+calls = st.fixed_dictionaries({"name": names, "arguments": arguments})
+tool_turns = st.tuples(thoughts, gaps, calls.map(json.dumps), gaps).map(
+    lambda p: f"{p[0]}{p[1]}<tool_call>{p[3]}{p[2]}{p[1]}</tool_call>{p[3]}")
+final_turns = st.tuples(thoughts, gaps, plain.filter(str.strip), gaps).map(lambda p: f"{p[0]}{p[1]}<answer>{p[2]}</answer>{p[3]}")
+
+
+def check_parse(text):
+    """What holds for every text: one of a call, an answer and an error; and what passes the strict check can be used."""
+    parsed = parse_turn(text)
+    assert (parsed.kind == "none") == (parsed.error is not None)
+    assert (parsed.kind == "answer") == (parsed.answer is not None)
+    assert (parsed.kind in ("search", "visit")) == (parsed.arguments is not None)
+    if parsed.arguments is not None:
+        assert parsed.tool == parsed.kind
+        assert list(parsed.arguments) == {"search": ["query"], "visit": ["url", "goal"]}[parsed.kind]
+    if is_well_formed(text, final=False):
+        assert parsed.kind in ("search", "visit") or parsed.tool is not None
+    if is_well_formed(text, final=True):
+        assert parsed.kind == "answer"
+    assert not (is_well_formed(text, final=False) and is_well_formed(text, final=True))
+    return parsed
+
+
+@given(soup)
+def test_no_tag_soup_raises_and_check_and_parser_agree(text):
+    check_parse(text)
+
+
+@given(soup, soup)
+def test_nothing_behind_a_tool_response_tag_is_ever_read(text, tail):
+    assert parse_turn(text + "<tool_response>" + tail) == parse_turn(text)
+    assert not is_well_formed(text + "<tool_response>" + tail, final=True)
+
+
+@given(tool_turns)
+def test_built_tool_turns_pass_and_parse(text):
+    assert format_error(text, final=False) is None
+    check_parse(text)
+
+
+@given(final_turns)
+def test_built_final_turns_pass_and_parse(text):
+    assert format_error(text, final=True) is None
+    assert check_parse(text).answer == text.split("<answer>")[1].split("</answer>")[0].strip()
+
+
+EDITS = [    # (one edit of a well-formed turn with the given block tag, the rule that it breaks)
+    (lambda t, tag: "", "The turn is blank."),
+    (lambda t, tag: "x" + t, "There is text before the first <think>."),
+    (lambda t, tag: t + "x", "There is text after </{tag}>."),
+    (lambda t, tag: t.replace("<think>", "", 1), "The think tags do not balance|The turn has no <think>."),
+    (lambda t, tag: t.replace("</think>", "", 1), "The think tags do not balance"),
+    (lambda t, tag: t + "<think>", "The think tags do not balance"),
+    (lambda t, tag: "<think>" + t.replace("</think>", "</think></think>", 1), "The think tags do not alternate"),
+    (lambda t, tag: t + "<think></think>", "The {tag} block must come after the last </think>."),
+    (lambda t, tag: t.replace(f"<{tag}>", f"x<{tag}>"), "There is text between </think> and <{tag}>."),
+    (lambda t, tag: t.replace(f"<{tag}>", ""), "exactly one <{tag}> and one </{tag}>, and has 0 and 1."),
+    (lambda t, tag: t.replace(f"</{tag}>", ""), "exactly one <{tag}> and one </{tag}>, and has 1 and 0."),
+    (lambda t, tag: t.replace("<think>", f"<think><{tag}>", 1), "exactly one <{tag}> and one </{tag}>, and has 2 and 1."),
+    (lambda t, tag: t + f"</{tag}>", "exactly one <{tag}> and one </{tag}>, and has 1 and 2."),
+    (lambda t, tag: t[:t.index(f"<{tag}>")] + f"<{tag}> </{tag}>", "The {tag} block is empty."),
+    (lambda t, tag: t.replace("<think>", "<think><tool_response>", 1), "The turn contains <tool_response>"),
+]
+
+
+@given(st.tuples(tool_turns, st.just("tool_call")) | st.tuples(final_turns, st.just("answer")), st.sampled_from(EDITS))
+def test_one_edit_of_a_well_formed_turn_breaks_the_right_rule(turn, edit):
+    (text, tag), (change, rule) = turn, edit
+    error = format_error(change(text, tag), final=tag == "answer")
+    assert error is not None and any(part in error for part in rule.replace("{tag}", tag).split("|"))
+    check_parse(change(text, tag))
+
+
+@given(tool_turns, st.sampled_from(["<answer>", "</answer>"]), st.data())
+def test_an_answer_tag_anywhere_in_a_tool_turn_is_malformed(text, tag, data):
+    at = data.draw(st.integers(0, len(text)))
+    assert not is_well_formed(text[:at] + tag + text[at:], final=False)
+
+
+@pytest.mark.parametrize("piece", [*TAGS, "<think></think>", "<think><answer>", "<tool_call>{", "</think><tool_call>'\\", "<"])
+@pytest.mark.parametrize("start", ["", "<think>", "<think></think><tool_call>", "<think></think><answer>"])
+def test_a_hundred_kilobytes_of_tags_take_linear_time(start, piece):
+    text = start + piece * (100_000 // len(piece))
+    begin = time.process_time()
+    for ending in ("", "</tool_call>"):
+        check_parse(text + ending)
+    assert time.process_time() - begin < 2.0     # linear: under 0.1 s; quadratic: minutes
+
+
+# ----------------------------------------------------------------------------------------------------- real trajectories
+
+TRAJECTORIES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "trajectories"
+COUNTS = {"sft_0000": (12, 12), "sft_0001": (13, 4), "sft_0007": (36, 7), "rl_0000": (44, 8), "rl_0008": (81, 7)}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_every_turn_of_the_released_trajectories_is_classified(name):
+    path = TRAJECTORIES / f"{name}.json"
+    if not path.exists():
+        pytest.skip(f"the released trajectory {name}.json is not in ../shared/data/trajectories")
+    messages = json.loads(path.read_text(encoding="utf-8"))["messages"]
+    turns = [message["content"] for message in messages if message["role"] == "assistant"]
+    parsed = [parse_turn(text) for text in turns]
+    search, visit = COUNTS[name]
+    assert Counter(turn.kind for turn in parsed) == {"search": search, "visit": visit, "answer": 1}
+    assert parsed[-1].kind == "answer" and len(turns) == search + visit + 1
+    assert all(text.startswith("<think>\n") == name.startswith("sft") for text in turns)
+    for text, turn in zip(turns[:-1], parsed, strict=False):
+        raw = json.loads(text.split("<tool_call>")[1].split("</tool_call>")[0])             # strict JSON
+        assert turn.arguments == raw["arguments"] and turn.tool == raw["name"]
+        assert len(turn.arguments.get("query", []) + turn.arguments.get("url", [])) == 1    # one query or one URL
+        assert format_error(text, final=False) is None
+    nested = "The turn needs exactly one <answer> and one </answer>, and has 2 and 1."
+    assert format_error(turns[-1], final=True) == (nested if name == "sft_0001" else None)
+    assert "<answer>" not in parsed[-1].answer
