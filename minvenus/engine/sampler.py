@@ -1,0 +1,150 @@
+"""Drawing the next token, and its log-prob under two distributions that have a name each.
+
+    logprobs        the plain softmax of logits / temperature over the whole vocabulary: what a trainer computes again
+    drawn_logprobs  the distribution that the token really came from: logits - penalty of ids already written in this turn, ids
+                    beyond the tokenizer's last and (before min_tokens) stop ids out, / temperature, top-k, top-p, renormalised
+
+The two are equal unless something is cut off or penalised. At temperature 0 the most probable token is taken: it is drawn with
+log-prob 0, and its plain log-prob is the one at temperature 1, because at 0 there is none.
+
+A token is drawn by inverting the cumulative sum at one uniform number, which comes from the sequence's own generator: the sample
+of a sequence depends on its own logits only. Nothing here knows what a token means; ids come in as numbers.
+
+B sequences of one `Sampling`, V vocabulary, W <= V ids that may be drawn at all.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+NOISE = 64       # uniform numbers drawn at once: a call per token would cost more than the draw itself
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a turn is sampled and when it ends."""
+
+    max_tokens: int                       # a turn is cut here if no stop id came
+    temperature: float = 1.0              # 0 = always the most probable token
+    top_k: int | None = None              # only the k most probable ids; None = all
+    top_p: float = 1.0                    # only the most probable ids that together reach this probability
+    presence_penalty: float = 0.0         # subtracted from the logit of every id already written in this turn
+    min_tokens: int = 0                   # stop ids cannot be drawn before this many tokens
+    stop_ids: tuple[int, ...] = ()        # ids that end the turn; the one that was drawn belongs to it
+
+    def __post_init__(self):
+        if self.max_tokens < 1 or not 0 <= self.min_tokens <= self.max_tokens:
+            raise ValueError(f"need 1 <= max_tokens and 0 <= min_tokens <= max_tokens, got max {self.max_tokens}, "
+                             f"min {self.min_tokens}")
+        if not (self.temperature == 0 or 1e-3 <= self.temperature <= 1e3):
+            raise ValueError(f"temperature must be 0 (greedy) or lie in [0.001, 1000], got {self.temperature}")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k must be at least 1, or None for all ids; got {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}")
+        if not math.isfinite(self.presence_penalty):
+            raise ValueError(f"presence_penalty must be finite, got {self.presence_penalty}")
+
+    @property
+    def plain_temperature(self) -> float:
+        """The temperature of `logprobs`, and of whoever computes them again."""
+        return self.temperature or 1.0
+
+
+class Noise:
+    """The uniform numbers of one sequence, from a generator of its own: seed, question and rollout decide all of them."""
+
+    def __init__(self, seed: int, question: int | str, rollout: int):
+        self._key = f"{seed}/{question}/{rollout}"
+        self._generator: torch.Generator | None = None
+        self._ahead: list[float] = []
+
+    def draw(self) -> float:
+        if self._generator is None:
+            digest = hashlib.blake2b(self._key.encode(), digest_size=8).digest()      # hash() differs from process to process
+            self._generator = torch.Generator().manual_seed(int.from_bytes(digest) >> 1)
+        if not self._ahead:
+            self._ahead = torch.rand(NOISE, generator=self._generator, dtype=torch.float64).tolist()[::-1]
+        return self._ahead.pop()
+
+
+class Draws(NamedTuple):
+    tokens: list[int]
+    logprobs: list[float]
+    drawn_logprobs: list[float]
+
+
+def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int, written: Tensor | None = None,
+           early: list[int] | None = None) -> Draws:
+    """One token for every row of logits [B, V].
+
+    noise    a uniform number per row; not looked at when greedy
+    width    ids below it may be drawn
+    written  [B, V], 1.0 where the row has written the id in this turn; needed with a presence penalty
+    early    rows that have fewer than min_tokens tokens
+    """
+    logits = logits.float()
+    plain = scaled(logits, sampling.plain_temperature).log_softmax(dim=-1)                # [B, V]
+    if reshapes(sampling, width < logits.shape[1], early):
+        drawn = drawn_distribution(logits, sampling, width, written, early or [])         # [B, W]
+    else:
+        drawn = plain
+    if sampling.temperature == 0:
+        tokens = drawn.argmax(dim=-1)
+    else:
+        tokens = invert(drawn.exp(), torch.tensor(noise, dtype=torch.float64, device=logits.device))
+    logprobs = plain.gather(1, tokens[:, None])[:, 0].tolist()
+    drawn_logprobs = [0.0] * len(logprobs) if sampling.temperature == 0 else drawn.gather(1, tokens[:, None])[:, 0].tolist()
+    if not all(map(math.isfinite, logprobs + drawn_logprobs)):
+        raise ValueError(f"no token can be drawn: logits that are not finite, or every id is out; log-probs {logprobs}")
+    return Draws(tokens.tolist(), logprobs, drawn_logprobs)
+
+
+def scaled(logits: Tensor, temperature: float) -> Tensor:
+    return logits if temperature == 1.0 else logits / temperature
+
+
+def reshapes(sampling: Sampling, narrower: bool, early: list[int] | None) -> bool:
+    """Whether anything makes the drawn distribution another one than the plain one."""
+    return narrower or bool(early) or sampling.top_k is not None or sampling.top_p < 1 or sampling.presence_penalty != 0
+
+
+def drawn_distribution(logits: Tensor, sampling: Sampling, width: int, written: Tensor | None, early: list[int]) -> Tensor:
+    """Log-probs [B, W] of what is drawn from; -inf where an id is out."""
+    z = logits[:, :width]
+    if sampling.presence_penalty:
+        z = z - sampling.presence_penalty * written[:, :width]
+    stops = [i for i in sampling.stop_ids if i < width]
+    if early and stops:
+        z = z.clone()
+        z[torch.tensor(early, device=z.device)[:, None], torch.tensor(stops, device=z.device)] = -math.inf
+    z = scaled(z, sampling.plain_temperature)
+    if sampling.top_k is not None or sampling.top_p < 1:
+        z = keep_most_probable(z, sampling.top_k, sampling.top_p)
+    return z.log_softmax(dim=-1)
+
+
+def keep_most_probable(z: Tensor, top_k: int | None, top_p: float) -> Tensor:
+    """z [B, W] with -inf outside the top k, and of those, outside the fewest most probable ones that reach top_p together."""
+    best, ids = z.topk(min(top_k or z.shape[1], z.shape[1]), dim=-1)                      # sorted, most probable first
+    if top_p < 1:
+        p = best.softmax(dim=-1)
+        reached = p.cumsum(dim=-1) - p                                                    # what the ids before have together
+        best = best.masked_fill(reached >= top_p, -math.inf)                              # the id that crosses top_p stays
+    return torch.full_like(z, -math.inf).scatter(1, ids, best)
+
+
+def invert(weights: Tensor, uniform: Tensor) -> Tensor:
+    """The first id whose cumulative weight exceeds uniform * total: id i with probability weights[i] / total. [B, W], [B] -> [B]
+
+    In float64: in float32 the sum loses ids less probable than 6e-8. An id of weight 0 is never the first to exceed.
+    """
+    cumulative = weights.cumsum(dim=-1, dtype=torch.float64)
+    total = cumulative[:, -1:]
+    below = torch.nextafter(total, torch.zeros_like(total))
+    target = torch.minimum(uniform[:, None] * total, below)                               # rounding must not reach the total
+    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=weights.shape[1] - 1)       # NaN finds no place
