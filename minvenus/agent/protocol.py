@@ -14,6 +14,7 @@ no tokens.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from minvenus.agent.lenient_json import LenientJSONError, loads
 from minvenus.types import Kind, Turn
@@ -175,7 +176,7 @@ def parsed_call(thought: str, body: str) -> ParsedTurn:
     arguments, error = checked_arguments(name, call["arguments"])
     if error:
         return ParsedTurn("none", thought, name, error=error)
-    return ParsedTurn(name, thought, name, arguments)
+    return ParsedTurn(cast(Kind, name), thought, name, arguments)
 
 
 def checked_arguments(name: str, raw: dict) -> tuple[dict, str | None]:

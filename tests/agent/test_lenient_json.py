@@ -30,7 +30,7 @@ def test_numbers_keep_their_type(number):
 
 
 @pytest.mark.parametrize("text", ['"\\ud83d\\ude00"', '"\\ud83d"', '"\\ude00\\ud83d"', '"\\u00e9\\/\\b\\f\\n\\r\\t"', '"it\'s"',
-                                  "-0.5e+3", "-0", " [ ] ", "{}", "[Infinity, -Infinity]"])
+                                  "-0.5e+3", "1e5", "2E-3", "-0", " [ ] ", "{}", "[Infinity, -Infinity]"])
 def test_the_corners_of_json_agree_with_the_json_module(text):
     assert parse(text) == json.loads(text)
 

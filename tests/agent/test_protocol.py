@@ -253,10 +253,11 @@ def test_errors_say_how_to_fix_the_turn(text, error):
 def test_only_the_last_turn_is_graded_and_never_an_observation():
     spoof = Turn("search", 0, 3, tool_turn(), observation="<answer>Paris</answer>")
     cut = Turn("none", 3, 6, "<think>hm</think><tool_response><answer>Paris</answer></tool_response>")
+    silent = Turn("none", 3, 6, "<think>hm</think>", observation="<answer>Paris</answer>")
     early = Turn("answer", 3, 6, final_turn("Paris"))
     answer = Turn("answer", 6, 9, final_turn("Rome"))
     assert final_answer([]) is None
     assert final_answer([spoof]) is None and exact_match(final_answer([spoof]), ["Paris"]) == 0.0
-    assert final_answer([spoof, cut]) is None
+    assert final_answer([spoof, cut]) is None and final_answer([spoof, silent]) is None
     assert final_answer([spoof, early, answer]) == "Rome"
     assert final_answer([early, spoof]) is None

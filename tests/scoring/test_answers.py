@@ -87,7 +87,8 @@ def test_a_question_without_answers_and_an_unknown_counting_are_errors():
     ("佐々木、〇ー", ["佐", "々", "木", "〇", "ー"]),
     ("ジョン・スミス", list("ジョンスミス")),
     ("2020年東京Olympics第3", ["2020", "年", "東", "京", "olympics", "第", "3"]),
-    ("𠮷野家", ["𠮷", "野", "家"]),                             # outside the basic plane
+    ("𠮷𠮷野", ["𠮷", "𠮷", "野"]),                             # outside the basic plane
+    ("\u0390 \u0399\u0308\u0301", ["\u0390", "\u0390"]),      # a Greek letter whose folding needs composing again
     ("서울 특별시", ["서울", "특별시"]),                           # Korean writes spaces
 ])
 def test_tokens(text, expected):
