@@ -142,8 +142,8 @@ def split_turn(content: str, index: int) -> tuple[str, str]:
         raise ChatError(f"message {index} must hold one <think>...</think>, it has {content.count('<think>')} <think> and "
                         f"{content.count('</think>')} </think>")
     before, _, rest = content.partition("<think>")
-    thought, closed, body = rest.partition("</think>")
-    if before.strip() or not closed:
+    thought, _, body = rest.partition("</think>")
+    if before.strip():
         raise ChatError(f"message {index} must begin with <think>, it begins {content[:30]!r}")
     if not thought.strip():
         raise ChatError(f"message {index} has an empty thought: the template would drop its think block from the context")

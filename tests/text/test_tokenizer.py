@@ -187,6 +187,19 @@ def test_a_missing_file_is_named(tmp_path):
         Tokenizer.from_file(tmp_path / "nothing.json")
 
 
+def test_a_file_that_trims_offsets_still_gives_whole_ones(tiny, tmp_path):
+    trimming = broken(lambda raw: raw["post_processor"].update(trim_offsets=True))
+    (tmp_path / "tokenizer.json").write_text(trimming, encoding="utf-8")
+    assert Tokenizer.from_file(tmp_path).untrusted_offsets(" the  city ") == tiny.untrusted_offsets(" the  city ")
+
+
+def test_where_one_added_token_begins_another_the_longer_one_is_taken(tmp_path):
+    file = broken(lambda raw: raw["added_tokens"].append(raw["added_tokens"][-2] | {"id": 502, "content": "<think>!"}))
+    (tmp_path / "tokenizer.json").write_text(file, encoding="utf-8")
+    ids = Tokenizer.from_file(tmp_path).encode("<think>!<think>")
+    assert ids == [502, 500] == tokenizers.Tokenizer.from_str(file).encode("<think>!<think>").ids
+
+
 def test_truncation_padding_and_a_bos_in_the_file_change_no_encoding(tiny, tmp_path):
     loaded = tokenizers.Tokenizer.from_file(str(TINY))
     loaded.enable_truncation(3)
