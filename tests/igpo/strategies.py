@@ -1,0 +1,169 @@
+"""Random inputs for the tests of the reward mathematics: ragged batches of rewards, recipes, trajectories of turn kinds,
+token batches for the loss; and how exactly float64 can be expected to agree.
+
+Small batches are drawn number by number, so that hypothesis can shrink them; wide ones (up to 12 groups x 8 rollouts x 12
+turns, too many numbers to draw) come from one drawn seed.
+"""
+
+import random
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from minvenus.config import Recipe
+from minvenus.igpo.advantage import turn_advantages
+from minvenus.types import TurnRewards
+from tests.igpo import oracle
+
+MODES = ("scaled", "separate", "joint", "none")
+ORDINARY = (1.0,)
+ALL_MAGNITUDES = (1.0, 1.0, 1e-12, 1e-3, 1e4, 1e9)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rewards and group ids of one optimiser step; every malformed turn is flagged in `penalties`."""
+
+    rewards: list[TurnRewards]
+    groups: list[int]
+
+    def of_group(self, group: int) -> list[TurnRewards]:
+        return [r for r, g in zip(self.rewards, self.groups, strict=True) if g == group]
+
+
+def recipes(**fixed):
+    """Recipes over every field that the advantages read; a keyword fixes a field, or gives the values it may take."""
+    choices = {
+        "browse": st.sampled_from(("replicate", "segment", "off")), "discount_over": st.sampled_from(("turns", "rewards")),
+        "penalty_scope": st.sampled_from(("turn", "segment")), "normalize": st.sampled_from(MODES), "center_gain": st.booleans(),
+        "gamma": st.sampled_from((0.0, 0.5, 0.95, 1.0)) | st.floats(0.0, 1.0, allow_subnormal=False),
+        "ig_weight": st.sampled_from((1.0, 1.0, 0.0, 0.5, 2.0)), "gain": st.sampled_from(("log_prob", "prob")),
+    }
+    for name, value in fixed.items():
+        choices[name] = st.sampled_from(value) if isinstance(value, tuple) else st.just(value)
+    return st.builds(Recipe, **choices)
+
+
+# ---------------------------------------------------------------------------------------------------------------- batches
+
+
+def batches(magnitudes=ALL_MAGNITUDES, max_groups: int = 12):
+    wide = st.integers(0, 2**32 - 1).map(lambda seed: wide_batch(seed, magnitudes, max_groups))
+    return st.one_of(small_batches(magnitudes, min(max_groups, 3)), wide)
+
+
+@st.composite
+def small_batches(draw, magnitudes, max_groups: int) -> Batch:
+    numbers = st.sampled_from((0.0, 1.0, -1.0, 0.5)) | st.floats(-4.0, 4.0, allow_subnormal=False)
+    rewards, groups = [], []
+    for group in range(draw(st.integers(1, max_groups))):
+        size = draw(st.sampled_from(magnitudes))
+        for _ in range(draw(st.integers(1, 4))):
+            kinds = draw(st.lists(st.sampled_from(("absent", "gain", "gain", "penalty")), max_size=4))
+            turns = [None if k == "absent" else -1.0 if k == "penalty" else size * draw(numbers) for k in kinds]
+            rewards.append(TurnRewards(turns, draw(numbers), penalties=[k == "penalty" for k in kinds]))
+            groups.append(group)
+    return shuffled(rewards, groups, random.Random(draw(st.integers(0, 1000))))
+
+
+def wide_batch(seed: int, magnitudes, max_groups: int) -> Batch:
+    rng = random.Random(seed)
+    rewards, groups = [], []
+    for group in range(rng.randint(1, max_groups)):
+        size = rng.choice(magnitudes)
+        gain = rng.choice((lambda size=size: size * rng.gauss(0.0, 1.0), lambda size=size: size * rng.choice((0.0, 0.5, -0.25)),
+                           lambda: 0.0, lambda: 0.7))
+        outcome = rng.choice((lambda: float(rng.random() < 0.5), lambda: 1.0, lambda: 0.1, rng.random,
+                              lambda size=size: size * rng.gauss(0.0, 1.0)))
+        absent, malformed = rng.choice((0.0, 0.3, 0.9, 1.0)), rng.choice((0.0, 0.0, 0.1, 0.5))
+        for _ in range(rng.randint(1, 8)):
+            turns, penalties = [], []
+            for _ in range(rng.randint(0, 12)):
+                penalties.append(rng.random() < malformed)
+                turns.append(-1.0 if penalties[-1] else None if rng.random() < absent else gain())
+            rewards.append(TurnRewards(turns, -1.0 if rng.random() < malformed else outcome(), penalties=penalties))
+            groups.append(group)
+    return shuffled(rewards, groups, rng)
+
+
+def shuffled(rewards, groups, rng) -> Batch:
+    """Groups interleaved, under arbitrary ids: neither order nor numbering may matter."""
+    names = {g: rng.randint(-10**6, 10**6) * 12 + g for g in set(groups)}
+    order = rng.sample(range(len(groups)), len(groups))
+    return Batch([rewards[i] for i in order], [names[groups[i]] for i in order])
+
+
+# ---------------------------------------------------------------------------------------------- running and comparing
+
+
+def advantages(batch: Batch, recipe: Recipe) -> list[list[float]]:
+    return turn_advantages(batch.rewards, batch.groups, recipe)
+
+
+def amplification(batch: Batch, recipe: Recipe) -> float:
+    """How much rounding a z-score can magnify: the largest |value| / (sigma + 1e-6) of any set that is normalised.
+
+    v - mu carries an absolute error of about n * 1e-16 * max|v|, and z divides it by sigma, which may be as small as 1e-4:
+    z-scores of nearly equal, large values are ill-conditioned in any implementation.
+    """
+    worst = 1.0
+    for group in set(batch.groups):
+        outcomes, gains = oracle.group_sets(batch.rewards, batch.groups, group)
+        if recipe.normalize == "none":
+            worst = max([worst, *map(abs, outcomes), *map(abs, gains)])
+            continue
+        sets = [outcomes + gains] if recipe.normalize == "joint" else [outcomes, gains]
+        worst = max([worst] + [max(map(abs, s)) / (oracle.stats(s)[1] + 1e-6) for s in sets if s])
+    return worst
+
+
+def rounding(batch: Batch, recipe: Recipe) -> float:
+    """The absolute error allowed in an advantage: 1e-9, and where values are large against their spread, what float64 itself
+    costs: 1e-16 for each of about 100 values, times the scale of up to 10, times `amplification`."""
+    return 1e-9 + 1e-13 * amplification(batch, recipe)
+
+
+def assert_close(ours, theirs, tolerance: float) -> None:
+    """Nested lists of floats of equal shape that differ by `tolerance` at most."""
+    assert [len(row) for row in ours] == [len(row) for row in theirs]
+    for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        for t, (x, y) in enumerate(zip(a, b, strict=True)):
+            assert abs(x - y) <= tolerance, f"rollout {i}, turn {t}: {x!r} and {y!r} differ by more than {tolerance:.3g}"
+
+
+# ----------------------------------------------------------------------------------------- trajectories and token batches
+
+
+@st.composite
+def trajectories(draw, max_turns: int = 12):
+    """(kinds, malformed), the last turn last; a rollout that was cut short may end in any kind."""
+    kinds = draw(st.lists(st.sampled_from(("search", "search", "visit", "none")), max_size=max_turns))
+    kinds = [*kinds, draw(st.sampled_from(("answer", "answer", "visit", "none")))]
+    malformed = [kind == "none" or draw(st.sampled_from((False, False, False, True))) for kind in kinds]
+    return kinds, malformed
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """One batch for the loss, as nested lists [B][L]."""
+
+    logp: list[list[float]]
+    old: list[list[float]]
+    ref: list[list[float]]
+    advantages: list[list[float]]
+    mask: list[list[bool]]
+
+
+@st.composite
+def token_batches(draw, max_rows: int = 5, max_length: int = 6, spread: float = 1.0, some_tokens: bool = True) -> Tokens:
+    """`spread` is the usual distance of the new log-probs from the old and reference ones."""
+    rng = random.Random(draw(st.integers(0, 2**32 - 1)))
+    rows, length = draw(st.integers(1, max_rows)), draw(st.integers(1, max_length))
+    density = draw(st.sampled_from((0.0, 0.3, 0.7, 1.0)))
+    table = lambda cell: [[cell() for _ in range(length)] for _ in range(rows)]  # noqa: E731 - a table of independent draws
+    logp = table(lambda: -3.0 * rng.random())
+    near = [[[x + rng.choice((0.0, spread)) * rng.gauss(0.0, 1.0) for x in row] for row in logp] for _ in range(2)]
+    mask = table(lambda: rng.random() < density)
+    if some_tokens:
+        mask[rng.randrange(rows)][rng.randrange(length)] = True
+    return Tokens(logp, near[0], near[1], table(lambda: rng.choice((0.0, 1.0, -1.0, rng.gauss(0.0, 2.0)))), mask)

@@ -1,0 +1,235 @@
+"""Every worked number of the mathematics page that falls inside our modes: the batches D (dense), S (browse filter, a malformed
+turn, a malformed answer), the penalty example of section 5 and the loss example L.
+
+The tables of the released function are float32, hence 2e-6; that of the `paper` recipe is float64 with 7 places, hence 1e-7.
+"""
+
+import math
+
+import pytest
+import torch
+
+from minvenus.config import Recipe
+from minvenus.igpo.advantage import advantage_record, turn_advantages
+from minvenus.igpo.gain import segment_gains
+from minvenus.igpo.loss import igpo_loss
+from minvenus.igpo.rewards import turn_rewards
+from minvenus.types import TurnRewards
+from tests.igpo.strategies import assert_close
+
+FLOAT32 = 2e-6
+BOTH = [Recipe.paper, Recipe.released]
+
+
+def rewards(*rows):
+    """One TurnRewards per row; the last number of a row is the outcome."""
+    return [TurnRewards(list(row[:-1]), row[-1]) for row in rows]
+
+
+# ------------------------------------------------------------------------------------- D: every turn has a gain of its own
+
+D = rewards([0.5, -0.1, 0.3, 1.0], [0.2, 0.0, 0.0], [-0.2, 0.1, 0.4, 0.0], [0.6, 0.2, 0.0], [0.1, 1.0])
+D_GROUPS = [0, 0, 1, 1, 1]
+
+D_TABLE = {
+    ("joint", 0.95): [
+        [1.4888055, 0.8863640, 2.0393145, 2.0615468], [-1.6248831, -1.4976532, -0.7680273],
+        [-1.8769306, -0.6265807, -0.2210896, -0.7049234], [0.2673903, -0.7978451, -0.7049234], [1.6533660, 2.1788542]],
+    ("separate", 0.95): [
+        [1.6174089, 0.1251357, 1.5119468, 0.9999980], [-1.6096171, -1.7929213, -0.9999980],
+        [-1.8559455, -0.2805403, 0.1229661, -0.7071053], [0.9512699, -0.6717500, -0.7071053], [0.9461418, 1.4142104]],
+    ("scaled", 0.95): [
+        [1.7468592, -0.0072656, 1.6076586, 0.9999980], [-1.7300545, -1.9364890, -0.9999980],
+        [-2.0687945, -0.2196296, 0.2583231, -0.7071053], [1.2219839, -0.6717500, -0.7071053], [0.8784633, 1.4142104]],
+    ("separate", 0.0): [
+        [1.4985300, -1.3112139, 0.5619488, 0.9999980], [0.0936581, -0.8429232, -0.9999980],
+        [-1.5894322, -0.3973581, 0.7947161, -0.7071053], [1.5894324, 0.0000000, -0.7071053], [-0.3973581, 1.4142104]],
+    ("separate", 1.0): [
+        [1.7492629, 0.2507329, 1.5619467, 0.9999980], [-1.7492630, -1.8429213, -0.9999980],
+        [-1.8991795, -0.3097472, 0.0876108, -0.7071053], [0.8823271, -0.7071053, -0.7071053], [1.0168524, 1.4142104]],
+}
+
+
+@pytest.mark.parametrize("recipe", BOTH)
+@pytest.mark.parametrize("normalize, gamma", D_TABLE)
+def test_dense_batch_in_every_mode(recipe, normalize, gamma):
+    """Every turn carries a reward, so counting turns and counting rewards is the same and both recipes agree."""
+    assert_close(turn_advantages(D, D_GROUPS, recipe(normalize=normalize, gamma=gamma)), D_TABLE[normalize, gamma], FLOAT32)
+
+
+def test_dense_batch_scale_and_its_two_means():
+    record = advantage_record(D, D_GROUPS, Recipe.paper())
+    assert record.scale == pytest.approx(1.17032123, abs=FLOAT32)
+    assert record.m_outcome == pytest.approx(0.96568334, abs=FLOAT32)
+    assert record.m_gain == pytest.approx(0.82514280, abs=FLOAT32)
+
+
+def test_first_trajectory_of_the_dense_batch_worked_by_hand():
+    gains, mean = [0.5, -0.1, 0.3, 0.2, 0.0], 0.18
+    sigma = math.sqrt(sum((g - mean) ** 2 for g in gains) / 5 + 1e-8)
+    assert sigma == pytest.approx(0.2135416, abs=1e-7)
+    z = [(g - mean) / (sigma + 1e-6) for g in gains[:3]]
+    outcome = 0.5 / (math.sqrt(0.25 + 1e-8) + 1e-6)
+    third = z[2] + 0.95 * outcome
+    second = z[1] + 0.95 * third
+    assert_close([turn_advantages(D, D_GROUPS, Recipe.paper(normalize="separate"))[0]],
+                 [[z[0] + 0.95 * second, second, third, outcome]], 1e-12)
+
+
+def test_group_statistics_of_the_dense_batch():
+    group = advantage_record(D, D_GROUPS, Recipe.paper()).groups[0]
+    assert group.gain_mean == pytest.approx(0.18, abs=1e-12)
+    assert group.gain_std == pytest.approx(0.2135416, abs=1e-7)
+    assert group.outcome_mean == 0.5
+    assert group.outcome_std == pytest.approx(0.5, abs=1e-7)
+
+
+@pytest.mark.parametrize("recipe", BOTH)
+def test_a_z_score_of_exactly_zero_keeps_its_turn(recipe):
+    """The second turn of d3 has z = 0; a known bug merged it into the next turn, which gave 0.9176823, -0.7071053."""
+    ours = turn_advantages(D, D_GROUPS, recipe(normalize="separate"))[3]
+    assert_close([ours], [[0.9512699, -0.6717500, -0.7071053]], FLOAT32)
+
+
+GRPO_TABLE = [0.9999980, -0.9999980, -0.7071053, -0.7071053, 1.4142104]
+VERL_GRPO_TABLE = [0.7071058, -0.7071058, -0.5773493, -0.5773493, 1.1546985]          # sample std
+
+
+@pytest.mark.parametrize("normalize", ["joint", "separate", "scaled"])
+def test_without_gains_every_turn_shares_the_normalised_outcome(normalize):
+    without = [TurnRewards([None] * len(r.turns), r.outcome) for r in D]
+    expected = [[z] * (len(r.turns) + 1) for z, r in zip(GRPO_TABLE, D, strict=True)]
+    assert_close(turn_advantages(without, D_GROUPS, Recipe.released(normalize=normalize, use_gain=False)), expected, FLOAT32)
+
+
+def test_grpo_with_the_sample_std_is_smaller_by_the_root_of_n_minus_1_over_n():
+    without = [TurnRewards([], r.outcome) for r in D]
+    ours = turn_advantages(without, D_GROUPS, Recipe.released(use_gain=False))
+    sizes = [2, 2, 3, 3, 3]
+    assert_close([[row[0] * math.sqrt((n - 1) / n)] for row, n in zip(ours, sizes, strict=True)],
+                 [[v] for v in VERL_GRPO_TABLE], FLOAT32)
+
+
+# ----------------------------------------------------------- S: browse filter, one malformed turn, one malformed answer turn
+
+# kinds, gains of the visits, malformed turns, outcome
+S_TURNS = [
+    ("search visit search visit search answer", {1: 0.6, 3: -0.2}, (), 1.0),
+    ("search search visit answer", {2: 0.1}, (), 0.0),
+    ("search search answer", {}, (), 0.0),
+    ("search none visit answer", {2: 0.4}, (1, 3), 1.0),
+    ("visit search answer", {0: 0.2}, (), 1.0),
+]
+S_GROUPS = [0, 0, 0, 1, 1]
+_ = None
+S_RELEASED = [[_, 0.6, _, -0.2, _, 1.0], [_, _, 0.1, 0.0], [_, _, 0.0], [_, -1.0, 0.4, -1.0], [0.2, _, 1.0]]
+S_PAPER = [[0.6, 0.6, -0.2, -0.2, _, 1.0], [0.1, 0.1, 0.1, 0.0], [_, _, 0.0], [0.4, -1.0, 0.4, -1.0], [0.2, _, 1.0]]
+
+
+def values_behind(kinds, gains, start=-3.0):
+    """Values before each turn that give these gains; None where no value is measured."""
+    values, now = [start] + [None] * (len(kinds) - 1), start
+    for t, gain in gains.items():
+        now += gain
+        values[t + 1] = now
+    return values
+
+
+def s_rewards(recipe):
+    rows = []
+    for text, gains, bad, outcome in S_TURNS:
+        kinds = text.split()
+        measured = segment_gains(values_behind(kinds, gains), kinds, recipe)
+        rows.append(turn_rewards(kinds, measured, [t in bad for t in range(len(kinds))], outcome, recipe))
+    return rows
+
+
+@pytest.mark.parametrize("recipe, table", [(Recipe.released(), S_RELEASED), (Recipe.paper(), S_PAPER)], ids=["released", "paper"])
+def test_browse_batch_kinds_become_the_rewards_of_the_recipe(recipe, table):
+    for ours, row in zip(s_rewards(recipe), table, strict=True):
+        assert [r is None for r in ours.turns] == [r is None for r in row[:-1]]
+        assert [r for r in ours.turns if r is not None] == pytest.approx([r for r in row[:-1] if r is not None], abs=1e-12)
+        assert ours.outcome == row[-1]
+
+
+S_RELEASED_TABLE = {
+    "joint": [
+        [1.4431217] * 2 + [0.6320240] * 2 + [1.8057833] * 2, [-0.9329882] * 3 + [-0.6019278], [-0.6019278] * 3,
+        [-1.6260234] * 2 + [-0.4949805, -1.1557920], [1.6407222] + [1.3567994] * 2],
+    "separate": [
+        [1.5339131] * 2 + [0.2323356] * 2 + [1.4142104] * 2, [-0.8737800] * 3 + [-0.7071053], [-0.7071053] * 3,
+        [-1.4847952] * 2 + [-0.0873383, -0.9999990], [1.4891621] + [0.9999990] * 2],
+    "scaled": [
+        [1.5511831] * 2 + [0.1578370] * 2 + [1.4142104] * 2, [-0.8873252] * 3 + [-0.7071053], [-0.7071053] * 3,
+        [-1.5238354] * 2 + [-0.0295008, -0.9999990], [1.5253105] + [0.9999990] * 2],
+}
+S_PAPER_TABLE = {
+    "joint": [
+        [1.7446976, 0.7350132, -0.3278126, 0.8129325, 2.0137168, 2.1197019], [-1.3250116, -1.0840665, -0.8304402, -0.5634651],
+        [-0.5085272, -0.5352918, -0.5634651], [-1.3982755, -2.0345235, -0.7349674, -1.3363044],
+        [1.4732756, 1.2694892, 1.3363044]],
+    "separate": [
+        [1.8614175, 0.4379367, -1.0604642, 0.1106979, 1.3435, 1.4142105], [-1.1382466, -1.0018382, -0.8582503, -0.7071053],
+        [-0.6381625, -0.67175, -0.7071053], [-1.1815059, -1.9657885, -0.2640059, -0.999999], [1.2454957, 0.949999, 0.999999]],
+    "scaled": [
+        [1.9789278, 0.3285729, -1.4086428, -0.0678553, 1.3435, 1.4142105], [-1.2197383, -1.0575468, -0.8868188, -0.7071053],
+        [-0.6381625, -0.67175, -0.7071053], [-1.2311571, -2.1286653, -0.1589241, -0.999999], [1.2980366, 0.949999, 0.999999]],
+}
+
+
+@pytest.mark.parametrize("normalize", S_RELEASED_TABLE)
+def test_browse_batch_under_the_released_recipe(normalize):
+    recipe = Recipe.released(normalize=normalize)
+    assert_close(turn_advantages(s_rewards(recipe), S_GROUPS, recipe), S_RELEASED_TABLE[normalize], FLOAT32)
+
+
+def test_browse_batch_scale_and_its_two_means_under_the_released_recipe():
+    record = advantage_record(s_rewards(Recipe.released()), S_GROUPS, Recipe.released())
+    assert record.scale == pytest.approx(1.06704545, abs=FLOAT32)
+    assert record.m_outcome == pytest.approx(0.96568376, abs=FLOAT32)
+    assert record.m_gain == pytest.approx(0.90500611, abs=FLOAT32)
+
+
+@pytest.mark.parametrize("normalize", S_PAPER_TABLE)
+def test_browse_batch_under_the_paper_recipe(normalize):
+    recipe = Recipe.paper(normalize=normalize)
+    assert_close(turn_advantages(s_rewards(recipe), S_GROUPS, recipe), S_PAPER_TABLE[normalize], 1e-7)
+
+
+def test_browse_batch_scale_under_the_paper_recipe():
+    assert advantage_record(s_rewards(Recipe.paper()), S_GROUPS, Recipe.paper()).scale == pytest.approx(1.1531820483, abs=1e-10)
+
+
+def test_penalties_without_any_gain_vanish_in_the_separate_mode():
+    """Section 5, printed there with 5 places (hence 5.1e-6): being malformed is punished less than being well formed in a failed
+    trajectory, and the search before the malformed turn shares its advantage."""
+    batch = rewards([_, -1.0, _, 0.0], [-1.0, _, 1.0], [_, 0.0])
+    ours = turn_advantages(batch, [0, 0, 0], Recipe.released(normalize="separate"))
+    assert_close(ours, [[-0.67175, -0.67175, -0.70711, -0.70711], [1.34350, 1.41421, 1.41421], [-0.70711, -0.70711]], 5.1e-6)
+
+
+# ------------------------------------------------------------------------------------------------------- L: the policy loss
+
+LOGP = [[-1.0, -2.0, -0.5, -3.0], [-0.2, -1.5, -0.7, 0.0]]
+OLD = [[-1.2, -1.5, -0.5, -5.0], [-0.2, -1.0, -1.7, 0.0]]
+REF = [[-1.1, -1.9, -0.6, -3.5], [-0.3, -1.5, -0.7, 0.0]]
+ADVANTAGES = [[1.0, 1.0, -0.5, -0.5], [-2.0, -2.0, 0.7, 0.0]]
+MASK = [[1, 1, 1, 1], [1, 1, 1, 0]]
+L_TABLE = {"token-mean": (0.4219242, 0.0180305), "seq-mean-token-mean": (0.4841836, 0.0159783),
+           "seq-mean-token-sum": (1.4767345, 0.0631069)}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("how", L_TABLE)
+def test_policy_loss_and_kl_in_every_aggregation(how, dtype):
+    logp, old, ref, advantages = (torch.tensor(x, dtype=dtype) for x in (LOGP, OLD, REF, ADVANTAGES))      # [B, L]
+    loss, stats = igpo_loss(logp, old, ref, advantages, torch.tensor(MASK, dtype=torch.bool), dual_clip=3.0, aggregate=how)
+    policy, kl = L_TABLE[how]
+    assert float(stats["policy_loss"]) == pytest.approx(policy, abs=FLOAT32)
+    assert float(stats["kl"]) == pytest.approx(kl, abs=FLOAT32)
+    assert float(loss) == pytest.approx(policy + 0.001 * kl, abs=FLOAT32)
+    assert float(stats["clip_fraction"]) == pytest.approx(3 / 7, abs=FLOAT32)
+    assert float(stats["dual_clip_fraction"]) == pytest.approx(1 / 7, abs=FLOAT32)
+    assert float(stats["approx_kl"]) == pytest.approx(-0.314286, abs=FLOAT32)
+    assert float(stats["ratio_min"]) == pytest.approx(math.exp(-0.5), abs=FLOAT32)
+    assert float(stats["ratio_max"]) == pytest.approx(math.exp(2.0), abs=1e-5)
