@@ -1,0 +1,82 @@
+"""A folder replaced as a whole, so that a crash at any moment leaves the old content or the new one, never a mix.
+
+    1. write .NAME.new beside it, to the disk          2. rename NAME to .NAME.old
+    3. rename .NAME.new to NAME                        4. delete .NAME.old
+
+Step 3 is the moment from which the new content counts. After a crash before it the old one is still whole: under its own name, or
+between 2 and 3 as .NAME.old, where `current` finds it and from where the next `replaced` puts it back. Only `replaced` renames or
+deletes; reading works from a read-only disk. One process replaces a folder at a time. What is in the folder is not known here.
+"""
+
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def current(folder) -> Path:
+    """Where the last complete content of this name lies: the folder itself, except after a crash between the two renames."""
+    folder = Path(folder).resolve()
+    old = beside(folder, "old")
+    if folder.exists() or not old.exists():
+        return folder
+    warnings.warn(f"replacing {folder} was interrupted; using what it held before, in {old}", stacklevel=3)
+    return old
+
+
+@contextmanager
+def replaced(folder) -> Iterator[Path]:
+    """`with replaced(folder) as new:` write into `new`; it takes the folder's place when the block ends without an error."""
+    folder = Path(folder).resolve()
+    new, old = beside(folder, "new"), beside(folder, "old")
+    put_back(folder)
+    remove(new, old)                                         # what an earlier crash left behind
+    try:
+        new.mkdir(parents=True)
+        yield new
+        for path in (*new.rglob("*"), new):
+            sync(path)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)               # a full disk should not stay full
+        raise
+    swap(folder)
+    remove(old)
+
+
+def swap(folder: Path) -> None:
+    if folder.exists():
+        os.rename(folder, beside(folder, "old"))
+    try:
+        os.rename(beside(folder, "new"), folder)
+    except BaseException:
+        put_back(folder)
+        raise
+    sync(folder.parent)                                      # .NAME.old may go once the new name is on the disk
+
+
+def put_back(folder: Path) -> None:
+    """Undo step 2 when step 3 never came."""
+    if not folder.exists() and beside(folder, "old").exists():
+        os.rename(beside(folder, "old"), folder)
+
+
+def beside(folder: Path, ending: str) -> Path:
+    """Hidden and oddly named, so that no search for checkpoints takes it for one."""
+    return folder.parent / f".{folder.name}.{ending}"
+
+
+def remove(*folders: Path) -> None:
+    for folder in folders:
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
