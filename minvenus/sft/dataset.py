@@ -1,0 +1,179 @@
+"""Clean trajectories as token streams, and the packs of one training step.
+
+    L = 1/B sum_i 1/n_i sum_{k in M_i} -log p(x_k | x_<k)         B trajectories in the step, M_i the n_i tokens the agent wrote
+
+Every token k in M_i carries its weight 1 / (B n_i), so the loss of a step is the plain sum of weight * -log p over its packs, the
+same however the trajectories are packed, split over micro-batches or ordered.                              MATH.md section 2
+
+A pack is whole trajectories end to end, without padding. Over-long ones are dropped and counted; on request they are cut behind
+the last turn that fits, which loses their answer. Streams are held in memory, five bytes a token.
+This file knows no model, no optimiser and no order of epochs.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from minvenus.config import ConfigError, one_of
+from minvenus.text.chat import ChatError, stream
+from minvenus.text.tokenizer import Tokenizer
+
+OverLong = Literal["drop", "truncate"]
+Reduction = Literal["trajectory-mean", "token-mean", "sum"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One trajectory. `sampled` is True on what the agent wrote, each closing im_end included."""
+
+    tokens: Tensor                        # [L] int32
+    sampled: Tensor                       # [L] bool
+    turn_ends: tuple[int, ...]            # tokens[:turn_ends[t]] ends with turn t
+
+    def __post_init__(self):
+        if self.tokens.shape != self.sampled.shape or self.tokens.dim() != 1:
+            raise ValueError(f"tokens and sampled must both be [L], got {list(self.tokens.shape)}, {list(self.sampled.shape)}")
+        if self.trained == 0 or self.sampled[0]:
+            raise ValueError("an example needs tokens to learn, and the first token has nothing that could predict it")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def trained(self) -> int:
+        return int(self.sampled.sum())
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What became of the trajectories that were read."""
+
+    kept: int = 0                         # truncated ones included
+    dropped_overlong: int = 0
+    truncated: int = 0
+    turns_cut: int = 0                    # of the truncated ones
+    tokens: int = 0                       # of the kept ones
+    trained_tokens: int = 0
+
+    def __str__(self) -> str:
+        text = f"{self.kept:,} trajectories, {self.tokens:,} tokens, {self.trained_tokens:,} of them trained"
+        if self.dropped_overlong:
+            text += f"; {self.dropped_overlong:,} dropped because they are too long"
+        if self.truncated:
+            text += f"; {self.truncated:,} cut short by {self.turns_cut:,} turns in all, their answers are lost"
+        return text
+
+
+# ------------------------------------------------------------------------------------------------------------- to tokens
+
+
+def encode(record: dict, tokenizer: Tokenizer) -> Example:
+    tokens, sampled, spans = stream(record["messages"], tokenizer)
+    return Example(torch.tensor(tokens, dtype=torch.int32), torch.tensor(sampled), tuple(end for _, end in spans))
+
+
+def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int,
+         overlong: OverLong = "drop") -> tuple[list[Example], Loaded]:
+    """All trajectories of at most `max_tokens`, in their order."""
+    one_of("overlong", overlong, ("drop", "truncate"))
+    examples: list[Example] = []
+    loaded = Loaded()
+    for i, record in enumerate(records):
+        try:
+            whole = encode(record, tokenizer)
+        except (ChatError, KeyError) as error:
+            raise ConfigError(f"trajectory {i} is not clean, run python -m minvenus.sft on the file first: {error}") from None
+        fitting = whole if len(whole) <= max_tokens else cut_to(whole, max_tokens) if overlong == "truncate" else None
+        if fitting is None:
+            loaded = replace(loaded, dropped_overlong=loaded.dropped_overlong + 1)
+            continue
+        examples.append(fitting)
+        if fitting is not whole:
+            cut = len(whole.turn_ends) - len(fitting.turn_ends)
+            loaded = replace(loaded, truncated=loaded.truncated + 1, turns_cut=loaded.turns_cut + cut)
+    return examples, replace(loaded, kept=len(examples), tokens=sum(len(example) for example in examples),
+                             trained_tokens=sum(example.trained for example in examples))
+
+
+def cut_to(example: Example, max_tokens: int) -> Example | None:
+    """The first turns that fit, whole; None if not even one does."""
+    ends = tuple(end for end in example.turn_ends if end <= max_tokens)
+    return Example(example.tokens[:ends[-1]].clone(), example.sampled[:ends[-1]].clone(), ends) if ends else None
+
+
+def read_jsonl(path) -> Iterator[dict]:
+    """The records of a file that the cleaning command wrote."""
+    with Path(path).open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise ConfigError(f"{path}, line {number} is not JSON: {error}") from None
+
+
+# --------------------------------------------------------------------------------------------------------------- to packs
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Some of a step's trajectories, end to end. The loss of the step is the sum over its packs of
+    (weights * -logprobs).sum(), where logprobs[j] scores targets[j] from the hidden state at position sources[j]."""
+
+    tokens: Tensor               # [N] int64
+    cu_seqlens: Tensor           # [S + 1] int32, trajectory s is tokens[cu_seqlens[s]:cu_seqlens[s + 1]]
+    sampled: Tensor              # [N] bool
+    sources: Tensor              # [M] int64: the position before each sampled token
+    targets: Tensor              # [M] int64: the sampled tokens
+    weights: Tensor              # [M] float32
+
+    @property
+    def trajectories(self) -> int:
+        return len(self.cu_seqlens) - 1
+
+
+def step_packs(examples: Sequence[Example], budget: int, reduction: Reduction = "trajectory-mean") -> list[Pack]:
+    """The packs of one step, each of at most `budget` tokens. `examples` are all trajectories of the step: the weights of
+    every pack count them all, and so must a caller that runs packs of one step on several devices."""
+    one_of("reduction", reduction, ("trajectory-mean", "token-mean", "sum"))
+    if not examples:
+        raise ValueError("a step needs at least one trajectory")
+    every_token = sum(example.trained for example in examples)
+    share = {"trajectory-mean": lambda example: 1.0 / (len(examples) * example.trained),
+             "token-mean": lambda example: 1.0 / every_token,
+             "sum": lambda example: 1.0}[reduction]
+    rows = fill_packs([len(example) for example in examples], budget)
+    return [build_pack([examples[i] for i in row], [share(examples[i]) for i in row]) for row in rows]
+
+
+def fill_packs(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Indices per pack. Longest first, each into the first pack where it fits: deterministic, and at most 11/9 of the fewest
+    possible packs and two thirds of one. Inside a pack the given order stays."""
+    too_long = [length for length in lengths if length > budget]
+    if too_long:
+        raise ConfigError(f"a trajectory of {max(too_long):,} tokens does not fit into a pack of {budget:,}: raise the token "
+                          "budget, or lower max_tokens when loading")
+    rows: list[list[int]] = []
+    room: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        row = next((r for r, left in enumerate(room) if lengths[i] <= left), len(rows))
+        if row == len(rows):
+            rows.append([])
+            room.append(budget)
+        rows[row].append(i)
+        room[row] -= lengths[i]
+    return [sorted(row) for row in rows]
+
+
+def build_pack(examples: list[Example], weight_S: list[float]) -> Pack:
+    tokens = torch.cat([example.tokens for example in examples]).long()
+    sampled = torch.cat([example.sampled for example in examples])
+    positions = sampled.nonzero()[:, 0]                                       # [M]  never the first of a trajectory
+    weights = torch.cat([torch.full((example.trained,), weight) for example, weight in zip(examples, weight_S, strict=True)])
+    bounds = torch.tensor([0, *accumulate(map(len, examples))], dtype=torch.int32)
+    return Pack(tokens, bounds, sampled, positions - 1, tokens[positions], weights)

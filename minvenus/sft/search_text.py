@@ -1,0 +1,89 @@
+"""A search engine's answer, from its printed form to the JSON that the agent reads.
+
+    A Google search for 'who's who' found 2 results:            [{"query": "who's who",
+                                                                  "web_page_info_list": [
+    ## Web Results
+    1. [A [nested] title](https://a.org/x_(y))           ->        {"title": "A [nested] title", "url": "https://a.org/x_(y)",
+    Date published: 2020-01-01
+    Source: a.org
+    some text                                                       "snippet": "Source: a.org\\nsome text"}, ...]}]
+
+One element per header line. Brackets and parentheses are counted, because both occur inside titles and addresses. Whether a text
+is a search result at all is not known here: the caller looks at the call that it answers.
+"""
+
+import re
+
+# Greedy, because a query may itself say "found 3 results".
+HEADER = re.compile(r"\s*A Google search for (.*) found (?:about )?[\d,]+ results?\b.*")
+RESULTS = re.compile(r"\s*#+\s*Web Results\s*")
+NUMBERED = re.compile(r"\s*\d+\.\s*(?=\[)")
+DATE = re.compile(r"\s*Date (?:published|updated)\s*:")
+BETWEEN_QUERIES = "======="                                  # the line that separates the answers to several queries
+QUOTES = {"'": "'", '"': '"', "‘": "’", "“": "”", "`": "`"}
+
+
+def parse_search_text(text: str) -> list[dict] | None:
+    """The results per query, or None if the text has neither a header line nor a result, so that nothing would be left of it."""
+    lines = text.split("\n")
+    headers = [i for i, line in enumerate(lines) if HEADER.fullmatch(line)]
+    if not headers:
+        found = results(lines)
+        return [{"query": "", "web_page_info_list": found}] if found else None
+    ends = [*headers[1:], len(lines)]
+    return [{"query": query_of(lines[start]), "web_page_info_list": results(lines[start + 1:end])}
+            for start, end in zip(headers, ends, strict=True)]
+
+
+def query_of(header: str) -> str:
+    """One pair of quotes goes, not more: 'the dogs'' asks for the dogs'."""
+    match = HEADER.fullmatch(header)
+    assert match
+    query = match[1].strip()
+    return query[1:-1].strip() if len(query) >= 2 and QUOTES.get(query[0]) == query[-1] else query
+
+
+def results(lines: list[str]) -> list[dict]:
+    """The numbered results behind the `## Web Results` line; those without a title or an address are left out."""
+    begin = next((i + 1 for i, line in enumerate(lines) if RESULTS.fullmatch(line)), len(lines))
+    entries: list[tuple[str, str, list[str]]] = []
+    for line in lines[begin:]:
+        link = read_link(line)
+        if link:
+            title, url, rest = link
+            entries.append((title, url, [rest]))
+        elif entries:
+            entries[-1][2].append(line)
+    return [{"title": title, "url": url, "snippet": snippet(body)} for title, url, body in entries if title and url]
+
+
+def snippet(body: list[str]) -> str:
+    kept = [line.strip() for line in body if line.strip() and line.strip() != BETWEEN_QUERIES]
+    while kept and DATE.match(kept[0]):
+        kept.pop(0)
+    return "\n".join(kept)
+
+
+def read_link(line: str) -> tuple[str, str, str] | None:
+    """(title, url, the rest) of a line `N. [title](url) rest`, or None."""
+    number = NUMBERED.match(line)
+    if not number:
+        return None
+    opened = number.end()
+    middle = closing(line, opened, "[", "]")
+    if not line.startswith("(", middle + 1):                 # a bracket of the title is never closed, or closes too early
+        middle = line.find("](", opened)
+    end = closing(line, middle + 1, "(", ")") if middle > 0 else -1
+    if end < 0:
+        return None
+    return line[opened + 1:middle].strip(), line[middle + 2:end].strip(), line[end + 1:]
+
+
+def closing(line: str, start: int, opener: str, closer: str) -> int:
+    """Where the bracket that opens at `start` closes, inner pairs skipped; -1 if it never does."""
+    depth = 0
+    for i in range(start, len(line)):
+        depth += (line[i] == opener) - (line[i] == closer)
+        if depth == 0:
+            return i
+    return -1

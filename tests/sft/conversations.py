@@ -1,0 +1,103 @@
+"""Random conversations as they come: good ones, raw ones, and every kind of damage that cleaning must name or repair."""
+
+import json
+
+from hypothesis import strategies as st
+
+WORDS = ["Rome", "the river museum", "who's who", "東京 駅", "a [b] (c)", 'say "hi"', "x < y", "naïve\nlines", "<summary>", "\ud83d"]
+words = st.sampled_from(WORDS)
+queries = st.lists(st.sampled_from(["a", "b", "c", " a "]), min_size=1, max_size=2)
+NAMES = ["search", "visit", "Search", "PythonInterpreter", "google_scholar"]
+
+
+def think(thought):
+    return f"<think>\n{thought}\n</think>\n"
+
+
+def call(name, arguments):
+    return "<tool_call>\n" + json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False) + "\n</tool_call>"
+
+
+def search_turn(*query, thought="I look."):
+    return think(thought) + call("search", {"query": list(query)})
+
+
+def visit_turn(*url, goal="know", thought="I read."):
+    return think(thought) + call("visit", {"url": list(url), "goal": goal})
+
+
+def answer_of(text="Rome", thought="Enough."):
+    return think(thought) + f"<answer>\n{text}\n</answer>"
+
+
+def observation(text="something"):
+    return f"<tool_response>\n{text}\n</tool_response>"
+
+
+def conversation(*contents, system="Be good."):
+    """A clean record from a question, turns and observations in order."""
+    roles = ["user", "assistant"] * len(contents)
+    messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
+    return {"question": contents[0], "messages": [{"role": "system", "content": system}, *messages], "gt": "Rome"}
+
+
+def raw(*contents):
+    roles = ["user", "assistant"] * len(contents)
+    return {"meta": {"question": contents[0], "answer": "Rome"},
+            "messages": [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]}
+
+
+def contents(record):
+    return [message["content"] for message in record["messages"]]
+
+
+@st.composite
+def tool_turns(draw):
+    name = draw(st.sampled_from(NAMES))
+    target = draw(st.sampled_from(["query", "queries"] if name.lower() == "search" else ["url", "urls", "query", "code"]))
+    arguments = {target: draw(queries | words)}
+    if draw(st.booleans()):
+        arguments["goal"] = draw(words | st.lists(words, max_size=1))
+    return think(draw(words)) + call(name, arguments)
+
+
+BROKEN = [
+    "", "no tags", "<think>open", think("two") + call("search", {"query": ["a"]}) + call("visit", {"url": ["b"], "goal": "g"}),
+    think("both") + call("search", {"query": ["a"]}) + "<answer>x</answer>", think("") + call("search", {"query": ["a"]}),
+    think("bad json") + "<tool_call>{'name': </tool_call>", think("lenient") + "<tool_call>{name: 'search', arguments: {query: 'a',}}</tool_call>",
+    think("python") + '<tool_call>{"name": "PythonInterpreter", "arguments": {}}\n<code>print(1)</code></tool_call>',
+    think("mentions <answer>x</answer>") + call("search", {"query": ["d"]}), "<THINK>loud</THINK><Tool_Call>{}</Tool_Call>",
+    think("one") + think("two") + call("search", {"query": ["e"]}), think("x <tool_response> y") + call("search", {"query": ["f"]}),
+]
+FINALS = [
+    answer_of(), answer_of("<summary>all of it</summary>\n<answer>\nRome"), answer_of() + " trailing", answer_of("  "), think("x") + "none",
+    think("x <answer>a</answer>") + "<summary>s</summary><answer>b</answer>", answer_of() + call("search", {"query": ["a"]}), "<answer>x</answer>",
+    think("x") + "<answer><summary>only</summary></answer>", think("x") + "<answer>a</answer><answer>b</answer>", answer_of("</answer>"),
+    think("x <answer>in here</answer>"),
+]
+observations = st.sampled_from([
+    observation(), observation() + "\n", "bare text", "<tool_response></tool_response>", observation("</tool_response>"), observation(""),
+    "A Google search for 'a' found 1 results:\n\n## Web Results\n1. [T](http://t)\nDate published: 1\ntext", observation("Web Results"),
+    "<tool_response>\n</tool_response>",
+])
+
+
+@st.composite
+def records(draw):
+    """Raw or clean; most are nearly good, so that the late stages see work."""
+    contents = [draw(st.sampled_from(["Which city?", "Q", " ", "<tool_response>"] + ["Where?"] * 5))]
+    for _ in range(draw(st.integers(0, 6))):
+        contents += [draw(tool_turns() | tool_turns() | st.sampled_from(BROKEN)), draw(observations)]
+    contents.append(draw(st.just(answer_of()) | st.sampled_from(FINALS)))
+    record = draw(st.sampled_from([conversation, raw]))(*contents)
+    damage = draw(st.integers(0, 30))
+    position = draw(st.integers(0, len(record["messages"]) - 1))
+    if damage == 0:
+        record["messages"][position] = draw(st.sampled_from([None, "text", {}, {"role": "tool", "content": "x"}, {"role": "user"}]))
+    elif damage == 1:
+        record["messages"].pop(position)
+    elif damage == 2:
+        record.pop(draw(st.sampled_from(sorted(record))))
+    elif damage == 3:
+        record["messages"] = draw(st.none() | st.text() | st.just([]))
+    return record

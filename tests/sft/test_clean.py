@@ -1,0 +1,237 @@
+"""Cleaning: each stage on a case worked by hand, then properties over random conversations."""
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.agent.protocol import is_well_formed, parse_turn
+from minvenus.sft.clean import ALLOWED_TOOLS, call_signature, clean, prune_tools, recheck, remove_duplicates, validate
+from minvenus.sft.prompt import SYSTEM_PROMPT
+from minvenus.text.chat import stream
+from minvenus.text.tokenizer import Tokenizer
+from tests.sft.conversations import (
+    answer_of,
+    call,
+    contents,
+    conversation,
+    observation,
+    raw,
+    records,
+    search_turn,
+    think,
+    visit_turn,
+)
+
+PYTHON = think("compute") + call("PythonInterpreter", {})
+TINY = Tokenizer.tiny()
+
+
+# ------------------------------------------------------------------------------------------------------- worked by hand
+
+
+def test_a_good_record_changes_only_in_its_system_prompt():
+    record = conversation("Where?", search_turn("a"), observation(), visit_turn("u"), observation(), answer_of())
+    before = copy.deepcopy(record)
+    out, reason, counts = clean(record)
+    assert record == before, "the input is not changed"
+    assert reason is None and contents(out)[1:] == contents(record)[1:] and contents(out)[0] == SYSTEM_PROMPT
+    assert counts == {"rows_normalized": 1, "turns_in": 3, "turns_kept": 3, "tools_after_cleaning/search": 1, "tools_after_cleaning/visit": 1}
+
+
+def test_the_system_prompt_is_replaced_added_or_kept():
+    record = conversation("Where?", answer_of())
+    assert contents(clean(record, "Mine.")[0])[0] == "Mine."
+    assert contents(clean(record, "Mine.", prompt_mode="row")[0])[0] == "Be good."
+    without = record | {"messages": record["messages"][1:]}
+    assert contents(clean(without, "Mine.", prompt_mode="row")[0])[0] == "Mine."
+    own = raw("Where?", answer_of()) | {"system_prompt": "Row's own."}
+    assert contents(clean(own, "Mine.", prompt_mode="row")[0])[0] == "Row's own."
+    assert contents(clean(own, "Mine.")[0])[0] == "Mine."
+
+
+def test_a_turn_with_a_tool_that_does_not_exist_goes_with_its_observation():
+    record = conversation("Where?", PYTHON, observation("1"), search_turn("a"), observation("2"), answer_of())
+    out, reason, counts = clean(record)
+    assert reason is None and contents(out)[2:] == [search_turn("a"), observation("2"), answer_of()]
+    assert counts["pruned_tool_turns_removed"] == counts["pruned_tool_response_turns_removed"] == 1
+    assert counts["pruned_tool_name_counts/PythonInterpreter"] == 1
+    assert counts["turns_in"] == 3 and counts["turns_kept"] == 2
+
+
+def test_one_wrong_call_among_several_removes_the_turn():
+    both = think("two") + call("search", {"query": ["a"]}) + call("google_maps", {"q": 1})
+    kept, counts = prune_tools(conversation("Where?", both, observation(), answer_of())["messages"])
+    assert len(kept) == 3 and counts["pruned_tool_name_counts/google_maps"] == 1
+
+
+@pytest.mark.parametrize(("first", "second", "same"), [
+    (search_turn("a"), search_turn("a", thought="again"), True),
+    (search_turn("a", "b"), search_turn("b", " a ", "b"), True),        # order, repeats and blanks do not matter
+    (search_turn("a", "b"), search_turn("a"), False),
+    (search_turn("a"), search_turn("A"), False),                        # case does
+    (visit_turn("u", goal="one"), visit_turn("u", goal="two"), True),   # the goal of a visit does not
+    (search_turn("u"), visit_turn("u"), False),
+])
+def test_what_counts_as_a_duplicate(first, second, same):
+    record = conversation("Where?", first, observation("1"), second, observation("2"), answer_of())
+    out, _, counts = clean(record)
+    assert counts["duplicate_tool_turns_removed"] == same
+    assert contents(out)[2:] == [first, observation("1"), *([] if same else [second, observation("2")]), answer_of()]
+
+
+def test_a_turn_with_one_new_call_among_old_ones_stays():
+    old, new = call("search", {"query": ["a"]}), call("search", {"query": ["b"]})
+    messages = conversation("Where?", think("x") + old, observation(), think("y") + old + new, observation(), answer_of())["messages"]
+    assert remove_duplicates(messages) == (messages, {})
+
+
+def test_a_visit_is_recognised_under_any_name_of_its_addresses():
+    spellings = [{"url": "u"}, {"urls": ["u"]}, {"links": ["u", "u"]}, {"page": " u "}, {"query": "u"}, {"url": [], "uri": "u"}]
+    assert {call_signature({"name": "Visit", "arguments": a}) for a in spellings} == {("visit", "u")}
+    assert call_signature({"name": "visit", "arguments": {"goal": "g"}}) is None
+
+
+def test_a_nested_answer_is_repaired_and_its_summary_moves_into_the_thought():
+    nested = think("Enough.") + "<answer>\n<summary>\nAll clues fit.\n</summary>\n<answer>\nRome\n</answer>"
+    for record in (conversation("Where?", nested), raw("Where?", nested)):
+        out, reason, counts = clean(record)
+        assert reason is None and contents(out)[-1] == answer_of("Rome", thought="Enough.\n\nAll clues fit.")
+        assert counts["answers_repaired"] == ("gt" in record)
+    repeated = nested.replace("Enough.", "Enough. All clues fit.")
+    assert contents(clean(conversation("Where?", repeated))[0])[-1] == answer_of("Rome", thought="Enough. All clues fit.")
+
+
+MIDDLE = (search_turn("a"), observation())
+GOOD = conversation("Where?", *MIDDLE, answer_of())["messages"]
+
+
+@pytest.mark.parametrize(("messages", "reason"), [
+    (GOOD, None),
+    (GOOD[:2], "too_short"),
+    (GOOD[1:], "bad_role_start"),
+    ([*GOOD[:2], "text", *GOOD[3:]], "non_dict_message"),
+    ([*GOOD[:2], GOOD[3], *GOOD[3:]], "bad_role_at_2"),
+    ([*GOOD[:3], {"role": "tool", "content": "x"}, GOOD[4]], "bad_role_at_3"),
+    ([*GOOD[:3], {"role": "user", "content": None}, GOOD[4]], "non_str_content_at_3"),
+    (conversation(observation(), *MIDDLE, answer_of())["messages"], "first_user_contains_tool_response"),
+    (conversation("Q", search_turn("a"), "bare", answer_of())["messages"], "user_missing_tool_response_at_3"),
+    (conversation("Q", "no thought", observation(), answer_of())["messages"], "assistant_missing_think"),
+    (conversation("Q", *MIDDLE, think("x"))["messages"], "final_assistant_missing_answer"),
+    (conversation("Q", *MIDDLE, search_turn("a"))["messages"], "final_assistant_missing_answer"),
+    (conversation("Q", *MIDDLE, answer_of() + call("search", {}))["messages"], "final_assistant_contains_tool"),
+    (conversation("Q", think("x"), observation(), answer_of())["messages"], "assistant_missing_tool_call"),
+    (conversation("Q", search_turn("a") + "<answer>x</answer>", observation(), answer_of())["messages"],
+     "assistant_tool_turn_contains_answer"),
+    (conversation("Q", *MIDDLE)["messages"], "last_message_not_assistant"),
+])
+def test_every_fault_has_its_name(messages, reason):
+    assert validate(messages) == reason
+
+
+@pytest.mark.parametrize(("turn", "reason"), [
+    (think("two") + call("search", {"query": ["a"]}) + call("search", {"query": ["b"]}), "not_well_formed_at_2"),
+    (think("a") + think("b") + call("search", {"query": ["a"]}), "not_renderable_at_2"),       # the template would lose one thought
+    (think(" ") + call("search", {"query": ["a"]}), "not_renderable_at_2"),
+    (think("x") + call("Search", {"query": ["a"]}), "call_cannot_run_at_2"),
+    (think("x") + call("visit", {"url": ["u"]}), "call_cannot_run_at_2"),
+])
+def test_what_the_weak_validation_lets_through_the_recheck_stops(turn, reason):
+    record = conversation("Q", turn, observation(), answer_of())
+    assert validate(record["messages"]) is None
+    assert clean(record)[:2] == (None, reason)
+
+
+def test_a_newline_behind_a_wrapper_is_tidied_and_a_lost_wrapper_is_not_guessed():
+    out, _, counts = clean(conversation("Q", search_turn("a"), observation("x") + "\n", answer_of()))
+    assert contents(out)[3] == observation("x") and counts["wrappers_tidied"] == 1
+    assert clean(conversation("Q", search_turn("a"), "see " + observation(), answer_of()))[1] == "not_renderable_at_3"
+
+
+@pytest.mark.parametrize("record", [
+    {}, {"messages": GOOD}, {"question": "Q", "messages": GOOD, "gt": " "}, {"question": 3, "messages": GOOD, "gt": "x"},
+    {"meta": {"question": "Q"}, "messages": GOOD}, {"meta": "Q", "messages": GOOD}, {"question": "Q", "messages": GOOD, "gt": ["x"]},
+])
+def test_a_record_without_question_or_truth_is_dropped(record):
+    assert clean(record) == (None, "missing_question_or_gt", {})
+
+
+def test_halves_of_surrogate_pairs_are_replaced_everywhere():
+    out, reason, _ = clean(conversation("Where \ud83d?", search_turn("a"), observation("\udc00"), answer_of("Ro\ud83dme")) | {"gt": "\ud83d"})
+    assert reason is None
+    for text in (*contents(out), out["question"], out["gt"]):
+        text.encode()
+    assert contents(out)[-1] == answer_of("Ro\ufffdme")
+
+
+# ------------------------------------------------------------------------------------------------------------- properties
+
+
+@given(records(), st.sampled_from(["template", "row"]))
+def test_cleaning_twice_is_cleaning_once(record, mode):
+    before = copy.deepcopy(record)
+    out, _, _ = clean(record, prompt_mode=mode)
+    assert record == before
+    if out is not None:
+        again, reason, counts = clean(out, prompt_mode=mode)
+        assert (again, reason) == (out, None)
+        assert counts["turns_in"] == counts["turns_kept"]
+
+
+@given(records())
+def test_what_comes_out_is_valid_well_formed_and_can_be_trained_on(record):
+    out, reason, counts = clean(record)
+    assert (out is None) == (reason is not None)
+    if out is None:
+        return
+    messages = out["messages"]
+    assert list(out) == ["question", "messages", "gt"] and validate(messages) is None and recheck(messages)[0] is None
+    turns = messages[2::2]
+    assert all(is_well_formed(turn["content"], final=turn is turns[-1]) for turn in turns)
+    kinds = [parse_turn(turn["content"]).kind for turn in turns]
+    assert kinds[-1] == "answer" and set(kinds[:-1]) <= set(ALLOWED_TOOLS)
+    assert {name: counts[f"tools_after_cleaning/{name}"] for name in ALLOWED_TOOLS} == {n: kinds.count(n) for n in ALLOWED_TOOLS}
+    stream(messages, TINY)
+
+
+@given(records())
+def test_every_turn_of_the_input_is_accounted_for(record):
+    out, _, counts = clean(record)
+    gone = sum(counts[f"{why}_turns_removed"] for why in ("unreadable", "pruned_tool", "duplicate_tool"))
+    assert counts["turns_in"] == gone + counts["turns_kept"] + counts["turns_dropped"]
+    assert counts["turns_kept"] == (0 if out is None else len(out["messages"]) // 2)
+    given = record.get("messages")
+    if counts["rows_normalized"]:
+        said = sum(isinstance(m, dict) and m.get("role") == "assistant" for m in given) if isinstance(given, list) else 0
+        assert counts["turns_in"] - said in (0, 1)           # 1: the last message of a raw record is its answer whatever its role
+    assert all(count > 0 for count in counts.values())
+
+
+@given(records())
+def test_first_occurrences_stay_with_their_observations_and_repeats_go_with_theirs(record):
+    record["messages"] = [m for m in record.get("messages") or [] if isinstance(m, dict)]
+    for i, message in enumerate(record["messages"]):         # name the observations, to see whose is whose
+        if message.get("role") == "user" and i > 1:
+            message["content"] = observation(f"number {i}")
+    out, _, counts = clean(record)
+    if out is None:
+        return
+    signatures = []
+    for turn, following in zip(out["messages"][2:-1:2], out["messages"][3::2], strict=True):
+        parsed = parse_turn(turn["content"])
+        signatures.append(call_signature({"name": parsed.tool, "arguments": parsed.arguments}))
+        number = int(following["content"].split()[2])
+        assert parse_turn(record["messages"][number - 1]["content"]).thought.strip()      # the message before it is a turn
+    assert len(set(signatures)) == len(signatures)
+    assert counts["duplicate_tool_response_turns_removed"] == counts["duplicate_tool_turns_removed"]
+    assert counts["pruned_tool_response_turns_removed"] == counts["pruned_tool_turns_removed"]
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=12))
+def test_dedup_keeps_exactly_the_first_of_each(names):
+    body = [text for i, name in enumerate(names) for text in (search_turn(name), observation(f"{i}"))]
+    out, _, counts = clean(conversation("Q", *body, answer_of()))
+    firsts = [i for i, name in enumerate(names) if name not in names[:i]]
+    assert contents(out)[2:-1] == [text for i in firsts for text in (search_turn(names[i]), observation(f"{i}"))]
+    assert counts["duplicate_tool_turns_removed"] == len(names) - len(firsts)
