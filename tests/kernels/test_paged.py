@@ -1,0 +1,137 @@
+"""Attention over pages, the torch path: decoding, chunks on a cached prefix, fresh prompts, and slots that nobody wrote."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+
+from minvenus.kernels.attention import attention_reference
+from minvenus.kernels.paged import paged_attention, paged_attention_reference, paged_plan, similar, write_pages
+from tests.kernels.cases import cumulative, packed, paged, paged_cases
+
+close = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def test_two_tokens_in_two_pages_worked_by_hand():
+    k_pages = torch.full((3, 1, 1, 2), float("nan"))
+    v_pages = torch.full((3, 1, 1, 2), float("nan"))
+    k_pages[2, 0, 0], v_pages[2, 0, 0] = torch.tensor([0.0, 0.0]), torch.tensor([4.0, 0.0])      # token 0 in page 2
+    k_pages[0, 0, 0], v_pages[0, 0, 0] = torch.tensor([4.0, 1.0]).log(), torch.tensor([0.0, 8.0])        # token 1 in page 0
+    q = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]])
+    out = paged_attention(q, k_pages, v_pages, torch.tensor([[2, 0, 1]]), torch.tensor([2]), torch.tensor([0, 2]), scale=1.0)
+    torch.testing.assert_close(out[:, 0], torch.tensor([[4.0, 0.0], [0.8, 6.4]]))       # weights 1, then 1/5 and 4/5
+
+
+@given(paged_cases())
+def test_the_torch_path_is_the_definition(case):
+    torch.testing.assert_close(paged_attention(*case), paged_attention_reference(*case), **close)
+
+
+@given(paged_cases())
+def test_the_definition_over_pages_is_the_definition_over_packed_sequences(case):
+    outs, page = [], case.k_pages.shape[1]
+    for s, (length, a, b) in enumerate(zip(case.lengths.tolist(), case.cu_queries, case.cu_queries[1:], strict=False)):
+        rows = case.block_table[s, :-(-length // page)].long()
+        k, v = (pages[rows].flatten(0, 1)[:length] for pages in (case.k_pages, case.v_pages))
+        q = torch.zeros(length, *case.q.shape[1:])
+        q[length - (b - a):] = case.q[a:b]
+        outs.append(attention_reference(q, k, v, torch.tensor([0, length]))[length - (b - a):])
+    torch.testing.assert_close(paged_attention_reference(*case), torch.cat(outs), **close)
+
+
+def test_unwritten_cache_slots_never_reach_the_output():
+    case = paged([17, 33, 1, 64, 5], [1, 1, 1, 1, 1], 4, 2, 32, 16)
+    assert case.k_pages.isnan().any() and case.v_pages.isnan().any()
+    out = paged_attention(*case)
+    assert out.isfinite().all()
+    dead = case.k_pages.isnan()
+    for filler in (0.0, float("inf"), 1e30):
+        case.k_pages[dead] = filler
+        case.v_pages[dead] = filler
+        assert torch.equal(paged_attention(*case), out)
+
+
+def test_a_later_new_token_never_changes_an_earlier_one():
+    case = paged([40], [9], 2, 1, 16, 16)
+    before = paged_attention(*case)
+    last = case.block_table[0, 39 // 16], 39 % 16
+    case.k_pages[last] += 100.0
+    case.v_pages[last] += 100.0
+    after = paged_attention(*case)
+    assert torch.equal(before[:8], after[:8]) and not torch.allclose(before[8], after[8])
+
+
+def test_tokens_written_one_by_one_or_at_once_give_the_attention_of_the_whole_sequence():
+    q, k, v, cu = packed([37], 4, 2, 16)
+    whole = attention_reference(q, k, v, cu)
+    table = torch.tensor([[4, 1, 3]])
+    k_pages, v_pages = (torch.full((5, 16, 2, 16), float("nan")) for _ in range(2))
+    slots = table[0, torch.arange(37) // 16] * 16 + torch.arange(37) % 16
+    done = 0
+    for step in (20, 1, 1, 10, 5):                                        # prompt, two decoding steps, an observation, another
+        part = slice(done, done + step)
+        write_pages(k[part], v[part], k_pages, v_pages, slots[part])
+        done += step
+        out = paged_attention(q[part], k_pages, v_pages, table, torch.tensor([done]), cumulative([step]))
+        torch.testing.assert_close(out, whole[part], **close)
+
+
+def test_writing_touches_only_the_named_slots():
+    k_pages, v_pages = torch.zeros(4, 16, 2, 8), torch.zeros(4, 16, 2, 8)
+    k, v = torch.ones(3, 2, 8), torch.full((3, 2, 8), 2.0)
+    write_pages(k, v, k_pages, v_pages, torch.tensor([0, 31, 50]))
+    where = [(0, 0), (1, 15), (3, 2)]
+    assert all((k_pages[at] == 1).all() and (v_pages[at] == 2).all() for at in where)
+    assert k_pages.sum() == 3 * 16 and v_pages.sum() == 6 * 16
+    with pytest.raises((IndexError, RuntimeError), match="out of"):
+        write_pages(k, v, k_pages, v_pages, torch.tensor([0, 1, 64]))
+
+
+@settings(max_examples=max(5, settings.default.max_examples // 4))
+@given(paged_cases())
+def test_one_plan_serves_every_layer(case):
+    plan = paged_plan(case.k_pages, case.block_table, case.lengths, case.cu_queries)
+    for layer in range(2):
+        other = [case.q + layer, case.k_pages * (layer + 1), case.v_pages - layer]
+        torch.testing.assert_close(paged_attention(*other, *list(case)[3:], plan=plan),
+                                   paged_attention_reference(*other, *list(case)[3:]), **close)
+
+
+def test_decoding_at_similar_lengths_is_one_call_for_all_sequences():
+    row = 2 * 32                                                          # the tiny model's kv heads
+    assert [len(g) for g in similar(range(32), [1] * 32, list(range(400, 464, 2)), row)] == [32]
+    groups = similar(range(4), [1, 1, 1, 1], [2000, 100, 1900, 110], row)
+    assert groups == [[0, 2], [3, 1]]                                     # padding 100 to 2000 would cost twenty times the work
+    assert len(similar(range(2), [300, 1], [300, 300], row)) == 2         # a prompt and a decoding step have nothing to share
+
+
+def test_a_chunk_whose_mask_is_too_large_for_one_call_is_cut(monkeypatch):
+    case = paged([70, 66], [30, 25], 4, 2, 16, 16)
+    monkeypatch.setattr("minvenus.kernels.paged.MASK_NUMBERS", 2 * 70 * 4)
+    plan = paged_plan(case.k_pages, case.block_table, case.lengths, case.cu_queries)
+    assert [len(g.calls) for g in plan.groups] == [8]
+    torch.testing.assert_close(paged_attention(*case, plan=plan), paged_attention_reference(*case), **close)
+
+
+def test_consecutive_pages_are_read_in_place():
+    case = paged([60, 30], [1, 30], 2, 1, 16, 16, contiguous=True)
+    plan = paged_plan(case.k_pages, case.block_table, case.lengths, case.cu_queries)
+    assert all(isinstance(g.slots, slice) for g in plan.groups) and len(plan.scratch[0]) == 0
+
+
+def test_nothing_to_do_is_done():
+    case = paged([5, 20], [0, 0], 2, 1, 16, 16)
+    assert paged_attention(*case).shape == (0, 2, 16)
+
+
+def test_wrong_arguments_are_refused_with_the_numbers():
+    q, k_pages, v_pages, table, lengths, cu = paged([40, 20], [1, 1], 4, 2, 16, 16, spare=0)
+    with pytest.raises(ValueError, match="sequence 0: 1 new tokens, length 49, room for 48 in 3 pages of 16"):
+        paged_attention(q, k_pages, v_pages, table, lengths + 9, cu)
+    with pytest.raises(ValueError, match="sequence 1: 21 new tokens, length 20"):
+        paged_attention(q, k_pages, v_pages, table, lengths, cumulative([1, 21]))
+    with pytest.raises(ValueError, match=r"q \[2, H, D\].*got \[1, 4, 16\]"):
+        paged_attention(q[:1], k_pages, v_pages, table, lengths, cu)
+    with pytest.raises(ValueError, match=r"lengths \[S\].*\[2, 3\], \[1\]"):
+        paged_attention(q, k_pages, v_pages, table, lengths[:1], cu)
+    with pytest.raises(ValueError, match="never fall"):
+        paged_attention(q, k_pages, v_pages, table, lengths, torch.tensor([0, 2, 1]))
