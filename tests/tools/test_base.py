@@ -1,0 +1,237 @@
+"""Typed results, dispatch, formats, the token cap and the error guard."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.config import ConfigError
+from minvenus.text.tokenizer import Tokenizer
+from minvenus.tools.base import (
+    ERRORS,
+    FAULTS,
+    MAX_ITEMS,
+    ToolCounters,
+    ToolErrorRate,
+    ToolFailure,
+    ToolResult,
+    cap_text,
+    failed,
+    run_tool,
+    search_each,
+    visit_each,
+)
+
+PAGE = {"title": "Rome", "url": "https://a.example/rome", "snippet": "A \"city\"\nin Italy — 羅馬"}
+TOKENIZER = Tokenizer.tiny()
+
+
+def tokens(text: str) -> int:
+    return len(TOKENIZER.encode_untrusted(text))
+
+
+class Tools:
+    """Every call goes to one function."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def search(self, queries):
+        return self.answer(queries)
+
+    def visit(self, urls, goal):
+        return self.answer(urls, goal)
+
+
+def raising(error):
+    def answer(*_):
+        raise error
+    return Tools(answer)
+
+
+# -------------------------------------------------------------------------------------------------------------- results
+
+
+def test_an_error_has_one_of_six_kinds():
+    assert ERRORS == ("timeout", "http", "refused", "empty", "bad_arguments", "unknown_tool")
+    with pytest.raises(ValueError, match="timeout, http, refused, empty, bad_arguments, unknown_tool; got 'teapot'"):
+        ToolResult("x", "teapot")
+
+
+def test_half_a_surrogate_pair_in_a_text_becomes_a_replacement_that_utf_8_can_hold():
+    text = ToolResult("a\ud800b 😀").text
+    assert text == "a\ufffdb 😀"
+    assert tokens(text) > 0
+
+
+# ------------------------------------------------------------------------------------------------------------- dispatch
+
+
+def test_arguments_reach_the_tool_as_they_are():
+    tools = Tools(lambda *arguments: ToolResult(json.dumps(arguments)))
+    assert run_tool(tools, "search", {"query": ["a", "b"]}) == ToolResult('[["a", "b"]]')
+    assert run_tool(tools, "visit", {"url": "u", "goal": "g"}) == ToolResult('[["u"], "g"]')
+
+
+@pytest.mark.parametrize(("name", "arguments", "kind"), [
+    ("python", {"code": "1"}, "unknown_tool"),
+    ("Search", {"query": ["a"]}, "unknown_tool"),
+    ("search", {}, "bad_arguments"),
+    ("search", {"query": []}, "bad_arguments"),
+    ("search", {"query": ["a", 3]}, "bad_arguments"),
+    ("search", {"query": [" "]}, "bad_arguments"),
+    ("search", {"query": ["a"] * (MAX_ITEMS + 1)}, "bad_arguments"),
+    ("search", None, "bad_arguments"),
+    ("visit", {"url": ["u"]}, "bad_arguments"),
+    ("visit", {"url": ["u"], "goal": ["g"]}, "bad_arguments"),
+    ("visit", {"goal": "g"}, "bad_arguments"),
+])
+def test_a_call_that_no_tool_would_take_is_a_typed_error_and_never_runs(name, arguments, kind):
+    result = run_tool(raising(AssertionError("must not run")), name, arguments)
+    assert result.error == kind
+    assert result.text.startswith("ERROR: ")
+
+
+@pytest.mark.parametrize(("error", "kind"), [
+    (ToolFailure("refused", "no"), "refused"), (TimeoutError("sk-secret"), "timeout"), (KeyError("sk-secret"), "http"),
+    (RuntimeError("sk-secret"), "http"), (RecursionError("sk-secret"), "http"),
+])
+def test_an_exception_of_a_tool_becomes_a_typed_error_without_its_text(error, kind):
+    result = run_tool(raising(error), "search", {"query": ["a"]})
+    assert result.error == kind
+    assert result.text.startswith("ERROR: ")
+    assert "sk-secret" not in result.text
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ConfigError("no key")])
+def test_ctrl_c_and_a_wrong_set_up_stop_the_run(error):
+    with pytest.raises(type(error)):
+        run_tool(raising(error), "search", {"query": ["a"]})
+
+
+def test_a_blank_result_is_the_error_empty():
+    assert run_tool(Tools(lambda *_: ToolResult(" \n")), "search", {"query": ["a"]}).error == "empty"
+
+
+# -------------------------------------------------------------------------------------------------------------- formats
+
+
+def test_search_text_is_the_json_of_the_protocol_in_one_line():
+    result = search_each(["Alzheimer's disease", "羅馬"], lambda query: [PAGE | {"date": "2020", "query": query}])
+    assert result.error is None
+    assert "\n" not in result.text
+    assert "羅馬" in result.text                             # not \u escapes
+    assert json.loads(result.text) == [{"query": "Alzheimer's disease", "web_page_info_list": [PAGE]},
+                                       {"query": "羅馬", "web_page_info_list": [PAGE]}]
+
+
+def search_ok_only_for_b(query):
+    if query == "b":
+        return [PAGE]
+    if query == "none":
+        return []
+    raise ToolFailure("timeout", "too slow")
+
+
+def test_a_search_is_an_error_only_if_every_query_failed():
+    result = search_each(["a", "b", "none"], search_ok_only_for_b)
+    assert result.error is None
+    a, b, none = json.loads(result.text)
+    assert a == {"query": "a", "web_page_info_list": [], "error": "too slow"}
+    assert b == {"query": "b", "web_page_info_list": [PAGE]}
+    assert none["error"].startswith("no results")
+    failed_all = search_each(["none", "a"], search_ok_only_for_b)
+    assert failed_all.error == "empty"                       # the first one's kind
+    assert failed_all.text == "ERROR: search for 'none': no results; try other words\nsearch for 'a': too slow"
+
+
+def test_visit_text_is_the_frame_of_the_protocol():
+    result = visit_each(["https://a.example"], "the date", lambda url: ("It was 1900.", "1900"))
+    assert result == ToolResult("The useful information in https://a.example for user goal the date as follows: \n\n"
+                                "Evidence in page: \nIt was 1900.\n\nSummary: \n1900")
+
+
+def test_a_visit_of_three_pages_of_which_one_fails_is_a_result_that_names_the_failure():
+    def visit_one(url):
+        if url == "b":
+            raise ToolFailure("http", "status 500")
+        return "evidence " + url, "summary " + url
+    result = visit_each(["a", "b", "c"], "g", visit_one)
+    assert result.error is None
+    first, second, third = result.text.split("\n=======\n")
+    assert "evidence a" in first and "summary c" in third
+    assert second == "ERROR: b: status 500"
+    assert visit_each(["b", "b"], "g", visit_one) == ToolResult("ERROR: b: status 500\n=======\nERROR: b: status 500", "http")
+
+
+# ------------------------------------------------------------------------------------------------------------------ cap
+
+
+def test_a_cut_text_says_how_much_is_shown_worked_by_hand():
+    assert cap_text("a b c d", lambda text: len(text.split()), 4) == "a b c d"
+    long = " ".join(["w"] * 5678)
+    cut = cap_text(long, lambda text: len(text.split()), 1240)              # the mark has six words
+    assert cut.endswith("w \n[cut: 1,234 of 5,678 tokens shown]")
+    assert len(cut.split()) == 1240
+
+
+def test_a_cap_without_room_for_the_mark_says_so():
+    with pytest.raises(ConfigError, match="a cap of 3 tokens has no room"):
+        cap_text("a b c d", lambda text: len(text.split()), 3)
+
+
+@given(text=st.text(st.one_of(st.sampled_from("ab .\n"), st.characters(exclude_categories=["Cs"])), max_size=400), limit=st.integers(40, 80))
+def test_a_capped_text_never_exceeds_the_limit_and_keeps_a_prefix_of_whole_characters(text, limit):
+    capped = cap_text(text, tokens, limit)
+    assert tokens(capped) <= limit
+    if tokens(text) <= limit:
+        assert capped == text
+    else:
+        shown, mark = capped.rsplit("\n[cut: ", 1)
+        assert text.startswith(shown)
+        assert mark == f"{tokens(shown):,} of {tokens(text):,} tokens shown]"
+
+
+# ---------------------------------------------------------------------------------------------------------------- guard
+
+
+def test_the_run_stops_when_more_than_the_allowed_share_of_the_last_calls_failed():
+    counters = ToolCounters(window=4, limit=0.5)
+    for _ in range(2):
+        counters.add("visit", failed("timeout", "x"))
+        counters.add("search", ToolResult("ok"))
+    counters.add("search", failed("http", "x"))             # 2 of the last 4: not more than half
+    with pytest.raises(ToolErrorRate, match=r"3 of the last 4 tool calls failed \(search http 2, visit timeout 1\)"):
+        counters.add("search", failed("http", "x"))
+    assert counters.totals() == {"search": {"calls": 4, "http": 2}, "visit": {"calls": 2, "timeout": 2}}
+
+
+def test_errors_that_left_the_window_are_forgotten():
+    counters = ToolCounters(window=3, limit=0.4)
+    for _ in range(10):
+        counters.add("visit", failed("timeout", "x"))
+        counters.add("visit", ToolResult("ok"))
+        counters.add("visit", ToolResult("ok"))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ERRORS if kind not in FAULTS])
+def test_what_the_model_itself_can_cause_is_counted_but_never_stops_a_run(kind):
+    counters = ToolCounters(window=2, limit=0.0)
+    for i in range(10):
+        counters.add(f"invented {i}", failed(kind, "x"))
+    assert counters.totals() == {"other": {"calls": 10, kind: 10}}
+
+
+def test_counts_are_exact_under_threads():
+    counters = ToolCounters(window=10, limit=1.0)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: counters.add("search", failed("http", "x") if i % 4 == 0 else ToolResult("ok")), range(2000)))
+    assert counters.totals() == {"search": {"calls": 2000, "http": 500}}
+
+
+@pytest.mark.parametrize("arguments", [{"window": 0}, {"limit": -0.1}, {"limit": 1.1}])
+def test_a_guard_that_makes_no_sense_is_refused(arguments):
+    with pytest.raises(ConfigError):
+        ToolCounters(**arguments)
