@@ -143,6 +143,15 @@ def test_padding_free_batch_of_different_lengths_equals_one_sequence_at_a_time()
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
 
 
+def test_positions_restart_at_each_packed_sequence():
+    """Seen from inside: rope looks at distances only, so positions that run on would give the same output, until they end."""
+    model, seen = lively(TINY), []
+    model.model.register_forward_pre_hook(lambda module, args: seen.append(args[1].tolist()))
+    model.packed(random_tokens(TINY, 6), bounds([3, 1, 2]))
+    model(random_tokens(TINY, 6).view(2, 3))
+    assert seen == [[0, 1, 2, 0, 0, 1], [0, 1, 2, 0, 1, 2]]
+
+
 @some
 @given(configs, st.integers(1, 4), st.integers(1, 12))
 def test_packed_equals_plain_equals_one_sequence_at_a_time(config, rows, length):

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from minvenus.config import ConfigError, ModelConfig
@@ -108,6 +109,8 @@ def test_a_saved_folder_holds_what_transformers_asks_for(tmp_path):
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     assert config["dtype"] == config["torch_dtype"] == "bfloat16" and config["architectures"] == ["Qwen3ForCausalLM"]
     assert ModelConfig.from_json(tmp_path / "m") == TIED
+    with safe_open(tmp_path / "m" / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
     assert sorted(os.listdir(tmp_path)) == ["m", "tokenizer.json"]
 
 
@@ -368,6 +371,7 @@ def test_a_crash_at_any_step_leaves_the_old_checkpoint_or_the_new_one(for_good, 
             except Death:
                 pass
         outcomes.append(what_is_there(folder, old, new))
+        assert fresh or for_good or folder.exists()          # a process that lives on puts the old one back itself
         save(old, folder, [vocab])                           # and life goes on
         assert same(load(folder), old) and sorted(os.listdir(root)) == ["m", "tokenizer.json"]
     before = "nothing" if fresh else "old"
@@ -403,6 +407,15 @@ def test_between_the_two_renames_load_reads_the_old_one_and_the_next_save_puts_i
     with pytest.raises(WeightsError, match="meta device"):
         save(nothing, single)
     assert same(load(single), Qwen3(TIED)) and os.listdir(tmp_path) == ["single"]
+
+
+def test_every_file_is_on_the_disk_before_a_name_changes_and_the_names_before_the_old_one_goes(single, monkeypatch):
+    order = []
+    for module, name in ((os, "fsync"), (os, "rename"), (shutil, "rmtree")):
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args, real=real, name=name, **kw: (order.append(name), real(*args, **kw))[1])
+    save(Qwen3(TIED, seed=1), single)
+    assert order == ["fsync"] * 4 + ["rename"] * 2 + ["fsync", "rmtree"]          # three files, their folder; its parent
 
 
 def test_a_failed_save_frees_the_disk_at_once(single, tmp_path, monkeypatch):
