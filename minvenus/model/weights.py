@@ -176,6 +176,8 @@ def save(model: Qwen3, folder, tokenizer_files: Iterable = (), generation: dict 
         write_tensors(model.state_dict(), new, shard_bytes)
         write_json(new / "generation_config.json", default_generation(model.config) if generation is None else generation)
         write_json(new / "config.json", {**model.config.to_hf(), "dtype": kind, "torch_dtype": kind})    # new and old key
+        for file in new.glob("*.safetensors"):
+            shutil.copymode(new / "config.json", file)       # save_file leaves them readable to their owner only
 
 
 def check_save(model: Qwen3, folder: Path, tokenizer_files: list[Path]) -> None:

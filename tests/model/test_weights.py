@@ -114,6 +114,10 @@ def test_a_saved_folder_holds_what_transformers_asks_for(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["m", "tokenizer.json"]
 
 
+def test_whoever_may_read_the_config_may_read_the_weights(sharded):
+    assert len({path.stat().st_mode for path in sharded.iterdir()}) == 1
+
+
 def test_shards_keep_to_the_limit_and_the_index_lists_every_tensor_once(sharded):
     index = json.loads((sharded / INDEX).read_text())
     state, count = Qwen3(TIED).state_dict(), len(set(index["weight_map"].values()))
