@@ -25,7 +25,8 @@ def measured(draw, recipe_strategy):
     """(recipe, kinds, gains, malformed, outcome), gains where the recipe measures them; zero among them."""
     recipe = draw(recipe_strategy)
     kinds, malformed = draw(trajectories())
-    values = [draw(st.sampled_from((-3.0, -2.0)) | st.floats(-20.0, 0.0)) for _ in kinds]
+    values = draw(st.lists(st.sampled_from((-3.0, -2.0)) if draw(st.booleans()) else st.floats(-20.0, 0.0),
+                           min_size=len(kinds), max_size=len(kinds)))
     return recipe, kinds, oracle.segment_gains(values, kinds, recipe), malformed, draw(st.sampled_from((0.0, 1.0, 0.3)))
 
 
@@ -50,6 +51,11 @@ def test_who_gets_a_visits_gain(recipe, turns):
 def test_with_browse_off_every_turn_keeps_its_own_gain():
     gains = [0.1, 0.0, -0.3, 0.4, 0.5, 0.6, None]
     assert turn_rewards(KINDS, gains, FINE, 0.0, Recipe(browse="off")).turns == gains[:-1]
+
+
+def test_a_zero_gain_is_copied_like_any_other():
+    gains = [None, 0.0, None, None, 0.5, None, None]
+    assert turn_rewards(KINDS, gains, FINE, 1.0, Recipe()).turns == [0.0, 0.0, 0.5, 0.5, 0.5, None]
 
 
 def test_a_penalty_replaces_the_gain_of_its_turn_and_touches_no_other():
