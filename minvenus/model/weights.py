@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -161,18 +161,18 @@ def read_tensor(where: Stored, device, dtype: torch.dtype, buffer: Tensor) -> Te
 # ------------------------------------------------------------------------------------------------------------------ saving
 
 
-def save(model: Qwen3, folder, tokenizer_files: Iterable = (), generation: dict | None = None, shard_bytes: int = 5 * 10**9):
+def save(model: Qwen3, folder, tokenizer_files: Mapping | Iterable = (), generation: dict | None = None, shard_bytes=5 * 10**9):
     """Write a folder that `load` and transformers read, in the model's own type; replace the one that is there.
 
-    `generation` is what generation_config.json says, by default Qwen3's published values. A tensor larger than `shard_bytes`
-    has a file of its own.
+    `tokenizer_files` are copied in: paths, or a mapping from the name in the folder to the path. `generation` is what
+    generation_config.json says, by default Qwen3's published values. A tensor larger than `shard_bytes` has a file of its own.
     """
     kind = str(model.head_weight.dtype).removeprefix("torch.")
-    tokenizer_files = [Path(file) for file in tokenizer_files]
+    named = tokenizer_files if isinstance(tokenizer_files, Mapping) else {Path(file).name: file for file in tokenizer_files}
     with replaced(folder) as new:
-        check_save(model, Path(folder), tokenizer_files)
-        for file in tokenizer_files:
-            shutil.copyfile(file, new / file.name)
+        check_save(model, Path(folder), named)
+        for name, file in named.items():
+            shutil.copyfile(file, new / name)
         write_tensors(model.state_dict(), new, shard_bytes)
         write_json(new / "generation_config.json", default_generation(model.config) if generation is None else generation)
         write_json(new / "config.json", {**model.config.to_hf(), "dtype": kind, "torch_dtype": kind})    # new and old key
@@ -180,21 +180,20 @@ def save(model: Qwen3, folder, tokenizer_files: Iterable = (), generation: dict 
             shutil.copymode(new / "config.json", file)       # save_file leaves them readable to their owner only
 
 
-def check_save(model: Qwen3, folder: Path, tokenizer_files: list[Path]) -> None:
+def check_save(model: Qwen3, folder: Path, tokenizer_files: Mapping) -> None:
     if model.head_weight.is_meta:
         raise WeightsError("a model on the meta device has no weights to save")
-    absent = [str(file) for file in tokenizer_files if not file.is_file()]
+    absent = [str(file) for file in tokenizer_files.values() if not Path(file).is_file()]
     if absent:
         raise WeightsError(f"tokenizer files that do not exist: {', '.join(absent)}")
-    names = {"config.json", "generation_config.json"}
-    taken = [file.name for file in tokenizer_files if file.name in names or WEIGHT_FILE.fullmatch(file.name)]
+    own = {"config.json", "generation_config.json"}
+    taken = [name for name in tokenizer_files if name in own or WEIGHT_FILE.fullmatch(name) or Path(name).name != name]
     if taken:
-        raise WeightsError(f"{', '.join(taken)} is written by save itself and cannot be a tokenizer file")
+        raise WeightsError(f"{', '.join(taken)} cannot name a tokenizer file: save writes it itself, or it is not a plain name")
     if folder.exists() and not folder.is_dir():
         raise WeightsError(f"{folder} is a file, not a folder")
-    names |= {file.name for file in tokenizer_files}
     present = sorted(os.listdir(folder)) if folder.exists() else []
-    lost = [name for name in present if name not in names and not WEIGHT_FILE.fullmatch(name)]
+    lost = [name for name in present if name not in own | tokenizer_files.keys() and not WEIGHT_FILE.fullmatch(name)]
     if lost:                                                 # a home or run folder given by mistake must survive
         raise WeightsError(f"saving replaces the whole of {folder} and would delete {', '.join(lost)}: choose another folder, or "
                            f"give them as tokenizer_files")

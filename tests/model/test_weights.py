@@ -114,6 +114,12 @@ def test_a_saved_folder_holds_what_transformers_asks_for(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["m", "tokenizer.json"]
 
 
+def test_a_tokenizer_file_may_get_another_name_in_the_folder(tmp_path):
+    (tmp_path / "tiny.json").write_text("{}")
+    save(Qwen3(TIED), tmp_path / "m", tokenizer_files={"tokenizer.json": tmp_path / "tiny.json"})
+    assert (tmp_path / "m" / "tokenizer.json").read_text() == "{}" and not (tmp_path / "m" / "tiny.json").exists()
+
+
 def test_whoever_may_read_the_config_may_read_the_weights(sharded):
     assert len({path.stat().st_mode for path in sharded.iterdir()}) == 1
 
@@ -304,9 +310,11 @@ def test_save_refuses_what_it_cannot_do(single, tmp_path):
         save(nothing, single)
     with pytest.raises(WeightsError, match=r"do not exist: .*gone\.json"):
         save(Qwen3(TIED), single, tokenizer_files=[tmp_path / "gone.json"])
-    with pytest.raises(WeightsError, match=r"config\.json is written by save itself"):
+    with pytest.raises(WeightsError, match=r"config\.json cannot name a tokenizer file"):
         save(Qwen3(TIED), single, tokenizer_files=[single / "config.json"])
     (tmp_path / "file").write_text("")
+    with pytest.raises(WeightsError, match=r"\.\./vocab\.json cannot name a tokenizer file"):
+        save(Qwen3(TIED), single, tokenizer_files={"../vocab.json": tmp_path / "file"})
     with pytest.raises(WeightsError, match="is a file, not a folder"):
         save(Qwen3(TIED), tmp_path / "file")
 
