@@ -1,0 +1,8 @@
+"""The rollout engine: a paged cache, continuous batching, sampling and scoring."""
+
+from minvenus.engine.engine import Engine
+from minvenus.engine.sampler import Sampling
+from minvenus.engine.sequence import Completion, Sequence
+from minvenus.engine.step import Counters
+
+__all__ = ["Completion", "Counters", "Engine", "Sampling", "Sequence"]

@@ -16,6 +16,7 @@ B sequences of one `Sampling`, V vocabulary, W <= V ids that may be drawn at all
 import hashlib
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -48,6 +49,12 @@ class Sampling:
             raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}")
         if not math.isfinite(self.presence_penalty):
             raise ValueError(f"presence_penalty must be finite, got {self.presence_penalty}")
+
+    @cached_property
+    def distribution(self) -> tuple:
+        """Settings that are equal here are drawn in one call, whenever their turns end."""
+        return (self.temperature, self.top_k, self.top_p, self.presence_penalty, self.min_tokens,
+                self.stop_ids if self.min_tokens else ())
 
     @property
     def plain_temperature(self) -> float:

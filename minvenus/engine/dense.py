@@ -1,0 +1,108 @@
+"""A contiguous copy of the keys and values of the sequences that are decoding, for the CPU.
+
+Attention over pages has to gather them first. On a CPU that reads and writes the whole context of every sequence once more per
+token, which costs more than attention itself; here a token is added in place and attention reads every number once. The pages
+stay the truth: they are written all the same, and whatever is missing here is taken from them. So sequences may come, go, be
+preempted or prefilled in between, and nothing has to be told.
+
+Row r of the copy belongs to `tables[r]`; the first `lengths[r]` of its tokens are here. What lies behind them is finite, old or
+zero, and masked.
+
+S running sequences, K kv heads, H query heads, D channels, L tokens of the longest, C room for tokens in a row.
+"""
+
+import numpy
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from minvenus.engine.pages import Table
+
+ROOM = 128       # a row is at least this much longer than needed when the copy is laid out anew
+
+
+class DenseCache:
+    def __init__(self, k_pages: Tensor, v_pages: Tensor):
+        self.k_pages, self.v_pages = k_pages, v_pages                  # [layers, P, page, K, D]
+        self.forget()
+
+    def forget(self) -> None:
+        layers, _, _, heads, channels = self.k_pages.shape
+        self.tables: list[Table] = []
+        self.lengths: list[int] = []
+        self.k = self.k_pages.new_zeros((layers, 0, heads, 0, channels))          # [layers, rows, K, C, D]
+        self.v = self.k.clone()
+
+    def hold(self, tables: list[Table]) -> bool:
+        """Bring the tables' tokens here, with room for one more each; False where padding or sharing make the copy too large."""
+        if tables != self.tables:
+            longest = max(t.length for t in tables) + 1
+            padded, tokens = len(tables) * longest, sum(t.length for t in tables)
+            if padded > max(2 * tokens, 4096) or padded > self.k_pages.shape[1] * self.k_pages.shape[2]:
+                return False
+            self._replace(tables)
+        if max(t.length for t in tables) >= self.k.shape[3] or len(tables) > self.k.shape[1]:
+            self._lay_out(len(tables), max(t.length for t in tables))
+        missing = [r for r, t in enumerate(tables) if self.lengths[r] != t.length]
+        if missing:
+            self._fetch(missing)
+        return True
+
+    def attention(self, positions: Tensor):
+        """One new token of every table, at these positions: attend(layer, q [S, H, D], k and v [S, K, D]) -> [S, H, D]."""
+        size, longest = len(self.tables), max(self.lengths) + 1
+        rows = torch.arange(size)
+        mask = None
+        if min(self.lengths) + 1 < longest:
+            behind = torch.arange(longest) > positions[:, None]                   # [S, L]
+            mask = torch.zeros_like(behind, dtype=self.k.dtype).masked_fill_(behind, -torch.inf)[:, None, None]
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            keys, values = self.k[layer, :size], self.v[layer, :size]             # [S, K, C, D]
+            keys[rows, :, positions] = k
+            values[rows, :, positions] = v
+            folded = q.view(size, keys.shape[1], -1, q.shape[-1])                 # [S, K, H / K, D]: a group's heads are queries
+            out = F.scaled_dot_product_attention(folded, keys[:, :, :longest], values[:, :, :longest], attn_mask=mask)
+            return out.reshape(q.shape)
+
+        return attend
+
+    def advance(self) -> None:
+        """The new tokens are in every layer."""
+        self.lengths = [length + 1 for length in self.lengths]
+
+    def _replace(self, tables: list[Table]) -> None:
+        """Rows for these tables, in this order; rows that stay in place keep their tokens."""
+        known = dict(zip(self.tables, self.lengths, strict=True))
+        moved = [r for r, t in enumerate(tables) if t in known and (r >= len(self.tables) or self.tables[r] is not t)]
+        if moved:
+            source = {t: r for r, t in enumerate(self.tables)}
+            old = [source[tables[r]] for r in moved]
+            if max(moved) < self.k.shape[1]:
+                for copy in (self.k, self.v):
+                    copy[:, moved] = copy[:, old]                                 # everything is read before anything is written
+            else:
+                known = {}
+        self.tables, self.lengths = tables, [known.get(t, 0) for t in tables]
+
+    def _lay_out(self, rows: int, longest: int) -> None:
+        layers, _, _, heads, channels = self.k_pages.shape
+        shape = (layers, max(rows, self.k.shape[1]), heads, max(longest + max(ROOM, longest // 8), self.k.shape[3]), channels)
+        self.k, self.v = self.k_pages.new_zeros(shape), self.v_pages.new_zeros(shape)
+        self.lengths = [0] * len(self.tables)
+
+    def _fetch(self, missing: list[int]) -> None:
+        """Copy from the pages what the rows lack: n tokens of all of them together."""
+        page = self.k_pages.shape[2]
+        rows, positions, slots = [], [], []
+        for row in missing:
+            table = self.tables[row]
+            position = numpy.arange(min(self.lengths[row], table.length), table.length)
+            rows.append(numpy.full_like(position, row))
+            positions.append(position)
+            slots.append(numpy.array(table.pages)[position // page] * page + position % page)
+            self.lengths[row] = table.length
+        row, position, slot = (torch.from_numpy(numpy.concatenate(x)) for x in (rows, positions, slots))           # [n] each
+        for layer in range(len(self.k)):
+            for copy, pages in ((self.k, self.k_pages), (self.v, self.v_pages)):
+                copy[layer][row, :, position] = pages[layer].flatten(0, 1)[slot]                                   # [n, K, D]

@@ -1,0 +1,129 @@
+"""The tensors of the engine: the pages of keys and values, and one run of the model over them.
+
+It turns the scheduler's work into flat tokens, positions and slots; the attention over pages is the kernels' business, the rest
+of the forward pass is the model's. Which tokens run and what happens with the result is not known here.
+
+N tokens of all sequences in a step, S sequences, P pages, K kv heads, D channels of one, V vocabulary.
+"""
+
+import numpy
+import torch
+from torch import Tensor
+
+from minvenus.engine.dense import DenseCache
+from minvenus.engine.pages import Table
+from minvenus.engine.scheduler import Work
+from minvenus.kernels.logprob import accumulator, matmul, multiplicand, token_logprobs
+from minvenus.kernels.paged import paged_attention, paged_plan, write_pages
+
+
+class Runner:
+    def __init__(self, model, pages: int, page_size: int, compile: bool = False):
+        config, weight = model.config, model.head_weight
+        self.model, self.page_size, self.device = model, page_size, weight.device
+        shape = (config.num_hidden_layers, pages, page_size, config.num_key_value_heads, config.head_dim)
+        self.k_pages = torch.empty(shape, dtype=weight.dtype, device=weight.device)       # [layers, P, page, K, D]
+        self.v_pages = torch.empty_like(self.k_pages)
+        self.dense = DenseCache(self.k_pages, self.v_pages) if weight.device.type == "cpu" else None
+        self._compiled = torch.compile(model.paged, dynamic=True) if compile else None
+        self._blocks = numpy.zeros((1, 1), dtype=numpy.int32)          # [rows, pages]: the page list of every table, by its row
+
+    def run(self, work: list[Work]) -> Tensor:
+        """Compute the tokens of a step and store their keys and values; returns their hidden states [N, hidden]."""
+        self._copy([pair for _, _, copies in work for pair in copies])
+        tokens, positions, rows, lengths, counts = [], [], [], [], []
+        for sequence, count, _ in work:
+            table, start = sequence.table, sequence.table.length
+            if table.changed < len(table.pages):
+                self._note(table)
+            rows.append(table.row)
+            counts.append(count)
+            lengths.append(start + count)
+            if count == 1:
+                tokens.append(sequence.tokens[start])
+                positions.append(start)
+            else:
+                tokens += sequence.tokens[start:start + count]
+                positions += range(start, start + count)
+        tables = [sequence.table for sequence, _, _ in work]
+        if self.dense and len(tokens) == len(tables) and self.dense.hold(tables):
+            return self._decode(self._tensor(tokens), self._tensor(positions), tables)
+        most = -(-max(lengths) // self.page_size)
+        block_table = torch.from_numpy(self._blocks[rows, :most]).to(self.device)         # [S, pages]
+        return self._forward(self._tensor(tokens), self._tensor(positions), block_table, self._tensor(lengths), counts)
+
+    def _decode(self, tokens: Tensor, positions: Tensor, tables: list[Table]) -> Tensor:
+        """One token of every sequence, on a CPU."""
+        size = self.page_size
+        slots = self._tensor([t.pages[t.length // size] * size + t.length % size for t in tables])
+        attention = self.dense.attention(positions)
+
+        def attend(layer, q, k, v):
+            write_pages(k, v, self.k_pages[layer], self.v_pages[layer], slots)
+            return attention(layer, q, k, v)
+
+        hidden = self._model(tokens, positions, attend)
+        self.dense.advance()
+        return hidden
+
+    def _forward(self, tokens: Tensor, positions: Tensor, block_table: Tensor, lengths: Tensor, counts: list[int]) -> Tensor:
+        if len(counts) == len(tokens):                                 # a pure decoding step: one token of every sequence
+            owner = torch.arange(len(counts), device=self.device)      # [N]   whose token
+            cu_queries = None
+        else:
+            count = self._tensor(counts)
+            owner = torch.repeat_interleave(torch.arange(len(counts), device=self.device), count)
+            cu_queries = torch.cat((count.new_zeros(1), count.cumsum(0)))
+        slots = block_table[owner, positions // self.page_size].long() * self.page_size + positions % self.page_size
+        plan = paged_plan(self.k_pages[0], block_table, lengths, cu_queries)
+
+        def attend(layer, q, k, v):
+            k_pages, v_pages = self.k_pages[layer], self.v_pages[layer]
+            write_pages(k, v, k_pages, v_pages, slots)
+            return paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries, plan=plan)
+
+        return self._model(tokens, positions, attend)
+
+    def _model(self, tokens: Tensor, positions: Tensor, attend) -> Tensor:
+        if self._compiled:
+            return self._compiled(tokens, positions, torch.compiler.disable(attend))      # pages are written in place: not traced
+        return self.model.paged(tokens, positions, attend)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [B, hidden] -> [B, V] in float32, added up as the trainer does it."""
+        weight = self.model.head_weight
+        out = torch.empty((len(hidden), len(weight)), dtype=accumulator(hidden), device=self.device)
+        matmul(multiplicand(hidden), multiplicand(weight).T, out)
+        return out
+
+    def logprobs(self, hidden: Tensor, targets, temperature: float) -> list[float]:
+        """Log-prob of one target behind each hidden state [M, hidden]."""
+        return token_logprobs(hidden, self.model.head_weight, self._tensor(targets), temperature).tolist()
+
+    def forget(self) -> None:
+        """The weights have changed: no copy of old keys and values may stay."""
+        if self.dense:
+            self.dense.forget()
+
+    def nothing_written(self) -> Tensor:
+        """For presence penalties: no id is written yet. [V]"""
+        return torch.zeros(len(self.model.head_weight), device=self.device)
+
+    def _copy(self, copies: list[tuple[int, int]]) -> None:
+        if copies:
+            source, target = self._tensor([a for a, _ in copies]), self._tensor([b for _, b in copies])
+            for pages in (self.k_pages, self.v_pages):
+                pages[:, target] = pages[:, source]                    # everything is read before anything is written
+
+    def _note(self, table: Table) -> None:
+        """Bring a table's row of the matrix up to date."""
+        rows, width = self._blocks.shape
+        if table.row >= rows or len(table.pages) > width:
+            bigger = numpy.zeros((max(rows, 2 * table.row + 1), max(width, 2 * len(table.pages))), dtype=numpy.int32)
+            bigger[:rows, :width] = self._blocks
+            self._blocks = bigger
+        self._blocks[table.row, table.changed:len(table.pages)] = table.pages[table.changed:]
+        table.changed = len(table.pages)
+
+    def _tensor(self, values) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self.device)

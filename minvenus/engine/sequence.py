@@ -1,0 +1,73 @@
+"""A sequence and the job it has: the records that scheduler and engine share. No tensors of the cache, no pages, no model here.
+
+A sequence is one append-only list of tokens. Its table says how many of them are computed; the last token of a sequence that
+waits for its next turn never is, because running it is what gives the distribution of the next one. A sequence without a table is
+as good as any other: its tokens are computed again when it has work to do.
+"""
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from minvenus.engine.pages import Table
+from minvenus.engine.sampler import Noise, Sampling
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One turn as it was sampled. `logprobs` is what a trainer computes again, `drawn_logprobs` what the token was drawn with."""
+
+    tokens: list[int]                  # the stop id included, if one was drawn
+    logprobs: list[float]              # plain softmax at the sampling temperature
+    stop: int | None                   # the stop id that ended the turn; None = cut at max_tokens
+    drawn_logprobs: list[float]        # after penalty, top-k, top-p and the ids that are out
+
+
+@dataclass(eq=False, slots=True)
+class Turn:
+    """A turn being sampled."""
+
+    sampling: Sampling
+    written: Tensor | None = None      # [V], 1.0 at ids of this turn; only with a presence penalty
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    drawn_logprobs: list[float] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Scoring:
+    """Log-probs of tokens that are given: of every token behind position `first`."""
+
+    first: int
+    temperature: float
+    source: "Sequence"                 # whose pages hold the prefix
+    logprobs: list[float] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Prefill:
+    """Keys and values only."""
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    number: int                        # order of opening: the smaller, the older
+    tokens: list[int]
+    noise: Noise | None = None         # None: never sampled from
+    table: Table | None = None         # None: nothing is computed
+    job: Turn | Scoring | Prefill | None = None       # None: idle
+    goal: int = 0                      # tokens to be computed before the job is done, or before its next token is drawn
+    served: int = -1                   # last step in which it was prefilled
+    closed: bool = False
+    completion: Completion | None = None              # the last turn
+
+    @property
+    def pending(self) -> int:
+        return self.goal - (self.table.length if self.table else 0)
+
+    @property
+    def reusable(self) -> int:
+        """How many tokens may come from the cache: what the job wants to know hangs on the tokens that are run."""
+        if isinstance(self.job, Scoring):
+            return self.job.first
+        return self.goal - 1 if isinstance(self.job, Turn) else self.goal

@@ -1,0 +1,148 @@
+"""One step of the engine: schedule, run, finish. Finishing draws the next tokens and collects the log-probs that were asked for.
+
+What a job wants from the hidden states of the tokens that were run:
+    Turn      the last one, once every token of the sequence is computed: the next token is drawn from it
+    Scoring   those from `first` on: each gives the log-prob of the token behind it
+    Prefill   nothing
+"""
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from minvenus.engine.runner import Runner
+from minvenus.engine.sampler import Draws, sample
+from minvenus.engine.scheduler import Scheduler, Work
+from minvenus.engine.sequence import Completion, Scoring, Sequence, Turn
+
+
+def no_seconds() -> dict[str, float]:
+    return dict.fromkeys(("schedule", "prefill", "decode", "score", "finish"), 0.0)
+
+
+@dataclass
+class Counters:
+    """What an engine has done so far."""
+
+    prefilled: int = 0                 # tokens computed because they were given, or lost by a preemption
+    decoded: int = 0                   # tokens computed alone, to draw the next one
+    scored: int = 0                    # tokens computed to score continuations
+    shared: int = 0                    # tokens that were not computed, because pages with them were there
+    preemptions: int = 0
+    pages_used: int = 0
+    pages_peak: int = 0
+    seconds: dict[str, float] = field(default_factory=no_seconds)      # the run of a mixed step is divided by tokens
+
+
+class Stepper:
+    def __init__(self, scheduler: Scheduler, runner: Runner, width: int):
+        self.scheduler, self.runner, self.width = scheduler, runner, width
+        self._counters = Counters()
+
+    @torch.inference_mode()
+    def step(self) -> list[Sequence]:
+        """Advance every running sequence that has room; returns those whose job has ended."""
+        started = time.perf_counter()
+        work = self.scheduler.schedule()
+        scheduled = time.perf_counter()
+        hidden = self.runner.run(work)                                                # [N, hidden]
+        ran = time.perf_counter()
+        self._count(work, ran - scheduled)
+        done = self.finish(work, hidden)
+        self._counters.seconds["schedule"] += scheduled - started
+        self._counters.seconds["finish"] += time.perf_counter() - ran
+        return done
+
+    def counters(self) -> Counters:
+        pool = self.scheduler.pool
+        return replace(self._counters, seconds=dict(self._counters.seconds), shared=self.scheduler.shared,
+                       preemptions=self.scheduler.preemptions, pages_used=pool.used, pages_peak=pool.peak)
+
+    def reset_counters(self) -> None:
+        self._counters = Counters()
+        self.scheduler.shared = self.scheduler.preemptions = 0
+        self.scheduler.pool.peak = self.scheduler.pool.used
+
+    def finish(self, work: list[Work], hidden: Tensor) -> list[Sequence]:
+        drawing, drawing_rows = [], []                                 # sequences that get a token, and their last rows
+        scoring = defaultdict(list)                                    # temperature -> (job, row, target)
+        done, at, commit = [], 0, self.scheduler.pool.commit
+        for sequence, count, _ in work:
+            job, start = sequence.job, sequence.table.length
+            commit(sequence.table, sequence.tokens, count)
+            if type(job) is Turn:
+                if start + count == sequence.goal:
+                    drawing.append(sequence)
+                    drawing_rows.append(at + count - 1)
+            else:
+                if type(job) is Scoring:
+                    scoring[job.temperature] += [(job, at + i - start, sequence.tokens[i + 1])
+                                                 for i in range(max(start, job.first), start + count)]
+                if start + count == sequence.goal:
+                    done.append(sequence)
+            at += count
+        for temperature, asked in scoring.items():
+            self._score(asked, hidden, temperature)
+        if drawing:
+            done += self._draw(drawing, hidden if len(drawing) == at else hidden[drawing_rows])
+        for sequence in done:
+            sequence.job = None
+            self.scheduler.running.discard(sequence)
+        return done
+
+    def _score(self, asked: list[tuple[Scoring, int, int]], hidden: Tensor, temperature: float) -> None:
+        jobs, rows, targets = zip(*asked, strict=True)
+        for job, logprob in zip(jobs, self.runner.logprobs(hidden[list(rows)], targets, temperature), strict=True):
+            job.logprobs.append(logprob)                               # rows of one job stand in the order of its tokens
+
+    def _draw(self, sequences: list[Sequence], hidden: Tensor) -> list[Sequence]:
+        """A token for each sequence, drawn together where they are drawn alike; returns those whose turn has ended."""
+        logits = self.runner.logits(hidden)                            # [B, V]
+        alike = defaultdict(list)
+        for row, sequence in enumerate(sequences):
+            alike[sequence.job.sampling.distribution].append(row)
+        done = []
+        for rows in alike.values():
+            members = sequences if len(alike) == 1 else [sequences[row] for row in rows]
+            draws = self._sample(members, logits if len(alike) == 1 else logits[rows])
+            done += [s for s, *drawn in zip(members, *draws, strict=True) if write(s, *drawn)]
+        return done
+
+    def _sample(self, sequences: list[Sequence], logits: Tensor) -> Draws:
+        sampling = sequences[0].job.sampling
+        noise = [s.noise.draw() for s in sequences] if sampling.temperature else []
+        early = [i for i, s in enumerate(sequences) if len(s.job.tokens) < sampling.min_tokens] if sampling.min_tokens else None
+        written = torch.stack([s.job.written for s in sequences]) if sampling.presence_penalty else None       # [B, V]
+        return sample(logits, sampling, noise, self.width, written, early)
+
+    def _count(self, work: list[Work], seconds: float) -> None:
+        tokens = dict.fromkeys(("prefill", "decode", "score"), 0)
+        for sequence, count, _ in work:
+            decoding = count == 1 and sequence.pending == 1 and type(sequence.job) is Turn
+            tokens["decode" if decoding else "score" if type(sequence.job) is Scoring else "prefill"] += count
+        self._counters.prefilled += tokens["prefill"]
+        self._counters.decoded += tokens["decode"]
+        self._counters.scored += tokens["score"]
+        for phase, count in tokens.items():
+            if count:
+                self._counters.seconds[phase] += seconds * count / sum(tokens.values())
+
+
+def write(sequence: Sequence, token: int, logprob: float, drawn_logprob: float) -> bool:
+    """Append a drawn token; True if it ends the turn."""
+    turn, sampling = sequence.job, sequence.job.sampling
+    sequence.tokens.append(token)
+    turn.tokens.append(token)
+    turn.logprobs.append(logprob)
+    turn.drawn_logprobs.append(drawn_logprob)
+    if turn.written is not None:
+        turn.written[token] = 1.0
+    stopped = token in sampling.stop_ids
+    if stopped or len(turn.tokens) == sampling.max_tokens:
+        sequence.completion = Completion(turn.tokens, turn.logprobs, token if stopped else None, turn.drawn_logprobs)
+        return True
+    sequence.goal += 1
+    return False

@@ -1,0 +1,38 @@
+"""What the engine's tests compare with: small models that depend on every token, and the definitions without any cache."""
+
+import torch
+
+from minvenus.config import ModelConfig
+from minvenus.model.qwen3 import Qwen3
+
+CONFIG = ModelConfig(32, 48, 2, 4, 2, head_dim=8, vocab_size=40, rope_theta=50.0, max_position_embeddings=512,
+                     tie_word_embeddings=False)
+
+
+def sharp_model(seed=0, config=CONFIG):
+    """Random weights, large enough that the next token really depends on the context: at the usual scale, every wrong cache would
+    give the same greedy tokens."""
+    model = Qwen3(config, seed).requires_grad_(False)
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            parameter.mul_(12.0)
+    return model
+
+
+def next_logprobs(model, tokens, temperature=1.0):
+    """Log-probs [V] of the token behind `tokens`, by a forward of its own."""
+    return (model(torch.tensor([tokens]))[0, -1].double() / temperature).log_softmax(dim=-1)
+
+
+def naive_scores(model, prefix, continuation, temperature=1.0):
+    """One forward for every continuation, none of it reused."""
+    logits = model(torch.tensor([prefix + continuation]))[0].double() / temperature
+    rows = logits[len(prefix) - 1:-1].log_softmax(dim=-1)
+    return rows[torch.arange(len(continuation)), torch.tensor(continuation)].tolist()
+
+
+def naive_greedy(model, prompt, count, stop_ids=()):
+    tokens = list(prompt)
+    while len(tokens) < len(prompt) + count and not (len(tokens) > len(prompt) and tokens[-1] in stop_ids):
+        tokens.append(int(next_logprobs(model, tokens).argmax()))
+    return tokens[len(prompt):]
