@@ -167,6 +167,8 @@ def token_advantages(advantages: list[float], spans: list[tuple[int, int]], leng
     """Copy each turn's advantage to the tokens of its span (start, end). Tokens of no turn hold 0: the loss masks them."""
     if len(advantages) != len(spans):
         raise ValueError(f"one advantage per turn: {len(advantages)} advantages, {len(spans)} turns")
+    if any(not 0 <= start <= end <= length for start, end in spans):
+        raise ValueError(f"turns must lie within the {length} tokens, got {spans}")
     tokens = [0.0] * length
     for advantage, (start, end) in zip(advantages, spans, strict=True):
         tokens[start:end] = [advantage] * (end - start)

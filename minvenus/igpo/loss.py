@@ -28,12 +28,14 @@ def igpo_loss(logp, old_logp, ref_logp, advantages, mask, *, clip_low=0.2, clip_
     on, for a call that sees only a part of it. Returns (loss, stats); the losses in stats add up over micro-batches, the
     fractions and means are over the `tokens` of this call.
     """
-    _check(clip_low, clip_high, dual_clip, kl_coef, ref_logp)
+    _check_options(clip_low, clip_high, dual_clip, kl_coef, ref_logp)
+    _check_shapes(logp=logp, old_logp=old_logp, ref_logp=ref_logp, advantages=advantages, mask=mask)
     mask = mask.bool()
     weight = token_weights(mask, aggregate, step_sequences, step_tokens).to(_at_least_float32(logp))
     logp, old_logp, advantages = (_masked(x, mask) for x in (logp, old_logp.detach(), advantages.detach()))
 
-    ratio = (logp - old_logp).clamp(-20.0, 20.0).exp()                                   # [B, L]
+    log_ratio = (logp - old_logp).clamp(-20.0, 20.0)                                     # [B, L]
+    ratio = log_ratio.exp()
     unclipped, clipped = -advantages * ratio, -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
     loss = torch.maximum(unclipped, clipped)
     dual = torch.zeros_like(mask)
@@ -46,7 +48,7 @@ def igpo_loss(logp, old_logp, ref_logp, advantages, mask, *, clip_low=0.2, clip_
     kl = torch.zeros_like(policy_loss)
     if kl_coef:
         kl = (weight * k3(logp, _masked(ref_logp.detach(), mask))).sum()
-    stats = _stats(logp - old_logp, ratio, clipped > unclipped, dual, mask)
+    stats = _stats(log_ratio, ratio, clipped > unclipped, dual, mask)
     return policy_loss + kl_coef * kl, stats | {"policy_loss": policy_loss.item(), "kl": kl.item()}
 
 
@@ -91,7 +93,14 @@ def _stats(log_ratio, ratio, was_clipped, was_dual_clipped, mask):
     }
 
 
-def _check(clip_low, clip_high, dual_clip, kl_coef, ref_logp):
+def _check_shapes(**tensors):
+    """A single row of advantages for two rollouts would broadcast, and train both with the wrong credit."""
+    shapes = {name: list(x.shape) for name, x in tensors.items() if x is not None}
+    if any(len(shape) != 2 or shape != shapes["logp"] for shape in shapes.values()):
+        raise ValueError("need tensors of one shape [B, L], got " + ", ".join(f"{k} {shape}" for k, shape in shapes.items()))
+
+
+def _check_options(clip_low, clip_high, dual_clip, kl_coef, ref_logp):
     if not (0 <= clip_low < 1 and clip_high >= 0):
         raise ValueError(f"clip_low must lie in [0, 1) and clip_high be >= 0, got {clip_low} and {clip_high}")
     if dual_clip is not None and dual_clip <= 1:
