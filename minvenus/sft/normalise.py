@@ -5,9 +5,9 @@ r"""One record, raw or clean, to {question, messages, gt} with plain messages. P
 
 A raw agent turn becomes `<think>\n..\n</think>\n<tool_call>\n{json}\n</tool_call>`, a raw final turn `..<answer>\n..\n</answer>`.
 A raw turn that cannot be read is left out together with its observation, and counted. Whether the result is a valid trajectory
-is decided later, in clean.py. Three choices differ from the released script: a system message at the start of a raw record is
-its prompt and not its question; an observation is read as search results only if it answers a search; of nested answers the
-innermost counts.
+is decided later, in clean.py. Four choices differ from the released script: a system message at the start of a raw record is
+its prompt and not its question; an observation belongs to the message just before it, or to none; it is read as search results
+only if it answers a search; of nested answers the innermost counts.
 """
 
 import json
@@ -85,18 +85,19 @@ def normalise_raw(messages: list) -> tuple[list[dict] | None, Counter]:
     final = answer_turn(messages[-1]["content"])
     if final is None or not messages[0]["content"].strip():
         return None, counts
-    kept, answers_to = [{"role": "user", "content": messages[0]["content"]}], ""
+    kept = [{"role": "user", "content": messages[0]["content"]}]
+    tool = ""                                                # that was called in the message just before; "" = nothing was kept
     for message in messages[1:-1]:
         if message["role"] == "user":
-            if kept[-1]["role"] == "assistant":              # otherwise its turn was left out, or it has one already
-                kept.append({"role": "user", "content": wrapped_observation(message["content"], answers_to)})
+            if tool:                                         # never the observation of a turn that was left out
+                kept.append({"role": "user", "content": wrapped_observation(message["content"], tool)})
+            tool = ""
             continue
-        turn, name = tool_turn(message["content"])
+        turn, tool = tool_turn(message["content"])
         if turn is None:
             counts["unreadable_turns_removed"] += 1
         else:
             kept.append({"role": "assistant", "content": turn})
-            answers_to = name
     return [*kept, {"role": "assistant", "content": final}], counts
 
 
@@ -154,9 +155,10 @@ def answer_turn(content: str) -> str | None:
     return f"<think>\n{thought}\n</think>\n<answer>\n{answer}\n</answer>" if thought and answer else None
 
 
-def wrapped_observation(content: str, answers_to: str) -> str:
+def wrapped_observation(content: str, tool: str) -> str:
+    """What a tool returned, in its wrapper; a search engine's text as JSON. A page that mentions Web Results stays as it is."""
     text = content.strip().removeprefix("<tool_response>").removesuffix("</tool_response>").strip()
-    if answers_to == "search" and "Web Results" in text:
+    if tool == "search" and "Web Results" in text:
         results = parse_search_text(text)
         text = text if results is None else json.dumps(results, ensure_ascii=False)
     return OPEN + text + CLOSE

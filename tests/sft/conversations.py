@@ -4,7 +4,7 @@ import json
 
 from hypothesis import strategies as st
 
-WORDS = ["Rome", "the river museum", "who's who", "東京 駅", "a [b] (c)", 'say "hi"', "x < y", "naïve\nlines", "<summary>", "\ud83d"]
+WORDS = ["Rome", "the museum", "who's who", "東京 駅", "a [b] (c)", 'say "hi"', "x < y", "two\nlines", "<summary>", "\ud83d"]
 words = st.sampled_from(WORDS)
 queries = st.lists(st.sampled_from(["a", "b", "c", " a "]), min_size=1, max_size=2)
 NAMES = ["search", "visit", "Search", "PythonInterpreter", "google_scholar"]
@@ -51,6 +51,12 @@ def contents(record):
     return [message["content"] for message in record["messages"]]
 
 
+def readable_turns():
+    """Our own tools, now and then one that does not exist here."""
+    return (st.builds(lambda q: search_turn(*q), queries) | st.builds(lambda u, goal: visit_turn(*u, goal=goal), queries, words)
+            | st.just(think("compute") + call("PythonInterpreter", {})))
+
+
 @st.composite
 def tool_turns(draw):
     name = draw(st.sampled_from(NAMES))
@@ -64,20 +70,27 @@ def tool_turns(draw):
 BROKEN = [
     "", "no tags", "<think>open", think("two") + call("search", {"query": ["a"]}) + call("visit", {"url": ["b"], "goal": "g"}),
     think("both") + call("search", {"query": ["a"]}) + "<answer>x</answer>", think("") + call("search", {"query": ["a"]}),
-    think("bad json") + "<tool_call>{'name': </tool_call>", think("lenient") + "<tool_call>{name: 'search', arguments: {query: 'a',}}</tool_call>",
+    think("bad json") + "<tool_call>{'name': </tool_call>",
+    think("lenient") + "<tool_call>{name: 'search', arguments: {query: 'a',}}</tool_call>",
     think("python") + '<tool_call>{"name": "PythonInterpreter", "arguments": {}}\n<code>print(1)</code></tool_call>',
     think("mentions <answer>x</answer>") + call("search", {"query": ["d"]}), "<THINK>loud</THINK><Tool_Call>{}</Tool_Call>",
-    think("one") + think("two") + call("search", {"query": ["e"]}), think("x <tool_response> y") + call("search", {"query": ["f"]}),
+    think("one") + think("two") + call("search", {"query": ["e"]}),
+    think("x <tool_response> y") + call("search", {"query": ["f"]}),
 ]
 FINALS = [
-    answer_of(), answer_of("<summary>all of it</summary>\n<answer>\nRome"), answer_of() + " trailing", answer_of("  "), think("x") + "none",
-    think("x <answer>a</answer>") + "<summary>s</summary><answer>b</answer>", answer_of() + call("search", {"query": ["a"]}), "<answer>x</answer>",
-    think("x") + "<answer><summary>only</summary></answer>", think("x") + "<answer>a</answer><answer>b</answer>", answer_of("</answer>"),
+    answer_of(), answer_of("<summary>all of it</summary>\n<answer>\nRome"), answer_of() + " trailing", answer_of("  "),
+    think("x") + "none",
+    think("x <answer>a</answer>") + "<summary>s</summary><answer>b</answer>", answer_of() + call("search", {"query": ["a"]}),
+    "<answer>x</answer>",
+    think("x") + "<answer><summary>only</summary></answer>", think("x") + "<answer>a</answer><answer>b</answer>",
+    answer_of("</answer>"),
     think("x <answer>in here</answer>"),
 ]
 observations = st.sampled_from([
-    observation(), observation() + "\n", "bare text", "<tool_response></tool_response>", observation("</tool_response>"), observation(""),
-    "A Google search for 'a' found 1 results:\n\n## Web Results\n1. [T](http://t)\nDate published: 1\ntext", observation("Web Results"),
+    observation(), observation() + "\n", "bare text", "<tool_response></tool_response>", observation("</tool_response>"),
+    observation(""),
+    "A Google search for 'a' found 1 results:\n\n## Web Results\n1. [T](http://t)\nDate published: 1\ntext",
+    observation("Web Results"),
     "<tool_response>\n</tool_response>",
 ])
 
@@ -85,15 +98,18 @@ observations = st.sampled_from([
 @st.composite
 def records(draw):
     """Raw or clean; most are nearly good, so that the late stages see work."""
-    contents = [draw(st.sampled_from(["Which city?", "Q", " ", "<tool_response>"] + ["Where?"] * 5))]
+    good = draw(st.booleans())
+    turns = readable_turns() if good else readable_turns() | tool_turns() | st.sampled_from(BROKEN)
+    contents = ["Where?" if good else draw(st.sampled_from(["Where?", "Which city?", " ", "<tool_response>"]))]
     for _ in range(draw(st.integers(0, 6))):
-        contents += [draw(tool_turns() | tool_turns() | st.sampled_from(BROKEN)), draw(observations)]
+        contents += [draw(turns), observation() if good else draw(observations)]
     contents.append(draw(st.just(answer_of()) | st.sampled_from(FINALS)))
     record = draw(st.sampled_from([conversation, raw]))(*contents)
-    damage = draw(st.integers(0, 30))
+    damage = 4 if good else draw(st.integers(0, 9))
     position = draw(st.integers(0, len(record["messages"]) - 1))
     if damage == 0:
-        record["messages"][position] = draw(st.sampled_from([None, "text", {}, {"role": "tool", "content": "x"}, {"role": "user"}]))
+        odd = [None, "text", {}, {"role": "tool", "content": "x"}, {"role": "user"}]
+        record["messages"][position] = draw(st.sampled_from(odd))
     elif damage == 1:
         record["messages"].pop(position)
     elif damage == 2:

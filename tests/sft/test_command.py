@@ -1,0 +1,274 @@
+"""The command: streaming, counts that add up, bad lines, whole files or none, the correctness filter, Parquet."""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minvenus.config import ConfigError
+from minvenus.sft import files
+from minvenus.sft.__main__ import main
+from minvenus.sft.clean import clean
+from minvenus.sft.config import CleanConfig
+from minvenus.sft.pipeline import run
+from minvenus.sft.progress import Progress
+from minvenus.sft.prompt import SYSTEM_PROMPT, read_prompt
+from minvenus.sft.resample import copies, count_turns
+from tests.sft.conversations import answer_of, contents, conversation, observation, records, search_turn
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def of_turns(turns, name="Q", answer="Rome"):
+    body = [text for i in range(turns - 1) for text in (search_turn(f"{name} {i}"), observation())]
+    return conversation(name, *body, answer_of(answer))
+
+
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def read(path):
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def start(tmp_path, rows, **options):
+    config = CleanConfig(write(tmp_path / "in.jsonl", rows), str(tmp_path / "out" / "train.jsonl"), **options)
+    return run(config, stream=io.StringIO()), config
+
+
+# --------------------------------------------------------------------------------------------------------------- the whole
+
+
+def test_the_command_worked_by_hand(tmp_path, capsys):
+    rows = [of_turns(2, "short"), "garbage", "", of_turns(51, "medium"), of_turns(101, "long"), "[1]", {"no": "chat"}, '{"a": ']
+    source, out = write(tmp_path / "in.jsonl", rows), tmp_path / "out" / "train.jsonl"
+    assert main(["--in", source, "--out", str(out)]) == 0
+    stats = json.loads((tmp_path / "out" / "stats.json").read_text())
+    assert stats["rows"] == {"source": 7, "bad_lines": 3, "stage1_normalized": 3, "stage2_valid": 3, "stage3_correct": 3,
+                             "final_resampled": 8}
+    assert [bad["line"] for bad in stats["bad_lines"]] == [2, 6, 8]
+    assert stats["drop_reasons"] == {"missing_question_or_gt": 1} and stats["dropped"][0]["line"] == 7
+    assert stats["turn_buckets"] == {"original": {"<=50": 1, "51-100": 1, ">100": 1},
+                                     "resampled": {"<=50": 1, "51-100": 2, ">100": 5}}
+    assert stats["multiplier_distribution"] == {"1": 1, "2": 1, "5": 1}
+    assert Counter(row["question"] for row in read(out)) == {"short": 1, "medium": 2, "long": 5}
+    assert sorted(p.name for p in out.parent.iterdir()) == ["stats.json", "train.jsonl"]
+    said = capsys.readouterr()
+    assert f"{source}, line 2: not JSON" in said.err and "7 rows, 3 kept" in said.err and "\r" not in said.err
+    assert "instances written" in said.out and "51-100 turns" in said.out
+
+
+def test_every_field_of_the_protocol_is_in_the_stats(tmp_path):
+    stats, config = start(tmp_path, [of_turns(3)])
+    wanted = ("input files output_dir system_prompt_mode allowed_tools turn_formula resample_policy rows "
+              "pruned_tool_turns_removed pruned_tool_response_turns_removed pruned_tool_name_counts duplicate_tool_turns_removed drop_reasons "
+              "tools_after_cleaning turn_buckets multiplier_distribution per_file artifacts")
+    assert set(wanted.split()) <= set(stats) and stats == json.loads(config.stats_path.read_text())
+
+
+@settings(max_examples=max(5, settings.default.max_examples // 4))
+@given(st.lists(records() | st.sampled_from(["{", "[]", "3", ""]), max_size=8), st.booleans(), st.booleans(), st.integers(0, 99))
+def test_the_file_holds_what_clean_gives_and_the_counts_add_up(tmp_path_factory, rows, resample, shuffle, seed):
+    stats, config = start(tmp_path_factory.mktemp("run"), rows, resample=resample, shuffle=shuffle, seed=seed)
+    kept = [out for row in rows if isinstance(row, dict) and (out := clean(row)[0])]
+    expected = [out for out in kept for _ in range(copies(count_turns(out["messages"])) if resample else 1)]
+    written = read(config.out)
+    assert written == expected if not shuffle else Counter(map(json.dumps, written)) == Counter(map(json.dumps, expected))
+    count = stats["rows"]
+    assert count["source"] == sum(row != "" for row in rows)
+    assert count["source"] == count["bad_lines"] + sum(stats["drop_reasons"].values()) + count["stage3_correct"]
+    assert count["bad_lines"] == len(stats["bad_lines"]) and count["stage3_correct"] == count["stage2_valid"] == len(kept)
+    assert count["final_resampled"] == len(written) == sum(stats["turn_buckets"]["resampled"].values())
+    assert sum(int(k) * n for k, n in stats["multiplier_distribution"].items()) == len(written)
+    turns = stats["turns"]
+    assert turns["turns_in"] == turns["turns_kept"] + turns["turns_dropped"] + sum(
+        stats[f"{why}_turns_removed"] for why in ("unreadable", "pruned_tool", "duplicate_tool"))
+    assert sum(stats["tools_after_cleaning"].values()) + len(kept) == turns["turns_kept"]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_one_another_order(tmp_path):
+    rows = [of_turns(2, f"Q{i}") for i in range(30)]
+    texts = []
+    for seed in (1, 1, 2):
+        _, config = start(tmp_path, rows, seed=seed)
+        texts.append(Path(config.out).read_bytes())
+    assert texts[0] == texts[1] != texts[2]
+    assert sorted(texts[0].splitlines()) == sorted(texts[2].splitlines())
+
+
+def test_a_folder_of_files_is_read_in_the_order_of_their_names(tmp_path):
+    for name in ("b.jsonl", "a.jsonl"):
+        write(tmp_path / "in" / name, [of_turns(2, name), "garbage"])
+    stats = run(CleanConfig(str(tmp_path / "in"), str(tmp_path / "out.jsonl"), shuffle=False), stream=io.StringIO())
+    assert [row["question"] for row in read(tmp_path / "out.jsonl")] == ["a.jsonl", "b.jsonl"]
+    assert [Path(name).name for name in stats["files"]] == ["a.jsonl", "b.jsonl"]
+    assert all(rows == {"source": 2, "bad_lines": 1, "valid": 1, "kept": 1} for rows in stats["per_file"].values())
+
+
+# --------------------------------------------------------------------------------------------------------- what goes wrong
+
+
+def test_strict_stops_at_the_first_bad_line_and_writes_nothing(tmp_path, capsys):
+    source, out = write(tmp_path / "in.jsonl", [of_turns(2), "garbage"]), tmp_path / "out.jsonl"
+    assert main(["--in", source, "--out", str(out), "--strict"]) == 1
+    assert "line 2: not JSON" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_nothing_kept_is_said_and_is_no_success(tmp_path, capsys):
+    source = write(tmp_path / "in.jsonl", [{"question": "Q", "gt": "x", "messages": []}])
+    assert main(["--in", source, "--out", str(tmp_path / "out.jsonl")]) == 1
+    said = capsys.readouterr()
+    assert "nothing was kept" in said.err and "too_short" in said.out
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_an_interruption_while_writing_leaves_the_old_files_untouched(tmp_path, monkeypatch, capsys, error):
+    source, out = write(tmp_path / "in.jsonl", [of_turns(2)] * 3), tmp_path / "out.jsonl"
+    out.write_text("old data\n")
+    (tmp_path / "stats.json").write_text("{}")
+
+    def one_line_then(lines, path, kind):
+        path.write_bytes(next(lines))
+        raise error
+
+    monkeypatch.setattr("minvenus.sft.pipeline.write_lines", one_line_then)
+    assert main(["--in", source, "--out", str(out)]) == (130 if error is KeyboardInterrupt else 1)
+    assert "was not written" in capsys.readouterr().err
+    assert out.read_text() == "old data\n" and (tmp_path / "stats.json").read_text() == "{}"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl", "stats.json"]
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"input": ""}, "both --in FILE and --out FILE"), ({"input": "nowhere.jsonl"}, "nowhere.jsonl does not exist"),
+    ({"out": "x.txt"}, ".jsonl, .parquet"), ({"f1_threshold": 0.0}, "f1_threshold"), ({"stats": "{input}"}, "must differ"),
+    ({"out": "{input}"}, "must differ"), ({"correct": "maybe"}, "exact_match"), ({"prompt_mode": "x"}, "template, row"),
+])
+def test_impossible_options_are_refused_before_any_work(tmp_path, change, words):
+    source = write(tmp_path / "in.jsonl", [])
+    change = {name: value.format(input=source) if isinstance(value, str) else value for name, value in change.items()}
+    with pytest.raises(ConfigError, match=words):
+        CleanConfig(**({"input": source, "out": str(tmp_path / "out.jsonl")} | change))
+
+
+def test_unknown_flags_end_with_code_2(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--in", "x", "--outt", "y"])
+    assert caught.value.code == 2 and "--out" in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------------------------------------------- options, filters
+
+
+@pytest.mark.parametrize(("options", "kept"), [
+    ({}, ["Rome", "the city of Rome", "Paris"]), ({"correct": "exact_match"}, ["Rome"]),
+    ({"correct": "f1", "f1_threshold": 0.4}, ["Rome", "the city of Rome"]), ({"correct": "f1"}, ["Rome"]),
+])
+def test_the_correctness_filter(tmp_path, options, kept):
+    rows = [of_turns(2, answer, answer) for answer in ("Rome", "the city of Rome", "Paris")]
+    stats, config = start(tmp_path, rows, shuffle=False, **options)
+    assert [row["question"] for row in read(config.out)] == kept
+    assert stats["drop_reasons"].get("answer_not_correct", 0) == 3 - len(kept) and stats["rows"]["stage2_valid"] == 3
+
+
+def test_what_a_judge_cannot_tell_is_not_kept_and_is_counted_apart(tmp_path):
+    verdicts = {"yes": True, "no": False, "broken": None}
+    config = CleanConfig(write(tmp_path / "in.jsonl", [of_turns(2, name) for name in verdicts]), str(tmp_path / "out.jsonl"))
+    stats = run(config, judge=lambda question, answer, truth: verdicts[question], stream=io.StringIO())
+    assert [row["question"] for row in read(config.out)] == ["yes"]
+    assert stats["drop_reasons"] == {"answer_not_correct": 1, "judge_could_not_tell": 1}
+    with pytest.raises(ValueError, match=r"got 0\.5"):
+        run(config, judge=lambda *_: 0.5, stream=io.StringIO())
+
+
+def test_the_system_prompt_comes_from_a_text_or_a_trajectory(tmp_path):
+    text, trajectory = tmp_path / "prompt.txt", write(tmp_path / "t.json", [of_turns(1)])
+    text.write_text("Mine: {x}\n")
+    assert read_prompt(text) == "Mine: {x}\n" and read_prompt(trajectory) == "Be good."
+    for bad in ("", " \n", "{}", "[1]", '{"messages": [{"content": 3}]}'):
+        text.write_text(bad)
+        with pytest.raises(ConfigError):
+            read_prompt(text)
+    _, config = start(tmp_path, [of_turns(1)], system_prompt=trajectory)
+    assert contents(read(config.out)[0])[0] == "Be good."
+
+
+def test_our_own_prompt_lists_both_tools_as_json_and_ends_with_the_date():
+    tools = [json.loads(line)["function"] for line in SYSTEM_PROMPT.split("<tools>\n")[1].split("\n</tools>")[0].splitlines()]
+    assert {tool["name"]: tool["parameters"]["required"] for tool in tools} == {"search": ["query"], "visit": ["url", "goal"]}
+    assert SYSTEM_PROMPT.endswith("</tool_call>\n\nCurrent date: 2026-03-01\n")
+
+
+def test_the_bar_moves_on_a_terminal_and_is_plain_lines_in_a_log():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    for stream, mark in ((Terminal(), "\r["), (io.StringIO(), "100%")):
+        bar = Progress(10, stream)
+        bar.update(5, 1, 1)
+        assert stream.getvalue() == "", "too soon to say anything"
+        bar.finish(10, 2, 1)
+        assert stream.getvalue().startswith(mark) and stream.getvalue().endswith("\n")
+
+
+# ------------------------------------------------------------------------------------------------------- memory and Parquet
+
+
+MEASURE = """
+import io, resource, sys
+from minvenus.sft.config import CleanConfig
+from minvenus.sft.pipeline import run
+assert "torch" not in sys.modules
+stats = run(CleanConfig(sys.argv[1], sys.argv[2]), stream=io.StringIO())
+print(stats["rows"]["final_resampled"], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    page = observation("All of it is known. " * 400)
+    body = [text for i in range(12) for text in (search_turn(f"q {i}"), page)]
+    line = json.dumps(conversation("Where?", *body, answer_of())).encode() + b"\n"           # about 100 kB
+    peaks = {}
+    for size in (10, 1000):
+        source = tmp_path / f"{size}.jsonl"
+        with source.open("wb") as out:
+            out.writelines([line] * size)
+        done = subprocess.run([sys.executable, "-c", MEASURE, source, tmp_path / "out.jsonl"], cwd=ROOT, capture_output=True,
+                              text=True, check=True)
+        count, peaks[size] = map(int, done.stdout.split())
+        assert count == size
+    assert source.stat().st_size > 95e6
+    assert peaks[1000] - peaks[10] < 15, f"MB at the peak, by lines of 0.1 MB: {peaks}"
+
+
+def test_a_parquet_path_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    source = write(tmp_path / "in.jsonl", [])
+    with pytest.raises(ConfigError, match=r"minvenus\[parquet\]"):
+        CleanConfig(source, str(tmp_path / "out.parquet"))
+    (tmp_path / "in.parquet").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"minvenus\[parquet\]"):
+        CleanConfig(str(tmp_path / "in.parquet"), str(tmp_path / "out.jsonl"))
+
+
+def test_parquet_in_and_out_gives_the_same_records(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow", reason="the parquet extra is not installed")
+    monkeypatch.setattr(files, "ROWS", 2)
+    rows = [of_turns(2, f"Q{i}") for i in range(5)]
+    source = write(tmp_path / "in.jsonl", rows)
+    with contextlib.redirect_stderr(io.StringIO()):
+        for before, after in ((source, "a/train-0.parquet"), (str(tmp_path / "a"), "b.jsonl")):
+            run(CleanConfig(before, str(tmp_path / after), shuffle=False))
+    assert read(tmp_path / "b.jsonl") == [clean(row)[0] for row in rows]

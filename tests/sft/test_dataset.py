@@ -1,0 +1,181 @@
+"""Token streams and packs: what is trained, that packing changes nothing, and what happens to trajectories that are too long."""
+
+import random
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.config import ConfigError
+from minvenus.sft.clean import clean
+from minvenus.sft.dataset import Example, cut_to, encode, fill_packs, load, read_jsonl, step_packs
+from minvenus.text.tokenizer import Tokenizer
+from tests.sft.conversations import answer_of, conversation, observation, records, search_turn
+
+TINY = Tokenizer.tiny()
+
+
+def example(*trained, prompt=3):
+    """A made-up trajectory: a prompt, then turns of so many tokens with one observation token between them."""
+    sampled, ends = [False] * prompt, []
+    for turn in trained:
+        sampled += [True] * turn
+        ends.append(len(sampled))
+        sampled.append(False)
+    sampled.pop()
+    return Example(torch.arange(len(sampled), dtype=torch.int32), torch.tensor(sampled), tuple(ends))
+
+
+def record_of(turns):
+    body = [text for i in range(turns - 1) for text in (search_turn(f"q {i}"), observation(f"page {i}"))]
+    return conversation("Where?", *body, answer_of())
+
+
+examples = st.lists(st.builds(lambda turns, prompt: example(*turns, prompt=prompt),
+                              st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 5)), min_size=1, max_size=12)
+
+
+# ---------------------------------------------------------------------------------------------------------------- streams
+
+
+def test_what_is_trained_is_the_agents_text_and_nothing_else():
+    one = encode(record_of(2), TINY)
+    trained = TINY.decode(one.tokens[one.sampled].tolist())
+    call = '<tool_call>\n{"name": "search", "arguments": {"query": ["q 0"]}}\n</tool_call><|im_end|>'
+    assert trained == "I look.\n</think>\n\n" + call + "Enough.\n</think>\n\n<answer>\nRome\n</answer><|im_end|>"
+    context = TINY.decode(one.tokens[~one.sampled].tolist())
+    assert "page 0" in context and "Where?" in context and "Rome" not in context
+
+
+@given(records())
+def test_every_clean_record_can_be_encoded_and_its_mask_is_its_turns(record):
+    out, _, _ = clean(record, "Short.")
+    if out is not None:
+        one = encode(out, TINY)
+        assert len(one.turn_ends) == len(out["messages"]) // 2 and one.turn_ends[-1] == len(one)
+        assert all(one.tokens[end - 1] == TINY.im_end and one.sampled[end - 1] for end in one.turn_ends)
+        assert int((one.tokens[one.sampled] == TINY.im_end).sum()) == len(one.turn_ends)
+
+
+def test_a_record_that_is_not_clean_is_refused_with_what_to_do():
+    with pytest.raises(ConfigError, match=r"trajectory 1 is not clean, run python -m minvenus\.sft"):
+        load([record_of(1), conversation("Where?", "no thought")], TINY, 1000)
+
+
+def test_lines_are_read_one_by_one_and_a_broken_one_is_named(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"a": 1}\n{"b"\n')
+    lines = read_jsonl(path)
+    assert next(lines) == {"a": 1}
+    with pytest.raises(ConfigError, match="line 2"):
+        next(lines)
+
+
+# --------------------------------------------------------------------------------------------------------------- too long
+
+
+def test_the_too_long_are_dropped_and_counted_or_cut_behind_a_whole_turn():
+    rows = [record_of(n) for n in (1, 4, 2)]
+    lengths = [len(encode(row, TINY)) for row in rows]
+    kept, loaded = load(rows, TINY, max_tokens=lengths[2])
+    assert [len(one) for one in kept] == [lengths[0], lengths[2]]
+    assert (loaded.kept, loaded.dropped_overlong, loaded.truncated, loaded.tokens) == (2, 1, 0, lengths[0] + lengths[2])
+    assert "1 dropped because they are too long" in str(loaded)
+    kept, loaded = load(rows, TINY, max_tokens=lengths[2], overlong="truncate")
+    whole = encode(rows[1], TINY)
+    assert len(kept[1]) == max(end for end in whole.turn_ends if end <= lengths[2]) and kept[1].tokens[-1] == TINY.im_end
+    cut = len(whole.turn_ends) - len(kept[1].turn_ends)
+    assert cut > 0 and (loaded.kept, loaded.dropped_overlong, loaded.truncated, loaded.turns_cut) == (3, 0, 1, cut)
+    assert "answers are lost" in str(loaded)
+    assert load(rows, TINY, max_tokens=5, overlong="truncate")[1].dropped_overlong == 3
+    with pytest.raises(ConfigError, match="drop, truncate"):
+        load(rows, TINY, 5, overlong="left")
+
+
+@given(examples, st.integers(1, 40))
+def test_a_cut_keeps_as_many_whole_turns_as_fit(batch, limit):
+    for one in batch:
+        cut = cut_to(one, limit)
+        fitting = [end for end in one.turn_ends if end <= limit]
+        assert (cut is None) == (not fitting)
+        if cut is not None:
+            assert len(cut) == fitting[-1] <= limit and list(cut.turn_ends) == fitting
+            assert torch.equal(cut.tokens, one.tokens[:len(cut)]) and torch.equal(cut.sampled, one.sampled[:len(cut)])
+
+
+def test_an_example_needs_something_to_learn_and_something_before_it():
+    for sampled in ([True, True], [False, False]):
+        with pytest.raises(ValueError, match="first token"):
+            Example(torch.zeros(2, dtype=torch.int32), torch.tensor(sampled), (2,))
+    with pytest.raises(ValueError, match="both be"):
+        Example(torch.zeros(3, dtype=torch.int32), torch.tensor([False, True]), (2,))
+
+
+# ------------------------------------------------------------------------------------------------------------------ packs
+
+
+def test_two_trajectories_worked_by_hand():
+    packs = step_packs([example(2, prompt=1), example(1, 3, prompt=2)], budget=100)
+    assert len(packs) == 1
+    pack = packs[0]
+    assert pack.tokens.tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 5, 6]
+    assert pack.cu_seqlens.tolist() == [0, 3, 10] and pack.trajectories == 2
+    assert pack.sources.tolist() == [0, 1, 4, 6, 7, 8] and pack.targets.tolist() == [1, 2, 2, 4, 5, 6]
+    assert pack.weights.tolist() == [0.25, 0.25, 0.125, 0.125, 0.125, 0.125]        # 1/2 of 1/2, 1/2 of 1/4
+    assert pack.tokens.dtype == pack.targets.dtype == pack.sources.dtype == torch.int64 and pack.cu_seqlens.dtype == torch.int32
+    by_token = step_packs([example(2), example(1, 3)], 100, reduction="token-mean")[0]
+    assert by_token.weights.tolist() == pytest.approx([1 / 6] * 6)
+    assert step_packs([example(2)], 100, reduction="sum")[0].weights.tolist() == [1.0, 1.0]
+
+
+def definition(batch, score):
+    """Mean over trajectories of the mean over their own trained tokens, written down once more."""
+    return sum(sum(score(one, k) for k in range(len(one)) if one.sampled[k]) / one.trained for one in batch) / len(batch)
+
+
+def packed_loss(packs, score):
+    """The same number from the packs: a token's score depends on its trajectory's tokens before it and on itself."""
+    total = 0.0
+    for pack in packs:
+        bounds = pack.cu_seqlens.tolist()
+        for source, target, weight in zip(pack.sources.tolist(), pack.targets.tolist(), pack.weights.tolist(), strict=True):
+            start = max(bound for bound in bounds if bound <= source)
+            assert pack.sampled[source + 1] and start <= source < source + 1 < min(bound for bound in bounds if bound > source)
+            total += weight * score(pack.tokens[start:source + 1].tolist(), target)
+    return total
+
+
+@given(examples, st.integers(0, 40), st.randoms(use_true_random=False))
+def test_the_loss_is_the_same_however_the_trajectories_are_packed(batch, room, dice):
+    def score(before, target):
+        return random.Random(f"{before} {target}").uniform(0, 5)
+
+    expected = definition(batch, lambda one, k: score(one.tokens[:k].tolist(), int(one.tokens[k])))
+    longest = max(map(len, batch))
+    for budget in (longest, longest + room, 10_000):
+        shuffled = dice.sample(batch, len(batch))
+        packs = step_packs(shuffled, budget)
+        assert packed_loss(packs, score) == pytest.approx(expected, rel=1e-5)
+        assert sum(float(pack.weights.sum()) for pack in packs) == pytest.approx(1.0, rel=1e-5)
+        assert sum(pack.trajectories for pack in packs) == len(batch)
+        assert all(len(pack.tokens) == pack.cu_seqlens[-1] <= budget for pack in packs)
+
+
+@given(st.lists(st.integers(1, 50), max_size=40), st.integers(50, 120))
+def test_packs_hold_every_trajectory_once_within_the_budget_and_waste_little(lengths, budget):
+    rows = fill_packs(lengths, budget)
+    assert sorted(i for row in rows for i in row) == list(range(len(lengths)))
+    assert rows == fill_packs(lengths, budget)
+    used = [sum(lengths[i] for i in row) for row in rows]
+    assert all(0 < size <= budget for size in used)
+    assert sum(2 * size <= budget for size in used) <= 1, "two packs that are half empty would have been one"
+
+
+def test_a_trajectory_longer_than_a_pack_and_an_empty_step_are_errors():
+    with pytest.raises(ConfigError, match="7 tokens does not fit into a pack of 6"):
+        step_packs([example(4)], budget=6)
+    with pytest.raises(ValueError, match="at least one"):
+        step_packs([], budget=6)
+    with pytest.raises(ConfigError, match="trajectory-mean"):
+        step_packs([example(4)], 10, reduction="mean")

@@ -1,0 +1,102 @@
+"""Real trajectories: the counts of PROTOCOL.md 9, what is repaired, and that the mask covers exactly the agent's text."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from minvenus.agent.protocol import is_well_formed
+from minvenus.sft.clean import clean, remove_duplicates, validate
+from minvenus.sft.config import CleanConfig
+from minvenus.sft.dataset import encode, load, step_packs
+from minvenus.sft.normalise import answer_turn, tool_turn
+from minvenus.sft.pipeline import run
+from minvenus.text.tokenizer import Tokenizer
+
+DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+TURNS = {"sft_0000": 25, "sft_0001": 18, "sft_0007": 44}
+
+
+def trajectory(name):
+    path = DATA / "trajectories" / f"{name}.json"
+    if not path.exists():
+        pytest.skip(f"the trajectory is not at {path}")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def qwen():
+    folder = DATA / "tokenizers" / "qwen3"
+    if not folder.exists():
+        pytest.skip(f"the Qwen3 tokenizer is not at {folder}")
+    return Tokenizer.from_file(folder)
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_real_trajectories_pass_with_all_their_turns(name):
+    record = trajectory(name)
+    assert validate(record["messages"]) is None
+    out, reason, counts = clean(record, prompt_mode="row")
+    assert reason is None and counts["turns_in"] == counts["turns_kept"] == TURNS[name]
+    assert counts["tools_after_cleaning/search"] + counts["tools_after_cleaning/visit"] == TURNS[name] - 1
+    if name == "sft_0000":
+        assert counts["tools_after_cleaning/search"] == counts["tools_after_cleaning/visit"] == 12
+    nested = name == "sft_0001"
+    assert out["messages"][:-1] == record["messages"][:-1] and (out["messages"] == record["messages"]) != nested
+    assert counts["answers_repaired"] == nested
+    assert clean(out, prompt_mode="row")[0] == out
+
+
+def test_the_nested_answer_fails_the_strict_check_before_and_passes_after():
+    record = trajectory("sft_0001")
+    last, final = record["messages"][-1]["content"], clean(record)[0]["messages"][-1]["content"]
+    assert not is_well_formed(last, final=True) and is_well_formed(final, final=True)
+    assert final.endswith(f"</think>\n<answer>\n**{record['gt']}**\n</answer>")
+    assert final.split("</think>")[0].strip() == last.split("</think>")[0].strip(), "the summary was in the thought already"
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_normalising_turns_that_are_canonical_changes_nothing(name):
+    turns = [message["content"] for message in trajectory(name)["messages"][2::2]]
+    assert [tool_turn(turn)[0] for turn in turns[:-1]] == turns[:-1]
+    if name != "sft_0001":
+        assert answer_turn(turns[-1]) == turns[-1]
+
+
+def test_the_one_duplicate_call_of_a_rollout_is_found():
+    messages = trajectory("rl_0008")["messages"]
+    kept, counts = remove_duplicates(messages)
+    assert counts == {"duplicate_tool_turns_removed": 1, "duplicate_tool_response_turns_removed": 1}
+    assert len(kept) == len(messages) - 2 and validate(kept) is None
+    assert clean(trajectory("rl_0008"))[1] == "missing_question_or_gt"
+
+
+def test_the_command_on_the_real_file(tmp_path):
+    records = [trajectory(name) for name in TURNS]
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(record) + "\n" for record in records))
+    stats = run(CleanConfig(str(source), str(tmp_path / "out.jsonl"), correct="exact_match"), stream=io.StringIO())
+    assert stats["turns"] == {"turns_in": 87, "turns_kept": 87, "turns_dropped": 0} and stats["answers_repaired"] == 1
+    assert stats["tools_after_cleaning"] == {"search": 61, "visit": 23}
+    assert stats["rows"]["stage2_valid"] == 3
+    assert stats["drop_reasons"] == {"answer_not_correct": 1}           # sft_0007 answers in sentences
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_the_mask_covers_exactly_the_agents_text(name, qwen):
+    out = clean(trajectory(name), prompt_mode="row")[0]
+    one = encode(out, qwen)
+    expected = ""
+    for message in out["messages"][2::2]:
+        thought, body = message["content"].split("</think>")
+        expected += thought.removeprefix("<think>").strip("\n") + "\n</think>\n\n" + body.lstrip("\n") + "<|im_end|>"
+    assert qwen.decode(one.tokens[one.sampled].tolist()) == expected
+    assert 0.15 < one.trained / len(one) < 0.5
+
+
+def test_real_trajectories_pack(qwen):
+    examples, loaded = load((clean(trajectory(name))[0] for name in TURNS), qwen, max_tokens=200_000)
+    packs = step_packs(examples, budget=max(map(len, examples)))
+    assert loaded.kept == 3 and sum(len(pack.tokens) for pack in packs) == loaded.tokens
+    assert sum(pack.weights.double().sum() for pack in packs) == pytest.approx(1.0, rel=1e-5)
