@@ -182,7 +182,10 @@ def test_a_cap_without_room_for_the_mark_says_so():
         cap_text("a b c d", lambda text: len(text.split()), 3)
 
 
-@given(text=st.text(st.one_of(st.sampled_from("ab .\n"), st.characters(exclude_categories=["Cs"])), max_size=400), limit=st.integers(40, 80))
+CHARACTERS = st.one_of(st.sampled_from("ab .\n"), st.characters(exclude_categories=["Cs"]))
+
+
+@given(text=st.text(CHARACTERS, max_size=400), limit=st.integers(40, 80))
 def test_a_capped_text_never_exceeds_the_limit_and_keeps_a_prefix_of_whole_characters(text, limit):
     capped = cap_text(text, tokens, limit)
     assert tokens(capped) <= limit

@@ -1,0 +1,35 @@
+"""No test of the tools reaches the network: names resolve by a table, and a socket connects to 127.0.0.1 or not at all."""
+
+import socket
+
+import pytest
+
+VARIABLES = ("SERPER_API_KEY", "SERPER_BASE_URL", "JINA_API_KEY", "JINA_BASE_URL", "EXTRACT_BASE_URL", "EXTRACT_MODEL",
+             "EXTRACT_API_KEY", "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy",
+             "all_proxy", "no_proxy", "NO_PROXY")
+
+
+@pytest.fixture(autouse=True)
+def names(monkeypatch) -> dict[str, list[str]]:
+    """The table of names, for a test to fill: host -> addresses. The environment is emptied of the tools' variables."""
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    table: dict[str, list[str]] = {}
+    real_connect = socket.socket.connect
+
+    def getaddrinfo(host, port, *rest, **more):
+        if host in table:
+            found = table[host]
+        elif host == "127.0.0.1":
+            found = [host]
+        else:
+            raise socket.gaierror(socket.EAI_NONAME, f"no entry for {host!r} in the table of this test")
+        return [(socket.AF_INET6 if ":" in a else socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, port)) for a in found]
+
+    def connect(self, address):
+        assert address[0] == "127.0.0.1", f"a test tried to reach {address}"
+        return real_connect(self, address)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    return table

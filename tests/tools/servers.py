@@ -1,0 +1,69 @@
+"""Small HTTP servers on 127.0.0.1 for the tests: every path is a function that writes what it wants to the socket."""
+
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Server(ThreadingHTTPServer):
+    """`seen` has (method, path, headers, body) of every request, in order."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, answer):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answer, self.seen = answer, []
+        self.stop = threading.Event()             # for handlers that go on until the test ends
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, request, client_address):
+        """A client that hung up is what many tests are about."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.close_connection = True
+        self.server.seen.append((self.command, self.path, dict(self.headers), body))
+        self.server.answer(self)
+
+    do_POST = do_GET
+
+    def log_message(self, *arguments):
+        pass
+
+    def reply(self, data: bytes | str | dict, kind: str | None = "text/html; charset=utf-8", status: int = 200, **headers):
+        """Headers are given with underscores: Retry_After="1"."""
+        if isinstance(data, dict):
+            data, kind = json.dumps(data), "application/json"
+        data = data.encode() if isinstance(data, str) else data
+        self.send_response(status)
+        for name, value in ({"Content-Type": kind, "Content-Length": len(data)} | headers).items():
+            if value is not None:
+                self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+@contextmanager
+def serve(answer, context=None):
+    """A running server; `answer(handler)` writes the reply. With an SSL context, over TLS."""
+    server = Server(answer)
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
