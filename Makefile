@@ -4,11 +4,12 @@ PY := .venv/bin/python
 # The same hypothesis examples every time; HYPOTHESIS_PROFILE=thorough make test tries many more.
 export HYPOTHESIS_PROFILE ?= ci
 
-.PHONY: help demo test lint clean
+.PHONY: help demo test mutants lint clean
 
 help:
 	@echo "make demo    build the tiny model and run the main job"
 	@echo "make test    run the whole test suite"
+	@echo "make mutants put known bugs into the code, one at a time, and watch a test fail"
 	@echo "make lint    ruff and mypy"
 	@echo "make clean   remove .venv, runs and caches"
 
@@ -17,6 +18,9 @@ demo: .venv/installed
 
 test: .venv/installed
 	$(PY) -m pytest
+
+mutants: .venv/installed
+	$(PY) -m tests.mutants.run
 
 lint: .venv/installed
 	@$(PY) -c "import ruff, mypy" 2>/dev/null || $(PY) -m pip install --quiet -e ".[lint]"

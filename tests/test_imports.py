@@ -21,7 +21,7 @@ MAY_IMPORT = {                      # folder or file of minvenus -> the others t
     "agent": LEAVES | {"text", "kernels", "model", "engine", "tools"},
     "igpo": LEAVES,
     "tools": LEAVES | {"text"},
-    "sft": LEAVES | {"text"},
+    "sft": LEAVES | {"flags", "text", "scoring", "agent"},      # of agent only the protocol, which is pure text code
     "scoring": LEAVES | {"text"},
     "report": LEAVES | {"text"},
     "train": LEAVES | {"text", "kernels", "model", "igpo", "sft", "scoring"},
