@@ -52,7 +52,7 @@ def table(stats: dict) -> str:
         lines.append((f"  dropped: {len(dropped) - SHOWN} other reasons", sum(count for _, count in dropped[SHOWN:])))
     lines += [("trajectories kept", rows["stage3_correct"])]
     lines += [(f"turns removed, tool {name}", count) for name, count in stats["pruned_tool_name_counts"].items()]
-    lines += [("turns removed, unreadable", stats["unreadable_turns_removed"]),
+    lines += [("turns removed, unreadable", stats["unreadable_tool_turns_removed"]),
               ("turns removed, duplicate call", stats["duplicate_tool_turns_removed"]),
               ("final answers repaired", stats["answers_repaired"])]
     lines += [(f"calls of {name} left", count) for name, count in stats["tools_after_cleaning"].items()]

@@ -39,7 +39,7 @@ def clean(record: dict, system_prompt: str = SYSTEM_PROMPT,
         return None, reason, counts
     messages = result["messages"]
     counts["rows_normalized"] = 1
-    counts["turns_in"] = agent_turns(messages) + counts["unreadable_turns_removed"]
+    counts["turns_in"] = agent_turns(messages) + counts["unreadable_tool_turns_removed"]
     for stage in (prune_tools, remove_duplicates):
         messages, changed = stage(messages)
         counts += changed

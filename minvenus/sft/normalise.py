@@ -89,13 +89,15 @@ def normalise_raw(messages: list) -> tuple[list[dict] | None, Counter]:
     tool = ""                                                # that was called in the message just before; "" = nothing was kept
     for message in messages[1:-1]:
         if message["role"] == "user":
-            if tool:                                         # never the observation of a turn that was left out
+            if tool:
                 kept.append({"role": "user", "content": wrapped_observation(message["content"], tool)})
+            else:                                            # the observation of a turn that was left out, or a second one
+                counts["unreadable_tool_response_turns_removed"] += 1
             tool = ""
             continue
         turn, tool = tool_turn(message["content"])
         if turn is None:
-            counts["unreadable_turns_removed"] += 1
+            counts["unreadable_tool_turns_removed"] += 1
         else:
             kept.append({"role": "assistant", "content": turn})
     return [*kept, {"role": "assistant", "content": final}], counts

@@ -14,6 +14,7 @@ from minvenus.sft.clean import ALLOWED_TOOLS
 from minvenus.sft.config import CleanConfig
 from minvenus.sft.files import Row
 
+REMOVED = [f"{why}_{what}_removed" for why in ("unreadable", "pruned", "duplicate") for what in ("tool_turns", "tool_response_turns")]
 LISTED = 1000        # bad lines and dropped rows that are listed one by one; all of them are counted
 
 
@@ -65,9 +66,8 @@ def report(tally: Tally, config: CleanConfig) -> dict:
                  "stage1_normalized": counts["rows_normalized"], "stage2_valid": tally.total("valid"),
                  "stage3_correct": tally.total("kept"), "final_resampled": sum(tally.copies)},
         "turns": {name: counts[name] for name in ("turns_in", "turns_kept", "turns_dropped")},
-        **{name: counts[name] for name in ("unreadable_turns_removed", "pruned_tool_turns_removed",
-                                           "pruned_tool_response_turns_removed", "duplicate_tool_turns_removed",
-                                           "duplicate_tool_response_turns_removed", "answers_repaired", "wrappers_tidied")},
+        **{name: counts[name] for name in REMOVED}, "answers_repaired": counts["answers_repaired"],
+        "wrappers_tidied": counts["wrappers_tidied"],
         "pruned_tool_name_counts": by_name(counts, "pruned_tool_name_counts"),
         "tools_after_cleaning": by_name(counts, "tools_after_cleaning"),
         "drop_reasons": dict(tally.drop_reasons.most_common()),

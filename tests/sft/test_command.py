@@ -71,8 +71,9 @@ def test_the_command_worked_by_hand(tmp_path, capsys):
 def test_every_field_of_the_protocol_is_in_the_stats(tmp_path):
     stats, config = start(tmp_path, [of_turns(3)])
     wanted = ("input files output_dir system_prompt_mode allowed_tools turn_formula resample_policy rows "
-              "pruned_tool_turns_removed pruned_tool_response_turns_removed pruned_tool_name_counts duplicate_tool_turns_removed drop_reasons "
-              "tools_after_cleaning turn_buckets multiplier_distribution per_file artifacts")
+              "pruned_tool_turns_removed pruned_tool_response_turns_removed pruned_tool_name_counts "
+              "duplicate_tool_turns_removed drop_reasons tools_after_cleaning turn_buckets multiplier_distribution per_file "
+              "artifacts")
     assert set(wanted.split()) <= set(stats) and stats == json.loads(config.stats_path.read_text())
 
 
@@ -92,7 +93,7 @@ def test_the_file_holds_what_clean_gives_and_the_counts_add_up(tmp_path_factory,
     assert sum(int(k) * n for k, n in stats["multiplier_distribution"].items()) == len(written)
     turns = stats["turns"]
     assert turns["turns_in"] == turns["turns_kept"] + turns["turns_dropped"] + sum(
-        stats[f"{why}_turns_removed"] for why in ("unreadable", "pruned_tool", "duplicate_tool"))
+        stats[f"{why}_turns_removed"] for why in ("unreadable_tool", "pruned_tool", "duplicate_tool"))
     assert sum(stats["tools_after_cleaning"].values()) + len(kept) == turns["turns_kept"]
 
 

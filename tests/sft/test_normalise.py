@@ -116,7 +116,7 @@ def test_a_raw_record_worked_by_hand():
                  think("read") + call("visit", {"urls": "u", "goal": ["g", "h"], "depth": 2}), "  a page about Web Results\n\n",
                  "just text", observation("of the skipped turn"), answer_of(" Rome "))
     out, reason, counts = clean(record, "System.")
-    assert reason is None and counts["unreadable_turns_removed"] == 1
+    assert reason is None and counts["unreadable_tool_turns_removed"] == 1
     results = json.dumps(parse_search_text(PRINTED), ensure_ascii=False)
     assert contents(out) == ["System.", "Where?", search_turn("a", thought="I look."), observation(results),
                              visit_turn("u", goal="g", thought="read"), observation("a page about Web Results"),
