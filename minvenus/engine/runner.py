@@ -25,7 +25,10 @@ class Runner:
         self.k_pages = torch.empty(shape, dtype=weight.dtype, device=weight.device)       # [layers, P, page, K, D]
         self.v_pages = torch.empty_like(self.k_pages)
         self.dense = DenseCache(self.k_pages, self.v_pages) if weight.device.type == "cpu" else None
-        self._compiled = torch.compile(model.paged, dynamic=True) if compile else None
+        self._compiled = self._attend = None
+        if compile:                                                    # one attend for all steps: a new one would be traced anew
+            self._compiled = torch.compile(model.paged, dynamic=True)
+            self._fixed_attend = torch.compiler.disable(lambda layer, q, k, v: self._attend(layer, q, k, v))
         self._blocks = numpy.zeros((1, 1), dtype=numpy.int32)          # [rows, pages]: the page list of every table, by its row
 
     def run(self, work: list[Work]) -> Tensor:
@@ -86,7 +89,8 @@ class Runner:
 
     def _model(self, tokens: Tensor, positions: Tensor, attend) -> Tensor:
         if self._compiled:
-            return self._compiled(tokens, positions, torch.compiler.disable(attend))      # pages are written in place: not traced
+            self._attend = attend
+            return self._compiled(tokens, positions, self._fixed_attend)
         return self.model.paged(tokens, positions, attend)
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -67,7 +67,5 @@ class Sequence:
 
     @property
     def reusable(self) -> int:
-        """How many tokens may come from the cache: what the job wants to know hangs on the tokens that are run."""
-        if isinstance(self.job, Scoring):
-            return self.job.first
-        return self.goal - 1 if isinstance(self.job, Turn) else self.goal
+        """How many tokens may come from the cache. At least one is left to run: what a job wants to know hangs on it."""
+        return self.job.first if isinstance(self.job, Scoring) else self.goal - 1

@@ -1,0 +1,274 @@
+"""The engine against the model without a cache: tokens, log-probs, what is computed, and what is refused."""
+
+import itertools
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from minvenus.engine import Engine, Sampling
+from minvenus.kernels.logprob import token_logprobs
+from tests.engine.models import CONFIG, naive_greedy, naive_scores, sharp_model
+from tests.engine.test_score import CountingModel, close
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = sharp_model()
+GREEDY = Sampling(12, temperature=0)
+
+
+def prompts(*lengths, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(0, 40, (n,), generator=generator).tolist() for n in lengths]
+
+
+def poisoned(engine):
+    """Every slot that nobody has written holds NaN."""
+    engine.runner.k_pages.fill_(math.nan)
+    engine.runner.v_pages.fill_(math.nan)
+    return engine
+
+
+PROMPTS = prompts(5, 33, 64, 17, 1)
+WANTED = [naive_greedy(MODEL, p, 12) for p in PROMPTS]
+
+
+@pytest.mark.parametrize(("page_size", "step_tokens"), [*itertools.product((16, 64, 256), (7, 64, 1000)), (1, 5), (3, 3)])
+def test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size(page_size, step_tokens):
+    engine = poisoned(Engine(MODEL, pages=-(-800 // page_size), page_size=page_size, step_tokens=step_tokens))
+    completions = [c for [c] in engine.generate(PROMPTS, GREEDY)]
+    assert [c.tokens for c in completions] == WANTED
+    assert close([c.logprobs for c in completions], [naive_scores(MODEL, p, w) for p, w in zip(PROMPTS, WANTED, strict=True)])
+    assert all(c.stop is None for c in completions)
+    engine.pool.check()
+    assert engine.pool.used == 0
+
+
+def test_gathering_from_pages_gives_what_the_contiguous_copy_gives():
+    engine = poisoned(Engine(MODEL, pages=60, page_size=16))
+    engine.runner.dense = None
+    assert [c.tokens for [c] in engine.generate(PROMPTS, GREEDY)] == WANTED
+
+
+def test_samples_do_not_depend_on_what_else_is_in_the_batch():
+    sampling = Sampling(10, temperature=0.8, top_k=30, top_p=0.9)
+    engine = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5))
+    together = engine.generate(PROMPTS, sampling, n=3)
+    for question, prompt in enumerate(PROMPTS):
+        alone = poisoned(Engine(MODEL, pages=100, page_size=16, seed=5, step_tokens=9))
+        [group] = alone.generate([prompt], sampling, n=3, questions=[question])
+        assert [c.tokens for c in group] == [c.tokens for c in together[question]]
+        assert close([c.logprobs for c in group], [c.logprobs for c in together[question]])
+    other = Engine(MODEL, pages=100, page_size=4, seed=6).generate(PROMPTS, sampling, n=3)
+    assert other != together and len({tuple(c.tokens) for c in together[1]}) == 3
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_stored_log_probs_are_those_of_the_trainers_packed_forward(temperature):
+    engine = Engine(MODEL, pages=100, page_size=16, seed=1)
+    sampling = Sampling(20, temperature=temperature, top_p=0.9, presence_penalty=0.5)
+    rollouts = [(p, c) for p, [c] in zip(PROMPTS, engine.generate(PROMPTS, sampling), strict=True)]
+    flat = torch.tensor([t for p, c in rollouts for t in p + c.tokens])
+    bounds = [0, *itertools.accumulate(len(p) + len(c.tokens) for p, c in rollouts)]
+    rows = [start + len(p) - 1 + i for start, (p, c) in zip(bounds, rollouts, strict=False) for i in range(len(c.tokens))]
+    hidden = MODEL.packed(flat, torch.tensor(bounds, dtype=torch.int32))[rows]
+    trained = token_logprobs(hidden, MODEL.head_weight, flat[torch.tensor(rows) + 1], temperature)
+    stored = torch.tensor([x for _, c in rollouts for x in c.logprobs])
+    assert float((trained - stored).abs().max()) < 1e-5
+    drawn = torch.tensor([x for _, c in rollouts for x in c.drawn_logprobs])
+    assert float((drawn - stored).abs().max()) > 0.01                          # another distribution, under its own name
+
+
+def test_a_groups_prompt_is_computed_once():
+    model = CountingModel(MODEL)
+    engine = Engine(model, pages=100, page_size=4)
+    groups = engine.open_groups([PROMPTS[1], PROMPTS[2]], n=4)
+    assert model.count == 32 + 63                                             # all but the last token of either prompt
+    assert engine.pool.used == 8 + 16
+    engine.turn([s for group in groups for s in group], Sampling(1))
+    assert model.count == 32 + 63 + 8                                         # the last token of the prompt, per rollout
+    assert engine.counters().shared == 3 * (32 + 63)
+
+
+def test_a_turn_computes_only_what_was_appended():
+    model = CountingModel(MODEL)
+    engine = poisoned(Engine(model, pages=100, page_size=4))
+    sequence = engine.open(PROMPTS[1])
+    first = engine.turn([sequence], GREEDY)[0]
+    assert model.count == 33 + 11
+    engine.append(sequence, PROMPTS[3])
+    second = engine.turn([sequence], GREEDY)[0]
+    assert model.count == 33 + 11 + (1 + 17) + 11
+    assert first.tokens == WANTED[1]
+    assert second.tokens == naive_greedy(MODEL, PROMPTS[1] + first.tokens + PROMPTS[3], 12)
+    assert sequence.tokens == PROMPTS[1] + first.tokens + PROMPTS[3] + second.tokens
+    counters = engine.counters()
+    assert (counters.prefilled, counters.decoded, counters.preemptions) == (33 + 18, 22, 0)
+    assert set(counters.seconds) == {"schedule", "prefill", "decode", "score", "finish"} and counters.seconds["decode"] > 0
+
+
+def test_a_fully_cached_prompt_still_runs_its_last_tokens():
+    model = CountingModel(MODEL)
+    engine = Engine(model, pages=100, page_size=16)
+    for _ in range(2):
+        assert engine.generate([PROMPTS[2]], GREEDY)[0][0].tokens == WANTED[2]
+    assert model.count == 64 + 11 + 16 + 11                                   # 64 tokens are four full pages: three are taken
+
+
+@pytest.mark.parametrize("pages", [20, 24, 30])
+def test_preempted_sequences_give_the_same_tokens_and_log_probs(pages):
+    """One sequence of 76 tokens fits 19 pages of 4; four of them do not."""
+    engine = poisoned(Engine(MODEL, pages=pages, page_size=4, step_tokens=40))
+    many = prompts(50, 55, 60, 64, seed=3)
+    completions = [c for [c] in engine.generate(many, GREEDY)]
+    wanted = [naive_greedy(MODEL, p, 12) for p in many]
+    assert [c.tokens for c in completions] == wanted
+    assert close([c.logprobs for c in completions], [naive_scores(MODEL, p, w) for p, w in zip(many, wanted, strict=True)])
+    assert engine.counters().pages_peak <= pages
+    sampled = Sampling(12, temperature=0.9)
+    wide = Engine(MODEL, pages=200, page_size=4).generate(many, sampled, n=2)
+    tight = Engine(MODEL, pages=pages, page_size=4).generate(many, sampled, n=2)
+    assert [[c.tokens for c in group] for group in tight] == [[c.tokens for c in group] for group in wide]
+
+
+def test_preemption_in_the_middle_of_a_turn_goes_on_where_it_was():
+    engine = poisoned(Engine(MODEL, pages=20, page_size=4))
+    old, young = engine.open(PROMPTS[1]), engine.open(PROMPTS[3], rollout=1)
+    long = Sampling(40, temperature=0)
+    completions = engine.turn([old, young], long)
+    assert engine.counters().preemptions > 0
+    assert [c.tokens for c in completions] == [naive_greedy(MODEL, PROMPTS[i], 40) for i in (1, 3)]
+
+
+def test_new_weights_make_new_tokens_and_new_scores():
+    model = sharp_model()
+    engine = Engine(model, pages=100, page_size=4)
+    sequence = engine.open(PROMPTS[1])
+    engine.turn([sequence], Sampling(3, temperature=0))
+    model.load_state_dict(sharp_model(seed=1).state_dict())
+    engine.weights_changed()
+    assert engine.pool.used == 0
+    tokens = list(sequence.tokens)
+    assert engine.turn([sequence], GREEDY)[0].tokens == naive_greedy(model, tokens, 12)
+    assert engine.generate([PROMPTS[1]], GREEDY)[0][0].tokens == naive_greedy(model, PROMPTS[1], 12)
+    assert close(engine.score(PROMPTS[1], [[1, 2]]), [naive_scores(model, PROMPTS[1], [1, 2])])
+
+
+def test_weights_may_not_change_in_the_middle_of_a_turn():
+    engine = Engine(MODEL, pages=100, page_size=4)
+    sequence = engine.open(PROMPTS[0])
+    engine.start(sequence, GREEDY)
+    engine.step()
+    with pytest.raises(RuntimeError, match="1 sequences are running"):
+        engine.weights_changed()
+    with pytest.raises(ValueError, match="sequence 0 is running"):
+        engine.append(sequence, [1])
+    engine.close(sequence)
+    assert engine.pool.used == 0 and not engine.scheduler.running
+    with pytest.raises(ValueError, match="sequence 0 is closed"):
+        engine.start(sequence, GREEDY)
+
+
+def test_turns_join_and_leave_while_others_run():
+    """Continuous batching as an agent uses it: whoever has ended its turn gets an observation and starts again."""
+    engine = poisoned(Engine(MODEL, pages=200, page_size=4, step_tokens=20))
+    lengths = {0: 3, 1: 11, 2: 6}
+    sequences = [engine.open(p, i) for i, p in enumerate(PROMPTS[:3])]
+    wanted = [list(p) for p in PROMPTS[:3]]
+    for i, sequence in enumerate(sequences):
+        engine.start(sequence, Sampling(lengths[i], temperature=0))
+    turns = {s: 0 for s in sequences}
+    while any(turns[s] < 3 for s in sequences):
+        for sequence in engine.step():
+            i = sequences.index(sequence)
+            wanted[i] += naive_greedy(MODEL, wanted[i], lengths[i])
+            assert sequence.tokens == wanted[i] and sequence.completion.tokens == wanted[i][-lengths[i]:]
+            turns[sequence] += 1
+            if turns[sequence] < 3:
+                engine.append(sequence, PROMPTS[3])
+                wanted[i] += PROMPTS[3]
+                engine.start(sequence, Sampling(lengths[i], temperature=0))
+    assert engine.step() == []
+
+
+def test_the_stop_id_ends_the_turn_and_belongs_to_it():
+    stop = WANTED[1][4]
+    before = WANTED[1].index(stop)
+    engine = Engine(MODEL, pages=100, page_size=4)
+    [[c]] = engine.generate([PROMPTS[1]], Sampling(12, temperature=0, stop_ids=(stop,)))
+    assert c.tokens == WANTED[1][:before + 1] and c.stop == stop
+    [[late]] = engine.generate([PROMPTS[1]], Sampling(12, temperature=0, stop_ids=(stop,), min_tokens=before + 2))
+    assert len(late.tokens) > before + 1 and stop not in late.tokens[:before + 1]
+
+
+def test_a_presence_penalty_counts_the_tokens_of_this_turn_only():
+    engine = Engine(MODEL, pages=100, page_size=4)
+    once = Sampling(30, temperature=0, presence_penalty=1e4)
+    sequence = engine.open(PROMPTS[1])
+    first = engine.turn([sequence], once)[0].tokens
+    assert len(set(first)) == 30                                              # nothing twice
+    engine.append(sequence, [1])
+    second = engine.turn([sequence], once)[0].tokens
+    assert len(set(second)) == 30 and set(first) & set(second)
+
+
+def test_ids_beyond_the_tokenizers_last_never_come_out():
+    model = sharp_model()
+    model.lm_head.weight[30:] *= 3                                            # ids that an untrained model would love
+    [[free]] = Engine(model, pages=100, page_size=4).generate([PROMPTS[1]], Sampling(60))
+    [[limited]] = Engine(model, pages=100, page_size=4, vocab_limit=30).generate([PROMPTS[1]], Sampling(60))
+    assert max(free.tokens) >= 30 and max(limited.tokens) < 30
+    assert close([limited.logprobs], [naive_scores(model, PROMPTS[1], limited.tokens)])
+
+
+def test_what_can_never_fit_is_refused_with_the_numbers():
+    engine = Engine(MODEL, pages=4, page_size=16)
+    with pytest.raises(ValueError, match="need 5 pages of 16 for 64 tokens and up to 12 more, the pool has 4: raise pages"):
+        engine.generate([PROMPTS[2]], GREEDY)
+    assert engine.pool.used == 0 and not engine.scheduler.sequences
+    with pytest.raises(ValueError, match="500 tokens and up to 13 more are 513, the model has room for 512"):
+        Engine(MODEL, pages=100, page_size=16).generate([[1] * 500], Sampling(13))
+    with pytest.raises(ValueError, match="got 2, from 1 to 40"):
+        engine.open([1, 40])
+    with pytest.raises(ValueError, match="need at least one token"):
+        engine.open([])
+    with pytest.raises(ValueError, match="vocab_limit must lie in 1 to 40"):
+        Engine(MODEL, pages=4, vocab_limit=41)
+    with pytest.raises(ValueError, match="n must be at least 1"):
+        engine.generate([[1]], GREEDY, n=0)
+
+
+BFLOAT16 = """
+import torch
+from minvenus.engine import Engine, Sampling
+from minvenus.kernels.logprob import token_logprobs
+from minvenus.model.qwen3 import Qwen3
+from tests.engine.models import CONFIG
+model = Qwen3(CONFIG, seed=0).to(torch.bfloat16).requires_grad_(False)
+[[c]] = Engine(model, pages=50, page_size=16).generate([[7] * 64], Sampling(10))
+flat = torch.tensor([7] * 64 + c.tokens)
+hidden = model.packed(flat, torch.tensor([0, len(flat)], dtype=torch.int32))[63:-1]
+print(float((token_logprobs(hidden, model.head_weight, flat[64:]) - torch.tensor(c.logprobs)).abs().max()))
+"""
+
+
+def test_bfloat16_log_probs_agree_with_their_own_packed_forward():
+    """Within what bfloat16 can tell apart. In a process of its own, because some virtual machines announce matrix instructions
+    for bfloat16 that they cannot run."""
+    done = subprocess.run([sys.executable, "-c", BFLOAT16], cwd=ROOT, env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 0.02
+
+
+def test_the_compiled_forward_gives_the_same_tokens(monkeypatch):
+    """Traced and run by torch.compile; its eager backend spares the C++ compiler, which would take 20 s."""
+    compiled = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **options: compiled(f, backend="eager", **options))
+    model = sharp_model(config=replace(CONFIG, num_hidden_layers=1))
+    engine = Engine(model, pages=100, page_size=16, compile=True)
+    assert engine.generate([PROMPTS[1]], GREEDY)[0][0].tokens == naive_greedy(model, PROMPTS[1], 12)

@@ -1,0 +1,152 @@
+"""Scoring, with and without a cache, against its definition: a fresh forward for every prefix."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minvenus.engine import Engine, Sampling
+from minvenus.engine.score_packed import score_packed
+from tests.engine.models import CONFIG, naive_scores, sharp_model
+
+MODEL = sharp_model()
+TOKENS = torch.randint(0, 40, (60,), generator=torch.Generator().manual_seed(1)).tolist()
+ANSWER = [3, 1, 4, 1, 5]
+
+
+class CountingModel:
+    """Counts the tokens that run."""
+
+    def __init__(self, model):
+        self.model, self.count = model, 0
+        self.config, self.head_weight = model.config, model.head_weight
+
+    def paged(self, tokens, positions, attend):
+        self.count += len(tokens)
+        return self.model.paged(tokens, positions, attend)
+
+
+def close(got, wanted):
+    return all(a == pytest.approx(b, abs=1e-5) for a, b in zip(got, wanted, strict=True))
+
+
+def test_a_two_token_continuation_worked_by_hand():
+    engine = Engine(MODEL, pages=8, page_size=4)
+    logits = MODEL(torch.tensor([[7, 8, 9, 5]]))[0].tolist()
+    wanted = [row[t] - math.log(math.fsum(math.exp(z) for z in row)) for row, t in ((logits[2], 5), (logits[3], 6))]
+    assert close(engine.score([7, 8, 9], [[5, 6]]), [wanted])
+    assert close(score_packed(MODEL, [7, 8, 9], [3], [[5, 6]]), [wanted])
+
+
+def test_the_boundaries_of_a_living_sequence_cost_the_continuations_only():
+    model = CountingModel(MODEL)
+    engine = Engine(model, pages=40, page_size=4)
+    sequence = engine.open(TOKENS)
+    engine.turn([sequence], Sampling(4))
+    model.count = 0
+    engine.reset_counters()
+    boundaries = [1, 13, 20, 21, 60, 64]                                      # inside a page, at its edges, and the very end
+    [scores] = engine.score_many([(sequence, boundaries, ANSWER)])
+    assert model.count == len(boundaries) * len(ANSWER) == engine.counters().scored
+    assert engine.counters().prefilled == engine.counters().decoded == 0
+    assert close(scores, [naive_scores(MODEL, sequence.tokens[:n], ANSWER) for n in boundaries])
+    engine.close(sequence)
+    assert engine.pool.used == 0
+    engine.pool.check()
+
+
+def test_the_packed_form_runs_the_trajectory_once_and_every_continuation_once():
+    model = CountingModel(MODEL)
+    boundaries = [1, 13, 20, 21, 60]
+    scores = score_packed(model, TOKENS, boundaries, [ANSWER] * 5)
+    assert model.count == len(TOKENS) + 5 * len(ANSWER)
+    assert close(scores, [naive_scores(MODEL, TOKENS[:n], ANSWER) for n in boundaries])
+
+
+def test_an_observation_that_is_not_computed_yet_is_computed_once_for_all_of_its_boundaries():
+    model = CountingModel(MODEL)
+    engine = Engine(model, pages=40, page_size=4)
+    sequence = engine.open(TOKENS[:30])
+    engine.turn([sequence], Sampling(3))
+    engine.append(sequence, TOKENS[30:])
+    model.count = 0
+    engine.score_many([(sequence, [33, 50, 63], ANSWER)])
+    assert model.count == 1 + 30 - 1 + 3 * len(ANSWER)                        # the drawn token and the observation but its last
+    engine.turn([sequence], Sampling(1))
+    assert model.count == 30 + 3 * len(ANSWER) + 1                            # and the next turn finds them there
+
+
+def test_prefixes_given_as_tokens_are_computed_once_and_found_again():
+    model = CountingModel(MODEL)
+    engine = Engine(model, pages=40, page_size=4)
+    continuations = [[1, 2], [3], [4, 5, 6]]
+    assert close(engine.score(TOKENS, continuations), [naive_scores(MODEL, TOKENS, c) for c in continuations])
+    assert model.count == 59 + 6
+    engine.score(TOKENS, [[7]])
+    assert model.count == 59 + 6 + 3 + 1                                      # the last page was not full: its 3 tokens run again
+
+
+def test_the_callable_of_the_reward_maths_is_one_line():
+    engine = Engine(MODEL, pages=40, page_size=4)
+
+    def score(tokens, lengths, continuation):
+        return engine.score_many([(tokens, lengths, continuation)])[0]
+
+    assert close(score(TOKENS, [5, 40], ANSWER), [naive_scores(MODEL, TOKENS[:n], ANSWER) for n in (5, 40)])
+
+
+def test_scores_are_taken_at_the_given_temperature():
+    """Drawn at 0.7 and scored at 0.7 is the same number; scored at 1.0 it is another one."""
+    engine = Engine(MODEL, pages=40, page_size=4, seed=3)
+    [[drawn]] = engine.generate([TOKENS], Sampling(6, temperature=0.7))
+    for form in (engine.score(TOKENS, [drawn.tokens], temperature=0.7), score_packed(MODEL, TOKENS, [60], [drawn.tokens], 0.7)):
+        assert close(form, [drawn.logprobs])
+    assert not close(engine.score(TOKENS, [drawn.tokens]), [drawn.logprobs])
+
+
+def some(low, high, most):
+    return st.lists(st.integers(low, high), min_size=1, max_size=most)
+
+
+requests = st.lists(st.tuples(some(0, 39, 30), some(1, 30, 4), some(0, 39, 7)), min_size=1, max_size=4)
+
+
+@settings(max_examples=max(5, settings.default.max_examples // 2))
+@given(requests, st.sampled_from([2, 3, 16]), st.sampled_from([3, 8, 1000]), st.sampled_from([0.5, 1.0]), st.booleans())
+def test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each(requests, page_size, step_tokens, temperature, tight):
+    requests = [(tokens, [min(n, len(tokens)) for n in lengths], c) for tokens, lengths, c in requests]
+    pages = -(-37 // page_size) if tight else 200                             # tight: one request fits, so others are preempted
+    engine = Engine(MODEL, pages=pages, page_size=page_size, step_tokens=step_tokens)
+    engine.runner.k_pages.fill_(math.nan)
+    engine.runner.v_pages.fill_(math.nan)
+    got = engine.score_many(requests, temperature)
+    for (tokens, lengths, continuation), scores in zip(requests, got, strict=True):
+        wanted = [naive_scores(MODEL, tokens[:n], continuation, temperature) for n in lengths]
+        assert close(scores, wanted)
+        assert close(score_packed(MODEL, tokens, lengths, [continuation] * len(lengths), temperature), wanted)
+    engine.pool.check()
+    assert engine.pool.used == 0
+
+
+def test_impossible_requests_are_refused_with_the_numbers_and_leave_nothing_behind():
+    engine = Engine(MODEL, pages=4, page_size=4)
+    with pytest.raises(ValueError, match=r"lie in 1 to 3, the number of tokens; got \[4\]"):
+        engine.score_many([([1, 2, 3], [4], [1])])
+    with pytest.raises(ValueError, match=r"lie in 1 to 3, the number of tokens; got \[0\]"):
+        engine.score_many([([1, 2, 3], [1], [1]), ([1, 2, 3], [0], [1])])
+    with pytest.raises(ValueError, match="need at least one token, all in 0 to 39"):
+        engine.score([1, 2, 3], [[]])
+    with pytest.raises(ValueError, match="need 5 pages of 4 for 15 tokens and up to 3 more, the pool has 4"):
+        engine.score(TOKENS[:15], [[1, 2, 3]])
+    with pytest.raises(ValueError, match="continuation 1 is empty"):
+        score_packed(MODEL, TOKENS, [3, 4], [[1], []])
+    with pytest.raises(ValueError, match="2 prefixes, 1 continuations"):
+        score_packed(MODEL, TOKENS, [3, 4], [[1]])
+    with pytest.raises(ValueError, match="lie in 1 to 60"):
+        score_packed(MODEL, TOKENS, [61], [[1]])
+    assert not engine.scheduler.sequences and engine.pool.used == 0
+    assert CONFIG.max_position_embeddings == 512
+    with pytest.raises(ValueError, match="510 tokens and up to 3 more are 513, the model has room for 512"):
+        Engine(MODEL, pages=400, page_size=4).score([1] * 510, [[1, 2, 3]])
