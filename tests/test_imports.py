@@ -75,13 +75,14 @@ def test_the_runtime_dependencies_are_exactly_the_six_and_pinned():
     assert {line.split("==")[0] for line in project["optional-dependencies"]["test"]} == {"pytest", "hypothesis"}
 
 
-def test_importing_minvenus_is_quick_and_starts_no_work():
-    code = ("import sys, time, threading; t = time.perf_counter(); import minvenus, minvenus.model.qwen3, minvenus.igpo.loss; "
-            "seconds = time.perf_counter() - t; assert threading.active_count() == 1; print(seconds, 'triton' in sys.modules)")
-    best = min((subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-                for _ in range(2)), key=lambda words: float(words[0]))
-    assert float(best[0]) < 3.0
-    assert best[1] == "False", "triton may be imported only when a kernel runs"
+def test_importing_minvenus_takes_under_3_seconds_and_starts_no_work():
+    """Seconds of the processor, so that other work on the machine does not count."""
+    code = ("import sys, time, threading; import minvenus, minvenus.model.qwen3, minvenus.igpo.loss, minvenus.engine; "
+            "print(time.process_time(), threading.active_count(), 'triton' in sys.modules)")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    seconds, threads, triton = done.stdout.split()
+    assert float(seconds) < 3.0 and threads == "1"
+    assert triton == "False", "triton may be imported only when a kernel runs"
 
 
 @pytest.mark.parametrize("script", sorted(SCRIPTS))
