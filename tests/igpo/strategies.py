@@ -119,8 +119,8 @@ def amplification(batch: Batch, recipe: Recipe) -> float:
 
 def rounding(batch: Batch, recipe: Recipe) -> float:
     """The absolute error allowed in an advantage: 1e-9, and where values are large against their spread, what float64 itself
-    costs: 1e-16 for each of about 100 values, times the scale of up to 10, times `amplification`."""
-    return 1e-9 + 1e-13 * amplification(batch, recipe)
+    costs: 1e-16 in the mean of a set, times the scale of up to 10, times about 10 turns in a sum, times `amplification`."""
+    return 1e-9 + 1e-14 * amplification(batch, recipe)
 
 
 def assert_close(ours, theirs, tolerance: float) -> None:
