@@ -5,8 +5,8 @@
     Literal["a", "b"]                               ->   only these values
     X | None                                        ->   the word none stands for None
 
-Defaults, then `--config run.json`, then flags: the later wins. A misspelt flag or key, a value of the wrong type and whatever
-the dataclass itself refuses end the program with exit code 2 and a message that names what would be valid.
+Defaults, then `--preset NAME`, then `--config run.json`, then flags: the later wins. A misspelt flag or key, a value of the wrong
+type and whatever the dataclass itself refuses end the program with exit code 2 and a message that names what would be valid.
 """
 
 import argparse
@@ -27,17 +27,24 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from minvenus.config import ConfigError, read_json
 
 
-def parse_flags(cls, argv: list[str] | None = None, description: str | None = None):
-    """An instance of the dataclass `cls` from the command line. Ends the program with code 2 if that is impossible."""
+def parse_flags(cls, argv: list[str] | None = None, description: str | None = None, presets: dict[str, dict] | None = None):
+    """An instance of the dataclass `cls` from the command line. Ends the program with code 2 if that is impossible.
+    `presets` are named sets of field values."""
     parser = build_parser(cls, description)
+    if presets:
+        parser.add_argument("--preset", choices=presets, default=argparse.SUPPRESS, help="a named set of values")
     given, unknown = parser.parse_known_args(argv)
     if unknown:
         parser.error(unknown_flag(unknown[0], parser))
     flags = vars(given)
     saved = flags.pop("config", None)
+    named = (presets or {}).get(flags.pop("preset", ""), {})
     try:
+        for name, value in flags.items():
+            if not fits(value, get_type_hints(cls)[name]):          # argparse itself makes an empty list of the value "--"
+                raise ConfigError(f"--{name.replace('_', '-')} cannot take this value")
         values = load_values(cls, saved) if saved else {}
-        return cls(**(values | flags))
+        return cls(**(named | values | flags))
     except (ConfigError, ValueError) as error:
         parser.error(str(error))
 

@@ -51,6 +51,7 @@ def test_every_kind_of_field_has_its_flag():
     (["--steps", "0"], ["steps must be at least 1, got 0"]),
     (["--learning-rate", "nan"], ["not a finite number"]),
     (["--mode", "quick"], ["fast", "exact", "quick"]),
+    (["--name=--"], ["--name cannot take this value"]),
     (["--use-gain", "maybe"], ["unknown flag maybe"]),
     (["--config", "nowhere.json"], ["nowhere.json does not exist"]),
 ])
@@ -89,6 +90,16 @@ def test_flags_override_a_saved_config_and_the_saved_config_overrides_defaults(t
     assert parse_flags(Example, ["--steps", "4", "--config", path]) == Example(steps=4, mode="exact")
 
 
+def test_a_preset_overrides_defaults_and_a_misspelt_one_names_the_valid_ones(capsys):
+    presets = {"small": {"steps": 5, "mode": "exact"}, "large": {"steps": 50}}
+    assert parse_flags(Example, ["--preset", "small", "--steps", "6"], presets=presets) == Example(steps=6, mode="exact")
+    with pytest.raises(SystemExit) as caught:
+        parse_flags(Example, ["--preset", "smal"], presets=presets)
+    assert caught.value.code == 2
+    message = capsys.readouterr().err
+    assert "small" in message and "large" in message
+
+
 @pytest.mark.parametrize(("saved", "words"), [
     ({"stepz": 3}, ["unknown keys stepz", "learning_rate"]),
     ({"steps": "3"}, ["steps must be int, got '3'"]),
@@ -105,9 +116,9 @@ def test_a_saved_config_is_checked_like_flags(saved, words, tmp_path, capsys):
     assert all(word in message for word in words), message
 
 
+words = st.text(min_size=1).filter(lambda text: text != "--")
 examples = st.builds(Example, steps=st.integers(1, 10**9), learning_rate=st.floats(allow_nan=False, allow_infinity=False),
-                     use_gain=st.booleans(), mode=st.sampled_from(["fast", "exact"]), name=st.text(),
-                     folder=st.none() | st.text(min_size=1))
+                     use_gain=st.booleans(), mode=st.sampled_from(["fast", "exact"]), name=words, folder=st.none() | words)
 
 
 @given(examples)
