@@ -20,7 +20,7 @@ def test_a_run_prints_what_was_loaded_and_how_fast_and_saves_its_config_and_text
     config = InferConfig(max_new_tokens=3, out=str(tmp_path / "run"))
     text = infer.main(config)
     shown = capsys.readouterr().out
-    assert "459,520 parameters, random weights" in shown and "tokens/s" in shown
+    assert "492,288 parameters, random weights" in shown and "tokens/s" in shown
     assert InferConfig(**json.loads((tmp_path / "run" / "run.json").read_text())) == config
     assert json.loads((tmp_path / "run" / "output.json").read_text()) == {"question": config.question, "text": text}
 
