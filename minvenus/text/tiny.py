@@ -1,19 +1,21 @@
-"""The tiny tokenizer: 502 ids that behave as Qwen3's 151,669 do. `python -m minvenus.text.tiny` writes tiny_tokenizer.json again.
+"""The tiny tokenizer: 752 ids that behave as Qwen3's 151,669 do. `python -m minvenus.text.tiny` writes tiny_tokenizer.json again.
 
     0 .. 255      the byte symbols, in the order of their printable stand-ins (so id 0 is "!", as in Qwen's file)
-    256 .. 475    merges learned from CORPUS below, most frequent first
-    476 .. 501    Qwen3's added tokens, in Qwen3's order, with Qwen3's `special` flags
+    256 .. 725    merges: first those that make one id of every word of the toy web, then what CORPUS below has most often
+    726 .. 751    Qwen3's added tokens, in Qwen3's order, with Qwen3's `special` flags
 
 Normaliser, split pattern and decoder are those of Qwen3's file: digits stay single, punctuation joins the newlines after it, a
 word takes the space before it. So what a test proves about token borders with this file holds with the real one. The
-tiny model has 512 rows; ids 502 .. 511 stand for nothing, as the last 267 rows of a Qwen3 model do.
+tiny model has 768 rows; ids 752 .. 767 stand for nothing, as the last 267 rows of a Qwen3 model do.
 """
 
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-MERGES = 220
+from minvenus.text.toy_words import NAMES, PETS, RELATIONS, VERBS
+
+MERGES = 470
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
            "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>",
@@ -21,6 +23,33 @@ SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>"
 # Added, but not flagged special: a decoder that skips special tokens keeps these.
 NOT_SPECIAL = ("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>",
                "<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>")
+
+# The toy web's text around its words, every piece between two of them as it is cut there.
+TOY_FRAME = """\
+system
+Search and visit.
+user
+Pet of
+Pets along?
+assistant
+Start.
+Open.
+Find old,
+Answer.
+{"name":"search","arguments":{"query":["x"]}}
+{"name":"visit","arguments":{"url":["x"],"goal":"pet"}}
+<answer>
+x
+</answer>
+[{"query": "x", "web_page_info_list": [{"title": "x", "url": "x", "snippet": "x"}, {"title": "x"}]}]
+ERROR: nothing found.
+ERROR: no such page.
+ERROR: cannot read the call.
+
+x
+"""
+TOY_TEXT = TOY_FRAME + "\n".join(NAMES + PETS) + "".join(f" {word}" for word in RELATIONS + VERBS)
+TOY_WEIGHT = 1000               # so often the trainer reads it: its pieces are merged before any of CORPUS
 
 CORPUS = """\
 system
@@ -105,7 +134,7 @@ def make_tiny_tokenizer() -> str:
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=len(alphabet) + MERGES, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator([CORPUS], trainer)
+    tokenizer.train_from_iterator([TOY_TEXT] * TOY_WEIGHT + [CORPUS], trainer)
     tokenizer.add_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIAL]
                          + [AddedToken(token, normalized=False, special=False) for token in NOT_SPECIAL])
     return tokenizer.to_str(pretty=True) + "\n"

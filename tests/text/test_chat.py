@@ -212,8 +212,8 @@ def test_turns_and_observations_alternate(tiny):
         grown.add_turn([5])
 
 
-@pytest.mark.parametrize("chosen, message", [([], "no sampled ids"), ([5, 502], r"ids \[502\] outside the vocabulary of 502"),
-                                             ([-1], "outside"), ([478, 5], "after a stop id: number 0 of its 2 ids is 478")])
+@pytest.mark.parametrize("chosen, message", [([], "no sampled ids"), ([5, 752], r"ids \[752\] outside the vocabulary of 752"),
+                                             ([-1], "outside"), ([728, 5], "after a stop id: number 0 of its 2 ids is 728")])
 def test_ids_that_cannot_have_been_sampled_are_refused_and_leave_the_stream_alone(tiny, chosen, message):
     grown = Stream(tiny, "S", "Q")
     before = list(grown.ids)

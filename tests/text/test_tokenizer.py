@@ -8,10 +8,12 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minvenus.config import MODELS
 from minvenus.text.tiny import MERGES, NOT_SPECIAL, SPECIAL, make_tiny_tokenizer
 from minvenus.text.tokenizer import NEEDED, TINY, Tokenizer, TokenizerError
 
 ADDED = SPECIAL + NOT_SPECIAL
+SIZE = 256 + MERGES + len(ADDED)      # ids of the tiny tokenizer; the added tokens are the last ones
 
 
 @pytest.fixture(scope="module", params=["tiny", "qwen"])
@@ -77,7 +79,7 @@ def test_added_tokens_that_are_also_in_the_vocabulary_are_out_of_reach(tmp_path)
     raw["pre_tokenizer"] = raw["pre_tokenizer"]["pretokenizers"][1]     # bytes only: Qwen's split would keep "<think" from ">"
     vocab, merges = raw["model"]["vocab"], raw["model"]["merges"]
     steps = ["<t", "<th", "<thi", "<thin", "<think", "<think>"]         # merges that lead to the whole token, and one past it
-    new = iter(range(502, 600))
+    new = iter(range(SIZE, SIZE + 100))
     vocab.update({step: think if step == "<think>" else next(new) for step in [*steps, "<think>!"]})
     merges[:0] = [["<", "t"]] + [[step, "<think>"[len(step)]] for step in steps[:-1]] + [["<think>", "!"]]
     path = tmp_path / "tokenizer.json"
@@ -145,8 +147,8 @@ def test_the_ids_of_qwen3_are_those_of_the_protocol(qwen):
 
 
 def test_decoding_an_id_that_stands_for_nothing_is_an_error(tiny):
-    with pytest.raises(TokenizerError, match=r"\[502\].*vocabulary of 502"):
-        tiny.decode([0, 502])
+    with pytest.raises(TokenizerError, match=rf"\[{SIZE}\].*vocabulary of {SIZE}"):
+        tiny.decode([0, SIZE])
     with pytest.raises(TokenizerError):
         tiny.decode([-1])
 
@@ -168,7 +170,7 @@ REFUSED = {
     "not a tokenizer.json": "[]",
     "not a tokenizer.json with a BPE model": broken(lambda raw: raw["model"].update(type="WordPiece")),
     "lacks 1 of the 256 byte symbols": broken(lambda raw: raw["model"]["vocab"].pop("!")),
-    "no token for 1 ids below 502, the first is 501": broken(lambda raw: raw["added_tokens"][-1].update(id=502)),
+    f"no token for 1 ids below {SIZE}, the first is {SIZE - 1}": broken(lambda raw: raw["added_tokens"][-1].update(id=SIZE)),
     "rstrip": broken(lambda raw: raw["added_tokens"][-1].update(rstrip=True)),
     "not a byte-level tokenizer": broken(lambda raw: raw["pre_tokenizer"]["pretokenizers"][1].update(add_prefix_space=True)),
     "cannot be loaded": broken(lambda raw: raw["model"].update(merges=[["zz", "qq"]])),
@@ -194,17 +196,18 @@ def test_a_file_that_trims_offsets_still_gives_whole_ones(tiny, tmp_path):
 
 
 def test_where_one_added_token_begins_another_the_longer_one_is_taken(tmp_path):
-    file = broken(lambda raw: raw["added_tokens"].append(raw["added_tokens"][-2] | {"id": 502, "content": "<think>!"}))
+    file = broken(lambda raw: raw["added_tokens"].append(raw["added_tokens"][-2] | {"id": SIZE, "content": "<think>!"}))
     (tmp_path / "tokenizer.json").write_text(file, encoding="utf-8")
     ids = Tokenizer.from_file(tmp_path).encode("<think>!<think>")
-    assert ids == [502, 500] == tokenizers.Tokenizer.from_str(file).encode("<think>!<think>").ids
+    assert ids == [SIZE, SIZE - 2] == tokenizers.Tokenizer.from_str(file).encode("<think>!<think>").ids
 
 
 def test_truncation_padding_and_a_bos_in_the_file_change_no_encoding(tiny, tmp_path):
     loaded = tokenizers.Tokenizer.from_file(str(TINY))
     loaded.enable_truncation(3)
     loaded.enable_padding(length=20)
-    loaded.post_processor = tokenizers.processors.TemplateProcessing("<|endoftext|> $A", special_tokens=[("<|endoftext|>", 476)])
+    loaded.post_processor = tokenizers.processors.TemplateProcessing(
+        "<|endoftext|> $A", special_tokens=[("<|endoftext|>", tiny.end_of_text)])
     loaded.save(str(tmp_path / "tokenizer.json"))
     text = "The founder of the company was born in the city."
     assert Tokenizer.from_file(tmp_path).encode(text) == tiny.encode(text)
@@ -218,7 +221,7 @@ def test_the_committed_tiny_tokenizer_is_what_the_command_makes():
 
 
 def test_the_tiny_tokenizer_fits_the_tiny_model_and_leaves_rows_that_stand_for_nothing(tiny):
-    assert tiny.size == 256 + MERGES + len(ADDED) == 502 < 512
+    assert tiny.size == SIZE == 752 < MODELS["tiny"].vocab_size
     assert [tiny.decode([tiny.size - len(ADDED) + i]) for i in range(len(ADDED))] == list(ADDED)      # added tokens last
 
 
