@@ -51,18 +51,19 @@ class DenseCache:
     def attention(self, positions: Tensor):
         """One new token of every table, at these positions: attend(layer, q [S, H, D], k and v [S, K, D]) -> [S, H, D]."""
         size, longest = len(self.tables), max(self.lengths) + 1
-        rows = torch.arange(size)
+        _, _, heads, room, channels = self.k.shape
+        places = (torch.arange(size * heads).view(size, heads) * room + positions[:, None]).flatten()             # [S * K]
         mask = None
         if min(self.lengths) + 1 < longest:
             behind = torch.arange(longest) > positions[:, None]                   # [S, L]
             mask = torch.zeros_like(behind, dtype=self.k.dtype).masked_fill_(behind, -torch.inf)[:, None, None]
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            keys, values = self.k[layer, :size], self.v[layer, :size]             # [S, K, C, D]
-            keys[rows, :, positions] = k
-            values[rows, :, positions] = v
-            folded = q.view(size, keys.shape[1], -1, q.shape[-1])                 # [S, K, H / K, D]: a group's heads are queries
-            out = F.scaled_dot_product_attention(folded, keys[:, :, :longest], values[:, :, :longest], attn_mask=mask)
+            keys, values = self.k[layer], self.v[layer]                           # [rows, K, C, D]
+            keys.view(-1, channels).index_copy_(0, places, k.reshape(-1, channels))
+            values.view(-1, channels).index_copy_(0, places, v.reshape(-1, channels))
+            folded = q.view(size, heads, -1, channels)                            # [S, K, H / K, D]: a group's heads are queries
+            out = F.scaled_dot_product_attention(folded, keys[:size, :, :longest], values[:size, :, :longest], attn_mask=mask)
             return out.reshape(q.shape)
 
         return attend

@@ -76,13 +76,13 @@ class PagePool:
     def extend(self, table: Table, count: int) -> list[tuple[int, int]]:
         """Make room for `count` more tokens. Returns (from, to) pairs: pages to copy before anything is written."""
         first, filled = divmod(table.length, self.page_size)
-        missing = self.pages_for(table.length + count) - len(table.pages)
+        missing = max(0, -(-(table.length + count) // self.page_size) - len(table.pages))
         shared = filled > 0 and self._references[table.pages[first]] > 1
-        if missing <= 0 and not filled:
-            return []
-        if max(missing, 0) + shared > len(self._free):
-            raise OutOfPages(f"{max(missing, 0) + shared} pages needed for {count} more tokens, {len(self._free)} of "
-                             f"{self.count} are free")
+        if not missing and not shared and (not filled or self._content[table.pages[first]] is None):
+            return []                                            # the usual case: the page is the table's own and has room
+        if missing + shared > len(self._free):
+            raise OutOfPages(f"{missing + shared} pages needed for {count} more tokens, {len(self._free)} of {self.count} "
+                             "are free")
         copies = []
         if shared:
             copies.append((table.pages[first], self._reuse()))

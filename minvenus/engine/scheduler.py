@@ -41,12 +41,13 @@ class Scheduler:
         """The next step; empty only when nobody has a job."""
         self._step += 1
         waiting = sorted(self.running, key=by_age)
-        decoding = [s for s in waiting if s.table and s.pending == 1]
-        others = [s for s in waiting if not (s.table and s.pending == 1)]
         plan: dict[Sequence, Work] = {}
-        for sequence in decoding:
-            if sequence.table:                         # else preempted a moment ago
+        others = []
+        for sequence in waiting:
+            if sequence.table and sequence.table.length + 1 == sequence.goal:
                 self._place(sequence, 1, plan)
+            else:
+                others.append(sequence)
         budget = self.step_tokens
         for sequence in sorted(others, key=attrgetter("served", "number")):
             if not budget:

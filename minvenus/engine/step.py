@@ -85,7 +85,8 @@ class Stepper:
                     done.append(sequence)
             at += count
         for temperature, asked in scoring.items():
-            self._score(asked, hidden, temperature)
+            if asked:                                                  # else the prefix is being computed again
+                self._score(asked, hidden, temperature)
         if drawing:
             done += self._draw(drawing, hidden if len(drawing) == at else hidden[drawing_rows])
         for sequence in done:
@@ -119,16 +120,14 @@ class Stepper:
         return sample(logits, sampling, noise, self.width, written, early)
 
     def _count(self, work: list[Work], seconds: float) -> None:
-        tokens = dict.fromkeys(("prefill", "decode", "score"), 0)
-        for sequence, count, _ in work:
-            decoding = count == 1 and sequence.pending == 1 and type(sequence.job) is Turn
-            tokens["decode" if decoding else "score" if type(sequence.job) is Scoring else "prefill"] += count
-        self._counters.prefilled += tokens["prefill"]
-        self._counters.decoded += tokens["decode"]
-        self._counters.scored += tokens["score"]
-        for phase, count in tokens.items():
-            if count:
-                self._counters.seconds[phase] += seconds * count / sum(tokens.values())
+        total = sum(count for _, count, _ in work)
+        decoded = sum(1 for s, count, _ in work if count == 1 and type(s.job) is Turn and s.table.length + 1 == s.goal)
+        scored = sum(count for s, count, _ in work if type(s.job) is Scoring) if decoded < total else 0
+        self._counters.decoded += decoded
+        self._counters.scored += scored
+        self._counters.prefilled += total - decoded - scored
+        for phase, tokens in (("decode", decoded), ("score", scored), ("prefill", total - decoded - scored)):
+            self._counters.seconds[phase] += seconds * tokens / total
 
 
 def write(sequence: Sequence, token: int, logprob: float, drawn_logprob: float) -> bool:

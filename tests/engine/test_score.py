@@ -88,6 +88,18 @@ def test_prefixes_given_as_tokens_are_computed_once_and_found_again():
     assert model.count == 59 + 6 + 3 + 1                                      # the last page was not full: its 3 tokens run again
 
 
+def test_scoring_goes_on_when_its_source_loses_the_pages_first():
+    engine = Engine(MODEL, pages=40, page_size=4, step_tokens=4)              # the prefix comes back in chunks that score nothing
+    sequence = engine.open(TOKENS[:30])
+    engine.prefill([sequence])
+    job = engine._start_scoring(sequence, 30, ANSWER, 1.0)
+    scoring = job.job
+    engine.scheduler.preempt(sequence)
+    engine.pool.forget()
+    engine._advance_until_done([job])
+    assert close([scoring.logprobs], [naive_scores(MODEL, TOKENS[:30], ANSWER)])
+
+
 def test_the_callable_of_the_reward_maths_is_one_line():
     engine = Engine(MODEL, pages=40, page_size=4)
 
