@@ -20,6 +20,7 @@ RESULTS = re.compile(r"\s*#+\s*Web Results\s*")
 NUMBERED = re.compile(r"\s*\d+\.\s*(?=\[)")
 DATE = re.compile(r"\s*Date (?:published|updated)\s*:")
 BETWEEN_QUERIES = "======="                                  # the line that separates the answers to several queries
+BRACKETS, PARENTHESES = re.compile(r"[\[\]]"), re.compile(r"[()]")
 QUOTES = {"'": "'", '"': '"', "‘": "’", "“": "”", "`": "`"}
 
 
@@ -66,24 +67,24 @@ def snippet(body: list[str]) -> str:
 
 def read_link(line: str) -> tuple[str, str, str] | None:
     """(title, url, the rest) of a line `N. [title](url) rest`, or None."""
-    number = NUMBERED.match(line)
+    number = NUMBERED.match(line) if "](" in line else None
     if not number:
         return None
     opened = number.end()
-    middle = closing(line, opened, "[", "]")
+    middle = closing(line, opened, BRACKETS)
     if not line.startswith("(", middle + 1):                 # a bracket of the title is never closed, or closes too early
         middle = line.find("](", opened)
-    end = closing(line, middle + 1, "(", ")") if middle > 0 else -1
+    end = closing(line, middle + 1, PARENTHESES)
     if end < 0:
         return None
     return line[opened + 1:middle].strip(), line[middle + 2:end].strip(), line[end + 1:]
 
 
-def closing(line: str, start: int, opener: str, closer: str) -> int:
+def closing(line: str, start: int, pair: re.Pattern) -> int:
     """Where the bracket that opens at `start` closes, inner pairs skipped; -1 if it never does."""
     depth = 0
-    for i in range(start, len(line)):
-        depth += (line[i] == opener) - (line[i] == closer)
+    for match in pair.finditer(line, start):
+        depth += 1 if match[0] in "([" else -1
         if depth == 0:
-            return i
+            return match.start()
     return -1

@@ -14,7 +14,8 @@ from minvenus.sft.clean import ALLOWED_TOOLS
 from minvenus.sft.config import CleanConfig
 from minvenus.sft.files import Row
 
-REMOVED = [f"{why}_{what}_removed" for why in ("unreadable", "pruned", "duplicate") for what in ("tool_turns", "tool_response_turns")]
+REMOVED = [f"{why}_{what}_removed" for why in ("unreadable", "pruned", "duplicate")
+           for what in ("tool_turns", "tool_response_turns")]
 LISTED = 1000        # bad lines and dropped rows that are listed one by one; all of them are counted
 
 

@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -105,6 +106,12 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_another_order(tmp_pa
         texts.append(Path(config.out).read_bytes())
     assert texts[0] == texts[1] != texts[2]
     assert sorted(texts[0].splitlines()) == sorted(texts[2].splitlines())
+
+
+def test_without_resampling_every_trajectory_is_written_once(tmp_path):
+    stats, config = start(tmp_path, [of_turns(51, "medium"), of_turns(101, "long")], resample=False, shuffle=False)
+    assert [row["question"] for row in read(config.out)] == ["medium", "long"]
+    assert stats["resample_policy"] is None and stats["turn_buckets"]["resampled"] == stats["turn_buckets"]["original"]
 
 
 def test_a_folder_of_files_is_read_in_the_order_of_their_names(tmp_path):
@@ -226,14 +233,13 @@ def test_the_bar_moves_on_a_terminal_and_is_plain_lines_in_a_log():
 # ------------------------------------------------------------------------------------------------------- memory and Parquet
 
 
-MEASURE = """
-import io, resource, sys
-from minvenus.sft.config import CleanConfig
-from minvenus.sft.pipeline import run
-assert "torch" not in sys.modules
-stats = run(CleanConfig(sys.argv[1], sys.argv[2]), stream=io.StringIO())
-print(stats["rows"]["final_resampled"], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
-"""
+def peak_megabytes(source, out):
+    tracemalloc.start()
+    try:
+        count = run(CleanConfig(str(source), str(out)), stream=io.StringIO())["rows"]["final_resampled"]
+        return count, tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):
@@ -245,12 +251,15 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         source = tmp_path / f"{size}.jsonl"
         with source.open("wb") as out:
             out.writelines([line] * size)
-        done = subprocess.run([sys.executable, "-c", MEASURE, source, tmp_path / "out.jsonl"], cwd=ROOT, capture_output=True,
-                              text=True, check=True)
-        count, peaks[size] = map(int, done.stdout.split())
+        count, peaks[size] = peak_megabytes(source, tmp_path / "out.jsonl")
         assert count == size
     assert source.stat().st_size > 95e6
-    assert peaks[1000] - peaks[10] < 15, f"MB at the peak, by lines of 0.1 MB: {peaks}"
+    assert peaks[1000] < peaks[10] + 0.5, f"MB at the peak, by lines of 0.1 MB: {peaks}"
+
+
+def test_cleaning_needs_no_torch():
+    code = "import sys, minvenus.sft.__main__; assert 'torch' not in sys.modules and 'pyarrow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_a_parquet_path_without_pyarrow_names_the_extra(tmp_path, monkeypatch):

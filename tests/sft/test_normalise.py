@@ -48,6 +48,7 @@ def test_a_printed_search_result_worked_by_hand():
     ("A Google search for ''' found 1 result:", "'"),
     ("A Google search for 'police found 3 results: why' found 7 results:", "police found 3 results: why"),
     ("A Google search for '\"a\" OR \"b\"' found 1,200 results:", '"a" OR "b"'),
+    ('A Google search for "exact" dogs found 1 results:', '"exact" dogs'),
     ("A Google search for '' found 0 results:", ""),
 ])
 def test_the_query_of_a_header(header, query):
@@ -138,6 +139,14 @@ def test_an_observation_is_never_given_to_another_turn():
     record = raw("Where?", search_turn("a"), observation(), answer_of())
     record["messages"][2:2] = [{"role": "assistant", "content": "unreadable"}]      # so the observation is this one's
     assert clean(record)[1] == "bad_role_at_3"
+
+
+def test_a_second_observation_of_one_turn_goes_and_is_counted():
+    record = raw("Where?", search_turn("a"), observation("1"), answer_of())
+    record["messages"].insert(3, {"role": "user", "content": observation("2")})
+    out, reason, counts = clean(record)
+    assert reason is None and contents(out)[2:] == [search_turn("a"), observation("1"), answer_of()]
+    assert counts["unreadable_tool_response_turns_removed"] == 1
 
 
 def test_a_system_message_in_a_raw_record_is_its_prompt_and_not_its_question():
