@@ -11,6 +11,7 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 64                       # the default of 5 makes the sixth client wait a second
 
     def __init__(self, answer):
         super().__init__(("127.0.0.1", 0), Handler)

@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -84,6 +85,21 @@ def test_errors_and_blank_texts_are_never_recorded(tmp_path):
     assert rows(tmp_path / "tape") == []
 
 
+def test_of_two_threads_that_make_the_same_call_at_once_both_see_what_is_recorded(tmp_path):
+    both_inside, live = threading.Barrier(2, timeout=10), Counting()
+
+    def search(queries):
+        both_inside.wait()                                   # neither is in the file when the other one asks
+        return Counting.search(live, queries)
+    live.search = search
+    recorder = Recorder(live, tmp_path / "tape")
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(recorder.search, [["a"], ["a"]])
+    recorder.close()
+    assert live.calls == 2 and one == two
+    assert rows(tmp_path / "tape") == [(call_key("search", {"query": ["a"]}), one.text)]
+
+
 def test_many_threads_that_make_the_same_call_all_see_the_same_text(tmp_path):
     recorder = Recorder(Counting(), tmp_path / "tape")
     with ThreadPoolExecutor(8) as pool:
@@ -96,7 +112,7 @@ def test_many_threads_that_make_the_same_call_all_see_the_same_text(tmp_path):
 
 
 CHILD = """
-import sys
+import sys, time
 from minvenus.tools.base import ToolResult
 from minvenus.tools.cassette import Recorder
 class Tools:
@@ -105,6 +121,7 @@ recorder = Recorder(Tools(), sys.argv[1])
 for i in range(1_000_000):
     recorder.search([f"{sys.argv[2]} {i}"])
     print(i, flush=True)                                     # after the row is in the file
+    time.sleep(0.01)                                         # without a pause, one writer keeps the other one waiting
 """
 
 

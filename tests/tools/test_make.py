@@ -28,6 +28,12 @@ def test_each_spec_makes_its_tools(tmp_path, monkeypatch):
     assert isinstance(make_tools(f"folder:{tmp_path}"), FolderTools)
 
 
+def test_the_toy_web_is_made_from_the_seed():
+    toyweb = pytest.importorskip("minvenus.tools.toyweb")
+    tools = make_tools("toyweb", seed=3)
+    assert isinstance(tools, toyweb.ToyWeb) and tools.seed == 3
+
+
 def test_live_tools_from_a_spec_have_no_way_around_the_address_check(monkeypatch):
     monkeypatch.setenv("SERPER_API_KEY", "k")
     assert make_tools("live").allow is None

@@ -31,7 +31,8 @@ REFUSED = [
     # IPv6: loopback, local, and IPv4 inside
     "http://[::1]/", "http://[0:0:0:0:0:0:0:1]/", "http://[0000::0001]:80/", "http://[::ffff:127.0.0.1]/", "http://[::ffff:7f00:1]/",
     "http://[::ffff:8.8.8.8]/", "http://[::127.0.0.1]/", "http://[::7f00:1]/", "http://[fe80::1]/", "http://[fe80::1%25eth0]/",
-    "http://[fe80::1%eth0]/", "http://[fc00::1]/", "http://[fd12:3456::1]/", "http://[ff02::1]/", "http://[2002:7f00:1::]/",
+    "http://[fe80::1%eth0]/", "http://[2606:4700::1111%25eth0]/",
+    "http://[fc00::1]/", "http://[fd12:3456::1]/", "http://[ff02::1]/", "http://[2002:7f00:1::]/",
     "http://[2002:c0a8:1::1]/", "http://[64:ff9b::7f00:1]/", "http://[64:ff9b::10.0.0.1]/", "http://[64:ff9b:1::1]/",
     "http://[2001:db8::1]/", "http://[2001::1]/", "http://[2001:2::1]/", "http://[100::1]/", "http://[3fff::1]/", "http://[4000::1]/",
     # other schemes, credentials, and what is not a URL

