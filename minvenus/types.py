@@ -3,7 +3,7 @@
 A rollout is one append-only token stream. Ids and log-probs are kept exactly as they were sampled; text is for display.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 Kind = Literal["search", "visit", "answer", "none"]
@@ -38,8 +38,12 @@ class Turn:
     end: int
     text: str
     tool: dict | None = None          # {"name": ..., "arguments": {...}} as it was executed
-    observation: str | None = None    # what the tool returned; None for the last turn
+    observation: str | None = None    # what came back, as the model saw it; None for the last turn
     malformed: bool = False           # failed the strict format check
+    tool_error: str | None = None     # the kind of error that came back, if one did
+    discarded: list[str] = field(default_factory=list)    # why earlier attempts at this turn were thrown away, one reason each
+    seconds: float = 0.0              # from the start of sampling to its end, other rollouts' work included
+    tool_seconds: float = 0.0         # from the call of the tool to its result
 
     def __post_init__(self):
         if self.kind not in KINDS:
@@ -58,9 +62,15 @@ class Rollout:
     logprobs: list[float | None]      # log-prob of a sampled token when it was sampled; None elsewhere
     turns: list[Turn]
     termination: str
+    drawn_logprobs: list[float | None] | None = None      # log-probs under what the tokens were drawn from; see engine/sampler.py
+    system: str = ""                  # the system prompt
+    error: str | None = None          # of termination "error": what happened
+    seconds: float = 0.0              # from the first turn's start to the end
 
     def __post_init__(self):
         lengths = {"tokens": len(self.tokens), "sampled": len(self.sampled), "logprobs": len(self.logprobs)}
+        if self.drawn_logprobs is not None:
+            lengths["drawn_logprobs"] = len(self.drawn_logprobs)
         if len(set(lengths.values())) != 1:
             raise ValueError("lengths differ: " + ", ".join(f"{k} {v}" for k, v in lengths.items()))
         if self.termination not in TERMINATIONS:
@@ -69,6 +79,11 @@ class Rollout:
             if chosen != (logprob is not None):
                 raise ValueError(f"token {i}: sampled is {chosen} but its log-prob is {logprob}; only sampled tokens have one")
         self._check_turns()
+
+    @property
+    def trainable(self) -> bool:
+        """A policy behind an endpoint returns text: the ids here were made from it, so none of them counts as sampled."""
+        return any(self.sampled)
 
     def _check_turns(self):
         if not self.turns:
