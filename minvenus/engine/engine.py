@@ -78,6 +78,8 @@ class Engine:
         """Give the pages back. They can still be found by the next sequence that starts alike, until they are reused."""
         self._check_open(sequence)
         sequence.closed, sequence.job = True, None
+        if sequence in self._finished:
+            self._finished.remove(sequence)
         self.scheduler.running.discard(sequence)
         self.scheduler.sequences.discard(sequence)
         if sequence.table:
@@ -214,7 +216,7 @@ class Engine:
 
     def _advance(self) -> None:
         if self.scheduler.running:
-            self._finished += [s for s in self.stepper.step() if s.completion]
+            self._finished += self.stepper.step()
 
     def _advance_until_done(self, sequences: Iterable[Sequence]) -> None:
         while any(s.job for s in sequences):

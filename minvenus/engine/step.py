@@ -44,17 +44,17 @@ class Stepper:
 
     @torch.inference_mode()
     def step(self) -> list[Sequence]:
-        """Advance every running sequence that has room; returns those whose job has ended."""
+        """Advance every running sequence that has room; returns those whose turn has ended. Other jobs end silently."""
         started = time.perf_counter()
         work = self.scheduler.schedule()
         scheduled = time.perf_counter()
         hidden = self.runner.run(work)                                                # [N, hidden]
         ran = time.perf_counter()
         self._count(work, ran - scheduled)
-        done = self.finish(work, hidden)
+        ended = self.finish(work, hidden)
         self._counters.seconds["schedule"] += scheduled - started
         self._counters.seconds["finish"] += time.perf_counter() - ran
-        return done
+        return ended
 
     def counters(self) -> Counters:
         pool = self.scheduler.pool
@@ -69,7 +69,7 @@ class Stepper:
     def finish(self, work: list[Work], hidden: Tensor) -> list[Sequence]:
         drawing, drawing_rows = [], []                                 # sequences that get a token, and their last rows
         scoring = defaultdict(list)                                    # temperature -> (job, row, target)
-        done, at, commit = [], 0, self.scheduler.pool.commit
+        at, done, ended, commit = 0, [], [], self.scheduler.pool.commit
         for sequence, count, _ in work:
             job, start = sequence.job, sequence.table.length
             commit(sequence.table, sequence.tokens, count)
@@ -88,11 +88,11 @@ class Stepper:
             if asked:                                                  # else the prefix is being computed again
                 self._score(asked, hidden, temperature)
         if drawing:
-            done += self._draw(drawing, hidden if len(drawing) == at else hidden[drawing_rows])
-        for sequence in done:
+            ended = self._draw(drawing, hidden if len(drawing) == at else hidden[drawing_rows])
+        for sequence in done + ended:
             sequence.job = None
             self.scheduler.running.discard(sequence)
-        return done
+        return ended
 
     def _score(self, asked: list[tuple[Scoring, int, int]], hidden: Tensor, temperature: float) -> None:
         jobs, rows, targets = zip(*asked, strict=True)
@@ -105,12 +105,12 @@ class Stepper:
         alike = defaultdict(list)
         for row, sequence in enumerate(sequences):
             alike[sequence.job.sampling.distribution].append(row)
-        done = []
+        ended = []
         for rows in alike.values():
             members = sequences if len(alike) == 1 else [sequences[row] for row in rows]
             draws = self._sample(members, logits if len(alike) == 1 else logits[rows])
-            done += [s for s, *drawn in zip(members, *draws, strict=True) if write(s, *drawn)]
-        return done
+            ended += [s for s, *drawn in zip(members, *draws, strict=True) if write(s, *drawn)]
+        return ended
 
     def _sample(self, sequences: list[Sequence], logits: Tensor) -> Draws:
         sampling = sequences[0].job.sampling

@@ -195,6 +195,20 @@ def test_turns_join_and_leave_while_others_run():
     assert engine.step() == []
 
 
+def test_a_step_tells_turns_that_ended_and_nothing_else():
+    engine = Engine(MODEL, pages=200, page_size=4)
+    first, second = engine.open(PROMPTS[0]), engine.open(PROMPTS[1], 1)
+    engine.turn([first], Sampling(2))
+    engine.append(first, [1, 2, 3])
+    engine.prefill([first])                                                   # ends a job, but no turn
+    engine.start(second, Sampling(3))
+    assert [engine.step() for _ in range(3)] == [[], [], [second]]
+    engine.start(second, Sampling(1))
+    engine.score(first, [[1]])                                                # the turn ends in the meantime,
+    engine.close(second)                                                      # and nobody wants to hear of it any more
+    assert engine.step() == []
+
+
 def test_the_stop_id_ends_the_turn_and_belongs_to_it():
     stop = WANTED[1][4]
     before = WANTED[1].index(stop)
