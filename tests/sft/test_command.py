@@ -243,8 +243,8 @@ def peak_megabytes(source, out):
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):
-    page = observation("All of it is known. " * 400)
-    body = [text for i in range(12) for text in (search_turn(f"q {i}"), page)]
+    page = observation("All of it is known. " * 1650)
+    body = [text for i in range(3) for text in (search_turn(f"q {i}"), page)]
     line = json.dumps(conversation("Where?", *body, answer_of())).encode() + b"\n"           # about 100 kB
     peaks = {}
     for size in (10, 1000):
