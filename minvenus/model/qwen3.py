@@ -21,6 +21,7 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from minvenus.config import ModelConfig
 from minvenus.kernels.attention import attention
@@ -134,12 +135,14 @@ class Decoder(nn.Module):
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.recompute = False          # training: keep only each layer's input, compute the rest again in the backward pass
 
     def forward(self, tokens, positions, attend: Attend):
         cos, sin = rotation(positions, self.head_dim, self.theta)
         x = self.embed_tokens(tokens)                                         # [N, hidden]
         for index, layer in enumerate(self.layers):
-            x = layer(x, cos, sin, partial(attend, index))
+            arguments = x, cos, sin, partial(attend, index)
+            x = checkpoint(layer, *arguments, use_reentrant=False) if self.recompute else layer(*arguments)
         return self.norm(x)
 
 

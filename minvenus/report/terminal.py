@@ -1,0 +1,46 @@
+"""What a long run shows in a terminal: one line that renews itself, and a curve at the end. Plain lines where nobody watches."""
+
+import sys
+import time
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+class Progress:
+    """One line per step on a terminal, renewed in place; elsewhere a line every tenth of the run."""
+
+    def __init__(self, name: str, start: int, steps: int, out=sys.stderr):
+        self.name, self.first, self.steps, self.out = name, start, steps, out
+        self.live = out.isatty()
+        self.began = time.monotonic()
+
+    def show(self, step: int, metrics: dict, timing: dict) -> None:
+        """After 0-based step `step`."""
+        done, last = step + 1 - self.first, step + 1 == self.steps
+        if not self.live and not last and (step + 1) % max(1, self.steps // 10):
+            return
+        left = (time.monotonic() - self.began) / done * (self.steps - step - 1)
+        numbers = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items())
+        line = f"{self.name} {step + 1}/{self.steps}  {numbers}  {timing['tokens_per_second']:,.0f} tokens/s  {clock(left)} left"
+        print(f"\r\033[K{line}" if self.live else line, end="" if self.live and not last else "\n", file=self.out, flush=True)
+
+
+def clock(seconds: float) -> str:
+    """7 s, 1:05, 2:03:04"""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def curve(values: list[float], width: int = 60) -> str:
+    """Values as a line of blocks, lowest to highest; each block is the mean of its share of them."""
+    if not values:
+        return ""
+    width = min(width, len(values))
+    parts = [values[len(values) * i // width:len(values) * (i + 1) // width] for i in range(width)]
+    means = [sum(part) / len(part) for part in parts]
+    low, high = min(means), max(means)
+    scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BLOCKS[round((mean - low) * scale)] for mean in means) + f"  {means[0]:.3g} -> {means[-1]:.3g}"
