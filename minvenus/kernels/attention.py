@@ -31,14 +31,40 @@ def attention_reference(q, k, v, cu_seqlens, scale=None):
 def attention_torch(q, k, v, cu_seqlens, scale=None):
     """One fused call per sequence: no padding and no mask, so no work on pairs that do not count."""
     out = []
-    bounds = cu_seqlens.tolist()
-    for start, end in pairwise(bounds):
+    for start, end in pairwise(cu_seqlens.tolist()):
         qs, ks, vs = (x[start:end].transpose(0, 1)[None] for x in (q, k, v))     # [1, heads, L, D]
         o = F.scaled_dot_product_attention(qs, ks, vs, is_causal=True, scale=scale, enable_gqa=True)
         out.append(o[0].transpose(0, 1))
     return torch.cat(out) if out else torch.empty_like(q)
 
 
-def attention(q, k, v, cu_seqlens, scale=None):
-    """q [N, H, D], k and v [N, K, D], cu_seqlens [S + 1] -> [N, H, D]."""
+def attention_triton(q, k, v, cu_seqlens, scale=None, max_seqlen=None):
+    """The kernels of attention_triton.py. Without `max_seqlen` the longest length is read from the device, which waits for it."""
+    if not 16 <= q.shape[2] <= 128:
+        raise ValueError(f"the Triton kernels take a head_dim from 16 to 128, got {q.shape[2]}")
+    if max_seqlen is None:
+        max_seqlen = int(cu_seqlens.diff().max()) if len(cu_seqlens) > 1 else 0
+    if max_seqlen == 0:
+        return q * 1.0                                                           # no tokens; still part of the graph
+    from minvenus.kernels.attention_triton import PackedAttention  # here: triton does not exist everywhere
+
+    return PackedAttention.apply(q, k, v, cu_seqlens, max_seqlen, q.shape[2] ** -0.5 if scale is None else scale)
+
+
+def attention(q, k, v, cu_seqlens, scale=None, max_seqlen=None):
+    """q [N, H, D], k and v [N, K, D], cu_seqlens [S + 1] -> [N, H, D]. Triton on a GPU, plain torch elsewhere: the one switch.
+
+    `max_seqlen`, the longest sequence or more, spares a GPU the wait for cu_seqlens.
+    """
+    check(q, k, v, cu_seqlens)
+    if q.is_cuda:
+        return attention_triton(q, k, v, cu_seqlens, scale, max_seqlen)
     return attention_torch(q, k, v, cu_seqlens, scale)
+
+
+def check(q, k, v, cu_seqlens):
+    """Shapes only: values would have to be fetched from the device."""
+    n, heads, channels = q.shape
+    if k.shape != v.shape or k.shape[0] != n or k.shape[2] != channels or heads % k.shape[1] or cu_seqlens.dim() != 1:
+        raise ValueError(f"need q [N, H, D], k and v [N, K, D] with H a multiple of K, cu_seqlens [S + 1]; got {list(q.shape)}, "
+                         f"k {list(k.shape)}, v {list(v.shape)}, cu_seqlens {list(cu_seqlens.shape)}")

@@ -55,7 +55,7 @@ def paged_attention_reference(q, k_pages, v_pages, block_table, lengths, cu_quer
 class Group:
     """Sequences of similar length whose keys one call handles. B of them, padded to L keys and n queries."""
 
-    slots: torch.Tensor | slice                         # [B * L] of their tokens, padded with live ones; consecutive pages: a slice
+    slots: torch.Tensor | slice                         # [B * L] of their tokens, padded with live ones; or consecutive pages
     size: int                                           # B
     causal: bool                                        # fresh prompts of one length: no mask needed
     calls: list[tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
@@ -186,7 +186,7 @@ def gather(pages, group, scratch):
 def attend(q, k, v, mask, causal, scale):
     """q [B, n, H, D], k and v [B, K, L, D] -> [B, n, H, D]."""
     size, n, heads, channels = q.shape
-    if n == 1:                                                                  # heads that share keys become queries: one reading
+    if n == 1:                                                                  # heads that share keys become queries
         folded = q.view(size, k.shape[1], heads // k.shape[1], channels)        # [B, K, H / K, D]
         return F.scaled_dot_product_attention(folded, k, v, attn_mask=mask, scale=scale).reshape(q.shape)
     return F.scaled_dot_product_attention(q.transpose(1, 2), k, v, attn_mask=mask, is_causal=causal, scale=scale,
@@ -196,11 +196,15 @@ def attend(q, k, v, mask, causal, scale):
 def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries=None, scale=None, plan=None):
     """q [N, H, D], pages [P, page, K, D], block_table [S, M], lengths [S], cu_queries [S + 1] (None: one each) -> [N, H, D].
 
-    Called once per layer: pass the step's `plan = paged_plan(k_pages, block_table, lengths, cu_queries)`, made once for all layers.
+    Called once per layer: pass the step's `plan = paged_plan(k_pages, block_table, lengths, cu_queries)`, one for all layers.
     """
     plan = paged_plan(k_pages, block_table, lengths, cu_queries) if plan is None else plan
     _, _, kv_heads, channels = k_pages.shape
     if len(q) != plan.queries or q.shape[2] != channels or q.shape[1] % kv_heads or v_pages.shape != k_pages.shape:
         raise ValueError(f"need q [{plan.queries}, H, D] and pages [P, page, K, D] with H a multiple of K, got {list(q.shape)}, "
                          f"k_pages {list(k_pages.shape)}, v_pages {list(v_pages.shape)}")
+    if q.is_cuda:                                                               # the one switch
+        from minvenus.kernels.paged_triton import paged_attention_triton  # here: triton does not exist everywhere
+
+        return paged_attention_triton(q, k_pages, v_pages, plan, scale)
     return paged_attention_torch(q, k_pages, v_pages, plan, scale)

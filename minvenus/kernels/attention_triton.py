@@ -1,0 +1,236 @@
+"""Causal grouped-query attention over packed sequences, as Triton kernels: nothing of size [length, length] is ever stored.
+
+    forward     walk over blocks of keys with a running maximum m and sum l:   out = sum_j 2^(s_j - m) v_j / l,   lse = m + log2 l
+                where s = scale * log2(e) * q k^T, so that 2^s is e^(scale * q k^T) in one instruction
+    backward    p = 2^(s - lse)      delta_i = do_i . o_i      ds = p * (do v^T - delta)
+                dv = p^T do          dk = scale * ds^T q       dq = scale * ds k
+
+Three backward passes, each the only writer of what it writes: delta; dq by blocks of queries; dk and dv by blocks of keys, which
+visit every query head of their kv head. No atomics, so the same inputs give the same bits.
+
+Sums are float32 whatever the inputs. float32 inputs are multiplied as three TF32 products on NVIDIA (tensor cores, float32's
+accuracy within 1e-6) and as they are on AMD, whose matrix cores take float32. Token offsets are int64: 262,144 tokens of many
+heads, packed several times over, pass 2^31 numbers. Any head_dim from 16 to 128; if no power of 2, it is padded in registers.
+
+This module imports triton, so it is imported only when a kernel runs. Shapes as in attention.py.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+LOG2E = 1.4426950408889634
+
+
+@triton.jit
+def block_offsets(valid, HEADS: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr):
+    """Offsets inside a block of rows of one head, and which of them exist: rows before `valid`, channels before D."""
+    BLOCK_D: tl.constexpr = triton.next_power_of_2(D)
+    rows, channels = tl.arange(0, ROWS), tl.arange(0, BLOCK_D)
+    mask = (rows < valid)[:, None]
+    if D != BLOCK_D:
+        mask = mask & (channels < D)[None, :]
+    return rows[:, None] * (HEADS * D) + channels[None, :], mask
+
+
+@triton.jit
+def load_block(X, row, valid, HEADS: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr):
+    """Rows row ... row + ROWS of X [N, HEADS, D], which points at its head already -> [ROWS, D]; what does not exist is 0."""
+    offsets, mask = block_offsets(valid, HEADS, D, ROWS)
+    return tl.load(X + row * (HEADS * D) + offsets, mask=mask, other=0.0)
+
+
+@triton.jit
+def store_block(X, value, row, valid, HEADS: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr):
+    offsets, mask = block_offsets(valid, HEADS, D, ROWS)
+    tl.store(X + row * (HEADS * D) + offsets, value.to(X.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def sequence(cu_seqlens, s):
+    """First token (int64) and length (int32) of sequence s."""
+    start = tl.load(cu_seqlens + s).to(tl.int64)
+    return start, (tl.load(cu_seqlens + s + 1).to(tl.int64) - start).to(tl.int32)
+
+
+@triton.jit
+def forward_block(acc, m, total, q, K, V, start, first, n, length, scale2, MASKED: tl.constexpr, KV: tl.constexpr,
+                  D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):
+    """One step of the running softmax: fold keys n ... n + BLOCK_N into (acc, m, total)."""
+    k = load_block(K, start + n, length - n, KV, D, BLOCK_N)
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale2                              # [M, N]
+    if MASKED:                                                       # only blocks on the diagonal; also hides keys past the end
+        scores = tl.where(causal(first, n, BLOCK_M, BLOCK_N), scores, float("-inf"))
+    m_new = tl.maximum(m, tl.max(scores, 1))                         # finite: key 0 is seen by every row, in the first block
+    p = tl.math.exp2(scores - m_new[:, None])
+    shrink = tl.math.exp2(m - m_new)
+    v = load_block(V, start + n, length - n, KV, D, BLOCK_N)
+    acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
+    return acc, m_new, total * shrink + tl.sum(p, 1)
+
+
+@triton.jit
+def causal(first, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """[M, N]: may query first + i see key n + j?"""
+    return (n + tl.arange(0, BLOCK_N))[None, :] <= (first + tl.arange(0, BLOCK_M))[:, None]
+
+
+@triton.jit
+def forward_kernel(Q, K, V, Out, Lse, cu_seqlens, tokens, scale2, H: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,
+                   BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):
+    """One program per (block of queries, query head, sequence)."""
+    first, head = tl.program_id(0) * BLOCK_M, tl.program_id(1)
+    start, length = sequence(cu_seqlens, tl.program_id(2))
+    if first >= length:
+        return
+    kv = head // (H // KV)
+    q = load_block(Q + head * D, start + first, length - first, H, D, BLOCK_M)
+    acc = tl.zeros(q.shape, tl.float32)
+    m = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    diagonal = first // BLOCK_N * BLOCK_N                            # every key before this one is seen by every row
+    for n in range(0, diagonal, BLOCK_N):
+        acc, m, total = forward_block(acc, m, total, q, K + kv * D, V + kv * D, start, first, n, length, scale2, False,
+                                      KV, D, BLOCK_M, BLOCK_N, PRECISION)
+    for n in range(diagonal, tl.minimum(first + BLOCK_M, length), BLOCK_N):
+        acc, m, total = forward_block(acc, m, total, q, K + kv * D, V + kv * D, start, first, n, length, scale2, True,
+                                      KV, D, BLOCK_M, BLOCK_N, PRECISION)
+    store_block(Out + head * D, acc / total[:, None], start + first, length - first, H, D, BLOCK_M)
+    rows = first + tl.arange(0, BLOCK_M)
+    tl.store(Lse + start + head * tokens + rows, m + tl.math.log2(total), mask=rows < length)
+
+
+@triton.jit
+def delta_kernel(Out, DOut, Delta, tokens, H: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr):
+    """delta [H, N]: one program per (block of tokens, head); sequences do not matter here."""
+    first, head = tl.program_id(0) * BLOCK_M, tl.program_id(1)
+    o = load_block(Out + head * D, first.to(tl.int64), tokens - first, H, D, BLOCK_M).to(tl.float32)
+    do = load_block(DOut + head * D, first.to(tl.int64), tokens - first, H, D, BLOCK_M).to(tl.float32)
+    rows = first + tl.arange(0, BLOCK_M)
+    tl.store(Delta + head * tokens + rows, tl.sum(o * do, 1), mask=rows < tokens)
+
+
+@triton.jit
+def dq_block(dq, q, do, lse, delta, K, V, start, first, n, length, scale2, MASKED: tl.constexpr, KV: tl.constexpr,
+             D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):
+    k = load_block(K, start + n, length - n, KV, D, BLOCK_N)
+    v = load_block(V, start + n, length - n, KV, D, BLOCK_N)
+    p = tl.math.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale2 - lse[:, None])      # [M, N]
+    if MASKED:
+        p = tl.where(causal(first, n, BLOCK_M, BLOCK_N), p, 0.0)
+    ds = p * (tl.dot(do, tl.trans(v), input_precision=PRECISION) - delta[:, None])
+    return tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
+
+
+@triton.jit
+def dq_kernel(Q, K, V, DOut, Lse, Delta, DQ, cu_seqlens, tokens, scale, scale2, H: tl.constexpr, KV: tl.constexpr,
+              D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):
+    """One program per (block of queries, query head, sequence), over the keys that the queries see."""
+    first, head = tl.program_id(0) * BLOCK_M, tl.program_id(1)
+    start, length = sequence(cu_seqlens, tl.program_id(2))
+    if first >= length:
+        return
+    kv = head // (H // KV)
+    q = load_block(Q + head * D, start + first, length - first, H, D, BLOCK_M)
+    do = load_block(DOut + head * D, start + first, length - first, H, D, BLOCK_M)
+    rows = first + tl.arange(0, BLOCK_M)
+    lse = tl.load(Lse + start + head * tokens + rows, mask=rows < length, other=float("inf"))       # past the end p = 0
+    delta = tl.load(Delta + start + head * tokens + rows, mask=rows < length, other=0.0)
+    dq = tl.zeros(q.shape, tl.float32)
+    diagonal = first // BLOCK_N * BLOCK_N
+    for n in range(0, diagonal, BLOCK_N):
+        dq = dq_block(dq, q, do, lse, delta, K + kv * D, V + kv * D, start, first, n, length, scale2, False,
+                      KV, D, BLOCK_M, BLOCK_N, PRECISION)
+    for n in range(diagonal, tl.minimum(first + BLOCK_M, length), BLOCK_N):
+        dq = dq_block(dq, q, do, lse, delta, K + kv * D, V + kv * D, start, first, n, length, scale2, True,
+                      KV, D, BLOCK_M, BLOCK_N, PRECISION)
+    store_block(DQ + head * D, dq * scale, start + first, length - first, H, D, BLOCK_M)
+
+
+@triton.jit
+def dkv_block(dk, dv, k, v, Q, DOut, Lse, Delta, start, m, first, length, scale2, MASKED: tl.constexpr, H: tl.constexpr,
+              D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):
+    """Everything transposed, [keys, queries]: p^T and ds^T are left operands as they stand, without a trip through memory."""
+    q = load_block(Q, start + m, length - m, H, D, BLOCK_M)
+    do = load_block(DOut, start + m, length - m, H, D, BLOCK_M)
+    rows = m + tl.arange(0, BLOCK_M)
+    lse = tl.load(Lse + start + rows, mask=rows < length, other=float("inf"))
+    delta = tl.load(Delta + start + rows, mask=rows < length, other=0.0)
+    pt = tl.math.exp2(tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale2 - lse[None, :])     # [N, M]
+    if MASKED:
+        pt = tl.where(tl.trans(causal(m, first, BLOCK_M, BLOCK_N)), pt, 0.0)
+    dv = tl.dot(pt.to(do.dtype), do, dv, input_precision=PRECISION)
+    dst = pt * (tl.dot(v, tl.trans(do), input_precision=PRECISION) - delta[None, :])
+    return tl.dot(dst.to(q.dtype), q, dk, input_precision=PRECISION), dv
+
+
+@triton.jit
+def dkv_kernel(Q, K, V, DOut, Lse, Delta, DK, DV, cu_seqlens, tokens, scale, scale2, H: tl.constexpr, KV: tl.constexpr,
+               D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):
+    """One program per (block of keys, kv head, sequence), over all its query heads and the queries that see the keys."""
+    first, kv = tl.program_id(0) * BLOCK_N, tl.program_id(1)
+    start, length = sequence(cu_seqlens, tl.program_id(2))
+    if first >= length:
+        return
+    k = load_block(K + kv * D, start + first, length - first, KV, D, BLOCK_N)
+    v = load_block(V + kv * D, start + first, length - first, KV, D, BLOCK_N)
+    dk = tl.zeros(k.shape, tl.float32)
+    dv = tl.zeros(k.shape, tl.float32)
+    diagonal = first // BLOCK_M * BLOCK_M
+    full = tl.cdiv(first + BLOCK_N, BLOCK_M) * BLOCK_M               # every query from here on sees every key of the block
+    for head in range(kv * (H // KV), (kv + 1) * (H // KV)):
+        for m in range(diagonal, tl.minimum(full, length), BLOCK_M):
+            dk, dv = dkv_block(dk, dv, k, v, Q + head * D, DOut + head * D, Lse + head * tokens, Delta + head * tokens,
+                               start, m, first, length, scale2, True, H, D, BLOCK_M, BLOCK_N, PRECISION)
+        for m in range(full, length, BLOCK_M):
+            dk, dv = dkv_block(dk, dv, k, v, Q + head * D, DOut + head * D, Lse + head * tokens, Delta + head * tokens,
+                               start, m, first, length, scale2, False, H, D, BLOCK_M, BLOCK_N, PRECISION)
+    store_block(DK + kv * D, dk * scale, start + first, length - first, KV, D, BLOCK_N)
+    store_block(DV + kv * D, dv, start + first, length - first, KV, D, BLOCK_N)
+
+
+# ------------------------------------------------------------------------------------------------------------ launching
+
+# pass -> BLOCK_M, BLOCK_N, warps, stages: for 2-byte inputs with head_dim over 64, the same up to 64, and for float32.
+# Found by compiling: the largest tiles tried that spill nothing on sm_80 and sm_90.
+TILES = {"forward": ((128, 64, 8, 2), (128, 64, 8, 2), (16, 32, 4, 1)),
+         "dq": ((64, 64, 8, 2), (64, 32, 4, 2), (16, 32, 4, 1)),
+         "dkv": ((32, 64, 8, 2), (32, 64, 4, 2), (32, 16, 8, 1))}
+
+
+def tiles(which, dtype, channels, amd=torch.version.hip is not None):
+    """Launch options of a pass. AMD's waves have 64 lanes, so half the warps are as many threads."""
+    half, narrow, single = TILES[which]
+    m, n, warps, stages = single if dtype.itemsize == 4 else half if channels > 64 else narrow
+    return {"BLOCK_M": m, "BLOCK_N": n, "PRECISION": "ieee" if amd else "tf32x3",
+            "num_warps": warps // 2 if amd else warps, "num_stages": stages}
+
+
+class PackedAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, cu_seqlens, max_seqlen, scale):
+        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+        out, lse = torch.empty_like(q), q.new_empty((q.shape[1], len(q)), dtype=torch.float32)
+        options = tiles("forward", q.dtype, q.shape[2])
+        grid = (triton.cdiv(max_seqlen, options["BLOCK_M"]), q.shape[1], len(cu_seqlens) - 1)
+        forward_kernel[grid](q, k, v, out, lse, cu_seqlens, len(q), scale * LOG2E, q.shape[1], k.shape[1], q.shape[2], **options)
+        ctx.save_for_backward(q, k, v, out, lse, cu_seqlens)
+        ctx.options = max_seqlen, scale
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, do):
+        q, k, v, out, lse, cu_seqlens = ctx.saved_tensors
+        max_seqlen, scale = ctx.options
+        (tokens, heads, channels), kv_heads, sequences = q.shape, k.shape[1], len(cu_seqlens) - 1
+        do = do.contiguous()
+        delta, dq, dk, dv = (torch.empty_like(x) for x in (lse, q, k, v))
+        delta_kernel[triton.cdiv(tokens, 64), heads](out, do, delta, tokens, heads, channels, 64)
+        options = tiles("dq", q.dtype, channels)
+        dq_kernel[triton.cdiv(max_seqlen, options["BLOCK_M"]), heads, sequences](
+            q, k, v, do, lse, delta, dq, cu_seqlens, tokens, scale, scale * LOG2E, heads, kv_heads, channels, **options)
+        options = tiles("dkv", q.dtype, channels)
+        dkv_kernel[triton.cdiv(max_seqlen, options["BLOCK_N"]), kv_heads, sequences](
+            q, k, v, do, lse, delta, dk, dv, cu_seqlens, tokens, scale, scale * LOG2E, heads, kv_heads, channels, **options)
+        return dq, dk, dv, None, None, None

@@ -1,0 +1,99 @@
+"""Packed causal attention, the torch path: the definition, its gradients, memory, and no triton where none is needed."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.kernels.attention import attention, attention_reference, attention_triton
+from tests.kernels.cases import cumulative, packed
+
+lengths = st.lists(st.sampled_from([0, 1, 2, 16, 17]) | st.integers(0, 40), min_size=1, max_size=4)
+heads = st.sampled_from([(1, 1), (2, 1), (4, 2), (4, 1), (8, 1), (6, 2)])
+
+
+def with_gradients(function, q, k, v, cu_seqlens, **options):
+    """Output and gradients of a random weighting of it."""
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    out = function(*leaves, cu_seqlens, **options)
+    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).to(out.dtype)
+    return [out.detach(), *torch.autograd.grad((out * weight).sum(), leaves)]
+
+
+def test_two_sequences_worked_by_hand():
+    q = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]], [[5.0, 5.0]]])
+    k = torch.tensor([[[0.0, 9.0]], [[math.log(4.0), 0.0]], [[1.0, 1.0]]])
+    v = torch.tensor([[[4.0, 0.0]], [[0.0, 8.0]], [[1.0, 2.0]]])
+    expected = torch.tensor([[[4.0, 0.0]], [[0.8, 6.4]], [[1.0, 2.0]]])          # weights 1; 1/5 and 4/5; 1: the third is alone
+    for function in (attention_reference, attention):
+        torch.testing.assert_close(function(q, k, v, torch.tensor([0, 2, 3]), scale=1.0), expected)
+
+
+def test_query_heads_read_the_kv_head_of_their_group():
+    q, k, v, cu = packed([3], 4, 2, 16)
+    v[:, 0], v[:, 1] = 1.0, 2.0
+    for function in (attention_reference, attention):
+        torch.testing.assert_close(function(q, k, v, cu)[..., 0], torch.tensor([1.0, 1.0, 2.0, 2.0]).expand(3, 4))
+
+
+@given(lengths, heads, st.sampled_from([16, 20, 32]), st.sampled_from([None, 0.3]), st.integers(0, 2**16))
+def test_the_torch_path_is_the_definition_and_so_are_its_gradients(lengths, heads, channels, scale, seed):
+    case = packed(lengths, *heads, channels, seed)
+    if not sum(lengths):
+        assert attention(*case).shape == case[0].shape
+        return
+    definition = with_gradients(attention_reference, *case, scale=scale)
+    for ours, theirs in zip(with_gradients(attention, *case, scale=scale), definition, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_packing_is_the_same_as_one_by_one():
+    q, k, v, cu = packed([5, 1, 30], 4, 2, 16)
+    whole = attention(q, k, v, cu)
+    for a, b in ((0, 5), (5, 6), (6, 36)):
+        assert torch.equal(whole[a:b], attention(q[a:b], k[a:b], v[a:b], cumulative([b - a])))
+
+
+def test_wrong_arguments_are_refused_with_the_numbers():
+    q, k, v, cu = packed([5], 4, 2, 16)
+    with pytest.raises(ValueError, match=r"got \[5, 4, 16\], k \[5, 3, 16\]"):
+        attention(q, k[:, :1].expand(5, 3, 16), v[:, :1].expand(5, 3, 16), cu)
+    with pytest.raises(ValueError, match="head_dim from 16 to 128, got 8"):
+        attention_triton(q[..., :8], k[..., :8], v[..., :8], cu)
+
+
+def test_the_torch_paths_never_import_triton():
+    script = """
+import sys
+sys.modules["triton"] = None                                   # any import of it now raises
+import torch
+from minvenus.kernels import attention, logprob, paged
+q, k = torch.randn(3, 2, 16), torch.randn(3, 1, 16)
+attention.attention(q, k, k, torch.tensor([0, 3]))
+paged.paged_attention(q, k[None], k[None], torch.tensor([[0]]), torch.tensor([3]), torch.tensor([0, 3]))
+logprob.token_logprobs(q[:, 0], k[:, 0], torch.tensor([0, 1, 2]))
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_32768_tokens_of_one_head_need_less_than_ten_times_their_inputs():
+    script = """
+import json, resource, torch
+from minvenus.kernels.attention import attention
+q, k, v = (torch.randn(32768, 1, 32).requires_grad_() for _ in range(3))
+attention(*(x[:600] for x in (q, k, v)), torch.tensor([0, 600])).sum().backward()            # loads the math libraries
+q.grad = k.grad = v.grad = None
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+attention(q, k, v, torch.tensor([0, 32768])).sum().backward()
+print(json.dumps([(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024, 3 * q.numel() * 4]))
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    above, inputs = json.loads(run.stdout)
+    assert above < 9 * inputs                                   # and the inputs: ten times; the scores alone would be 340
