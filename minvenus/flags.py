@@ -4,6 +4,7 @@
     bool                                            ->   --field-name / --no-field-name
     Literal["a", "b"]                               ->   only these values
     X | None                                        ->   the word none stands for None
+    in_: str                                        ->   --in, where the name is a word of Python's own
 
 Defaults, then `--preset NAME`, then `--config run.json`, then flags: the later wins. A misspelt flag or key, a value of the wrong
 type and whatever the dataclass itself refuses end the program with exit code 2 and a message that names what would be valid.
@@ -42,7 +43,7 @@ def parse_flags(cls, argv: list[str] | None = None, description: str | None = No
     try:
         for name, value in flags.items():
             if not fits(value, get_type_hints(cls)[name]):          # argparse itself makes an empty list of the value "--"
-                raise ConfigError(f"--{name.replace('_', '-')} cannot take this value")
+                raise ConfigError(f"{flag_of(name)} cannot take this value")
         values = load_values(cls, saved) if saved else {}
         return cls(**(named | values | flags))
     except (ConfigError, ValueError) as error:
@@ -57,14 +58,18 @@ def build_parser(cls, description: str | None = None) -> argparse.ArgumentParser
     for field in fields(cls):
         kind = hints[field.name]
         text = f"{comments[field.name]} (default: {field.default})".replace("%", "%%")
-        flag = "--" + field.name.replace("_", "-")
+        shared = {"dest": field.name, "default": argparse.SUPPRESS, "help": text}
         if kind is bool:
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=text)
+            parser.add_argument(flag_of(field.name), action=argparse.BooleanOptionalAction, **shared)
         else:
             choices = get_args(kind) if get_origin(kind) is Literal else None
-            parser.add_argument(flag, type=reader(kind), choices=choices, default=argparse.SUPPRESS, help=text,
-                                metavar=None if choices else "X")
+            parser.add_argument(flag_of(field.name), type=reader(kind), choices=choices,
+                                metavar=None if choices else "X", **shared)
     return parser
+
+
+def flag_of(name: str) -> str:
+    return "--" + name.rstrip("_").replace("_", "-")
 
 
 def reader(kind):

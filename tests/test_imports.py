@@ -21,7 +21,8 @@ MAY_IMPORT = {                      # folder or file of minvenus -> the others t
     "agent": LEAVES | {"text", "kernels", "model", "engine", "tools"},
     "igpo": LEAVES,
     "tools": LEAVES | {"text"},
-    "sft": LEAVES | {"flags", "text", "scoring", "agent.protocol", "agent.lenient_json"},     # pure text code, no engine behind it
+    # of agent, sft may use what is pure text code with no engine behind it
+    "sft": LEAVES | {"flags", "text", "scoring", "agent.protocol", "agent.lenient_json", "agent.prompt"},
     "scoring": LEAVES | {"text"},
     "report": LEAVES | {"text"},
     "train": LEAVES | {"text", "kernels", "model", "igpo", "sft", "scoring"},

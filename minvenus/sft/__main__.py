@@ -12,8 +12,7 @@ SHOWN = 10      # bad lines and drop reasons in the terminal; all of them are in
 
 def main(argv: list[str] | None = None) -> int:
     """0: written. 1: nothing was kept, a bad line with --strict, or a file that cannot be read or written. 130: interrupted."""
-    words = [spelled(word) for word in (sys.argv[1:] if argv is None else argv)]
-    config = parse_flags(CleanConfig, words, description="Clean trajectories for supervised training.")
+    config = parse_flags(CleanConfig, argv, description="Clean trajectories for supervised training.")
     try:
         stats = run(config)
     except KeyboardInterrupt:
@@ -28,11 +27,6 @@ def main(argv: list[str] | None = None) -> int:
         print("nothing was kept: the drop reasons above say why", file=sys.stderr)
         return 1
     return 0
-
-
-def spelled(word: str) -> str:
-    """`in` is a word of Python's own and cannot be the name of a field."""
-    return "--input" + word[4:] if word == "--in" or word.startswith("--in=") else word
 
 
 def show_bad_lines(stats: dict) -> None:

@@ -16,10 +16,10 @@ Nothing here reads files or judges answers.
 
 from collections import Counter
 
+from minvenus.agent.prompt import SYSTEM_PROMPT
 from minvenus.agent.protocol import ALLOWED_ARGS, format_error, parse_turn
 from minvenus.sft.blocks import all_blocks, first_block
 from minvenus.sft.normalise import PromptMode, answer_turn, normalise, read_call, role, text_of
-from minvenus.sft.prompt import SYSTEM_PROMPT
 from minvenus.text.chat import ChatError, split_turn, unwrap
 
 ALLOWED_TOOLS = tuple(ALLOWED_ARGS)

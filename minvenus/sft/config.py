@@ -12,7 +12,7 @@ from minvenus.sft.files import input_files, optional
 class CleanConfig:
     """python -m minvenus.sft: raw or clean trajectories to training data."""
 
-    input: str = ""                                # also --in: a .jsonl or .parquet file, or a folder of them
+    in_: str = ""                                  # a .jsonl or .parquet file, or a folder of them
     out: str = ""                                  # the .jsonl or .parquet file to write
     stats: str = ""                                # where the counts go; empty = stats.json beside the output
     system_prompt: str | None = None               # a text file or a trajectory whose prompt to use; none = minvenus's own
@@ -25,14 +25,14 @@ class CleanConfig:
     strict: bool = False                           # stop at the first line that is no record
 
     def __post_init__(self):
-        if not self.input or not self.out:
+        if not self.in_ or not self.out:
             raise ConfigError("both --in FILE and --out FILE are needed")
         one_of("prompt_mode", self.prompt_mode, ("template", "row"))
         one_of("correct", self.correct, ("off", "exact_match", "f1"))
         if not 0.0 < self.f1_threshold <= 1.0:
             raise ConfigError(f"f1_threshold must lie in (0, 1], got {self.f1_threshold}")
         one_of("the ending of --out", Path(self.out).suffix, (".jsonl", ".parquet"))
-        files = input_files(self.input)
+        files = input_files(self.in_)
         names = [path.resolve() for path in (*files, Path(self.out), self.stats_path)]
         if len(set(names)) < len(names):
             raise ConfigError(f"{self.out} and {self.stats_path} must differ from each other and from the input")

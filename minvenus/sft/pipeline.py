@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.agent.protocol import parse_turn
 from minvenus.scoring.answers import exact_match, f1
 from minvenus.sft.clean import clean
 from minvenus.sft.config import CleanConfig
 from minvenus.sft.files import appearing, input_files, read_rows, write_lines
 from minvenus.sft.progress import Progress
-from minvenus.sft.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.sft.resample import order
 from minvenus.sft.stats import Tally, report
 
@@ -59,7 +59,7 @@ def measure(config: CleanConfig) -> Judge | None:
 
 def fill(spool, config: CleanConfig, judge: Judge | None, stream=None) -> Tally:
     """Put every record that is kept into the spool, one line each."""
-    tally, files = Tally(), input_files(config.input)
+    tally, files = Tally(), input_files(config.in_)
     prompt = read_prompt(config.system_prompt) if config.system_prompt else SYSTEM_PROMPT
     sizes = [file.stat().st_size for file in files]
     bar, before, seen = Progress(sum(sizes), stream), 0, 0

@@ -59,7 +59,7 @@ def report(tally: Tally, config: CleanConfig) -> dict:
     original = {name: tally.buckets[name] for name in resample.POLICY}
     after = resample.resampled(original) if config.resample else original
     return {
-        "input": config.input, "files": list(tally.per_file), "output_dir": str(Path(config.out).parent),
+        "input": config.in_, "files": list(tally.per_file), "output_dir": str(Path(config.out).parent),
         "system_prompt_mode": config.prompt_mode, "allowed_tools": list(ALLOWED_TOOLS),
         "turn_formula": "(len(messages) - 1) // 2", "resample_policy": resample.POLICY if config.resample else None,
         "shuffle_seed": config.seed if config.shuffle else None, "correct": config.correct,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minvenus.agent.prompt import SYSTEM_PROMPT
 from minvenus.agent.protocol import is_well_formed, parse_turn
 from minvenus.sft.clean import ALLOWED_TOOLS, call_signature, clean, prune_tools, recheck, remove_duplicates, validate
-from minvenus.sft.prompt import SYSTEM_PROMPT
 from minvenus.text.chat import stream
 from minvenus.text.tokenizer import Tokenizer
 from tests.sft.conversations import (

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.config import ConfigError
 from minvenus.sft import files
 from minvenus.sft.__main__ import main
@@ -20,7 +21,6 @@ from minvenus.sft.clean import clean
 from minvenus.sft.config import CleanConfig
 from minvenus.sft.pipeline import run
 from minvenus.sft.progress import Progress
-from minvenus.sft.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.sft.resample import copies, count_turns
 from tests.sft.conversations import answer_of, contents, conversation, observation, records, search_turn
 
@@ -158,7 +158,7 @@ def test_an_interruption_while_writing_leaves_the_old_files_untouched(tmp_path, 
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    ({"input": ""}, "both --in FILE and --out FILE"), ({"input": "nowhere.jsonl"}, "nowhere.jsonl does not exist"),
+    ({"in_": ""}, "both --in FILE and --out FILE"), ({"in_": "nowhere.jsonl"}, "nowhere.jsonl does not exist"),
     ({"out": "x.txt"}, ".jsonl, .parquet"), ({"f1_threshold": 0.0}, "f1_threshold"), ({"stats": "{input}"}, "must differ"),
     ({"out": "{input}"}, "must differ"), ({"correct": "maybe"}, "exact_match"), ({"prompt_mode": "x"}, "template, row"),
 ])
@@ -166,7 +166,7 @@ def test_impossible_options_are_refused_before_any_work(tmp_path, change, words)
     source = write(tmp_path / "in.jsonl", [])
     change = {name: value.format(input=source) if isinstance(value, str) else value for name, value in change.items()}
     with pytest.raises(ConfigError, match=words):
-        CleanConfig(**({"input": source, "out": str(tmp_path / "out.jsonl")} | change))
+        CleanConfig(**({"in_": source, "out": str(tmp_path / "out.jsonl")} | change))
 
 
 def test_unknown_flags_end_with_code_2(capsys):
