@@ -11,7 +11,6 @@ its tool the others go on. A rollout can end at any moment: what there is of its
 Limits are the business of episode.py, deadlines of tools that of calls.py. Rewards are unknown here.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,7 +52,7 @@ def open_rollouts(policy, tokenizer: Tokenizer, questions: list[Question], tools
                   budget: Budget, *, n: int = 1, names: list[str] | None = None, training: bool = False, keep_open: bool = True,
                   system: str = SYSTEM_PROMPT, notices: Notices | None = None,
                   max_turns: Callable[[Question], int] | None = None, counters: ToolCounters | None = None,
-                  watch: Watch | None = None, stop: threading.Event | None = None) -> Iterator[list[list[Finished]]]:
+                  watch: Watch | None = None, stop: object = False) -> Iterator[list[list[Finished]]]:
     """Make n rollouts of every question; inside the `with` their sequences are open, to be scored.
 
     tools_for   gives a rollout its own tool set
@@ -61,14 +60,14 @@ def open_rollouts(policy, tokenizer: Tokenizer, questions: list[Question], tools
     training    refuse whatever would make log-probs wrong
     max_turns   a limit for each question, instead of the budget's
     counters    count tool calls and errors there; raises when too many fail
-    stop        once set, every rollout ends where it is, with termination "error"
+    stop        once it is true, every rollout ends where it is, with termination "error"
     """
     names = [question.id for question in questions] if names is None else names
     if n < 1 or not questions or len(set(names)) != len(questions):
         raise ValueError(f"need at least one question, each with a name of its own, and one rollout of each; got n = {n} and "
                          f"names {names}")
     check_settings(policy, budget, training)
-    loop = Loop(policy, budget, counters or ToolCounters(), watch or (lambda *_: None), stop or threading.Event(), keep_open)
+    loop = Loop(policy, budget, counters or ToolCounters(), watch or (lambda *_: None), stop, keep_open)
     notices = notices or Notices()
     try:
         streams_Q_G = [[Stream(tokenizer, system, question.text) for _ in range(n)] for question in questions]
@@ -95,8 +94,7 @@ def check_settings(policy, budget: Budget, training: bool) -> None:
 
 
 class Loop:
-    def __init__(self, policy, budget: Budget, counters: ToolCounters, watch: Watch, stop: threading.Event,
-                 keep_open: bool):
+    def __init__(self, policy, budget: Budget, counters: ToolCounters, watch: Watch, stop: object, keep_open: bool):
         self.policy, self.budget, self.counters, self.watch, self.stop = policy, budget, counters, watch, stop
         self.keep_open = keep_open
         self.tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -118,7 +116,7 @@ class Loop:
             self.do_tasks(wait=not busy)
             self.calls.check_deadlines()
             for episode in [e for e in episodes if e not in self.ended]:
-                if self.stop.is_set():
+                if self.stop:
                     self.end_now(episode, "error", "stopped by the user")
                 elif episode.seconds_left() <= 0:
                     self.end_now(episode, "timeout")

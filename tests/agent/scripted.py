@@ -8,11 +8,15 @@ import time
 
 import torch
 
+from minvenus.agent.episode import Budget
 from minvenus.agent.policy import EnginePolicy
+from minvenus.agent.prompt import Notices
+from minvenus.agent.rollout import rollouts
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.engine.sampler import Draws
 from minvenus.model.qwen3 import Qwen3
+from minvenus.text.chat import observation_ids, prompt_ids
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import ToolResult
 from minvenus.types import Question
@@ -22,6 +26,8 @@ CONFIG = ModelConfig(16, 24, 1, 2, 1, head_dim=8, vocab_size=TOKENIZER.size + 3,
 MODEL = Qwen3(CONFIG, seed=0).requires_grad_(False)
 SYSTEM = "Search and visit."
 QUESTION = Question("q", "Pet of Bob?", ["cat"])
+BROKEN = "Start.\n</think>\n\n<tool_call>\n{\"name\":\n</tool_call>"
+QUIET = Notices(malformed="ERROR: cannot read the call.", last_turn=None)
 
 
 def search(query="Bob", thought="Start."):
@@ -96,3 +102,47 @@ def sleeper(seconds, text="slow"):
         time.sleep(seconds)
         return text
     return run
+
+
+def budget(max_turns=8, max_context=1500, max_turn_tokens=60, tool_threads=0, **more) -> Budget:
+    return Budget(max_turns, max_context, max_turn_tokens, tool_threads=tool_threads, **more)
+
+
+def run_groups(policy, limits=None, tools=None, questions=(QUESTION,), **options):
+    """Rollouts of all questions; `tools` is one tool set for all, or a function."""
+    tools = tools or Tools()
+    return rollouts(policy if hasattr(policy, "start") else policy_for(policy), TOKENIZER, list(questions),
+                    tools if callable(tools) else lambda question: tools, limits or budget(), system=SYSTEM, **options)
+
+
+def run(policy, limits=None, tools=None, **options):
+    """One rollout of QUESTION. `policy` may be a script."""
+    [[rollout]] = run_groups(policy, limits, tools, **options)
+    return rollout
+
+
+def random_policy(sampling=None, seed=0, show=False) -> EnginePolicy:
+    """The engine as it is: real draws from a model that knows nothing."""
+    engine = Engine(MODEL, pages=60, page_size=32, vocab_limit=TOKENIZER.size, seed=seed)
+    return EnginePolicy(engine, TOKENIZER, sampling or Sampling(1), show)
+
+
+def check_stream(rollout):
+    """What the ids, the mask and the turns of a rollout must be, whatever happened."""
+    im_end, expected = TOKENIZER.im_end, prompt_ids(TOKENIZER, rollout.system, rollout.question.text)
+    sampled = [False] * len(expected)
+    for t, turn in enumerate(rollout.turns):
+        assert turn.start == len(expected)
+        own = rollout.tokens[turn.start:turn.end]
+        assert own[-1] == im_end and not any(i in TOKENIZER.stop_ids for i in own[:-2])
+        chosen = sum(rollout.sampled[turn.start:turn.end])
+        assert chosen in (len(own), len(own) - 1)
+        assert rollout.sampled[turn.start:turn.end] == [True] * chosen + [False] * (len(own) - chosen)
+        assert turn.text == "<think>\n" + TOKENIZER.decode([i for i in own if i not in TOKENIZER.stop_ids])
+        expected, sampled = expected + own, sampled + rollout.sampled[turn.start:turn.end]
+        assert (turn.observation is None) == (t == len(rollout.turns) - 1)
+        if turn.observation is not None:
+            expected = expected + observation_ids(TOKENIZER, turn.observation)
+            sampled += [False] * (len(expected) - len(sampled))
+    assert rollout.tokens == expected and rollout.sampled == sampled
+    assert [x is not None for x in rollout.logprobs] == [x is not None for x in rollout.drawn_logprobs] == sampled

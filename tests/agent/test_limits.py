@@ -1,0 +1,167 @@
+"""How rollouts end: turns, context and clock, each exact."""
+
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minvenus.agent.prompt import Notices
+from minvenus.agent.rollout import open_rollouts
+from minvenus.config import ConfigError
+from minvenus.text.chat import observation_ids, prompt_ids
+from tests.agent.scripted import (
+    BROKEN,
+    QUESTION,
+    QUIET,
+    SYSTEM,
+    TOKENIZER,
+    Tools,
+    answer,
+    budget,
+    check_stream,
+    ids_of,
+    policy_for,
+    run,
+    run_groups,
+    search,
+    sleeper,
+    visit,
+)
+
+PROMPT = len(prompt_ids(TOKENIZER, SYSTEM, QUESTION.text))
+ROOM = 61                # of a turn: 60 tokens, and an im_end
+
+
+def size(text):
+    return len(observation_ids(TOKENIZER, text))
+
+
+# ---------------------------------------------------------------------------------------------------------- the turn limit
+
+
+def test_the_last_allowed_turn_is_announced_behind_the_observation_and_ends_the_rollout_whatever_comes():
+    forced = run([search(), visit(), answer()], budget(3))
+    assert forced.termination == "answered_max_steps"
+    assert forced.turns[1].observation == "Bob\ncat.\n\n" + Notices().last_turn
+    tools = Tools()
+    ignored = run([search(), visit(), search("Eva")], budget(3), tools)
+    assert ignored.termination == "max_steps" and len(tools.seen) == 2, "the last call is not run"
+    assert ignored.turns[-1].kind == "none" and ignored.turns[-1].tool is None and ignored.turns[-1].malformed
+    for rollout in (forced, ignored):
+        check_stream(rollout)
+
+
+def test_an_early_answer_is_not_a_forced_one_and_without_a_notice_no_answer_is():
+    assert run([search(), answer()], budget(3)).termination == "answered"
+    silent = run([search(), visit(), answer()], budget(3), notices=QUIET)
+    assert silent.termination == "answered" and silent.turns[1].observation == "Bob\ncat."
+    assert run([search()], budget(3), notices=QUIET).termination == "max_steps"
+
+
+@pytest.mark.parametrize(("turn", "termination"), [(answer(), "answered"), (search(), "max_steps"), (BROKEN, "max_steps")])
+def test_with_one_turn_there_is_nothing_to_announce(turn, termination):
+    rollout = run([turn], budget(1, PROMPT + ROOM))
+    assert rollout.termination == termination and len(rollout.turns) == 1
+
+
+def test_a_question_may_have_a_limit_of_its_own():
+    assert len(run([search()], budget(8), max_turns=lambda question: 2).turns) == 2
+
+
+# ------------------------------------------------------------------------------------------------------- the context limit
+
+
+def test_the_context_limit_is_exact_to_the_token():
+    page, notice = "Bob. " * 120, Notices().context
+    after = PROMPT + len(ids_of(search()))
+    free = after + size(page) + ROOM + size(notice) + ROOM          # another free turn, the notice and the last turn fit
+    behind = after + size(f"{page}\n\n{notice}") + ROOM             # the page, the notice and the last turn fit
+
+    def at(limit):
+        return run([search(), answer()], budget(8, limit), Tools(search=lambda q: page))
+
+    assert at(free).termination == "answered" and at(free).turns[0].observation == page
+    assert at(free - 1).termination == at(behind).termination == at(behind - 1).termination == "answered_token_limit"
+    assert at(free - 1).turns[0].observation == at(behind).turns[0].observation == f"{page}\n\n{notice}"
+    assert at(behind - 1).turns[0].observation == notice
+    check_stream(at(behind - 1))
+
+
+def test_before_the_last_allowed_turn_nothing_is_kept_in_reserve():
+    page = "Bob. " * 120
+    shown = f"{page}\n\n{Notices().last_turn}"
+    fits = PROMPT + len(ids_of(search())) + size(shown) + ROOM
+    ends = [run([search(), answer()], budget(2, limit), Tools(search=lambda q: page)) for limit in (fits, fits - 1)]
+    assert [r.termination for r in ends] == ["answered_max_steps", "answered_token_limit"]
+    assert ends[0].turns[0].observation == shown
+
+
+def test_a_full_context_without_an_answer_is_named_so():
+    rollout = run([search(), visit()], budget(8, 500), Tools(search=lambda q: "Bob. " * 300))
+    assert rollout.termination == "token_limit_no_answer" and len(rollout.turns) == 2
+
+
+def test_a_prompt_without_room_is_refused_with_the_numbers_before_anything_runs():
+    least = PROMPT + ROOM + size(Notices().context) + ROOM
+    with pytest.raises(ConfigError, match=f"{PROMPT} tokens.*at least {least}, not {least - 1}"):
+        run([answer()], budget(8, least - 1))
+    assert run([answer()], budget(8, least)).termination == "answered"
+    with pytest.raises(ConfigError, match="raise the number of pages"):
+        run([answer()], budget(8, 50_000))
+
+
+TURNS = [search(), visit(), BROKEN, search("Eva Bob Joe", "Find boss. " * 5), [5] * 90]
+
+
+@given(st.lists(st.sampled_from(TURNS), max_size=7), st.integers(0, 400), st.integers(400, 1100), st.integers(1, 9),
+       st.booleans())
+@settings(max_examples=max(5, settings.default.max_examples // 2))
+def test_no_rollout_ever_exceeds_a_limit_and_the_stream_is_sound(turns, length, context, max_turns, announced):
+    tools = Tools(visit=lambda urls, goal: "cat " * length)
+    rollout = run([*turns, answer()], budget(max_turns, context, max_observation_tokens=300), tools,
+                  notices=Notices() if announced else QUIET)
+    assert len(rollout.tokens) <= context and len(rollout.turns) <= max_turns
+    assert all(sum(rollout.sampled[t.start:t.end]) <= 60 for t in rollout.turns)
+    assert len(rollout.turns) == max_turns or rollout.termination != "max_steps"
+    assert rollout.termination.startswith("answered") == (rollout.turns[-1].kind == "answer")
+    check_stream(rollout)
+
+
+# ---------------------------------------------------------------------------------------------------- the clock, and a stop
+
+
+def test_the_wall_clock_ends_a_rollout_in_the_middle_of_a_turn_with_what_there_is():
+    policy, limits = policy_for([[5] * 20_000]), budget(3, 38_000, 15_000, seconds=0.3)
+    with open_rollouts(policy, TOKENIZER, [QUESTION], lambda q: Tools(), limits, system=SYSTEM) as [[(rollout, handle)]]:
+        assert rollout.termination == "timeout" and 0 < sum(rollout.sampled) < 15_000 and rollout.seconds < 3
+        assert handle.sequence.tokens == rollout.tokens[:-1], "open and whole, to be scored"
+        assert not handle.sequence.job
+    check_stream(rollout)
+    policy.engine.pool.check()
+
+
+def test_the_wall_clock_ends_a_rollout_while_its_tool_runs():
+    rollout = run([search()], budget(3, seconds=0.5, tool_threads=1), Tools(search=sleeper(1.2)))
+    assert rollout.termination == "timeout" and rollout.seconds < 1.1
+    assert rollout.turns[-1].tool["name"] == "search" and rollout.turns[-1].observation is None and rollout.turns[-1].malformed
+    assert threading.active_count() == 1
+
+
+def test_before_anything_was_written_the_last_turn_is_blank_and_nothing_in_it_counts_as_sampled():
+    rollout = run(policy_for([search()], step_tokens=4), budget(3, seconds=1e-9))
+    [turn] = rollout.turns
+    assert rollout.termination == "timeout" and rollout.tokens[turn.start:] == [TOKENIZER.im_end] and turn.malformed
+    assert not rollout.trainable
+    check_stream(rollout)
+
+
+def test_a_stop_ends_every_rollout_where_it_is():
+    stop = []
+    policy = policy_for(lambda name, turn, attempt: search(f"Bob {turn}"))
+    [group] = run_groups(policy, budget(200, 20_000), n=3, stop=stop,
+                         watch=lambda number, what, value: stop.append(1) if what == "observation" and number == 2 else None)
+    for rollout in group:
+        assert (rollout.termination, rollout.error) == ("error", "stopped by the user") and len(rollout.turns) == 2
+        check_stream(rollout)
+    assert policy.engine.pool.used == 0
