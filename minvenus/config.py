@@ -7,7 +7,7 @@ misspelt preset is an error that names the valid ones. Nothing here imports torc
 import json
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 
 class ConfigError(ValueError):
@@ -126,6 +126,8 @@ MODELS = {
 @dataclass(frozen=True)
 class Recipe:
     """How rewards become advantages: `paper` (the defaults) and `released` by name, or every field on its own."""
+
+    NAMES: ClassVar[tuple[str, ...]] = ("paper", "released")
 
     gain: Literal["log_prob", "prob"] = "log_prob"                 # value of the truth: mean log-prob, or its exponential
     browse: Literal["replicate", "segment", "off"] = "replicate"   # a visit's gain on its searches too, on it only, or one a turn

@@ -5,6 +5,7 @@
     Literal["a", "b"]                               ->   only these values
     X | None                                        ->   the word none stands for None
     in_: str                                        ->   --in, where the name is a word of Python's own
+    recipe: Recipe                                  ->   --recipe NAME (one of Recipe.NAMES), and a flag for each of its fields
 
 Defaults, then `--preset NAME`, then `--config run.json`, then flags: the later wins. A misspelt flag or key, a value of the wrong
 type and whatever the dataclass itself refuses end the program with exit code 2 and a message that names what would be valid.
@@ -20,7 +21,7 @@ import math
 import os
 import textwrap
 import tokenize
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -41,31 +42,51 @@ def parse_flags(cls, argv: list[str] | None = None, description: str | None = No
     saved = flags.pop("config", None)
     named = (presets or {}).get(flags.pop("preset", ""), {})
     try:
-        for name, value in flags.items():
-            if not fits(value, get_type_hints(cls)[name]):          # argparse itself makes an empty list of the value "--"
-                raise ConfigError(f"{flag_of(name)} cannot take this value")
-        values = load_values(cls, saved) if saved else {}
-        return cls(**(named | values | flags))
+        return assemble(cls, named | (load_values(cls, saved) if saved else {}), flags)
     except (ConfigError, ValueError) as error:
         parser.error(str(error))
+
+
+def assemble(cls, values: dict[str, Any], flags: dict[str, Any]):
+    """The dataclass from saved or preset values and from flags, which win; flags of nested dataclasses stand beside its own."""
+    hints, own = get_type_hints(cls), dict(values)
+    for field in fields(cls):
+        name, kind = field.name, hints[field.name]
+        if is_dataclass(kind):
+            nested = own.get(name, field.default)
+            nested = kind(**nested) if isinstance(nested, dict) else nested
+            nested = getattr(kind, flags[name])() if name in flags else nested
+            own[name] = replace(nested, **{f.name: flags[f.name] for f in fields(kind) if f.name in flags})
+        elif name in flags:
+            if not fits(flags[name], kind):                         # argparse itself makes an empty list of the value "--"
+                raise ConfigError(f"{flag_of(name)} cannot take this value")
+            own[name] = flags[name]
+    return cls(**own)
 
 
 def build_parser(cls, description: str | None = None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
     parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS,
                         help="start from a saved run.json; flags override it")
+    add_flags(parser, cls)
+    return parser
+
+
+def add_flags(parser: argparse.ArgumentParser, cls) -> None:
     comments, hints = field_comments(cls), get_type_hints(cls)
     for field in fields(cls):
         kind = hints[field.name]
-        text = f"{comments[field.name]} (default: {field.default})".replace("%", "%%")
-        shared = {"dest": field.name, "default": argparse.SUPPRESS, "help": text}
-        if kind is bool:
+        text = comments[field.name] + ("" if is_dataclass(kind) else f" (default: {field.default})")
+        shared = {"dest": field.name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
+        if is_dataclass(kind):
+            parser.add_argument(flag_of(field.name), choices=kind.NAMES, **shared)
+            add_flags(parser, kind)
+        elif kind is bool:
             parser.add_argument(flag_of(field.name), action=argparse.BooleanOptionalAction, **shared)
         else:
             choices = get_args(kind) if get_origin(kind) is Literal else None
             parser.add_argument(flag_of(field.name), type=reader(kind), choices=choices,
                                 metavar=None if choices else "X", **shared)
-    return parser
 
 
 def flag_of(name: str) -> str:
@@ -103,7 +124,9 @@ def field_comments(cls) -> dict[str, str]:
     comments = {token.start[0]: token.string.lstrip("# ") for token in tokenize.generate_tokens(io.StringIO(source).readline)
                 if token.type == tokenize.COMMENT}
     body = ast.parse(source).body[0].body
-    found = {node.target.id: comments.get(node.end_lineno, "") for node in body if isinstance(node, ast.AnnAssign)}
+    names = {field.name for field in fields(cls)}
+    found = {node.target.id: comments.get(node.end_lineno, "") for node in body
+             if isinstance(node, ast.AnnAssign) and node.target.id in names}
     missing = [name for name, text in found.items() if not text]
     if missing:
         raise TypeError(f"{cls.__name__}: every field needs a comment behind it, its help text; {', '.join(missing)} has none")
@@ -112,7 +135,13 @@ def field_comments(cls) -> dict[str, str]:
 
 def load_values(cls, path) -> dict[str, Any]:
     """The fields of a saved run.json, every key and type checked."""
-    values, hints = read_json(path), get_type_hints(cls)
+    values = read_json(path)
+    check_values(cls, values, path)
+    return values
+
+
+def check_values(cls, values: dict, path) -> None:
+    hints = {field.name: get_type_hints(cls)[field.name] for field in fields(cls)}
     unknown = [key for key in values if key not in hints]
     if unknown:
         raise ConfigError(f"{path}: unknown keys {', '.join(unknown)}; valid keys are {', '.join(hints)}")
@@ -120,11 +149,15 @@ def load_values(cls, path) -> dict[str, Any]:
              for key, value in values.items() if not fits(value, hints[key])]
     if wrong:
         raise ConfigError(f"{path}: {'; '.join(wrong)}")
-    return values
+    for key, kind in hints.items():
+        if is_dataclass(kind) and key in values:
+            check_values(kind, values[key], path)
 
 
 def fits(value, kind) -> bool:
     """Whether a JSON value has the field's type. True is not a number, and 3 is a float."""
+    if is_dataclass(kind):
+        return isinstance(value, dict)
     if get_origin(kind) is UnionType:
         return any(fits(value, k) for k in get_args(kind))
     if get_origin(kind) is Literal:

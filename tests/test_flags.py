@@ -100,6 +100,30 @@ def test_a_preset_overrides_defaults_and_a_misspelt_one_names_the_valid_ones(cap
     assert "small" in message and "large" in message
 
 
+@dataclass(frozen=True)
+class Nested:
+    steps: int = 3                # how many
+    recipe: Recipe = Recipe()     # the rewards
+
+
+def test_a_nested_recipe_is_chosen_by_name_and_every_field_of_it_is_a_flag(tmp_path):
+    assert parse_flags(Nested, []) == Nested()
+    assert parse_flags(Nested, ["--recipe", "released"]).recipe == Recipe.released()
+    assert parse_flags(Nested, ["--gamma", "1", "--recipe", "released", "--no-use-gain"]).recipe == Recipe.released(
+        gamma=1.0, use_gain=False)
+    path = str(save_config(Nested(recipe=Recipe.released(gamma=0.5)), tmp_path))
+    assert parse_flags(Nested, ["--config", path]).recipe == Recipe.released(gamma=0.5)
+    assert parse_flags(Nested, ["--config", path, "--browse", "off"]).recipe == Recipe.released(gamma=0.5, browse="off")
+
+
+@pytest.mark.parametrize("recipe", [{"gama": 1.0}, {"gamma": "1"}, {"browse": "copy"}, "paper", {"gamma": 2.0}])
+def test_a_saved_nested_config_is_checked_too(recipe, tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps({"recipe": recipe}))
+    with pytest.raises(SystemExit) as caught:
+        parse_flags(Nested, ["--config", str(tmp_path / "run.json")])
+    assert caught.value.code == 2
+
+
 @pytest.mark.parametrize(("saved", "words"), [
     ({"stepz": 3}, ["unknown keys stepz", "learning_rate"]),
     ({"steps": "3"}, ["steps must be int, got '3'"]),
