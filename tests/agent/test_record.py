@@ -1,0 +1,93 @@
+"""A saved rollout: nothing is lost, the messages render to the tokens, and what is not a rollout is refused."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
+from minvenus.agent.record import load_rollout, messages, rollout_from_json, rollout_to_json, save_rollout
+from minvenus.config import ConfigError
+from minvenus.text.tokenizer import Tokenizer
+from minvenus.tools.base import ToolResult
+from tests.agent.scripted import BROKEN, SYSTEM, TOKENIZER, Tools, answer, budget, policy_for, run, search, visit
+
+TURNS = [search(), visit(), BROKEN, "no tags at all", [5, 300, 7], answer("a </answer> <answer> b")]
+
+
+def render(listed):
+    return "\n".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>" for m in listed)
+
+
+def test_one_record_worked_by_hand():
+    script = {0: [BROKEN, search()], 1: [visit()], 2: [answer()]}
+    record = rollout_to_json(run(policy_for(lambda name, turn, attempt: script[turn][min(attempt, len(script[turn]) - 1)]),
+                                 budget(retries=1), Tools(visit=lambda urls, goal: ToolResult("ERROR: gone", "http"))))
+    assert [m["role"] for m in record["messages"]] == ["system", "user", "assistant", "user", "assistant", "user", "assistant"]
+    assert [t["kind"] for t in record["turns"]] == ["search", "visit", "answer"]
+    assert record["turns"][1]["tool"] == {"name": "visit", "arguments": {"url": ["Bob"], "goal": "pet"}}
+    assert record["turns"][1]["tool_error"] == "http" and record["turns"][0]["discarded"] == ["malformed"]
+    assert all(t["seconds"] > 0 for t in record["turns"]) and record["elapsed_seconds"] > 0
+    counts = {k: v for k, v in record.items() if k.endswith("_count")}
+    assert counts == {"tool_call_count": 2, "tool_error_count": 1, "parse_error_count": 1, "malformed_count": 0, "dedup_count": 0,
+                      "repetition_count": 0, "final_token_count": len(record["tokens"])}
+    assert record["prediction"] == "cat" and record["termination"] == "answered"
+
+
+@given(st.lists(st.sampled_from(TURNS), min_size=1, max_size=5), st.text(max_size=30), st.integers(1, 6))
+@settings(max_examples=max(5, settings.default.max_examples // 2))
+def test_a_rollout_comes_back_exactly_and_its_messages_render_to_its_tokens(turns, page, max_turns):
+    rollout = run(turns, budget(max_turns, max_turn_tokens=25), Tools(lambda q: page, lambda u, g: "<tool_response>\n" + page))
+    assert rollout_from_json(json.loads(json.dumps(rollout_to_json(rollout)))) == rollout
+    assert normal(render(messages(rollout))) == TOKENIZER.decode(rollout.tokens)
+
+
+def normal(text):
+    """The tokenizer's own normal form of a text that spells added tokens."""
+    return TOKENIZER.decode(TOKENIZER.encode(text))
+
+
+def test_a_saved_file_is_whole_loads_as_itself_and_its_system_prompt_can_be_used_again(tmp_path):
+    rollout = run([search("日本 \u0007"), answer("😀")])
+    save_rollout(rollout, tmp_path / "deep" / "er.json")
+    assert load_rollout(tmp_path / "deep" / "er.json") == rollout
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["er.json"]
+    assert read_prompt(tmp_path / "deep" / "er.json") == SYSTEM
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"format": "other"}, "not a saved rollout"), ({"tokens": [1]}, "cannot be read"), ({"logprobs": [0.5]}, "1 log-probs for"),
+    ({"turns": []}, "cannot be read"), ({"messages": []}, "cannot be read"),
+    ({"termination": "bored"}, "termination must be one of"),
+])
+def test_a_damaged_record_is_refused_with_the_reason(change, words):
+    record = rollout_to_json(run([search(), answer()])) | change
+    with pytest.raises(ConfigError, match=words):
+        rollout_from_json(record)
+
+
+def test_a_lost_key_is_named():
+    record = rollout_to_json(run([answer()]))
+    del record["answers"]
+    with pytest.raises(ConfigError, match="answers"):
+        rollout_from_json(record)
+
+
+def test_every_field_of_a_rollout_is_in_its_record():
+    """A field that is added to the types and forgotten here would be lost in silence: change each and look."""
+    rollout = run([search(), answer()])
+    turn = replace(rollout.turns[0], tool_error="http", discarded=["duplicate"], seconds=1.5, tool_seconds=2.5)
+    changed = replace(rollout, turns=[turn, rollout.turns[1]], system="other", error="why", seconds=9.0, termination="error",
+                      drawn_logprobs=[None if x is None else x / 3 for x in rollout.logprobs])
+    assert rollout_from_json(json.loads(json.dumps(rollout_to_json(changed)))) == changed
+    assert rollout_from_json(rollout_to_json(replace(rollout, drawn_logprobs=None))).drawn_logprobs is None
+
+
+def test_the_system_prompt_has_its_three_parts():
+    assert "<answer>" in SYSTEM_PROMPT and SYSTEM_PROMPT.endswith("\n\nCurrent date: 2026-03-01\n")
+    schemas = [json.loads(line) for line in SYSTEM_PROMPT.split("<tools>\n", 1)[1].split("\n</tools>")[0].splitlines()]
+    assert [s["function"]["name"] for s in schemas] == ["search", "visit"]
+    assert [s["function"]["parameters"]["required"] for s in schemas] == [["query"], ["url", "goal"]]
+    assert Tokenizer.tiny().decode(Tokenizer.tiny().encode_tagged(SYSTEM_PROMPT)) == SYSTEM_PROMPT
