@@ -97,7 +97,7 @@ def combine_kernel(Parts, Lse, Out, rows, splits, D: tl.constexpr, BLOCK_S: tl.c
 # ------------------------------------------------------------------------------------------------------------ launching
 
 # (inputs of 2 bytes?, many rows?) -> BLOCK_R, BLOCK_N, warps, stages. Few rows: a decoding step, whose cost is reading keys.
-TILES = {(True, False): (16, 64, 4, 3), (True, True): (64, 64, 4, 2),
+TILES = {(True, False): (16, 64, 4, 3), (True, True): (64, 64, 8, 2),
          (False, False): (16, 32, 4, 1), (False, True): (32, 32, 8, 1)}
 MOST_SPLITS = 128
 SHORTEST_SPLIT = 256      # keys; below this the second pass costs more than it gains

@@ -1,5 +1,5 @@
-"""The Triton kernels in Triton's interpreter, in float32, against the definitions. This checks what they compute,
-test_compiled.py that they compile. The interpreter pays per block, not per number: problems are small, and most tests choose their own tiles."""
+"""The Triton kernels in Triton's interpreter, in float32, against the definitions: what they compute. That they compile is
+test_compiled.py's. The interpreter pays per block, not per number: problems are small, and most tests choose their own tiles."""
 
 import os
 from contextlib import contextmanager

@@ -1,0 +1,75 @@
+"""Every Triton kernel, as shipped, compiled for four GPUs that are not here: tensor cores used, memory fits, nothing spills.
+Says nothing about results: test_interpreted.py does."""
+
+import os
+import re
+from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
+from itertools import product
+
+import pytest
+
+reason = ("compiled kernels cannot share a process with TRITON_INTERPRET=1" if os.environ.get("TRITON_INTERPRET") == "1" else
+          "triton is not installed" if find_spec("triton") is None else "")
+pytestmark = [pytest.mark.compile, pytest.mark.skipif(bool(reason), reason=reason)]
+
+TENSOR = ("forward", "dq", "dkv", "paged decode", "paged chunk")                # the kernels that multiply matrices
+OTHERS = ("delta", "paged combine")                                             # sums of products by rows: limited by memory
+CASES = list(product(TENSOR + OTHERS, ("bf16", "fp32"), (64, 128), ("sm_80", "sm_90", "sm_100", "gfx942")))
+INSTRUCTION = {"sm_80": {"mma.sync"}, "sm_90": {"wgmma", "mma.sync"}, "sm_100": {"tcgen05.mma", "mma.sync"}, "gfx942": {"mfma"}}
+
+
+@pytest.fixture(scope="module")
+def results():
+    """All cases, two at a time: compiling is most of this file's time."""
+    from tests.kernels.compiling import compile_one
+    with ProcessPoolExecutor(2) as pool:
+        return dict(zip(CASES, pool.map(compile_one, CASES), strict=True))
+
+
+def test_the_table_of_registers_spills_and_shared_memory(results, capsys):
+    lines = [f"{'kernel':14}{'dtype':6}{'dim':>4}" + "".join(f"  {t:>27}" for t in INSTRUCTION),
+             f"{'':24}" + f"  {'regs spill shared':>27}" * len(INSTRUCTION)]
+    for name, dtype, dim in dict.fromkeys(case[:3] for case in CASES):
+        cells = [results[name, dtype, dim, target] for target in INSTRUCTION]
+        lines.append(f"{name:14}{dtype:6}{dim:4}"
+                     + "".join(f"  {c.registers:4}{c.spilled:4}{c.shared:7} {c.tensor_cores:>11}" for c in cells))
+    with capsys.disabled():
+        print("\n\nregisters per thread, spills (bytes; registers on gfx942), shared memory (bytes), matrix instruction",
+              *lines, sep="\n")
+    assert len(results) == len(CASES) == 112
+
+
+@pytest.mark.parametrize("target", INSTRUCTION)
+def test_matrix_products_use_tensor_cores(results, target):
+    wrong = {case: r.tensor_cores for case, r in results.items()
+             if case[0] in TENSOR and case[3] == target and r.tensor_cores not in INSTRUCTION[target]}
+    assert not wrong
+
+
+def test_large_half_precision_tiles_use_the_newest_instruction_of_their_gpu(results):
+    for name, dim in product(("forward", "dq", "dkv", "paged chunk"), (64, 128)):
+        assert results[name, "bf16", dim, "sm_90"].tensor_cores == "wgmma", name
+    for name, dim in product(("forward", "dq", "paged chunk"), (64, 128)):
+        assert results[name, "bf16", dim, "sm_100"].tensor_cores == "tcgen05.mma", name
+
+
+@pytest.mark.parametrize("target", INSTRUCTION)
+def test_shared_memory_fits_the_gpu(results, target):
+    from tests.kernels.compiling import SHARED_LIMIT
+    assert not {case: r.shared for case, r in results.items() if case[3] == target and r.shared > SHARED_LIMIT[target]}
+
+
+def test_nothing_spills(results):
+    assert not {case: r.spilled for case, r in results.items() if r.spilled}
+
+
+@pytest.mark.parametrize("name", TENSOR)
+def test_token_and_slot_offsets_are_int64(results, name):
+    """A row's index times the row's size passes 2^31: such a product may be taken in 32 bits only inside a block."""
+    ttir = results[name, "bf16", 128, "sm_90"].ttir
+    row_sizes = {32 * 128, 8 * 128, 128} if name.startswith("paged") else {32 * 128, 8 * 128}
+    scalar = re.findall(r"arith\.muli %\S+, %c(\d+)_i(32|64)\S* .*: i\d+", ttir)
+    assert not [size for size, bits in scalar if bits == "32" and int(size) in row_sizes]
+    wide = [size for size, bits in scalar if bits == "64"] + re.findall(r"arith\.muli .*: tensor<\d+xi64>", ttir)
+    assert wide, "no 64-bit product found at all"
