@@ -167,26 +167,57 @@ class Recipe:
 
 @dataclass(frozen=True)
 class InferConfig:
-    """infer.py: load a model and let it write."""
+    """infer.py: let the agent answer a question. What is none here depends on the model: see `resolved`."""
 
-    model: str = "tiny"                              # "tiny" (random weights) or the folder of a Qwen3 checkpoint
-    question: str = "Which city is the home of the river museum?"   # what the model is asked
-    max_new_tokens: int = 32                         # tokens to generate at most
-    temperature: float = 1.0                         # 0 = always the most probable token
-    seed: int = 0                                    # of the random weights and of the sampling
+    model: str = "tiny"                       # folder of a Qwen3 checkpoint; "tiny" = the newest under runs/, else random weights
+    question: str | None = None               # what to ask; on the toy web one of its own, such as test-7 (none = test-1)
+    tools: str = "toyweb"                     # toyweb, folder:PATH, live, record:FILE or replay:FILE
+    api_base: str | None = None               # a completion endpoint, such as http://localhost:8000/v1; none = run the model here
+    api_model: str | None = None              # the endpoint's name for its model; --model then gives the tokenizer only
+    system_prompt: str | None = None          # a text file, or a trajectory whose prompt to use; none = minvenus's own
+    max_turns: int | None = None              # turns of the model; none = 200, on the toy web what the question needs
+    max_context: int | None = None            # tokens of the whole conversation; none = 240,000 at an endpoint, else up to 40,960
+    max_new_tokens: int | None = None         # tokens of one turn; none = 8192, 64 for the tiny model
+    max_observation_tokens: int = 8192        # longer results of tools are cut
+    time_limit: float | None = None           # seconds for the whole rollout; none = no limit
+    tool_seconds: float = 150.0               # seconds for one tool call
+    temperature: float | None = None          # 0 = always the most probable token; none = 1, for the tiny model 0
+    top_p: float | None = None                # sample from the most probable tokens with this mass; none = 0.95, tiny 1
+    top_k: int | None = None                  # and from so many of them, 0 = all; none = 20, tiny 0
+    presence_penalty: float | None = None     # subtracted from the logits of what the turn has written; none = 1.1, tiny 0
+    retries: int | None = None                # more attempts at a turn that is malformed or repeats itself; none = 4, tiny 0
+    seed: int = 0                             # of the toy web, of random weights and of the sampling
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto = a GPU if there is one
-    out: str = "runs/demo"                           # folder for the resolved config and the text
+    json: bool = False                        # print the trajectory as one line of JSON, and nothing else
+    save: str | None = None                   # write the trajectory to this file, too
+    out: str = "runs/infer"                   # folder for the resolved settings and the trajectory
 
     def __post_init__(self):
-        if self.model != "tiny" and not (Path(self.model) / "config.json").is_file():
-            raise ConfigError(f"model must be 'tiny' or a folder with a config.json; got {self.model!r}")
         one_of("device", self.device, ("auto", "cpu", "cuda"))
-        if not self.question.strip():
+        if self.question is not None and not self.question.strip():
             raise ConfigError("question is blank")
-        if self.max_new_tokens < 1:
-            raise ConfigError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
-        if not 0 <= self.temperature <= 100:
+        if (self.api_base is None) != (self.api_model is None):
+            raise ConfigError("an endpoint needs both --api-base and --api-model")
+        for name, least in (("max_turns", 1), ("max_context", 1), ("max_new_tokens", 1), ("top_k", 0), ("retries", 0)):
+            if getattr(self, name) is not None and getattr(self, name) < least:
+                raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.temperature is not None and not 0 <= self.temperature <= 100:
             raise ConfigError(f"temperature must lie in [0, 100], got {self.temperature}")
+        if self.temperature == 0 and self.retries:
+            raise ConfigError(f"retries {self.retries} with temperature 0: every attempt would be the same")
+
+    @property
+    def tiny(self) -> bool:
+        return self.model == "tiny" and self.api_base is None
+
+    def resolved(self) -> "InferConfig":
+        """Where nothing else was asked for: the sampling that the paper evaluates with, or the plainest for the tiny model."""
+        defaults = {"max_new_tokens": 64, "max_context": 1024, "temperature": 0.0, "top_p": 1.0, "top_k": 0,
+                    "presence_penalty": 0.0, "retries": 0}
+        if not self.tiny:
+            defaults = {"max_new_tokens": 8192, "max_context": 40_960 if self.api_base is None else 240_000, "temperature": 1.0,
+                        "top_p": 0.95, "top_k": 20, "presence_penalty": 1.1, "retries": 0 if self.temperature == 0 else 4}
+        return replace(self, **{name: value for name, value in defaults.items() if getattr(self, name) is None})
 
 
 def read_json(path) -> dict:

@@ -77,7 +77,7 @@ class Episode:
         if least > self.budget.max_context:
             raise ConfigError(f"question {self.question.id!r}: the prompt has {len(self.stream.ids)} tokens and turns may have "
                               f"{self.budget.max_turn_tokens}, so max_context must be at least {least}, not "
-                              f"{self.budget.max_context}; or lower max_turn_tokens")
+                              f"{self.budget.max_context}; or allow fewer tokens per turn")
         self._align()
 
     @property
