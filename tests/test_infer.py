@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -135,8 +136,8 @@ def test_a_terminal_gets_the_text_while_it_is_written_and_colours():
     reply, case = solver()
     with serve(reply) as server:
         shown = in_a_terminal(at(server))
-    assert "\033[2mStart." in shown and "<tool_call>" in shown and f"\033[36m\"{case.path[0]}\"  for: pet" in shown
-    assert "\033[32manswered" in shown
+    assert "\033[2mStart." in shown and "<tool_call>" in re.sub(r"\033\[\d*m", "", shown)
+    assert f"\033[36m\"{case.path[0]}\"  for: pet" in shown and "\033[32manswered" in shown
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
