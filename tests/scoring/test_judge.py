@@ -2,99 +2,25 @@
 
 import io
 import json
-import logging
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 import traceback
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from minvenus.config import ConfigError
-from minvenus.scoring.answers import ALIAS_MARK
 from minvenus.scoring.judge import Judge, JudgeGuard, JudgeUnreliable, Verdict
-from minvenus.tools.retry import Limits
 from minvenus.types import Question
+from tests.scoring.local_judge import CAPITAL, KEY, case_of, chat, drip, judge_at, planted, says, yes_to  # noqa: F401
 from tests.tools.servers import serve
 
 ROOT = Path(__file__).resolve().parents[2]
-KEY = "planted-judge-key-48b1"
-QUICK = Limits(seconds=5.0, read_seconds=0.3, tries=3, backoff=0.01, longest_wait=2.0)
-CAPITAL = Question("q1", "What is the capital of Italy?", ["Rome", "Roma" + ALIAS_MARK + "Urbs"])
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch, caplog, capsys):
-    """A key in the environment, no proxy, and no way to any address but 127.0.0.1; afterwards nothing may show the key."""
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("JUDGE_API_KEY", KEY)
-    monkeypatch.setenv("JUDGE_MODEL", "grader-1")
-    real = socket.socket.connect
-
-    def connect(self, address):
-        assert address[0] == "127.0.0.1", f"a test tried to reach {address}"
-        return real(self, address)
-    monkeypatch.setattr(socket.socket, "connect", connect)
-    caplog.set_level(logging.DEBUG)
-    yield
-    seen = capsys.readouterr()
-    assert KEY not in seen.out + seen.err + "\n".join(record.getMessage() for record in caplog.get_records("call"))
-
-
-def chat(text):
-    return {"choices": [{"message": {"role": "assistant", "content": text}}]}
-
-
-def says(text):
-    return lambda handler: handler.reply(chat(text))
-
-
-class Seen(list):
-    """The requests of a server, and which one the present thread is answering."""
-
-    def __init__(self):
-        super().__init__()
-        self.own = threading.local()
-
-    def append(self, request):
-        super().append(request)
-        self.own.request = request
-
-
-@contextmanager
-def grading(grade):
-    """A server whose reply is grade(answer): a word, or a function that writes to the handler."""
-    def reply(handler):
-        said = grade(case_of(handler.server.seen.own.request)["response"])
-        if callable(said):
-            said(handler)
-        else:
-            handler.reply(chat(f"reasoning: compared\n**correct:** {said}"))
-    with serve(reply) as server:
-        server.seen = Seen()
-        yield server
-
-
-def yes_to(right):
-    return grading(lambda answer: "yes" if answer in right else "no")
-
-
-def case_of(seen) -> dict:
-    content = json.loads(seen[3])["messages"][0]["content"]
-    return json.JSONDecoder().raw_decode(content[content.index("{"):])[0]
-
-
-def judge_at(server, monkeypatch, **options):
-    monkeypatch.setenv("JUDGE_BASE_URL", server.url + "/v1/")
-    return Judge(**{"limits": QUICK, "guard": JudgeGuard(limit=1.0)} | options)
+pytestmark = pytest.mark.usefixtures("planted")
 
 
 # --------------------------------------------------------------------------------------------------------------- verdicts
@@ -125,10 +51,6 @@ def test_equal_and_empty_answers_are_not_asked_about(monkeypatch, answer, word, 
 def test_the_joined_string_of_aliases_is_no_answer_by_itself(monkeypatch):
     with serve(says("correct: no")) as server:
         assert judge_at(server, monkeypatch).verdict(CAPITAL, CAPITAL.answers[1]).word == "no"
-
-
-def drip(handler):
-    handler.server.stop.wait(5)
 
 
 BROKEN = {
@@ -249,108 +171,6 @@ def test_a_killed_run_leaves_whole_verdicts_only(monkeypatch, tmp_path):
     with sqlite3.connect(file) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert {json.loads(text)["word"] for (text,) in db.execute("SELECT text FROM calls")} == {"yes", "no"}
-
-
-# ---------------------------------------------------------------------------------------------------------------- threads
-
-
-def test_many_are_judged_at_once_and_come_back_in_order(monkeypatch):
-    inside, most, lock = [0], [0], threading.Lock()
-
-    def grade(answer):
-        with lock:
-            inside[0] += 1
-            most[0] = max(most[0], inside[0])
-        time.sleep(0.02 * (int(answer) % 3))                        # they do not finish in order
-        with lock:
-            inside[0] -= 1
-        return "yes" if int(answer) % 5 == 0 else "no"
-
-    pairs = [(CAPITAL, str(n % 12)) for n in range(36)] + [(CAPITAL, "Rome"), (CAPITAL, None)]
-    with grading(grade) as server:
-        verdicts = judge_at(server, monkeypatch, threads=4).verdicts(pairs)
-    assert [v.correct for v in verdicts] == [n % 12 % 5 == 0 for n in range(36)] + [True, False]
-    assert len(server.seen) == 12                                   # the same answer is judged once ...
-    assert verdicts[0] == verdicts[12] == verdicts[24]              # ... and the same for all
-    assert 2 <= most[0] <= 4
-
-
-def test_threads_that_ask_the_same_at_the_same_time_all_see_one_verdict(monkeypatch, tmp_path):
-    lock, count = threading.Lock(), [0]
-
-    def moody(handler):
-        with lock:
-            count[0] += 1
-            word = ("yes", "no")[count[0] % 2]
-        time.sleep(0.05)
-        handler.reply(chat(f"correct: {word}"))
-
-    with serve(moody) as server:
-        judge = judge_at(server, monkeypatch, cache=tmp_path / "v.sqlite")
-        found = []
-        threads = [threading.Thread(target=lambda: found.append(judge.verdict(CAPITAL, "Milan").word)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert len(found) == 8 and len(set(found)) == 1
-
-
-def test_no_pairs_are_no_verdicts(monkeypatch):
-    with serve(says("correct: no")) as server:
-        assert judge_at(server, monkeypatch).verdicts([]) == []
-
-
-# ------------------------------------------------------------------------------------------------------------------ guard
-
-
-def test_the_guard_stops_when_more_than_the_share_of_the_window_is_unknown():
-    guard, good = JudgeGuard(window=10, limit=0.2), Verdict("no", "judge")
-    bad = Verdict("unknown", "judge", "did not answer in time")
-    for verdict in [bad, bad, *[good] * 8, bad, bad]:               # two of ten, however the window moves
-        guard.add(verdict)
-    with pytest.raises(JudgeUnreliable, match=r"3 of the last 10 .* share 0\.2 of 10.* 3 times: did not answer in time"):
-        guard.add(bad)
-
-
-def test_the_guard_does_not_wait_for_a_full_window_and_zero_allows_none():
-    guard = JudgeGuard(window=50, limit=0.1)
-    for _ in range(5):
-        guard.add(Verdict("unknown", "judge", "down"))
-    with pytest.raises(JudgeUnreliable, match="6 of the last 6"):
-        guard.add(Verdict("unknown", "judge", "down"))
-    with pytest.raises(JudgeUnreliable):
-        JudgeGuard(limit=0.0).add(Verdict("unknown", "judge", "down"))
-
-
-@pytest.mark.parametrize(("window", "limit"), [(0, 0.1), (10, -0.1), (10, 1.1), (10, float("nan"))])
-def test_an_impossible_guard_is_refused(window, limit):
-    with pytest.raises(ConfigError):
-        JudgeGuard(window, limit)
-
-
-def test_a_dead_judge_stops_a_batch_at_once_and_the_rest_is_not_asked(monkeypatch):
-    with serve(lambda h: h.reply("down", status=400)) as server:
-        judge = judge_at(server, monkeypatch, threads=2, guard=JudgeGuard(window=10, limit=0.3))
-        with pytest.raises(JudgeUnreliable, match="status 400"):
-            judge.verdicts([(CAPITAL, f"city {n}") for n in range(200)])
-        assert len(server.seen) < 20
-
-
-def test_answers_that_need_no_judge_do_not_hide_that_it_is_dead(monkeypatch):
-    with serve(says("?")) as server:
-        judge = judge_at(server, monkeypatch, threads=1, guard=JudgeGuard(window=10, limit=0.3))
-        with pytest.raises(JudgeUnreliable):
-            judge.verdicts([pair for n in range(4) for pair in [(CAPITAL, "Rome"), (CAPITAL, ""), (CAPITAL, f"city {n}")]])
-
-
-def test_an_error_does_not_wait_for_a_slow_reply(monkeypatch):
-    with grading({"slow": drip, "quick": lambda h: h.reply("no", status=400)}.get) as server:
-        judge = judge_at(server, monkeypatch, threads=2, guard=JudgeGuard(limit=0.0), limits=Limits(read_seconds=10.0))
-        began = time.monotonic()
-        with pytest.raises(JudgeUnreliable):
-            judge.verdicts([(CAPITAL, "slow"), (CAPITAL, "quick")])
-        assert time.monotonic() - began < 3.0
 
 
 # -------------------------------------------------------------------------------------------------------------------- keys
