@@ -1,7 +1,7 @@
 """Stage one: supervised fine-tuning on trajectories.   python train_sft.py --help"""
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import torch
@@ -17,7 +17,7 @@ from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_teachers import Teacher
 from minvenus.train import checkpoint, metrics
 from minvenus.train.config import SFT_PRESETS, SFTConfig
-from minvenus.train.data import batch_indices
+from minvenus.train.data import batch_indices, fingerprint, split
 from minvenus.train.optim import Diverged, adamw, learning_rate
 from minvenus.train.sft import train_step, validation_loss
 from minvenus.train.signals import stop_on_signals
@@ -26,35 +26,41 @@ from minvenus.train.signals import stop_on_signals
 def main(config: SFTConfig) -> Path:
     """Train, and return the folder of the trained model."""
     run = Path(config.out)
-    newest = checkpoint.latest(run) if config.resume == "auto" else None
-    if newest is None and (run / "latest").exists():
+    newest = checkpoint.latest(run)
+    if newest and config.resume == "never":
         raise ConfigError(f"{run} holds a run already: choose another --out, remove it, or go on with --resume auto")
     model, tokenizer = start_model(config)
     optimizer = adamw(model, (0.9, config.beta2), config.weight_decay)
-    start = checkpoint.restore(newest, model, optimizer, config)["step"] if newest else 0
-    save_config(config, run)
-    examples, held_out = load_examples(config, tokenizer)
+    state = checkpoint.restore(newest, model, optimizer, config) if newest else {}
+    examples, held_out, data = load_examples(config, tokenizer)
+    if newest and state["data"] != data:
+        raise ConfigError(f"{newest} was trained on other trajectories than {config.data} holds now: give those, or another --out")
+    announce(config, model, save_config(config, run), newest)
+    start, seen = state.get("step", 0), state.get("tokens_seen", 0)
     log, progress = metrics.Metrics(run, start), Progress("sft", start, config.steps)
-
-    def save(step):
-        return checkpoint.save(run, step, model, optimizer, {"config": asdict(config)}, tokenizer.files)
 
     with stop_on_signals() as stop:
         for step in range(start, config.steps):
             batch = [examples[i] for i in batch_indices(step, config.batch, len(examples), config.seed)]
             rate = learning_rate(step, config.steps, config.learning_rate, int(config.warmup * config.steps))
             numbers, timing = train_step(model, optimizer, batch, rate, config.clip, config.pack_tokens, config.reduction)
+            seen += numbers["tokens"]
+            numbers |= {"tokens_seen": seen, "epoch": (step + 1) * config.batch / len(examples)}
             last = step + 1 == config.steps
             if held_out and (last or (step + 1) % config.validate_every == 0):
                 numbers["validation_loss"] = validation_loss(model, held_out, config.pack_tokens, config.reduction)
             log.log(step, numbers, timing)
             progress.show(step, numbers, timing)
-            if last or stop or (step + 1) % config.save_every == 0:
-                newest = save(step + 1)
-            if stop:
+            stopping = bool(stop)                     # read once: a signal may come between here and the end of the step
+            if last or stopping or (step + 1) % config.save_every == 0:
+                log.sync()
+                state = {"config": asdict(config), "data": data, "tokens_seen": seen}
+                newest = checkpoint.save(run, step + 1, model, optimizer, state, tokenizer.files)
+            if stopping and not last:
+                progress.end()
                 print(f"stopped after step {step + 1} of {config.steps}; the same command goes on from there")
                 return newest / "model"
-    summary(run, newest, config)
+    summary(run, newest)
     return newest / "model"
 
 
@@ -66,12 +72,15 @@ def start_model(config: SFTConfig) -> tuple[Qwen3, Tokenizer]:
         model, tokenizer = Qwen3(ModelConfig.preset("tiny"), seed=config.seed).to(device), Tokenizer.tiny()
     else:
         model, tokenizer = weights.load(config.model, device), Tokenizer.from_file(config.model)
+    if config.max_tokens > model.config.max_position_embeddings:
+        raise ConfigError(f"max_tokens is {config.max_tokens}, but the model reads {model.config.max_position_embeddings} tokens "
+                          "at most: lower max_tokens")
     model.model.recompute = config.recompute
     return model, tokenizer
 
 
-def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset.Example], list[dataset.Example]]:
-    """Training and held-out trajectories."""
+def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset.Example], list[dataset.Example], str]:
+    """Training and held-out trajectories, and the fingerprint of both."""
     if config.data == "toyweb":
         web = ToyWeb(config.seed, hops=tuple(range(1, config.hops + 1)), train=config.demonstrations)
         teacher = Teacher(wrong_result=config.wrong_result, wrong_relation=config.wrong_relation, at_once=config.at_once)
@@ -79,14 +88,19 @@ def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset
     else:
         records = dataset.read_jsonl(config.data)
     examples, loaded = dataset.load(records, tokenizer, config.max_tokens, config.overlong)
-    if len(examples) <= config.validation:
-        raise ConfigError(f"{len(examples)} trajectories are not enough to hold {config.validation} out for validation")
-    cut = len(examples) - config.validation
-    print(f"data: {loaded}; {config.validation} held out")
-    return examples[:cut], examples[cut:]
+    training, held_out = split(examples, config.validation)
+    print(f"data        {loaded}; {len(held_out)} held out, trained on {len(training):,}")
+    return training, held_out, fingerprint(examples)
 
 
-def summary(run: Path, newest: Path, config: SFTConfig) -> None:
+def announce(config: SFTConfig, model: Qwen3, saved: Path, newest: Path | None) -> None:
+    changed = [f"{f.name} {getattr(config, f.name)}" for f in fields(config) if getattr(config, f.name) != f.default]
+    print(f"model       {sum(p.numel() for p in model.parameters()):,} parameters on {model.head_weight.device}")
+    print(f"settings    {', '.join(changed) or 'the defaults'}; all of them in {saved}")
+    print(f"start       {newest or 'step 0'}", flush=True)
+
+
+def summary(run: Path, newest: Path) -> None:
     rows = metrics.read(run / "metrics.jsonl")
     print("loss        " + curve([row["loss"] for row in rows]))
     held_out = [row["validation_loss"] for row in rows if "validation_loss" in row]
@@ -99,6 +113,9 @@ def summary(run: Path, newest: Path, config: SFTConfig) -> None:
 if __name__ == "__main__":
     try:
         main(parse_flags(SFTConfig, description=__doc__, presets=SFT_PRESETS))
-    except (ValueError, Diverged) as error:
-        print(f"train_sft.py: {error}", file=sys.stderr)
+    except (ValueError, OSError, Diverged) as error:
+        print(f"\ntrain_sft.py: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("\ntrain_sft.py: stopped at once; the same command goes on from the last checkpoint", file=sys.stderr)
+        sys.exit(130)

@@ -1,5 +1,6 @@
 """What a long run shows in a terminal: one line that renews itself, and a curve at the end. Plain lines where nobody watches."""
 
+import shutil
 import sys
 import time
 
@@ -7,22 +8,30 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 class Progress:
-    """One line per step on a terminal, renewed in place; elsewhere a line every tenth of the run."""
+    """One line on a terminal, renewed in place; elsewhere a line for the first step and for every tenth of the run."""
 
-    def __init__(self, name: str, start: int, steps: int, out=sys.stderr):
-        self.name, self.first, self.steps, self.out = name, start, steps, out
-        self.live = out.isatty()
+    def __init__(self, name: str, start: int, steps: int, out=None):
+        self.name, self.first, self.steps, self.out = name, start, steps, out or sys.stderr
+        self.live = self.out.isatty()
         self.began = time.monotonic()
 
     def show(self, step: int, metrics: dict, timing: dict) -> None:
-        """After 0-based step `step`."""
-        done, last = step + 1 - self.first, step + 1 == self.steps
-        if not self.live and not last and (step + 1) % max(1, self.steps // 10):
+        """After 0-based step `step`. Counts are left out: the line has to be short."""
+        done, left = step + 1 - self.first, self.steps - step - 1
+        if not self.live and left and done > 1 and (step + 1) % max(1, self.steps // 10):
             return
-        left = (time.monotonic() - self.began) / done * (self.steps - step - 1)
-        numbers = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items())
-        line = f"{self.name} {step + 1}/{self.steps}  {numbers}  {timing['tokens_per_second']:,.0f} tokens/s  {clock(left)} left"
-        print(f"\r\033[K{line}" if self.live else line, end="" if self.live and not last else "\n", file=self.out, flush=True)
+        seconds_left = (time.monotonic() - self.began) / done * left
+        numbers = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items() if isinstance(value, float))
+        speed = f"{timing['tokens_per_second']:,.0f} tokens/s"
+        line = f"{self.name} {step + 1}/{self.steps}  {clock(seconds_left)} left  {speed}  {numbers}"
+        if self.live:                                        # a line that wraps could not be renewed
+            line = f"\r\033[K{line[:shutil.get_terminal_size().columns - 1]}"
+        print(line, end="" if self.live and left else "\n", file=self.out, flush=True)
+
+    def end(self) -> None:
+        """For a run that stops early: what is printed next starts on a line of its own."""
+        if self.live:
+            print(file=self.out, flush=True)
 
 
 def clock(seconds: float) -> str:

@@ -2,12 +2,13 @@
 
     RUN/checkpoints/step-00000120/model/                 a folder that transformers reads too
     RUN/checkpoints/step-00000120/optimizer.safetensors  moments and step counts of AdamW, random states
-    RUN/checkpoints/step-00000120/state.json             step, counters, data position, config, versions
+    RUN/checkpoints/step-00000120/state.json             step, settings, versions, and what the script counts
     RUN/latest                                           the name of the newest complete one
 
-A checkpoint is written under another name and renamed when it is complete and on the disk; then `latest` is moved, and only
-then is the one before the previous deleted. Whenever the process dies, `latest` names a checkpoint that loads. Safetensors and
-JSON only: loading a checkpoint runs no code.
+Schedule and data position follow from the step. A checkpoint is written under another name and renamed when it is complete and
+on the disk; then `latest` is moved, and only then is anything deleted but the newest and the one before it. Whenever the process
+dies, `latest` names a checkpoint that loads. Safetensors and JSON only: loading a checkpoint runs no code.
+One process at a time writes into a run. This file knows no data and no loss.
 """
 
 import json
@@ -16,6 +17,7 @@ import platform
 import shutil
 import subprocess
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,22 +30,34 @@ from minvenus.config import ConfigError, read_json
 from minvenus.model import weights
 from minvenus.model.atomic import replaced, sync
 
-KEEP = 2                     # the newest one, and the one before in case the newest is ever found unreadable
 MAY_CHANGE = ("save_every", "resume", "device", "out")
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")          # what AdamW keeps for a parameter
 PACKAGES = ("torch", "safetensors", "tokenizers", "numpy")
 
 
+class SaveError(OSError):
+    """A checkpoint that could not be written. The one before it is still there."""
+
+
 def save(run, step: int, model, optimizer, state: dict, tokenizer_files=()) -> Path:
-    """Write the checkpoint after `step` steps and point `latest` at it. `state` is any JSON: counters, positions, the config."""
+    """Write the checkpoint after `step` steps and point `latest` at it. `state` is any JSON, the settings as "config"."""
     run = Path(run)
     folder = run / "checkpoints" / f"step-{step:08d}"
-    with replaced(folder) as new:
-        weights.save(model, new / "model", tokenizer_files)
-        save_file(optimizer_tensors(model, optimizer) | random_states(), new / "optimizer.safetensors")
-        write_json(new / "state.json", {"step": step, "versions": versions(), **state})
-    point_to(run, folder.name)
-    for old in sorted((run / "checkpoints").glob("step-*"))[:-KEEP]:
-        shutil.rmtree(old)
+    before = latest(run)
+    for torn in (run / "checkpoints").glob(".step-*"):                   # a crash left it; the space may be needed now
+        shutil.rmtree(torn)
+    try:
+        with replaced(folder) as new:
+            weights.save(model, new / "model", tokenizer_files)
+            save_file(optimizer_tensors(model, optimizer) | random_states(), new / "optimizer.safetensors")
+            write_json(new / "state.json", {"step": step, "versions": versions(), **state})
+        point_to(run, folder.name)
+    except (OSError, SafetensorError) as error:
+        raise SaveError(f"the checkpoint after step {step} could not be written to {folder}: {error}. Earlier ones are whole: "
+                        "once the disk has room again the same command goes on from the latest") from error
+    for old in (run / "checkpoints").glob("step-*"):
+        if old not in (folder, before):
+            shutil.rmtree(old)
     return folder
 
 
@@ -70,12 +84,14 @@ def restore(folder: Path, model, optimizer, config) -> dict:
     """Fill model, optimiser and random states from a checkpoint; returns its state. `config` must be the run's own."""
     state = read_json(folder / "state.json")
     check_same(state["config"], asdict(config), folder)
-    loaded = weights.load(folder / "model", model.head_weight.device, model.head_weight.dtype)
-    model.load_state_dict(loaded.state_dict())
     try:
+        loaded = weights.load(folder / "model", model.head_weight.device, model.head_weight.dtype)
         tensors = load_file(folder / "optimizer.safetensors")
-    except (OSError, SafetensorError) as error:
-        raise ConfigError(f"{folder} has no readable optimizer.safetensors: {error}") from None
+        check_tensors(model, tensors)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ConfigError(f"{folder} cannot be read: {error}. To go on from the checkpoint before it, write that one's name into "
+                          f"{folder.parents[1] / 'latest'}") from None
+    model.load_state_dict(loaded.state_dict())
     fill_optimizer(model, optimizer, tensors)
     torch.set_rng_state(tensors["random.cpu"])
     if "random.cuda" in tensors and torch.cuda.is_available():
@@ -93,13 +109,23 @@ def check_same(saved: dict, now: dict, folder: Path) -> None:
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """Nothing before the first update."""
     return {f"{name}.{key}": value for name, parameter in model.named_parameters()
             for key, value in optimizer.state.get(parameter, {}).items()}
 
 
+def check_tensors(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+    """All of them or none: a parameter without its moments would take its next step as if it were the first."""
+    expected = {f"{name}.{key}" for name, _ in model.named_parameters() for key in MOMENTS}
+    stored = tensors.keys() - {"random.cpu", "random.cuda"}
+    if "random.cpu" not in tensors or (stored and stored != expected):
+        wrong = sorted(({"random.cpu"} - tensors.keys()) | (stored ^ expected))
+        raise ConfigError(f"optimizer.safetensors does not fit the model: missing or unexpected {', '.join(wrong)}")
+
+
 def fill_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
     for name, parameter in model.named_parameters():
-        own = {key: tensors[f"{name}.{key}"] for key in ("step", "exp_avg", "exp_avg_sq") if f"{name}.{key}" in tensors}
+        own = {key: tensors[f"{name}.{key}"] for key in MOMENTS if f"{name}.{key}" in tensors}
         if own:
             # AdamW keeps its step counts on the CPU
             optimizer.state[parameter] = {key: v if key == "step" else v.to(parameter.device) for key, v in own.items()}
@@ -112,6 +138,7 @@ def random_states() -> dict[str, torch.Tensor]:
     return states
 
 
+@cache
 def versions() -> dict[str, str]:
     """What the run was made with: packages, Python, and the commit of this source tree if it is one."""
     source = Path(__file__).resolve().parents[2]

@@ -12,39 +12,62 @@ import math
 import os
 from pathlib import Path
 
+from minvenus.config import ConfigError
+from minvenus.model.atomic import sync
+
+NAMES = ("metrics.jsonl", "timing.jsonl")
+
 
 class Metrics:
     def __init__(self, run, step: int = 0):
         """Append to the files of a run that goes on after `step` steps."""
         self.run = Path(run)
         self.run.mkdir(parents=True, exist_ok=True)
-        for name in ("metrics.jsonl", "timing.jsonl"):
+        for name in NAMES:
             cut_back(self.run / name, step)
 
     def log(self, step: int, metrics: dict, timing: dict) -> None:
-        for name, values in (("metrics.jsonl", metrics), ("timing.jsonl", timing)):
-            bad = [key for key, value in values.items() if isinstance(value, float) and not math.isfinite(value)]
+        for name, values in zip(NAMES, (metrics, timing), strict=True):
+            bad = [f"{key} {value}" for key, value in values.items() if isinstance(value, float) and not math.isfinite(value)]
             if bad:
-                raise ValueError(f"step {step}: {', '.join(bad)} is not finite")
-            line = json.dumps({"step": step, **values}) + "\n"
-            with (self.run / name).open("a", encoding="utf-8") as file:
-                file.write(line)
+                raise ValueError(f"step {step}: {', '.join(bad)} is not a finite number")
+            write(self.run / name, "a", json.dumps({"step": step, **values}) + "\n")
+
+    def sync(self) -> None:
+        """Before a checkpoint: its step's lines must be on the disk no later than itself."""
+        for name in NAMES:
+            sync(self.run / name)
+
+
+def write(path: Path, mode: str, text: str) -> None:
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None       # a full disk does not say whose file it was
 
 
 def read(path) -> list[dict]:
     """The complete lines of a metrics file."""
-    path = Path(path)
+    return [row for _, row in lines(Path(path))]
+
+
+def lines(path: Path) -> list[tuple[str, dict]]:
+    """Each complete line as it stands, and what it says. What follows the last line end was cut off while it was written."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]       # what follows the last line end was cut off while written
-    return [json.loads(line) for line in lines]
+    whole = path.read_text(encoding="utf-8").split("\n")[:-1]
+    try:
+        return [(line + "\n", json.loads(line)) for line in whole]
+    except ValueError as error:
+        raise ConfigError(f"{path} has a line that is not JSON ({error}): repair or remove the file") from None
 
 
 def cut_back(path: Path, step: int) -> None:
     """Keep the lines of the first `step` steps."""
     if not path.exists():
         return
-    kept = [row for row in read(path) if row["step"] < step]
     beside = path.with_name(f".{path.name}")
-    beside.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+    write(beside, "w", "".join(line for line, row in lines(path) if row["step"] < step))
+    sync(beside)
     os.replace(beside, path)

@@ -6,7 +6,7 @@ The weights make the sum exact under any packing (see sft/dataset.py): a step ad
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 
@@ -16,17 +16,19 @@ from minvenus.sft.dataset import Example, Pack, step_packs
 from minvenus.train.optim import optimiser_step
 
 
-def sft_loss(model: Qwen3, pack: Pack) -> torch.Tensor:
-    """The pack's share of the step's loss. Parameters stay in float32; on a GPU the products are in bfloat16."""
+def sft_loss(model: Qwen3, pack: Pack, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """The pack's share of the step's loss. Parameters stay in float32; products are in `dtype`, by default bfloat16 on a GPU
+    and float32 elsewhere."""
     device = model.head_weight.device
-    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+    dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
+    with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         hidden = model.packed(pack.tokens.to(device), pack.cu_seqlens.to(device))
-    hidden = hidden[pack.sources.to(device)]                                 # [M, hidden]: only positions that are trained
-    logp = token_logprobs(hidden, model.head_weight.to(hidden.dtype), pack.targets.to(device))
+    hidden = hidden[pack.sources.to(device)].to(dtype)                       # [M, hidden]: only positions that are trained
+    logp = token_logprobs(hidden, model.head_weight.to(dtype), pack.targets.to(device))
     return -(pack.weights.to(device) * logp).sum()
 
 
-def train_step(model: Qwen3, optimizer, examples: list[Example], rate: float, clip: float, pack_tokens: int,
+def train_step(model: Qwen3, optimizer, examples: Sequence[Example], rate: float, clip: float, pack_tokens: int,
                reduction: str) -> tuple[dict, dict]:
     """Returns (metrics, timing)."""
     start = time.perf_counter()
@@ -44,6 +46,6 @@ def train_step(model: Qwen3, optimizer, examples: list[Example], rate: float, cl
 
 
 @torch.no_grad()
-def validation_loss(model: Qwen3, examples: Iterable[Example], pack_tokens: int, reduction: str) -> float:
+def validation_loss(model: Qwen3, examples: Sequence[Example], pack_tokens: int, reduction: str) -> float:
     """The same loss on trajectories that are never trained on."""
-    return sum(sft_loss(model, pack).item() for pack in step_packs(list(examples), pack_tokens, reduction))
+    return sum(sft_loss(model, pack).item() for pack in step_packs(examples, pack_tokens, reduction))

@@ -1,8 +1,8 @@
-"""Ctrl-C and SIGTERM as a wish: the loop finishes its step, saves and ends. A second Ctrl-C ends at once."""
+"""Ctrl-C and SIGTERM as a wish: the loop finishes its step, saves and ends. A second one ends at once."""
 
+import os
 import signal
-import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 class Stop:
@@ -24,7 +24,8 @@ def stop_on_signals():
         if stop:
             raise KeyboardInterrupt
         stop.asked = True
-        print("\nstopping after this step; once more to stop at once", file=sys.stderr, flush=True)
+        with suppress(OSError):                  # print could fail: the signal may have come in the middle of another print
+            os.write(2, b"\nstopping after this step; once more to stop at once\n")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,0 +1,56 @@
+"""Very small runs of train_sft.py: a model of one layer, a handful of toy demonstrations, a few steps."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from minvenus.config import ModelConfig
+from minvenus.model import weights
+from minvenus.model.qwen3 import Qwen3
+from minvenus.sft.dataset import Example, load
+from minvenus.text.tokenizer import Tokenizer
+from minvenus.tools.toyweb import ToyWeb
+from minvenus.tools.toyweb_teachers import Teacher
+from minvenus.train.config import SFTConfig
+
+TINY = Tokenizer.tiny()
+SMALL = ModelConfig(16, 32, 1, 2, 1, head_dim=8, vocab_size=768, rope_theta=100.0, max_position_embeddings=4096)
+
+
+def demonstrations(count: int, hops=(1,), **rates) -> list[dict]:
+    web = ToyWeb(0, hops=hops, train=count)
+    return [{"messages": messages} for messages in web.demonstrations(count, Teacher(**rates), seed=0)]
+
+
+def examples(count: int, hops=(1, 2)) -> list[Example]:
+    return load(demonstrations(count, hops), TINY, 4096)[0]
+
+
+def write_inputs(folder: Path, count: int = 8) -> dict:
+    """A start model and a data file in `folder`; returns the settings that name them."""
+    weights.save(Qwen3(SMALL, seed=3), folder / "start", TINY.files)
+    (folder / "data.jsonl").write_text("".join(json.dumps(record) + "\n" for record in demonstrations(count)))
+    return {"model": str(folder / "start"), "data": str(folder / "data.jsonl")}
+
+
+def small_config(inputs: dict, out, **changes) -> SFTConfig:
+    values = {"out": str(out), "steps": 3, "batch": 3, "max_tokens": 400, "pack_tokens": 400, "learning_rate": 1e-2,
+              "validation": 2, "validate_every": 2, "save_every": 1, "device": "cpu"}
+    return SFTConfig(**(values | inputs | changes))
+
+
+def content(run) -> dict[str, bytes]:
+    """What two runs must have in common, byte for byte: the newest checkpoint and the metrics."""
+    run = Path(run)
+    newest = run / "checkpoints" / (run / "latest").read_text().strip()
+    files = [path for path in newest.rglob("*") if path.is_file() and path.name != "state.json"]
+    return {str(path.relative_to(run)): path.read_bytes() for path in [*files, run / "metrics.jsonl"]}
+
+
+def parameters(model) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def gradients(model) -> torch.Tensor:
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
