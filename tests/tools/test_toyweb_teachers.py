@@ -1,0 +1,175 @@
+"""Demonstrations: experts are right and well formed, weaknesses show as often as asked and as what they are; token budgets."""
+
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.agent.protocol import is_well_formed, parse_turn
+from minvenus.config import ConfigError
+from minvenus.scoring.answers import exact_match
+from minvenus.text.chat import stream, unwrap
+from minvenus.text.tokenizer import Tokenizer
+from minvenus.text.toy_words import NAMES, PETS, RELATIONS, VERBS
+from minvenus.tools.toyweb import ToyWeb
+from minvenus.tools.toyweb_reading import reading
+from minvenus.tools.toyweb_teachers import LEAD_IN, NOT_READ, SYSTEM, Teacher
+
+rates = st.sampled_from([0.0, 0.2, 0.5])
+teachers = st.builds(Teacher, wrong_result=rates, wrong_relation=rates, malformed=rates, at_once=st.just(0.1),
+                     stop_early=st.just(0.2), from_snippet=st.just(0.2), skip_visit=st.just(0.2))
+
+
+def turns(messages):
+    return [m["content"] for m in messages[2::2]]
+
+
+def calls(messages):
+    """(parsed turn, observation) of every turn before the answer."""
+    return [(parse_turn(text), unwrap(m["content"], 3)) for text, m in zip(turns(messages), messages[3::2], strict=False)]
+
+
+# ------------------------------------------------------------------------------------------------------------ the expert
+
+
+def test_the_expert_on_two_hops_word_for_word():
+    web = ToyWeb(0, hops=(2,))
+    case = web.case("train-0")
+    first, second = (case.pages[title] for title in case.path)
+    messages, = web.demonstrations(1, Teacher())
+    assert [m["content"] for m in messages[:2]] == [SYSTEM, f"Pets along {first.title}, {case.relations[0]}?"]
+    assert turns(messages) == [
+        f'<think>\nStart.\n</think>\n<tool_call>\n{{"name":"search","arguments":{{"query":["{first.title}"]}}}}\n</tool_call>',
+        f'<think>\nOpen.\n</think>\n<tool_call>\n{{"name":"visit","arguments":{{"url":["{first.title}"],"goal":"pet"}}}}\n</tool_call>',
+        f'<think>\nFind {case.relations[0]}.\n</think>\n<tool_call>\n'
+        f'{{"name":"search","arguments":{{"query":["{second.title}"]}}}}\n</tool_call>',
+        f'<think>\nOpen.\n</think>\n<tool_call>\n{{"name":"visit","arguments":{{"url":["{second.title}"],"goal":"pet"}}}}'
+        '\n</tool_call>',
+        f"<think>\n{LEAD_IN}\n</think>\n<answer>\n{first.pet}\n{second.pet}\n</answer>"]
+    assert [observation for _, observation in calls(messages)][1::2] == [first.text, second.text]
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 1.0]), st.sampled_from(["lines", "json"]))
+def test_experts_are_well_formed_and_right(seed, aliases, results):
+    web = ToyWeb(seed, aliases=aliases, results=results)
+    for lesson in web.lessons(4, Teacher(), split="test"):
+        *before, last = turns(lesson.messages)
+        assert all(is_well_formed(text, final=False) for text in before) and is_well_formed(last, final=True)
+        assert exact_match(parse_turn(last).answer, web.case(lesson.question_id).question.answers) == 1.0
+        assert len(before) + 1 == web.max_turns(lesson.question_id) and lesson.weaknesses == []
+        assert not any(observation.startswith("ERROR") for _, observation in calls(lesson.messages))
+
+
+# -------------------------------------------------------------------------------------------------------- the weak ones
+
+
+@given(st.integers(0, 10**6), teachers)
+def test_a_lesson_shows_exactly_the_weaknesses_it_names(seed, teacher):
+    web = ToyWeb(seed)
+    for lesson in web.lessons(8, teacher):
+        case, shown = web.case(lesson.question_id), Counter(lesson.weaknesses)
+        *before, last = turns(lesson.messages)
+        assert sum(not is_well_formed(text, final=False) for text in before) == shown["malformed"]
+        assert [obs for parsed, obs in calls(lesson.messages) if obs.startswith("ERROR")] == [NOT_READ] * shown["malformed"]
+        well = [parsed for text, parsed in ((t, parse_turn(t)) for t in before) if is_well_formed(text, final=False)]
+        visits = [(parsed.arguments["url"][0], True) for parsed in well if parsed.kind == "visit"]
+        labels = Counter(visit.kind for visit in case.classify(visits))
+        complete = not {"at_once", "stop_early", "from_snippet", "skip_visit"} & set(lesson.weaknesses)
+        assert labels["failed"] == 0 and (labels["right"] == case.hops or not complete)
+        if complete:
+            assert labels["wrong"] + labels["repeated"] == shown["wrong_result"] + shown["wrong_relation"]
+            assert parse_turn(last).answer == case.question.answers[0]
+        else:
+            assert labels["right"] < case.hops
+        assert is_well_formed(last, final=True) and len(parse_turn(last).answer.split()) == case.hops
+        assert not shown["at_once"] or not before
+
+
+@pytest.mark.parametrize("name", ["wrong_result", "wrong_relation", "malformed", "at_once", "stop_early", "from_snippet",
+                                  "skip_visit"])
+def test_rates_are_honoured(name):
+    """Within four standard deviations of the binomial; chances are hops, links, calls or demonstrations."""
+    rate, count = 0.3, 400
+    web = ToyWeb(1, hops=(3,))
+    lessons = web.lessons(count, Teacher(**{name: rate}))
+    chances = count * {"wrong_result": 3, "wrong_relation": 2, "malformed": 6}.get(name, 1)
+    seen = sum(lesson.weaknesses.count(name) for lesson in lessons)
+    assert abs(seen - rate * chances) < 4 * math.sqrt(chances * rate * (1 - rate))
+    assert all(set(lesson.weaknesses) <= {name} for lesson in lessons)
+
+
+def test_malformed_calls_cannot_be_run_by_the_parser_either_or_are_penalised():
+    lessons = ToyWeb(2, hops=(2,)).lessons(40, Teacher(malformed=1.0))
+    broken = [text for lesson in lessons for text in turns(lesson.messages)[:-1:2]]
+    assert len(broken) == 160 and len({"</tool_call>" in text for text in broken}) == 2
+    assert not any(is_well_formed(text, final=False) or parse_turn(text).kind in ("search", "visit") for text in broken)
+
+
+@given(st.integers(0, 100), teachers)
+def test_the_same_seeds_give_the_same_lessons_and_others_other_ones(seed, teacher):
+    one, two = ToyWeb(seed), ToyWeb(seed)
+    assert one.lessons(4, teacher, seed=1) == two.lessons(4, teacher, seed=1)
+    assert one.demonstrations(4, teacher) == [lesson.messages for lesson in two.lessons(4, teacher)]
+    noisy = Teacher(wrong_result=0.5, wrong_relation=0.5)
+    assert one.lessons(8, noisy, seed=1) != one.lessons(8, noisy, seed=2)
+
+
+def test_a_world_without_room_for_a_mistake_does_not_show_it():
+    web = ToyWeb(0, hops=(3,), links=1, distractors=0)
+    for lesson in web.lessons(5, Teacher(wrong_result=1.0, wrong_relation=1.0)):
+        assert lesson.weaknesses == [] and len(turns(lesson.messages)) == 7
+
+
+@pytest.mark.parametrize("wrong", [{"malformed": 1.1}, {"at_once": -0.1}, {"at_once": 0.6, "stop_early": 0.6}])
+def test_impossible_rates_are_refused(wrong):
+    with pytest.raises(ConfigError):
+        Teacher(**wrong)
+
+
+# ------------------------------------------------------------------------------------------------------------- tokens
+
+
+def test_every_word_has_one_id_in_its_form():
+    tiny = Tokenizer.tiny()
+    assert [word for word in NAMES + PETS if len(tiny.encode(word)) != 1] == []
+    assert [word for word in RELATIONS + VERBS if len(tiny.encode(" " + word)) != 1] == []
+    assert [tiny.encode(" " + name) for name in NAMES] == [tiny.encode(" ") + tiny.encode(name) for name in NAMES]
+
+
+def test_expert_rollouts_keep_their_token_budgets():
+    tiny, web = Tokenizer.tiny(), ToyWeb(4)
+    lengths = {web.case(lesson.question_id).hops: len(stream(lesson.messages, tiny)[0]) for lesson in web.lessons(40, Teacher())}
+    assert lengths == {1: 116, 2: 209, 3: 302, 4: 395}               # under 120 for one hop, under 400 for four
+    assert len({len(stream(m, tiny)[0]) for m in web.demonstrations(40, Teacher(), split="test")}) == 4
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+@given(st.integers(0, 10**6), st.integers(1, 8))
+def test_flagged_pieces_follow_from_what_stands_above_them(seed, pages):
+    """A title is followed by the pet that stood behind it before; a relation on that page by the same name."""
+    pieces = reading(seed, 0, pages)
+    known, title, above = {}, None, ""
+    for text, follows in pieces:
+        if text in NAMES:
+            title = text
+        elif text.strip(", ") in RELATIONS:
+            key = (title, text.strip(", "))
+        elif text != ".\n":
+            key = (title, "pet") if text.startswith("\n") else key
+            assert follows == (key in known) and (not follows or known[key] == text)
+            known[key] = text
+        above += text
+    assert any(follows for _, follows in pieces)
+
+
+def test_pieces_encode_as_the_whole_text_does_and_repeat_from_the_seed():
+    tiny = Tokenizer.tiny()
+    for index in range(50):
+        pieces = reading(3, index)
+        whole = tiny.encode_untrusted("".join(text for text, _ in pieces))
+        assert [i for text, _ in pieces for i in tiny.encode_untrusted(text)] == whole
+        assert pieces == reading(3, index) != reading(4, index)
