@@ -1,13 +1,14 @@
-"""The rollout engine against transformers' `generate`: same weights from one saved folder, same process, interleaved rounds, median ratio.
+"""The rollout engine against transformers' `generate`: one folder of weights, one process, interleaved rounds, median ratio.
 
-    python benchmarks/bench_engine.py [--only agent decode score growth large] [--threads 1] [--rounds 3]
+    python benchmarks/bench_engine.py [--only agent decode score growth large] [--threads 1] [--rounds 3] [--cpu-time]
 
 The peer lives in a virtual environment of its own, which also runs our side, so that both use the same torch:
 
     python3 -m venv peer && peer/bin/pip install torch==2.13.0 transformers==5.22.2 numpy==2.4.6
     export MINVENUS_TRANSFORMERS_PYTHON=peer/bin/python
 
-Without it our side is measured alone and no ratio is printed. Both sides run in float32 with the same number of threads.
+Without it our side is measured alone and no ratio is printed. Both sides run in float32 with the same number of threads. On a
+machine that others use as well, --cpu-time with one thread counts the time that the process really had.
 """
 
 import argparse
@@ -40,10 +41,10 @@ def random_tokens(vocabulary, *shape, seed=0):
     return torch.randint(0, vocabulary, shape, generator=torch.Generator().manual_seed(seed))
 
 
-def seconds(work):
-    start = time.perf_counter()
+def seconds(work, clock=time.perf_counter):
+    start = clock()
     work()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def load_both(config, folder):
@@ -66,21 +67,25 @@ def peer_generate(peer, prompts, new):
                          max_new_tokens=new, min_new_tokens=new, pad_token_id=0, eos_token_id=None)
 
 
-def compare(name, tokens, ours, peer, rounds, target):
+def compare(name, tokens, ours, peer, options, target):
     """Interleaved rounds after one warm-up each; the ratio is the median over rounds."""
     ours()
     if peer:
         peer()
-    pairs = [(seconds(ours), seconds(peer) if peer else None) for _ in range(rounds)]
+    pairs = [(seconds(ours, options.clock), seconds(peer, options.clock) if peer else None) for _ in range(options.rounds)]
     mine = statistics.median(a for a, _ in pairs)
     line = f"{name:<34} ours {tokens / mine:9.1f} tok/s"
     if peer:
         ratio = statistics.median(b / a for a, b in pairs)
         theirs = statistics.median(b for _, b in pairs)
-        line += f"   peer {tokens / theirs:9.1f} tok/s   ratio {ratio:5.2f}   target {target:.1f}   {'ok' if ratio >= target else 'MISSED'}"
+        line += f"   peer {tokens / theirs:9.1f} tok/s   ratio {ratio:5.2f}   {verdict(ratio >= target, f'{target:.1f}')}"
         line += f"   rounds {' '.join(f'{b / a:.2f}' for a, b in pairs)}"
     print(line, flush=True)
     return mine
+
+
+def verdict(reached, target):
+    return f"target {target} {'reached' if reached else 'MISSED'}"
 
 
 # ------------------------------------------------------------------------------------------------------ the agent's workload
@@ -107,7 +112,7 @@ def agent(options):
     prompts = random_tokens(config.vocab_size, QUESTIONS, PROMPT)
     observations = random_tokens(config.vocab_size, TURNS - 1, QUESTIONS * ROLLOUTS, OBSERVATION, seed=1)
     page, longest = 16, PROMPT + TURNS * (TURN + OBSERVATION) - OBSERVATION
-    engine = Engine(ours, pages=QUESTIONS * ROLLOUTS * -(-longest // page) + 64, page_size=page)
+    engine = Engine(ours, pages=QUESTIONS * ROLLOUTS * (-(-longest // page) + 16), page_size=page, step_tokens=8192)
     prompt_lists, observation_lists = prompts.tolist(), observations.tolist()
 
     def run_ours():
@@ -122,7 +127,7 @@ def agent(options):
                 context = torch.cat((context, observations[turn]), dim=1)
 
     tokens = QUESTIONS * ROLLOUTS * TURNS * TURN
-    compare(f"agent {QUESTIONS}x{ROLLOUTS}, {TURNS} turns, tiny", tokens, run_ours, run_peer if peer else None, options.rounds, 4.0)
+    compare(f"agent {QUESTIONS}x{ROLLOUTS}, {TURNS} turns, tiny", tokens, run_ours, run_peer if peer else None, options, 4.0)
     engine.reset_counters()
     run_ours()
     shared = (PROMPT - 1) // page
@@ -131,26 +136,26 @@ def agent(options):
     print(f"  pages at the peak {counters.pages_peak}, ideal {ideal} ({counters.pages_peak / ideal:.3f}x); tokens prefilled "
           f"{counters.prefilled}, decoded {counters.decoded}, shared {counters.shared}; ms per phase "
           + ", ".join(f"{k} {1000 * v:.0f}" for k, v in counters.seconds.items()))
-    scoring_share(engine, prompt_lists, observation_lists, options.rounds)
+    scoring_share(engine, prompt_lists, observation_lists, options)
 
 
-def scoring_share(engine, prompts, observations, rounds):
+def scoring_share(engine, prompts, observations, options):
     """The share of scoring in a whole rollout phase: a gain for every visit (every second turn), and one for every turn."""
     answer = random_tokens(512, ANSWER, seed=2).tolist()
     for name, pick in (("every second turn a visit", lambda b: [b[0], *b[2::2]]), ("every turn", lambda b: b)):
         shares = []
-        for _ in range(rounds):
-            start = time.perf_counter()
+        for _ in range(options.rounds):
+            start = options.clock()
             sequences, boundaries = agent_rollouts(engine, prompts, observations)
-            before = time.perf_counter()
+            before = options.clock()
             engine.score_many([(s, pick(boundaries), answer) for s in sequences])
-            end = time.perf_counter()
+            end = options.clock()
             shares.append((end - before) / (end - start))
             for sequence in sequences:
                 engine.close(sequence)
         share = statistics.median(shares)
-        print(f"  scoring a {ANSWER}-token answer at {len(pick(boundaries))} boundaries ({name}): {100 * share:.1f} % of the rollout "
-              f"phase, target 5 %   {'ok' if share <= 0.05 else 'MISSED'}", flush=True)
+        print(f"  scoring a {ANSWER}-token answer at {len(pick(boundaries))} boundaries ({name}): {100 * share:.1f} % of the "
+              f"rollout phase   {verdict(share <= 0.05, '5 %')}", flush=True)
 
 
 # ------------------------------------------------------------------------------------------------------- plain batch decoding
@@ -172,7 +177,7 @@ def decode(options, preset="tiny", batches=(1, 8, 64), targets=(1.0, 1.0, 2.0)):
         def run_peer(prompts=prompts):
             peer_generate(peer, prompts, 64)
 
-        compare(f"decode {preset}, batch {batch}, 256 + 64", batch * 64, run_ours, run_peer if peer else None, options.rounds, target)
+        compare(f"decode {preset}, batch {batch}, 256 + 64", batch * 64, run_ours, run_peer if peer else None, options, target)
         if preset != "tiny" and batch == 1:
             bandwidth(ours, engine)
 
@@ -215,12 +220,13 @@ def score(options):
     forms = {"forks": lambda: engine.score_many([(sequence, lengths, answer)])[0],
              "packed": lambda: score_packed(model, tokens, lengths, [answer] * 20), "fresh": fresh}
     results = {name: torch.tensor(form()) for name, form in forms.items()}
-    times = [{name: seconds(form) for name, form in forms.items()} for _ in range(options.rounds)]
+    times = [{name: seconds(form, options.clock) for name, form in forms.items()} for _ in range(options.rounds)]
     for name, target in (("forks", 10.0), ("packed", 1.0)):
         ratio = statistics.median(t["fresh"] / t[name] for t in times)
-        print(f"score 20 boundaries of 2,000, {name:<7} {1000 * statistics.median(t[name] for t in times):7.1f} ms, fresh forwards "
-              f"{1000 * statistics.median(t['fresh'] for t in times):7.1f} ms   ratio {ratio:5.1f}   target {target:.0f}   "
-              f"{'ok' if ratio >= target else 'MISSED'}   largest difference {(results[name] - results['fresh']).abs().max():.1e}", flush=True)
+        mine, theirs = (1000 * statistics.median(t[form] for t in times) for form in (name, "fresh"))
+        difference = (results[name] - results["fresh"]).abs().max()
+        print(f"score 20 boundaries of 2,000, {name:<7} {mine:7.1f} ms, fresh forwards {theirs:7.1f} ms   ratio {ratio:5.1f}   "
+              f"{verdict(ratio >= target, f'{target:.0f}')}   largest difference {difference:.1e}", flush=True)
 
 
 def growth(options):
@@ -233,7 +239,7 @@ def growth(options):
         sequence = engine.open(random_tokens(model.config.vocab_size, context).tolist())
         engine.prefill([sequence])
         engine.turn([sequence], Sampling(8))
-        times = [seconds(lambda s=sequence: engine.turn([s], Sampling(8))) / 8 for _ in range(max(3, options.rounds))]
+        times = [seconds(lambda s=sequence: engine.turn([s], Sampling(8)), options.clock) / 8 for _ in range(2 * options.rounds)]
         print(f"{context:>7}    {1000 * statistics.median(times):.2f}", flush=True)
         engine.close(sequence)
 
@@ -250,17 +256,18 @@ def main():
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cpu-time", dest="clock", action="store_const", const=time.process_time, default=time.perf_counter)
     options = parser.parse_args()
     peer = os.environ.pop(PEER, None)
     if peer:
-        sys.exit(subprocess.run([peer, __file__, *sys.argv[1:]], env={**os.environ, "OMP_NUM_THREADS": str(options.threads)}).returncode)
+        sys.exit(subprocess.run([peer, __file__, *sys.argv[1:]]).returncode)
     torch.set_num_threads(options.threads)
     try:
         import transformers
-        print(f"torch {torch.__version__}, peer transformers {transformers.__version__}, {options.threads} threads, float32", flush=True)
+        peer = f"peer transformers {transformers.__version__}"
     except ImportError:
-        print(f"transformers is not here, so ours is measured alone: set {PEER} (see --help). torch {torch.__version__}, "
-              f"{options.threads} threads, float32", flush=True)
+        peer = f"transformers is not here, so ours is measured alone: set {PEER} (see --help)"
+    print(f"torch {torch.__version__}, {options.threads} threads, float32, {options.clock.__name__}; {peer}", flush=True)
     for name in options.only:
         PARTS[name](options)
 

@@ -13,25 +13,37 @@ S running sequences, K kv heads, H query heads, D channels, L tokens of the long
 
 import numpy
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from minvenus.engine.pages import Table
 
-ROOM = 128       # a row is at least this much longer than needed when the copy is laid out anew
+ROOM = 64        # a row is at least this much longer than needed when the copy is laid out anew
 
 
 class DenseCache:
     def __init__(self, k_pages: Tensor, v_pages: Tensor):
         self.k_pages, self.v_pages = k_pages, v_pages                  # [layers, P, page, K, D]
+        layers, _, _, heads, channels = self.k_pages.shape
+        self.k = self.k_pages.new_zeros((layers, 0, heads, channels, 0))          # [layers, rows, K, D, C]: as attention reads it
+        self.v = self.v_pages.new_zeros((layers, 0, heads, 0, channels))          # [layers, rows, K, C, D]
         self.forget()
 
+    @torch.inference_mode()
     def forget(self) -> None:
-        layers, _, _, heads, channels = self.k_pages.shape
         self.tables: list[Table] = []
         self.lengths: list[int] = []
-        self.k = self.k_pages.new_zeros((layers, 0, heads, 0, channels))          # [layers, rows, K, C, D]
-        self.v = self.k.clone()
+        self.k.zero_()                                                            # old numbers may be NaN, and 0 * NaN is NaN
+        self.v.zero_()
+
+    def arrange(self, tables: list[Table]) -> list[int]:
+        """An order of the tables in which those that are here stay in their rows as far as possible."""
+        if tables == self.tables:
+            return list(range(len(tables)))
+        place = {table: i for i, table in enumerate(tables)}
+        order = [place.pop(table, None) for table in self.tables[:len(tables)]]
+        order += [None] * (len(tables) - len(order))
+        others = iter(place.values())
+        return [next(others) if i is None else i for i in order]
 
     def hold(self, tables: list[Table]) -> bool:
         """Bring the tables' tokens here, with room for one more each; False where padding or sharing make the copy too large."""
@@ -41,7 +53,7 @@ class DenseCache:
             if padded > max(2 * tokens, 4096) or padded > self.k_pages.shape[1] * self.k_pages.shape[2]:
                 return False
             self._replace(tables)
-        if max(t.length for t in tables) >= self.k.shape[3] or len(tables) > self.k.shape[1]:
+        if max(t.length for t in tables) >= self.v.shape[3] or len(tables) > self.v.shape[1]:
             self._lay_out(len(tables), max(t.length for t in tables))
         missing = [r for r, t in enumerate(tables) if self.lengths[r] != t.length]
         if missing:
@@ -51,20 +63,24 @@ class DenseCache:
     def attention(self, positions: Tensor):
         """One new token of every table, at these positions: attend(layer, q [S, H, D], k and v [S, K, D]) -> [S, H, D]."""
         size, longest = len(self.tables), max(self.lengths) + 1
-        _, _, heads, room, channels = self.k.shape
-        places = (torch.arange(size * heads).view(size, heads) * room + positions[:, None]).flatten()             # [S * K]
+        _, _, heads, room, channels = self.v.shape
+        k_places = (torch.arange(size * heads * channels).view(size, -1) * room + positions[:, None]).flatten()    # [S * K * D]
+        v_places = (torch.arange(size * heads).view(size, -1) * room + positions[:, None]).flatten()               # [S * K]
         mask = None
         if min(self.lengths) + 1 < longest:
             behind = torch.arange(longest) > positions[:, None]                   # [S, L]
-            mask = torch.zeros_like(behind, dtype=self.k.dtype).masked_fill_(behind, -torch.inf)[:, None, None]
+            mask = torch.zeros_like(behind, dtype=self.k.dtype).masked_fill_(behind, -torch.inf)                   # [S, L]
+            mask = mask.repeat_interleave(heads, dim=0)[:, None]                                                  # [S * K, 1, L]
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            keys, values = self.k[layer], self.v[layer]                           # [rows, K, C, D]
-            keys.view(-1, channels).index_copy_(0, places, k.reshape(-1, channels))
-            values.view(-1, channels).index_copy_(0, places, v.reshape(-1, channels))
-            folded = q.view(size, heads, -1, channels)                            # [S, K, H / K, D]: a group's heads are queries
-            out = F.scaled_dot_product_attention(folded, keys[:size, :, :longest], values[:size, :, :longest], attn_mask=mask)
-            return out.reshape(q.shape)
+            self.k[layer].view(-1).scatter_(0, k_places, k.flatten())
+            self.v[layer].view(-1, channels).index_copy_(0, v_places, v.reshape(-1, channels))
+            keys = self.k[layer, :size, :, :, :longest].flatten(0, 1)             # [S * K, D, L]
+            values = self.v[layer, :size, :, :longest].flatten(0, 1)              # [S * K, L, D]
+            folded = q.view(size * heads, -1, channels) * channels**-0.5          # [S * K, H / K, D]: a group's heads are queries
+            scores = torch.bmm(folded, keys)                                      # [S * K, H / K, L]
+            scores = scores if mask is None else scores.add_(mask)
+            return torch.bmm(scores.softmax(dim=-1), values).view(q.shape)
 
         return attend
 
@@ -79,7 +95,7 @@ class DenseCache:
         if moved:
             source = {t: r for r, t in enumerate(self.tables)}
             old = [source[tables[r]] for r in moved]
-            if max(moved) < self.k.shape[1]:
+            if max(moved) < self.v.shape[1]:
                 for copy in (self.k, self.v):
                     copy[:, moved] = copy[:, old]                                 # everything is read before anything is written
             else:
@@ -87,10 +103,13 @@ class DenseCache:
         self.tables, self.lengths = tables, [known.get(t, 0) for t in tables]
 
     def _lay_out(self, rows: int, longest: int) -> None:
-        layers, _, _, heads, channels = self.k_pages.shape
-        shape = (layers, max(rows, self.k.shape[1]), heads, max(longest + max(ROOM, longest // 8), self.k.shape[3]), channels)
-        self.k, self.v = self.k_pages.new_zeros(shape), self.v_pages.new_zeros(shape)
-        self.lengths = [0] * len(self.tables)
+        """Larger tensors, with what the old ones hold. Half as much again: a context that keeps growing is moved rarely."""
+        layers, old_rows, heads, old_room, channels = self.v.shape
+        rows, room = max(rows, old_rows), max(longest + longest // 2 + ROOM, old_room)
+        k, v = self.k.new_zeros((layers, rows, heads, channels, room)), self.v.new_zeros((layers, rows, heads, room, channels))
+        k[:, :old_rows, :, :, :old_room] = self.k
+        v[:, :old_rows, :, :old_room] = self.v
+        self.k, self.v = k, v
 
     def _fetch(self, missing: list[int]) -> None:
         """Copy from the pages what the rows lack: n tokens of all of them together."""
@@ -98,12 +117,12 @@ class DenseCache:
         rows, positions, slots = [], [], []
         for row in missing:
             table = self.tables[row]
-            position = numpy.arange(min(self.lengths[row], table.length), table.length)
+            position = numpy.arange(self.lengths[row], table.length)
             rows.append(numpy.full_like(position, row))
             positions.append(position)
             slots.append(numpy.array(table.pages)[position // page] * page + position % page)
             self.lengths[row] = table.length
         row, position, slot = (torch.from_numpy(numpy.concatenate(x)) for x in (rows, positions, slots))           # [n] each
-        for layer in range(len(self.k)):
-            for copy, pages in ((self.k, self.k_pages), (self.v, self.v_pages)):
-                copy[layer][row, :, position] = pages[layer].flatten(0, 1)[slot]                                   # [n, K, D]
+        for layer in range(len(self.v)):
+            self.k[layer].transpose(2, 3)[row, :, position] = self.k_pages[layer].flatten(0, 1)[slot]              # [n, K, D]
+            self.v[layer][row, :, position] = self.v_pages[layer].flatten(0, 1)[slot]

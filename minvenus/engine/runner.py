@@ -31,41 +31,42 @@ class Runner:
             self._fixed_attend = torch.compiler.disable(lambda layer, q, k, v: self._attend(layer, q, k, v))
         self._blocks = numpy.zeros((1, 1), dtype=numpy.int32)          # [rows, pages]: the page list of every table, by its row
 
+    def arrange(self, work: list[Work]) -> list[Work]:
+        """The same work, in an order that is cheap to run."""
+        if self.dense and all(count == 1 for _, count, _ in work):
+            return [work[i] for i in self.dense.arrange([sequence.table for sequence, _, _ in work])]
+        return work
+
     def run(self, work: list[Work]) -> Tensor:
         """Compute the tokens of a step and store their keys and values; returns their hidden states [N, hidden]."""
         self._copy([pair for _, _, copies in work for pair in copies])
-        tokens, positions, rows, lengths, counts = [], [], [], [], []
+        tables = [sequence.table for sequence, _, _ in work]
+        if self.dense and all(count == 1 for _, count, _ in work) and self.dense.hold(tables):
+            return self._decode([s.tokens[t.length] for (s, _, _), t in zip(work, tables, strict=True)], tables)
+        tokens, positions = [], []
         for sequence, count, _ in work:
             table, start = sequence.table, sequence.table.length
             if table.changed < len(table.pages):
                 self._note(table)
-            rows.append(table.row)
-            counts.append(count)
-            lengths.append(start + count)
-            if count == 1:
-                tokens.append(sequence.tokens[start])
-                positions.append(start)
-            else:
-                tokens += sequence.tokens[start:start + count]
-                positions += range(start, start + count)
-        tables = [sequence.table for sequence, _, _ in work]
-        if self.dense and len(tokens) == len(tables) and self.dense.hold(tables):
-            return self._decode(self._tensor(tokens), self._tensor(positions), tables)
+            tokens += sequence.tokens[start:start + count]
+            positions += range(start, start + count)
+        lengths, counts = [t.length + w.count for t, w in zip(tables, work, strict=True)], [w.count for w in work]
         most = -(-max(lengths) // self.page_size)
-        block_table = torch.from_numpy(self._blocks[rows, :most]).to(self.device)         # [S, pages]
+        block_table = torch.from_numpy(self._blocks[[t.row for t in tables], :most]).to(self.device)      # [S, pages]
         return self._forward(self._tensor(tokens), self._tensor(positions), block_table, self._tensor(lengths), counts)
 
-    def _decode(self, tokens: Tensor, positions: Tensor, tables: list[Table]) -> Tensor:
+    def _decode(self, tokens: list[int], tables: list[Table]) -> Tensor:
         """One token of every sequence, on a CPU."""
         size = self.page_size
         slots = self._tensor([t.pages[t.length // size] * size + t.length % size for t in tables])
+        positions = self._tensor([t.length for t in tables])
         attention = self.dense.attention(positions)
 
         def attend(layer, q, k, v):
             write_pages(k, v, self.k_pages[layer], self.v_pages[layer], slots)
             return attention(layer, q, k, v)
 
-        hidden = self._model(tokens, positions, attend)
+        hidden = self._model(self._tensor(tokens), positions, attend)
         self.dense.advance()
         return hidden
 

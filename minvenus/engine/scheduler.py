@@ -48,25 +48,27 @@ class Scheduler:
                 self._place(sequence, 1, plan)
             else:
                 others.append(sequence)
-        budget = self.step_tokens
+        budget, full = self.step_tokens, False
         for sequence in sorted(others, key=attrgetter("served", "number")):
             if not budget:
                 break
-            if self._admit(sequence, oldest=sequence is waiting[0], alone=not plan):
-                if budget < sequence.pending <= self.step_tokens:
-                    break                              # whole in the next step, as the first: one call of attention, not two
-                budget -= self._place(sequence, min(sequence.pending, budget), plan)
-                sequence.served = self._step
+            if not sequence.table:
+                oldest = sequence is waiting[0]
+                full = not self._admit(sequence, oldest or not plan) if oldest or not full else full
+                if not sequence.table:
+                    continue
+            if budget < sequence.pending <= self.step_tokens:
+                break                                  # whole in the next step, as the first: one call of attention, not two
+            budget -= self._place(sequence, min(sequence.pending, budget), plan)
+            sequence.served = self._step
         return list(plan.values())
 
-    def _admit(self, sequence: Sequence, oldest: bool, alone: bool) -> bool:
+    def _admit(self, sequence: Sequence, at_any_cost: bool) -> bool:
         """Give a sequence without pages its table, if all that it needs is free: a start that is soon preempted is lost work.
         The oldest does not wait for that, and somebody always runs."""
-        if sequence.table:
-            return True
         table = self._known_prefix(sequence)
         needed = self.pool.pages_for(sequence.goal) - len(table.pages) + (table.length % self.pool.page_size > 0)
-        if needed > self.pool.available and not oldest and not alone:
+        if needed > self.pool.available and not at_any_cost:
             self.pool.free(table)
             return False
         sequence.table = table

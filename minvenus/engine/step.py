@@ -46,7 +46,7 @@ class Stepper:
     def step(self) -> list[Sequence]:
         """Advance every running sequence that has room; returns those whose turn has ended. Other jobs end silently."""
         started = time.perf_counter()
-        work = self.scheduler.schedule()
+        work = self.runner.arrange(self.scheduler.schedule())
         scheduled = time.perf_counter()
         hidden = self.runner.run(work)                                                # [N, hidden]
         ran = time.perf_counter()
