@@ -17,7 +17,7 @@ class Diverged(RuntimeError):
 def learning_rate(step: int, steps: int, peak: float, warmup: int, cosine: bool = True) -> float:
     """The rate of 0-based step `step` out of `steps`."""
     if step < warmup:
-        return peak * (step + 1) / warmup
+        return peak * ((step + 1) / warmup)
     if not cosine:
         return peak
     return peak * 0.5 * (1.0 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))

@@ -1,0 +1,74 @@
+"""What a run shows: a line that renews itself on a terminal, a few plain lines elsewhere, a curve."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.report import terminal
+from minvenus.report.terminal import BLOCKS, Progress, clock, curve
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def shown(out, steps, start=0):
+    progress = Progress("sft", start, steps, out)
+    for step in range(start, steps):
+        progress.show(step, {"loss": 1.25, "tokens": 300}, {"tokens_per_second": 12345.6})
+    return out.getvalue()
+
+
+def test_a_file_gets_the_first_step_every_tenth_and_the_last():
+    lines = shown(io.StringIO(), 95).splitlines()
+    assert [line.split()[1] for line in lines] == ["1/95", *[f"{n}/95" for n in range(9, 95, 9)], "95/95"]
+    assert lines[-1] == "sft 95/95  0 s left  12,346 tokens/s  loss 1.25"
+    assert len(shown(io.StringIO(), 3).splitlines()) == 3
+    assert [line.split()[1] for line in shown(io.StringIO(), 100, start=94).splitlines()] == ["95/100", "100/100"]
+
+
+def test_a_terminal_gets_one_line_that_is_renewed_and_ended(monkeypatch):
+    monkeypatch.setattr(terminal.shutil, "get_terminal_size", lambda: terminal.shutil.os.terminal_size((20, 5)))
+    text = shown(Terminal(), 4)
+    parts = text.split("\r\033[K")
+    assert parts[0] == "" and len(parts) == 5 and text.count("\n") == 1 and text.endswith("\n")
+    assert all(len(part.rstrip("\n")) == 19 for part in parts[1:]), "a line that wraps could not be renewed"
+
+
+def test_a_run_that_stops_early_leaves_the_terminal_on_a_new_line():
+    for out, end in ((Terminal(), "\n"), (io.StringIO(), "")):
+        progress = Progress("sft", 0, 100, out)
+        progress.show(41, {"loss": 1.0}, {"tokens_per_second": 1.0})
+        before = out.getvalue()
+        progress.end()
+        assert out.getvalue() == before + end
+
+
+def test_what_is_left_follows_from_the_steps_of_this_process(monkeypatch):
+    now = iter([100.0, 130.0])
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(now))
+    out = io.StringIO()
+    Progress("sft", 10, 20, out).show(11, {}, {"tokens_per_second": 1.0})       # two steps in 30 s, eight to go
+    assert "2:00 left" in out.getvalue()
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.9, "0 s"), (59.9, "59 s"), (65, "1:05"), (3600, "1:00:00"), (7384, "2:03:04")])
+def test_times_worked_by_hand(seconds, text):
+    assert clock(seconds) == text
+
+
+def test_a_curve_worked_by_hand():
+    assert curve([]) == ""
+    assert curve([2.0]) == "▁  2 -> 2"
+    assert curve([7.0, 3.5, 0.0]) == "█▅▁  7 -> 0"
+    assert curve([1.0, 3.0, 5.0, 7.0], width=2) == "▁█  2 -> 6", "each block is a mean"
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200), st.integers(1, 80))
+def test_a_curve_is_never_wider_than_asked_and_spans_all_blocks(values, width):
+    blocks = curve(values, width).split("  ")[0]
+    assert len(blocks) == min(width, len(values)) and set(blocks) <= set(BLOCKS)
+    assert BLOCKS[0] in blocks
