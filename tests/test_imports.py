@@ -23,7 +23,8 @@ MAY_IMPORT = {                      # folder or file of minvenus -> the others t
     "tools": LEAVES | {"text"},
     # of agent, sft may use what is pure text code with no engine behind it
     "sft": LEAVES | {"flags", "text", "scoring", "agent.protocol", "agent.lenient_json", "agent.prompt"},
-    "scoring": LEAVES | {"text"},
+    "scoring": LEAVES | {"text", "tools", "sft.files"},      # the judge asks an endpoint as tools do; files are read alike
+    "lab": LEAVES | {"flags", "igpo", "report"},
     "report": LEAVES | {"text"},
     "train": LEAVES | {"text", "kernels", "model", "igpo", "sft", "scoring"},
 }
