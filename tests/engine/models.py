@@ -1,5 +1,7 @@
 """What the engine's tests compare with: small models that depend on every token, and the definitions without any cache."""
 
+import math
+
 import torch
 
 from minvenus.config import ModelConfig
@@ -36,3 +38,10 @@ def naive_greedy(model, prompt, count, stop_ids=()):
     while len(tokens) < len(prompt) + count and not (len(tokens) > len(prompt) and tokens[-1] in stop_ids):
         tokens.append(int(next_logprobs(model, tokens).argmax()))
     return tokens[len(prompt):]
+
+
+def poisoned(engine):
+    """Every slot of the cache that nobody has written holds NaN."""
+    engine.runner.k_pages.fill_(math.nan)
+    engine.runner.v_pages.fill_(math.nan)
+    return engine

@@ -1,7 +1,6 @@
 """The engine against the model without a cache: tokens, log-probs, what is computed, and what is refused."""
 
 import itertools
-import math
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import torch
 
 from minvenus.engine import Engine, Sampling
 from minvenus.kernels.logprob import token_logprobs
-from tests.engine.models import CONFIG, naive_greedy, naive_scores, sharp_model
+from tests.engine.models import CONFIG, naive_greedy, naive_scores, poisoned, sharp_model
 from tests.engine.test_score import CountingModel, close
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,13 +23,6 @@ GREEDY = Sampling(12, temperature=0)
 def prompts(*lengths, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(0, 40, (n,), generator=generator).tolist() for n in lengths]
-
-
-def poisoned(engine):
-    """Every slot that nobody has written holds NaN."""
-    engine.runner.k_pages.fill_(math.nan)
-    engine.runner.v_pages.fill_(math.nan)
-    return engine
 
 
 PROMPTS = prompts(5, 33, 64, 17, 1)

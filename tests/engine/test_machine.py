@@ -4,8 +4,6 @@ After every step the pool's invariants hold; every token that a turn gave is che
 are the most probable ones at their place, log-probs agree to 1e-5. At the end no page is held.
 """
 
-import math
-
 import pytest
 import torch
 from hypothesis import settings
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from minvenus.engine import Engine, Sampling
-from tests.engine.models import naive_scores, next_logprobs, sharp_model
+from tests.engine.models import naive_scores, next_logprobs, poisoned, sharp_model
 
 WEIGHTS = [sharp_model(seed).state_dict() for seed in (0, 1)]
 PAGES, PAGE_SIZE = 24, 3                                             # 72 tokens in all
@@ -29,9 +27,7 @@ class EngineMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.model = sharp_model()
-        self.engine = Engine(self.model, pages=PAGES, page_size=PAGE_SIZE, step_tokens=7)
-        self.engine.runner.k_pages.fill_(math.nan)
-        self.engine.runner.v_pages.fill_(math.nan)
+        self.engine = poisoned(Engine(self.model, pages=PAGES, page_size=PAGE_SIZE, step_tokens=7))
         self.expected = {}                                           # sequence -> tokens that it must have when idle
         self.started = {}                                            # sequence -> sampling of the turn that runs
         self.count = 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from minvenus.engine import Engine, Sampling
 from minvenus.engine.score_packed import score_packed
-from tests.engine.models import CONFIG, naive_scores, sharp_model
+from tests.engine.models import CONFIG, naive_scores, poisoned, sharp_model
 
 MODEL = sharp_model()
 TOKENS = torch.randint(0, 40, (60,), generator=torch.Generator().manual_seed(1)).tolist()
@@ -42,7 +42,7 @@ def test_a_two_token_continuation_worked_by_hand():
 
 def test_the_boundaries_of_a_living_sequence_cost_the_continuations_only():
     model = CountingModel(MODEL)
-    engine = Engine(model, pages=40, page_size=4)
+    engine = poisoned(Engine(model, pages=40, page_size=4))
     sequence = engine.open(TOKENS)
     engine.turn([sequence], Sampling(4))
     model.count = 0
@@ -130,9 +130,7 @@ requests = st.lists(st.tuples(some(0, 39, 30), some(1, 30, 4), some(0, 39, 7)), 
 def test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each(requests, page_size, step_tokens, temperature, tight):
     requests = [(tokens, [min(n, len(tokens)) for n in lengths], c) for tokens, lengths, c in requests]
     pages = -(-37 // page_size) if tight else 200                             # tight: one request fits, so others are preempted
-    engine = Engine(MODEL, pages=pages, page_size=page_size, step_tokens=step_tokens)
-    engine.runner.k_pages.fill_(math.nan)
-    engine.runner.v_pages.fill_(math.nan)
+    engine = poisoned(Engine(MODEL, pages=pages, page_size=page_size, step_tokens=step_tokens))
     got = engine.score_many(requests, temperature)
     for (tokens, lengths, continuation), scores in zip(requests, got, strict=True):
         wanted = [naive_scores(MODEL, tokens[:n], continuation, temperature) for n in lengths]
