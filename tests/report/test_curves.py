@@ -1,0 +1,190 @@
+"""Plots: well-formed, complete, readable on light and dark, and never wrong in silence."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.report.curves import (
+    BOTTOM,
+    COLOURS,
+    DASHES,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Series,
+    histogram,
+    line_plot,
+    tick_labels,
+    ticks,
+)
+
+SVG = "{http://www.w3.org/2000/svg}"
+numbers = st.floats(-1e99, 1e99) | st.floats(-2, 2) | st.integers(-1000, 1000) | st.sampled_from([0.0, 5e-324, -1e-310, 1e-99])
+
+
+def lines_of(svg: str) -> list[list[tuple[float, float]]]:
+    root = ET.fromstring(svg)
+    return [[tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
+            for line in [*root.iter(f"{SVG}polyline"), *root.iter(f"{SVG}polygon")]]
+
+
+def texts_of(svg: str) -> list[str]:
+    return [text.text for text in ET.fromstring(svg).iter(f"{SVG}text")]
+
+
+@st.composite
+def some_series(draw):
+    count = draw(st.integers(0, 6))
+    column = st.lists(numbers, min_size=count, max_size=count)
+    interval = draw(st.none() | st.tuples(column, column))
+    return Series(draw(st.text()), draw(column), draw(column), *(interval or (None, None)))
+
+
+def test_a_line_from_corner_to_corner_worked_by_hand():
+    svg = line_plot([Series("rising", [0, 5, 10], [0.0, 0.25, 1.0])], "success", "step", "share", covers=(0.0, 1.0))
+    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+    assert lines_of(svg) == [[(LEFT, bottom), ((LEFT + right) / 2, bottom - 0.25 * (bottom - TOP)), (right, TOP)]]
+    assert texts_of(svg) == ["success", "0", "2", "4", "6", "8", "10", "0.0", "0.2", "0.4", "0.6", "0.8", "1.0",
+                             "step", "share", "rising"]
+
+
+def test_an_interval_is_drawn_around_its_line():
+    svg = line_plot([Series("a", [0, 1], [1, 2], low=[0, 1], high=[2, 4])], "t", "x", "y", covers=(0, 4))
+    line, band = lines_of(svg)
+    height = {y: HEIGHT - BOTTOM - y / 4 * (HEIGHT - BOTTOM - TOP) for y in range(5)}
+    assert [y for _, y in line] == [height[1], height[2]]
+    assert [y for _, y in band] == [height[2], height[4], height[1], height[0]]
+
+
+@given(st.lists(some_series(), max_size=4), st.text(), st.text(), st.none() | st.tuples(numbers, numbers))
+def test_any_plot_is_well_formed_and_every_point_lies_inside_the_axes(series, title, text, covers):
+    svg = line_plot(series, title, text, text, covers=covers)
+    lines = lines_of(svg)
+    assert len(lines) == sum((s.low is not None) + 1 for s in series if len(s.x))
+    for x, y in (point for line in lines for point in line):
+        assert LEFT - 0.01 <= x <= WIDTH - RIGHT + 0.01 and TOP - 0.01 <= y <= HEIGHT - BOTTOM + 0.01
+
+
+@given(st.lists(numbers, max_size=30), st.integers(1, 12))
+def test_every_value_of_a_histogram_is_in_one_bar_and_every_bar_inside_the_axes(values, bins):
+    svg = histogram(values, "gains", "gain (nats)", bins=bins)
+    bars = [{k: float(bar.get(k)) for k in ("x", "y", "width", "height")} for bar in ET.fromstring(svg).iter(f"{SVG}rect")]
+    for bar in bars:
+        assert bar["x"] >= LEFT - 0.01 and bar["x"] + bar["width"] <= WIDTH - RIGHT + 0.6
+        assert bar["y"] >= TOP - 0.01 and abs(bar["y"] + bar["height"] - (HEIGHT - BOTTOM)) < 0.02
+    assert bool(bars) == bool(values)
+    assert ("no data" in texts_of(svg)) == (not values)
+
+
+def test_a_histogram_worked_by_hand():
+    svg = histogram([0, 0, 0, 1, 2, 4], "t", "x", bins=2)
+    heights = [float(bar.get("height")) for bar in ET.fromstring(svg).iter(f"{SVG}rect")]
+    assert heights[0] == pytest.approx(2 * heights[1], abs=0.02)       # four below the middle; 2 and 4 above
+
+
+@pytest.mark.parametrize("hostile", ['<script>alert(1)</script>', '"><img src=x onerror=alert(1)>', "a & b", "\x00\x1b[0m\ud800"])
+def test_text_from_outside_stays_text(hostile):
+    svg = line_plot([Series(hostile, [0, 1], [0, 1])], hostile, hostile, hostile)
+    root = ET.fromstring(svg)
+    assert {element.tag.removeprefix(SVG) for element in root.iter()} == {"svg", "title", "text", "g", "path", "polyline"}
+    shown = re.sub("[\x00\x1b\ud800]", "\ufffd", hostile)
+    assert [t for t in texts_of(svg) if t == shown] == [shown] * 4 and root.get("aria-label") == shown
+
+
+def test_nothing_is_fetched_and_nothing_runs():
+    svg = line_plot([Series("a", [0, 1], [0, 1])], "t", "x", "y").replace('xmlns="http://www.w3.org/2000/svg"', "")
+    assert not re.search(r"http|href|url\(|@import|<script|<style|\son\w+=", svg)
+
+
+@pytest.mark.parametrize("series", [[], [Series("empty", [], [])]])
+def test_no_data_is_said_and_the_axes_are_still_there(series):
+    assert "no data" in texts_of(line_plot(series, "t", "step", "share"))
+    assert "step" in texts_of(line_plot(series, "t", "step", "share"))
+
+
+def test_an_empty_series_keeps_its_place_in_the_legend_and_its_colour():
+    svg = line_plot([Series("empty", [], []), Series("full", [0, 1], [0, 1])], "t", "x", "y")
+    assert {"empty", "full"} <= set(texts_of(svg)) and "no data" not in texts_of(svg)
+    assert next(ET.fromstring(svg).iter(f"{SVG}polyline")).get("stroke") == COLOURS[1]
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, -1e-9, 1e16])
+def test_a_constant_line_runs_through_the_middle(value):
+    (points,) = lines_of(line_plot([Series("c", [0, 1, 2], [value] * 3)], "t", "x", "y"))
+    assert {y for _, y in points} == {(TOP + HEIGHT - BOTTOM) / 2}
+
+
+def test_a_single_point_is_visible():
+    assert len(list(ET.fromstring(line_plot([Series("one", [3], [4])], "t", "x", "y")).iter(f"{SVG}circle"))) == 1
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e101])
+def test_what_is_not_a_number_is_refused_with_its_place(bad):
+    with pytest.raises(ValueError, match=r"series 'loss', y\[1\] is .*leave the point out"):
+        Series("loss", [0, 1], [0.5, bad])
+    with pytest.raises(ValueError, match=r"series 'loss', high\[0\]"):
+        Series("loss", [0], [0.5], low=[0.0], high=[bad])
+    with pytest.raises(ValueError, match=r"values\[0\]"):
+        histogram([bad], "t", "x")
+    with pytest.raises(ValueError, match=r"covers\[1\]"):
+        line_plot([], "t", "x", "y", covers=(0.0, bad))
+
+
+def test_lengths_that_differ_are_refused_with_the_numbers():
+    with pytest.raises(ValueError, match="3 x but 2 y"):
+        Series("a", [0, 1, 2], [0, 1])
+    with pytest.raises(ValueError, match="both low and high"):
+        Series("a", [0], [0], low=[0])
+
+
+@pytest.mark.parametrize("low, high, labels", [
+    (0, 1, "0.0 0.2 0.4 0.6 0.8 1.0"),
+    (0, 79, "0 20 40 60"),
+    (-0.31, 0.47, "-0.2 0.0 0.2 0.4"),
+    (0, 12_000, "0 2,000 4,000 6,000 8,000 10,000 12,000"),
+    (0, 2.4e7, "0.0e+00 5.0e+06 1.0e+07 1.5e+07 2.0e+07"),
+    (1e-7, 3e-7, "1.0e-07 1.5e-07 2.0e-07 2.5e-07 3.0e-07"),
+])
+def test_ticks_are_round_numbers_with_the_digits_that_they_need(low, high, labels):
+    assert " ".join(tick_labels(ticks(low, high))) == labels
+
+
+@given(numbers, numbers)
+def test_ticks_lie_inside_the_range_and_can_be_told_apart(a, b):
+    low, high = min(a, b), max(a, b)
+    if high - low <= 1e-9 * max(abs(low), abs(high)) or high - low < 1e-100:
+        return
+    values = ticks(low, high)
+    labels = tick_labels(values)
+    assert 2 <= len(values) <= 8 and len(set(labels)) == len(labels)
+    assert all(low <= v <= high for v in values)
+    assert all(abs(float(text.replace(",", "")) - v) <= 1e-6 * (high - low) for text, v in zip(labels, values, strict=True))
+
+
+def test_two_lines_differ_in_colour_and_in_dashes_and_pairs_return_late():
+    assert len(set(COLOURS)) == len(COLOURS) and len(set(DASHES)) == len(DASHES) > len(COLOURS)
+    svg = line_plot([Series(str(i), [0, 1], [i, i]) for i in range(40)], "t", "x", "y")
+    pairs = [(line.get("stroke"), line.get("stroke-dasharray")) for line in ET.fromstring(svg).iter(f"{SVG}polyline")]
+    assert len(set(pairs)) == 40
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_every_colour_stands_out_on_white_and_on_near_black(colour):
+    """Contrast of at least 3 : 1, what the web's accessibility guidelines ask of graphics."""
+    def luminance(text):
+        parts = [int(text[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True)) + 0.05
+    assert luminance("#ffffff") / luminance(colour) >= 3 and luminance(colour) / luminance("#121212") >= 3
+
+
+def test_a_long_legend_fits_into_the_picture():
+    svg = line_plot([Series("n" * 60, [0, 1], [0, 1]), *(Series(str(i), [0, 1], [0, 1]) for i in range(30))], "t", "x", "y")
+    root = ET.fromstring(svg)
+    assert float(root.get("width")) >= WIDTH + 41 + 60 * 6.5
+    assert float(root.get("height")) >= max(float(t.get("y")) for t in root.iter(f"{SVG}text"))
