@@ -34,7 +34,7 @@ def main(config: SFTConfig) -> Path:
     state = checkpoint.restore(newest, model, optimizer, config) if newest else {}
     examples, held_out, data = load_examples(config, tokenizer)
     if newest and state["data"] != data:
-        raise ConfigError(f"{newest} was trained on other trajectories than {config.data} holds now: give those, or another --out")
+        raise ConfigError(f"{newest} was trained on other trajectories than {config.data} holds now: use those or another --out")
     announce(config, model, save_config(config, run), newest)
     start, seen = state.get("step", 0), state.get("tokens_seen", 0)
     log, progress = metrics.Metrics(run, start), Progress("sft", start, config.steps)
@@ -88,8 +88,9 @@ def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset
     else:
         records = dataset.read_jsonl(config.data)
     examples, loaded = dataset.load(records, tokenizer, config.max_tokens, config.overlong)
+    print(f"data        {loaded}")
     training, held_out = split(examples, config.validation)
-    print(f"data        {loaded}; {len(held_out)} held out, trained on {len(training):,}")
+    print(f"            {len(held_out):,} held out, {len(training):,} trained on")
     return training, held_out, fingerprint(examples)
 
 

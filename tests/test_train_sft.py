@@ -1,0 +1,269 @@
+"""train_sft.py as its users meet it: what it writes and says, how it stops and goes on, and how it refuses."""
+
+import json
+import os
+import runpy
+import signal
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import train_sft
+from minvenus.config import ConfigError
+from minvenus.model import weights
+from minvenus.sft.dataset import encode
+from minvenus.train import metrics, sft
+from minvenus.train.config import SFT_PRESETS, SFTConfig
+from minvenus.train.optim import learning_rate
+from tests.train.runs import TINY, content, demonstrations, small_config, write_inputs
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    return write_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def whole(inputs, tmp_path_factory):
+    """A run of three steps that was never stopped."""
+    run = tmp_path_factory.mktemp("whole")
+    train_sft.main(small_config(inputs, run))
+    return content(run)
+
+
+def command(config: SFTConfig, *more: str) -> int:
+    """`python train_sft.py` in this process; returns its exit code."""
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in asdict(config).items() if not isinstance(value, bool)]
+    before, sys.argv = sys.argv, ["train_sft.py", *flags, *more]
+    try:
+        runpy.run_path(str(ROOT / "train_sft.py"), run_name="__main__")
+        return 0
+    except SystemExit as end:
+        return end.code
+    finally:
+        sys.argv = before
+
+
+# ------------------------------------------------------------------------------------------------------------- a run as a whole
+
+
+def test_a_run_says_where_the_model_is_and_what_to_run_next_and_the_model_loads(inputs, tmp_path, capsys):
+    config = small_config(inputs, tmp_path / "run")
+    folder = train_sft.main(config)
+    out, err = capsys.readouterr()
+    assert "8 trajectories" in out and "2 held out, 6 trained on" in out
+    assert f"all of them in {tmp_path / 'run' / 'run.json'}" in out
+    assert f"model       {folder}" in out and f"next        python infer.py --model {folder}" in out
+    assert "sft 1/3" in err and "sft 3/3" in err and "tokens/s" in err and "left" in err and "loss" in err
+    weights.load(folder)
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in folder.iterdir()}
+    assert SFTConfig(**json.loads((tmp_path / "run" / "run.json").read_text())) == config
+
+
+def test_the_default_data_and_model_are_the_toy_web_and_the_tiny_preset(tmp_path, capsys):
+    folder = train_sft.main(SFTConfig(out=str(tmp_path), steps=1, batch=2, demonstrations=6, validation=2, device="cpu"))
+    assert "492,288 parameters" in capsys.readouterr().out
+    assert weights.load(folder).config.hidden_size == 128
+
+
+def test_every_step_has_its_metrics_and_counters_follow_from_the_data(inputs, tmp_path):
+    config = small_config(inputs, tmp_path)
+    train_sft.main(config)
+    rows, timing = (metrics.read(tmp_path / name) for name in ("metrics.jsonl", "timing.jsonl"))
+    assert [row["step"] for row in rows] == [row["step"] for row in timing] == [0, 1, 2]
+    assert [row["learning_rate"] for row in rows] == [learning_rate(step, 3, 1e-2, 0) for step in range(3)]
+    assert [row["epoch"] for row in rows] == [0.5, 1.0, 1.5]
+    assert [row["tokens_seen"] for row in rows] == [sum(r["tokens"] for r in rows[:n]) for n in (1, 2, 3)]
+    assert ["validation_loss" in row for row in rows] == [False, True, True], "every second step, and the last"
+    assert rows[2]["loss"] < rows[0]["loss"]
+    assert all(set(row) == {"step", "seconds", "tokens_per_second"} and row["seconds"] > 0 for row in timing)
+
+
+def test_two_runs_are_the_same_bytes_and_another_seed_trains_in_another_order(inputs, whole, tmp_path):
+    for seed in (0, 1):
+        train_sft.main(small_config(inputs, tmp_path / str(seed), seed=seed))
+        assert (content(tmp_path / str(seed)) == whole) == (seed == 0)
+
+
+def test_held_out_trajectories_are_never_trained_on(inputs, tmp_path, monkeypatch):
+    """Two of the eight records are held out; a copy of one of them stands among the others, as resampling leaves them."""
+    records = demonstrations(8)
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps(record) + "\n" for record in [records[7], *records]))
+    trained, held_out = set(), []
+
+    def watch(model, optimizer, examples, *rest):
+        trained.update(tuple(e.tokens.tolist()) for e in examples)
+        return sft.train_step(model, optimizer, examples, *rest)
+
+    def watch_validation(model, examples, *rest):
+        held_out.append({tuple(e.tokens.tolist()) for e in examples})
+        return sft.validation_loss(model, examples, *rest)
+
+    monkeypatch.setattr(train_sft, "train_step", watch)
+    monkeypatch.setattr(train_sft, "validation_loss", watch_validation)
+    train_sft.main(small_config(inputs, tmp_path / "run", data=str(data)))
+    assert len(trained) == 6 and len(held_out) == 2 and held_out[0] == held_out[1] and len(held_out[0]) == 2
+    assert not trained & held_out[0]
+
+
+def test_over_long_trajectories_are_dropped_with_their_number(inputs, tmp_path, capsys):
+    records = demonstrations(6, hops=(1, 2))
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps(record) + "\n" for record in records))
+    short = len(encode(records[0], TINY))
+    train_sft.main(small_config(inputs, tmp_path / "run", data=str(data), max_tokens=short, validation=0, steps=1))
+    assert "3 trajectories" in (out := capsys.readouterr().out) and "3 dropped because they are too long" in out
+    assert command(small_config(inputs, tmp_path / "none", data=str(data), max_tokens=short - 1, validation=0)) == 2
+    assert "6 dropped because they are too long" in capsys.readouterr().out
+
+
+# --------------------------------------------------------------------------------------------------------- stopping and going on
+
+
+def signalled(monkeypatch, numbers, at_step=0):
+    """The signals arrive in the middle of a step."""
+    calls = []
+
+    def step(*arguments):
+        calls.append(1)
+        if len(calls) == at_step + 1:
+            for number in numbers:
+                os.kill(os.getpid(), number)
+        return real(*arguments)
+
+    real = sft.train_step
+    monkeypatch.setattr(sft, "train_step", step)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_the_step_saves_and_exits_0_and_the_next_call_goes_on(number, inputs, whole, tmp_path, monkeypatch,
+                                                                                capfd):
+    config = small_config(inputs, tmp_path, save_every=100)
+    handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    with monkeypatch.context() as patch:
+        signalled(patch, [number], at_step=1)
+        assert command(config) == 0
+    out, err = capfd.readouterr()
+    assert "stopped after step 2 of 3; the same command goes on from there" in out and "stopping after this step" in err
+    assert [row["step"] for row in metrics.read(tmp_path / "metrics.jsonl")] == [0, 1]
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert command(config) == 0
+    out = capfd.readouterr().out
+    assert f"start       {tmp_path}/checkpoints/step-00000002" in out and "next        python" in out
+    assert content(tmp_path) == whole
+
+
+def test_a_signal_in_the_last_step_just_ends_the_run(inputs, whole, tmp_path, monkeypatch, capfd):
+    signalled(monkeypatch, [signal.SIGINT], at_step=2)
+    assert command(small_config(inputs, tmp_path)) == 0
+    out = capfd.readouterr().out
+    assert "stopped after" not in out and "next        python" in out and content(tmp_path) == whole
+
+
+def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_its_last_checkpoint(inputs, whole, tmp_path, monkeypatch, capfd):
+    config = small_config(inputs, tmp_path)
+    with monkeypatch.context() as patch:
+        signalled(patch, [signal.SIGINT, signal.SIGINT], at_step=1)
+        assert command(config) == 130
+    assert "stopped at once; the same command goes on from the last checkpoint" in capfd.readouterr().err
+    assert (tmp_path / "latest").read_text() == "step-00000001\n"
+    assert command(config) == 0 and content(tmp_path) == whole
+
+
+def test_a_run_that_has_ended_is_not_trained_again(inputs, tmp_path, capsys):
+    config = small_config(inputs, tmp_path)
+    folder = train_sft.main(config)
+    before = content(tmp_path)
+    capsys.readouterr()
+    assert train_sft.main(config) == folder and content(tmp_path) == before
+    assert "next        python" in capsys.readouterr().out
+
+
+def test_where_a_run_was_interrupted_changes_no_bit(inputs, whole, tmp_path, monkeypatch):
+    """However often: once after every step."""
+    config = small_config(inputs, tmp_path, save_every=100)
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            signalled(patch, [signal.SIGTERM])
+            assert command(config) == 0
+    assert content(tmp_path) == whole
+
+
+def test_other_settings_other_data_and_resume_never_are_refused(inputs, tmp_path, capsys):
+    data = tmp_path / "data.jsonl"
+    data.write_bytes(Path(inputs["data"]).read_bytes())
+    config = small_config(inputs, tmp_path / "run", data=str(data), steps=2)
+    train_sft.main(config)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert command(replace(config, batch=2)) == 2
+    assert "batch was 3, is 2. Use the same, or another --out" in capsys.readouterr().err
+    assert command(replace(config, resume="never")) == 2
+    assert "holds a run already" in capsys.readouterr().err
+    data.write_bytes(b"".join(reversed(data.read_bytes().splitlines(keepends=True))))
+    assert command(config) == 2
+    assert "was trained on other trajectories" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
+# ------------------------------------------------------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(("flags", "words"), [
+    (["--steps", "0"], ["steps must be at least 1"]),
+    (["--pack-tokens", "100"], ["pack_tokens (100) must hold a trajectory of max_tokens (400)"]),
+    (["--hops", "5"], ["hops must be one of 1, 2, 3, 4"]),
+    (["--warmup", "1.5"], ["warmup is a share"]),
+    (["--learning-rate", "0"], ["learning_rate and clip must be > 0"]),
+    (["--validation", "-1"], ["validation must be >= 0"]),
+    (["--validation", "8"], ["8 different trajectories are not enough to hold 8 out"]),
+    (["--data", "nowhere.jsonl"], ["'toyweb' or a .jsonl file", "'nowhere.jsonl'"]),
+    (["--model", "nowhere"], ["'tiny' or a folder with a config.json", "'nowhere'"]),
+    (["--max-tokens", "5000", "--pack-tokens", "5000"], ["max_tokens is 5000", "4096 tokens"]),
+    (["--wrong-result", "2", "--data", "toyweb"], ["wrong_result is a rate from 0 to 1"]),
+    (["--lerning-rate", "1"], ["unknown flag --lerning-rate", "--learning-rate"]),
+])
+def test_a_wrong_command_line_is_one_message_and_exit_code_2(flags, words, inputs, tmp_path, capsys):
+    assert command(small_config(inputs, tmp_path), *flags) == 2
+    err = capsys.readouterr().err
+    assert all(word in err for word in words) and "Traceback" not in err
+    assert not (tmp_path / "latest").exists()
+
+
+def test_data_that_is_not_clean_is_one_message(inputs, tmp_path, capsys):
+    for line, words in (("{", "line 1 is not JSON"), ('{"messages": []}', "run python -m minvenus.sft on the file first")):
+        (tmp_path / "data.jsonl").write_text(line + "\n")
+        assert command(small_config(inputs, tmp_path / "run", data=str(tmp_path / "data.jsonl"))) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_run_that_diverges_says_so_and_keeps_its_last_checkpoint(inputs, tmp_path, monkeypatch, capsys):
+    real = sft.sft_loss
+    calls = []
+
+    def loss(*arguments):
+        calls.append(1)
+        return real(*arguments) * (float("nan") if len(calls) > 2 else 1.0)
+
+    monkeypatch.setattr(sft, "sft_loss", loss)
+    assert command(small_config(inputs, tmp_path, validation=0)) == 2
+    assert "the gradient's norm is nan: lower the learning rate" in capsys.readouterr().err
+    assert (tmp_path / "latest").read_text() in ("step-00000001\n", "step-00000002\n")
+
+
+def test_presets_are_valid_settings_and_one_epoch_of_the_release_is_585_steps():
+    assert SFTConfig(**SFT_PRESETS["tiny"]) == SFTConfig()
+    large = SFTConfig(**SFT_PRESETS["dr-venus-4b"])
+    assert large.steps * large.batch <= 18_745 < (large.steps + 1) * large.batch and large.recompute
+
+
+def test_recomputation_and_the_device_reach_the_model(inputs, tmp_path):
+    model, _ = train_sft.start_model(small_config(inputs, tmp_path, recompute=True))
+    assert model.model.recompute and model.head_weight.dtype == torch.float32
+    with pytest.raises(ConfigError):
+        train_sft.start_model(small_config(inputs, tmp_path, max_tokens=9000, pack_tokens=9000))
