@@ -167,13 +167,19 @@ def test_a_browsecomp_file_is_decrypted_row_by_row_each_with_its_own_canary(tmp_
     assert (second.question.text, second.question.answers, second.source) == ("Welche Stadt? 羅馬", ["Köln"], None)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path):
+    path = browsecomp(tmp_path, [encrypt("Which?", "c"), encrypt("x", "c"), "t", "c"])
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert [question.text for question in read_questions(path)] == ["Which?"]
+
+
 @given(st.text(max_size=200), st.text(min_size=1, max_size=40))
 def test_decryption_undoes_encryption(text, canary):
     assert decrypt(encrypt(text, canary), canary) == text
 
 
 @pytest.mark.parametrize(("row", "reason"), [
-    (["Who?", "Rome", "t", "c"], "base64"), ([encrypt("Wer?", "c"), encrypt("x", "c"), "t", ""], "canary"),
+    (["Who was it?", "Rome", "t", "c"], "base64"), ([encrypt("Wer?", "c"), encrypt("x", "c"), "t", ""], "canary"),
     (["", encrypt("x", "c"), "t", "c"], "no text"), ([encrypt("Wer?", "c"), "", "t", "c"], "blank"),
     ([encrypt("Who was it, in which year?", "c"), encrypt("x", "c"), "t", "another"], "canary does not fit"),
     (["a", "b"], "4 columns"), (["a", "b", "t", "c", "d"], "4 columns")])
