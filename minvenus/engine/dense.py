@@ -11,7 +11,6 @@ zero, and masked.
 S running sequences, K kv heads, H query heads, D channels, L tokens of the longest, C room for tokens in a row.
 """
 
-import numpy
 import torch
 from torch import Tensor
 
@@ -112,17 +111,14 @@ class DenseCache:
         self.k, self.v = k, v
 
     def _fetch(self, missing: list[int]) -> None:
-        """Copy from the pages what the rows lack: n tokens of all of them together."""
+        """Copy from the pages what the rows lack, n tokens each."""
         page = self.k_pages.shape[2]
-        rows, positions, slots = [], [], []
         for row in missing:
-            table = self.tables[row]
-            position = numpy.arange(self.lengths[row], table.length)
-            rows.append(numpy.full_like(position, row))
-            positions.append(position)
-            slots.append(numpy.array(table.pages)[position // page] * page + position % page)
+            table, start = self.tables[row], self.lengths[row]
+            first = start // page
+            pages = torch.tensor(table.pages[first:-(-table.length // page)])
+            span = slice(start - first * page, table.length - first * page)
+            keys, values = (x[:, pages].flatten(1, 2)[:, span] for x in (self.k_pages, self.v_pages))          # [layers, n, K, D]
+            self.k[:, row, :, :, start:table.length] = keys.permute(0, 2, 3, 1)
+            self.v[:, row, :, start:table.length] = values.transpose(1, 2)
             self.lengths[row] = table.length
-        row, position, slot = (torch.from_numpy(numpy.concatenate(x)) for x in (rows, positions, slots))           # [n] each
-        for layer in range(len(self.v)):
-            self.k[layer].transpose(2, 3)[row, :, position] = self.k_pages[layer].flatten(0, 1)[slot]              # [n, K, D]
-            self.v[layer][row, :, position] = self.v_pages[layer].flatten(0, 1)[slot]

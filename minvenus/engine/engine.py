@@ -30,7 +30,7 @@ class Engine:
     compile           torch.compile the model's forward
     """
 
-    def __init__(self, model, pages: int, page_size: int = 64, seed: int = 0, step_tokens: int = 2048,
+    def __init__(self, model, pages: int, page_size: int = 64, seed: int = 0, step_tokens: int = 4096,
                  vocab_limit: int | None = None, compile: bool = False):
         self.config = model.config
         self.width = self.config.vocab_size if vocab_limit is None else vocab_limit

@@ -132,7 +132,8 @@ class Stepper:
 
 def write(sequence: Sequence, token: int, logprob: float, drawn_logprob: float) -> bool:
     """Append a drawn token; True if it ends the turn."""
-    turn, sampling = sequence.job, sequence.job.sampling
+    turn = sequence.job
+    sampling = turn.sampling
     sequence.tokens.append(token)
     turn.tokens.append(token)
     turn.logprobs.append(logprob)
