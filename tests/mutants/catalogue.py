@@ -213,4 +213,50 @@ PROTOCOL_MUTANTS = (
             'parse_turn(turns[-1].text + (turns[-1].observation or "")).answer if turns')),
 )
 
-MUTANTS = ADVANTAGE_MUTANTS + REWARD_MUTANTS + GAIN_MUTANTS + LOSS_MUTANTS + PROTOCOL_MUTANTS
+DATASET, SCRIPT = "minvenus.sft.dataset", "train_sft"
+OPTIM, ORDER, CHECKPOINT, METRICS = (f"minvenus.train.{name}" for name in ("optim", "data", "checkpoint", "metrics"))
+STEP, SCHEDULE, RESTORE = "train/test_sft.py::", "train/test_schedule.py::", "train/test_checkpoint.py::"
+RUN = "test_train_sft.py::"
+
+TRAINING_MUTANTS = (
+    mutant(20, "the position of a token predicts the token itself", DATASET,
+           STEP + "test_the_loss_is_the_mean_over_trajectories_of_their_mean_over_the_agents_tokens",
+           ("positions - 1, tokens[positions]", "positions, tokens[positions]")),
+    mutant(33, "trajectory mean per pack", DATASET, STEP + "test_one_two_or_five_packs_give_the_same_step[trajectory-mean]",
+           ("[share(examples[i]) for i in row]", "[share(examples[i]) * len(examples) / len(row) for i in row]")),
+    mutant(33, "token mean where each trajectory should weigh the same", DATASET,
+           STEP + "test_the_loss_is_the_mean_over_trajectories_of_their_mean_over_the_agents_tokens",
+           ("1.0 / (len(examples) * example.trained)", "1.0 / every_token")),
+    mutant(36, "gradients not reset", OPTIM, STEP + "test_a_step_starts_from_no_gradient",
+           ("optimizer.zero_grad(set_to_none=True)", "pass")),
+    mutant(37, "the seed does not reach the order", ORDER, SCHEDULE + "test_the_seed_and_the_epoch_reach_the_order",
+           ("(seed * 1_000_003 + epoch)", "epoch")),
+    mutant(37, "every epoch in the same order", ORDER, SCHEDULE + "test_the_seed_and_the_epoch_reach_the_order",
+           ("(seed * 1_000_003 + epoch)", "(seed * 1_000_003)")),
+    mutant(38, "resume loses the moments", CHECKPOINT,
+           RESTORE + "test_a_restored_run_takes_the_same_next_step_to_the_last_bit",
+           ("    fill_optimizer(model, optimizer, tensors)\n", "")),
+    mutant(38, "resume loses the moments of some parameters", CHECKPOINT,
+           RESTORE + "test_a_damaged_checkpoint_is_refused_with_the_way_back_and_changes_nothing",
+           ("(stored and stored != expected)", "stored - expected")),
+    mutant(38, "resume loses the random state", CHECKPOINT,
+           RESTORE + "test_a_restored_run_takes_the_same_next_step_to_the_last_bit",
+           ('    torch.set_rng_state(tensors["random.cpu"])\n', "")),
+    mutant(38, "resume starts the data and the schedule again", SCRIPT, RUN + "test_where_a_run_was_interrupted_changes_no_bit",
+           ('start, seen = state.get("step", 0), ', "start, seen = 0, ")),
+    mutant(38, "resume loses a counter", SCRIPT, RUN + "test_where_a_run_was_interrupted_changes_no_bit",
+           ('state.get("tokens_seen", 0)', "0")),
+    mutant(38, "resume repeats lines of metrics", METRICS,
+           "train/test_metrics.py::test_going_on_after_any_tear_ends_with_the_bytes_of_an_unbroken_run",
+           (' if row["step"] < step', "")),
+    mutant(38, "the pointer moves before the checkpoint is there", CHECKPOINT,
+           "train/test_crash.py::test_a_write_that_really_fails_half_way_loses_nothing",
+           ("with replaced(folder) as new:\n", "point_to(run, folder.name)\n        with replaced(folder) as new:\n")),
+    mutant(40, "over-long trajectories cut without being asked", DATASET,
+           "sft/test_dataset.py::test_the_too_long_are_dropped_and_counted_or_cut_behind_a_whole_turn",
+           ('cut_to(whole, max_tokens) if overlong == "truncate" else None', "cut_to(whole, max_tokens)")),
+    mutant(40, "cut in the middle of a turn", DATASET, "sft/test_dataset.py::test_a_cut_keeps_as_many_whole_turns_as_fit",
+           ("if end <= max_tokens)\n", "if end <= max_tokens) + (max_tokens,)\n")),
+)
+
+MUTANTS = ADVANTAGE_MUTANTS + REWARD_MUTANTS + GAIN_MUTANTS + LOSS_MUTANTS + PROTOCOL_MUTANTS + TRAINING_MUTANTS
