@@ -21,6 +21,19 @@ def sharp_model(seed=0, config=CONFIG):
     return model
 
 
+class FixedLogits:
+    """A model whose next token never depends on anything: hidden is 1, so the head's one column is the logits."""
+
+    def __init__(self, logits):
+        self.head_weight = torch.tensor(logits)[:, None]                      # [V, 1]
+        self.config = ModelConfig(1, 1, 1, 1, 1, head_dim=2, vocab_size=len(logits), max_position_embeddings=512)
+
+    def paged(self, tokens, positions, attend):
+        heads = torch.zeros(len(tokens), 1, 2)
+        attend(0, heads, heads, heads)
+        return torch.ones(len(tokens), 1)
+
+
 def next_logprobs(model, tokens, temperature=1.0):
     """Log-probs [V] of the token behind `tokens`, by a forward of its own."""
     return (model(torch.tensor([tokens]))[0, -1].double() / temperature).log_softmax(dim=-1)

@@ -59,6 +59,15 @@ def test_samples_do_not_depend_on_what_else_is_in_the_batch():
     assert other != together and len({tuple(c.tokens) for c in together[1]}) == 3
 
 
+def test_a_group_on_shared_pages_samples_what_separate_sequences_sample():
+    sampling = Sampling(10, temperature=0.8)
+    [group] = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5)).generate([PROMPTS[2]], sampling, n=4, questions=["q"])
+    for rollout, completion in enumerate(group):
+        engine = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5))
+        [alone] = engine.turn([engine.open(PROMPTS[2], "q", rollout)], sampling)
+        assert alone.tokens == completion.tokens and close([alone.logprobs], [completion.logprobs])
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_stored_log_probs_are_those_of_the_trainers_packed_forward(temperature):
     engine = Engine(MODEL, pages=100, page_size=16, seed=1)

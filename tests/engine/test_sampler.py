@@ -1,8 +1,8 @@
 """Sampling: worked cases, and chi-square tests of what is drawn against what the sampler says about it.
 
 Every chi-square test uses fixed seeds, so it passes or fails always; its threshold is the value that a correct sampler would
-exceed with probability 1e-6 for a random seed. With the 7 such comparisons below, a change of seeds gives a false alarm with
-probability 7e-6.
+exceed with probability 1e-6 for a random seed. With the 13 such comparisons below, a change of seeds gives a false alarm with
+probability 1.3e-5.
 """
 
 import math
@@ -12,7 +12,9 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from minvenus.engine import Engine
 from minvenus.engine.sampler import Noise, Sampling, drawn_distribution, invert, sample
+from tests.engine.models import FixedLogits
 
 # upper 1e-6 points of the chi-square distribution, by degrees of freedom
 CRITICAL = {1: 23.93, 2: 27.63, 3: 30.66, 4: 33.38, 5: 35.89, 6: 38.26, 7: 40.52}
@@ -49,6 +51,22 @@ def test_draws_follow_the_temperature_softmax(temperature):
     assert_follows(draws.tokens, wanted)
     assert draws.logprobs == draws.drawn_logprobs
     assert draws.logprobs[:50] == pytest.approx([math.log(wanted[t]) for t in draws.tokens[:50]], abs=1e-6)
+
+
+@pytest.mark.parametrize(("sampling", "kept"), [
+    (Sampling(100, temperature=0.7), LOGITS.tolist()),
+    (Sampling(100, temperature=0.7, top_k=3), [None, None, 1.2, None, 2.0, None, 0.9, None]),
+    (Sampling(100, temperature=0.7, top_p=0.6), [None, None, 1.2, None, 2.0, None, None, None]),
+])
+def test_what_comes_out_of_the_engine_follows_the_distribution_across_sequences_and_steps(sampling, kept):
+    """60 sequences of 100 tokens from a mock model with fixed logits. At 0.7: 0.559 of id 4, 0.178 of id 2, then 0.116."""
+    engine = Engine(FixedLogits(LOGITS.tolist()), pages=600, page_size=16)
+    groups = engine.generate([[1], [2], [3]], sampling, n=20)
+    completions = [c for group in groups for c in group]
+    wanted = softmax([None if z is None else z / 0.7 for z in kept])
+    assert_follows([t for c in completions for t in c.tokens], wanted)
+    assert_follows([c.tokens[0] for c in completions], wanted)                    # one draw of every generator
+    assert completions[0].drawn_logprobs == pytest.approx([math.log(wanted[t]) for t in completions[0].tokens], abs=1e-5)
 
 
 def test_top_k_top_p_penalty_and_early_stops_are_drawn_as_worked_by_hand():
