@@ -40,8 +40,8 @@ class PagePool:
         self.count, self.page_size = pages, page_size
         self.peak = 0                                            # most pages held at once
         self._references = [0] * pages                           # tables that hold the page
-        self._content: list[int | None] = [None] * pages         # content id of a full page; None = partial, or unknown
-        self._key: list[tuple | None] = [None] * pages           # under which key the index finds the page; None = it does not
+        self._content: list = [None] * pages                     # content id of a full page; None = partial, or unknown
+        self._key: list = [None] * pages                         # under which key the index finds the page; None = it does not
         self._index: dict[tuple, int] = {}
         self._free = OrderedDict.fromkeys(range(pages))          # pages nobody holds; the next to be reused stands first
         self._tables: set[Table] = set()

@@ -6,6 +6,8 @@ of the forward pass is the model's. Which tokens run and what happens with the r
 N tokens of all sequences in a step, S sequences, P pages, K kv heads, D channels of one, V vocabulary.
 """
 
+from typing import Any
+
 import numpy
 import torch
 from torch import Tensor
@@ -24,11 +26,12 @@ class Runner:
         shape = (config.num_hidden_layers, pages, page_size, config.num_key_value_heads, config.head_dim)
         self.k_pages = torch.empty(shape, dtype=weight.dtype, device=weight.device)       # [layers, P, page, K, D]
         self.v_pages = torch.empty_like(self.k_pages)
-        self.dense = DenseCache(self.k_pages, self.v_pages) if weight.device.type == "cpu" else None
-        self._compiled = self._attend = None
+        self.dense: Any = DenseCache(self.k_pages, self.v_pages) if weight.device.type == "cpu" else None
+        self._compiled: Any = None
+        self._attend: Any = None
         if compile:                                                    # one attend for all steps: a new one would be traced anew
             self._compiled = torch.compile(model.paged, dynamic=True)
-            self._fixed_attend = torch.compiler.disable(lambda layer, q, k, v: self._attend(layer, q, k, v))
+            self._fixed_attend = torch.compiler.disable(lambda *args: self._attend(*args))       # type: ignore[misc]
         self._blocks = numpy.zeros((1, 1), dtype=numpy.int32)          # [rows, pages]: the page list of every table, by its row
 
     def arrange(self, work: list[Work]) -> list[Work]:
@@ -43,14 +46,15 @@ class Runner:
         tables = [sequence.table for sequence, _, _ in work]
         if self.dense and all(count == 1 for _, count, _ in work) and self.dense.hold(tables):
             return self._decode([s.tokens[t.length] for (s, _, _), t in zip(work, tables, strict=True)], tables)
-        tokens, positions = [], []
+        tokens: list[int] = []
+        positions: list[int] = []
         for sequence, count, _ in work:
             table, start = sequence.table, sequence.table.length
             if table.changed < len(table.pages):
                 self._note(table)
             tokens += sequence.tokens[start:start + count]
             positions += range(start, start + count)
-        lengths, counts = [t.length + w.count for t, w in zip(tables, work, strict=True)], [w.count for w in work]
+        lengths, counts = [t.length + w.new for t, w in zip(tables, work, strict=True)], [w.new for w in work]
         most = -(-max(lengths) // self.page_size)
         block_table = torch.from_numpy(self._blocks[[t.row for t in tables], :most]).to(self.device)      # [S, pages]
         return self._forward(self._tensor(tokens), self._tensor(positions), block_table, self._tensor(lengths), counts)

@@ -94,6 +94,8 @@ def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int, w
     written  [B, V], 1.0 where the row has written the id in this turn; needed with a presence penalty
     early    rows that have fewer than min_tokens tokens
     """
+    if sampling.presence_penalty and written is None:
+        raise ValueError("a presence penalty needs to know what was written in this turn")
     logits = logits.float()
     plain = scaled(logits, sampling.plain_temperature).log_softmax(dim=-1)                # [B, V]
     if reshapes(sampling, width < logits.shape[1], early):
@@ -123,7 +125,7 @@ def reshapes(sampling: Sampling, narrower: bool, early: list[int] | None) -> boo
 def drawn_distribution(logits: Tensor, sampling: Sampling, width: int, written: Tensor | None, early: list[int]) -> Tensor:
     """Log-probs [B, W] of what is drawn from; -inf where an id is out."""
     z = logits[:, :width]
-    if sampling.presence_penalty:
+    if sampling.presence_penalty and written is not None:
         z = z - sampling.presence_penalty * written[:, :width]
     stops = [i for i in sampling.stop_ids if i < width]
     if early and stops:

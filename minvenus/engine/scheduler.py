@@ -19,10 +19,10 @@ by_age = attrgetter("number")
 
 
 class Work(NamedTuple):
-    """Run the `count` tokens behind those that are computed; copy these pages first."""
+    """Run the `new` tokens behind those that are computed; copy these pages first."""
 
     sequence: Sequence
-    count: int
+    new: int
     copies: list[tuple[int, int]]
 
 

@@ -6,11 +6,11 @@ as good as any other: its tokens are computed again when it has work to do.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
-from minvenus.engine.pages import Table
-from minvenus.engine.sampler import Noise, Sampling
+from minvenus.engine.sampler import Sampling
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class Prefill:
 class Sequence:
     number: int                        # order of opening: the smaller, the older
     tokens: list[int]
-    noise: Noise | None = None         # None: never sampled from
-    table: Table | None = None         # None: nothing is computed
-    job: Turn | Scoring | Prefill | None = None       # None: idle
+    noise: Any = None                  # Noise; None = never sampled from
+    table: Any = None                  # Table; None = nothing is computed
+    job: Any = None                    # Turn, Scoring or Prefill; None = idle
     goal: int = 0                      # tokens to be computed before the job is done, or before its next token is drawn
     served: int = -1                   # last step in which it was prefilled
     closed: bool = False
-    completion: Completion | None = None              # the last turn
+    completion: Any = None             # Completion of the last turn; None = there was none, or one is being sampled
 
     @property
     def pending(self) -> int:

@@ -68,7 +68,7 @@ class Stepper:
 
     def finish(self, work: list[Work], hidden: Tensor) -> list[Sequence]:
         drawing, drawing_rows = [], []                                 # sequences that get a token, and their last rows
-        scoring = defaultdict(list)                                    # temperature -> (job, row, target)
+        scoring: dict[float, list] = defaultdict(list)                 # temperature -> (job, row, target)
         at, done, ended, commit = 0, [], [], self.scheduler.pool.commit
         for sequence, count, _ in work:
             job, start = sequence.job, sequence.table.length
@@ -109,7 +109,7 @@ class Stepper:
         for rows in alike.values():
             members = sequences if len(alike) == 1 else [sequences[row] for row in rows]
             draws = self._sample(members, logits if len(alike) == 1 else logits[rows])
-            ended += [s for s, *drawn in zip(members, *draws, strict=True) if write(s, *drawn)]
+            ended += [s for s, token, *logprobs in zip(members, *draws, strict=True) if write(s, token, *logprobs)]
         return ended
 
     def _sample(self, sequences: list[Sequence], logits: Tensor) -> Draws:

@@ -104,6 +104,6 @@ def test_a_victim_that_was_planned_already_leaves_the_plan_with_its_copies():
     s.sequences.add(twin)
     s.running.add(old)
     work = s.schedule()
-    assert [(w.sequence, w.count, w.copies) for w in work] == [(old, 14, [])]
+    assert [(w.sequence, w.new, w.copies) for w in work] == [(old, 14, [])]
     assert young.table is None and twin.table is None
     s.pool.check()

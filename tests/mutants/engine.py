@@ -55,10 +55,10 @@ MUTANTS = (
            ("positions += range(start, start + count)",
             "drawn = len(getattr(sequence.job, 'tokens', ())); first = len(sequence.tokens) - drawn; "
             "positions += [i - first if drawn and i >= first else i for i in range(start, start + count)]")),
-    mutant(31, "an unwritten slot pads the keys", PAGED, BOUNDARIES,
-           ("torch.where(position < lengths, position, 0)  ", "position.expand(len(members), -1)  ")),
+    mutant(31, "unwritten slots of a gathered page are only masked", PAGED, BOUNDARIES,
+           ("tokens.index_fill_(0, group.dead, 0.0)", "pass")),
     mutant(31, "one slot too many is read", RUNNER, CHUNKS,
-           ("counts = [t.length + w.count for", "counts = [min(t.length + w.count + 1, self.page_size * len(t.pages)) for")),
+           ("counts = [t.length + w.new for", "counts = [min(t.length + w.new + 1, self.page_size * len(t.pages)) for")),
     mutant(31, "rows behind a sequence's end are not masked", DENSE, CHUNKS,
            ("if min(self.lengths) + 1 < longest:", "if min(self.lengths) < 0:")),
     mutant(32, "the temperature is applied when sampling and not in the stored log-prob", SAMPLER,
