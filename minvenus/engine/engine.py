@@ -54,6 +54,9 @@ class Engine:
     def open_groups(self, prompts: list[list[int]], n: int, questions: list[int | str] | None = None) -> list[list[Sequence]]:
         """n rollouts of every prompt, on shared pages: each prompt is computed once."""
         questions = list(range(len(prompts))) if questions is None else questions
+        for prompt in prompts:                                         # before anything is opened that would stay behind
+            self._check_tokens(prompt)
+            self._check_room(len(prompt), 1)
         first = [self.open(prompt, question) for prompt, question in zip(prompts, questions, strict=True)]
         if n > 1:
             self.prefill(first)
@@ -128,6 +131,8 @@ class Engine:
         """n completions of every prompt. `questions` names the prompts for the sampling; default: their places in the list."""
         if n < 1:
             raise ValueError(f"n must be at least 1 completion per prompt, got {n}")
+        for prompt in prompts:
+            self._check_room(len(prompt), sampling.max_tokens)
         groups = self.open_groups(prompts, n, questions)
         try:
             self.turn([s for group in groups for s in group], sampling)

@@ -107,7 +107,10 @@ def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int, w
     else:
         tokens = invert(drawn.exp(), torch.tensor(noise, dtype=torch.float64, device=logits.device))
     logprobs = plain.gather(1, tokens[:, None])[:, 0].tolist()
-    drawn_logprobs = [0.0] * len(logprobs) if sampling.temperature == 0 else drawn.gather(1, tokens[:, None])[:, 0].tolist()
+    if sampling.temperature == 0:
+        drawn_logprobs = [0.0] * len(logprobs)
+    else:
+        drawn_logprobs = logprobs if drawn is plain else drawn.gather(1, tokens[:, None])[:, 0].tolist()
     if not all(map(math.isfinite, logprobs + drawn_logprobs)):
         raise ValueError(f"no token can be drawn: logits that are not finite, or every id is out; log-probs {logprobs}")
     return Draws(tokens.tolist(), logprobs, drawn_logprobs)

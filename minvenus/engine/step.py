@@ -47,6 +47,7 @@ class Stepper:
         """Advance every running sequence that has room; returns those whose turn has ended. Other jobs end silently."""
         started = time.perf_counter()
         work = self.runner.arrange(self.scheduler.schedule())
+        assert work, "somebody always runs"
         scheduled = time.perf_counter()
         hidden = self.runner.run(work)                                                # [N, hidden]
         ran = time.perf_counter()

@@ -243,7 +243,7 @@ def test_ids_beyond_the_tokenizers_last_never_come_out():
 def test_what_can_never_fit_is_refused_with_the_numbers():
     engine = Engine(MODEL, pages=4, page_size=16)
     with pytest.raises(ValueError, match="need 5 pages of 16 for 64 tokens and up to 12 more, the pool has 4: raise pages"):
-        engine.generate([PROMPTS[2]], GREEDY)
+        engine.generate([PROMPTS[0], PROMPTS[2]], GREEDY, n=2)
     assert engine.pool.used == 0 and not engine.scheduler.sequences
     with pytest.raises(ValueError, match="500 tokens and up to 13 more are 513, the model has room for 512"):
         Engine(MODEL, pages=100, page_size=16).generate([[1] * 500], Sampling(13))

@@ -68,7 +68,7 @@ MUTANTS = (
            ("self._tensor(targets), temperature).tolist()", "self._tensor(targets)).tolist()")),
     mutant(32, "top-p is applied when drawing and not in the log-prob of the draw", SAMPLER,
            DRAW + "test_both_log_probs_are_at_the_sampling_temperature",
-           ("else drawn.gather(1, tokens[:, None])", "else plain.gather(1, tokens[:, None])")),
+           ("drawn is plain else drawn.gather(1, tokens", "drawn is plain else plain.gather(1, tokens")),
 )
 
 
