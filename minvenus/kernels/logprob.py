@@ -58,12 +58,13 @@ def multiplicand(x):
     return x if x.is_cuda else x.to(accumulator(x))
 
 
-def matmul(a, b, out):
-    """out = a @ b, added up in the dtype of `out` however narrow a and b are."""
+def matmul(a, b, out, add=False, factor=1.0):
+    """out = factor * a @ b, or added to out; summed in the dtype of `out` however narrow a and b are."""
     if a.dtype == out.dtype:
-        torch.mm(a, b, out=out)
+        torch.addmm(out, a, b, beta=1 if add else 0, alpha=factor, out=out)       # beta 0: what stood in out is not read
     else:
-        out.copy_(torch.mm(a, b, out_dtype=out.dtype))
+        product = torch.mm(a, b, out_dtype=out.dtype).mul_(factor)
+        out.add_(product) if add else out.copy_(product)
 
 
 class ChunkedLogprob(torch.autograd.Function):
@@ -76,8 +77,7 @@ class ChunkedLogprob(torch.autograd.Function):
         for i in range(0, n, chunk):
             rows = slice(i, min(i + chunk, n))
             z = tile[:rows.stop - i]                                            # [chunk, V]
-            matmul(h[rows], w.T, z)
-            z.div_(temperature)
+            matmul(h[rows], w.T, z, factor=1 / temperature)
             chosen = z.gather(1, targets[rows, None])[:, 0]
             highest = z.amax(dim=1)
             z.sub_(highest[:, None])                                            # exp cannot overflow; large logits do not drown H
@@ -106,15 +106,14 @@ class ChunkedLogprob(torch.autograd.Function):
         for i in range(0, n, chunk):
             rows = slice(i, min(i + chunk, n))
             z = tile[:rows.stop - i]                                            # [chunk, V]: logits, then log p, then dz
-            matmul(h[rows], w.T, z)
-            z.div_(temperature).sub_(lse[rows, None])
+            matmul(h[rows], w.T, z, factor=1 / temperature)
+            z.sub_(lse[rows, None])
             dz = logit_gradients(z, grad_logp[rows], grad_entropy[rows] if entropy else None, entropies[rows])
-            dz.scatter_add_(1, targets[rows, None], grad_logp[rows, None])
-            dz = dz.div_(temperature).to(h.dtype)
+            dz = dz.scatter_add_(1, targets[rows, None], grad_logp[rows, None]).to(h.dtype)
             if d_hidden is not None:
-                matmul(dz, w, d_hidden[rows])
-            if d_weight is not None:
-                add_matmul(dz.T, h[rows], d_weight)
+                matmul(dz, w, d_hidden[rows], factor=1 / temperature)
+            if d_weight is not None:                                            # one sum over all chunks, rounded once at the end
+                matmul(dz.T, h[rows], d_weight, add=True, factor=1 / temperature)
         return (None if d_hidden is None else d_hidden.to(hidden.dtype),
                 None if d_weight is None else d_weight.to(weight.dtype), None, None, None, None)
 
@@ -124,11 +123,3 @@ def logit_gradients(logp, g, e, entropies):
     if e is None:
         return logp.exp_().mul_(-g[:, None])
     return logp.exp().mul_(-(g[:, None] + e[:, None] * (logp + entropies[:, None])))
-
-
-def add_matmul(a, b, out):
-    """out += a @ b, added up in the dtype of `out`: one sum over all chunks, rounded to the weight's dtype only once."""
-    if a.dtype == out.dtype:
-        out.addmm_(a, b)
-    else:
-        out.add_(torch.mm(a, b, out_dtype=out.dtype))

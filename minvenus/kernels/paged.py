@@ -5,8 +5,8 @@
     out[i] = sum_j softmax_j(scale * q[i] . k[j]) v[j]     over j <= p;     query head h reads kv head h // (H / K).
 
 n_s = 1 is a decoding step, n_s = L_s a fresh prompt, anything between a chunk appended to a cached prefix: one signature for all.
-The new keys and values are written with `write_pages` before the call. Slots past L_s may hold anything, NaN too: they are never
-read, because a weight of 0 times NaN is NaN. Pages may be shared between sequences and block tables longer than needed.
+The new keys and values are written with `write_pages` before the call. Slots past L_s may hold anything, NaN too, and never enter
+the sums, because a weight of 0 times NaN is NaN. Pages may be shared between sequences and block tables longer than needed.
 
 A page is [page, K, D], a token's row all its kv heads: writing a token is one copy, gathering tokens gives [L, K, D] which is
 attention's own layout, and a run of consecutive pages is a plain view. Whose a page is and when it is free is not known here.
@@ -20,9 +20,9 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 
-GROUP_NUMBERS = 2**20     # keys gathered at once, in numbers (4 MiB in float32): they are still in the cache when they are used
+GROUP_NUMBERS = 2**18     # keys gathered at once: with the values 2 MiB in float32, which are still in the cache when used
 PADDING_NUMBERS = 2**14   # padding that costs less than one more call
-MASK_NUMBERS = 2**22      # largest mask of one call; SDPA turns it into numbers of q's own type
+MASK_NUMBERS = 2**22      # largest mask of one call: 16 MiB in float32
 
 
 def write_pages(k, v, k_pages, v_pages, slots):
@@ -55,11 +55,14 @@ def paged_attention_reference(q, k_pages, v_pages, block_table, lengths, cu_quer
 class Group:
     """Sequences of similar length whose keys one call handles. B of them, padded to L keys and n queries."""
 
-    slots: torch.Tensor | slice                         # [B * L] of their tokens, padded with live ones; or consecutive pages
+    pages: torch.Tensor | slice                         # [B * pages of one], padding repeats a live one; or a run of the pool
+    dead: torch.Tensor | None                           # gathered tokens that nobody wrote, to be cleared
     size: int                                           # B
+    length: int                                         # L
     causal: bool                                        # fresh prompts of one length: no mask needed
     calls: list[tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
-    # per call: rows of q [B * n], padded; which of them count [B * n] or None for all; who sees what [B, 1, n, L] or None for all
+    # per call: rows of q [B * n], padded; which of them count [B * n] or None for all; what is added to the scores [B, 1, n, L],
+    # 0 for a key that is seen and -inf for others, or None if all are
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,9 @@ def paged_plan(k_pages, block_table, lengths, cu_queries=None):
     groups, scratch = [], None
     if not k_pages.is_cuda and active:
         row = k_pages.shape[2] * k_pages.shape[3]
-        groups = [prepare_group(g, new_S, length_S, bounds, block_table, page) for g in similar(active, new_S, length_S, row)]
-        largest = max((len(g.slots) for g in groups if torch.is_tensor(g.slots)), default=0)
-        scratch = tuple(k_pages.new_empty((largest, row)) for _ in range(2))
+        groups = [prepare_group(g, new_S, length_S, bounds, block_table, k_pages) for g in similar(active, new_S, length_S, row)]
+        largest = max((len(g.pages) for g in groups if torch.is_tensor(g.pages)), default=0)
+        scratch = tuple(k_pages.new_empty((largest, page * row)) for _ in range(2))
     return PagedPlan(block_table, lengths, cu_queries, bounds[-1], max(new_S, default=0),
                      max((length_S[s] for s in active), default=0), groups, scratch)
 
@@ -123,7 +126,7 @@ def similar(active, new_S, length_S, row):
     return groups
 
 
-def prepare_group(members, new_S, length_S, bounds, block_table, page):
+def prepare_group(members, new_S, length_S, bounds, block_table, k_pages):
     device = block_table.device
     n, length = max(new_S[s] for s in members), max(length_S[s] for s in members)
     columns = ([x[s] for s in members] for x in (length_S, new_S, bounds))
@@ -137,21 +140,27 @@ def prepare_group(members, new_S, length_S, bounds, block_table, page):
     step = n if causal else max(1, MASK_NUMBERS // (len(members) * length))
     for i in range(0, n, step):
         part = slice(i, i + step)
-        mask = (torch.arange(length, device=device) < seen[:, part, None])[:, None]                     # [B, 1, n, L]
+        hidden = (torch.arange(length, device=device) >= seen[:, part, None])[:, None]                  # [B, 1, n, L]
+        bias = torch.zeros(hidden.shape, dtype=k_pages.dtype, device=device).masked_fill_(hidden, float("-inf"))
         calls.append((rows[:, part].flatten(), None if counts[:, part].all() else counts[:, part].flatten(),
-                      None if causal or mask.all() else mask))
-    return Group(token_slots(members, lengths, length, block_table, page), len(members), causal, calls)
+                      None if causal or not hidden.any() else bias))
+    pages, dead = group_pages(block_table[torch.tensor(members, device=device)].long(), lengths, length, k_pages.shape[1])
+    return Group(pages, dead, len(members), length, causal, calls)
 
 
-def token_slots(members, lengths, length, block_table, page):
-    """Slots of the members' tokens [B * L]. Padding repeats the first token: a slot past the end may hold NaN."""
-    position = torch.arange(length, device=block_table.device)
-    position = torch.where(position < lengths, position, 0)                     # [B, L]
-    pages = block_table[torch.tensor(members, device=block_table.device)].long().gather(1, position // page)
-    slots = (pages * page + position % page).flatten()
-    if len(members) == 1 and int(slots[-1] - slots[0]) == length - 1 and bool((slots.diff() == 1).all()):
-        return slice(int(slots[0]), int(slots[0]) + length)
-    return slots
+def group_pages(table, lengths, length, page):
+    """Whole pages are gathered, not tokens: fewer, longer copies. table [B, pages], lengths [B, 1] -> Group.pages, Group.dead."""
+    first = torch.arange(0, length, page, device=table.device)                  # a page's first token
+    own = first < lengths                                                       # [B, pages of the longest]
+    pages = torch.where(own, table[:, :len(first)], table[:, :1])               # entries past the end may be anything
+    if len(table) == 1:                                                         # its dead tokens are cut off, not cleared
+        run = int(pages[0, -1] - pages[0, 0]) == len(first) - 1 and bool((pages.diff() == 1).all())
+        return (slice(int(pages[0, 0]), int(pages[0, -1]) + 1) if run else pages.flatten()), None
+    token = torch.arange(len(first) * page, device=table.device)
+    written = token < lengths
+    live_padding = (token >= -(-lengths // page) * page) & (lengths >= page)    # repeats of a full first page
+    dead = (~(written | live_padding)).flatten().nonzero()[:, 0]
+    return pages.flatten(), dead if len(dead) else None
 
 
 # ---------------------------------------------------------------------------------------------------------- the kernels
@@ -164,32 +173,34 @@ def paged_attention_torch(q, k_pages, v_pages, plan, scale=None):
     for group in plan.groups:
         k = gather(k_pages, group, plan.scratch[0])                             # [B, K, L, D]
         v = gather(v_pages, group, plan.scratch[1])
-        for rows, counts, mask in group.calls:
-            queries = q[rows].view(group.size, -1, *q.shape[1:])                # [B, n, H, D]
-            result = attend(queries, k, v, mask, group.causal, scale).flatten(0, 1)
+        for rows, counts, bias in group.calls:
+            queries = q.index_select(0, rows).view(group.size, -1, *q.shape[1:])                        # [B, n, H, D]
+            result = attend(queries, k, v, bias, group.causal, scale).flatten(0, 1)
             if counts is None:
-                out[rows] = result
+                out.index_copy_(0, rows, result)
             else:
-                out[rows[counts]] = result[counts]
+                out.index_copy_(0, rows[counts], result[counts])
     return out
 
 
 def gather(pages, group, scratch):
-    tokens = pages.view(-1, pages.shape[2] * pages.shape[3])                    # [P * page, K * D]
-    if torch.is_tensor(group.slots):
-        tokens = torch.index_select(tokens, 0, group.slots, out=scratch[:len(group.slots)])
+    if torch.is_tensor(group.pages):
+        picked = torch.index_select(pages.flatten(1), 0, group.pages, out=scratch[:len(group.pages)])
     else:
-        tokens = tokens[group.slots]                                            # consecutive pages: a view, nothing is copied
-    return tokens.view(group.size, -1, *pages.shape[2:]).transpose(1, 2)
+        picked = pages[group.pages]                                             # consecutive pages: a view, nothing is copied
+    tokens = picked.view(-1, *pages.shape[2:])                                  # [B * pages of one * page, K, D]
+    if group.dead is not None:
+        tokens.index_fill_(0, group.dead, 0.0)                                  # NaN - inf and 0 * NaN are NaN: no mask helps
+    return tokens.view(group.size, -1, *pages.shape[2:])[:, :group.length].transpose(1, 2)
 
 
-def attend(q, k, v, mask, causal, scale):
+def attend(q, k, v, bias, causal, scale):
     """q [B, n, H, D], k and v [B, K, L, D] -> [B, n, H, D]."""
     size, n, heads, channels = q.shape
     if n == 1:                                                                  # heads that share keys become queries
         folded = q.view(size, k.shape[1], heads // k.shape[1], channels)        # [B, K, H / K, D]
-        return F.scaled_dot_product_attention(folded, k, v, attn_mask=mask, scale=scale).reshape(q.shape)
-    return F.scaled_dot_product_attention(q.transpose(1, 2), k, v, attn_mask=mask, is_causal=causal, scale=scale,
+        return F.scaled_dot_product_attention(folded, k, v, attn_mask=bias, scale=scale).reshape(q.shape)
+    return F.scaled_dot_product_attention(q.transpose(1, 2), k, v, attn_mask=bias, is_causal=causal, scale=scale,
                                           enable_gqa=True).transpose(1, 2)
 
 

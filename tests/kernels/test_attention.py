@@ -1,6 +1,5 @@
 """Packed causal attention, the torch path: the definition, its gradients, memory, and no triton where none is needed."""
 
-import json
 import math
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from minvenus.kernels.attention import attention, attention_reference, attention_triton
 from tests.kernels.cases import cumulative, packed
+from tests.kernels.memory import peak_above
 
 lengths = st.lists(st.sampled_from([0, 1, 2, 16, 17]) | st.integers(0, 40), min_size=1, max_size=4)
 heads = st.sampled_from([(1, 1), (2, 1), (4, 2), (4, 1), (8, 1), (6, 2)])
@@ -83,17 +83,13 @@ logprob.token_logprobs(q[:, 0], k[:, 0], torch.tensor([0, 1, 2]))
 
 
 def test_32768_tokens_of_one_head_need_less_than_ten_times_their_inputs():
-    script = """
-import json, resource, torch
+    setup = """
+import torch
 from minvenus.kernels.attention import attention
 q, k, v = (torch.randn(32768, 1, 32).requires_grad_() for _ in range(3))
-attention(*(x[:600] for x in (q, k, v)), torch.tensor([0, 600])).sum().backward()            # loads the math libraries
+attention(*(x[:600] for x in (q, k, v)), torch.tensor([0, 600])).sum().backward()
 q.grad = k.grad = v.grad = None
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-attention(q, k, v, torch.tensor([0, 32768])).sum().backward()
-print(json.dumps([(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024, 3 * q.numel() * 4]))
 """
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    above, inputs = json.loads(run.stdout)
-    assert above < 9 * inputs                                   # and the inputs: ten times; the scores alone would be 340
+    above = peak_above(setup, "attention(q, k, v, torch.tensor([0, 32768])).sum().backward()")
+    inputs = 3 * 32768 * 32 * 4
+    assert inputs < above < 9 * inputs                      # above: the gradients at least; the scores would be 340 times

@@ -96,9 +96,10 @@ def test_one_plan_serves_every_layer(case):
                                    paged_attention_reference(*other, *list(case)[3:]), **close)
 
 
-def test_decoding_at_similar_lengths_is_one_call_for_all_sequences():
+def test_decoding_at_similar_lengths_is_one_call_for_all_sequences_that_fit_the_cache():
     row = 2 * 32                                                          # the tiny model's kv heads
-    assert [len(g) for g in similar(range(32), [1] * 32, list(range(400, 464, 2)), row)] == [32]
+    assert [len(g) for g in similar(range(32), [1] * 32, list(range(60, 124, 2)), row)] == [32]
+    assert [len(g) for g in similar(range(32), [1] * 32, list(range(400, 464, 2)), row)] == [8, 9, 9, 6]
     groups = similar(range(4), [1, 1, 1, 1], [2000, 100, 1900, 110], row)
     assert groups == [[0, 2], [3, 1]]                                     # padding 100 to 2000 would cost twenty times the work
     assert len(similar(range(2), [300, 1], [300, 300], row)) == 2         # a prompt and a decoding step have nothing to share
@@ -115,7 +116,7 @@ def test_a_chunk_whose_mask_is_too_large_for_one_call_is_cut(monkeypatch):
 def test_consecutive_pages_are_read_in_place():
     case = paged([60, 30], [1, 30], 2, 1, 16, 16, contiguous=True)
     plan = paged_plan(case.k_pages, case.block_table, case.lengths, case.cu_queries)
-    assert all(isinstance(g.slots, slice) for g in plan.groups) and len(plan.scratch[0]) == 0
+    assert all(isinstance(g.pages, slice) for g in plan.groups) and len(plan.scratch[0]) == 0
 
 
 def test_nothing_to_do_is_done():
