@@ -1,12 +1,13 @@
 """The flags of the credit lab: one world, one budget, and which gains and methods to compare in it.
 
-The learning rate is one number for all methods. 0.8 was read off GRPO alone: there its curve under --preset visits-only (.05 .10 .27
-.60 at steps 0 20 40 59) comes close to that of an earlier prototype (.07 .12 .31 .54), whose own rate is not known. The form around
-it was not chosen blind: the mean over turns, the choice in the search turn and that preset's five visits are one of several forms
-that were tried, taken with the prototype's numbers for all methods in view.
+The learning rate is one number for all methods. 0.8 was read off GRPO alone: there its curve under --preset visits-only (.05
+.10 .27 .60 at steps 0 20 40 59) comes close to that of an earlier prototype (.07 .12 .31 .54), whose own rate is not known.
+The form around it was not chosen blind: the mean over turns, the choice in the search turn and that preset's five visits are
+one of several forms that were tried, taken with the prototype's numbers for all methods in view.
 
-At 0.4, 0.8, 1.6 and 3.2 alike GRPO is behind under measured gains, and front-loaded gains shorten rollouts under `paper` and not
-under `uncentred`. How far GRPO is behind depends on the rate: at step 79 it has .08, .15, .55, .94 and `paper` .70, .90, .96, .98.
+At 0.4, 0.8, 1.6 and 3.2 alike GRPO is behind under measured gains, and front-loaded gains shorten rollouts under `paper` and
+not under `uncentred`. How far GRPO is behind depends on the rate: at step 79 it has .08, .15, .55, .94 and `paper` .70, .90,
+.96, .98.
 """
 
 from dataclasses import dataclass
