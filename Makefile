@@ -1,29 +1,49 @@
 # Every command sets up .venv by itself, once: Python 3.11 and make are all that is needed.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PY := .venv/bin/python
+PEER := .venv-peer/bin/python
 # The same hypothesis examples every time; HYPOTHESIS_PROFILE=thorough make test tries many more.
 export HYPOTHESIS_PROFILE ?= ci
 
-.PHONY: help demo test mutants lint clean
+.PHONY: help demo test mutants lab bench lint clean
 
 help:
-	@echo "make demo    build the tiny model and run the main job"
-	@echo "make test    run the whole test suite"
-	@echo "make mutants put known bugs into the code, one at a time, and watch a test fail"
-	@echo "make lint    ruff and mypy"
-	@echo "make clean   remove .venv, runs and caches"
+	@echo "make demo     run the main job"
+	@echo "make test     run the whole test suite"
+	@echo "make mutants  put known bugs into the code, one at a time, and watch a test fail"
+	@echo "make lab      the credit lab: IGPO and GRPO on a world with known gains, in seconds"
+	@echo "make bench    measure kernels, engine and training beside their peers (installs transformers into .venv-peer)"
+	@echo "make lint     ruff and mypy"
+	@echo "make clean    remove environments, runs and caches"
 
 demo: .venv/installed
 	$(PY) infer.py
 
+# Three processes, because Triton's interpreter and its compiler cannot live in one; those two run beside the main one.
 test: .venv/installed
-	$(PY) -m pytest
+	@echo "Running the tests; those of the Triton kernels run beside the others, their result comes last."
+	@export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1; log=$$(mktemp); \
+	( $(PY) -m pytest tests/kernels -m compile -s; compiled=$$?; \
+	  TRITON_INTERPRET=1 $(PY) -m pytest tests/kernels -m interpret && exit $$compiled ) > $$log 2>&1 & kernels=$$!; \
+	trap 'kill $$kernels 2>/dev/null' INT TERM; \
+	$(PY) -m pytest -m "not interpret and not compile"; main=$$?; \
+	wait $$kernels; triton=$$?; \
+	echo "Triton kernels:"; cat $$log; rm -f $$log; \
+	exit $$(( main || triton ))
 
 mutants: .venv/installed
 	$(PY) -m tests.mutants.run
 
+lab: .venv/installed
+	$(PY) -m minvenus.lab
+
+bench: .venv/installed .venv-peer/installed
+	$(PY) -m benchmarks.bench_kernels
+	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) $(PY) benchmarks/bench_engine.py
+	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) $(PY) benchmarks/bench_train.py
+
 lint: .venv/installed
-	@$(PY) -c "import ruff, mypy" 2>/dev/null || $(PY) -m pip install --quiet -e ".[lint]"
+	@$(PY) -c "import ruff, mypy" 2>/dev/null || $(PY) -m pip install --quiet --disable-pip-version-check -e ".[lint]"
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 
@@ -34,5 +54,12 @@ lint: .venv/installed
 	$(PY) -m pip install --quiet --disable-pip-version-check -e ".[test]"
 	@touch $@
 
+.venv-peer/installed:
+	@echo "Setting up .venv-peer with transformers, the benchmarks' peer (once) ..."
+	"$(PYTHON)" -m venv .venv-peer
+	$(PEER) -m pip install --quiet --disable-pip-version-check torch==2.13.0 transformers==5.22.2 \
+	    safetensors==0.8.0 tokenizers==0.23.3 numpy==2.4.6 requests==2.34.2
+	@touch $@
+
 clean:
-	rm -rf .venv runs build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf .venv .venv-peer runs build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
