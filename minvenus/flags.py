@@ -51,7 +51,8 @@ def assemble(cls, values: dict[str, Any], flags: dict[str, Any]):
     """The dataclass from saved or preset values and from flags, which win; flags of nested dataclasses stand beside its own."""
     hints, own = get_type_hints(cls), dict(values)
     for field in fields(cls):
-        name, kind = field.name, hints[field.name]
+        name = field.name
+        kind: Any = hints[name]
         if is_dataclass(kind):
             nested = own.get(name, field.default)
             nested = kind(**nested) if isinstance(nested, dict) else nested
@@ -75,9 +76,9 @@ def build_parser(cls, description: str | None = None) -> argparse.ArgumentParser
 def add_flags(parser: argparse.ArgumentParser, cls) -> None:
     comments, hints = field_comments(cls), get_type_hints(cls)
     for field in fields(cls):
-        kind = hints[field.name]
+        kind: Any = hints[field.name]
         text = comments[field.name] + ("" if is_dataclass(kind) else f" (default: {field.default})")
-        shared = {"dest": field.name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
+        shared: dict[str, Any] = {"dest": field.name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
         if is_dataclass(kind):
             parser.add_argument(flag_of(field.name), choices=kind.NAMES, **shared)
             add_flags(parser, kind)
@@ -123,9 +124,9 @@ def field_comments(cls) -> dict[str, str]:
     source = textwrap.dedent(inspect.getsource(cls))
     comments = {token.start[0]: token.string.lstrip("# ") for token in tokenize.generate_tokens(io.StringIO(source).readline)
                 if token.type == tokenize.COMMENT}
-    body = ast.parse(source).body[0].body
+    tree: Any = ast.parse(source)
     names = {field.name for field in fields(cls)}
-    found = {node.target.id: comments.get(node.end_lineno, "") for node in body
+    found = {node.target.id: comments.get(node.end_lineno, "") for node in tree.body[0].body
              if isinstance(node, ast.AnnAssign) and node.target.id in names}
     missing = [name for name, text in found.items() if not text]
     if missing:

@@ -1,4 +1,4 @@
-"""Hypothesis profiles: `ci` (few examples, the same ones every time), `dev` (few, random), `thorough` (many). Chosen by HYPOTHESIS_PROFILE."""
+"""Hypothesis profiles, chosen by HYPOTHESIS_PROFILE: `ci` (few examples, always the same), `dev` (few, random), `thorough` (many)."""
 
 import os
 
