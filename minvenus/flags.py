@@ -53,7 +53,7 @@ def assemble(cls, values: dict[str, Any], flags: dict[str, Any]):
     for field in fields(cls):
         name = field.name
         kind: Any = hints[name]
-        if is_dataclass(kind):
+        if is_nested(kind):
             nested = own.get(name, field.default)
             nested = kind(**nested) if isinstance(nested, dict) else nested
             nested = getattr(kind, flags[name])() if name in flags else nested
@@ -77,9 +77,9 @@ def add_flags(parser: argparse.ArgumentParser, cls) -> None:
     comments, hints = field_comments(cls), get_type_hints(cls)
     for field in fields(cls):
         kind: Any = hints[field.name]
-        text = comments[field.name] + ("" if is_dataclass(kind) else f" (default: {field.default})")
+        text = comments[field.name] + ("" if is_nested(kind) else f" (default: {field.default})")
         shared: dict[str, Any] = {"dest": field.name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
-        if is_dataclass(kind):
+        if is_nested(kind):
             parser.add_argument(flag_of(field.name), choices=kind.NAMES, **shared)
             add_flags(parser, kind)
         elif kind is bool:
@@ -88,6 +88,10 @@ def add_flags(parser: argparse.ArgumentParser, cls) -> None:
             choices = get_args(kind) if get_origin(kind) is Literal else None
             parser.add_argument(flag_of(field.name), type=reader(kind), choices=choices,
                                 metavar=None if choices else "X", **shared)
+
+
+def is_nested(kind: Any) -> bool:
+    return is_dataclass(kind)
 
 
 def flag_of(name: str) -> str:
@@ -126,8 +130,8 @@ def field_comments(cls) -> dict[str, str]:
                 if token.type == tokenize.COMMENT}
     tree: Any = ast.parse(source)
     names = {field.name for field in fields(cls)}
-    found = {node.target.id: comments.get(node.end_lineno, "") for node in tree.body[0].body
-             if isinstance(node, ast.AnnAssign) and node.target.id in names}
+    lines = {getattr(node.target, "id", ""): node.end_lineno or 0 for node in tree.body[0].body if isinstance(node, ast.AnnAssign)}
+    found = {name: comments.get(line, "") for name, line in lines.items() if name in names}
     missing = [name for name, text in found.items() if not text]
     if missing:
         raise TypeError(f"{cls.__name__}: every field needs a comment behind it, its help text; {', '.join(missing)} has none")
@@ -151,13 +155,13 @@ def check_values(cls, values: dict, path) -> None:
     if wrong:
         raise ConfigError(f"{path}: {'; '.join(wrong)}")
     for key, kind in hints.items():
-        if is_dataclass(kind) and key in values:
+        if is_nested(kind) and key in values:
             check_values(kind, values[key], path)
 
 
 def fits(value, kind) -> bool:
     """Whether a JSON value has the field's type. True is not a number, and 3 is a float."""
-    if is_dataclass(kind):
+    if is_nested(kind):
         return isinstance(value, dict)
     if get_origin(kind) is UnionType:
         return any(fits(value, k) for k in get_args(kind))

@@ -1,4 +1,4 @@
-"""Hypothesis profiles, chosen by HYPOTHESIS_PROFILE: `ci` (few examples, always the same), `dev` (few, random), `thorough` (many)."""
+"""Hypothesis profiles, chosen by HYPOTHESIS_PROFILE: `ci` (few, always the same), `dev` (few, random), `thorough` (many)."""
 
 import os
 
