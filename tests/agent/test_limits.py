@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minvenus.agent.episode import Episode
+from minvenus.agent.policy import Written
 from minvenus.agent.prompt import Notices
-from minvenus.agent.rollout import open_rollouts
+from minvenus.agent.rollout import Loop, open_rollouts
 from minvenus.config import ConfigError
-from minvenus.text.chat import observation_ids, prompt_ids
+from minvenus.text.chat import Stream, observation_ids, prompt_ids
+from minvenus.tools.base import ToolCounters
 from tests.agent.scripted import (
     BROKEN,
     QUESTION,
@@ -165,3 +168,62 @@ def test_a_stop_ends_every_rollout_where_it_is():
         assert (rollout.termination, rollout.error) == ("error", "stopped by the user") and len(rollout.turns) == 2
         check_stream(rollout)
     assert policy.engine.pool.used == 0
+
+
+class Slow:
+    """A policy that writes nothing until a test posts it."""
+
+    room = None
+
+    def __init__(self, so_far="so far"):
+        self.posts, self.so_far = [], so_far
+
+    def start(self, handle, ids, max_tokens, post):
+        self.posts.append(post)
+
+    def cut(self, handle):
+        return Written(ids_of(self.so_far)[:-1])
+
+
+def started(policy, tools, limits):
+    """A loop and its one episode, which has begun its first turn."""
+    loop = Loop(policy, limits, ToolCounters(), lambda *_: None, False, keep_open=True)
+    episode = Episode(QUESTION, Stream(TOKENIZER, SYSTEM, QUESTION.text), tools, SYSTEM, limits, Notices(), 8)
+    loop.number, loop.handles = {episode: 0}, {episode: "handle"}
+    loop.start_turn(episode)
+    return loop, episode
+
+
+def test_what_a_policy_brings_after_its_turn_was_cut_is_dropped():
+    policy = Slow()
+    loop, episode = started(policy, Tools(), budget())
+    loop.end_now(episode, "timeout")
+    rollout = loop.ended[episode]
+    policy.posts[0](Written(ids_of(answer())))
+    policy.posts[0]("a piece")
+    loop.do_tasks(wait=False)
+    assert loop.ended[episode] == rollout and rollout.turns[0].text == "<think>\nso far" and not rollout.trainable
+
+
+def test_a_call_in_a_turn_that_was_cut_is_not_run_and_the_turn_is_no_search():
+    tools = Tools()
+    loop, episode = started(Slow(search()), tools, budget())
+    loop.end_now(episode, "timeout")
+    [turn] = loop.ended[episode].turns
+    assert (turn.kind, turn.tool, tools.seen) == ("none", None, [])
+
+
+def test_what_a_tool_brings_after_the_end_of_its_rollout_is_dropped():
+    policy, release = Slow(), threading.Event()
+    loop, episode = started(policy, Tools(search=lambda q: str(release.wait(20))), budget(tool_threads=1))
+    policy.posts[0](Written(ids_of(search())))
+    loop.do_tasks(wait=False)
+    [thread] = loop.calls.running.values()
+    loop.end_now(episode, "timeout")
+    rollout = loop.ended[episode]
+    release.set()
+    thread.join()
+    loop.do_tasks(wait=False)
+    loop.calls.close()
+    assert threading.active_count() == 1 and not loop.calling
+    assert loop.ended[episode] == rollout and rollout.turns[0].kind == "search" and len(policy.posts) == 1

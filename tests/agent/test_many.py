@@ -161,6 +161,21 @@ def test_no_more_calls_run_at_once_than_allowed_and_waiting_does_not_use_up_a_de
     assert most == [2] and answers == [None] * 10 and threading.active_count() == 1
 
 
+def test_a_call_that_still_waits_for_its_place_can_be_dropped_and_never_runs():
+    release, ran, tasks = threading.Event(), [], []
+    calls = Calls(1, 5.0, tasks.append)
+    calls.submit(Call("search", lambda: ToolResult(str(release.wait(20))), lambda result, seconds: None))
+    second = Call("visit", lambda: ran.append(1), lambda result, seconds: None)
+    calls.submit(second)
+    calls.drop(second)
+    release.set()
+    while not tasks:
+        time.sleep(0.005)
+    tasks.pop()()
+    calls.close()
+    assert ran == [] and threading.active_count() == 1
+
+
 def test_two_hundred_random_rollouts_with_failing_tools_leak_no_thread_and_no_page():
     chance = random.Random(7)
 

@@ -215,11 +215,24 @@ def slow_pieces(handler):
     stream_reply(handler, pieces())
 
 
-def test_the_wall_clock_cuts_a_stream_keeps_what_came_and_leaves_no_thread():
-    with serve(slow_pieces) as server:
-        rollout = run(policy_at(server.url), budget(3, seconds=0.6))
-        assert rollout.termination == "timeout" and rollout.turns[0].text.startswith("<think>\nword word") and rollout.seconds < 2
-        until = time.monotonic() + 2
+def one_piece_then_silence(handler):
+    def pieces():
+        yield "word "
+        handler.server.stop.wait(30)
+    stream_reply(handler, pieces(), done=False)
+
+
+def late_pieces(handler):
+    handler.server.stop.wait(0.8)
+    slow_pieces(handler)
+
+
+@pytest.mark.parametrize(("reply", "text"), [(slow_pieces, "word word "), (one_piece_then_silence, "word "), (late_pieces, "")])
+def test_the_wall_clock_cuts_a_stream_keeps_what_came_and_leaves_no_thread(reply, text):
+    with serve(reply) as server:
+        rollout = run(policy_at(server.url, limits=Limits(read_seconds=20.0)), budget(3, seconds=0.5))
+        assert rollout.termination == "timeout" and rollout.turns[0].text.startswith(f"<think>\n{text}") and rollout.seconds < 0.8
+        until = time.monotonic() + 3
         while any(t.name == "completion" for t in threading.enumerate()) and time.monotonic() < until:
             time.sleep(0.01)
         assert not any(t.name == "completion" for t in threading.enumerate())

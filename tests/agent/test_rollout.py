@@ -67,6 +67,12 @@ def test_top_p_below_one_keeps_both_log_probs_and_the_plain_one_is_recomputable(
     check_stream(rollout)
 
 
+def test_the_text_of_a_turn_is_posted_in_whole_characters():
+    pieces = []
+    run(policy_for([answer("日本 😀 ñ")], show=True), watch=lambda number, what, value: what == "text" and pieces.append(value))
+    assert "".join(pieces) == answer("日本 😀 ñ") and len(pieces) > 8 and "\ufffd" not in "".join(pieces)
+
+
 # ------------------------------------------------------------------------------------------------------------ kinds of turns
 
 
