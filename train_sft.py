@@ -1,6 +1,7 @@
 """Stage one: supervised fine-tuning on trajectories.   python train_sft.py --help"""
 
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -84,7 +85,8 @@ def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset
     if config.data == "toyweb":
         web = ToyWeb(config.seed, hops=tuple(range(1, config.hops + 1)), train=config.demonstrations)
         teacher = Teacher(wrong_result=config.wrong_result, wrong_relation=config.wrong_relation, at_once=config.at_once)
-        records = ({"messages": messages} for messages in web.demonstrations(config.demonstrations, teacher, seed=config.seed))
+        demonstrations = web.demonstrations(config.demonstrations, teacher, seed=config.seed)
+        records: Iterable[dict] = ({"messages": messages} for messages in demonstrations)
     else:
         records = dataset.read_jsonl(config.data)
     examples, loaded = dataset.load(records, tokenizer, config.max_tokens, config.overlong)

@@ -18,9 +18,15 @@ from minvenus.sft.dataset import encode
 from minvenus.train import metrics, sft
 from minvenus.train.config import SFT_PRESETS, SFTConfig
 from minvenus.train.optim import learning_rate
-from tests.train.runs import TINY, content, demonstrations, small_config, write_inputs
+from tests.train.runs import TINY, content, demonstrations, one_thread, small_config, write_inputs
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def single_thread():
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import torch
 
 from minvenus.kernels.logprob import token_logprobs
 from minvenus.model.qwen3 import Qwen3
-from minvenus.sft.dataset import Example, Pack, step_packs
+from minvenus.sft.dataset import Example, Pack, Reduction, step_packs
 from minvenus.train.optim import optimiser_step
 
 
@@ -29,7 +29,7 @@ def sft_loss(model: Qwen3, pack: Pack, dtype: torch.dtype | None = None) -> torc
 
 
 def train_step(model: Qwen3, optimizer, examples: Sequence[Example], rate: float, clip: float, pack_tokens: int,
-               reduction: str) -> tuple[dict, dict]:
+               reduction: Reduction) -> tuple[dict, dict]:
     """Returns (metrics, timing)."""
     start = time.perf_counter()
     loss = 0.0
@@ -46,6 +46,6 @@ def train_step(model: Qwen3, optimizer, examples: Sequence[Example], rate: float
 
 
 @torch.no_grad()
-def validation_loss(model: Qwen3, examples: Sequence[Example], pack_tokens: int, reduction: str) -> float:
+def validation_loss(model: Qwen3, examples: Sequence[Example], pack_tokens: int, reduction: Reduction) -> float:
     """The same loss on trajectories that are never trained on."""
-    return sum(sft_loss(model, pack).item() for pack in step_packs(examples, pack_tokens, reduction))
+    return sum(float(sft_loss(model, pack)) for pack in step_packs(examples, pack_tokens, reduction))

@@ -1,6 +1,7 @@
 """Very small runs of train_sft.py: a model of one layer, a handful of toy demonstrations, a few steps."""
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -46,6 +47,15 @@ def content(run) -> dict[str, bytes]:
     newest = run / "checkpoints" / (run / "latest").read_text().strip()
     files = [path for path in newest.rglob("*") if path.is_file() and path.name != "state.json"]
     return {str(path.relative_to(run)): path.read_bytes() for path in [*files, run / "metrics.jsonl"]}
+
+
+@contextmanager
+def one_thread():
+    """More threads only wait for each other on models this small, and a fork has none of its parent's."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def parameters(model) -> torch.Tensor:

@@ -17,7 +17,6 @@ import traceback
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
@@ -28,15 +27,6 @@ from tests.train.runs import content, small_config, write_inputs
 
 STEPS = {"steps": 3, "save_every": 1}             # the third checkpoint is the first that removes one
 FULL = "No space left on device"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """A fork has none of its parent's threads, and another number of threads may round differently."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
