@@ -130,7 +130,8 @@ def field_comments(cls) -> dict[str, str]:
                 if token.type == tokenize.COMMENT}
     tree: Any = ast.parse(source)
     names = {field.name for field in fields(cls)}
-    lines = {getattr(node.target, "id", ""): node.end_lineno or 0 for node in tree.body[0].body if isinstance(node, ast.AnnAssign)}
+    lines = {getattr(node.target, "id", ""): node.end_lineno or 0
+             for node in tree.body[0].body if isinstance(node, ast.AnnAssign)}
     found = {name: comments.get(line, "") for name, line in lines.items() if name in names}
     missing = [name for name, text in found.items() if not text]
     if missing:
