@@ -61,7 +61,7 @@ def main(config: SFTConfig) -> Path:
                 progress.end()
                 print(f"stopped after step {step + 1} of {config.steps}; the same command goes on from there")
                 return newest / "model"
-    summary(run, newest)
+    summary(run, newest / "model", toy=config.data == "toyweb")
     return newest / "model"
 
 
@@ -103,14 +103,20 @@ def announce(config: SFTConfig, model: Qwen3, saved: Path, newest: Path | None) 
     print(f"start       {newest or 'step 0'}", flush=True)
 
 
-def summary(run: Path, newest: Path) -> None:
+def summary(run: Path, model: Path, toy: bool) -> None:
+    """How it went, where the model is, and what to do with it."""
     rows = metrics.read(run / "metrics.jsonl")
     print("loss        " + curve([row["loss"] for row in rows]))
     held_out = [row["validation_loss"] for row in rows if "validation_loss" in row]
     if held_out:
         print("validation  " + curve(held_out))
-    print(f"model       {newest / 'model'}")
-    print(f"next        python infer.py --model {newest / 'model'}")
+    print(f"model       {model}")
+    if toy:
+        print(f"next        python train_igpo.py --model {model}")
+        if run.resolve().parent == Path("runs").resolve():
+            print("            python infer.py                 asks the newest model below runs/ a question of the toy web")
+    else:
+        print(f"next        python infer.py --model {model} --tools live --question ...")
 
 
 if __name__ == "__main__":

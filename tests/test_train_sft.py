@@ -64,16 +64,19 @@ def test_a_run_says_where_the_model_is_and_what_to_run_next_and_the_model_loads(
     out, err = capsys.readouterr()
     assert "8 trajectories" in out and "2 held out, 6 trained on" in out
     assert f"all of them in {tmp_path / 'run' / 'run.json'}" in out
-    assert f"model       {folder}" in out and f"next        python infer.py --model {folder}" in out
+    assert f"model       {folder}" in out and f"next        python infer.py --model {folder} --tools live --question" in out
     assert "sft 1/3" in err and "sft 3/3" in err and "tokens/s" in err and "left" in err and "loss" in err
     weights.load(folder)
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in folder.iterdir()}
     assert SFTConfig(**json.loads((tmp_path / "run" / "run.json").read_text())) == config
 
 
-def test_the_default_data_and_model_are_the_toy_web_and_the_tiny_preset(tmp_path, capsys):
-    folder = train_sft.main(SFTConfig(out=str(tmp_path), steps=1, batch=2, demonstrations=6, validation=2, device="cpu"))
-    assert "492,288 parameters" in capsys.readouterr().out
+def test_the_default_data_and_model_are_the_toy_web_and_the_tiny_preset(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = train_sft.main(SFTConfig(steps=1, batch=2, demonstrations=6, validation=2, device="cpu"))
+    out = capsys.readouterr().out
+    assert "492,288 parameters" in out and f"next        python train_igpo.py --model {folder}" in out
+    assert "            python infer.py" in out
     assert weights.load(folder).config.hidden_size == 128
 
 
