@@ -99,7 +99,7 @@ def test_paged_attention_is_the_definition_whatever_the_splits(case, splits, blo
 @pytest.mark.parametrize("page", [16, 64, 256])
 def test_decoding_and_chunks_with_the_shipped_tiles(page):
     for new in ([1, 1, 1], [7, 1, 40]):
-        case = paged([300, 16, 40], new, 4, 1, 64, page, shared=1)
+        case = paged([300, 16, 40], new, 6, 2, 64, page, shared=1)
         torch.testing.assert_close(run_paged(case, 3), paged_attention_reference(*case), **close)
 
 
