@@ -212,8 +212,8 @@ class InferConfig:
 
     def resolved(self) -> "InferConfig":
         """Where nothing else was asked for: the sampling that the paper evaluates with, or the plainest for the tiny model."""
-        defaults = {"max_new_tokens": 64, "max_context": 1024, "temperature": 0.0, "top_p": 1.0, "top_k": 0,
-                    "presence_penalty": 0.0, "retries": 0}
+        defaults: dict = {"max_new_tokens": 64, "max_context": 1024, "temperature": 0.0, "top_p": 1.0, "top_k": 0,
+                          "presence_penalty": 0.0, "retries": 0}
         if not self.tiny:
             defaults = {"max_new_tokens": 8192, "max_context": 40_960 if self.api_base is None else 240_000, "temperature": 1.0,
                         "top_p": 0.95, "top_k": 20, "presence_penalty": 1.1, "retries": 0 if self.temperature == 0 else 4}

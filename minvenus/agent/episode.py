@@ -60,6 +60,7 @@ class Episode:
     system: str
     budget: Budget
     notices: Notices
+    notice_size: int                            # N: tokens of the context notice, counted once for all episodes
     max_turns: int
     turns: list[Turn] = field(default_factory=list)
     logprobs: list[float | None] = field(default_factory=list)          # these two as long as stream.ids
@@ -90,10 +91,10 @@ class Episode:
 
     @property
     def reserve(self) -> int:
-        return self.size(self.notices.context) + self.turn_room
+        return self.notice_size + self.turn_room
 
     def size(self, observation: str) -> int:
-        return len(observation_ids(self.tokenizer, observation))
+        return size_of(self.tokenizer, observation)
 
     def seconds_left(self) -> float:
         return float("inf") if self.budget.seconds is None else self.started + self.budget.seconds - time.monotonic()
@@ -159,6 +160,11 @@ class Episode:
 
 
 # ------------------------------------------------------------------------------------------------------------- pure parts
+
+
+def size_of(tokenizer: Tokenizer, observation: str) -> int:
+    """Tokens between a turn and the next one, if this is what the model is shown."""
+    return len(observation_ids(tokenizer, observation))
 
 
 def behind(observation: str, notice: str) -> str:

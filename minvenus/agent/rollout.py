@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from minvenus.agent.calls import Call, Calls
-from minvenus.agent.episode import Budget, Episode, objection, turn_text
+from minvenus.agent.episode import Budget, Episode, objection, size_of, turn_text
 from minvenus.agent.policy import Written
 from minvenus.agent.prompt import SYSTEM_PROMPT, Notices
 from minvenus.agent.protocol import ALLOWED_ARGS, ParsedTurn, parse_turn
@@ -71,7 +71,8 @@ def open_rollouts(policy, tokenizer: Tokenizer, questions: list[Question], tools
     notices = notices or Notices()
     try:
         streams_Q_G = [[Stream(tokenizer, system, question.text) for _ in range(n)] for question in questions]
-        episodes_Q_G = [[Episode(question, stream, tools_for(question), system, budget, notices,
+        notice_size = size_of(tokenizer, notices.context)
+        episodes_Q_G = [[Episode(question, stream, tools_for(question), system, budget, notices, notice_size,
                                  max_turns(question) if max_turns else budget.max_turns) for stream in streams]
                         for question, streams in zip(questions, streams_Q_G, strict=True)]
         handles_Q_G = policy.open([streams[0].ids for streams in streams_Q_G], n, names)

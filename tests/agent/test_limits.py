@@ -188,7 +188,7 @@ class Slow:
 def started(policy, tools, limits):
     """A loop and its one episode, which has begun its first turn."""
     loop = Loop(policy, limits, ToolCounters(), lambda *_: None, False, keep_open=True)
-    episode = Episode(QUESTION, Stream(TOKENIZER, SYSTEM, QUESTION.text), tools, SYSTEM, limits, Notices(), 8)
+    episode = Episode(QUESTION, Stream(TOKENIZER, SYSTEM, QUESTION.text), tools, SYSTEM, limits, Notices(), 0, 8)
     loop.number, loop.handles = {episode: 0}, {episode: "handle"}
     loop.start_turn(episode)
     return loop, episode
