@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +58,9 @@ def main(config: InferConfig) -> Rollout:
         save_rollout(rollout, path)
     if config.tools == "toyweb":
         show.row("expected", question.answers[0])
+    if rollout.trainable:
+        written, seconds = sum(rollout.sampled), sum(turn.seconds for turn in rollout.turns)
+        show.row("speed", f"{written} tokens sampled in {seconds:.2f} s: {written / seconds:.0f} tokens/s")
     show.row("saved", str(config.save or folder / "trajectory.json"))
     if config.json:
         print(json.dumps(rollout_to_json(rollout), ensure_ascii=False))
@@ -112,11 +116,19 @@ def load_local(config: InferConfig) -> tuple[Qwen3, Tokenizer, str]:
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device cuda: torch sees no GPU here")
     dtype = torch.bfloat16 if device == "cuda" else torch.float32           # bfloat16 is slow on most CPUs
+    start = time.perf_counter()
     folder = newest_model() if config.model == "tiny" else Path(config.model)
     if folder is None:
-        model = Qwen3(ModelConfig.preset("tiny"), seed=config.seed).to(device, dtype)
-        return model, Tokenizer.tiny(), "tiny, with random weights: it has not been trained, so its text means nothing"
-    return weights.load(folder, device, dtype), Tokenizer.from_file(folder), f"weights from {folder}"
+        model, tokenizer = Qwen3(ModelConfig.preset("tiny"), seed=config.seed).to(device, dtype), Tokenizer.tiny()
+        source = "tiny, with random weights: it has not been trained, so its text means nothing"
+    else:
+        model, tokenizer, source = weights.load(folder, device, dtype), Tokenizer.from_file(folder), f"weights from {folder}"
+    shape, count = model.config, sum(p.numel() for p in model.parameters())
+    facts = (f"{count:,} parameters, {shape.num_hidden_layers} layers, hidden {shape.hidden_size}, "
+             f"{shape.num_attention_heads} query and {shape.num_key_value_heads} kv heads of {shape.head_dim}; "
+             f"{tokenizer.size:,} token ids")
+    place = f"{str(dtype).removeprefix('torch.')} on {device}, loaded in {time.perf_counter() - start:.2f} s"
+    return model, tokenizer, f"{source}\n{facts}\n{place}"
 
 
 def newest_model(runs="runs") -> Path | None:

@@ -80,7 +80,8 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
         Path("runs", run, "latest").write_text(folder.name + "\n")
         os.utime(Path("runs", run, "latest"), (seed, seed))
     model, _, source = infer.load_local(InferConfig().resolved())
-    assert source == "weights from runs/new/checkpoints/step-00000007/model"
+    assert source.splitlines()[0] == "weights from runs/new/checkpoints/step-00000007/model"
+    assert f"{sum(p.numel() for p in model.parameters()):,} parameters, 2 layers" in source and "loaded in" in source
     assert model.head_weight.equal(Qwen3(ModelConfig.preset("tiny"), seed=2).head_weight)
 
 
