@@ -13,11 +13,9 @@ from minvenus.engine.pages import PagePool
 from minvenus.engine.runner import Runner
 from minvenus.engine.sampler import Noise, Sampling
 from minvenus.engine.scheduler import Scheduler
+from minvenus.engine.scoring import ScoreRequest, score_requests
 from minvenus.engine.sequence import Completion, Prefill, Scoring, Sequence, Turn
 from minvenus.engine.step import Counters, Stepper
-
-# (a sequence or the tokens of a prefix, lengths of prefixes of it, continuation)
-ScoreRequest = tuple[Sequence | list[int], list[int], list[int]]
 
 
 class Engine:
@@ -48,15 +46,15 @@ class Engine:
 
     def open(self, tokens: list[int], question: int | str = 0, rollout: int = 0) -> Sequence:
         """A sequence that begins with `tokens`; nothing is computed yet. (seed, question, rollout) decide what is sampled."""
-        self._check_tokens(tokens)
-        return self._add(list(tokens), Noise(self.seed, question, rollout))
+        self.check_tokens(tokens)
+        return self.add(list(tokens), Noise(self.seed, question, rollout))
 
     def open_groups(self, prompts: list[list[int]], n: int, questions: list[int | str] | None = None) -> list[list[Sequence]]:
         """n rollouts of every prompt, on shared pages: each prompt is computed once."""
         questions = list(range(len(prompts))) if questions is None else questions
         for prompt in prompts:                                         # before anything is opened that would stay behind
-            self._check_tokens(prompt)
-            self._check_room(len(prompt), 1)
+            self.check_tokens(prompt)
+            self.check_room(len(prompt), 1)
         first = [self.open(prompt, question) for prompt, question in zip(prompts, questions, strict=True)]
         if n > 1:
             self.prefill(first)
@@ -64,8 +62,8 @@ class Engine:
 
     def fork(self, sequence: Sequence, question: int | str, rollout: int) -> Sequence:
         """A second sequence with the same tokens, on the same pages, with its own sampling."""
-        self._check_idle(sequence)
-        copy = self._add(list(sequence.tokens), Noise(self.seed, question, rollout))
+        self.check_idle(sequence)
+        copy = self.add(list(sequence.tokens), Noise(self.seed, question, rollout))
         if sequence.table:
             copy.table = self.pool.fork(sequence.table)
             self.scheduler.shared += copy.table.length
@@ -73,8 +71,8 @@ class Engine:
 
     def append(self, sequence: Sequence, tokens: list[int]) -> None:
         """Tokens from outside, such as an observation; they are computed with the next turn."""
-        self._check_idle(sequence)
-        self._check_tokens(tokens)
+        self.check_idle(sequence)
+        self.check_tokens(tokens)
         sequence.tokens.extend(tokens)
 
     def close(self, sequence: Sequence) -> None:
@@ -105,11 +103,11 @@ class Engine:
 
     def start(self, sequence: Sequence, sampling: Sampling) -> None:
         """Begin a turn: it joins the others that are running, from the next step on."""
-        self._check_idle(sequence)
-        self._check_room(len(sequence.tokens), sampling.max_tokens)
+        self.check_idle(sequence)
+        self.check_room(len(sequence.tokens), sampling.max_tokens)
         sequence.completion = None
         written = self.runner.nothing_written() if sampling.presence_penalty else None
-        self._run_job(sequence, Turn(sampling, written), len(sequence.tokens))
+        self.run_job(sequence, Turn(sampling, written), len(sequence.tokens))
 
     def step(self) -> list[Sequence]:
         """One step for all that run; returns the sequences whose turn has ended (see `completion`)."""
@@ -121,7 +119,7 @@ class Engine:
         """One turn of each, batched."""
         for sequence in sequences:
             self.start(sequence, sampling)
-        self._advance_until_done(sequences)
+        self.advance_until_done(sequences)
         own = set(sequences)
         self._finished = [s for s in self._finished if s not in own]
         return [s.completion for s in sequences]
@@ -132,7 +130,7 @@ class Engine:
         if n < 1:
             raise ValueError(f"n must be at least 1 completion per prompt, got {n}")
         for prompt in prompts:
-            self._check_room(len(prompt), sampling.max_tokens)
+            self.check_room(len(prompt), sampling.max_tokens)
         groups = self.open_groups(prompts, n, questions)
         try:
             self.turn([s for group in groups for s in group], sampling)
@@ -145,7 +143,7 @@ class Engine:
 
     def prefill(self, sequences: Iterable[Sequence]) -> None:
         """Compute all tokens but the last, without drawing anything."""
-        self._prefill([(s, len(s.tokens) - 1) for s in sequences])
+        self.prefill_to([(s, len(s.tokens) - 1) for s in sequences])
 
     def score(self, prefix: Sequence | list[int], continuations: list[list[int]], temperature: float = 1.0) -> list[list[float]]:
         """Log-probs of the tokens of each continuation after the prefix, under the plain softmax at the temperature."""
@@ -154,68 +152,30 @@ class Engine:
 
     def score_many(self, requests: list[ScoreRequest], temperature: float = 1.0) -> list[list[list[float]]]:
         """For each (prefix, lengths, continuation): for each n in lengths, the log-prob of every continuation token after the
-        first n tokens of the prefix. All requests run in one batch."""
-        opened: list[Sequence] = []
-        try:
-            sources = self._sources(requests, opened)
-            self._prefill([(s, max(lengths) - 1) for s, (_, lengths, _) in zip(sources, requests, strict=True)])
-            jobs = []
-            for source, (_, lengths, continuation) in zip(sources, requests, strict=True):
-                jobs.append([self._start_scoring(source, n, continuation, temperature) for n in lengths])
-                opened += jobs[-1]
-            scorings = [[s.job for s in group] for group in jobs]
-            self._advance_until_done(opened)
-            return [[job.logprobs for job in group] for group in scorings]
-        finally:
-            for sequence in opened:
-                self.close(sequence)
+        first n tokens of the prefix. All requests run in one batch; equal ones, such as a group's prompt, run once."""
+        return score_requests(self, requests, temperature)
 
-    def _sources(self, requests: list[ScoreRequest], opened: list[Sequence]) -> list[Sequence]:
-        """The sequence that holds each prefix; prefixes that are only tokens get one for the time of the call."""
-        known: dict[tuple[int, ...], Sequence] = {}
-        sources = []
-        for prefix, lengths, continuation in requests:
-            tokens = prefix.tokens if isinstance(prefix, Sequence) else prefix
-            if not lengths or not 1 <= min(lengths) <= max(lengths) <= len(tokens):
-                raise ValueError(f"lengths of prefixes must lie in 1 to {len(tokens)}, the number of tokens; got {lengths}")
-            self._check_tokens(continuation)
-            self._check_room(max(lengths), len(continuation))
-            if isinstance(prefix, Sequence):
-                self._check_idle(prefix)
-                sources.append(prefix)
-                continue
-            self._check_tokens(prefix)
-            key = tuple(prefix)
-            if key not in known:
-                opened.append(known.setdefault(key, self._add(list(prefix))))
-            sources.append(known[key])
-        return sources
-
-    def _start_scoring(self, source: Sequence, length: int, continuation: list[int], temperature: float) -> Sequence:
-        sequence = self._add(source.tokens[:length] + continuation)
-        self._run_job(sequence, Scoring(length - 1, temperature, source), len(sequence.tokens) - 1)
-        return sequence
-
-    def _prefill(self, goals: list[tuple[Sequence, int]]) -> None:
+    def prefill_to(self, goals: list[tuple[Sequence, int]]) -> None:
+        """Compute that many tokens of each sequence; what is there already is not computed again."""
         started = set()
         for sequence, goal in goals:
             if goal > max(sequence.goal if sequence in started else 0, sequence.table.length if sequence.table else 0):
                 if sequence not in started:
-                    self._check_idle(sequence)
-                self._check_room(goal, 1)
-                self._run_job(sequence, Prefill(), goal)
+                    self.check_idle(sequence)
+                self.check_room(goal, 1)
+                self.run_job(sequence, Prefill(), goal)
                 started.add(sequence)
-        self._advance_until_done(started)
+        self.advance_until_done(started)
 
     # ---------------------------------------------------------------------------------------------------------- running
 
-    def _add(self, tokens: list[int], noise: Noise | None = None) -> Sequence:
+    def add(self, tokens: list[int], noise: Noise | None = None) -> Sequence:
         sequence = Sequence(self._opened, tokens, noise)
         self._opened += 1
         self.scheduler.sequences.add(sequence)
         return sequence
 
-    def _run_job(self, sequence: Sequence, job: Turn | Scoring | Prefill, goal: int) -> None:
+    def run_job(self, sequence: Sequence, job: Turn | Scoring | Prefill, goal: int) -> None:
         sequence.job, sequence.goal = job, goal
         self.scheduler.running.add(sequence)
 
@@ -223,7 +183,7 @@ class Engine:
         if self.scheduler.running:
             self._finished += self.stepper.step()
 
-    def _advance_until_done(self, sequences: Iterable[Sequence]) -> None:
+    def advance_until_done(self, sequences: Iterable[Sequence]) -> None:
         while any(s.job for s in sequences):
             self._advance()
 
@@ -239,18 +199,18 @@ class Engine:
         if sequence.closed:
             raise ValueError(f"sequence {sequence.number} is closed")
 
-    def _check_idle(self, sequence: Sequence) -> None:
+    def check_idle(self, sequence: Sequence) -> None:
         self._check_open(sequence)
         if sequence.job:
             raise ValueError(f"sequence {sequence.number} is running: wait until its turn has ended")
 
-    def _check_tokens(self, tokens: list[int]) -> None:
+    def check_tokens(self, tokens: list[int]) -> None:
         if not tokens or min(tokens) < 0 or max(tokens) >= self.config.vocab_size:
             raise ValueError(f"need at least one token, all in 0 to {self.config.vocab_size - 1} (vocab_size "
                              f"{self.config.vocab_size}); got {len(tokens)}, from {min(tokens, default=None)} to "
                              f"{max(tokens, default=None)}")
 
-    def _check_room(self, length: int, more: int) -> None:
+    def check_room(self, length: int, more: int) -> None:
         """Refuse what could never run, not even alone."""
         limit = self.config.max_position_embeddings
         if length + more > limit:

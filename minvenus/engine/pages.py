@@ -123,6 +123,10 @@ class PagePool:
             self._references[page] += 1
         return copy
 
+    def content(self, table: Table, pages: int) -> int:
+        """Stands for all tokens in the first `pages` full pages: equal ids, equal tokens."""
+        return self._content[table.pages[pages - 1]] if pages else START
+
     def free(self, table: Table) -> None:
         """Give the pages back, the last first, so that the shared beginning of sequences is what survives longest."""
         self._tables.remove(table)                               # a second free is a KeyError

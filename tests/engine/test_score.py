@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from minvenus.engine import Engine, Sampling
 from minvenus.engine.score_packed import score_packed
+from minvenus.engine.scoring import start_scoring
 from tests.engine.models import CONFIG, naive_scores, poisoned, sharp_model
 
 MODEL = sharp_model()
@@ -78,6 +79,18 @@ def test_an_observation_that_is_not_computed_yet_is_computed_once_for_all_of_its
     assert model.count == 30 + 3 * len(ANSWER) + 1                            # and the next turn finds them there
 
 
+def test_the_value_of_a_groups_prompt_is_computed_once_for_all_rollouts():
+    model = CountingModel(MODEL)
+    engine = Engine(model, pages=100, page_size=4)
+    [group] = engine.open_groups([TOKENS[:30]], n=4)
+    engine.turn(group, Sampling(6))
+    model.count = 0
+    scores = engine.score_many([(s, [30, 36], ANSWER) for s in group] + [(group[0], [30], [9])])
+    assert model.count == (1 + 4) * len(ANSWER) + 1                           # one prompt, four ends, and another continuation
+    for sequence, got in zip(group, scores, strict=False):
+        assert close(got, [naive_scores(MODEL, sequence.tokens[:n], ANSWER) for n in (30, 36)])
+
+
 def test_prefixes_given_as_tokens_are_computed_once_and_found_again():
     model = CountingModel(MODEL)
     engine = Engine(model, pages=40, page_size=4)
@@ -92,11 +105,11 @@ def test_scoring_goes_on_when_its_source_loses_the_pages_first():
     engine = Engine(MODEL, pages=40, page_size=4, step_tokens=4)              # the prefix comes back in chunks that score nothing
     sequence = engine.open(TOKENS[:30])
     engine.prefill([sequence])
-    job = engine._start_scoring(sequence, 30, ANSWER, 1.0)
+    job = start_scoring(engine, sequence, 30, ANSWER, 1.0)
     scoring = job.job
     engine.scheduler.preempt(sequence)
     engine.pool.forget()
-    engine._advance_until_done([job])
+    engine.advance_until_done([job])
     assert close([scoring.logprobs], [naive_scores(MODEL, TOKENS[:30], ANSWER)])
 
 
