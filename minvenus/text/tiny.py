@@ -27,28 +27,28 @@ NOT_SPECIAL = ("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>"
 # The toy web's text around its words, every piece between two of them as it is cut there.
 TOY_FRAME = """\
 system
-Search and visit.
+Use tools.
 user
-Pet of
-Pets along?
+Pets from old,?
 assistant
-Start.
+Next.
 Open.
-Find old,
 Answer.
-{"name":"search","arguments":{"query":["x"]}}
-{"name":"visit","arguments":{"url":["x"],"goal":"pet"}}
+{"name":"search","arguments":{"query":["the"]}}
+{"name":"visit","arguments":{"url":["page"],"goal":"pet"}}
+page old,
 <answer>
-x
+pets
 </answer>
 [{"query": "x", "web_page_info_list": [{"title": "x", "url": "x", "snippet": "x"}, {"title": "x"}]}]
 ERROR: nothing found.
 ERROR: no such page.
 ERROR: cannot read the call.
+x
 
 x
 """
-TOY_TEXT = TOY_FRAME + "\n".join(NAMES + PETS) + "".join(f" {word}" for word in RELATIONS + VERBS)
+TOY_TEXT = TOY_FRAME + "".join(f" {word}" for word in NAMES + PETS + RELATIONS + VERBS)
 TOY_WEIGHT = 1000               # so often the trainer reads it: its pieces are merged before any of CORPUS
 
 CORPUS = """\

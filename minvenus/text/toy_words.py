@@ -1,11 +1,8 @@
 """The words of the toy web (tools/toyweb.py), here because the tiny tokenizer gives each of them one id.
 
 Byte-level BPE writes a word differently after a space than after a newline or a quote: two ids that a model of half a million
-parameters would have to learn to be one word. So every word has one id, in one form:
-
-    NAMES               without a space before them; after one they are two ids, the space and the same word
-    PETS                without a space before them, which they never have
-    RELATIONS, VERBS    with the space before them, as inside a sentence
+parameters would have to learn to be one word. So every word here has one id, with the space before it, and the toy web
+never writes it without one.
 
 Names are the titles of pages. Those of training questions and of test questions are disjoint.
 """

@@ -3,8 +3,8 @@
     web = ToyWeb(seed=0, hops=(4,))
     for question in web.questions("train"):
         tools = web.for_question(question.id)          one for every rollout: it remembers what its searches listed
-        tools.search(["Bob"])                          Bob sings / Eva digs                     title and snippet, a line each
-        tools.visit(["Bob"], "pet")                    Bob / cat, boss Eva, friend Ida.         only if a search listed it
+        tools.search(["the boss Eva"])                 page Eva sings, Ida sings.               titles and snippets, best first
+        tools.visit(["page Eva"], "pet")               page Eva owl, twin Max, heir Uma.        only if a search listed it
         web.case(question.id).path                     the truth, for tests and audits
 
 Which web a call belongs to is decided by the object that is called, never by the call's text: 64 rollouts of 8 questions have 64
@@ -59,7 +59,7 @@ class ToyWeb:
 
     def visit(self, urls: list[str], goal: str, question_id: str = "train-0") -> ToolResult:
         tools = self.for_question(question_id)
-        tools.listed.update(tools.case.pages)
+        tools.listed.update((page.url, page) for page in tools.case.pages.values())
         return tools.visit(urls, goal)
 
     def lessons(self, count: int, teacher: Teacher, split: str = "train", seed: int = 0) -> list[Lesson]:
@@ -78,7 +78,7 @@ class ToyTools:
 
     def __init__(self, case: Case, config: WorldConfig):
         self.case, self.config = case, config
-        self.listed: set[str] = set()               # titles that a search of this rollout has shown
+        self.listed: dict[str, Page] = {}           # url -> page, of all that a search of this rollout has shown
 
     @cached_property
     def index(self) -> BM25:
@@ -90,16 +90,16 @@ class ToyTools:
         blocks, failures = [], 0
         for query in queries:
             try:
-                blocks.append("\n".join(f"{page['title']} {page['snippet']}" for page in self._results(query)))
+                shown = ", ".join(f"{page['title']} {page['snippet']}" for page in self._results(query))
+                blocks.append(f"page {shown}.")
             except ToolFailure as failure:
                 blocks.append(f"ERROR: {failure}")
                 failures += 1
-        return ToolResult("\n\n".join(blocks), "empty" if failures == len(queries) else None)
+        return ToolResult("\n".join(blocks), "empty" if failures == len(queries) else None)
 
     def visit(self, urls: list[str], goal: str) -> ToolResult:
-        found = [url in self.listed for url in urls]
-        texts = [self.case.pages[url].text if ok else "ERROR: no such page." for url, ok in zip(urls, found, strict=True)]
-        return ToolResult("\n\n".join(texts), None if any(found) else "refused")
+        texts = [self.listed[url].text if url in self.listed else "ERROR: no such page." for url in urls]
+        return ToolResult("\n".join(texts), None if any(url in self.listed for url in urls) else "refused")
 
     def ranked(self, query: str) -> list[Page]:
         """The best page, then those most like it; among equals those that follow it in the web, around its end."""
@@ -115,5 +115,5 @@ class ToyTools:
         found = self.ranked(query)
         if not found:
             raise ToolFailure("empty", "nothing found.")
-        self.listed.update(page.title for page in found)
-        return [{"title": page.title, "url": page.title, "snippet": page.verb} for page in found]
+        self.listed.update((page.url, page) for page in found)
+        return [{"title": page.title, "url": page.url, "snippet": page.verb} for page in found]

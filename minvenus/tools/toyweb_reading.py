@@ -1,7 +1,7 @@
 """Texts from which a base model learns to read: generated pages, then the same facts again, which can only be looked up above.
 
-    Bob / cat, boss Eva, friend Ida. / Eva / owl.      pages as the toy web shows them, of any names
-    Eva / owl. / Bob / cat, friend Ida, boss Eva.      the pages again in another order, their links too
+    page Bob cat, boss Eva, friend Ida. / page Eva owl.      pages as the toy web shows them, of any names
+    page Eva owl. / page Bob cat, friend Ida, boss Eva.      the pages again in another order, their links too
 
 A model trained on demonstrations alone hardly learns to look things up; these come first. The names are those of both
 splits, as a base model has seen every word; no fact here is a fact of any question. Knows no tokens: a text
@@ -36,7 +36,7 @@ def links_of(rng: random.Random, title: str, names: list[str]) -> list[tuple[str
 
 def page_pieces(title: str, pet: str, links: list[tuple[str, str]]) -> list[Piece]:
     """A page's text; the pet follows from the title, a name from its relation. Pieces end where tokens of the text do."""
-    pieces = [(title, False), (f"\n{pet}", True)]
+    pieces = [(f"page {title}", False), (f" {pet}", True)]
     for relation, name in links:
         pieces += [(f", {relation}", False), (f" {name}", True)]
     return [*pieces, (".\n", False)]

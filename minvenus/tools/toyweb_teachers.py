@@ -1,6 +1,6 @@
 """Demonstrations on the toy web: an expert, and teachers with weaknesses at chosen rates. Observations come from the tools.
 
-    expert             Start. search Bob / Open. visit Bob / Find boss. search Eva / Open. visit Eva / Answer. cat, owl
+    expert             search "the from Bob", visit "page Bob", search "the boss Eva", visit "page Eva", answer "pets cat owl"
     wrong_result       opens another result first, then the right one
     wrong_relation     follows a relation that the question does not name first, then the right one
     malformed          writes a call that cannot be run, gets the error, and writes it again
@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, fields
 from minvenus.config import ConfigError
 from minvenus.text.toy_words import PETS
 from minvenus.tools.base import ToolResult
-from minvenus.tools.toyweb_world import Case
+from minvenus.tools.toyweb_world import Case, answer_text
 
-SYSTEM = "Search and visit."             # the system prompt of toy runs
+SYSTEM = "Use tools."                    # the system prompt of toy runs
 LEAD_IN = "Answer."                      # the thought of every answer turn: Recipe.lead_in for a model that learned from these
 GOAL = "pet"
 NOT_READ = "ERROR: cannot read the call."
@@ -118,24 +118,26 @@ class Desk:
     def follow_wrong_relation(self, hop: int) -> None:
         page = self.case.pages[self.case.path[hop - 1]]
         relation = self.rng.choice([r for r in page.links if r != self.case.relations[hop - 1]])
-        self._search(f"Find {relation}.", page.shown[relation])
+        self._search(relation, page.shown[relation])
         self.visit(page.links[relation])
 
-    def search(self, hop: int, query: str) -> None:
-        self._search(f"Find {self.case.relations[hop - 1]}." if hop else "Start.", query)
+    def search(self, hop: int, name: str) -> None:
+        self._search(self.case.relations[hop - 1] if hop else "from", name)
 
-    def _search(self, thought: str, query: str) -> None:
-        self._call(thought, {"name": "search", "arguments": {"query": [query]}}, lambda: self.tools.search([query]))
+    def _search(self, relation: str, name: str) -> None:
+        query = f"the {relation} {name}"
+        self._call("Next.", {"name": "search", "arguments": {"query": [query]}}, lambda: self.tools.search([query]))
         self.shown = [page.title for page in self.tools.ranked(query)]
 
     def visit(self, title: str) -> str:
         """Open a page and return its pet."""
-        self._call("Open.", {"name": "visit", "arguments": {"url": [title], "goal": GOAL}},
-                   lambda: self.tools.visit([title], GOAL))
-        return self.case.pages[title].pet
+        page = self.case.pages[title]
+        self._call("Open.", {"name": "visit", "arguments": {"url": [page.url], "goal": GOAL}},
+                   lambda: self.tools.visit([page.url], GOAL))
+        return page.pet
 
     def answer(self, pets: list[str]) -> None:
-        self.lesson.messages.append(message("assistant", turn(LEAD_IN, "<answer>\n" + "\n".join(pets) + "\n</answer>")))
+        self.lesson.messages.append(message("assistant", turn(LEAD_IN, f"<answer>\n{answer_text(pets)}\n</answer>")))
 
     def _call(self, thought: str, call: dict, run: Callable[[], ToolResult]) -> None:
         body = json.dumps(call, ensure_ascii=False, separators=(",", ":"))

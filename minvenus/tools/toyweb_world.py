@@ -1,14 +1,16 @@
 """One question's private web: pages in layers, a chain of links through them, and what is true about it.
 
-    Bob                                     the title
-    cat, boss Eva, friend Ida.              the pet, then links: relations that lead to pages of the next layer
+    page Bob cat, boss Eva, friend Ida.     address and title, the pet, then links: relations that lead to pages of the next layer
 
 A question names a first page and a chain of relations, and asks for the pet on every page of the chain:
 
-    Pets along Bob, boss, twin?             Bob's pet, the pet of Bob's boss, the pet of that boss's twin: one per line
+    Pets from Bob, boss, twin?              Bob's pet, the pet of Bob's boss, the pet of that boss's twin
+    pets cat owl hen                        the answer
 
 So each right page is worth the same to the answer and a wrong one nothing: pets are drawn page by page, independently, and all
 pages of a layer offer the same relations. Nothing can be remembered from other questions, because every web is drawn anew.
+What belongs together stands together, a name right behind its relation and a pet right behind its name: with one token between
+them, a model of two layers did not learn to look a name up (measured; without it, 150 steps are enough).
 This file knows nothing of tools, tokens or teachers.
 """
 
@@ -35,12 +37,12 @@ class WorldConfig:
     distractors: int = 1                     # other pages in a search's results
     aliases: float = 0.0                     # share of links, and of first pages in questions, that use the alias
     slack: int = 0                           # turns allowed beyond a search and a visit per hop and the answer
-    results: Literal["lines", "json"] = "lines"     # how a search shows them: a line each, or the JSON of the real tools
+    results: Literal["line", "json"] = "line"       # how a search shows them: one short line, or the JSON of the real tools
     train: int = 2048                        # questions
     test: int = 256
 
     def __post_init__(self):
-        one_of("results", self.results, ("lines", "json"))
+        one_of("results", self.results, ("line", "json"))
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type is int and (type(value) is not int or value < 0):
@@ -64,15 +66,19 @@ class WorldConfig:
 
 @dataclass(frozen=True)
 class Page:
-    title: str                    # also its address
+    title: str
     verb: str                     # what a search shows beside the title
     pet: str
     links: dict[str, str]         # relation -> title
     shown: dict[str, str]         # relation -> the title, or its alias, as the page spells it
 
     @property
+    def url(self) -> str:
+        return f"page {self.title}"
+
+    @property
     def text(self) -> str:
-        return f"{self.title}\n{self.pet}" + "".join(f", {relation} {name}" for relation, name in self.shown.items()) + "."
+        return f"{self.url} {self.pet}" + "".join(f", {relation} {name}" for relation, name in self.shown.items()) + "."
 
 
 @dataclass(frozen=True)
@@ -104,11 +110,12 @@ class Case:
         return [self.pages[title].pet for title in self.path]
 
     def classify(self, visits: list[tuple[str, bool]]) -> list[Visit]:
-        """One label for each (address, did it succeed), in the order of the rollout. A right page has its own hop; every other
-        visit counts at the first hop whose page has not been found yet."""
+        """One label for each (url, did it succeed), in the order of the rollout. A right page has its own hop; every other visit
+        counts at the first hop whose page has not been found yet."""
         labels: list[Visit] = []
         seen: set[str] = set()
-        for title, succeeded in visits:
+        for url, succeeded in visits:
+            title = url.removeprefix("page ")
             open_hop = next((hop for hop, right in enumerate(self.path, 1) if right not in seen), self.hops)
             if not succeeded:
                 labels.append(Visit("failed", open_hop))
@@ -143,7 +150,7 @@ def make_case(seed: int, split: str, index: int, config: WorldConfig) -> Case:
     for relation in asked:
         path.append(pages[path[-1]].links[relation])
     start = spelled(rng, path[0], config.aliases)
-    answer = "\n".join(pages[title].pet for title in path)
+    answer = answer_text([pages[title].pet for title in path])
     return Case(Question(name, question_text(start, asked), [answer]), split, start, asked, path, pages)
 
 
@@ -166,4 +173,8 @@ def spelled(rng: random.Random, title: str, aliases: float) -> str:
 
 
 def question_text(start: str, relations: list[str]) -> str:
-    return f"Pets along {', '.join([start, *relations])}?" if relations else f"Pet of {start}?"
+    return f"Pets from {', '.join([start, *relations])}?"
+
+
+def answer_text(pets: list[str]) -> str:
+    return " ".join(["pets", *pets])

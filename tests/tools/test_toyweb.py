@@ -1,6 +1,7 @@
 """The toy web: every question can be answered through its own tools, nothing leaks, nothing depends on the order of calls."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from minvenus.types import Question
 shapes = st.fixed_dictionaries({
     "hops": st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple), "pages_per_layer": st.integers(4, 8),
     "links": st.integers(1, 4), "distractors": st.integers(0, 3), "aliases": st.sampled_from([0.0, 0.5, 1.0]),
-    "results": st.sampled_from(["lines", "json"])})
+    "results": st.sampled_from(["line", "json"])})
 webs = st.builds(lambda seed, shape: ToyWeb(seed, train=6, test=6, **shape), st.integers(0, 10**6), shapes)
 
 
@@ -27,11 +28,11 @@ def walk(web, case):
     for hop in range(case.hops):
         listed = tools.search([name])
         first = (json.loads(listed.text)[0]["web_page_info_list"][0]["url"] if web.config.results == "json"
-                 else listed.text.split()[0])
+                 else " ".join(listed.text.split()[:2]))
         page = tools.visit([first], "pet")
         assert listed.error is None and page.error is None
-        pet, *links = page.text.split("\n")[1].rstrip(".").split(", ")
-        pets.append(pet)
+        opening, *links = page.text.rstrip(".").split(", ")
+        pets.append(opening.split()[-1])
         if hop + 1 < case.hops:
             name = dict(link.split(" ", 1) for link in links)[case.relations[hop]]
     return pets
@@ -39,7 +40,7 @@ def walk(web, case):
 
 # ------------------------------------------------------------------------------------------------------ one web by hand
 
-HAND = Case(Question("train-0", "Pets along Bob, boss?", ["cat\nowl"]), "train", "Bob", ["boss"], ["Bob", "Eva"], {
+HAND = Case(Question("train-0", "Pets from Bob, boss?", ["pets cat owl"]), "train", "Bob", ["boss"], ["Bob", "Eva"], {
     "Bob": Page("Bob", "sings", "cat", {"boss": "Eva", "twin": "Ida"}, {"boss": "Eva", "twin": "old Ida"}),
     "Max": Page("Max", "sings", "dog", {"boss": "Ida", "twin": "Eva"}, {"boss": "Ida", "twin": "Eva"}),
     "Eva": Page("Eva", "digs", "owl", {}, {}), "Ida": Page("Ida", "digs", "cat", {}, {})})
@@ -54,19 +55,20 @@ def hand():
 
 def test_a_web_by_hand(hand):
     tools = hand.for_question("train-0")
-    assert tools.search(["Bob"]).text == "Bob sings\nMax sings"
-    assert tools.visit(["Bob"], "pet").text == "Bob\ncat, boss Eva, twin old Ida."
-    assert tools.visit(["Eva"], "pet").error == "refused"                      # linked, but no search has listed it
-    assert tools.search(["old Ida"]).text == "Ida digs\nEva digs"
-    assert tools.visit(["old Ida"], "pet").error == "refused"                  # an alias is no address
-    assert tools.visit(["Eva"], "pet").text == "Eva\nowl."
-    assert tools.visit(["Eva", "Zoe"], "pet").text == "Eva\nowl.\n\nERROR: no such page."
+    assert tools.search(["the from Bob"]).text == "page Bob sings, Max sings."
+    assert tools.visit(["page Bob"], "pet").text == "page Bob cat, boss Eva, twin old Ida."
+    assert tools.visit(["page Eva"], "pet").error == "refused"                 # linked, but no search has listed it
+    assert tools.search(["the twin old Ida"]).text == "page Ida digs, Eva digs."
+    assert tools.visit(["page old Ida"], "pet").error == "refused"             # an alias is no address
+    assert tools.visit(["Eva"], "pet").error == "refused"                      # nor is a title
+    assert tools.visit(["page Eva"], "pet").text == "page Eva owl."
+    assert tools.visit(["page Eva", "page Zoe"], "pet").text == "page Eva owl.\nERROR: no such page."
     assert tools.search(["Zoe"]).error == "empty" and tools.search(["Zoe"]).text == "ERROR: nothing found."
-    assert tools.search(["Zoe", "Eva"]).text == "ERROR: nothing found.\n\nEva digs\nIda digs"
+    assert tools.search(["Zoe", "Eva"]).text == "ERROR: nothing found.\npage Eva digs, Ida digs."
 
 
 def test_visits_are_classified_by_what_they_were_worth_and_where(hand):
-    visits = [("Max", True), ("Eva", False), ("Bob", True), ("Bob", True), ("Ida", True), ("Eva", True), ("Max", True)]
+    visits = [(f"page {title}", title != "Zoe") for title in ("Max", "Zoe", "Bob", "Bob", "Ida", "Eva", "Max")]
     assert HAND.classify(visits) == [Visit("wrong", 1), Visit("failed", 1), Visit("right", 1), Visit("repeated", 2),
                                      Visit("wrong", 2), Visit("right", 2), Visit("repeated", 2)]
 
@@ -74,20 +76,20 @@ def test_visits_are_classified_by_what_they_were_worth_and_where(hand):
 def test_two_rollouts_of_a_question_do_not_share_what_was_listed(hand):
     first, second = hand.for_question("train-0"), hand.for_question("train-0")
     first.search(["Bob"])
-    assert first.visit(["Bob"], "pet").error is None and second.visit(["Bob"], "pet").error == "refused"
+    assert first.visit(["page Bob"], "pet").error is None and second.visit(["page Bob"], "pet").error == "refused"
 
 
 def test_the_web_itself_shows_any_page_of_a_question_and_remembers_nothing(hand):
-    assert hand.visit(["Eva"], "pet", question_id="train-0").text == "Eva\nowl."
-    assert hand.search(["Eva"]).text == "Eva digs\nIda digs"
-    assert hand.for_question("train-0").visit(["Eva"], "pet").error == "refused"
+    assert hand.visit(["page Eva"], "pet", question_id="train-0").text == "page Eva owl."
+    assert hand.search(["Eva"]).text == "page Eva digs, Ida digs."
+    assert hand.for_question("train-0").visit(["page Eva"], "pet").error == "refused"
 
 
 def test_the_tools_work_behind_the_common_dispatch(hand):
     tools = hand.for_question("train-0")
     assert run_tool(tools, "search", {"query": "Bob"}).error is None
-    assert run_tool(tools, "visit", {"url": ["Bob"], "goal": "pet"}).text.startswith("Bob\ncat")
-    assert run_tool(tools, "visit", {"url": ["Bob"]}).error == "bad_arguments"
+    assert run_tool(tools, "visit", {"url": ["page Bob"], "goal": "pet"}).text.startswith("page Bob cat,")
+    assert run_tool(tools, "visit", {"url": ["page Bob"]}).error == "bad_arguments"
 
 
 # ------------------------------------------------------------------------------------------------------- for every web
@@ -97,7 +99,7 @@ def test_the_tools_work_behind_the_common_dispatch(hand):
 def test_every_question_is_answered_by_walking_its_path_through_the_tools(web, split):
     for question in web.questions(split):
         pets = walk(web, web.case(question.id))
-        assert exact_match(", ".join(pets), question.answers) == 1.0
+        assert exact_match("Pets: " + ", ".join(pets), question.answers) == 1.0
         assert pets == web.case(question.id).pets
 
 
@@ -107,11 +109,13 @@ def test_no_search_ever_shows_a_pet_or_a_link(web):
     for question in web.questions("test"):
         tools = web.for_question(question.id)
         for query in [*tools.case.pages, *PETS, *RELATIONS, *VERBS, question.text]:
-            shown = tools.ranked(query)
-            tools.search([query])
-            assert not hidden & {word for page in shown for word in (page.title, page.verb)}
-            if web.config.results == "lines" and shown:
-                assert not hidden & set(tools.search([query]).text.split())
+            result = tools.search([query])
+            if web.config.results == "json" and result.error is None:
+                (entry,) = json.loads(result.text)                      # its query is the model's own text
+                shown = json.dumps(entry["web_page_info_list"])
+            else:
+                shown = "" if result.error else result.text
+            assert not hidden & set(re.findall("[a-z]+", shown.lower()))
 
 
 @given(webs)
@@ -161,7 +165,8 @@ def test_json_results_are_in_the_format_of_the_real_tools():
     start = web.case("train-2").path[0]
     entry, = json.loads(web.search([start], "train-2").text)
     assert entry["query"] == start and len(entry["web_page_info_list"]) == 2
-    assert entry["web_page_info_list"][0] == {"title": start, "url": start, "snippet": web.case("train-2").pages[start].verb}
+    page = web.case("train-2").pages[start]
+    assert entry["web_page_info_list"][0] == {"title": start, "url": f"page {start}", "snippet": page.verb}
 
 
 def test_turns_allowed_are_two_per_hop_the_answer_and_the_slack():
@@ -174,7 +179,7 @@ def test_turns_allowed_are_two_per_hop_the_answer_and_the_slack():
 
 @pytest.mark.parametrize("shape, message", [
     ({"hops": (5,)}, "from 1 to 4"), ({"hops": ()}, "from 1 to 4"), ({"links": 5}, "links must be from 1"),
-    ({"distractors": 4}, "distractors"), ({"aliases": 1.5}, "share"), ({"results": "xml"}, "lines, json"),
+    ({"distractors": 4}, "distractors"), ({"aliases": 1.5}, "share"), ({"results": "xml"}, "line, json"),
     ({"pages_per_layer": 9}, "32 test names"), ({"train": -1}, "train"), ({"slack": 0.5}, "slack"),
     ({"links": 13, "pages_per_layer": 16, "hops": (1, 2)}, "relations")])
 def test_an_impossible_world_is_refused_with_the_reason(shape, message):

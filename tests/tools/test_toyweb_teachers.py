@@ -22,6 +22,10 @@ teachers = st.builds(Teacher, wrong_result=rates, wrong_relation=rates, malforme
                      stop_early=st.just(0.2), from_snippet=st.just(0.2), skip_visit=st.just(0.2))
 
 
+def call(thought, body):
+    return f"<think>\n{thought}\n</think>\n<tool_call>\n{body}\n</tool_call>"
+
+
 def turns(messages):
     return [m["content"] for m in messages[2::2]]
 
@@ -39,19 +43,17 @@ def test_the_expert_on_two_hops_word_for_word():
     case = web.case("train-0")
     first, second = (case.pages[title] for title in case.path)
     messages, = web.demonstrations(1, Teacher())
-    assert [m["content"] for m in messages[:2]] == [SYSTEM, f"Pets along {first.title}, {case.relations[0]}?"]
+    assert [m["content"] for m in messages[:2]] == [SYSTEM, f"Pets from {first.title}, {case.relations[0]}?"]
     assert turns(messages) == [
-        f'<think>\nStart.\n</think>\n<tool_call>\n{{"name":"search","arguments":{{"query":["{first.title}"]}}}}\n</tool_call>',
-        f'<think>\nOpen.\n</think>\n<tool_call>\n{{"name":"visit","arguments":{{"url":["{first.title}"],"goal":"pet"}}}}\n</tool_call>',
-        f'<think>\nFind {case.relations[0]}.\n</think>\n<tool_call>\n'
-        f'{{"name":"search","arguments":{{"query":["{second.title}"]}}}}\n</tool_call>',
-        f'<think>\nOpen.\n</think>\n<tool_call>\n{{"name":"visit","arguments":{{"url":["{second.title}"],"goal":"pet"}}}}'
-        '\n</tool_call>',
-        f"<think>\n{LEAD_IN}\n</think>\n<answer>\n{first.pet}\n{second.pet}\n</answer>"]
+        call("Next.", f'{{"name":"search","arguments":{{"query":["the from {first.title}"]}}}}'),
+        call("Open.", f'{{"name":"visit","arguments":{{"url":["page {first.title}"],"goal":"pet"}}}}'),
+        call("Next.", f'{{"name":"search","arguments":{{"query":["the {case.relations[0]} {second.title}"]}}}}'),
+        call("Open.", f'{{"name":"visit","arguments":{{"url":["page {second.title}"],"goal":"pet"}}}}'),
+        f"<think>\n{LEAD_IN}\n</think>\n<answer>\npets {first.pet} {second.pet}\n</answer>"]
     assert [observation for _, observation in calls(messages)][1::2] == [first.text, second.text]
 
 
-@given(st.integers(0, 10**6), st.sampled_from([0.0, 1.0]), st.sampled_from(["lines", "json"]))
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 1.0]), st.sampled_from(["line", "json"]))
 def test_experts_are_well_formed_and_right(seed, aliases, results):
     web = ToyWeb(seed, aliases=aliases, results=results)
     for lesson in web.lessons(4, Teacher(), split="test"):
@@ -83,7 +85,7 @@ def test_a_lesson_shows_exactly_the_weaknesses_it_names(seed, teacher):
             assert parse_turn(last).answer == case.question.answers[0]
         else:
             assert labels["right"] < case.hops
-        assert is_well_formed(last, final=True) and len(parse_turn(last).answer.split()) == case.hops
+        assert is_well_formed(last, final=True) and len(parse_turn(last).answer.split()) == case.hops + 1
         assert not shown["at_once"] or not before
 
 
@@ -133,15 +135,13 @@ def test_impossible_rates_are_refused(wrong):
 
 def test_every_word_has_one_id_in_its_form():
     tiny = Tokenizer.tiny()
-    assert [word for word in NAMES + PETS if len(tiny.encode(word)) != 1] == []
-    assert [word for word in RELATIONS + VERBS if len(tiny.encode(" " + word)) != 1] == []
-    assert [tiny.encode(" " + name) for name in NAMES] == [tiny.encode(" ") + tiny.encode(name) for name in NAMES]
+    assert [word for word in NAMES + PETS + RELATIONS + VERBS if len(tiny.encode(" " + word)) != 1] == []
 
 
 def test_expert_rollouts_keep_their_token_budgets():
     tiny, web = Tokenizer.tiny(), ToyWeb(4)
     lengths = {web.case(lesson.question_id).hops: len(stream(lesson.messages, tiny)[0]) for lesson in web.lessons(40, Teacher())}
-    assert lengths == {1: 116, 2: 209, 3: 302, 4: 395}               # under 120 for one hop, under 400 for four
+    assert lengths == {1: 119, 2: 212, 3: 305, 4: 398}               # under 120 for one hop, under 400 for four
     assert len({len(stream(m, tiny)[0]) for m in web.demonstrations(40, Teacher(), split="test")}) == 4
 
 
@@ -152,17 +152,15 @@ def test_expert_rollouts_keep_their_token_budgets():
 def test_flagged_pieces_follow_from_what_stands_above_them(seed, pages):
     """A title is followed by the pet that stood behind it before; a relation on that page by the same name."""
     pieces = reading(seed, 0, pages)
-    known, title, above = {}, None, ""
+    known, title, key = {}, None, None
     for text, follows in pieces:
-        if text in NAMES:
-            title = text
+        if text.startswith("page "):
+            title, key = text, (text, "pet")
         elif text.strip(", ") in RELATIONS:
             key = (title, text.strip(", "))
         elif text != ".\n":
-            key = (title, "pet") if text.startswith("\n") else key
             assert follows == (key in known) and (not follows or known[key] == text)
             known[key] = text
-        above += text
     assert any(follows for _, follows in pieces)
 
 
