@@ -170,16 +170,31 @@ def decode(options, preset="tiny", batches=(1, 8, 64), targets=(1.0, 1.0, 2.0)):
         lists, page = prompts.tolist(), 16
         engine = Engine(ours, pages=batch * (320 // page), page_size=page)
 
-        def run_ours(engine=engine, lists=lists):
+        def run_ours(new=64, engine=engine, lists=lists):
             engine.weights_changed()
-            engine.generate(lists, Sampling(64))
+            engine.generate(lists, Sampling(new))
 
-        def run_peer(prompts=prompts):
-            peer_generate(peer, prompts, 64)
+        def run_peer(new=64, prompts=prompts):
+            peer_generate(peer, prompts, new)
 
         compare(f"decode {preset}, batch {batch}, 256 + 64", batch * 64, run_ours, run_peer if peer else None, options, target)
+        if peer and preset == "tiny":
+            phases(run_ours, run_peer, options)
         if preset != "tiny" and batch == 1:
             bandwidth(ours, engine)
+
+
+def phases(ours, peer, options):
+    """The same again in two parts: up to the first token, and every further one."""
+    first, further = [], []
+    for _ in range(options.rounds):
+        mine, theirs = ([seconds(lambda f=side, n=n: f(n), options.clock) for n in (1, 64)] for side in (ours, peer))
+        first.append((mine[0], theirs[0]))
+        further.append(((mine[1] - mine[0]) / 63, (theirs[1] - theirs[0]) / 63))
+    for name, pairs in (("up to the first token", first), ("each further token of all", further)):
+        a, b = (1000 * statistics.median(side) for side in zip(*pairs, strict=True))
+        ratio = statistics.median(theirs / mine for mine, theirs in pairs)
+        print(f"  {name:<26} ours {a:7.2f} ms   peer {b:7.2f} ms   ratio {ratio:.2f}", flush=True)
 
 
 def bandwidth(model, engine):
