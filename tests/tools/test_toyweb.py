@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from minvenus.config import ConfigError
 from minvenus.scoring.answers import exact_match
 from minvenus.text.toy_words import NAMES, PETS, RELATIONS, TEST_NAMES, TRAIN_NAMES, VERBS
-from minvenus.tools.base import run_tool
+from minvenus.tools.base import ToolResult, run_tool
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_world import Case, Page, Visit, make_case
 from minvenus.types import Question
@@ -46,6 +46,9 @@ HAND = Case(Question("train-0", "Pets from Bob, boss?", ["pets cat owl"]), "trai
     "Eva": Page("Eva", "digs", "owl", {}, {}), "Ida": Page("Ida", "digs", "cat", {}, {})})
 
 
+REFUSED = ToolResult("ERROR: no such page.", "refused")
+
+
 @pytest.fixture
 def hand():
     web = ToyWeb(0, train=1, test=1)
@@ -57,10 +60,10 @@ def test_a_web_by_hand(hand):
     tools = hand.for_question("train-0")
     assert tools.search(["the from Bob"]).text == "page Bob sings, Max sings."
     assert tools.visit(["page Bob"], "pet").text == "page Bob cat, boss Eva, twin old Ida."
-    assert tools.visit(["page Eva"], "pet").error == "refused"                 # linked, but no search has listed it
+    assert tools.visit(["page Eva"], "pet") == REFUSED                         # linked, but no search has listed it
     assert tools.search(["the twin old Ida"]).text == "page Ida digs, Eva digs."
-    assert tools.visit(["page old Ida"], "pet").error == "refused"             # an alias is no address
-    assert tools.visit(["Eva"], "pet").error == "refused"                      # nor is a title
+    assert tools.visit(["page old Ida"], "pet") == REFUSED                     # an alias is no address
+    assert tools.visit(["Eva"], "pet") == REFUSED                              # nor is a title
     assert tools.visit(["page Eva"], "pet").text == "page Eva owl."
     assert tools.visit(["page Eva", "page Zoe"], "pet").text == "page Eva owl.\nERROR: no such page."
     assert tools.search(["Zoe"]).error == "empty" and tools.search(["Zoe"]).text == "ERROR: nothing found."
