@@ -208,7 +208,10 @@ class InferConfig:
 
     @property
     def tiny(self) -> bool:
-        return self.model == "tiny" and self.api_base is None
+        """Whether the model learned from the toy web's lessons: its vocabulary is the tiny tokenizer's."""
+        path = Path(self.model) / "config.json"
+        toy = path.is_file() and ModelConfig.from_json(path).vocab_size == MODELS["tiny"].vocab_size
+        return (toy or self.model == "tiny") and self.api_base is None
 
     def resolved(self) -> "InferConfig":
         """Where nothing else was asked for: the sampling that the paper evaluates with, or the plainest for the tiny model."""

@@ -43,8 +43,9 @@ def solver():
     """A server that answers test-1 of the toy web, and what it should answer."""
     case = ToyWeb(0).case("test-1")
     first, second = case.path
-    turns = [search(case.start), visit(first), search(case.pages[first].shown[case.relations[0]], "Find."), visit(second)]
-    return scripted(*turns, answer("\n".join(case.pets), "I know enough.")), case
+    turns = [search(case.start), visit(case.pages[first].url), search(case.pages[first].shown[case.relations[0]], "Find."),
+             visit(case.pages[second].url)]
+    return scripted(*turns, answer(case.question.answers[0], "I know enough.")), case
 
 
 def command(*argv):
@@ -85,6 +86,12 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
     assert model.head_weight.equal(Qwen3(ModelConfig.preset("tiny"), seed=2).head_weight)
 
 
+def test_a_toy_checkpoint_named_by_its_folder_is_asked_as_it_was_taught(tmp_path):
+    weights.save(Qwen3(ModelConfig.preset("tiny")), tmp_path / "toy", tokenizer_files=Tokenizer.tiny().files)
+    config = InferConfig(model=str(tmp_path / "toy"), max_new_tokens=4)
+    assert config.tiny and infer.main(config).system == infer.toy.SYSTEM
+
+
 def test_the_same_seed_writes_the_same_and_another_seed_something_else():
     def tokens(seed):
         return infer.main(InferConfig(question="test-0", max_new_tokens=6, temperature=1.0, seed=seed)).tokens
@@ -101,8 +108,8 @@ def test_the_turns_are_shown_as_they_happen_in_plain_lines_and_the_key_nowhere(t
         assert KEY in str(server.seen)
     assert done.returncode == 0, done.stderr
     wanted = ["question   " + case.question.text, "turn 1", "thought  Start.", f'search   "{case.start}"', "result",
-              f'visit    "{case.path[0]}"  for: pet', case.pages[case.path[0]].pet, "turn 5", "I know enough.",
-              f"answer     {case.pets[0]}", "ended      answered", "expected", "kept/one.json"]
+              f'visit    "{case.pages[case.path[0]].url}"  for: pet', case.pages[case.path[0]].pet, "turn 5", "I know enough.",
+              f"answer     {case.question.answers[0]}", "ended      answered", "expected", "kept/one.json"]
     place = -1
     for words in wanted:
         assert done.stdout.find(words, place + 1) > place, (words, done.stdout)
@@ -138,7 +145,7 @@ def test_a_terminal_gets_the_text_while_it_is_written_and_colours():
     with serve(reply) as server:
         shown = in_a_terminal(at(server))
     assert "\033[2mStart." in shown and "<tool_call>" in re.sub(r"\033\[\d*m", "", shown)
-    assert f"\033[36m\"{case.path[0]}\"  for: pet" in shown and "\033[32manswered" in shown
+    assert f"\033[36m\"{case.pages[case.path[0]].url}\"  for: pet" in shown and "\033[32manswered" in shown
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
@@ -161,7 +168,7 @@ def test_json_is_all_that_is_printed(capsys):
         assert infer.run([*at(server), "--json"]) == 0
     shown = capsys.readouterr()
     record = json.loads(shown.out)
-    assert shown.err == "" and record["prediction"] == "\n".join(case.pets) and len(shown.out.splitlines()) == 1
+    assert shown.err == "" and record["prediction"] == case.question.answers[0] and len(shown.out.splitlines()) == 1
     assert rollout_from_json(record) == load_rollout("runs/infer/trajectory.json")
 
 

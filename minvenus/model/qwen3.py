@@ -96,7 +96,8 @@ class Attention(nn.Module):
         q = self.q_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, H, D]
         k = self.k_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, K, D]
         v = self.v_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, K, D]   neither normalised nor rotated
-        out = attend(rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin), v)
+        q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
+        out = attend(q.to(v.dtype), k.to(v.dtype), v)                         # under autocast the norms give float32
         if out.shape != q.shape:                                              # [N, D, H] would flatten to the same size
             raise ValueError(f"attend returned {list(out.shape)}, expected the shape of q, {list(q.shape)}")
         return self.o_proj(out.flatten(-2))                                   # [N, H * D] -> [N, hidden]
