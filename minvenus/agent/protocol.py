@@ -5,7 +5,7 @@
 
 A turn's text starts with the `<think>` that ends the generation prompt, so callers prepend it, and it has no end-of-turn token.
 
-`format_error` is MATH.md section 5: the first broken rule, or None. `parse_turn` reads what can be understood, so some turns run
+`format_error` gives the first broken rule, or None. `parse_turn` reads what can be understood, so some turns run
 and are penalised all the same. The two agree in one direction: a turn that passes the check is an answer, a call, or a call of
 which the parser can say why no tool would take it. This file knows the names and arguments of the tools, not what they do, and
 no tokens.

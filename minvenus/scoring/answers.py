@@ -2,7 +2,7 @@
 
     tokens   of both sides, normalised alike (below)
     EM       1 if the token lists are equal
-    F1       2 P R / (P + R) = 2 |overlap| / (|prediction| + |answer|)            MATH.md section 6
+    F1       2 P R / (P + R) = 2 |overlap| / (|prediction| + |answer|)
     each the maximum over the accepted answers; a side without tokens scores 0
 
 Overlap counts tokens as often as they occur on both sides (multiset, the default): `a a b` and `a b b` share two of three. The

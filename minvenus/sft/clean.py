@@ -1,4 +1,4 @@
-"""From a raw or clean trajectory to one that can be trained on, stage by stage. PROTOCOL.md 3.
+"""From a raw or clean trajectory to one that can be trained on, stage by stage.
 
     normalise           {question, messages, gt}, the system prompt in place                    normalise.py
     prune_tools         a turn that calls a tool other than search and visit goes, with its observation

@@ -3,7 +3,7 @@
     L = 1/B sum_i 1/n_i sum_{k in M_i} -log p(x_k | x_<k)         B trajectories in the step, M_i the n_i tokens the agent wrote
 
 Every token k in M_i carries its weight 1 / (B n_i), so the loss of a step is the plain sum of weight * -log p over its packs, the
-same however the trajectories are packed, split over micro-batches or ordered.                              MATH.md section 2
+same however the trajectories are packed, split over micro-batches or ordered.
 
 A pack is whole trajectories end to end, without padding. Over-long ones are dropped and counted; on request they are cut behind
 the last turn that fits, which loses their answer. Streams are held in memory, five bytes a token.

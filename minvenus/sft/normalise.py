@@ -1,4 +1,4 @@
-r"""One record, raw or clean, to {question, messages, gt} with plain messages. PROTOCOL.md 3.1 to 3.3.
+r"""One record, raw or clean, to {question, messages, gt} with plain messages.
 
     raw    {meta: {question, answer}, messages, system_prompt?}     no system message; message 0 is the question
     clean  {question, messages, gt}                                 the system message is replaced or added, wrappers are tidied

@@ -1,7 +1,7 @@
 """Turn-aware resampling: long trajectories are rare and hard, so they are seen more often; a shuffle spreads the copies.
 
     turns  = agent messages, the answer included = (messages - 1) // 2
-    copies = 1 if turns <= 50, 2 if turns <= 100, 5 above                                        MATH.md section 2
+    copies = 1 if turns <= 50, 2 if turns <= 100, 5 above
 
 The paper's own numbers: 3,720 short, 4,400 medium and 1,245 long trajectories give 18,745, and the long share grows from 13.29 %
 to 33.21 %. Without a shuffle the five copies of a trajectory would stand in one batch.

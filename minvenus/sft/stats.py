@@ -1,4 +1,4 @@
-"""What happened to every row and every turn, and the stats.json that says so (the fields of PROTOCOL.md 3.9, and a few more).
+"""What happened to every row and every turn, and the stats.json that says so (the fields of the released script, and a few more).
 
     rows    source = bad lines + dropped (each with a reason) + kept
     turns   in = unreadable + pruned + duplicate + dropped with their record + kept

@@ -1,4 +1,4 @@
-"""The strict format check and the parser: every rule of PROTOCOL.md 1.5 and 1.6 by table."""
+"""The strict format check and the parser: every rule by table."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Exact match and F1: the cases of MATH.md section 6 by hand, the stated normalisation, then the properties."""
+"""Exact match and F1: known cases by hand, the stated normalisation, then the properties."""
 
 import string
 import unicodedata

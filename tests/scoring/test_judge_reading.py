@@ -1,4 +1,4 @@
-"""Reading a judge's reply: the traps of MATH.md section 6 by hand, then the properties."""
+"""Reading a judge's reply: known traps by hand, then the properties."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Real trajectories: the counts of PROTOCOL.md 9, what is repaired, and that the mask covers exactly the agent's text."""
+"""Real trajectories: their counts, what is repaired, and that the mask covers exactly the agent's text."""
 
 import io
 import json
