@@ -1,6 +1,6 @@
 """The stream against the chat template's literal rendering, on five real trajectories with the real tokenizer.
 
-The renderer below is written from the published template and shares nothing with chat.py. A rendering ends with one "\\n" after the last
+The renderer below is from the published template, apart from chat.py. A rendering ends with one "\\n" after the last
 <|im_end|>; the stream stops at that <|im_end|>, so the comparisons leave the final "\\n" out. All
 five are in NFC already, else decoding would give their NFC form back.
 """
