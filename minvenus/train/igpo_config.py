@@ -1,0 +1,75 @@
+"""The settings of train_igpo.py and their presets."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from minvenus.config import ConfigError, Recipe, one_of
+from minvenus.igpo.loss import AGGREGATIONS
+from minvenus.train.config import check_model
+
+
+@dataclass(frozen=True)
+class IGPOConfig:
+    """train_igpo.py: reinforcement learning on questions."""
+
+    model: str = "tiny"                              # the folder of the start checkpoint; "tiny" = random weights
+    out: str = "runs/igpo"                           # the run's folder: checkpoints, metrics, rollouts, settings
+    resume: Literal["auto", "never"] = "auto"        # auto = go on from the run's latest checkpoint if it has one
+    seed: int = 0                                    # of the questions' order and of all sampling
+    recipe: Recipe = Recipe()                        # how rewards become advantages; each of its fields has a flag of its own
+    gain_policy: Literal["current", "reference"] = "current"     # who is asked for the gains: the policy, or the start checkpoint
+    steps: int = 80                                  # batches of rollouts
+    questions: int = 8                               # per step
+    group: int = 4                                   # rollouts of each question
+    epochs: int = 1                                  # passes over a batch
+    minibatches: int = 1                             # optimiser steps per pass
+    learning_rate: float = 3e-4                      # constant
+    weight_decay: float = 0.01                       # on all parameters
+    clip: float = 1.0                                # gradients are scaled down to this norm
+    clip_low: float = 0.2                            # the ratio is clipped to 1 - clip_low ...
+    clip_high: float = 0.2                           # ... and 1 + clip_high
+    dual_clip: float | None = None                   # cap of the ratio of bad tokens; none = no cap
+    kl_coef: float = 0.001                           # weight of the KL term to the start checkpoint; 0 = no reference policy
+    aggregate: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum"] = "seq-mean-token-mean"   # weights of tokens
+    outcome: Literal["em", "f1"] = "em"              # reward of the answer
+    temperature: float = 1.0                         # of sampling, and of the log-probs that are trained
+    top_p: float = 1.0                               # of sampling; below 1 the trained log-probs are those of the whole softmax
+    max_turns: int = 200                             # per rollout; on the toy web what the hops need, and the slack
+    max_turn_tokens: int = 48                        # sampled in one turn
+    max_context: int = 768                           # tokens of a rollout
+    pages: int = 2048                                # of the cache
+    page_size: int = 16                              # tokens of a page
+    pack_tokens: int = 16_384                        # tokens of one training forward at most; memory, not mathematics
+    hops: int = 4                                    # toy web: hops of every question
+    slack: int = 0                                   # toy web: turns beyond what is needed
+    evaluate_every: int = 20                         # steps between evaluations on held-out questions
+    evaluate_questions: int = 128                    # how many of them
+    save_every: int = 10                             # steps between checkpoints
+    rollouts_every: int = 20                         # steps between saved rollouts with their reward arithmetic
+    logprob_gap: float = 0.01                        # stop when new and stored log-probs differ by more before the first update
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto = a GPU if there is one
+
+    def __post_init__(self):
+        for name in ("steps", "questions", "epochs", "minibatches", "max_turns", "max_turn_tokens", "max_context", "pages",
+                     "page_size", "pack_tokens", "evaluate_every", "evaluate_questions", "save_every", "rollouts_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.group < 2:
+            raise ConfigError(f"group must be at least 2 to compare rollouts of a question, got {self.group}")
+        if self.minibatches > self.questions * self.group:
+            raise ConfigError(f"{self.minibatches} minibatches of {self.questions * self.group} rollouts")
+        if not (self.learning_rate > 0 and self.clip > 0 and self.weight_decay >= 0 and self.kl_coef >= 0):
+            raise ConfigError("learning_rate and clip must be > 0, weight_decay and kl_coef >= 0")
+        if not self.temperature > 0:
+            raise ConfigError(f"temperature must be > 0: greedy rollouts of a group are all the same; got {self.temperature}")
+        one_of("hops", self.hops, (1, 2, 3, 4))
+        one_of("aggregate", self.aggregate, AGGREGATIONS)
+        check_model(self.model)
+
+
+# The paper's recipe for the 4B model: 16 questions x 8 rollouts, up to 200 turns and 256K tokens.
+IGPO_PRESETS = {
+    "tiny": {},
+    "dr-venus-4b": {"steps": 62, "questions": 16, "group": 8, "learning_rate": 1e-6, "max_turns": 200, "max_turn_tokens": 8192,
+                    "max_context": 261_000, "pages": 16_384, "page_size": 256, "pack_tokens": 262_144},
+}
