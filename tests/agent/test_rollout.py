@@ -60,8 +60,9 @@ def test_top_p_below_one_keeps_both_log_probs_and_the_plain_one_is_recomputable(
     """Plain: the full softmax at the temperature. Drawn: the same over the kept ids only."""
     rollout = run(random_policy(Sampling(1, temperature=0.7, top_p=0.5)), budget(2, 600, 20), training=True)
     turn = rollout.turns[0]
-    plain, drawn = rollout.logprobs[turn.start:turn.start + 20], rollout.drawn_logprobs[turn.start:turn.start + 20]
-    again = naive_scores(MODEL, rollout.tokens[:turn.start], rollout.tokens[turn.start:turn.start + 20], 0.7)
+    end = turn.start + sum(rollout.sampled[turn.start:turn.end])             # a forced im_end was not sampled
+    plain, drawn = rollout.logprobs[turn.start:end], rollout.drawn_logprobs[turn.start:end]
+    again = naive_scores(MODEL, rollout.tokens[:turn.start], rollout.tokens[turn.start:end], 0.7)
     assert plain == pytest.approx(again, abs=1e-5)
     assert all(d > p + 0.5 for d, p in zip(drawn, plain, strict=True))       # half of the mass is gone: about log 2 more
     check_stream(rollout)
