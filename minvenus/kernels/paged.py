@@ -20,7 +20,7 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 
-GROUP_NUMBERS = 2**18     # keys gathered at once: with the values 2 MiB in float32, which are still in the cache when used
+GROUP_NUMBERS = 2**19     # keys gathered at once: with the values 4 MiB in float32, which are still in the cache when used
 PADDING_NUMBERS = 2**14   # padding that costs less than one more call
 MASK_NUMBERS = 2**22      # largest mask of one call: 16 MiB in float32
 
