@@ -3,7 +3,7 @@
     page Bob cat, boss Eva, friend Ida. / page Eva owl.      pages as the toy web shows them, of any names
     page Eva owl. / page Bob cat, friend Ida, boss Eva.      the pages again in another order, their links too
 
-A model trained on demonstrations alone hardly learns to look things up; these come first. The names are those of both
+They are for the time before demonstrations, so that those meet a model that can look things up. The names are those of both
 splits, as a base model has seen every word; no fact here is a fact of any question. Knows no tokens: a text
 comes as pieces, each with a flag: only flagged pieces follow from what stands above, so only they are worth a loss.
 """

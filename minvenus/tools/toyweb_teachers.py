@@ -10,7 +10,8 @@
     skip_visit         does not open a page on the way, takes another result for the next one, guesses what it has not seen, stops
 
 The first two are the mistakes that RL should unlearn; both are put right, so that a model learns to read on after them. A few
-`at_once` teach it how little it knows before it reads, without which the first visit would get all the gain. Knows no tokens.
+`at_once` and `stop_early` are there for the gains: a model that has never seen an answer given too soon does not know how little
+it knows there, and what it believes after half of the pages is no measure of them. Knows no tokens.
 """
 
 import json

@@ -9,8 +9,8 @@ A question names a first page and a chain of relations, and asks for the pet on 
 
 So each right page is worth the same to the answer and a wrong one nothing: pets are drawn page by page, independently, and all
 pages of a layer offer the same relations. Nothing can be remembered from other questions, because every web is drawn anew.
-What belongs together stands together, a name right behind its relation and a pet right behind its name: with one token between
-them, a model of two layers did not learn to look a name up (measured; without it, 150 steps are enough).
+What belongs together stands together, a name right behind its relation and a pet right behind its name: in one trial the tiny
+model learned to look such names up in 150 steps, and with one token between them not in 300.
 This file knows nothing of tools, tokens or teachers.
 """
 
