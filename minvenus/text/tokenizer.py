@@ -87,7 +87,7 @@ class Tokenizer:
 
     @classmethod
     def tiny(cls) -> "Tokenizer":
-        """The committed tokenizer of about 500 ids (see tiny.py), which behaves as Qwen3's does."""
+        """The committed tokenizer of about 750 ids (see tiny.py), which behaves as Qwen3's does."""
         return cls.from_file(TINY)
 
     def encode(self, text: str) -> list[int]:
