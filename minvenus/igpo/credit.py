@@ -1,0 +1,57 @@
+"""From what was measured on a batch of rollouts to the credit of every turn, with each step kept.
+
+    answer log-probs -> values -> gains -> rewards -> advantages           gain.py, rewards.py, advantage.py, in this order
+
+The same measurements can be credited under another recipe: that is how a page shows one rollout under several of them.
+"""
+
+from dataclasses import asdict, dataclass
+
+from minvenus.config import Recipe
+from minvenus.igpo.advantage import AdvantageRecord, advantage_record
+from minvenus.igpo.gain import needed_values, segment_gains, value
+from minvenus.igpo.rewards import turn_rewards
+from minvenus.types import Rollout, TurnRewards
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known of a rollout before any recipe. logprobs[t]: of the answer's tokens before turn t; None where not asked."""
+
+    kinds: list[str]
+    malformed: list[bool]
+    logprobs: list[list[float] | None]
+    outcome: float
+    group: int
+
+    @classmethod
+    def of(cls, rollout: Rollout, logprobs: list[list[float] | None], outcome: float, group: int) -> "Measured":
+        return cls([turn.kind for turn in rollout.turns], [turn.malformed for turn in rollout.turns], logprobs, outcome, group)
+
+
+@dataclass(frozen=True)
+class Credit:
+    """Everything between the measurements and the loss, one entry per rollout."""
+
+    values: list[list[float | None]]
+    gains: list[list[float | None]]
+    rewards: list[TurnRewards]
+    record: AdvantageRecord
+
+    def arithmetic(self, i: int, group: int) -> dict:
+        """All numbers of rollout i, ready for JSON."""
+        r = self.record
+        return {"values": self.values[i], "gains": self.gains[i], "turn_rewards": self.rewards[i].turns,
+                "penalties": self.rewards[i].is_penalty(), "outcome": self.rewards[i].outcome, "turn_z": r.turn_z[i],
+                "outcome_z": r.outcome_z[i], "terms": r.terms[i], "advantages": r.advantages[i],
+                "group_stats": asdict(r.groups[group]), "scale": r.scale, "m_outcome": r.m_outcome, "m_gain": r.m_gain}
+
+
+def credit(batch: list[Measured], recipe: Recipe) -> Credit:
+    values, gains, rewards = [], [], []
+    for m in batch:
+        needed = set(needed_values(m.kinds, recipe))
+        values.append([value(logprobs, recipe.gain) if t in needed else None for t, logprobs in enumerate(m.logprobs)])
+        gains.append(segment_gains(values[-1], m.kinds, recipe))
+        rewards.append(turn_rewards(m.kinds, gains[-1], m.malformed, m.outcome, recipe))
+    return Credit(values, gains, rewards, advantage_record(rewards, [m.group for m in batch], recipe))
