@@ -8,7 +8,6 @@ Q questions, k runs of each; a run is right, wrong, or of unknown verdict (corre
     pass@k unbiased mean over questions of 1 - C(n-c, k) / C(n, k), c right of n runs: the expected "any" of k runs drawn from n
     interval        Wilson:  (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n),   z = 1.96, n questions
     browse ratio    visits / (searches + visits) of executed calls; macro = mean over runs, pooled = of the sums
-    A against B     mean over questions of B's accuracy on it minus A's, interval by resampling questions
 
 The n of an interval counts questions, also where p is a mean over runs: runs of one question resemble each other, and the
 variance of its mean is at most that of a single run. So with k > 1 the interval is wide rather than wrong.
@@ -18,10 +17,9 @@ stands beside it, and `worst` and `best` say what the value would be if all of t
 """
 
 import math
-import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from minvenus.types import TERMINATIONS, Rollout
@@ -47,6 +45,9 @@ class Run:
     hops: int | None = None
     source: str | None = None
     f1: float | None = None           # of the answer, 0 without one; None = not computed
+    written: int = 0                  # of the tokens: by the model
+    error_kinds: list[str] = field(default_factory=list)      # of the tool errors, one each
+    note: str = ""                    # why it failed, or why the verdict is unknown
 
     def __post_init__(self):
         if self.correct is not None and type(self.correct) is not bool:
@@ -67,12 +68,13 @@ class Run:
 
 
 def run_of(rollout: Rollout, run: int, correct: bool | None, hops: int | None = None, source: str | None = None,
-           f1: float | None = None) -> Run:
+           f1: float | None = None, note: str = "") -> Run:
     """The record of a rollout. A call is executed if something came back: a rollout may end in the middle of one."""
     kinds = Counter(turn.kind for turn in rollout.turns if turn.observation is not None)
+    errors = [turn.tool_error for turn in rollout.turns if turn.tool_error is not None]
     return Run(rollout.question.id, run, correct, rollout.termination, kinds["search"], kinds["visit"], len(rollout.turns),
-               sum(turn.malformed for turn in rollout.turns), sum(turn.tool_error is not None for turn in rollout.turns),
-               len(rollout.tokens), rollout.seconds, hops, source, f1)
+               sum(turn.malformed for turn in rollout.turns), len(errors), len(rollout.tokens), rollout.seconds, hops, source, f1,
+               sum(turn.end - turn.start for turn in rollout.turns), errors, note or rollout.error or "")
 
 
 # ----------------------------------------------------------------------------------------------------------------- shares
@@ -195,7 +197,7 @@ def terminations(runs: Sequence[Run]) -> dict[str, int]:
 
 def means(runs: Sequence[Run]) -> dict[str, float]:
     """Per run; F1 only where it was computed for all of them."""
-    names = ["turns", "searches", "visits", "malformed", "tool_errors", "tokens", "seconds"]
+    names = ["turns", "searches", "visits", "malformed", "tool_errors", "tokens", "written", "seconds"]
     names += ["f1"] * all(run.f1 is not None for run in runs)
     return {name: fmean(getattr(run, name) for run in runs) for name in names} if runs else {}
 
@@ -219,43 +221,3 @@ def browse_ratio(runs: Sequence[Run]) -> BrowseRatio:
 def browse_ratios(runs: Sequence[Run]) -> dict[str, BrowseRatio]:
     verdicts = {"all": (True, False, None), "correct": (True,), "wrong": (False,), "unknown": (None,)}
     return {name: browse_ratio([run for run in runs if run.correct in which]) for name, which in verdicts.items()}
-
-
-# ------------------------------------------------------------------------------------------------------------ A against B
-
-
-@dataclass(frozen=True)
-class Difference:
-    """B minus A over the questions that both have a verdict on."""
-
-    value: float | None
-    low: float | None                 # 95 % of the resampled means lie between
-    high: float | None
-    questions: int
-    better: int                       # questions on which B is better than A ...
-    worse: int                        # ... and worse
-    unpaired: int                     # questions that only one of them has
-    unknown: int                      # questions that both have, but one of them without any verdict
-
-
-def paired_difference(a: Sequence[Run], b: Sequence[Run], samples: int = 2000, seed: int = 0) -> Difference:
-    of_a, of_b = by_question(a), by_question(b)
-    both = sorted(of_a.keys() & of_b.keys())               # by name: the interval must not depend on the order of a file
-    pairs = [(accuracy(of_a[question]).value, accuracy(of_b[question]).value) for question in both]
-    differences = [y - x for x, y in pairs if x is not None and y is not None]
-    unpaired, unknown = len(of_a.keys() ^ of_b.keys()), len(both) - len(differences)
-    if not differences:
-        return Difference(None, None, None, 0, 0, 0, unpaired, unknown)
-    low, high = bootstrap_interval(differences, samples, seed)
-    return Difference(fmean(differences), low, high, len(differences), sum(d > 0 for d in differences),
-                      sum(d < 0 for d in differences), unpaired, unknown)
-
-
-def bootstrap_interval(values: Sequence[float], samples: int = 2000, seed: int = 0) -> tuple[float, float]:
-    """Percentile interval, 95 %, of the mean: that of as many values drawn with replacement, `samples` times."""
-    if samples < 40 or not values:
-        raise ValueError(f"need at least one value, and 40 samples to see 2.5 % of them; got {len(values)} and {samples}")
-    rng = random.Random(seed)
-    drawn = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(samples))
-    tail = samples // 40
-    return drawn[tail], drawn[samples - 1 - tail]

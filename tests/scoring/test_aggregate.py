@@ -16,7 +16,6 @@ from minvenus.scoring.aggregate import (
     browse_ratio,
     browse_ratios,
     means,
-    paired_difference,
     pass_any,
     pass_at_k,
     pass_unbiased,
@@ -24,6 +23,7 @@ from minvenus.scoring.aggregate import (
     terminations,
     wilson,
 )
+from minvenus.scoring.compare import paired_difference
 from minvenus.types import Question, Rollout, Turn
 
 Y, N, U = True, False, None
@@ -238,5 +238,6 @@ def test_a_call_counts_if_something_came_back_and_the_answer_is_no_call():
     rollout = Rollout(Question("q", "?", ["a"]), [0] * 5, [False] * 5, [None] * 5, turns, "timeout", seconds=2.5)
     run = run_of(rollout, 3, N, hops=2, source="s", f1=0.0)
     assert run == Run("q", 3, N, "timeout", searches=1, visits=1, turns=4, malformed=1, tool_errors=1, tokens=5, seconds=2.5,
-                      hops=2, source="s", f1=0.0)
+                      hops=2, source="s", f1=0.0, written=4, error_kinds=["timeout"])
+    assert run_of(rollout, 0, N, note="why").note == "why"
     assert Run(**json.loads(json.dumps(asdict(run)))) == run

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.scoring.aggregate import bootstrap_interval, paired_difference
+from minvenus.scoring.compare import bootstrap_interval, paired_difference
 from minvenus.scoring.published import ACCURACY, BENCHMARKS, KS, PASS_AT_K, published_table
 from tests.scoring.test_aggregate import N, U, Y, judged, runs_of
 
