@@ -16,9 +16,8 @@ from minvenus.config import ConfigError, ModelConfig, Recipe
 from minvenus.engine import Engine, Sampling
 from minvenus.engine.score_packed import score_packed
 from minvenus.flags import parse_flags, save_config
-from minvenus.igpo.advantage import advantage_record
-from minvenus.igpo.gain import needed_values, rollout_values, segment_gains, wrap_answer
-from minvenus.igpo.rewards import turn_rewards
+from minvenus.igpo.credit import Measured, credit
+from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.terminal import Progress
@@ -26,7 +25,7 @@ from minvenus.scoring.answers import exact_match, f1
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_teachers import LEAD_IN, SYSTEM
-from minvenus.train import checkpoint, metrics
+from minvenus.train import checkpoint, metrics, saved
 from minvenus.train.data import batch_indices
 from minvenus.train.igpo import all_logprobs, backward, trained
 from minvenus.train.igpo_config import IGPO_PRESETS, IGPOConfig
@@ -47,12 +46,15 @@ def main(config: IGPOConfig) -> Path:
     with stop_on_signals() as stop:
         for step in range(start, config.steps):
             questions_Q = job.questions(step)
-            collected, values, timing = job.collect(questions_Q, step)
-            rewards, record = job.credit(collected, values)
-            stats = job.update(collected, record, step, timing)
+            collected, logprobs, timing = job.collect(questions_Q, step)
+            measured, credited = job.credit(collected, logprobs)
+            stats = job.update(collected, credited.record, step, timing)
             job.engine.weights_changed()                                # every cached page is stale now
-            numbers = summarise(collected, rewards, record, stats)
+            numbers = summarise(collected, credited.rewards, credited.record, stats)
             last = step + 1 == config.steps
+            if last or step % config.rollouts_every == 0:
+                saved.save_credits(saved.path_of(run, step), saved.SavedBatch(step, config.gain_policy, job.recipe, collected,
+                                                                              measured, credited))
             if last or (step + 1) % config.evaluate_every == 0:
                 numbers["accuracy"] = job.evaluate()
             log.log(step, numbers, timing)
@@ -92,7 +94,7 @@ class Job:
         return [every[i] for i in batch_indices(step, self.config.questions, len(every), self.config.seed)]
 
     def collect(self, questions_Q, step: int):
-        """Rollouts of every question, and the values that their gains need, scored on the pages that are still there."""
+        """Rollouts of every question, and the log-probs that their gains need, scored on the pages that are still there."""
         start = time.perf_counter()
         sampling = Sampling(self.config.max_turn_tokens, self.config.temperature, top_p=self.config.top_p)
         policy = EnginePolicy(self.engine, self.tokenizer, sampling)
@@ -101,39 +103,33 @@ class Job:
                            notices=Notices(last_turn=None), max_turns=lambda q: self.web.max_turns(q.id)) as finished_Q_G:
             finished = [f for group in finished_Q_G for f in group]
             sampled = time.perf_counter()
-            values = self.measure(finished)
+            logprobs = self.measure(finished)
         collected = [f.rollout for f in finished]
         scored = time.perf_counter()
         tokens = sum(len(r.tokens) for r in collected)
-        return collected, values, {"rollout_seconds": sampled - start, "scoring_seconds": scored - sampled, "tokens": tokens}
+        return collected, logprobs, {"rollout_seconds": sampled - start, "scoring_seconds": scored - sampled, "tokens": tokens}
 
-    def measure(self, finished) -> list[list[float | None]]:
-        """values[t] of every rollout; all log-probs of all rollouts come out of one call."""
+    def measure(self, finished) -> list[list[list[float] | None]]:
+        """Per rollout and turn, the log-probs of the answer's tokens before it; all of all rollouts come out of one call."""
         wrapped = [wrap_answer(f.rollout.question.answers[0], self.tokenizer, self.recipe) for f in finished]
-        requests = []
-        for f, answer in zip(finished, wrapped, strict=True):
-            needed = needed_values([turn.kind for turn in f.rollout.turns], self.recipe)
-            requests.append((f.handle.sequence, [f.rollout.turns[t].start for t in needed], answer.ids))
+        requests = [(f.handle.sequence, scored_lengths(f.rollout, self.recipe), answer.ids)
+                    for f, answer in zip(finished, wrapped, strict=True)]
         if self.config.gain_policy == "reference":
             scores = [score_packed(self.reference, f.rollout.tokens, lengths, [ids] * len(lengths), self.config.temperature)
                       if lengths else [] for f, (_, lengths, ids) in zip(finished, requests, strict=True)]
         else:
             answered = iter(self.engine.score_many([r for r in requests if r[1]], self.config.temperature))
             scores = [next(answered) if lengths else [] for _, lengths, _ in requests]
-        return [rollout_values(f.rollout, answer, lambda *_, s=s: s, self.recipe, f"rollout {i}")
-                for i, (f, answer, s) in enumerate(zip(finished, wrapped, scores, strict=True))]
+        return [answer_logprobs(f.rollout, answer, own, self.recipe)
+                for f, answer, own in zip(finished, wrapped, scores, strict=True)]
 
-    def credit(self, collected, values):
+    def credit(self, collected, logprobs):
         """Rewards and advantages; the group of a rollout is its question."""
-        measure = exact_match if self.config.outcome == "em" else f1
-        rewards = []
-        for rollout, value in zip(collected, values, strict=True):
-            kinds = [turn.kind for turn in rollout.turns]
-            outcome = measure(final_answer(rollout.turns), rollout.question.answers)
-            rewards.append(turn_rewards(kinds, segment_gains(value, kinds, self.recipe), [t.malformed for t in rollout.turns],
-                                        outcome, self.recipe))
-        groups = [i // self.config.group for i in range(len(collected))]
-        return rewards, advantage_record(rewards, groups, self.recipe)
+        compare = exact_match if self.config.outcome == "em" else f1
+        outcomes = [compare(final_answer(rollout.turns), rollout.question.answers) for rollout in collected]
+        measured = [Measured.of(rollout, own, outcome, i // self.config.group)
+                    for i, (rollout, own, outcome) in enumerate(zip(collected, logprobs, outcomes, strict=True))]
+        return measured, credit(measured, self.recipe)
 
     def update(self, collected, record, step: int, timing: dict) -> dict:
         """Epochs of optimiser steps on the batch. A batch without any signal costs none."""

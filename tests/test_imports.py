@@ -26,7 +26,7 @@ MAY_IMPORT = {                      # folder or file of minvenus -> the others t
     "scoring": LEAVES | {"text", "tools", "sft.files"},      # the judge asks an endpoint as tools do; files are read alike
     "lab": LEAVES | {"flags", "igpo", "report"},
     "report": LEAVES | {"text"},
-    "train": LEAVES | {"text", "kernels", "model", "igpo", "sft", "scoring"},
+    "train": LEAVES | {"text", "kernels", "model", "igpo", "sft", "scoring", "agent.record"},
 }
 SCRIPTS = {path.stem for path in ROOT.glob("*.py")}
 RUNTIME = {"torch", "safetensors", "tokenizers", "numpy", "requests", "triton"}

@@ -2,7 +2,8 @@
 
     answer log-probs -> values -> gains -> rewards -> advantages           gain.py, rewards.py, advantage.py, in this order
 
-The same measurements can be credited under another recipe: that is how a page shows one rollout under several of them.
+The same measurements can be credited under another recipe: that is how a page shows one rollout under several of them. A recipe
+that asks at more turns than were measured is an error: a value that is missing is not 0.
 """
 
 from dataclasses import asdict, dataclass
@@ -49,9 +50,25 @@ class Credit:
 
 def credit(batch: list[Measured], recipe: Recipe) -> Credit:
     values, gains, rewards = [], [], []
-    for m in batch:
-        needed = set(needed_values(m.kinds, recipe))
-        values.append([value(logprobs, recipe.gain) if t in needed else None for t, logprobs in enumerate(m.logprobs)])
+    for i, m in enumerate(batch):
+        values.append(measured_values(m, recipe, f"rollout {i}"))
         gains.append(segment_gains(values[-1], m.kinds, recipe))
         rewards.append(turn_rewards(m.kinds, gains[-1], m.malformed, m.outcome, recipe))
     return Credit(values, gains, rewards, advantage_record(rewards, [m.group for m in batch], recipe))
+
+
+def measured_values(m: Measured, recipe: Recipe, name: str) -> list[float | None]:
+    """The values that the recipe's gains are made of, None elsewhere. `name` is for the error message."""
+    if len(m.logprobs) != len(m.kinds):
+        raise ValueError(f"{name}: {len(m.logprobs)} entries of log-probs for {len(m.kinds)} turns")
+    values: list[float | None] = [None] * len(m.kinds)
+    for t in needed_values(m.kinds, recipe):
+        logprobs = m.logprobs[t]
+        if logprobs is None:
+            raise ValueError(f"{name}, context before turn {t}: this recipe needs the answer's log-probs there, and they were "
+                             f"not measured (browse {recipe.browse!r}); credit it under a recipe that asks at the same turns")
+        try:
+            values[t] = value(logprobs, recipe.gain)
+        except ValueError as error:
+            raise ValueError(f"{name}, context before turn {t}: {error}") from None
+    return values

@@ -7,18 +7,14 @@
 
 h_t is the context after turn t, its generation prompt included; h_0 is the question alone. The last turn never has a gain.
 Indices are 0-based here: `values[t]` is the value of the context *before* turn t, so turn t raised it from values[t] to
-values[t + 1]. Nothing in this file knows a model: log-probs come through a `score` callable, ids through a tokenizer.
+values[t + 1]. Nothing in this file knows a model: it says where the answer must be scored, and is given the log-probs.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from minvenus.config import Recipe, one_of
 from minvenus.types import Rollout
-
-# score(tokens, lengths, continuation): for each n in lengths, the log-prob of every continuation token after tokens[:n]
-Score = Callable[[list[int], list[int], list[int]], list[list[float]]]
 
 
 @dataclass(frozen=True)
@@ -85,18 +81,19 @@ def segment_gains(values: list[float | None], kinds: list[str], recipe: Recipe) 
     return gains
 
 
-def rollout_values(rollout: Rollout, wrapped: WrappedAnswer, score: Score, recipe: Recipe, name: str) -> list[float | None]:
-    """Ask the policy for every value that the rollout's gains need, all in one call. `name` is for the error message."""
+def scored_lengths(rollout: Rollout, recipe: Recipe) -> list[int]:
+    """How many of the rollout's tokens stand before the answer, wherever it must be scored: the contexts of `needed_values`."""
     needed = needed_values([turn.kind for turn in rollout.turns], recipe)
-    values: list[float | None] = [None] * len(rollout.turns)
-    if not needed:
-        return values
-    logprobs = score(rollout.tokens, [rollout.turns[t].start for t in needed], wrapped.ids)
-    for t, after_prefix in zip(needed, logprobs, strict=True):
+    return [rollout.turns[t].start for t in needed]
+
+
+def answer_logprobs(rollout: Rollout, wrapped: WrappedAnswer, scores: list[list[float]],
+                    recipe: Recipe) -> list[list[float] | None]:
+    """Log-probs of the truth's tokens before each turn, None where nothing was asked. `scores` are those of all wrapped tokens,
+    in the order of `scored_lengths`."""
+    found: list[list[float] | None] = [None] * len(rollout.turns)
+    for t, after_prefix in zip(needed_values([turn.kind for turn in rollout.turns], recipe), scores, strict=True):
         if len(after_prefix) != len(wrapped.ids):
-            raise ValueError(f"{name}, context before turn {t}: {len(after_prefix)} log-probs for {len(wrapped.ids)} tokens")
-        try:
-            values[t] = value(after_prefix[wrapped.start:], recipe.gain)
-        except ValueError as error:
-            raise ValueError(f"{name}, context before turn {t}: {error}") from None
-    return values
+            raise ValueError(f"context before turn {t}: {len(after_prefix)} log-probs for {len(wrapped.ids)} tokens")
+        found[t] = after_prefix[wrapped.start:]
+    return found

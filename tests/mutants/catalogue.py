@@ -157,7 +157,7 @@ GAIN_MUTANTS = (
            WRAPPER + "test_any_answer_without_added_tokens_is_the_head_of_one_encoding[tiny]",
            ('tokenizer.untrusted_offsets(opening + truth + "\\n</answer>")', "tokenizer.untrusted_offsets(opening + truth)")),
     mutant(21, "lead-in tokens averaged with the truth's", GAIN, VALUES + "test_the_lead_in_tokens_never_enter_the_mean",
-           ("value(after_prefix[wrapped.start:], recipe.gain)", "value(after_prefix, recipe.gain)")),
+           ("found[t] = after_prefix[wrapped.start:]", "found[t] = after_prefix")),
 )
 
 LOSS_MUTANTS = (

@@ -1,0 +1,109 @@
+"""Rollouts of a training step with all of their reward arithmetic, one JSON line each, and back.
+
+    {"format": "minvenus credit 1", "step": 20, "group": 0, "gain_policy": "current", "recipe": {...}, "rollout": {...},
+     "answer_logprobs": [[-1.5, -2.25], null, ...], "outcome": 1.0, "arithmetic": {"values": ..., "gains": ..., ...}}
+
+`rollout` is that of agent/record.py; `answer_logprobs` has an entry per turn, of the truth's tokens before it; `outcome` is what
+the answer got before any penalty; `arithmetic` is Credit.arithmetic. A file is one batch: normalisation and IG-Scale follow from
+all of its lines together, so they are written and read together. Reading computes the credit again and refuses a file that says
+otherwise: what a page shows is what the shipped code gives.
+"""
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from minvenus.agent.record import rollout_from_json, rollout_to_json
+from minvenus.config import ConfigError, Recipe
+from minvenus.igpo.credit import Credit, Measured, credit
+from minvenus.model.atomic import sync
+from minvenus.types import Rollout
+
+FORMAT = "minvenus credit 1"
+SHARED = ("step", "gain_policy", "recipe")           # the same on every line of a file
+
+
+@dataclass(frozen=True)
+class SavedBatch:
+    """The rollouts of a step that were trained on. Lists have one entry per rollout."""
+
+    step: int                          # 0-based, as in metrics.jsonl
+    gain_policy: str                   # who was asked for the gains: "current" or "reference"
+    recipe: Recipe                     # with the lead-in that was used
+    rollouts: list[Rollout]
+    measured: list[Measured]
+    credit: Credit
+
+    @property
+    def groups(self) -> list[int]:
+        return [m.group for m in self.measured]
+
+
+def path_of(run, step: int) -> Path:
+    return Path(run) / "rollouts" / f"step-{step:06d}.jsonl"
+
+
+def save_credits(path, batch: SavedBatch) -> None:
+    """Write the file whole or not at all."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [{"format": FORMAT, "step": batch.step, "group": m.group, "gain_policy": batch.gain_policy,
+              "recipe": asdict(batch.recipe), "rollout": rollout_to_json(rollout), "answer_logprobs": m.logprobs,
+              "outcome": m.outcome, "arithmetic": batch.credit.arithmetic(i, m.group)}
+             for i, (rollout, m) in enumerate(zip(batch.rollouts, batch.measured, strict=True))]
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text("".join(json.dumps(line, allow_nan=False) + "\n" for line in lines), encoding="utf-8")
+    sync(beside)
+    os.replace(beside, path)
+
+
+def load_credits(path) -> SavedBatch:
+    """The batch of a file; its credit is computed from the log-probs and outcomes and must equal what the file says."""
+    path = Path(path)
+    lines = read_lines(path)
+    for number, line in enumerate(lines, 1):
+        if other := [key for key in SHARED if line[key] != lines[0][key]]:
+            raise ConfigError(f"{path}, line {number}: another {' and '.join(other)} than line 1; a file holds one batch")
+    rollouts, measured = [], []
+    try:
+        recipe = Recipe(**lines[0]["recipe"])
+        for line in lines:
+            rollouts.append(rollout_from_json(line["rollout"]))
+            measured.append(Measured.of(rollouts[-1], line["answer_logprobs"], line["outcome"], line["group"]))
+        credited = credit(measured, recipe)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be credited: {error}") from None
+    for i, (line, m) in enumerate(zip(lines, measured, strict=True)):
+        if wrong := difference(line["arithmetic"], credited.arithmetic(i, m.group)):
+            raise ConfigError(f"{path}, line {i + 1}: stored and computed reward arithmetic differ: {wrong}. The file was "
+                              "changed, or made by another version")
+    return SavedBatch(lines[0]["step"], lines[0]["gain_policy"], recipe, rollouts, measured, credited)
+
+
+def read_lines(path: Path) -> list[dict]:
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as JSON lines: {error}") from None
+    if not lines:
+        raise ConfigError(f"{path} is empty")
+    wanted = {"format", *SHARED, "group", "rollout", "answer_logprobs", "outcome", "arithmetic"}
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, dict) or line.get("format") != FORMAT or not wanted <= line.keys():
+            raise ConfigError(f"{path}, line {number} is not a rollout with its reward arithmetic (format {FORMAT!r})")
+    return lines
+
+
+def difference(stored, computed, where: str = "") -> str | None:
+    """The first place where two JSON values differ by more than rounding, in words; None if there is none."""
+    if isinstance(computed, float) and isinstance(stored, int | float) and not isinstance(stored, bool):
+        return None if math.isclose(stored, computed, rel_tol=1e-9, abs_tol=1e-9) else f"{where} {stored}, computed {computed}"
+    if isinstance(computed, dict) and isinstance(stored, dict) and stored.keys() == computed.keys():
+        pairs = [(f"{where}.{key}".lstrip("."), stored[key], computed[key]) for key in computed]
+    elif isinstance(computed, list) and isinstance(stored, list) and len(stored) == len(computed):
+        pairs = [(f"{where}[{i}]", a, b) for i, (a, b) in enumerate(zip(stored, computed, strict=True))]
+    else:
+        return None if stored == computed else f"{where} {stored!r}, computed {computed!r}"
+    return next((found for name, a, b in pairs if (found := difference(a, b, name))), None)

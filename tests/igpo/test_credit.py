@@ -1,0 +1,101 @@
+"""Credit in one place: the same numbers as the steps one by one, and one measurement under several recipes."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.config import Recipe
+from minvenus.igpo.advantage import advantage_record
+from minvenus.igpo.credit import Measured, credit
+from minvenus.igpo.gain import needed_values, segment_gains, value
+from minvenus.igpo.rewards import turn_rewards
+from tests.igpo import oracle
+from tests.igpo.strategies import assert_close, recipes, trajectories
+
+KINDS = ["search", "visit", "search", "answer"]
+RECIPES = recipes() | st.builds(replace, recipes(), use_gain=st.just(False))
+
+
+def belief(*values, tokens=2):
+    """Log-probs whose means are these values; None where nothing was asked."""
+    return [None if v is None else [v - 0.25, v + 0.25][:tokens] for v in values]
+
+
+@st.composite
+def measured_batches(draw):
+    """Up to 3 groups of up to 4 rollouts, the answer scored before every turn, as browse="off" needs it."""
+    rng = random.Random(draw(st.integers(0, 2**32 - 1)))
+    batch = []
+    for group in range(draw(st.integers(1, 3))):
+        for _ in range(draw(st.integers(1, 4))):
+            kinds, malformed = draw(trajectories(max_turns=6))
+            logprobs = [[-4.0 * rng.random() for _ in range(rng.randint(1, 4))] for _ in kinds]
+            batch.append(Measured(kinds, malformed, logprobs, float(rng.random() < 0.5), group))
+    return batch
+
+
+def test_two_rollouts_worked_by_hand():
+    """One question, the answer's value -2 before the first turn. A: its visit raises it to -1, answer right. B: its visit lowers
+    it to -3, answer wrong. Gains +1 and -1 (the search before a visit gets a copy): four rewards, mean 0, std 1. Outcomes 1, 0,
+    std 1/2: every z is +1 or -1, and the scale 1. The search behind the visit has no reward. gamma 1/2, over turns:
+    A_3 = 1,  A_2 = 0 + 1/2,  A_1 = 1 + 1/4,  A_0 = 1 + 5/8."""
+    a = Measured(KINDS, [False] * 4, belief(-2.0, None, -1.0, None), 1.0, 7)
+    b = Measured(KINDS, [False] * 4, belief(-2.0, None, -3.0, None), 0.0, 7)
+    done = credit([a, b], Recipe(gamma=0.5))
+    assert done.values == [[-2.0, None, -1.0, None], [-2.0, None, -3.0, None]]
+    assert done.gains == [[None, 1.0, None, None], [None, -1.0, None, None]]
+    assert [r.turns for r in done.rewards] == [[1.0, 1.0, None], [-1.0, -1.0, None]]
+    expected = [1.625, 1.25, 0.5, 1.0]
+    assert_close(done.record.advantages, [expected, [-x for x in expected]], 1e-5)
+    told = done.arithmetic(1, 7)
+    assert told["gains"] == [None, -1.0, None, None] and told["turn_rewards"] == [-1.0, -1.0, None] and told["outcome"] == 0.0
+    assert told["advantages"] == done.record.advantages[1] and told["terms"][2] is None
+    assert told["group_stats"]["gain_count"] == 4 and told["group_stats"]["outcome_mean"] == 0.5
+
+
+@given(measured_batches(), RECIPES)
+def test_credit_is_the_steps_one_by_one(batch, recipe):
+    done = credit(batch, recipe)
+    rewards = []
+    for i, m in enumerate(batch):
+        values = [None] * len(m.kinds)
+        for t in needed_values(m.kinds, recipe):
+            values[t] = value(m.logprobs[t], recipe.gain)
+        gains = segment_gains(values, m.kinds, recipe)
+        rewards.append(turn_rewards(m.kinds, gains, m.malformed, m.outcome, recipe))
+        assert done.values[i] == values and done.gains[i] == gains
+    assert done.rewards == rewards
+    assert done.record == advantage_record(rewards, [m.group for m in batch], recipe)
+
+
+@given(measured_batches(), RECIPES)
+def test_rewards_equal_those_of_the_definitions(batch, recipe):
+    """Against the plain loops of the oracle, which share no code."""
+    for m, own in zip(batch, credit(batch, recipe).rewards, strict=True):
+        values = [oracle.value(logprobs, recipe.gain) for logprobs in m.logprobs]
+        turns, outcome, penalties = oracle.turn_rewards(m.kinds, oracle.segment_gains(values, m.kinds, recipe), m.malformed,
+                                                        m.outcome, recipe)
+        assert own.turns == pytest.approx(turns, abs=1e-12) and own.outcome == outcome and own.is_penalty() == penalties
+
+
+@given(measured_batches())
+def test_measured_under_the_paper_credited_as_released_or_without_gains_as_if_measured_so(batch):
+    """The first two ask at the same turns, GRPO nowhere: what was measured for `paper` is enough for all three."""
+    asked = [replace(m, logprobs=[x if t in needed_values(m.kinds, Recipe.paper()) else None for t, x in enumerate(m.logprobs)])
+             for m in batch]
+    for recipe in (Recipe.paper(), Recipe.released(), Recipe.paper(center_gain=False), Recipe.paper(use_gain=False)):
+        assert credit(asked, recipe) == credit(batch, recipe)
+
+
+def test_a_recipe_that_asks_at_more_turns_than_were_measured_is_an_error_with_the_place():
+    m = Measured(KINDS, [False] * 4, belief(-2.0, None, -1.0, None), 1.0, 0)
+    with pytest.raises(ValueError, match=r"rollout 1, context before turn 1: .* not measured \(browse 'off'\)"):
+        credit([replace(m, logprobs=belief(-2.0, -2.0, -1.0, -1.0)), m], Recipe(browse="off"))
+
+
+def test_log_probs_for_another_number_of_turns_are_an_error():
+    with pytest.raises(ValueError, match="rollout 0: 3 entries of log-probs for 4 turns"):
+        credit([Measured(KINDS, [False] * 4, belief(-2.0, None, -1.0), 1.0, 0)], Recipe())

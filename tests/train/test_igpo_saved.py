@@ -1,0 +1,98 @@
+"""Saved rollouts: everything comes back, and a file whose arithmetic is not that of its log-probs is refused."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from minvenus.agent.record import rollout_to_json
+from minvenus.config import ConfigError, Recipe
+from minvenus.igpo.credit import Measured, credit
+from minvenus.train.saved import SavedBatch, load_credits, path_of, save_credits
+from tests.agent.scripted import answer, run, search, visit
+
+RECIPE = Recipe.paper(lead_in="Answer.")
+
+
+@pytest.fixture(scope="module")
+def batch() -> SavedBatch:
+    """Two rollouts of two groups each, with real tokens and made-up beliefs."""
+    rollouts, measured = [], []
+    for group in range(2):
+        for right in (True, False):
+            rollouts.append(run([search(), visit(), answer("cat" if right else "\u2028dog")]))
+            logprobs = [[-2.0, -1.5], None, [-0.1 - group, -1.0 / 3.0] if right else [-2.5, -2.0]]
+            measured.append(Measured.of(rollouts[-1], logprobs, float(right), group))
+    return SavedBatch(20, "current", RECIPE, rollouts, measured, credit(measured, RECIPE))
+
+
+@pytest.fixture
+def lines(batch, tmp_path):
+    save_credits(path_of(tmp_path, 20), batch)
+    return [json.loads(line) for line in path_of(tmp_path, 20).read_text().splitlines()]
+
+
+def test_one_line_per_rollout_with_what_a_page_needs(batch, lines, tmp_path):
+    assert path_of(tmp_path, 20) == tmp_path / "rollouts" / "step-000020.jsonl"
+    assert [path.name for path in (tmp_path / "rollouts").iterdir()] == ["step-000020.jsonl"]
+    assert [line["group"] for line in lines] == [0, 0, 1, 1] and [line["outcome"] for line in lines] == [1.0, 0.0, 1.0, 0.0]
+    for i, line in enumerate(lines):
+        assert line.keys() == {"format", "step", "group", "gain_policy", "recipe", "rollout", "answer_logprobs", "outcome",
+                               "arithmetic"}
+        assert (line["format"], line["step"], line["gain_policy"]) == ("minvenus credit 1", 20, "current")
+        assert line["recipe"] == asdict(RECIPE) and line["recipe"]["lead_in"] == "Answer."
+        assert line["rollout"] == rollout_to_json(batch.rollouts[i])
+        assert line["answer_logprobs"] == batch.measured[i].logprobs
+        assert line["arithmetic"]["advantages"] == batch.credit.record.advantages[i]
+
+
+def test_what_was_saved_comes_back_whole(batch, lines, tmp_path):
+    assert load_credits(path_of(tmp_path, 20)) == batch
+
+
+def rewritten(tmp_path, lines, change):
+    change(lines)
+    path = tmp_path / "changed.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def set_at(number, *keys):
+    def change(lines):
+        place = lines[number]
+        for key in keys[:-2]:
+            place = place[key]
+        place[keys[-2]] = keys[-1]
+    return change
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (set_at(2, "arithmetic", "advantages", 1, 0.5), r"line 3: stored and computed reward arithmetic differ: advantages\[1\] 0\.5"),
+    (set_at(0, "arithmetic", "gains", 0, 0.0), r"line 1: .* gains\[0\] 0\.0, computed None"),
+    (set_at(1, "outcome", 1.0), "line 1: stored and computed"),             # changes its group, so line 1 too
+    (set_at(3, "answer_logprobs", 0, [-1.0, -1.0]), "stored and computed"),
+    (set_at(3, "answer_logprobs", 0, None), "rollout 3, context before turn 0: .* not measured"),
+    (set_at(1, "answer_logprobs", 0, []), "rollout 1, context before turn 0: no token"),
+    (set_at(1, "recipe", "gamma", 0.5), "line 2: another recipe than line 1"),
+    (set_at(3, "step", 21), "line 4: another step than line 1"),
+    (set_at(0, "recipe", "gama", 0.5), "another recipe"),
+    (set_at(2, "format", "minvenus credit 0"), "line 3 is not a rollout with its reward arithmetic"),
+    (lambda lines: lines.pop(), "line 1: stored and computed"),             # IG-Scale is over the whole batch
+    (lambda lines: lines.clear(), "is empty"),
+])
+def test_a_file_that_was_changed_is_refused_with_the_place(change, words, lines, tmp_path):
+    with pytest.raises(ConfigError, match=words):
+        load_credits(rewritten(tmp_path, lines, change))
+
+
+def test_a_recipe_that_nobody_knows_and_a_torn_file_are_errors(lines, tmp_path):
+    def misspelt(lines):
+        for line in lines:
+            line["recipe"] = line["recipe"] | {"gama": 0.5}
+
+    with pytest.raises(ConfigError, match=r"cannot be credited: .*gama"):
+        load_credits(rewritten(tmp_path, lines, misspelt))
+    torn = tmp_path / "torn.jsonl"
+    torn.write_text(path_of(tmp_path, 20).read_text()[:-9])
+    with pytest.raises(ConfigError, match=r"torn\.jsonl cannot be read as JSON lines"):
+        load_credits(torn)
