@@ -6,7 +6,8 @@ of the forward pass is the model's. Which tokens run and what happens with the r
 N tokens of all sequences in a step, S sequences, P pages, K kv heads, D channels of one, V vocabulary.
 """
 
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -15,8 +16,47 @@ from torch import Tensor
 from minvenus.engine.dense import DenseCache
 from minvenus.engine.pages import Table
 from minvenus.engine.scheduler import Work
+from minvenus.engine.sequence import Sequence
 from minvenus.kernels.logprob import accumulator, matmul, multiplicand, token_logprobs
 from minvenus.kernels.paged import paged_attention, paged_plan, write_pages
+
+PIECE = 512      # tokens that a CPU runs at once: what a layer computes for them stays in the cache
+
+
+class Chunk(NamedTuple):
+    """The `count` tokens of a sequence from `start` on; hidden states are asked for of the last `asked` of them."""
+
+    sequence: Sequence
+    start: int
+    count: int
+    asked: int
+
+
+def decodes(work: list[Work]) -> bool:
+    """One token of every sequence, and what follows it is asked for."""
+    return all(count == 1 and sequence.asked(1) for sequence, count, _ in work)
+
+
+def pieces(work: list[Work], limit: int) -> list[list[Chunk]]:
+    """A step in parts of at most `limit` tokens, to be run one after the other. Only what is longer than a part is cut."""
+    parts: list[list[Chunk]] = []
+    room = 0
+    for sequence, new, _ in work:
+        start, end = sequence.table.length, sequence.table.length + new
+        first_asked = end - sequence.asked(new)
+        while start < end:
+            count = min(end - start, limit)
+            if count > room:
+                parts.append([])
+                room = limit
+            parts[-1].append(Chunk(sequence, start, count, max(0, start + count - max(start, first_asked))))
+            start, room = start + count, room - count
+    return parts
+
+
+def bounds(counts: Tensor) -> Tensor:
+    """counts [S] -> where each begins, and the end [S + 1]."""
+    return torch.cat((counts.new_zeros(1), counts.cumsum(0)))
 
 
 class Runner:
@@ -36,28 +76,19 @@ class Runner:
 
     def arrange(self, work: list[Work]) -> list[Work]:
         """The same work, in an order that is cheap to run."""
-        if self.dense and all(count == 1 for _, count, _ in work):
+        if not self.dense:
+            return work
+        if decodes(work):
             return [work[i] for i in self.dense.arrange([sequence.table for sequence, _, _ in work])]
-        return work
+        return sorted(work, key=lambda w: (w.new, w.sequence.table.length), reverse=True)        # like ones into one piece
 
     def run(self, work: list[Work]) -> Tensor:
-        """Compute the tokens of a step and store their keys and values; returns their hidden states [N, hidden]."""
+        """Compute the tokens of a step and store their keys and values; returns the hidden states that the sequences' jobs ask
+        for, in the order of the work [M, hidden]."""
         self._copy([pair for _, _, copies in work for pair in copies])
-        tables = [sequence.table for sequence, _, _ in work]
-        if self.dense and all(count == 1 for _, count, _ in work) and self.dense.hold(tables):
-            return self._decode([s.tokens[t.length] for (s, _, _), t in zip(work, tables, strict=True)], tables)
-        tokens: list[int] = []
-        positions: list[int] = []
-        for sequence, count, _ in work:
-            table, start = sequence.table, sequence.table.length
-            if table.changed < len(table.pages):
-                self._note(table)
-            tokens += sequence.tokens[start:start + count]
-            positions += range(start, start + count)
-        lengths, counts = [t.length + w.new for t, w in zip(tables, work, strict=True)], [w.new for w in work]
-        most = -(-max(lengths) // self.page_size)
-        block_table = torch.from_numpy(self._blocks[[t.row for t in tables], :most]).to(self.device)      # [S, pages]
-        return self._forward(self._tensor(tokens), self._tensor(positions), block_table, self._tensor(lengths), counts)
+        if self.dense and decodes(work) and self.dense.hold([w.sequence.table for w in work]):
+            return self._decode([w.sequence.tokens[w.sequence.table.length] for w in work], self.dense.tables)
+        return torch.cat([self._piece(piece) for piece in pieces(work, PIECE if self.dense else sum(w.new for w in work))])
 
     def _decode(self, tokens: list[int], tables: list[Table]) -> Tensor:
         """One token of every sequence, on a CPU."""
@@ -70,33 +101,50 @@ class Runner:
             write_pages(k, v, self.k_pages[layer], self.v_pages[layer], slots)
             return attention(layer, q, k, v)
 
-        hidden = self._model(self._tensor(tokens), positions, attend)
+        hidden = self._model(self._tensor(tokens), positions, attend, None)
         self.dense.advance()
         return hidden
 
-    def _forward(self, tokens: Tensor, positions: Tensor, block_table: Tensor, lengths: Tensor, counts: list[int]) -> Tensor:
-        if len(counts) == len(tokens):                                 # a pure decoding step: one token of every sequence
-            owner = torch.arange(len(counts), device=self.device)      # [N]   whose token
-            cu_queries = None
-        else:
-            count = self._tensor(counts)
-            owner = torch.repeat_interleave(torch.arange(len(counts), device=self.device), count)
-            cu_queries = torch.cat((count.new_zeros(1), count.cumsum(0)))
+    def _piece(self, piece: list[Chunk]) -> Tensor:
+        tokens: list[int] = []
+        positions: list[int] = []
+        for sequence, start, count, _ in piece:
+            if sequence.table.changed < len(sequence.table.pages):
+                self._note(sequence.table)
+            tokens += sequence.tokens[start:start + count]
+            positions += range(start, start + count)
+        lengths, counts = [c.start + c.count for c in piece], [c.count for c in piece]
+        most = -(-max(lengths) // self.page_size)
+        block_table = torch.from_numpy(self._blocks[[c.sequence.table.row for c in piece], :most]).to(self.device)   # [S, pages]
+        return self._forward(self._tensor(tokens), self._tensor(positions), block_table, self._tensor(lengths), counts,
+                             [c.asked for c in piece])
+
+    def _forward(self, tokens: Tensor, positions: Tensor, block_table: Tensor, lengths: Tensor, counts: list[int],
+                 asked: list[int]) -> Tensor:
+        count = self._tensor(counts)
+        owner = torch.repeat_interleave(torch.arange(len(counts), device=self.device), count)            # [N]   whose token
         slots = block_table[owner, positions // self.page_size].long() * self.page_size + positions % self.page_size
-        plan = paged_plan(self.k_pages[0], block_table, lengths, cu_queries)
+        plan = paged_plan(self.k_pages[0], block_table, lengths, bounds(count))
+        rows, last_plan = None, plan
+        if asked != counts:                                            # in the last layer, only some of the tokens are queries
+            ends = list(accumulate(counts))
+            rows = self._tensor([row for end, n in zip(ends, asked, strict=True) for row in range(end - n, end)])
+            last_plan = paged_plan(self.k_pages[0], block_table, lengths, bounds(self._tensor(asked)))
 
         def attend(layer, q, k, v):
             k_pages, v_pages = self.k_pages[layer], self.v_pages[layer]
             write_pages(k, v, k_pages, v_pages, slots)
-            return paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries, plan=plan)
+            own = plan if len(q) == len(k) else last_plan
+            return paged_attention(q, k_pages, v_pages, block_table, lengths, plan=own) if len(q) else q
 
-        return self._model(tokens, positions, attend)
+        return self._model(tokens, positions, attend, rows)
 
-    def _model(self, tokens: Tensor, positions: Tensor, attend) -> Tensor:
+    def _model(self, *arguments) -> Tensor:
+        """model.paged of tokens, positions, attend and rows."""
         if self._compiled:
-            self._attend = attend
-            return self._compiled(tokens, positions, self._fixed_attend)
-        return self.model.paged(tokens, positions, attend)
+            tokens, positions, self._attend, rows = arguments
+            return self._compiled(tokens, positions, self._fixed_attend, rows)
+        return self.model.paged(*arguments)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [B, hidden] -> [B, V] in float32, added up as the trainer does it."""

@@ -65,6 +65,13 @@ class Sequence:
     def pending(self) -> int:
         return self.goal - (self.table.length if self.table else 0)
 
+    def asked(self, count: int) -> int:
+        """Of the next `count` tokens, how many of the last ones give a hidden state that the job wants to see."""
+        end = (self.table.length if self.table else 0) + count
+        if type(self.job) is Turn:
+            return 1 if end == self.goal else 0
+        return min(count, max(0, end - self.job.first)) if type(self.job) is Scoring else 0
+
     @property
     def reusable(self) -> int:
         """How many tokens may come from the cache. At least one is left to run: what a job wants to know hangs on it."""

@@ -49,7 +49,7 @@ class Stepper:
         work = self.runner.arrange(self.scheduler.schedule())
         assert work, "somebody always runs"
         scheduled = time.perf_counter()
-        hidden = self.runner.run(work)                                                # [N, hidden]
+        hidden = self.runner.run(work)                                                # [M, hidden]: of tokens that are asked for
         ran = time.perf_counter()
         self._count(work, ran - scheduled)
         ended = self.finish(work, hidden)
@@ -68,23 +68,24 @@ class Stepper:
         self.scheduler.pool.peak = self.scheduler.pool.used
 
     def finish(self, work: list[Work], hidden: Tensor) -> list[Sequence]:
-        drawing, drawing_rows = [], []                                 # sequences that get a token, and their last rows
+        drawing, drawing_rows = [], []                                 # sequences that get a token, and their rows of hidden
         scoring: dict[float, list] = defaultdict(list)                 # temperature -> (job, row, target)
         at, done, ended, commit = 0, [], [], self.scheduler.pool.commit
         for sequence, count, _ in work:
-            job, start = sequence.job, sequence.table.length
+            job, asked = sequence.job, sequence.asked(count)
             commit(sequence.table, sequence.tokens, count)
+            end = sequence.table.length
             if type(job) is Turn:
-                if start + count == sequence.goal:
+                if asked:
                     drawing.append(sequence)
-                    drawing_rows.append(at + count - 1)
+                    drawing_rows.append(at)
             else:
                 if type(job) is Scoring:
-                    scoring[job.temperature] += [(job, at + i - start, sequence.tokens[i + 1])
-                                                 for i in range(max(start, job.first), start + count)]
-                if start + count == sequence.goal:
+                    scoring[job.temperature] += [(job, at + i, target)
+                                                 for i, target in enumerate(sequence.tokens[end - asked + 1:end + 1])]
+                if end == sequence.goal:
                     done.append(sequence)
-            at += count
+            at += asked
         for temperature, asked in scoring.items():
             if asked:                                                  # else the prefix is being computed again
                 self._score(asked, hidden, temperature)

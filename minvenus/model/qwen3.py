@@ -26,7 +26,8 @@ from torch.utils.checkpoint import checkpoint
 from minvenus.config import ModelConfig
 from minvenus.kernels.attention import attention
 
-# attend(layer index, q [N, H, D], k [N, K, D], v [N, K, D]) -> [N, H, D]; q and k are normalised and rotated
+# attend(layer index, q [M, H, D], k [N, K, D], v [N, K, D]) -> [M, H, D]; q and k are normalised and rotated. M is N, except in
+# the last layer when hidden states of some rows only are asked for: then q is of these rows.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -92,15 +93,17 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)             # one weight for all heads
         self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
 
-    def forward(self, x, cos, sin, attend):
-        q = self.q_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, H, D]
+    def forward(self, x, cos, sin, attend, rows=None):
+        asked = x if rows is None else x[rows]
+        q = self.q_proj(asked).unflatten(-1, (-1, self.head_dim))             # [M, H, D]
         k = self.k_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, K, D]
         v = self.v_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, K, D]   neither normalised nor rotated
-        q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
+        k = rotate(self.k_norm(k), cos, sin)
+        q = rotate(self.q_norm(q), *((cos, sin) if rows is None else (cos[rows], sin[rows])))
         out = attend(q.to(v.dtype), k.to(v.dtype), v)                         # under autocast the norms give float32
-        if out.shape != q.shape:                                              # [N, D, H] would flatten to the same size
+        if out.shape != q.shape:                                              # [M, D, H] would flatten to the same size
             raise ValueError(f"attend returned {list(out.shape)}, expected the shape of q, {list(q.shape)}")
-        return self.o_proj(out.flatten(-2))                                   # [N, H * D] -> [N, hidden]
+        return self.o_proj(out.flatten(-2))                                   # [M, H * D] -> [M, hidden]
 
 
 class MLP(nn.Module):
@@ -122,13 +125,18 @@ class Block(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config)
 
-    def forward(self, x, cos, sin, attend):
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin, attend)
+    def forward(self, x, cos, sin, attend, rows=None):
+        mixed = self.self_attn(self.input_layernorm(x), cos, sin, attend, rows)
+        x = (x if rows is None else x[rows]) + mixed
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
 class Decoder(nn.Module):
-    """The core: tokens [N], positions [N], attend -> hidden states after the last norm [N, hidden]. Checks nothing."""
+    """The core: tokens [N], positions [N], attend -> hidden states after the last norm [N, hidden]. Checks nothing.
+
+    With `rows` [M], hidden states of these tokens only, [M, hidden]. The last layer then computes keys and values of all tokens
+    and nothing else of the others: nobody reads it.
+    """
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -138,11 +146,11 @@ class Decoder(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.recompute = False          # training: keep only each layer's input, compute the rest again in the backward pass
 
-    def forward(self, tokens, positions, attend: Attend):
+    def forward(self, tokens, positions, attend: Attend, rows: Tensor | None = None):
         cos, sin = rotation(positions, self.head_dim, self.theta)
         x = self.embed_tokens(tokens)                                         # [N, hidden]
         for index, layer in enumerate(self.layers):
-            arguments = x, cos, sin, partial(attend, index)
+            arguments = x, cos, sin, partial(attend, index), rows if index + 1 == len(self.layers) else None
             x = checkpoint(layer, *arguments, use_reentrant=False) if self.recompute else layer(*arguments)
         return self.norm(x)
 
@@ -198,17 +206,17 @@ class Qwen3(nn.Module):
         positions = index - cu_seqlens[own]
         return self.model(tokens, positions, lambda layer, q, k, v: attention(q, k, v, cu_seqlens))
 
-    def paged(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def paged(self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None) -> Tensor:
         """For the engine: any tokens of any sequences; `attend` stores their keys and values and finds the earlier ones.
 
-        tokens [N], positions [N] -> hidden [N, hidden]
+        tokens [N], positions [N] -> hidden [N, hidden], or of the tokens at `rows` [M] only: [M, hidden]
         """
         self._check_tokens(tokens)
         if positions.shape != tokens.shape:
             raise ValueError(f"one position per token: tokens {list(tokens.shape)}, positions {list(positions.shape)}")
         if positions.device.type == "cpu":
             check_range("position", positions, self.config.max_position_embeddings, "max_position_embeddings")
-        return self.model(tokens, positions, attend)
+        return self.model(tokens, positions, attend, rows)
 
     def _check_tokens(self, tokens: Tensor) -> None:
         if tokens.dim() != 1 or tokens.numel() == 0:

@@ -28,10 +28,11 @@ class FixedLogits:
         self.head_weight = torch.tensor(logits)[:, None]                      # [V, 1]
         self.config = ModelConfig(1, 1, 1, 1, 1, head_dim=2, vocab_size=len(logits), max_position_embeddings=512)
 
-    def paged(self, tokens, positions, attend):
+    def paged(self, tokens, positions, attend, rows=None):
         heads = torch.zeros(len(tokens), 1, 2)
-        attend(0, heads, heads, heads)
-        return torch.ones(len(tokens), 1)
+        asked = heads if rows is None else heads[rows]
+        attend(0, asked, heads, heads)
+        return torch.ones(len(asked), 1)
 
 
 def next_logprobs(model, tokens, temperature=1.0):

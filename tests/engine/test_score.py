@@ -24,9 +24,9 @@ class CountingModel:
         self.model, self.count = model, 0
         self.config, self.head_weight = model.config, model.head_weight
 
-    def paged(self, tokens, positions, attend):
+    def paged(self, tokens, positions, attend, rows=None):
         self.count += len(tokens)
-        return self.model.paged(tokens, positions, attend)
+        return self.model.paged(tokens, positions, attend, rows)
 
 
 def close(got, wanted):
