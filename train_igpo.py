@@ -1,7 +1,6 @@
 """Stage two: reinforcement learning with IGPO.   python train_igpo.py --help"""
 
 import sys
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -16,21 +15,28 @@ from minvenus.config import ConfigError, ModelConfig, Recipe
 from minvenus.engine import Engine, Sampling
 from minvenus.engine.score_packed import score_packed
 from minvenus.flags import parse_flags, save_config
-from minvenus.igpo.credit import Measured, credit
+from minvenus.igpo.credit import Credit, credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.terminal import Progress
 from minvenus.scoring.answers import exact_match, f1
+from minvenus.scoring.judge import Judge, JudgeUnreliable
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_teachers import LEAD_IN, SYSTEM
-from minvenus.train import checkpoint, metrics, saved
+from minvenus.tools.toyweb_visits import visit_labels
+from minvenus.train import checkpoint, igpo, metrics, saved
 from minvenus.train.data import batch_indices
-from minvenus.train.igpo import all_logprobs, backward, trained
+from minvenus.train.igpo_batch import Batch, behaviour, health, make_batch, mean
 from minvenus.train.igpo_config import IGPO_PRESETS, IGPOConfig
-from minvenus.train.optim import Diverged, adamw, optimiser_step
+from minvenus.train.optim import Diverged, adamw
 from minvenus.train.signals import stop_on_signals
+from minvenus.types import Question, Rollout
+
+SHOWN = {"outcome": "outcome", "gain": "gain_mean", "right": "right_pages", "no_signal": "groups_without_any_signal",
+         "malformed": "malformed", "turns": "turns", "gap": "logprob_gap", "kl": "kl", "grad": "grad_norm",
+         "accuracy": "accuracy"}                    # the numbers on the progress line
 
 
 def main(config: IGPOConfig) -> Path:
@@ -45,24 +51,30 @@ def main(config: IGPOConfig) -> Path:
     log, progress = metrics.Metrics(run, start), Progress("igpo", start, config.steps)
     with stop_on_signals() as stop:
         for step in range(start, config.steps):
-            questions_Q = job.questions(step)
-            collected, logprobs, timing = job.collect(questions_Q, step)
-            measured, credited = job.credit(collected, logprobs)
-            stats = job.update(collected, credited.record, step, timing)
+            last, job.phases = step + 1 == config.steps, metrics.Phases()
+            try:
+                collected, logprobs = job.collect(job.questions(step), step)
+                batch = job.grade(collected, logprobs)                  # what has no outcome is dropped and counted
+                credited = credit(batch.measured, job.recipe)
+                stats = job.update(batch, credited, step)
+            except (Diverged, JudgeUnreliable) as error:
+                if not getattr(error, "moved", False):                  # the weights are still those of the last whole step
+                    job.save(log, step)
+                progress.end()
+                raise
             job.engine.weights_changed()                                # every cached page is stale now
-            numbers = summarise(collected, credited.rewards, credited.record, stats)
-            last = step + 1 == config.steps
-            if last or step % config.rollouts_every == 0:
-                saved.save_credits(saved.path_of(run, step), saved.SavedBatch(step, config.gain_policy, job.recipe, collected,
-                                                                              measured, credited))
+            numbers = job.numbers(batch, credited) | stats
             if last or (step + 1) % config.evaluate_every == 0:
-                numbers["accuracy"] = job.evaluate()
+                numbers |= job.evaluation()
+            if batch.rollouts and (last or step % config.rollouts_every == 0):
+                saved.save_credits(run, saved.SavedBatch(step, config.gain_policy, job.recipe, batch.rollouts, batch.measured,
+                                                         credited))
+            timing = job.timing()
             log.log(step, numbers, timing)
-            progress.show(step, {k: numbers[k] for k in ("outcome", "gain_mean", "turns", "accuracy") if k in numbers}, timing)
+            progress.show(step, shown(numbers), timing)
             stopping = bool(stop)                                       # read once: a signal may come at any moment
             if last or stopping or (step + 1) % config.save_every == 0:
-                log.sync()
-                newest = checkpoint.save(run, step + 1, job.model, job.optimizer, {"config": asdict(config)}, job.tokenizer.files)
+                newest = job.save(log, step + 1)
             if stopping and not last:
                 progress.end()
                 print(f"stopped after step {step + 1} of {config.steps}; the same command goes on from there")
@@ -71,98 +83,118 @@ def main(config: IGPOConfig) -> Path:
 
 
 class Job:
-    """The parts that a run is made of, and the four steps of a batch: collect, credit, update, evaluate."""
+    """The parts that a run is made of, and the steps of a batch: collect, grade, update, evaluate."""
 
     def __init__(self, config: IGPOConfig):
-        self.config = config
+        self.config, self.phases = config, metrics.Phases()
         device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
         torch.manual_seed(config.seed)              # nothing draws from it, but its state is part of every checkpoint
         self.model, self.tokenizer = start_model(config.model, device, config.seed)
+        self.model.model.recompute = config.recompute
         self.reference = None                       # the frozen start checkpoint
         if config.kl_coef or config.gain_policy == "reference":
             self.reference = start_model(config.model, device, config.seed)[0].requires_grad_(False)
         self.optimizer = adamw(self.model, (0.9, 0.999), config.weight_decay)
         self.engine = Engine(self.model, config.pages, config.page_size, config.seed, vocab_limit=self.tokenizer.size)
         self.web = ToyWeb(config.seed, hops=(config.hops,), slack=config.slack, test=config.evaluate_questions)
+        self.tools_for = lambda question: self.web.for_question(question.id)
         self.budget = Budget(config.max_turns, config.max_context, config.max_turn_tokens, tool_threads=0)
+        self.options = {"system": SYSTEM, "notices": Notices(last_turn=None), "max_turns": lambda q: self.web.max_turns(q.id)}
         # the scored answer begins as the answers of the demonstrations do, which is what the model has learned to write
         own = config.recipe.lead_in != Recipe().lead_in
         self.recipe = config.recipe if own else replace(config.recipe, lead_in=LEAD_IN)
+        self.judge = None
+        if config.judge:
+            Path(config.out).mkdir(parents=True, exist_ok=True)
+            self.judge = Judge(config.judge_cache or Path(config.out) / "judge.sqlite")
 
-    def questions(self, step: int):
+    def questions(self, step: int) -> list[Question]:
         every = self.web.questions("train")
         return [every[i] for i in batch_indices(step, self.config.questions, len(every), self.config.seed)]
 
-    def collect(self, questions_Q, step: int):
+    def collect(self, questions_Q: list[Question], step: int):
         """Rollouts of every question, and the log-probs that their gains need, scored on the pages that are still there."""
-        start = time.perf_counter()
         sampling = Sampling(self.config.max_turn_tokens, self.config.temperature, top_p=self.config.top_p)
         policy = EnginePolicy(self.engine, self.tokenizer, sampling)
-        with open_rollouts(policy, self.tokenizer, questions_Q, lambda q: self.web.for_question(q.id), self.budget,
-                           n=self.config.group, names=[f"{step} {q.id}" for q in questions_Q], training=True, system=SYSTEM,
-                           notices=Notices(last_turn=None), max_turns=lambda q: self.web.max_turns(q.id)) as finished_Q_G:
+        self.engine.reset_counters()
+        with open_rollouts(policy, self.tokenizer, questions_Q, self.tools_for, self.budget, n=self.config.group, training=True,
+                           names=[f"{step} {q.id}" for q in questions_Q], **self.options) as finished_Q_G:
+            ran = self.engine.counters()
+            self.phases.lap("rollout", ran.prefilled + ran.decoded)
             finished = [f for group in finished_Q_G for f in group]
-            sampled = time.perf_counter()
             logprobs = self.measure(finished)
-        collected = [f.rollout for f in finished]
-        scored = time.perf_counter()
-        tokens = sum(len(r.tokens) for r in collected)
-        return collected, logprobs, {"rollout_seconds": sampled - start, "scoring_seconds": scored - sampled, "tokens": tokens}
+        return [f.rollout for f in finished], logprobs
 
     def measure(self, finished) -> list[list[list[float] | None]]:
         """Per rollout and turn, the log-probs of the answer's tokens before it; all of all rollouts come out of one call."""
         wrapped = [wrap_answer(f.rollout.question.answers[0], self.tokenizer, self.recipe) for f in finished]
-        requests = [(f.handle.sequence, scored_lengths(f.rollout, self.recipe), answer.ids)
-                    for f, answer in zip(finished, wrapped, strict=True)]
+        lengths = [scored_lengths(f.rollout, self.recipe) for f in finished]
+        asked = [i for i, own in enumerate(lengths) if own]
         if self.config.gain_policy == "reference":
-            scores = [score_packed(self.reference, f.rollout.tokens, lengths, [ids] * len(lengths), self.config.temperature)
-                      if lengths else [] for f, (_, lengths, ids) in zip(finished, requests, strict=True)]
+            answered = [score_packed(self.reference, finished[i].rollout.tokens, lengths[i], [wrapped[i].ids] * len(lengths[i]),
+                                     self.config.temperature) for i in asked]
         else:
-            answered = iter(self.engine.score_many([r for r in requests if r[1]], self.config.temperature))
-            scores = [next(answered) if lengths else [] for _, lengths, _ in requests]
-        return [answer_logprobs(f.rollout, answer, own, self.recipe)
-                for f, answer, own in zip(finished, wrapped, scores, strict=True)]
+            answered = self.engine.score_many([(finished[i].handle.sequence, lengths[i], wrapped[i].ids) for i in asked],
+                                              self.config.temperature)
+        scores = dict(zip(asked, answered, strict=True))
+        self.phases.lap("scoring", sum(len(lengths[i]) * len(wrapped[i].ids) for i in asked))
+        return [answer_logprobs(f.rollout, wrapped[i], scores.get(i, []), self.recipe) for i, f in enumerate(finished)]
 
-    def credit(self, collected, logprobs):
-        """Rewards and advantages; the group of a rollout is its question."""
-        compare = exact_match if self.config.outcome == "em" else f1
-        outcomes = [compare(final_answer(rollout.turns), rollout.question.answers) for rollout in collected]
-        measured = [Measured.of(rollout, own, outcome, i // self.config.group)
-                    for i, (rollout, own, outcome) in enumerate(zip(collected, logprobs, outcomes, strict=True))]
-        return measured, credit(measured, self.recipe)
+    def grade(self, collected: list[Rollout], logprobs) -> Batch:
+        """Outcomes; the group of a rollout is its question. An answer without a verdict has none, and its rollout is dropped."""
+        def outcomes(sound: list[Rollout]) -> list[float | None]:
+            pairs = [(rollout.question, final_answer(rollout.turns)) for rollout in sound]
+            if self.judge:
+                return [None if verdict.correct is None else float(verdict.correct) for verdict in self.judge.verdicts(pairs)]
+            compare = exact_match if self.config.outcome == "em" else f1
+            return [compare(answer, question.answers) for question, answer in pairs]
 
-    def update(self, collected, record, step: int, timing: dict) -> dict:
-        """Epochs of optimiser steps on the batch. A batch without any signal costs none."""
-        start, config = time.perf_counter(), self.config
-        if record.health["groups_without_any_signal"] == 1.0 and not config.kl_coef:
-            timing |= {"update_seconds": 0.0, "tokens_per_second": 0.0}
-            return {"updates": 0}
-        rows = [trained(rollout, advantages) for rollout, advantages in zip(collected, record.advantages, strict=True)]
-        ref_logp = all_logprobs(self.reference, rows, config.temperature, config.pack_tokens) if config.kl_coef else None
-        stats: list[dict] = []
-        for epoch in range(config.epochs):
-            order = batch_indices(epoch, len(rows), len(rows), config.seed * 1_000_003 + step)
-            for part in split(order, config.minibatches):
-                numbers = backward(self.model, [rows[i] for i in part], [ref_logp[i] for i in part] if ref_logp else None,
-                                   config.temperature, config.pack_tokens, clip_low=config.clip_low, clip_high=config.clip_high,
-                                   dual_clip=config.dual_clip, kl_coef=config.kl_coef, aggregate=config.aggregate)
-                if not stats and numbers["logprob_gap"] > config.logprob_gap:
-                    raise Diverged(f"step {step}: new and stored log-probs differ by {numbers['logprob_gap']:.2g} before the "
-                                   f"first update, more than {config.logprob_gap}: engine and trainer run different models")
-                numbers["grad_norm"] = optimiser_step(self.model, self.optimizer, config.learning_rate, config.clip)
-                stats.append(numbers)
-        seconds = time.perf_counter() - start
-        timing |= {"update_seconds": seconds, "tokens_per_second": timing["tokens"] / (seconds + timing["rollout_seconds"])}
-        mean = {key: sum(s[key] for s in stats) / len(stats) for key in stats[0]}
-        return mean | {"updates": len(stats), "logprob_gap": stats[0]["logprob_gap"]}
+        batch = make_batch(collected, logprobs, self.config.group, outcomes)
+        self.phases.lap("grading")
+        return batch
+
+    def update(self, batch: Batch, credited: Credit, step: int) -> dict:
+        """Epochs of optimiser steps on the batch. What has no signal costs none."""
+        rows = [igpo.trained(rollout, advantages)
+                for rollout, advantages in zip(batch.rollouts, credited.record.advantages, strict=True)]
+        stats = igpo.update(self.model, self.optimizer, rows, self.reference, self.config, step)
+        self.phases.lap("update", stats.pop("tokens"))
+        return stats
+
+    def numbers(self, batch: Batch, credited: Credit) -> dict:
+        """What the step says about the policy as it was while it sampled."""
+        return health(batch, credited, *self.visits(batch.rollouts)) | {"pages_peak": self.engine.counters().pages_peak}
+
+    def visits(self, done: list[Rollout]) -> tuple[list[list[list[str]]], list[int]]:
+        """What the pages that they asked for were, and how many right ones there are."""
+        labels = [[[label.kind for label in turn] for turn in visit_labels(self.web, rollout)] for rollout in done]
+        return labels, [self.web.case(rollout.question.id).hops for rollout in done]
 
     def evaluate(self) -> float:
         """Accuracy on held-out questions, one sampled rollout each."""
+        return self.evaluation()["accuracy"]
+
+    def evaluation(self) -> dict:
+        """The same with what the rollouts were like. Answers are compared, whoever grades the training: it should be cheap."""
+        self.phases.lap("rest")
         policy = EnginePolicy(self.engine, self.tokenizer, Sampling(self.config.max_turn_tokens, self.config.temperature))
-        questions = self.web.questions("test")
-        done = rollouts(policy, self.tokenizer, questions, lambda q: self.web.for_question(q.id), self.budget, system=SYSTEM,
-                        notices=Notices(last_turn=None), max_turns=lambda q: self.web.max_turns(q.id))
-        return sum(exact_match(final_answer(r.turns), r.question.answers) for [r] in done) / len(questions)
+        done = [rollout for [rollout] in rollouts(policy, self.tokenizer, self.web.questions("test"), self.tools_for, self.budget,
+                                                  **self.options)]
+        numbers = {"accuracy": mean([exact_match(final_answer(rollout.turns), rollout.question.answers) for rollout in done])}
+        numbers |= {f"test_{name}": number for name, number in behaviour(done, *self.visits(done)).items()}
+        self.phases.lap("evaluation")
+        return numbers
+
+    def timing(self) -> dict:
+        self.phases.lap("rest")
+        scoring, sampling = (self.phases.seconds[phase] for phase in ("scoring", "rollout"))
+        return self.phases.timing() | {"scoring_share": scoring / (scoring + sampling)}
+
+    def save(self, log: metrics.Metrics, step: int) -> Path:
+        """The checkpoint after `step` steps; its lines of the metrics are on the disk no later."""
+        log.sync()
+        state = {"config": asdict(self.config)}
+        return checkpoint.save(self.config.out, step, self.model, self.optimizer, state, self.tokenizer.files)
 
 
 def start_model(model: str, device: str, seed: int) -> tuple[Qwen3, Tokenizer]:
@@ -171,27 +203,18 @@ def start_model(model: str, device: str, seed: int) -> tuple[Qwen3, Tokenizer]:
     return weights.load(model, device), Tokenizer.from_file(model)
 
 
-def split(order: list[int], parts: int) -> list[list[int]]:
-    return [order[len(order) * i // parts:len(order) * (i + 1) // parts] for i in range(parts)]
-
-
-def summarise(collected, rewards, record, stats: dict) -> dict:
-    gains = [v for r in rewards for v, penalty in zip(r.turns, r.is_penalty(), strict=True) if v is not None and not penalty]
-    return {
-        "outcome": sum(r.outcome for r in rewards) / len(rewards),
-        "gain_mean": sum(gains) / len(gains) if gains else 0.0,
-        "gain_positive": sum(v > 0 for v in gains) / len(gains) if gains else 0.0,
-        "turns": sum(len(r.turns) for r in collected) / len(collected),
-        "malformed": sum(t.malformed for r in collected for t in r.turns) / sum(len(r.turns) for r in collected),
-        "scale": record.scale, **record.health, **stats,
-    }
+def shown(numbers: dict) -> dict:
+    """The progress line: few numbers, and a batch that was no update."""
+    line = {name: float(numbers[key]) for name, key in SHOWN.items() if key in numbers}
+    return line if numbers["updates"] else line | {"updates": 0.0}
 
 
 if __name__ == "__main__":
     try:
         print(f"model: {main(parse_flags(IGPOConfig, description=__doc__, presets=IGPO_PRESETS))}")
     except KeyboardInterrupt:
+        print("\ntrain_igpo.py: stopped at once; the same command goes on from the last checkpoint", file=sys.stderr)
         sys.exit(130)
-    except (ValueError, OSError, Diverged) as error:
-        print(f"train_igpo.py: {error}", file=sys.stderr)
+    except (ValueError, OSError, Diverged, JudgeUnreliable) as error:
+        print(f"\ntrain_igpo.py: {error}", file=sys.stderr)
         sys.exit(2)

@@ -31,7 +31,9 @@ class IGPOConfig:
     dual_clip: float | None = None                   # cap of the ratio of bad tokens; none = no cap
     kl_coef: float = 0.001                           # weight of the KL term to the start checkpoint; 0 = no reference policy
     aggregate: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum"] = "seq-mean-token-mean"   # weights of tokens
-    outcome: Literal["em", "f1"] = "em"              # reward of the answer
+    outcome: Literal["em", "f1"] = "em"              # reward of the answer, compared with the accepted ones
+    judge: bool = False                              # or ask an LLM judge: JUDGE_BASE_URL, JUDGE_MODEL, JUDGE_API_KEY
+    judge_cache: str | None = None                   # SQLite file of its verdicts; none = judge.sqlite in the run's folder
     temperature: float = 1.0                         # of sampling, and of the log-probs that are trained
     top_p: float = 1.0                               # of sampling; below 1 the trained log-probs are those of the whole softmax
     max_turns: int = 200                             # per rollout; on the toy web what the hops need, and the slack
@@ -40,11 +42,12 @@ class IGPOConfig:
     pages: int = 2048                                # of the cache
     page_size: int = 16                              # tokens of a page
     pack_tokens: int = 16_384                        # tokens of one training forward at most; memory, not mathematics
+    recompute: bool = False                          # keep only layer inputs and compute the rest again: less memory, slower
     hops: int = 4                                    # toy web: hops of every question
     slack: int = 0                                   # toy web: turns beyond what is needed
     evaluate_every: int = 20                         # steps between evaluations on held-out questions
     evaluate_questions: int = 128                    # how many of them
-    save_every: int = 10                             # steps between checkpoints
+    save_every: int = 1                              # steps between checkpoints: so many are lost at most, whatever happens
     rollouts_every: int = 20                         # steps between saved rollouts with their reward arithmetic
     logprob_gap: float = 0.01                        # stop when new and stored log-probs differ by more before the first update
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto = a GPU if there is one
@@ -60,6 +63,12 @@ class IGPOConfig:
             raise ConfigError(f"{self.minibatches} minibatches of {self.questions * self.group} rollouts")
         if not (self.learning_rate > 0 and self.clip > 0 and self.weight_decay >= 0 and self.kl_coef >= 0):
             raise ConfigError("learning_rate and clip must be > 0, weight_decay and kl_coef >= 0")
+        if self.pack_tokens < self.max_context:
+            raise ConfigError(f"pack_tokens ({self.pack_tokens}) must hold a rollout of max_context ({self.max_context})")
+        if self.judge and self.outcome != "em":
+            raise ConfigError(f"judge gives the outcome by itself: leave outcome {self.outcome} out")
+        if self.judge_cache and not self.judge:
+            raise ConfigError("judge_cache is only for --judge")
         if not self.temperature > 0:
             raise ConfigError(f"temperature must be > 0: greedy rollouts of a group are all the same; got {self.temperature}")
         one_of("hops", self.hops, (1, 2, 3, 4))
@@ -67,9 +76,12 @@ class IGPOConfig:
         check_model(self.model)
 
 
-# The paper's recipe for the 4B model: 16 questions x 8 rollouts, up to 200 turns and 256K tokens.
+# The paper's recipe for the 4B model: 16 questions x 8 rollouts, up to 200 turns of 8,192 tokens in 256K; one epoch over 1,000
+# questions is 62 steps. On a GPU the trainer computes in bfloat16 and the engine in the weights' own type: their log-probs differ
+# by more than the rounding of float32.
 IGPO_PRESETS = {
     "tiny": {},
     "dr-venus-4b": {"steps": 62, "questions": 16, "group": 8, "learning_rate": 1e-6, "max_turns": 200, "max_turn_tokens": 8192,
-                    "max_context": 261_000, "pages": 16_384, "page_size": 256, "pack_tokens": 262_144},
+                    "max_context": 262_144, "pages": 16_384, "page_size": 256, "pack_tokens": 262_144, "recompute": True,
+                    "logprob_gap": 1.0},
 }

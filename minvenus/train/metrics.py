@@ -10,6 +10,7 @@ files back to the checkpoint's step, so that they end as those of a run that was
 import json
 import math
 import os
+import time
 from pathlib import Path
 
 from minvenus.config import ConfigError
@@ -37,6 +38,30 @@ class Metrics:
         """Before a checkpoint: its step's lines must be on the disk no later than itself."""
         for name in NAMES:
             sync(self.run / name)
+
+
+class Phases:
+    """Where the seconds of a step went: each lap belongs to the phase that it is called with."""
+
+    def __init__(self):
+        self.seconds: dict[str, float] = {}
+        self.tokens: dict[str, int] = {}             # tokens that ran through a model
+        self._mark = time.perf_counter()
+
+    def lap(self, phase: str, tokens: int = 0) -> None:
+        now = time.perf_counter()
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._mark
+        self._mark = now
+        if tokens:
+            self.tokens[phase] = self.tokens.get(phase, 0) + tokens
+
+    def timing(self) -> dict[str, float]:
+        """Seconds of every phase, and tokens per second of those that ran any; the last two are over all of these."""
+        told = {f"{phase}_seconds": seconds for phase, seconds in self.seconds.items()}
+        told |= {f"{phase}_tokens_per_second": tokens / self.seconds[phase] for phase, tokens in self.tokens.items()}
+        busy = sum(self.seconds[phase] for phase in self.tokens)
+        return told | {"seconds": sum(self.seconds.values()),
+                       "tokens_per_second": sum(self.tokens.values()) / busy if busy else 0.0}
 
 
 def write(path: Path, mode: str, text: str) -> None:

@@ -11,7 +11,12 @@ from torch import nn
 
 
 class Diverged(RuntimeError):
-    """Training cannot go on; the message says which number went wrong and what to look at."""
+    """Training cannot go on; the message says which number went wrong and what to look at. `moved`: the weights have changed
+    since the last whole step, so they are no state to keep."""
+
+    def __init__(self, message: str, moved: bool = False):
+        super().__init__(message)
+        self.moved = moved
 
 
 def learning_rate(step: int, steps: int, peak: float, warmup: int, cosine: bool = True) -> float:

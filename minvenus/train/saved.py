@@ -45,9 +45,9 @@ def path_of(run, step: int) -> Path:
     return Path(run) / "rollouts" / f"step-{step:06d}.jsonl"
 
 
-def save_credits(path, batch: SavedBatch) -> None:
-    """Write the file whole or not at all."""
-    path = Path(path)
+def save_credits(run, batch: SavedBatch) -> None:
+    """Write the step's file into the run's folder, whole or not at all."""
+    path = path_of(run, batch.step)
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [{"format": FORMAT, "step": batch.step, "group": m.group, "gain_policy": batch.gain_policy,
               "recipe": asdict(batch.recipe), "rollout": rollout_to_json(rollout), "answer_logprobs": m.logprobs,
