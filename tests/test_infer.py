@@ -17,10 +17,12 @@ import infer
 from minvenus.agent.record import load_rollout, rollout_from_json
 from minvenus.agent.show import Show, clean, cut
 from minvenus.config import InferConfig, ModelConfig
+from minvenus.loading import load_local
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
+from minvenus.tools.toyweb_teachers import SYSTEM
 from tests.agent.scripted import answer, search, visit
 from tests.agent.test_remote import scripted, slow_pieces
 from tests.tools.servers import serve
@@ -80,7 +82,7 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
         (folder / "state.json").write_text("{}")
         Path("runs", run, "latest").write_text(folder.name + "\n")
         os.utime(Path("runs", run, "latest"), (seed, seed))
-    model, _, source = infer.load_local(InferConfig().resolved())
+    model, _, source = load_local(InferConfig().resolved())
     assert source.splitlines()[0] == "weights from runs/new/checkpoints/step-00000007/model"
     assert f"{sum(p.numel() for p in model.parameters()):,} parameters, 2 layers" in source and "loaded in" in source
     assert model.head_weight.equal(Qwen3(ModelConfig.preset("tiny"), seed=2).head_weight)
@@ -89,7 +91,7 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
 def test_a_toy_checkpoint_named_by_its_folder_is_asked_as_it_was_taught(tmp_path):
     weights.save(Qwen3(ModelConfig.preset("tiny")), tmp_path / "toy", tokenizer_files=Tokenizer.tiny().files)
     config = InferConfig(model=str(tmp_path / "toy"), max_new_tokens=4)
-    assert config.tiny and infer.main(config).system == infer.toy.SYSTEM
+    assert config.tiny and infer.main(config).system == SYSTEM
 
 
 def test_the_same_seed_writes_the_same_and_another_seed_something_else():
