@@ -43,7 +43,7 @@ class Metrics:
 class Phases:
     """Where the seconds of a step went: each lap belongs to the phase that it is called with."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.tokens: dict[str, int] = {}             # tokens that ran through a model
         self._mark = time.perf_counter()
