@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from minvenus.config import Recipe, one_of
 from minvenus.types import Rollout
 
-# Who can give the log-probs: score(tokens, lengths, continuation), for each n in lengths those of the continuation after tokens[:n]
+# Who can give the log-probs: score(tokens, lengths, continuation), for each n in lengths those of what follows tokens[:n]
 Score = Callable[[list[int], list[int], list[int]], list[list[float]]]
 
 
