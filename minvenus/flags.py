@@ -4,6 +4,7 @@
     bool                                            ->   --field-name / --no-field-name
     Literal["a", "b"]                               ->   only these values
     X | None                                        ->   the word none stands for None
+    tuple[str, str] | None                          ->   --field-name A B
     in_: str                                        ->   --in, where the name is a word of Python's own
     recipe: Recipe                                  ->   --recipe NAME (one of Recipe.NAMES), and a flag for each of its fields
 
@@ -86,7 +87,7 @@ def add_flags(parser: argparse.ArgumentParser, cls) -> None:
             parser.add_argument(flag_of(field.name), action=argparse.BooleanOptionalAction, **shared)
         else:
             choices = get_args(kind) if get_origin(kind) is Literal else None
-            parser.add_argument(flag_of(field.name), type=reader(kind), choices=choices,
+            parser.add_argument(flag_of(field.name), type=reader(kind), choices=choices, nargs=several(kind),
                                 metavar=None if choices else "X", **shared)
 
 
@@ -98,8 +99,17 @@ def flag_of(name: str) -> str:
     return "--" + name.rstrip("_").replace("_", "-")
 
 
+def several(kind) -> int | None:
+    """How many values a flag takes, where it takes more than one."""
+    if get_origin(kind) is UnionType:
+        return several(next(k for k in get_args(kind) if k is not NoneType))
+    return len(get_args(kind)) if get_origin(kind) is tuple else None
+
+
 def reader(kind):
-    """The function that turns a flag's text into a value of the field's type."""
+    """The function that turns a flag's text into a value of the field's type, or of one of a tuple's equal types."""
+    if get_origin(kind) is tuple:
+        return reader(get_args(kind)[0])
     if get_origin(kind) is UnionType:
         inner = reader(next(k for k in get_args(kind) if k is not NoneType))
         return lambda text: None if text.lower() == "none" else inner(text)
@@ -168,6 +178,8 @@ def fits(value, kind) -> bool:
         return any(fits(value, k) for k in get_args(kind))
     if get_origin(kind) is Literal:
         return value in get_args(kind)
+    if get_origin(kind) is tuple:                                   # a list in JSON and from the command line
+        return type(value) in (list, tuple) and len(value) == several(kind) and all(map(fits, value, get_args(kind)))
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
     return type(value) is kind

@@ -27,6 +27,8 @@ MAY_IMPORT = {                      # folder or file of minvenus -> the others t
     "lab": LEAVES | {"flags", "igpo", "report"},
     "report": LEAVES | {"text"},
     "train": LEAVES | {"text", "kernels", "model", "igpo", "sft", "scoring", "agent.record"},
+    "loading": LEAVES | {"text", "model", "engine", "agent", "tools", "train.checkpoint"},
+    "evaluation": LEAVES | {"loading", "text", "agent", "tools", "scoring", "model.atomic", "report.terminal"},
 }
 SCRIPTS = {path.stem for path in ROOT.glob("*.py")}
 RUNTIME = {"torch", "safetensors", "tokenizers", "numpy", "requests", "triton"}

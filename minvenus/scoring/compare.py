@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from minvenus.scoring.aggregate import Run, accuracy, by_question
+from minvenus.scoring.summary import Summary, summarise
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,17 @@ class Difference:
     worse: int                        # ... and worse
     unpaired: int                     # questions that only one of them has
     unknown: int                      # questions that both have, but one of them without any verdict
+
+
+@dataclass(frozen=True)
+class Comparison:
+    a: Summary
+    b: Summary
+    difference: Difference
+
+
+def compare(a: Sequence[Run], b: Sequence[Run]) -> Comparison:
+    return Comparison(summarise(a), summarise(b), paired_difference(a, b))
 
 
 def paired_difference(a: Sequence[Run], b: Sequence[Run], samples: int = 2000, seed: int = 0) -> Difference:

@@ -71,7 +71,7 @@ VERDICT = re.compile(
 @dataclass(frozen=True)
 class Verdict:
     word: Literal["yes", "no", "unknown"]
-    by: Literal["equality", "empty", "cache", "judge"]
+    by: Literal["equality", "empty", "cache", "judge", "unfinished", "em", "f1"]      # the last three: scoring/grade.py
     note: str = ""                    # the judge's reply, or why the verdict is unknown
 
     @property

@@ -1,0 +1,216 @@
+"""Ask a policy many questions and count: accuracy, pass@k, how runs end.   python eval.py --help"""
+
+import json
+import sys
+from collections import deque
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from minvenus.agent.episode import Budget
+from minvenus.config import ConfigError, Recipe
+from minvenus.evaluation.bar import Bar
+from minvenus.evaluation.config import EvalConfig, default_folder, identity
+from minvenus.evaluation.play import Stage, play
+from minvenus.evaluation.results import NAME, Results, graded, key_of, line_of, paper_of_rollout, read_with_text
+from minvenus.evaluation.task import IN_THE_LOOP, Job, Task, jobs, make_task
+from minvenus.flags import parse_flags, save_config
+from minvenus.loading import load_policy, model_folder, words
+from minvenus.scoring import table
+from minvenus.scoring.aggregate import Run
+from minvenus.scoring.compare import Comparison, compare
+from minvenus.scoring.grade import Grader, grade_all
+from minvenus.scoring.judge import Judge, JudgeUnreliable, check_environment, judge_model
+from minvenus.scoring.published import published_table
+from minvenus.scoring.summary import Summary, summarise
+from minvenus.tools.base import ToolErrorRate
+from minvenus.tools.cassette import Cassette
+from minvenus.tools.toyweb_teachers import LEAD_IN
+from minvenus.train.signals import stop_on_signals
+
+FAILURES = 5              # so many runs in a row that ended in an error: it is not the questions
+
+
+class PolicyFails(RuntimeError):
+    """Run after run ends in an error; the message has the last one."""
+
+
+def main(config: EvalConfig) -> Summary | Comparison | Path:
+    """The evaluation, or what --compare and --xray make of finished ones; printed, too."""
+    if config.compare is not None:
+        return compare_files(config, *config.compare)
+    if config.xray is not None:
+        return xray(config, config.xray)
+    return evaluate(config.resolved())
+
+
+def evaluate(config: EvalConfig) -> Summary:
+    """Make the runs that are not there yet, one line each in the folder's results.jsonl, and summarise all of them."""
+    if config.judge:
+        check_environment()
+    system, notices = words(config.infer())
+    task = make_task(config)
+    try:
+        own = identity(config, task.fingerprint, system, judge_model() if config.judge else None)
+        folder = Path(config.out) if config.out else default_folder(config, own)
+        wanted = jobs(task.entries, config.runs)
+        with Results(folder, own, config.regrade) as results:
+            save_config(replace(config, out=str(folder)), folder)
+            judge = Judge(Cassette(folder / "judge.db", create=True)) if config.judge else None
+            grader: Grader = Grader(config.score, config.f1_at_least, judge)
+            try:
+                put_right(results, grader, own, config)
+                done = [results.runs[job.key] for job in wanted if job.key in results.runs]
+                say(config, "folder", f"{folder}, {len(done)} of {len(wanted)} runs there already")
+                if len(done) < len(wanted):
+                    stage = stage_for(config, task, system, notices)
+                    collect(config, stage, [job for job in wanted if job.key not in results.runs], results, grader, done)
+            finally:
+                grader.close()
+            runs = [results.runs[job.key] for job in wanted]
+    finally:
+        task.close()
+    summary = summarise(runs)
+    (folder / "report.json").write_text(json.dumps(asdict(summary), indent=2) + "\n", encoding="utf-8")
+    show(config, summary, f"{summary.questions} questions, {config.runs} run{'s' * (config.runs > 1)} each, right by "
+                          f"{right_by(config)}\n\n{table.report(summary)}\n\nreport and runs in {folder}")
+    return summary
+
+
+def put_right(results: Results, grader: Grader, own: dict, config: EvalConfig) -> None:
+    """Before anything is run: take out failed runs if that is asked for, and grade what has no verdict, or everything."""
+    if config.redo_failed:
+        results.rewrite(lambda line: None if line["termination"] == "error" else line)
+    ungraded = results.papers(lambda run: config.regrade or run.correct is None)
+    if ungraded:
+        verdicts = grade_all(grader, ungraded)
+        results.rewrite(lambda line: line | graded(verdicts[key_of(line)]) if key_of(line) in verdicts else line)
+    results.settle(own)
+
+
+def stage_for(config: EvalConfig, task: Task, system: str, notices) -> Stage:
+    policy, tokenizer, source = load_policy(config.infer(), config.concurrency, config.pages)
+    say(config, "model", source)
+    say(config, "questions", f"{len(task.entries)}, {config.tools}")
+    context = config.max_context if policy.room is None else min(config.max_context, policy.room)
+    threads = 0 if config.tools.partition(":")[0] in IN_THE_LOOP else config.concurrency
+    budget = Budget(config.max_turns or 200, context, config.max_new_tokens, config.max_observation_tokens, config.time_limit,
+                    config.tool_seconds, threads, config.retries)
+    return Stage(policy, tokenizer, budget, system, notices, task.tools_for, task.max_turns)
+
+
+def collect(config: EvalConfig, stage: Stage, todo: list[Job], results: Results, grader: Grader, done: list[Run]) -> None:
+    """Run, grade and keep. Whatever ends this early, all runs that have ended are in the file."""
+    bar, errors = Bar(len(done) + len(todo), done), deque[str | None](maxlen=FAILURES)
+
+    def keep(found) -> None:
+        for (job, rollout), verdict in found:
+            bar.count(results.add(line_of(job, rollout, verdict, config.seed)))
+            errors.append(rollout.error)
+        bar.show(min(config.concurrency, bar.total - bar.done))
+
+    with stop_on_signals() as stop:
+        try:
+            for ended in play(stage, todo, config.concurrency, stop):
+                for job, rollout in ended:
+                    grader.add((job, rollout), paper_of_rollout(rollout))
+                keep(grader.ready())
+                if grader.failure or (all(errors) and len(errors) == FAILURES):
+                    break
+            while grader.pending and not (stop or grader.failure):
+                keep(grader.ready(wait=0.1))
+        finally:
+            keep([*grader.ready(), *grader.give_up()])
+            bar.end()
+    if grader.failure:
+        raise grader.failure
+    if bar.done == bar.total:
+        return
+    if stop:
+        raise KeyboardInterrupt(f"stopped: {bar.done} of {bar.total} runs are in {results.path}; the same command goes on from "
+                                "there")
+    raise PolicyFails(f"{FAILURES} runs in a row ended in an error, the last with: {errors[-1]}. They are kept as failed; "
+                      "--redo-failed makes them again")
+
+
+# ------------------------------------------------------------------------------------------------------- of finished ones
+
+
+def compare_files(config: EvalConfig, a: str, b: str) -> Comparison:
+    runs_a, runs_b = read_both(a, b)
+    found = compare(runs_a, runs_b)
+    columns = dict(zip((f"A {Path(a).name}", f"B {Path(b).name}"), (found.a, found.b), strict=True))
+    show(config, found, f"{table.side_by_side(columns)}\n\n{table.difference(found.difference)}")
+    return found
+
+
+def read_both(a: str, b: str) -> tuple[list[Run], list[Run]]:
+    texts: dict[str, str] = {}
+    found: list[list[Run]] = []
+    for name in (a, b):
+        path = Path(name) / NAME if Path(name).is_dir() else Path(name)
+        if not path.is_file():
+            raise ConfigError(f"{path} does not exist: --compare takes two folders of finished evaluations, or their {NAME}")
+        found.append([])
+        for _, run, text in read_with_text(path):
+            found[-1].append(run)
+            if texts.setdefault(run.question, text) != text:
+                raise ConfigError(f"question {run.question!r} is another one in {a} than in {b}: they cannot be compared")
+    return found[0], found[1]
+
+
+def xray(config: EvalConfig, source: str) -> Path:
+    """The page of a file; with a model, also how probable it found the answer before every turn."""
+    from minvenus.report.xray import write_page
+
+    scored = config.answer is not None or config.model != "tiny"
+    infer = config.infer()
+    folder = model_folder(infer) if scored else None
+    if scored and folder is None:
+        raise ConfigError("--answer needs a --model that says how probable it is: no model has been trained under runs/ yet")
+    recipe = Recipe(lead_in=LEAD_IN) if infer.tiny else None               # as the tiny model has learned to answer
+    page = write_page(source, config.out or Path(source).with_suffix(".html"), config.group, folder, config.answer, recipe)
+    if config.json:
+        print(json.dumps({"page": str(page)}))
+    else:
+        print(f"X-ray of {source}: {page}, {page.stat().st_size / 1000:,.0f} kB")
+    return page
+
+
+# ----------------------------------------------------------------------------------------------------------------- output
+
+
+def right_by(config: EvalConfig) -> str:
+    if config.judge:
+        return f"the judge {judge_model()}"
+    return "exact match" if config.score == "em" else f"word F1 of at least {config.f1_at_least:g}"
+
+
+def say(config: EvalConfig, name: str, text: str) -> None:
+    if not config.json:
+        print(table.lines([(name, text)]), flush=True)
+
+
+def show(config: EvalConfig, found, text: str) -> None:
+    if config.json:
+        print(json.dumps(asdict(found)))
+        return
+    print(f"\n{text}")
+    if config.published:
+        print(f"\nPublished accuracies in percent, made with other judges, tools and dates than yours:\n{published_table()}")
+
+
+def run(argv: list[str] | None = None) -> int:
+    """The exit code: 0, 130 after Ctrl-C, 2 with one line that says what is wrong."""
+    try:
+        main(parse_flags(EvalConfig, argv, description=__doc__))
+    except KeyboardInterrupt as stopped:
+        print(f"eval.py: {stopped or 'stopped at once; the same command goes on from there'}", file=sys.stderr)
+        return 130
+    except (ValueError, OSError, ToolErrorRate, JudgeUnreliable, PolicyFails) as error:
+        print(f"eval.py: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run())
