@@ -1,0 +1,94 @@
+"""Very small runs of train_igpo.py: a model of one layer with opinions of its own, and rollouts that follow a script."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import torch
+
+import train_igpo
+from minvenus.config import Recipe
+from minvenus.igpo.credit import credit
+from minvenus.model import weights
+from minvenus.model.qwen3 import Qwen3
+from minvenus.tools.toyweb import ToyWeb
+from minvenus.train.igpo_config import IGPOConfig
+from tests.agent.scripted import answer, engine_for, search, visit
+from tests.train.runs import SMALL, TINY
+
+RIGHT, WRONG = "right", "wrong"
+
+
+def write_model(folder: Path, seed: int = 3) -> str:
+    """A start checkpoint whose beliefs change from turn to turn: the usual random weights hardly look at their context."""
+    model = Qwen3(SMALL, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            parameter.data = torch.randn(parameter.shape, generator=generator) * 0.3
+    weights.save(model, folder, TINY.files)
+    return str(folder)
+
+
+def small_igpo(model: str, out="unused", **changes) -> IGPOConfig:
+    """One hop, two questions with two rollouts each, turns of up to 64 tokens."""
+    values = {"model": model, "out": str(out), "steps": 3, "questions": 2, "group": 2, "hops": 1, "max_turn_tokens": 64,
+              "max_context": 512, "pages": 512, "evaluate_every": 100, "evaluate_questions": 2, "learning_rate": 1e-2,
+              "kl_coef": 0.0, "device": "cpu"}
+    return IGPOConfig(**(values | changes))
+
+
+@cache
+def web_of(seed: int, slack: int) -> ToyWeb:
+    return ToyWeb(seed, hops=(1,), slack=slack)
+
+
+def turns_of(play: str, question_id: str, web: ToyWeb) -> list[str]:
+    """The turns of a play such as "right wrong: cat", which opens the right page, then a wrong one, and answers cat. "search" is
+    a search and nothing more; the answer "right" is the true one."""
+    case = web.case(question_id)
+    title = case.path[0]
+    other = next(name for name in case.pages if name != title)
+    opened, _, said = play.partition(":")
+    turns = []
+    for page in opened.split():
+        name = other if page == WRONG else title
+        turns += [search(name)] + ([visit(case.pages[name].url)] if page != "search" else [])
+    said = said.strip()
+    return [*turns, answer(case.question.answers[0] if said == RIGHT else said)]
+
+
+def scripted_engine(config: IGPOConfig, plays):
+    """What to put in Engine's place: rollout i of the j-th question of every step follows plays[j][i]."""
+    web, order = web_of(config.seed, config.slack), {}
+
+    def script(name, turn, attempt):
+        _, question, rollout = name.split("/")
+        step, _, question_id = question.partition(" ")
+        if not question_id:                                           # an evaluation
+            return turns_of("right: right", question, web)[turn]
+        place = order.setdefault(step, {}).setdefault(question_id, len(order[step]))
+        return turns_of(plays[place][int(rollout)], question_id, web)[turn]
+
+    return lambda model, *rest, **options: engine_for(script, pages=config.pages, page_size=config.page_size, model=model)
+
+
+def scripted_job(config: IGPOConfig, plays) -> train_igpo.Job:
+    job = train_igpo.Job(config)
+    job.engine = scripted_engine(config, plays)(job.model)
+    return job
+
+
+def credited_batch(job: train_igpo.Job, recipe: Recipe | None = None, step: int = 0):
+    """(batch, credit) of one step."""
+    batch = job.grade(*job.collect(job.questions(step), step))
+    return batch, credit(batch.measured, recipe or job.recipe)
+
+
+def rows_of(batch, credited):
+    return [train_igpo.igpo.trained(rollout, advantages)
+            for rollout, advantages in zip(batch.rollouts, credited.record.advantages, strict=True)]
+
+
+def with_recipe(config: IGPOConfig, **changes) -> IGPOConfig:
+    return replace(config, recipe=Recipe.paper(**changes))

@@ -1,0 +1,146 @@
+"""Which rollouts count and what is said about a step: a failure is never a reward, a mean of nothing is absent."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.config import Recipe
+from minvenus.igpo.credit import credit
+from minvenus.train.igpo_batch import behaviour, failed, health, make_batch
+from minvenus.types import Question, Rollout, Turn
+
+PAPER = Recipe.paper()
+
+
+def rollout(*kinds, question="q0", malformed=(), termination="answered", blank=False) -> Rollout:
+    """A prompt of 2 tokens, turns of 2; what comes back is 1 token."""
+    tokens, sampled, turns = [1, 2], [False] * 2, []
+    for t, kind in enumerate(kinds):
+        last = t == len(kinds) - 1
+        turns.append(Turn(kind, len(tokens), len(tokens) + 2, "", observation=None if last else "seen", malformed=t in malformed))
+        tokens += [5, 6]
+        sampled += [not (last and blank)] * 2
+        if not last:
+            tokens, sampled = [*tokens, 9], [*sampled, False]
+    return Rollout(Question(question, "where?", ["here"]), tokens, sampled, [-1.0 if s else None for s in sampled], turns,
+                   termination)
+
+
+def beliefs(r, *values):
+    """Log-probs of an answer of one token before the turns; None where nothing is asked."""
+    return [None if v is None else [v] for v in values] + [None] * (len(r.turns) - len(values))
+
+
+def batch_of(rollouts, outcomes, group_size=2, logprobs=None):
+    return make_batch(rollouts, logprobs or [beliefs(r) for r in rollouts], group_size, lambda sound: [
+        outcomes[rollouts.index(r)] for r in sound])
+
+
+# ------------------------------------------------------------------------------------------------------------- who counts
+
+
+def test_an_error_and_a_blank_last_turn_are_failures_and_a_wrong_answer_is_not():
+    assert failed(rollout("search", "none", termination="error")) and failed(rollout("search", "none", blank=True))
+    assert not failed(rollout("search", "none", termination="max_steps")) and not failed(rollout("answer"))
+
+
+def test_failed_unknown_and_lonely_rollouts_are_dropped_and_counted():
+    """Groups of three. One rollout of the first failed, one of the second is unknown, two of the third are."""
+    names = [f"q{i // 3}" for i in range(9)]
+    rollouts = [rollout("answer", question=f"{name}-{i}", termination="error" if i == 1 else "answered")
+                for i, name in enumerate(names)]
+    asked = []
+
+    def grade(sound):
+        asked.extend(r.question.id for r in sound)
+        return [None if r.question.id in ("q1-4", "q2-6", "q2-8") else 1.0 for r in sound]
+
+    batch = make_batch(rollouts, [beliefs(r) for r in rollouts], 3, grade)
+    assert "q0-1" not in asked and len(asked) == 8, "nobody grades what failed"
+    assert [r.question.id for r in batch.rollouts] == ["q0-0", "q0-2", "q1-3", "q1-5"]
+    assert [m.group for m in batch.measured] == [0, 0, 1, 1] and batch.groups == 3
+    assert batch.dropped == Counter(failed=1, judge_unknown=3, alone=1)
+
+
+def drawn_rollout(data, i):
+    kinds = data.draw(st.lists(st.sampled_from(("search", "visit")), max_size=3))
+    bad = data.draw(st.sampled_from((False, False, True)))
+    return rollout(*kinds, "answer", question=f"q{i}", malformed=(0,) if bad else ())
+
+
+@given(st.data())
+def test_what_is_dropped_changes_nothing_for_the_others(data):
+    """The credit of those that count is what it would be had the others never been there."""
+    size, groups = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 3))
+    rollouts = [drawn_rollout(data, i) for i in range(size * groups)]
+    logprobs = [[[-data.draw(st.floats(0.0, 4.0))] for _ in r.turns] for r in rollouts]
+    outcomes = [data.draw(st.sampled_from((0.0, 1.0, None))) for _ in rollouts]
+    broken = [data.draw(st.sampled_from((False, False, False, True))) for _ in rollouts]
+    batch = batch_of([replace(r, termination="error") if b else r for r, b in zip(rollouts, broken, strict=True)], outcomes, size,
+                     logprobs)
+    known = [i for i in range(len(rollouts)) if outcomes[i] is not None and not broken[i]]
+    kept = [i for i in known if sum(j // size == i // size for j in known) > 1]
+    assert [r.question.id for r in batch.rollouts] == [f"q{i}" for i in kept]
+    assert sum(batch.dropped.values()) == len(rollouts) - len(kept)
+    assert [m.outcome for m in batch.measured] == [outcomes[i] for i in kept], "an outcome is what was graded, never made up"
+    assert [m.logprobs for m in batch.measured] == [logprobs[i] for i in kept]
+
+
+# ------------------------------------------------------------------------------------------------------------ the numbers
+
+
+def test_the_numbers_of_a_step_worked_by_hand():
+    """Two questions of two right pages each. The first is answered right once: gains +1 (right page) and -0.5 (wrong page);
+    the second not at all, without a visit, one of three turns malformed."""
+    a, b = rollout("search", "visit", "visit", "answer"), rollout("search", "visit", "answer")
+    c, d = rollout("search", "none", "answer", malformed=(1,)), rollout("answer")
+    logprobs = [beliefs(a, -2.0, None, -1.0, -1.0), beliefs(b, -2.0, None, -2.5), beliefs(c), beliefs(d)]
+    batch = batch_of([a, b, c, d], [1.0, 0.0, 0.0, 0.0], logprobs=logprobs)
+    labels = [[[], ["right"], ["repeated"], []], [[], ["wrong"], []], [[], [], []], [[]]]
+    numbers = health(batch, credit(batch.measured, PAPER), labels, [2, 2, 2, 2])
+    expected = {"outcome": 0.25, "gain_mean": (1.0 + 0.0 - 0.5) / 3, "gain_positive": 1 / 3, "gain_right": 1.0,
+                "gain_wrong": -0.5, "turns": (4 + 3 + 3 + 1) / 4, "malformed": 1 / 11, "right_pages": 1 / 8,
+                "browse_correct": 2 / 3, "browse_wrong": (1 / 2 + 0 / 1) / 2, "groups_without_outcome_signal": 0.5,
+                "failed": 0, "judge_unknown": 0, "alone": 0}
+    assert {name: numbers[name] for name in expected} == pytest.approx(expected)
+    assert all(isinstance(numbers[name], int) for name in ("failed", "judge_unknown", "alone"))
+
+
+def test_a_mean_of_nothing_is_absent_never_zero():
+    batch = batch_of([rollout("answer"), rollout("answer")], [0.0, 0.0])
+    numbers = health(batch, credit(batch.measured, PAPER), [[[]], [[]]], [1, 1])
+    assert not {"gain_mean", "gain_positive", "gain_right", "gain_wrong", "browse_correct", "browse_wrong"} & numbers.keys()
+    assert numbers["outcome"] == 0.0 and numbers["right_pages"] == 0.0
+
+
+def test_a_turn_that_opened_a_right_page_among_others_counts_as_right_and_a_mixed_bad_one_as_neither():
+    a, b = rollout("visit", "visit", "answer"), rollout("visit", "answer")
+    logprobs = [beliefs(a, -3.0, -2.0, -4.0), beliefs(b, -3.0, -3.5)]
+    batch = batch_of([a, b], [0.0, 0.0], logprobs=logprobs)
+    labels = [[["wrong", "right"], ["wrong", "failed"], []], [["wrong", "wrong"], []]]
+    numbers = health(batch, credit(batch.measured, PAPER), labels, [1, 1])
+    assert numbers["gain_right"] == 1.0 and numbers["gain_wrong"] == -0.5 and numbers["right_pages"] == 0.5
+
+
+def test_a_group_that_lost_its_rollouts_counts_as_one_without_a_signal():
+    """Three groups: one with different outcomes, one with equal ones, one that is gone."""
+    rollouts = [rollout("answer", question=f"q{i}") for i in range(6)]
+    batch = batch_of(rollouts, [1.0, 0.0, 1.0, 1.0, None, 1.0])
+    numbers = health(batch, credit(batch.measured, PAPER), [[[]]] * 4, [1] * 4)
+    assert numbers["groups_without_outcome_signal"] == numbers["groups_without_any_signal"] == pytest.approx(2 / 3)
+    assert numbers["judge_unknown"] == numbers["alone"] == 1
+
+
+def test_an_answer_in_a_rollout_that_was_cut_is_not_correct():
+    """`correct` is for the browse ratio; evaluation has the same rule."""
+    cut = rollout("search", "answer", termination="timeout")
+    batch = batch_of([cut, rollout("search", "visit", "answer")], [1.0, 1.0], logprobs=[beliefs(cut), [[-1.0], None, [-1.0]]])
+    numbers = health(batch, credit(batch.measured, PAPER), [[[], []], [[], ["right"], []]], [1, 1])
+    assert numbers["browse_correct"] == 0.5 and numbers["browse_wrong"] == 0.0
+
+
+def test_behaviour_of_no_rollouts_is_none():
+    assert behaviour([], [], []) == {"turns": None, "malformed": None, "right_pages": None}
