@@ -16,7 +16,7 @@ from itertools import pairwise
 COLOURS = ("#2f7fd6", "#d9541e", "#1f9a55", "#b04fc4", "#b07d00", "#d6336c", "#0f929c", "#7d7d85")
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "14 4", "5 5", "9 3 2 3 2 3", "4 2", "16 3 6 3")     # 8 and 9: 72 pairs before one returns
 LARGEST, SMALLEST = 1e100, 1e-100                     # a value beyond would overflow a range; a range below counts as none
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM, RIGHT = 520, 300, 64, 34, 48, 16           # pixels; the legend comes on top of the width
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM, RIGHT = 520, 300, 64, 34, 48, 16           # pixels; the legend comes below
 LETTER = 6.6                                          # pixels of a letter at font size 12, on the generous side
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -70,7 +70,8 @@ def line_plot(series: Sequence[Series], title: str, x_label: str, y_label: str, 
     body = [*axes(frame, x_label, y_label), *bands, *lines, *legend(series)]
     if not drawn:
         body.append(no_data())
-    return document(body, title, WIDTH + legend_width(series), max(HEIGHT, legend_y(len(series))))
+    width = max([WIDTH, *(math.ceil(LEFT + entry_width(s) + RIGHT) for s in series)])
+    return document(body, title, width, legend_places(series)[-1][1] + 14 if series else HEIGHT)
 
 
 def histogram(values: Sequence[float], title: str, x_label: str, y_label: str = "count", bins: int = 20) -> str:
@@ -177,20 +178,28 @@ def band(series: Series, frame: Frame, colour: str) -> str:
 
 def legend(series: Sequence[Series]) -> list[str]:
     parts = []
-    for i, s in enumerate(series):
-        y, dash = legend_y(i), DASHES[i % len(DASHES)]
+    for i, (s, (x, y)) in enumerate(zip(series, legend_places(series), strict=True)):
+        dash = DASHES[i % len(DASHES)]
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        parts.append(f'<path d="M{WIDTH} {y}h34" stroke="{COLOURS[i % len(COLOURS)]}" stroke-width="2.2"{dashed}/>'
-                     + label(WIDTH + 41, y + 4, s.name, "start"))
+        parts.append(f'<path d="M{x:.2f} {y}h34" stroke="{COLOURS[i % len(COLOURS)]}" stroke-width="2.2"{dashed}/>'
+                     + label(x + 41, y + 4, s.name, "start"))
     return parts
 
 
-def legend_y(index: int) -> int:
-    return TOP + 8 + 18 * index
+def legend_places(series: Sequence[Series]) -> list[tuple[float, int]]:
+    """Below the axes, in rows: where the line of each entry begins."""
+    places: list[tuple[float, int]] = []
+    x, y = float(LEFT), HEIGHT + 8
+    for s in series:
+        if x > LEFT and x + entry_width(s) > WIDTH - RIGHT:
+            x, y = float(LEFT), y + 18
+        places.append((x, y))
+        x += entry_width(s) + 18
+    return places
 
 
-def legend_width(series: Sequence[Series]) -> int:
-    return 50 + math.ceil(LETTER * max(len(s.name) for s in series)) if series else 0
+def entry_width(series: Series) -> float:
+    return 41 + LETTER * len(series.name)
 
 
 def label(x: float, y: float, text: str, anchor: str, more: str = "") -> str:

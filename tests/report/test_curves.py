@@ -186,5 +186,9 @@ def test_every_colour_stands_out_on_white_and_on_near_black(colour):
 def test_a_long_legend_fits_into_the_picture():
     svg = line_plot([Series("n" * 60, [0, 1], [0, 1]), *(Series(str(i), [0, 1], [0, 1]) for i in range(30))], "t", "x", "y")
     root = ET.fromstring(svg)
-    assert float(root.get("width")) >= WIDTH + 41 + 60 * 6.5
+    named = [t for t in root.iter(f"{SVG}text") if t.get("text-anchor") == "start"]
+    assert len(named) == 32                                              # the title and 31 lines
+    assert all(float(t.get("x")) + 6.5 * len(t.text) <= float(root.get("width")) for t in named)
     assert float(root.get("height")) >= max(float(t.get("y")) for t in root.iter(f"{SVG}text"))
+    places = [(float(t.get("x")), float(t.get("y"))) for t in named]
+    assert len(set(places)) == len(places) and min(y for _, y in places[1:]) > HEIGHT

@@ -1,0 +1,68 @@
+"""Rollouts and training batches for the tests of the pages: texts and numbers are made up, the records are the shipped ones."""
+
+import random
+
+from minvenus.agent.protocol import is_well_formed, parse_turn
+from minvenus.config import Recipe
+from minvenus.igpo.credit import Measured, credit
+from minvenus.igpo.gain import needed_values
+from minvenus.text.chat import Stream
+from minvenus.text.tokenizer import Tokenizer
+from minvenus.train.saved import SavedBatch
+from minvenus.types import Question, Rollout, Turn
+
+TOKENIZER = Tokenizer.tiny()
+SYSTEM = "Search and visit."
+
+
+def search(query="Bob", thought="Start."):
+    return f'{thought}\n</think>\n\n<tool_call>\n{{"name":"search","arguments":{{"query":["{query}"]}}}}\n</tool_call>'
+
+
+def visit(url="Bob", thought="Open."):
+    return f'{thought}\n</think>\n\n<tool_call>\n{{"name":"visit","arguments":{{"url":["{url}"],"goal":"pet"}}}}\n</tool_call>'
+
+
+def answer(text="cat", thought="Answer."):
+    return f"{thought}\n</think>\n\n<answer>\n{text}\n</answer>"
+
+
+BROKEN = "Start.\n</think>\n\n<tool_call>\n{\"name\":\n</tool_call>"
+
+
+def rollout(turns: list[str], observations: list[str] | None = None, question: Question | None = None, forced: int | None = None,
+            logprob: float = -0.5) -> Rollout:
+    """`turns` begin after <think>; turn number `forced` was cut by its cap, so that its end token was not sampled."""
+    question = question or Question("q", "Pet of Bob?", ["cat"])
+    stream, made = Stream(TOKENIZER, SYSTEM, question.text), []
+    for t, text in enumerate(turns):
+        last = t == len(turns) - 1
+        ids = TOKENIZER.encode_tagged(text)
+        start, end = stream.add_turn(ids if t == forced else [*ids, TOKENIZER.im_end])
+        whole = "<think>\n" + text
+        parsed = parse_turn(whole)
+        call = {"name": parsed.tool, "arguments": parsed.arguments} if parsed.arguments is not None and not last else None
+        seen = None if last else (observations[t] if observations else "Bob sings")
+        made.append(Turn(parsed.kind if call or parsed.kind == "answer" else "none", start, end, whole, call, seen,
+                         not is_well_formed(whole, last), seconds=0.1))
+        if seen is not None:
+            stream.add_observation(seen)
+    logprobs = [logprob - 0.001 * i if flag else None for i, flag in enumerate(stream.sampled)]
+    return Rollout(question, stream.ids, stream.sampled, logprobs, made, "answered" if made[-1].kind == "answer" else "max_steps",
+                   system=SYSTEM)
+
+
+def saved_batch(rollouts: list[Rollout], groups: list[int], outcomes: list[float], recipe: Recipe, logprobs=None, seed: int = 0,
+                step: int = 19) -> SavedBatch:
+    """`logprobs` of the answers, or made up: they rise with the visits of a rollout."""
+    rng = random.Random(seed)
+    measured = []
+    for i, (r, group, outcome) in enumerate(zip(rollouts, groups, outcomes, strict=True)):
+        needed = set(needed_values([t.kind for t in r.turns], recipe))
+        value, rows = rng.uniform(-6, -4), []
+        for t, turn in enumerate(r.turns):
+            rows.append([value + rng.uniform(-0.3, 0.3) for _ in range(3)] if t in needed else None)
+            if turn.kind == "visit":
+                value += rng.uniform(-0.7, 1.8)
+        measured.append(Measured.of(r, logprobs[i] if logprobs else rows, outcome, group))
+    return SavedBatch(step, "current", recipe, rollouts, measured, credit(measured, recipe))
