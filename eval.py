@@ -2,36 +2,28 @@
 
 import json
 import sys
-from collections import deque
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from minvenus.agent.episode import Budget
 from minvenus.config import ConfigError, Recipe
-from minvenus.evaluation.bar import Bar
+from minvenus.evaluation.collect import PolicyFails, collect, put_right
 from minvenus.evaluation.config import EvalConfig, default_folder, identity
-from minvenus.evaluation.play import Stage, play
-from minvenus.evaluation.results import NAME, Results, graded, key_of, line_of, paper_of_rollout, read_with_text
+from minvenus.evaluation.play import Stage
+from minvenus.evaluation.results import NAME, Results, read_with_text
 from minvenus.evaluation.task import IN_THE_LOOP, Job, Task, jobs, make_task
 from minvenus.flags import parse_flags, save_config
 from minvenus.loading import load_policy, model_folder, words
 from minvenus.scoring import table
 from minvenus.scoring.aggregate import Run
 from minvenus.scoring.compare import Comparison, compare
-from minvenus.scoring.grade import Grader, grade_all
+from minvenus.scoring.grade import Grader
 from minvenus.scoring.judge import Judge, JudgeUnreliable, check_environment, judge_model
 from minvenus.scoring.published import published_table
 from minvenus.scoring.summary import Summary, summarise
 from minvenus.tools.base import ToolErrorRate
-from minvenus.tools.cassette import Cassette
 from minvenus.tools.toyweb_teachers import LEAD_IN
 from minvenus.train.signals import stop_on_signals
-
-FAILURES = 5              # so many runs in a row that ended in an error: it is not the questions
-
-
-class PolicyFails(RuntimeError):
-    """Run after run ends in an error; the message has the last one."""
 
 
 def main(config: EvalConfig) -> Summary | Comparison | Path:
@@ -55,15 +47,12 @@ def evaluate(config: EvalConfig) -> Summary:
         wanted = jobs(task.entries, config.runs)
         with Results(folder, own, config.regrade) as results:
             save_config(replace(config, out=str(folder)), folder)
-            judge = Judge(Cassette(folder / "judge.db", create=True)) if config.judge else None
+            judge = Judge(folder / "judge.db") if config.judge else None
             grader: Grader = Grader(config.score, config.f1_at_least, judge)
             try:
-                put_right(results, grader, own, config)
-                done = [results.runs[job.key] for job in wanted if job.key in results.runs]
-                say(config, "folder", f"{folder}, {len(done)} of {len(wanted)} runs there already")
-                if len(done) < len(wanted):
-                    stage = stage_for(config, task, system, notices)
-                    collect(config, stage, [job for job in wanted if job.key not in results.runs], results, grader, done)
+                put_right(results, grader, config.redo_failed, config.regrade)
+                results.settle(own)
+                play_rest(config, task, system, notices, wanted, results, grader)
             finally:
                 grader.close()
             runs = [results.runs[job.key] for job in wanted]
@@ -76,15 +65,18 @@ def evaluate(config: EvalConfig) -> Summary:
     return summary
 
 
-def put_right(results: Results, grader: Grader, own: dict, config: EvalConfig) -> None:
-    """Before anything is run: take out failed runs if that is asked for, and grade what has no verdict, or everything."""
-    if config.redo_failed:
-        results.rewrite(lambda line: None if line["termination"] == "error" else line)
-    ungraded = results.papers(lambda run: config.regrade or run.correct is None)
-    if ungraded:
-        verdicts = grade_all(grader, ungraded)
-        results.rewrite(lambda line: line | graded(verdicts[key_of(line)]) if key_of(line) in verdicts else line)
-    results.settle(own)
+def play_rest(config: EvalConfig, task: Task, system: str, notices, wanted: list[Job], results: Results, grader: Grader) -> None:
+    """The runs that are not there yet."""
+    done = [results.runs[job.key] for job in wanted if job.key in results.runs]
+    todo = [job for job in wanted if job.key not in results.runs]
+    say(config, "folder", f"{results.folder}, {len(done)} of {len(wanted)} runs there already")
+    if todo:
+        stage = stage_for(config, task, system, notices)
+        with stop_on_signals() as stop:
+            whole = collect(stage, todo, config.concurrency, config.seed, results, grader, done, stop)
+        if not whole:
+            raise KeyboardInterrupt(f"stopped: {sum(job.key in results.runs for job in wanted)} of {len(wanted)} runs are in "
+                                    f"{results.path}; the same command goes on from there")
 
 
 def stage_for(config: EvalConfig, task: Task, system: str, notices) -> Stage:
@@ -96,40 +88,6 @@ def stage_for(config: EvalConfig, task: Task, system: str, notices) -> Stage:
     budget = Budget(config.max_turns or 200, context, config.max_new_tokens, config.max_observation_tokens, config.time_limit,
                     config.tool_seconds, threads, config.retries)
     return Stage(policy, tokenizer, budget, system, notices, task.tools_for, task.max_turns)
-
-
-def collect(config: EvalConfig, stage: Stage, todo: list[Job], results: Results, grader: Grader, done: list[Run]) -> None:
-    """Run, grade and keep. Whatever ends this early, all runs that have ended are in the file."""
-    bar, errors = Bar(len(done) + len(todo), done), deque[str | None](maxlen=FAILURES)
-
-    def keep(found) -> None:
-        for (job, rollout), verdict in found:
-            bar.count(results.add(line_of(job, rollout, verdict, config.seed)))
-            errors.append(rollout.error)
-        bar.show(min(config.concurrency, bar.total - bar.done))
-
-    with stop_on_signals() as stop:
-        try:
-            for ended in play(stage, todo, config.concurrency, stop):
-                for job, rollout in ended:
-                    grader.add((job, rollout), paper_of_rollout(rollout))
-                keep(grader.ready())
-                if grader.failure or (all(errors) and len(errors) == FAILURES):
-                    break
-            while grader.pending and not (stop or grader.failure):
-                keep(grader.ready(wait=0.1))
-        finally:
-            keep([*grader.ready(), *grader.give_up()])
-            bar.end()
-    if grader.failure:
-        raise grader.failure
-    if bar.done == bar.total:
-        return
-    if stop:
-        raise KeyboardInterrupt(f"stopped: {bar.done} of {bar.total} runs are in {results.path}; the same command goes on from "
-                                "there")
-    raise PolicyFails(f"{FAILURES} runs in a row ended in an error, the last with: {errors[-1]}. They are kept as failed; "
-                      "--redo-failed makes them again")
 
 
 # ------------------------------------------------------------------------------------------------------- of finished ones

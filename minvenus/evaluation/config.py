@@ -92,9 +92,9 @@ class EvalConfig:
         return config
 
 
-# What may be another when an evaluation goes on: how much of it, how fast, and what is shown.
-MAY_CHANGE = ("limit", "runs", "concurrency", "pages", "published", "json", "out", "redo_failed", "regrade", "compare", "xray",
-              "group", "answer")
+# What may be another when an evaluation goes on: how much of it, how fast, at which address, and what is shown.
+MAY_CHANGE = ("limit", "runs", "concurrency", "pages", "api_base", "published", "json", "out", "redo_failed", "regrade",
+              "compare", "xray", "group", "answer")
 GRADING = ("score", "f1_at_least", "judge")              # another with --regrade only
 
 

@@ -45,7 +45,8 @@ class Summary:
     by_hops: dict[int | str, Share]       # empty where no question has hops
     by_source: dict[int | str, Share]
     terminations: dict[str, int]
-    unfinished: list[Listed]              # ended without an answer: counted as wrong
+    unfinished: list[Listed]              # ended without an answer: counted as wrong ...
+    failed: list[Listed]                  # ... like those that ended in an error
     unknown: list[Listed]                 # answered, but without a verdict: in no accuracy
     means: dict[str, float]               # per run
     malformed: float | None               # share of all turns that failed the strict format check
@@ -62,7 +63,8 @@ def summarise(runs: Sequence[Run]) -> Summary:
         len(groups), len(runs), k, accuracy(runs), averages(runs),
         {i: pass_any(runs, i) for i in ks}, {i: pass_unbiased(runs, i) for i in ks},
         accuracy_by(runs, "hops"), accuracy_by(runs, "source"), terminations(runs),
-        [listed(run) for run in runs if not run.finished], [listed(run) for run in runs if run.correct is None],
+        [listed(run) for run in runs if not run.finished and run.termination != "error"],
+        [listed(run) for run in runs if run.termination == "error"], [listed(run) for run in runs if run.correct is None],
         means(runs), sum(run.malformed for run in runs) / turns if turns else None,
         dict(Counter(kind for run in runs for kind in run.error_kinds).most_common()), browse_ratios(runs))
 

@@ -48,6 +48,8 @@ def trouble(s: Summary) -> list[tuple[str, str]]:
     rows = [("ended", ", ".join(f"{count} {name}" for name, count in s.terminations.items()) or "no run yet")]
     if s.unfinished:
         rows.append(("unfinished", f"{len(s.unfinished)} without an answer, counted as wrong" + names(s.unfinished)))
+    if s.failed:
+        rows.append(("failed", f"{len(s.failed)} ended in an error, counted as wrong" + names(s.failed)))
     if s.unknown:
         a = s.accuracy
         rows.append(("no verdict", f"{len(s.unknown)} answers, in no accuracy above; with all of them wrong {percent(a.worst)}, "
@@ -56,9 +58,8 @@ def trouble(s: Summary) -> list[tuple[str, str]]:
 
 
 def names(some: Sequence[Listed]) -> str:
-    """A few of them, those with a reason first: whatever failed says why."""
-    ordered = sorted(some, key=lambda one: not one.note)
-    shown = [plain(f"{one.question} run {one.run}: {one.note[:80] or one.termination}") for one in ordered[:SHOWN]]
+    """A few of them."""
+    shown = [plain(f"{one.question} run {one.run}: {one.note[:200] or one.termination}") for one in some[:SHOWN]]
     return "".join(f"\n{line}" for line in shown) + (f"\nand {len(some) - SHOWN} more" if len(some) > SHOWN else "")
 
 
@@ -74,7 +75,7 @@ def side_by_side(summaries: dict[str, Summary]) -> str:
     if any(s.k > 1 for s in some):
         rows.append(("pass@k any", [f"{share(s.pass_any.get(s.k), count=False)}, k = {s.k}" for s in some]))
     rows += [("runs", [f"{s.runs}" for s in some]), ("no verdict", [f"{len(s.unknown)}" for s in some]),
-             ("unfinished", [f"{len(s.unfinished)}" for s in some]),
+             ("unfinished", [f"{len(s.unfinished)}, {len(s.failed)} failed" for s in some]),
              ("turns", [mean(s, "turns") for s in some]),
              ("format errors", [percent(s.malformed) + " of turns" for s in some]),
              ("tool errors", [mean(s, "tool_errors", 2) + " per run" for s in some])]

@@ -43,13 +43,13 @@ def test_no_more_than_allowed_play_at_once_all_come_out_and_nothing_stays(at_onc
 
 def test_what_a_run_samples_depends_on_seed_question_and_number_alone():
     def tokens(at_once, wanted, seed=0):
-        return {key: r.tokens for key, r in played(stage(random_policy(seed=seed), budget(3, 400, 9)), wanted, at_once).items()}
-    whole = jobs(ENTRIES, 3)
+        return {key: r.tokens for key, r in played(stage(random_policy(seed=seed), budget(2, 400, 9)), wanted, at_once).items()}
+    whole = jobs(ENTRIES, 2)
     alone = tokens(1, whole)
-    assert len({tuple(t) for t in alone.values()}) == 12
-    assert tokens(5, whole) == alone == tokens(12, whole[::-1])
-    assert tokens(4, whole[5:9]) == {job.key: alone[job.key] for job in whole[5:9]}, "resumed elsewhere"
-    assert tokens(4, whole, seed=1) != alone
+    assert len({tuple(t) for t in alone.values()}) == 8
+    assert tokens(3, whole) == alone == tokens(8, whole[::-1])
+    assert tokens(4, whole[3:6]) == {job.key: alone[job.key] for job in whole[3:6]}, "resumed elsewhere"
+    assert tokens(4, whole[:2], seed=1) != tokens(4, whole[:2])
 
 
 def test_the_first_run_is_the_rollout_that_the_loop_makes_by_itself():

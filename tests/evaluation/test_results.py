@@ -29,8 +29,8 @@ def rollout_of(turns):
     return run(turns, budget(4), Tools(visit=fails) if "nowhere" in str(turns) else Tools())
 
 
-def line(number=0, verdict=YES, turns=(search(), answer())):
-    return line_of(Job(ENTRY, number), rollout_of(list(turns)), verdict, seed=7)
+def line(number=0, verdict=YES):
+    return line_of(Job(ENTRY, number), rollout_of([search(), answer()]), verdict, seed=7)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
