@@ -4,7 +4,7 @@ A page of one rollout stays under 2 MB, so that it opens at once and can be sent
 the page's data: a text full of `<` takes six times its length there.
 """
 
-from minvenus.report.page import embed, embedded_size
+from minvenus.report.page import embedded_size
 
 TEXT, TEXT_OF_ALL = 1_000_000, 6_000_000          # bytes of the texts of one rollout, and of all rollouts of a page
 TOKENS, TOKENS_OF_ALL = 500_000, 3_000_000        # bytes of their tokens
@@ -44,15 +44,3 @@ def shortened(text: str, limit: int) -> str:
         if keep < 8 or embedded_size(result) <= limit:
             return result
         keep = keep * 7 // 8
-
-
-def cut_tokens(turns: list[dict], room: int) -> int:
-    """Leave out the tokens of the last turns, in place, until the others fit into `room` bytes. How many turns have none then."""
-    left = room
-    for i, turn in enumerate(turns):
-        left -= len(embed(turn["tokens"]).encode()) if turn["tokens"] else 0
-        if left < 0:
-            for later in turns[i:]:
-                later["tokens"] = None
-            return len(turns) - i
-    return 0

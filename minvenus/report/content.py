@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from minvenus.igpo.gain import value
 from minvenus.report import budget
 from minvenus.report.credits import Credited, credited, gains_only
+from minvenus.report.page import embed
 from minvenus.report.source import Case, ShownTurn, Source
 from minvenus.report.tokens import turn_tokens
 from minvenus.scoring.aggregate import Run, browse_ratio
@@ -112,11 +113,15 @@ def call_text(shown: ShownTurn) -> str | None:
 
 
 def add_tokens(rollouts: list[dict], cases: list[Case], tokenizer: Tokenizer) -> int:
-    """Give the turns their tokens, as far as there is room; how many turns have none."""
+    """Give the turns their tokens, from the first on and as far as there is room; how many turns have none."""
     room, without = budget.share(budget.TOKENS, budget.TOKENS_OF_ALL, len(rollouts)), 0
     for data, case in zip(rollouts, cases, strict=True):
-        if case.rollout is not None:
-            for turn, shown in zip(case.rollout.turns, data["turns"], strict=True):
-                shown["tokens"] = turn_tokens(case.rollout, turn.start, turn.end, tokenizer)
-            without += budget.cut_tokens(data["turns"], room)
+        left = room if case.rollout is not None else 0
+        for shown in data["turns"]:
+            if left > 0 and case.rollout is not None:
+                shown["tokens"] = turn_tokens(case.rollout, *shown["span"], tokenizer)
+                left -= len(embed(shown["tokens"]).encode())
+            if left <= 0:
+                shown["tokens"] = None
+                without += 1
     return without

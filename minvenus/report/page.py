@@ -27,7 +27,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 # In a script element only these could end it or start a comment; U+2028 and U+2029 ended lines in old JavaScript; half of a
 # surrogate pair has no UTF-8. All of them may stand in JSON as \uXXXX.
-UNSAFE_IN_SCRIPT = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+UNSAFE_IN_SCRIPT, HALVES = "<>&\u2028\u2029", re.compile("[\ud800-\udfff]")
 UNSAFE_IN_HTML = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")        # no text: control characters, lone surrogates
 
 
@@ -107,7 +107,9 @@ def shown(value: object) -> str:
 def embed(data: dict) -> str:
     """JSON that can stand in a script element and reads back as the same values."""
     plain = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return UNSAFE_IN_SCRIPT.sub(lambda found: f"\\u{ord(found[0]):04x}", plain)
+    for character in UNSAFE_IN_SCRIPT:
+        plain = plain.replace(character, f"\\u{ord(character):04x}")
+    return HALVES.sub(lambda found: f"\\u{ord(found[0]):04x}", plain)
 
 
 def embedded_size(value: str) -> int:

@@ -80,7 +80,7 @@ def write_run_page(run_folder) -> Path:
     batches, links, notes = saved_steps(run)
     parts = [page.tiles(first_numbers(rows, timing, held_out)), *notes]
     if links:
-        parts.append(page.section("Look inside", [page.links(links)], "Rollouts turn by turn, with all of their reward arithmetic."))
+        parts.append(page.section("Look inside", [page.links(links)], "Rollouts turn by turn, with their reward arithmetic."))
     sections = [("Learning", LEARNING if "outcome" in rows[0] else [LOSS], ""), ("Gains", GAINS, GAIN_WORDS),
                 ("Behaviour", BEHAVIOUR, ""), ("Optimiser", OPTIMISER, "")]
     for title, plots, intro in sections:

@@ -66,3 +66,31 @@ def saved_batch(rollouts: list[Rollout], groups: list[int], outcomes: list[float
                 value += rng.uniform(-0.7, 1.8)
         measured.append(Measured.of(r, logprobs[i] if logprobs else rows, outcome, group))
     return SavedBatch(step, "current", recipe, rollouts, measured, credit(measured, recipe))
+
+
+# Everything that would act if it were taken for HTML or script, in the places where a model or a web page can put it.
+HOSTILE = ["<script>window.hit = 1</script>", "</script><script>window.hit = 2</script>", "<img src=x onerror='window.hit = 3'>",
+           "<!-- <script>", "<svg onload=window.hit=4>", '"><iframe src="https://example.com">', "' onclick='window.hit = 5", "]]>",
+           "javascript:window.hit=6", "&lt;b&gt; & \u2028\u2029 \u202e", "<style>body { display: none }</style>", "</textarea></title>"]
+
+
+def hostile_rollout() -> Rollout:
+    words = " ".join(HOSTILE)
+    quoted = words.replace("\\", "\\\\").replace('"', '\\"')
+    turns = [search(quoted, words), visit(quoted, words), "Start.\n</think>\n\n<tool_call>\n" + words + "\n</tool_call>",
+             answer(words, words)]
+    return rollout(turns, [words] * 4, Question(HOSTILE[0], words, [words]))
+
+
+def random_batch(seed: int, recipe: Recipe) -> SavedBatch:
+    """Groups of rollouts of any shape: searches, visits, malformed turns, an answer at the end or not."""
+    rng = random.Random(seed)
+    made, groups, outcomes = [], [], []
+    for group in rng.sample(range(-5, 50), rng.randint(1, 3)):
+        for _ in range(rng.randint(1, 4)):
+            kinds = [rng.choice((search, search, visit, visit, None)) for _ in range(rng.randint(0, 6))]
+            turns = [BROKEN if kind is None else kind(rng.choice(("Bob", "Ada", "Kim"))) for kind in kinds]
+            made.append(rollout([*turns, rng.choice((answer(), answer("dog"), BROKEN))]))
+            groups.append(group)
+            outcomes.append(rng.choice((0.0, 1.0, 0.5, rng.random())))
+    return saved_batch(made, groups, outcomes, recipe, seed=seed)

@@ -1,0 +1,92 @@
+"""The shell of all pages: one file, nothing from outside, and whatever is text stays text."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.report import page
+from tests.report.examples import HOSTILE
+
+json_values = st.recursive(st.none() | st.booleans() | st.integers(-2**53, 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+                           | st.text() | st.sampled_from(HOSTILE), lambda inner: st.lists(inner, max_size=4)
+                           | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12)
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes, and the text that a reader sees."""
+
+    def __init__(self, document: str):
+        super().__init__()
+        self.found, self.words = [], []
+        self.feed(document)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+
+    def handle_data(self, words):
+        self.words.append(words)
+
+
+def test_a_page_worked_by_hand():
+    document = page.page("A & B", [page.section("Numbers", [page.table(["name", "value"], [("x", 0.123456), ("y", 1234), ("z", None)])],
+                                                "What they are.")], "In short.", [("steps", "3")])
+    words = "".join(Elements(document).words)
+    for expected in ("A & B", "In short.", "Numbers", "What they are.", "steps", "0.1235", "1,234"):
+        assert expected in words
+    assert "<h1>A &amp; B</h1>" in document and "<script" not in document
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_hostile_text_makes_no_element_and_no_attribute_wherever_it_stands(hostile):
+    def built(words):
+        parts = [page.section(words, [page.table([words], [[words, words]], words), page.tiles([(words, words, words)]),
+                                      page.note(words, True), page.figure("<svg></svg>", words), page.links([("a.html", words)])], words)]
+        return page.page(words, parts, words, [(words, words)], words, data={words: words})
+    plain, attacked = Elements(built("plain")), Elements(built(hostile))
+    shape = [(tag, sorted(attributes)) for tag, attributes in plain.found]
+    assert [(tag, sorted(attributes)) for tag, attributes in attacked.found] == shape
+
+
+@given(st.dictionaries(st.text(), json_values, max_size=4))
+def test_embedded_data_reads_back_as_it_was_and_cannot_leave_its_element(data):
+    text = page.embed(data)
+    assert json.loads(text) == data
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert text.encode("utf-8").decode("utf-8") == text                  # lone surrogates, too, can be written
+
+
+@given(st.text() | st.sampled_from(HOSTILE))
+def test_the_size_of_a_text_is_what_it_takes_in_the_page(text):
+    assert page.embedded_size(text) == len(page.embed({"k": text}).encode()) - len(page.embed({"k": ""}).encode())
+
+
+def test_a_page_names_nothing_outside_itself():
+    document = page.page("t", [page.figure("<svg></svg>")], styles=("xray.css",), scripts=("xray_dom.js",), data={})
+    assert not re.search(r"https?://(?!www\.w3\.org/)|@import|url\(", document)
+    assert all("src" not in attributes and attributes.get("href", "#")[:1] in ("#", "d") for _, attributes in Elements(document).found)
+
+
+def test_the_policy_allows_this_script_and_this_style_and_nothing_else():
+    document = page.page("t", [], styles=("xray.css",), scripts=("xray_dom.js",), data={})
+    [policy] = [a["content"] for tag, a in Elements(document).found if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'") and "unsafe" not in policy and "*" not in policy
+    style, script = (re.search(f"<{tag}>(.*?)</{tag}>", document, re.S)[1] for tag in ("style", "script"))
+    assert f"style-src '{page.digest(style)}'" in policy and f"script-src '{page.digest(script)}'" in policy
+
+
+def test_the_scripts_never_parse_text_as_html_or_code():
+    names = sorted(path.name for path in page.HERE.glob("*.js"))
+    assert names
+    for name in names:
+        found = re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|DOMParser|fetch\(|XMLHttp|"
+                          r"import\(|WebSocket|createContextualFragment|srcdoc", page.asset(name))
+        assert not found, f"{name}: {found and found[0]}"
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path):
+    path = page.write(tmp_path / "deep" / "page.html", "<!doctype html>")
+    assert path.read_text() == "<!doctype html>" and [p.name for p in path.parent.iterdir()] == ["page.html"]

@@ -1,0 +1,72 @@
+"""The page of a run: a figure for whatever was logged, links to X-rays, and no figure for what was not."""
+
+import json
+
+import pytest
+
+from minvenus.config import ConfigError, Recipe
+from minvenus.report.run_page import smooth, telling_group, write_run_page
+from minvenus.train.saved import path_of, save_credits
+from tests.report.examples import answer, random_batch, rollout, saved_batch, visit
+
+
+def log(run, rows, timing=(), settings=None):
+    run.mkdir(parents=True, exist_ok=True)
+    for name, lines in (("metrics", rows), ("timing", timing)):
+        (run / f"{name}.jsonl").write_text("".join(json.dumps({"step": i, **row}) + "\n" for i, row in enumerate(lines)))
+    (run / "run.json").write_text(json.dumps(settings or {}))
+
+
+ROW = {"outcome": 0.5, "turns": 4.0, "groups_without_outcome_signal": 0.25, "groups_without_any_signal": 0.0, "gain_mean": 0.1,
+       "browse_correct": 0.5, "browse_wrong": 0.25, "malformed": 0.0, "entropy": 1.0}
+TIME = {"rollout_seconds": 3.0, "scoring_seconds": 1.0, "seconds": 4.0, "rollout_tokens_per_second": 10.0}
+
+
+def test_a_run_of_igpo_has_its_curves_its_times_and_links_to_its_first_and_last_saved_step(tmp_path):
+    log(tmp_path, [ROW] * 9 + [ROW | {"accuracy": 0.75}], [TIME] * 10, {"evaluate_questions": 100, "recipe": {"gamma": 0.95}})
+    made = saved_batch([rollout([visit(), answer()]), rollout([visit(), answer()])], [0, 0], [1.0, 0.0], Recipe.paper(), step=0)
+    for step in (0, 4, 9):
+        save_credits(tmp_path, saved_batch(made.rollouts, [0, 0], [1.0, 0.0], Recipe.paper(), seed=step, step=step))
+    html = write_run_page(tmp_path).read_text(encoding="utf-8")
+    for words in ("Right answers", "Groups that teach nothing", "Gain of a turn", "Gains at step 1", "Gains at step 10", "Turns",
+                  "Browse ratio", "Seconds per phase", "held-out accuracy", "between 0.657 and 0.825", "recipe.gamma"):
+        assert words in html, words
+    assert "Gains at step 5" not in html and "Validation" not in html and "<script" not in html
+    for step in (0, 9):
+        assert f'href="xray-step-{step:06d}.html"' in html and (tmp_path / f"xray-step-{step:06d}.html").is_file()
+    assert "<td>30.0</td><td>3.000</td><td>75%</td>" in html and not (tmp_path / "xray-step-000004.html").exists()
+
+
+def test_a_run_of_sft_has_its_losses_and_nothing_of_rewards(tmp_path):
+    log(tmp_path, [{"loss": 6.0 - i / 100, "validation_loss": 6.1} for i in range(100)])
+    html = write_run_page(tmp_path).read_text(encoding="utf-8")
+    assert "nats per token" in html and "Right answers" not in html and "Browse" not in html and "Look inside" not in html
+
+
+def test_a_saved_step_that_does_not_add_up_is_named_on_the_page_and_hides_nothing_else(tmp_path):
+    log(tmp_path, [ROW])
+    save_credits(tmp_path, random_batch(1, Recipe.paper()))
+    path = path_of(tmp_path, 19)
+    path.write_text(path.read_text().replace('"advantages": [', '"advantages": [7.5, ', 1))
+    html = write_run_page(tmp_path).read_text(encoding="utf-8")
+    assert "stored and computed reward arithmetic differ" in html and "Right answers" in html
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="has no metrics.jsonl"):
+        write_run_page(tmp_path)
+
+
+def test_neighbouring_steps_become_one_point_with_the_interval_of_their_mean():
+    line = smooth("a", [(step, float(step % 2)) for step in range(160)])
+    assert len(line.x) == 40 and set(line.y) == {0.5} and line.x[0] == 1.5
+    assert line.high[0] - 0.5 == pytest.approx(1.96 * (1 / 3) ** 0.5 / 2, abs=1e-3)
+    few = smooth("a", [(1, 0.5), (2, 0.7)])
+    assert list(few.y) == [0.5, 0.7] and few.low is None
+
+
+def test_a_large_batch_is_shown_by_the_group_that_differs_most(monkeypatch):
+    batch = saved_batch([rollout([answer()])] * 4, [3, 3, 5, 5], [0.0, 0.0, 1.0, 0.0], Recipe.paper())
+    assert telling_group(batch) is None
+    monkeypatch.setattr("minvenus.report.run_page.MANY", 10)
+    assert telling_group(batch) == 5

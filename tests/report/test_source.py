@@ -1,0 +1,138 @@
+"""Files from elsewhere: trajectories of messages, saved rollouts, lines of an evaluation; and their scoring by a model."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from minvenus.agent.record import rollout_to_json, save_rollout
+from minvenus.config import ConfigError, ModelConfig, Recipe
+from minvenus.engine.score_packed import score_packed
+from minvenus.igpo.gain import segment_gains, value, wrap_answer
+from minvenus.model import weights
+from minvenus.model.qwen3 import Qwen3
+from minvenus.report.measure import Scorer, load_model
+from minvenus.report.xray import write_page
+from minvenus.types import Question
+from tests.report.examples import BROKEN, TOKENIZER, answer, rollout, search, visit
+from tests.report.test_xray import embedded
+
+TRAJECTORIES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "trajectories"
+TURNS = [search("a"), search("a"), visit("p"), BROKEN, visit("q"), answer("cat")]
+
+
+def messages(turns=TURNS):
+    listed = [{"role": "system", "content": "Search."}, {"role": "user", "content": "Whose pet?"}]
+    for t, turn in enumerate(turns):
+        listed.append({"role": "assistant", "content": "<think>\n" + turn})
+        if t < len(turns) - 1:
+            listed.append({"role": "user", "content": f"<tool_response>\nresult {t}\n</tool_response>"})
+    return listed
+
+
+def shown(tmp_path, record, **options) -> dict:
+    path = tmp_path / "in.json"
+    path.write_text(record if isinstance(record, str) else json.dumps(record))
+    return embedded(write_page(path, tmp_path / "xray.html", **options).read_text(encoding="utf-8"))
+
+
+def rising(tokens, lengths, continuation):
+    """Made-up scores: the answer's tokens become more probable with every token of context."""
+    return [[-10.0 + n / 100 + j / 1000 for j in range(len(continuation))] for n in lengths]
+
+
+SCORER = Scorer("a model", TOKENIZER, rising, 10_000)
+
+
+def test_a_trajectory_of_messages_shows_format_tools_duplicates_and_browse_ratio(tmp_path):
+    [only] = shown(tmp_path, {"messages": messages(), "gt": "cat"})["rollouts"]
+    assert [t["kind"] for t in only["turns"]] == ["search", "search", "visit", "none", "visit", "answer"]
+    assert [t["malformed"] for t in only["turns"]] == [False, False, False, True, False, False]
+    assert [t["repeats"] for t in only["turns"]] == [None, 0, None, None, None, None]
+    assert [t["observation"] for t in only["turns"]] == [f"result {t}" for t in range(5)] + [None]
+    assert (only["searches"], only["visits"], only["browse_ratio"]) == (2, 2, 0.5)
+    assert only["arithmetic"] == {} and only["measured"] == [None] * 6 and only["prediction"] == "cat"
+
+
+def test_a_last_turn_that_calls_a_tool_is_no_answer_and_breaks_the_format(tmp_path):
+    [only] = shown(tmp_path, {"messages": messages([search(), visit()])})["rollouts"]
+    assert only["turns"][1]["kind"] == "none" and "must be an answer" in only["turns"][1]["rule"] and only["visits"] == 0
+
+
+def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group(tmp_path):
+    data = shown(tmp_path, {"messages": messages(), "gt": "cat"}, model=SCORER)
+    [only] = data["rollouts"]
+    kinds, measured = [t["kind"] for t in only["turns"]], only["measured"]
+    assert all(v is not None for v in measured) and measured == sorted(measured)
+    own = only["arithmetic"]["paper"]
+    assert own["gains"] == segment_gains([v if t in (0, 3, 5) else None for t, v in enumerate(measured)], kinds, Recipe.paper())
+    assert own["turn_rewards"][:3] == [own["gains"][2]] * 3 and own["turn_rewards"][3] == -1.0
+    assert set(own) == {"values", "gains", "turn_rewards", "penalties"} and [r["name"] for r in data["recipes"]] == ["paper", "released"]
+    assert data["scored_by"] == "a model" and data["groups"][0]["answers"] == ["cat"]
+
+
+def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
+    data = shown(tmp_path, {"messages": messages(), "gt": "cat"}, model=SCORER, answer="a small dog")
+    assert data["groups"][0]["answers"] == ["a small dog"]
+    assert len(data["rollouts"][0]["logprobs"][0]) == len(TOKENIZER.encode_untrusted("a small dog"))
+
+
+def test_a_model_folder_scores_as_the_engine_does(tmp_path):
+    model = Qwen3(ModelConfig(16, 24, 1, 2, 1, head_dim=8, vocab_size=TOKENIZER.size, rope_theta=100.0), seed=3)
+    weights.save(model, tmp_path / "model", TOKENIZER.files)
+    made = rollout([search(), visit(), answer()])
+    save_rollout(made, tmp_path / "rollout.json")
+    path = write_page(tmp_path / "rollout.json", tmp_path / "xray.html", model=tmp_path / "model", recipe=Recipe(lead_in="Answer."))
+    [only] = embedded(path.read_text(encoding="utf-8"))["rollouts"]
+    wrapped = wrap_answer("cat", TOKENIZER, Recipe(lead_in="Answer."))
+    starts = [turn.start for turn in made.turns]
+    expected = [row[wrapped.start:] for row in score_packed(model, made.tokens, starts, [wrapped.ids] * 3)]
+    assert only["logprobs"] == [pytest.approx(row, abs=1e-5) for row in expected]
+    assert only["measured"][2] == pytest.approx(value(expected[2], "log_prob"), abs=1e-5) and only["turns"][0]["tokens"] is not None
+    assert load_model(str(tmp_path / "model")).context == model.config.max_position_embeddings
+
+
+def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_path):
+    lines = [json.dumps(rollout_to_json(rollout([search(), answer()], question=Question(name, f"Pet of {name}?", ["cat"])))
+                        | {"run": run, "correct": verdict})
+             for name, run, verdict in (("a", 0, True), ("b", 0, None), ("a", 1, False))]
+    data = shown(tmp_path, "\n".join(lines) + "\n")
+    assert [(g["name"], g["rollouts"]) for g in data["groups"]] == [("a", [0, 2]), ("b", [1])]
+    assert [(r["verdict"], r["label"]) for r in data["rollouts"]] == [(True, "run 0"), (None, "run 0"), (False, "run 1")]
+    assert [r["row"] for r in shown(tmp_path, "\n".join(lines), group="a")["rollouts"]] == [0, 2]
+
+
+def test_a_question_of_the_users_own_has_no_known_answer(tmp_path):
+    data = shown(tmp_path, {"rollout": rollout_to_json(rollout([answer()], question=Question("question", "Why?", ["(unknown)"])))})
+    assert data["groups"][0]["answers"] == []
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"answer": "cat"}, "can only be scored by a model"), ({"model": SCORER}, "does not say what the true answer is"),
+    ({"model": SCORER, "answer": "  "}, "the answer is blank"),
+    ({"model": Scorer("small", TOKENIZER, rising, 50), "answer": "cat"}, r"tokens and its answer \d+; small takes 50 at most")])
+def test_what_cannot_be_scored_is_refused_with_the_reason(tmp_path, options, words):
+    with pytest.raises(ConfigError, match=words):
+        shown(tmp_path, {"messages": messages()}, **options)
+
+
+def test_a_conversation_that_cannot_be_rendered_is_shown_but_not_scored(tmp_path):
+    loose = {"messages": [*messages([search()]), {"role": "user", "content": "Answer now!"},
+                          {"role": "assistant", "content": "no thought <answer>cat</answer>"}]}
+    assert shown(tmp_path, loose)["rollouts"][0]["turns"][0]["observation"] == "Answer now!"
+    with pytest.raises(ConfigError, match="cannot be scored: message 3 must be"):
+        shown(tmp_path, loose, model=SCORER, answer="cat")
+
+
+@pytest.mark.parametrize("name", ["rl_0000", "rl_0008", "sft_0000", "sft_0001", "sft_0007"])
+def test_the_released_trajectories_can_be_shown_whole(tmp_path, name):
+    path = TRAJECTORIES / f"{name}.json"
+    if not path.is_file():
+        pytest.skip(f"the released trajectory {name}.json is not in ../shared/data/trajectories")
+    given = json.loads(path.read_text(encoding="utf-8"))
+    page = write_page(path, tmp_path / "xray.html")
+    assert page.stat().st_size < 2_000_000
+    data = embedded(page.read_text(encoding="utf-8"))
+    [only] = data["rollouts"]
+    assert len(only["turns"]) == sum(m["role"] == "assistant" for m in given["messages"]) and data["cut"] == 0
+    assert only["turns"][-1]["kind"] == "answer" and only["browse_ratio"] == only["visits"] / (only["visits"] + only["searches"])
