@@ -76,7 +76,7 @@ class DenseCache:
             self.v[layer].view(-1, channels).index_copy_(0, v_places, v.reshape(-1, channels))
             keys = self.k[layer, :size, :, :, :longest].flatten(0, 1)             # [S * K, D, L]
             values = self.v[layer, :size, :, :longest].flatten(0, 1)              # [S * K, L, D]
-            folded = q.view(size * heads, -1, channels) * channels**-0.5          # [S * K, H / K, D]: a group's heads are queries
+            folded = q.reshape(size * heads, -1, channels) * channels**-0.5          # [S * K, H / K, D]: a group's heads are queries
             scores = torch.bmm(folded, keys)                                      # [S * K, H / K, L]
             scores = scores if mask is None else scores.add_(mask)
             return torch.bmm(scores.softmax(dim=-1), values).view(q.shape)

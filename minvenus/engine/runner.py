@@ -19,6 +19,7 @@ from minvenus.engine.scheduler import Work
 from minvenus.engine.sequence import Sequence
 from minvenus.kernels.logprob import accumulator, matmul, multiplicand, token_logprobs
 from minvenus.kernels.paged import paged_attention, paged_plan, write_pages
+from minvenus.model.fused import FusedDecoder, fusible
 
 PIECE = 512      # tokens that a CPU runs at once: what a layer computes for them stays in the cache
 
@@ -67,6 +68,7 @@ class Runner:
         self.k_pages = torch.empty(shape, dtype=weight.dtype, device=weight.device)       # [layers, P, page, K, D]
         self.v_pages = torch.empty_like(self.k_pages)
         self.dense: Any = DenseCache(self.k_pages, self.v_pages) if weight.device.type == "cpu" else None
+        self._fusible, self._fused = fusible(model), None              # copies of the weights, made with the first step
         self._compiled: Any = None
         self._attend: Any = None
         if compile:                                                    # one attend for all steps: a new one would be traced anew
@@ -101,7 +103,7 @@ class Runner:
             write_pages(k, v, self.k_pages[layer], self.v_pages[layer], slots)
             return attention(layer, q, k, v)
 
-        hidden = self._model(self._tensor(tokens), positions, attend, None)
+        hidden = self._model(self._tensor(tokens), positions, attend)
         self.dense.advance()
         return hidden
 
@@ -139,12 +141,14 @@ class Runner:
 
         return self._model(tokens, positions, attend, rows)
 
-    def _model(self, *arguments) -> Tensor:
-        """model.paged of tokens, positions, attend and rows."""
+    def _model(self, tokens: Tensor, positions: Tensor, attend, rows: Tensor | None = None) -> Tensor:
         if self._compiled:
-            tokens, positions, self._attend, rows = arguments
+            self._attend = attend
             return self._compiled(tokens, positions, self._fixed_attend, rows)
-        return self.model.paged(*arguments)
+        if not self._fusible:
+            return self.model.paged(tokens, positions, attend, rows)
+        self._fused = self._fused or FusedDecoder(self.model)
+        return self._fused(tokens, positions, attend, rows)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [B, hidden] -> [B, V] in float32, added up as the trainer does it."""
@@ -158,7 +162,8 @@ class Runner:
         return token_logprobs(hidden, self.model.head_weight, self._tensor(targets), temperature).tolist()
 
     def forget(self) -> None:
-        """The weights have changed: no copy of old keys and values may stay."""
+        """The weights have changed: no copy of old ones may stay, nor of old keys and values."""
+        self._fused = None
         if self.dense:
             self.dense.forget()
 

@@ -60,9 +60,9 @@ class Group:
     size: int                                           # B
     length: int                                         # L
     causal: bool                                        # fresh prompts of one length: no mask needed
-    calls: list[tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
-    # per call: rows of q [B * n], padded; which of them count [B * n] or None for all; what is added to the scores [B, 1, n, L],
-    # 0 for a key that is seen and -inf for others, or None if all are
+    calls: list[tuple[torch.Tensor | slice, torch.Tensor | None, torch.Tensor | None]]
+    # per call: rows of q [B * n], padded; which of them count [B * n] or None for all; what is added to the scores, 0 for a key
+    # that is seen and -inf for others, [B, 1, n, L] or [1, 1, n, L] if it is the same for everybody, or None if all are seen
 
 
 @dataclass(frozen=True)
@@ -135,17 +135,28 @@ def prepare_group(members, new_S, length_S, bounds, block_table, k_pages):
     rows = start + index.clamp(max=new - 1)                                     # [B, n]   padded with the last query
     counts = index < new                                                        # [B, n]
     seen = lengths - new + index.clamp(max=new - 1) + 1                         # [B, n]   keys at or before the query
-    causal = n == length and bool(counts.all())                                 # all are fresh prompts of this length
+    alike = all(new_S[s] == n and length_S[s] == length for s in members)
+    causal = n == length and alike                                              # all are fresh prompts of this length
+    everything = causal or (alike and n == 1)                                   # no mask needed
+    seen = seen[:1] if alike else seen
+    in_a_row = alike and all(bounds[b] == bounds[a] + n for a, b in pairwise(members))
     calls = []
-    step = n if causal else max(1, MASK_NUMBERS // (len(members) * length))
+    step = n if everything else max(1, MASK_NUMBERS // (len(seen) * length))
     for i in range(0, n, step):
         part = slice(i, i + step)
-        hidden = (torch.arange(length, device=device) >= seen[:, part, None])[:, None]                  # [B, 1, n, L]
-        bias = torch.zeros(hidden.shape, dtype=k_pages.dtype, device=device).masked_fill_(hidden, float("-inf"))
-        calls.append((rows[:, part].flatten(), None if counts[:, part].all() else counts[:, part].flatten(),
-                      None if causal or not hidden.any() else bias))
+        bias = None if everything else key_bias(seen[:, part], length, k_pages.dtype)
+        if in_a_row and step >= n:
+            calls.append((slice(bounds[members[0]], bounds[members[0]] + n * len(members)), None, bias))
+        else:
+            calls.append((rows[:, part].flatten(), None if alike else counts[:, part].flatten(), bias))
     pages, dead = group_pages(block_table[torch.tensor(members, device=device)].long(), lengths, length, k_pages.shape[1])
     return Group(pages, dead, len(members), length, causal, calls)
+
+
+def key_bias(seen, length, dtype):
+    """seen [B, n] keys of `length` -> what is added to the scores [B, 1, n, L]."""
+    hidden = (torch.arange(length, device=seen.device) >= seen[..., None])[:, None]
+    return torch.zeros(hidden.shape, dtype=dtype, device=seen.device).masked_fill_(hidden, float("-inf"))
 
 
 def group_pages(table, lengths, length, page):
@@ -174,10 +185,10 @@ def paged_attention_torch(q, k_pages, v_pages, plan, scale=None):
         k = gather(k_pages, group, plan.scratch[0])                             # [B, K, L, D]
         v = gather(v_pages, group, plan.scratch[1])
         for rows, counts, bias in group.calls:
-            queries = q.index_select(0, rows).view(group.size, -1, *q.shape[1:])                        # [B, n, H, D]
+            queries = q[rows].unflatten(0, (group.size, -1))                                            # [B, n, H, D]
             result = attend(queries, k, v, bias, group.causal, scale).flatten(0, 1)
             if counts is None:
-                out.index_copy_(0, rows, result)
+                out[rows] = result
             else:
                 out.index_copy_(0, rows[counts], result[counts])
     return out
@@ -198,7 +209,7 @@ def attend(q, k, v, bias, causal, scale):
     """q [B, n, H, D], k and v [B, K, L, D] -> [B, n, H, D]."""
     size, n, heads, channels = q.shape
     if n == 1:                                                                  # heads that share keys become queries
-        folded = q.view(size, k.shape[1], heads // k.shape[1], channels)        # [B, K, H / K, D]
+        folded = q.reshape(size, k.shape[1], heads // k.shape[1], channels)     # [B, K, H / K, D]
         return F.scaled_dot_product_attention(folded, k, v, attn_mask=bias, scale=scale).reshape(q.shape)
     return F.scaled_dot_product_attention(q.transpose(1, 2), k, v, attn_mask=bias, is_causal=causal, scale=scale,
                                           enable_gqa=True).transpose(1, 2)

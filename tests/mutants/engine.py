@@ -29,6 +29,8 @@ MUTANTS = (
     mutant(26, "forgetting leaves the index as it was", PAGES,
            POOL + "test_nothing_is_found_after_forgetting_and_open_tables_are_refused",
            ("        self._index.clear()\n        self._key, self._content = [None] * self.count, [None] * self.count\n", "")),
+    mutant(26, "fused copies of the weights survive a weight update", RUNNER,
+           WHOLE + "test_new_weights_make_new_tokens_and_new_scores", ("        self._fused = None\n", "")),
     mutant(27, "a reused page keeps its old key", PAGES, POOL + "test_a_reused_page_is_not_found_under_its_old_tokens",
            ("        self._unlist(page)\n        self._references[page] = 1\n", "        self._references[page] = 1\n")),
     mutant(27, "a listed page is written in place and stays listed", PAGES,
