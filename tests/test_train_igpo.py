@@ -1,70 +1,298 @@
-"""One IGPO run in miniature: exact to the bit, engine and trainer agree, GRPO is the same code without gains."""
+"""train_igpo.py as its users meet it: what it writes and says, how it stops and goes on, and how it refuses.
 
+Most runs follow a script (tests/train/igpo_runs.py): a random model writes nothing that could be rewarded.
+"""
+
+import json
+import os
+import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
 import train_igpo
 from minvenus.config import ConfigError, Recipe
-from minvenus.train import checkpoint, metrics
-from minvenus.train.igpo_config import IGPOConfig
+from minvenus.engine.score_packed import score_packed
+from minvenus.flags import parse_flags
+from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
+from minvenus.model import weights
+from minvenus.train import checkpoint, igpo, metrics
+from minvenus.train.igpo_config import IGPO_PRESETS, IGPOConfig
+from minvenus.train.optim import Diverged
+from minvenus.train.saved import load_credits, path_of
+from tests.train.igpo_runs import MIXED, command, script_runs, small_igpo, with_recipe, write_model
+from tests.train.runs import content, one_thread, parameters
 
-TINY = IGPOConfig(steps=2, questions=2, group=2, hops=1, max_turn_tokens=12, max_context=192, pages=256, evaluate_every=9,
-                  evaluate_questions=2, save_every=1)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def files(run) -> dict[str, bytes]:
-    folder = checkpoint.latest(run)
-    return {name: Path(path).read_bytes() for name, path in (
-        ("metrics", Path(run) / "metrics.jsonl"), ("model", folder / "model" / "model.safetensors"),
-        ("optimizer", folder / "optimizer.safetensors"))}
+FAILED = [["wrong: dog", "wrong: dog"], [": dog", ": dog"]]
 
 
-def test_the_same_seed_gives_the_same_bytes_and_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch):
-    train_igpo.main(replace(TINY, out=str(tmp_path / "whole")))
-    saved = checkpoint.save
+@pytest.fixture(scope="module", autouse=True)
+def single_thread():
+    with one_thread():
+        yield
 
-    def save_and_die(run, step, *rest):
-        saved(run, step, *rest)
-        raise KeyboardInterrupt
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def config(model):
+    return small_igpo(model, kl_coef=0.001, evaluate_every=2, rollouts_every=2)
+
+
+@pytest.fixture
+def scripted(config, monkeypatch):
+    script_runs(monkeypatch, config, MIXED)
+
+
+@pytest.fixture(scope="module")
+def whole(config, tmp_path_factory):
+    """A scripted run of three steps that was never stopped: its folder."""
+    run = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        script_runs(patch, config, MIXED)
+        train_igpo.main(replace(config, out=str(run)))
+    return run
+
+
+# ------------------------------------------------------------------------------------------------------------- a run as a whole
+
+
+def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole, config):
+    weights.load(checkpoint.latest(whole) / "model")
+    rows, timing = (metrics.read(whole / name) for name in ("metrics.jsonl", "timing.jsonl"))
+    assert [row["step"] for row in rows] == [row["step"] for row in timing] == [0, 1, 2]
+    health = {"outcome", "gain_mean", "gain_positive", "groups_without_outcome_signal", "groups_without_any_signal", "malformed",
+              "turns", "browse_correct", "browse_wrong", "right_pages", "gain_right", "gain_wrong", "logprob_gap", "ratio_min",
+              "ratio_max", "clip_fraction", "kl", "entropy", "grad_norm", "pages_peak", "failed", "judge_unknown", "updates"}
+    clocks = {f"{phase}_seconds" for phase in ("rollout", "scoring", "grading", "update")} | {
+        f"{phase}_tokens_per_second" for phase in ("rollout", "scoring", "update")} | {"scoring_share", "seconds"}
+    for row, clock in zip(rows, timing, strict=True):
+        assert health <= row.keys() and clocks <= clock.keys()
+        assert not any("second" in name or "share" in name for name in row), "clocks differ from run to run"
+        assert row["outcome"] == 0.25 and row["turns"] == 3 and row["right_pages"] == 0.5 and row["malformed"] == 0
+        assert row["groups_without_outcome_signal"] == 0.5 and row["groups_without_any_signal"] == 0.0 and row["updates"] == 1
+        assert row["browse_correct"] == row["browse_wrong"] == 0.5
+        assert 0 < clock["scoring_share"] < 1 and 0 < clock["rollout_seconds"] < clock["seconds"]
+        assert row["logprob_gap"] < 1e-5 and row["ratio_min"] == pytest.approx(1, abs=1e-5) == row["ratio_max"]
+    assert [row["kl"] > 0 for row in rows] == [False, True, True], "the policy has left the start checkpoint"
+
+
+def test_every_second_step_and_the_last_are_evaluated(whole):
+    rows, timing = (metrics.read(whole / name) for name in ("metrics.jsonl", "timing.jsonl"))
+    names = {"accuracy", "test_turns", "test_right_pages", "test_malformed"}
+    assert [names <= row.keys() for row in rows] == ["evaluation_seconds" in clock for clock in timing] == [False, True, True]
+    assert [rows[2][name] for name in sorted(names)] == [1.0, 0.0, 1.0, 3.0], "held-out questions are played right"
+
+
+def test_rollouts_of_every_second_step_and_the_last_are_saved_with_their_arithmetic(whole, config):
+    assert sorted(path.name for path in (whole / "rollouts").iterdir()) == ["step-000000.jsonl", "step-000002.jsonl"]
+    saved = load_credits(path_of(whole, 2))                         # which computes the credit again, and compares
+    [row] = [row for row in metrics.read(whole / "metrics.jsonl") if row["step"] == 2]
+    gains = [gain for own in saved.credit.gains for gain in own if gain is not None]
+    assert saved.groups == [0, 0, 1, 1] and sum(gains) / 4 == pytest.approx(row["gain_mean"])
+    assert (saved.step, saved.gain_policy) == (2, "current") and saved.recipe.lead_in == train_igpo.LEAD_IN
+    assert [m.outcome for m in saved.measured] == [1.0, 0.0, 0.0, 0.0] and saved.credit.record.scale == row["scale"]
+
+
+def test_two_runs_with_one_seed_are_the_same_bytes(whole, config, scripted, tmp_path):
+    train_igpo.main(replace(config, out=str(tmp_path)))
+    assert content(tmp_path) == content(whole)
+    assert load_credits(path_of(tmp_path, 2)).credit == load_credits(path_of(whole, 2)).credit
+
+
+def test_sampled_runs_are_the_same_bytes_for_one_seed_and_others_for_another(model, tmp_path):
+    """With the engine's own draws."""
+    config = small_igpo(model, steps=2, kl_coef=0.1, max_turn_tokens=12, max_context=192)
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train_igpo.main(replace(config, out=str(tmp_path / name), seed=seed))
+    assert content(tmp_path / "a") == content(tmp_path / "b") != content(tmp_path / "c")
+
+
+def test_the_progress_line_has_the_numbers_to_watch(config, scripted, tmp_path, capsys):
+    train_igpo.main(replace(config, steps=1, out=str(tmp_path)))
+    line = capsys.readouterr().err
+    for word in ("igpo 1/1", "tokens/s", "outcome 0.25", "gain ", "right 0.5", "no_signal 0", "malformed 0", "turns 3", "gap ",
+                 "kl ", "grad ", "accuracy 1"):
+        assert word in line
+
+
+# ----------------------------------------------------------------------------------------------------------------------- signal
+
+
+def test_a_batch_without_any_signal_is_reported_and_costs_no_update(config, tmp_path, monkeypatch, capsys):
+    config = with_recipe(replace(config, steps=1, kl_coef=0.0, out=str(tmp_path)), use_gain=False)
+    script_runs(monkeypatch, config, FAILED)
+    folder = train_igpo.main(config)
+    [row], [clock] = (metrics.read(tmp_path / name) for name in ("metrics.jsonl", "timing.jsonl"))
+    assert row["groups_without_any_signal"] == 1.0 and row["updates"] == 0 and "grad_norm" not in row
+    assert "update_tokens_per_second" not in clock
+    assert "no_signal 1" in (line := capsys.readouterr().err) and "updates 0" in line
+    assert torch.equal(parameters(weights.load(folder)), parameters(weights.load(config.model)))
+
+
+# -------------------------------------------------------------------------------------------------------------- the frozen model
+
+
+def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(config, scripted, tmp_path, monkeypatch):
+    """Stopped after the first update. What the gains were made of in the second step is what the start checkpoint says."""
+    config = replace(config, gain_policy="reference", rollouts_every=1, learning_rate=0.05, out=str(tmp_path), steps=2)
+    with monkeypatch.context() as patch:
+        signalled(patch, [signal.SIGTERM])
+        train_igpo.main(config)
+    assert (tmp_path / "latest").read_text() == "step-00000001\n"
+    train_igpo.main(config)
+    start, tokenizer = weights.load(config.model), train_igpo.Tokenizer.tiny()
+    current = weights.load(tmp_path / "checkpoints" / "step-00000001" / "model")         # the policy of the second step
+    batch = load_credits(path_of(tmp_path, 1))
+    assert batch.gain_policy == "reference"
+    for rollout, measured in zip(batch.rollouts, batch.measured, strict=True):
+        wrapped = wrap_answer(rollout.question.answers[0], tokenizer, batch.recipe)
+        lengths = scored_lengths(rollout, batch.recipe)
+        asked = rollout.tokens, lengths, [wrapped.ids] * len(lengths)
+        frozen, moved = (answer_logprobs(rollout, wrapped, score_packed(m, *asked), batch.recipe) for m in (start, current))
+        assert measured.logprobs == frozen and abs(moved[0][0] - frozen[0][0]) > 1e-3
+    job = train_igpo.Job(config)
+    checkpoint.restore(checkpoint.latest(tmp_path), job.model, job.optimizer, config)
+    assert torch.equal(parameters(job.reference), parameters(start)) and not torch.equal(parameters(job.model), parameters(start))
+    assert not any(parameter.requires_grad for parameter in job.reference.parameters())
+
+
+def test_there_is_no_frozen_model_where_nobody_asks_it(model):
+    assert train_igpo.Job(small_igpo(model)).reference is None
+
+
+# --------------------------------------------------------------------------------------------------------- stopping and going on
+
+
+def signalled(monkeypatch, numbers, at_step=0):
+    """The signals arrive in the middle of a step."""
+    real, calls = igpo.update, []
+
+    def update(*arguments):
+        calls.append(1)
+        if len(calls) == at_step + 1:
+            for number in numbers:
+                os.kill(os.getpid(), number)
+        return real(*arguments)
+
+    monkeypatch.setattr(igpo, "update", update)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_the_step_saves_and_exits_0_and_the_next_call_goes_on(number, config, scripted, whole, tmp_path,
+                                                                                monkeypatch, capfd):
+    config = replace(config, out=str(tmp_path), save_every=100)
+    with monkeypatch.context() as patch:
+        signalled(patch, [number], at_step=1)
+        assert command(config) == 0
+    out, err = capfd.readouterr()
+    assert "stopped after step 2 of 3; the same command goes on from there" in out and "stopping after this step" in err
+    assert (tmp_path / "latest").read_text() == "step-00000002\n"
+    assert command(config) == 0 and f"model: {tmp_path}/checkpoints/step-00000003/model" in capfd.readouterr().out
+    assert content(tmp_path) == content(whole)
+
+
+def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_the_step_before(config, scripted, whole, tmp_path, monkeypatch,
+                                                                                capfd):
+    config = replace(config, out=str(tmp_path))
+    with monkeypatch.context() as patch:
+        signalled(patch, [signal.SIGINT, signal.SIGINT], at_step=1)
+        assert command(config) == 130
+    assert "stopped at once; the same command goes on from the last checkpoint" in capfd.readouterr().err
+    assert (tmp_path / "latest").read_text() == "step-00000001\n", "every step has a checkpoint"
+    assert command(config) == 0 and content(tmp_path) == content(whole)
+
+
+def test_a_run_that_is_there_is_not_overwritten_nor_trained_again(config, scripted, whole, capsys):
+    before = content(whole)
+    with pytest.raises(ConfigError, match="holds a run already"):
+        train_igpo.main(replace(config, out=str(whole), resume="never"))
+    with pytest.raises(ConfigError, match=r"learning_rate was 0\.01, is 0\.5"):
+        train_igpo.main(replace(config, out=str(whole), learning_rate=0.5))
+    assert train_igpo.main(replace(config, out=str(whole))) == checkpoint.latest(whole) / "model"
+    assert content(whole) == before
+
+
+# ------------------------------------------------------------------------------------------------------------------- divergence
+
+
+def test_a_run_that_diverges_says_what_to_look_at_and_keeps_the_last_good_state(config, scripted, whole, tmp_path, monkeypatch,
+                                                                                capsys):
+    """In the second step, and no checkpoint is due before the third. Once the cause is gone the run ends as if nothing was."""
+    config = replace(config, out=str(tmp_path), save_every=100)
+    real, calls = igpo.igpo_loss, []
+
+    def loss(*arguments, **options):
+        calls.append(1)
+        value, stats = real(*arguments, **options)
+        return value * (float("nan") if len(calls) > 1 else 1.0), stats
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save", save_and_die)
-        with pytest.raises(KeyboardInterrupt):
-            train_igpo.main(replace(TINY, out=str(tmp_path / "halves")))
-    train_igpo.main(replace(TINY, out=str(tmp_path / "halves")))
-    assert files(tmp_path / "whole") == files(tmp_path / "halves")
+        patch.setattr(igpo, "igpo_loss", loss)
+        assert command(config) == 2
+    err = capsys.readouterr().err
+    assert "train_igpo.py: step 1: the loss is nan: look at the last lines of metrics.jsonl" in err and "Traceback" not in err
+    assert (tmp_path / "latest").read_text() == "step-00000001\n"
+    assert [row["step"] for row in metrics.read(tmp_path / "metrics.jsonl")] == [0]
+    assert command(config) == 0 and content(tmp_path) == content(whole)
 
 
-def test_before_the_first_update_every_ratio_is_one_and_stored_log_probs_are_the_trainers(tmp_path):
-    train_igpo.main(replace(TINY, steps=1, out=str(tmp_path)))
-    [row] = metrics.read(tmp_path / "metrics.jsonl")
-    assert row["logprob_gap"] < 1e-5
-    assert row["ratio_min"] == pytest.approx(1.0, abs=1e-5) and row["ratio_max"] == pytest.approx(1.0, abs=1e-5)
+def test_weights_that_moved_before_the_divergence_are_not_kept(config, scripted, tmp_path, monkeypatch):
+    def update(*arguments):
+        raise Diverged("the loss is nan", moved=True)
+
+    monkeypatch.setattr(igpo, "update", update)
+    with pytest.raises(Diverged):
+        train_igpo.main(replace(config, out=str(tmp_path), save_every=100))
+    assert not (tmp_path / "latest").exists()
 
 
-def test_a_batch_without_any_signal_is_reported_and_costs_no_update(tmp_path):
-    """Random weights: every rollout of every group fails in the same way."""
-    config = replace(TINY, steps=1, kl_coef=0.0, recipe=Recipe(use_gain=False), out=str(tmp_path))
-    before = train_igpo.Job(config).model.state_dict()
-    folder = train_igpo.main(config)
-    [row] = metrics.read(tmp_path / "metrics.jsonl")
-    assert row["groups_without_any_signal"] == 1.0 and row["updates"] == 0
-    after = train_igpo.weights.load(folder).state_dict()
-    assert all(after[name].equal(before[name]) for name in before)
+def test_log_probs_that_are_not_the_engines_stop_the_run_before_its_first_update(config, scripted, tmp_path, capsys):
+    assert command(replace(config, out=str(tmp_path)), "--logprob-gap", "1e-12") == 2
+    assert "step 0: new and stored log-probs differ by" in capsys.readouterr().err
+    assert torch.equal(parameters(weights.load(checkpoint.latest(tmp_path) / "model")), parameters(weights.load(config.model)))
 
 
-def test_a_run_that_is_there_is_not_overwritten(tmp_path):
-    train_igpo.main(replace(TINY, steps=1, out=str(tmp_path)))
-    with pytest.raises(ConfigError, match="holds a run already"):
-        train_igpo.main(replace(TINY, steps=1, out=str(tmp_path), resume="never"))
+# --------------------------------------------------------------------------------------------------------------------- settings
+
+
+def test_the_preset_of_the_4b_model_is_the_papers_recipe():
+    large = IGPOConfig(**IGPO_PRESETS["dr-venus-4b"])
+    assert (large.group, large.questions, large.learning_rate, large.temperature) == (8, 16, 1e-6, 1.0)
+    assert (large.max_turns, large.max_turn_tokens, large.max_context) == (200, 8192, 256 * 1024)
+    assert large.recipe == Recipe.paper() and large.recipe.gamma == 0.95 and large.top_p == 1.0
+    assert (large.epochs, large.minibatches, large.kl_coef, large.aggregate) == (1, 1, 0.001, "seq-mean-token-mean")
+    assert large.pages * large.page_size >= large.questions * large.max_context and large.recompute
+    assert large.steps * large.questions <= 1000 < (large.steps + 1) * large.questions, "one epoch over 1,000 questions"
+    assert IGPOConfig(**IGPO_PRESETS["tiny"]) == IGPOConfig()
+
+
+def test_every_field_of_the_recipe_is_a_flag():
+    parsed = parse_flags(IGPOConfig, ["--recipe", "released", "--no-center-gain", "--gamma", "1", "--no-use-gain"])
+    assert parsed.recipe == Recipe.released(center_gain=False, gamma=1.0, use_gain=False)
+    assert json.loads(json.dumps(parsed.recipe.lead_in)) == Recipe().lead_in
+
+
+@pytest.mark.parametrize(("flags", "words"), [
+    (["--group", "1"], "group must be at least 2 to compare rollouts"),
+    (["--minibatches", "5"], "5 minibatches of 4 rollouts"),
+    (["--pack-tokens", "100"], r"pack_tokens (100) must hold a rollout of max_context (512)"),
+    (["--temperature", "0"], "temperature must be > 0"),
+    (["--judge", "--outcome", "f1"], "judge gives the outcome by itself: leave outcome f1 out"),
+    (["--judge-cache", "x.sqlite"], "judge_cache is only for --judge"),
+    (["--judge"], "JUDGE_BASE_URL"),
+    (["--max-context", "40"], "max_context must be at least"),
+    (["--pages", "3"], "lower it, or raise the number of pages"),
+    (["--model", "nowhere"], "'tiny' or a folder with a config.json"),
+    (["--use-gains"], "unknown flag --use-gains, did you mean --use-gain?"),
+])
+def test_a_wrong_command_line_is_one_message_and_exit_code_2(flags, words, config, tmp_path, capsys, monkeypatch):
+    for name in ("JUDGE_BASE_URL", "JUDGE_MODEL", "JUDGE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    assert command(replace(config, out=str(tmp_path)), *flags) == 2
+    err = capsys.readouterr().err
+    assert words in err and "Traceback" not in err and not (tmp_path / "latest").exists()

@@ -37,7 +37,8 @@ class Metrics:
     def sync(self) -> None:
         """Before a checkpoint: its step's lines must be on the disk no later than itself."""
         for name in NAMES:
-            sync(self.run / name)
+            if (self.run / name).exists():               # not before the first step has ended
+                sync(self.run / name)
 
 
 class Phases:

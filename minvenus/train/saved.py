@@ -53,7 +53,7 @@ def save_credits(run, batch: SavedBatch) -> None:
               "recipe": asdict(batch.recipe), "rollout": rollout_to_json(rollout), "answer_logprobs": m.logprobs,
               "outcome": m.outcome, "arithmetic": batch.credit.arithmetic(i, m.group)}
              for i, (rollout, m) in enumerate(zip(batch.rollouts, batch.measured, strict=True))]
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}")              # one process writes into a run; what a crash left is written over
     beside.write_text("".join(json.dumps(line, allow_nan=False) + "\n" for line in lines), encoding="utf-8")
     sync(beside)
     os.replace(beside, path)

@@ -1,11 +1,15 @@
 """Very small runs of train_igpo.py: a model of one layer with opinions of its own, and rollouts that follow a script."""
 
-from dataclasses import replace
+import runpy
+import sys
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
 import torch
 
+import minvenus.engine
+import minvenus.tools.toyweb
 import train_igpo
 from minvenus.config import Recipe
 from minvenus.igpo.credit import credit
@@ -16,7 +20,10 @@ from minvenus.train.igpo_config import IGPOConfig
 from tests.agent.scripted import answer, engine_for, search, visit
 from tests.train.runs import SMALL, TINY
 
+ROOT = Path(__file__).resolve().parents[2]
 RIGHT, WRONG = "right", "wrong"
+# what the two rollouts of two questions do: of the first one is right, of the second none, so that only gains tell them apart
+MIXED = [["right: right", "wrong: dog"], ["right: dog", "wrong: dog"]]
 
 
 def write_model(folder: Path, seed: int = 3) -> str:
@@ -39,8 +46,13 @@ def small_igpo(model: str, out="unused", **changes) -> IGPOConfig:
 
 
 @cache
-def web_of(seed: int, slack: int) -> ToyWeb:
-    return ToyWeb(seed, hops=(1,), slack=slack)
+def small_web(seed: int, slack: int, test: int) -> ToyWeb:
+    return ToyWeb(seed, hops=(1,), slack=slack, train=32, test=test)
+
+
+def web_of(config: IGPOConfig) -> ToyWeb:
+    """The run's web with few questions, one for all tests: making two thousand takes longer than a step."""
+    return small_web(config.seed, config.slack, config.evaluate_questions)
 
 
 def turns_of(play: str, question_id: str, web: ToyWeb) -> list[str]:
@@ -60,7 +72,7 @@ def turns_of(play: str, question_id: str, web: ToyWeb) -> list[str]:
 
 def scripted_engine(config: IGPOConfig, plays):
     """What to put in Engine's place: rollout i of the j-th question of every step follows plays[j][i]."""
-    web, order = web_of(config.seed, config.slack), {}
+    web, order = web_of(config), {}
 
     def script(name, turn, attempt):
         _, question, rollout = name.split("/")
@@ -73,9 +85,32 @@ def scripted_engine(config: IGPOConfig, plays):
     return lambda model, *rest, **options: engine_for(script, pages=config.pages, page_size=config.page_size, model=model)
 
 
+def script_runs(monkeypatch, config: IGPOConfig, plays) -> None:
+    """From now on every run follows the script, also one that is started as a program (`command`)."""
+    engine = scripted_engine(config, plays)
+    for module in (minvenus.engine, train_igpo):
+        monkeypatch.setattr(module, "Engine", engine)
+    for module in (minvenus.tools.toyweb, train_igpo):
+        monkeypatch.setattr(module, "ToyWeb", lambda *_, **__: web_of(config))
+
+
+def command(config: IGPOConfig, *more: str) -> int:
+    """`python train_igpo.py` in this process; returns its exit code. Of the recipe only the defaults."""
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in asdict(config).items()
+             if not isinstance(value, bool | dict | None)] + (["--judge"] if config.judge else [])
+    before, sys.argv = sys.argv, ["train_igpo.py", *flags, *more]
+    try:
+        runpy.run_path(str(ROOT / "train_igpo.py"), run_name="__main__")
+        return 0
+    except SystemExit as end:
+        return end.code
+    finally:
+        sys.argv = before
+
+
 def scripted_job(config: IGPOConfig, plays) -> train_igpo.Job:
     job = train_igpo.Job(config)
-    job.engine = scripted_engine(config, plays)(job.model)
+    job.engine, job.web = scripted_engine(config, plays)(job.model), web_of(config)
     return job
 
 

@@ -11,10 +11,9 @@ from minvenus.igpo.loss import AGGREGATIONS, k3
 from minvenus.train import igpo
 from minvenus.train.igpo import Trained, summary
 from minvenus.train.optim import Diverged
-from tests.train.igpo_runs import credited_batch, rows_of, scripted_job, small_igpo, with_recipe, write_model
+from tests.train.igpo_runs import MIXED, credited_batch, rows_of, scripted_job, small_igpo, with_recipe, write_model
 from tests.train.runs import gradients, parameters
 
-MIXED = [["right: right", "wrong: dog"], ["right: dog", "wrong: dog"]]          # the second question: all failed
 FAILED = [["right: dog", "wrong: dog"], ["wrong: dog", "right: dog"]]
 SEARCHES = [["search: right", "search: dog"], [": dog", "search: right"]]       # no visit, so no gain
 GRPO = Recipe.paper(use_gain=False)
