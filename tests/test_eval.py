@@ -81,7 +81,7 @@ def test_killed_at_any_moment_it_goes_on_and_ends_with_the_same_file():
         config = replace(SHORT, out=f"killed {trial}", concurrency=rng.choice((1, 3, 12)))
         for attempt in range(40):
             pid = fork(lambda config=config: evaluation.main(config))
-            until = time.monotonic() + rng.uniform(0.02, 0.3) * 1.2 ** attempt
+            until = time.monotonic() + rng.uniform(0.01, 0.1) * 1.3 ** attempt
             while time.monotonic() < until and not (gone := os.waitpid(pid, os.WNOHANG)[0]):
                 time.sleep(0.005)
             if gone:
@@ -217,6 +217,20 @@ def test_two_evaluations_are_compared_question_by_question(monkeypatch, capsys):
     evaluation.main(replace(config, seed=1, out="other"))
     for name, words in (("other", "is another one in good than in other"), ("nowhere", "nowhere does not exist")):
         assert evaluation.run(["--compare", "good", name]) == 2 and words in capsys.readouterr().err
+
+
+def test_a_question_of_an_evaluation_becomes_an_x_ray_page(monkeypatch, capsys):
+    with_script(monkeypatch)
+    evaluation.main(EvalConfig(limit=4, runs=2, temperature=1.0, max_new_tokens=60, out="e"))
+    assert evaluation.run(["--xray", "e/results.jsonl", "--group", "test-3"]) == 0
+    assert "X-ray of e/results.jsonl: e/results.html" in capsys.readouterr().out
+    page = Path("e/results.html").read_text()
+    assert page.startswith("<!doctype html>") and ToyWeb(0).case("test-3").question.text in page
+    weights.save(Qwen3(ModelConfig.preset("tiny")), Path("toy"), tokenizer_files=Tokenizer.tiny().files)
+    assert evaluation.run(["--xray", "e/results.jsonl", "--group", "test-3", "--model", "toy", "--out", "scored.html"]) == 0
+    assert "according to" in Path("scored.html").read_text()
+    for argv, words in ((["--group", "test-9"], "has no group test-9"), (["--answer", "cat"], "no model has been trained")):
+        assert evaluation.run(["--xray", "e/results.jsonl", *argv]) == 2 and words in capsys.readouterr().err
 
 
 # -------------------------------------------------------------------------------------------------- files, endpoints, judges

@@ -140,6 +140,24 @@ def test_a_saved_config_is_checked_like_flags(saved, words, tmp_path, capsys):
     assert all(word in message for word in words), message
 
 
+@dataclass(frozen=True)
+class Pair:
+    files: tuple[str, str] | None = None      # two of them
+
+
+def test_a_pair_takes_two_values_and_is_saved_as_a_list_of_two(tmp_path, capsys):
+    pair = parse_flags(Pair, ["--files", "a", "b"])
+    assert list(pair.files) == ["a", "b"] and parse_flags(Pair, []).files is None
+    assert parse_flags(Pair, ["--config", str(save_config(pair, tmp_path))]) == pair
+    for argv in (["--files", "a"], ["--files", "a", "b", "c"]):
+        with pytest.raises(SystemExit):
+            parse_flags(Pair, argv)
+    (tmp_path / "run.json").write_text('{"files": ["a"]}')
+    with pytest.raises(SystemExit):
+        parse_flags(Pair, ["--config", str(tmp_path / "run.json")])
+    assert "files must be" in capsys.readouterr().err
+
+
 words = st.text(min_size=1).filter(lambda text: text != "--")
 examples = st.builds(Example, steps=st.integers(1, 10**9), learning_rate=st.floats(allow_nan=False, allow_infinity=False),
                      use_gain=st.booleans(), mode=st.sampled_from(["fast", "exact"]), name=words, folder=st.none() | words)

@@ -4,7 +4,9 @@ import pytest
 
 from minvenus.agent.episode import Episode
 from minvenus.agent.record import rollout_to_json
+from minvenus.agent.rollout import Loop
 from minvenus.config import ConfigError
+from minvenus.evaluation import play as play_module
 from minvenus.evaluation.play import Stage, play
 from minvenus.evaluation.task import Job, jobs
 from minvenus.scoring.questions import Entry
@@ -30,12 +32,15 @@ def test_all_first_runs_come_before_all_second_ones_and_the_first_has_the_name_t
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 20])
-def test_no_more_than_allowed_play_at_once_all_come_out_and_nothing_stays(at_once):
+def test_no_more_than_allowed_play_at_once_all_come_out_and_nothing_stays(at_once, monkeypatch):
+    loops = []
+    monkeypatch.setattr(play_module, "Loop", lambda *given, **named: loops.append(Loop(*given, **named)) or loops[-1])
     policy, most = policy_for(lambda name, turn, attempt: search(f"{name} {turn}") if turn < len(name) % 3 else answer(name)), 0
     found = {}
     for ended in play(stage(policy), jobs(ENTRIES, 3), at_once):
         most = max(most, len(policy.engine.scheduler.sequences) + len(ended))
         found |= {job.key: rollout for job, rollout in ended}
+        assert not loops[0].ended and len(loops[0].number) <= at_once, "a rollout that was handed out is forgotten"
     assert most == min(at_once, 12) and len(found) == 12
     assert {r.termination for r in found.values()} == {"answered"}
     assert policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
@@ -43,7 +48,8 @@ def test_no_more_than_allowed_play_at_once_all_come_out_and_nothing_stays(at_onc
 
 def test_what_a_run_samples_depends_on_seed_question_and_number_alone():
     def tokens(at_once, wanted, seed=0):
-        return {key: r.tokens for key, r in played(stage(random_policy(seed=seed), budget(2, 400, 9)), wanted, at_once).items()}
+        own = stage(random_policy(seed=seed), budget(2, 400, 9), max_turns=2)
+        return {key: rollout.tokens for key, rollout in played(own, wanted, at_once).items()}
     whole = jobs(ENTRIES, 2)
     alone = tokens(1, whole)
     assert len({tuple(t) for t in alone.values()}) == 8

@@ -11,6 +11,7 @@ from minvenus.evaluation.task import Job
 from minvenus.scoring.aggregate import run_of
 from minvenus.scoring.judge import Verdict
 from minvenus.scoring.questions import Entry
+from minvenus.types import Rollout, Turn
 from tests.agent.scripted import BROKEN, QUESTION, Tools, answer, budget, run, search, visit
 
 YES, NO, UNKNOWN = Verdict("yes", "em"), Verdict("no", "unfinished"), Verdict("unknown", "judge", "no reply")
@@ -43,6 +44,13 @@ def test_a_line_gives_the_same_numbers_as_its_rollout_and_the_rollout_itself(nam
     assert rollout_from_json(saved) == rollout
     assert (saved["run"], saved["seed"], saved["hops"], saved["source"], saved["correct"]) == (3, 7, 2, "web", verdict.correct)
     assert saved["f1"] == saved["em"] == f1
+
+
+def test_a_call_that_nothing_came_back_from_is_no_call():
+    turns = [Turn("search", 1, 2, "", {}, "x"), Turn("visit", 2, 3, "", {})]
+    rollout = Rollout(QUESTION, [0] * 4, [False] * 4, [None] * 4, turns, "timeout")
+    found = run_of_line(line_of(Job(ENTRY, 0), rollout, NO, seed=7))
+    assert found == run_of(rollout, 0, False, 2, "web", 0.0) and (found.searches, found.visits) == (1, 0)
 
 
 def test_runs_are_kept_counted_once_and_read_again(tmp_path):

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from minvenus.scoring.grade import Grader, Paper, grade_all, grade_words
-from minvenus.scoring.judge import JudgeGuard, JudgeUnreliable
+from minvenus.scoring.judge import JudgeGuard, JudgeUnreliable, Verdict
 from tests.scoring.local_judge import CAPITAL, grading, judge_at, planted, yes_to  # noqa: F401
 
 RIGHT, WRONG, OPEN = Paper(CAPITAL, "rome!", True), Paper(CAPITAL, "Milan", True), Paper(CAPITAL, "Rome", False)
@@ -61,16 +61,21 @@ def test_a_judge_that_fails_hands_out_every_paper_as_unknown_and_says_why(plante
         grader.close()
 
 
-def test_what_is_given_up_is_handed_out_once_and_late_verdicts_are_dropped(planted, monkeypatch):  # noqa: F811
-    release = threading.Event()
+def test_what_is_given_up_is_handed_out_once_and_late_verdicts_are_dropped():
+    class Slow:
+        threads, asked, release = 1, threading.Event(), threading.Event()
 
-    def late(handler):
-        release.wait(5)
-        handler.reply({"choices": [{"message": {"content": "correct: yes"}}]})
-    with grading(lambda answer: late) as server:
-        grader = Grader("em", judge=judge_at(server, monkeypatch, threads=1))
-        grader.add("slow", RIGHT)
-        assert grader.ready() == [] and [(key, v.word) for key, v in grader.give_up()] == [("slow", "unknown")]
-        release.set()
-        grader.close()
+        def verdict(self, question, answer):
+            self.asked.set()
+            self.release.wait(5)
+            return Verdict("yes", "judge")
+
+        def close(self):
+            pass
+    grader = Grader("em", judge=Slow())
+    grader.add("slow", RIGHT)
+    assert Slow.asked.wait(5) and grader.ready() == [] and [(key, v.word) for key, v in grader.give_up()] == [("slow", "unknown")]
+    Slow.release.set()
+    grader.close()
+    assert not grader._done.empty(), "it came"
     assert grader.ready() == [] and grader.give_up() == []
