@@ -16,7 +16,7 @@ from torch import Tensor
 
 from minvenus.engine.pages import Table
 
-ROOM = 64        # a row is at least this much longer than needed when the copy is laid out anew
+ROOM = 32        # a row is at least this much longer than needed when the copy is laid out anew
 
 
 class DenseCache:
@@ -76,9 +76,11 @@ class DenseCache:
             self.v[layer].view(-1, channels).index_copy_(0, v_places, v.reshape(-1, channels))
             keys = self.k[layer, :size, :, :, :longest].flatten(0, 1)             # [S * K, D, L]
             values = self.v[layer, :size, :, :longest].flatten(0, 1)              # [S * K, L, D]
-            folded = q.reshape(size * heads, -1, channels) * channels**-0.5          # [S * K, H / K, D]: a group's heads are queries
-            scores = torch.bmm(folded, keys)                                      # [S * K, H / K, L]
-            scores = scores if mask is None else scores.add_(mask)
+            folded = q.reshape(size * heads, -1, channels)                        # [S * K, H / K, D]: a group's heads are queries
+            if mask is None:
+                scores = torch.bmm(folded * channels**-0.5, keys)                 # [S * K, H / K, L]
+            else:
+                scores = torch.baddbmm(mask, folded, keys, alpha=channels**-0.5)
             return torch.bmm(scores.softmax(dim=-1), values).view(q.shape)
 
         return attend
@@ -102,9 +104,10 @@ class DenseCache:
         self.tables, self.lengths = tables, [known.get(t, 0) for t in tables]
 
     def _lay_out(self, rows: int, longest: int) -> None:
-        """Larger tensors, with what the old ones hold. Half as much again: a context that keeps growing is moved rarely."""
+        """Larger tensors, with what the old ones hold. An eighth of room: more would spread the keys, which costs every step,
+        and less would move a growing context too often."""
         layers, old_rows, heads, old_room, channels = self.v.shape
-        rows, room = max(rows, old_rows), max(longest + longest // 2 + ROOM, old_room)
+        rows, room = max(rows, old_rows), max(longest + longest // 8 + ROOM, old_room)
         k, v = self.k.new_zeros((layers, rows, heads, channels, room)), self.v.new_zeros((layers, rows, heads, room, channels))
         k[:, :old_rows, :, :, :old_room] = self.k
         v[:, :old_rows, :, :old_room] = self.v

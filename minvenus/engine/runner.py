@@ -76,21 +76,19 @@ class Runner:
             self._fixed_attend = torch.compiler.disable(lambda *args: self._attend(*args))       # type: ignore[misc]
         self._blocks = numpy.zeros((1, 1), dtype=numpy.int32)          # [rows, pages]: the page list of every table, by its row
 
-    def arrange(self, work: list[Work]) -> list[Work]:
-        """The same work, in an order that is cheap to run."""
-        if not self.dense:
-            return work
-        if decodes(work):
-            return [work[i] for i in self.dense.arrange([sequence.table for sequence, _, _ in work])]
-        return sorted(work, key=lambda w: (w.new, w.sequence.table.length), reverse=True)        # like ones into one piece
-
-    def run(self, work: list[Work]) -> Tensor:
-        """Compute the tokens of a step and store their keys and values; returns the hidden states that the sequences' jobs ask
-        for, in the order of the work [M, hidden]."""
+    def run(self, work: list[Work]) -> tuple[list[Work], Tensor]:
+        """Compute the tokens of a step and store their keys and values. Returns the work in the order in which it ran, which is
+        the cheapest, and the hidden states that its jobs ask for, in that order [M, hidden]."""
         self._copy([pair for _, _, copies in work for pair in copies])
-        if self.dense and decodes(work) and self.dense.hold([w.sequence.table for w in work]):
-            return self._decode([w.sequence.tokens[w.sequence.table.length] for w in work], self.dense.tables)
-        return torch.cat([self._piece(piece) for piece in pieces(work, PIECE if self.dense else sum(w.new for w in work))])
+        if not self.dense:
+            return work, self._piece(*pieces(work, sum(w.new for w in work)))
+        if decodes(work):
+            work = [work[i] for i in self.dense.arrange([sequence.table for sequence, _, _ in work])]
+            tables = [sequence.table for sequence, _, _ in work]
+            if self.dense.hold(tables):
+                return work, self._decode([s.tokens[s.table.length] for s, _, _ in work], tables)
+        work = sorted(work, key=lambda w: (w.new, w.sequence.table.length), reverse=True)        # like ones into one piece
+        return work, torch.cat([self._piece(piece) for piece in pieces(work, PIECE)])
 
     def _decode(self, tokens: list[int], tables: list[Table]) -> Tensor:
         """One token of every sequence, on a CPU."""

@@ -46,10 +46,10 @@ class Stepper:
     def step(self) -> list[Sequence]:
         """Advance every running sequence that has room; returns those whose turn has ended. Other jobs end silently."""
         started = time.perf_counter()
-        work = self.runner.arrange(self.scheduler.schedule())
+        work = self.scheduler.schedule()
         assert work, "somebody always runs"
         scheduled = time.perf_counter()
-        hidden = self.runner.run(work)                                                # [M, hidden]: of tokens that are asked for
+        work, hidden = self.runner.run(work)                           # hidden [M, hidden]: of the tokens that are asked for
         ran = time.perf_counter()
         self._count(work, ran - scheduled)
         ended = self.finish(work, hidden)
@@ -122,8 +122,8 @@ class Stepper:
         return sample(logits, sampling, noise, self.width, written, early)
 
     def _count(self, work: list[Work], seconds: float) -> None:
-        total = sum(count for _, count, _ in work)
-        decoded = sum(1 for s, count, _ in work if count == 1 and type(s.job) is Turn and s.table.length + 1 == s.goal)
+        total = sum([count for _, count, _ in work])
+        decoded = sum([count == 1 and type(s.job) is Turn and s.table.length + 1 == s.goal for s, count, _ in work])
         scored = sum(count for s, count, _ in work if type(s.job) is Scoring) if decoded < total else 0
         self._counters.decoded += decoded
         self._counters.scored += scored

@@ -46,6 +46,7 @@ class FusedDecoder:
         config, core = model.config, model.model
         self.heads, self.kv_heads, self.head_dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         self.embedding, self.eps = core.embed_tokens.weight, config.rms_norm_eps
+        self.least_hidden, self.least_heads = (torch.tensor(n * self.eps).sqrt() for n in (config.hidden_size, self.head_dim))
         self.norm = core.norm.weight * config.hidden_size**0.5
         self.layers = [self._fuse(layer) for layer in core.layers]
         exponents = torch.arange(0, self.head_dim, 2).float() / self.head_dim
@@ -105,4 +106,4 @@ class FusedDecoder:
     def _normalise(self, x):
         """x / sqrt(sum x^2 + n eps): of length 1, where the definition gives sqrt(n)."""
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return x / length.hypot_(length.new_full((), (x.shape[-1] * self.eps)**0.5))
+        return x / length.hypot_(self.least_heads if x.dim() == 3 else self.least_hidden)
