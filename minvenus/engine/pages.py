@@ -132,7 +132,10 @@ class PagePool:
         self._tables.remove(table)                               # a second free is a KeyError
         self._rows.append(table.row)
         for page in reversed(table.pages):
-            self._release(page)
+            if self._references[page] > 1:                       # the usual case of a fork that only scored
+                self._references[page] -= 1
+            else:
+                self._release(page)
         table.pages, table.length = [], 0
 
     def forget(self) -> None:
