@@ -100,7 +100,8 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
         raise ValueError(f"need 0 <= successes <= n and n >= 1, got {successes} of {n}")
     p, zz = successes / n, Z95 * Z95 / n
     middle, half = p + zz / 2, Z95 * math.sqrt(p * (1 - p) / n + zz / n / 4)
-    return max(0.0, (middle - half) / (1 + zz)), min(1.0, (middle + half) / (1 + zz))
+    low, high = (middle - half) / (1 + zz), (middle + half) / (1 + zz)
+    return 0.0 if successes == 0 else max(0.0, low), 1.0 if successes == n else min(1.0, high)       # exactly, not up to rounding
 
 
 def share(known: Sequence[float], worst: Sequence[float], best: Sequence[float], questions: int, short: int = 0) -> Share:

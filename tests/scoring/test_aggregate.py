@@ -56,6 +56,7 @@ judged = st.integers(1, 6).flatmap(lambda k: named(st.lists(st.booleans(), min_s
     (81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718), (20, 20, 0.8389, 1.0)])
 def test_wilson_against_known_values(right, n, low, high):
     assert wilson(right, n) == pytest.approx((low, high), abs=6e-5)
+    assert wilson(0, n)[0] == 0.0 and wilson(n, n)[1] == 1.0
 
 
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.floats(0, n), st.just(n))))
