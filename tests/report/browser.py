@@ -19,7 +19,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage", "--hide-scrollbars",
          "--remote-debugging-pipe")
-SECONDS = 30                      # for one answer of the browser
+SECONDS = 120                     # for one answer of the browser: other work may have both cores
 MIDDLE = """(selector) => {
   const e = document.querySelector(selector);
   e.scrollIntoView({block: "center"});

@@ -70,8 +70,9 @@ def saved_batch(rollouts: list[Rollout], groups: list[int], outcomes: list[float
 
 # Everything that would act if it were taken for HTML or script, in the places where a model or a web page can put it.
 HOSTILE = ["<script>window.hit = 1</script>", "</script><script>window.hit = 2</script>", "<img src=x onerror='window.hit = 3'>",
-           "<!-- <script>", "<svg onload=window.hit=4>", '"><iframe src="https://example.com">', "' onclick='window.hit = 5", "]]>",
-           "javascript:window.hit=6", "&lt;b&gt; & \u2028\u2029 \u202e", "<style>body { display: none }</style>", "</textarea></title>"]
+           "<!-- <script>", "<svg onload=window.hit=4>", '"><iframe src="https://example.com">', "' onclick='window.hit = 5",
+           "]]>", "javascript:window.hit=6", "&lt;b&gt; & \u2028\u2029 \u202e", "<style>body { display: none }</style>",
+           "</textarea></title>"]
 
 
 def hostile_rollout() -> Rollout:
@@ -89,6 +90,8 @@ def random_batch(seed: int, recipe: Recipe) -> SavedBatch:
     for group in rng.sample(range(-5, 50), rng.randint(1, 3)):
         for _ in range(rng.randint(1, 4)):
             kinds = [rng.choice((search, search, visit, visit, None)) for _ in range(rng.randint(0, 6))]
+            if not made:                             # malformed turns between searches and their visit, and after the last one
+                kinds = [search, None, search, visit, search, None, visit, None, search]
             turns = [BROKEN if kind is None else kind(rng.choice(("Bob", "Ada", "Kim"))) for kind in kinds]
             made.append(rollout([*turns, rng.choice((answer(), answer("dog"), BROKEN))]))
             groups.append(group)

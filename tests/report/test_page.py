@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from minvenus.report import page
 from tests.report.examples import HOSTILE
 
-json_values = st.recursive(st.none() | st.booleans() | st.integers(-2**53, 2**53) | st.floats(allow_nan=False, allow_infinity=False)
-                           | st.text() | st.sampled_from(HOSTILE), lambda inner: st.lists(inner, max_size=4)
-                           | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12)
+numbers = st.integers(-2**53, 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+json_values = st.recursive(st.none() | st.booleans() | numbers | st.text() | st.sampled_from(HOSTILE),
+                           lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=9)
 
 
 class Elements(HTMLParser):
@@ -32,8 +32,8 @@ class Elements(HTMLParser):
 
 
 def test_a_page_worked_by_hand():
-    document = page.page("A & B", [page.section("Numbers", [page.table(["name", "value"], [("x", 0.123456), ("y", 1234), ("z", None)])],
-                                                "What they are.")], "In short.", [("steps", "3")])
+    table = page.table(["name", "value"], [("x", 0.123456), ("y", 1234), ("z", None)])
+    document = page.page("A & B", [page.section("Numbers", [table], "What they are.")], "In short.", [("steps", "3")])
     words = "".join(Elements(document).words)
     for expected in ("A & B", "In short.", "Numbers", "What they are.", "steps", "0.1235", "1,234"):
         assert expected in words
@@ -43,9 +43,9 @@ def test_a_page_worked_by_hand():
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_hostile_text_makes_no_element_and_no_attribute_wherever_it_stands(hostile):
     def built(words):
-        parts = [page.section(words, [page.table([words], [[words, words]], words), page.tiles([(words, words, words)]),
-                                      page.note(words, True), page.figure("<svg></svg>", words), page.links([("a.html", words)])], words)]
-        return page.page(words, parts, words, [(words, words)], words, data={words: words})
+        pieces = [page.table([words], [[words, words]], words), page.tiles([(words, words, words)]), page.note(words, True),
+                  page.figure("<svg></svg>", words), page.links([("a.html", words)])]
+        return page.page(words, [page.section(words, pieces, words)], words, [(words, words)], words, data={words: words})
     plain, attacked = Elements(built("plain")), Elements(built(hostile))
     shape = [(tag, sorted(attributes)) for tag, attributes in plain.found]
     assert [(tag, sorted(attributes)) for tag, attributes in attacked.found] == shape
@@ -67,7 +67,8 @@ def test_the_size_of_a_text_is_what_it_takes_in_the_page(text):
 def test_a_page_names_nothing_outside_itself():
     document = page.page("t", [page.figure("<svg></svg>")], styles=("xray.css",), scripts=("xray_dom.js",), data={})
     assert not re.search(r"https?://(?!www\.w3\.org/)|@import|url\(", document)
-    assert all("src" not in attributes and attributes.get("href", "#")[:1] in ("#", "d") for _, attributes in Elements(document).found)
+    for _, attributes in Elements(document).found:
+        assert "src" not in attributes and attributes.get("href", "#").startswith(("#", "data:"))
 
 
 def test_the_policy_allows_this_script_and_this_style_and_nothing_else():
@@ -82,8 +83,8 @@ def test_the_scripts_never_parse_text_as_html_or_code():
     names = sorted(path.name for path in page.HERE.glob("*.js"))
     assert names
     for name in names:
-        found = re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|DOMParser|fetch\(|XMLHttp|"
-                          r"import\(|WebSocket|createContextualFragment|srcdoc", page.asset(name))
+        found = re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|DOMParser|fetch\(|"
+                          r"XMLHttp|import\(|WebSocket|createContextualFragment|srcdoc", page.asset(name))
         assert not found, f"{name}: {found and found[0]}"
 
 

@@ -53,7 +53,7 @@ def test_a_saved_step_that_does_not_add_up_is_named_on_the_page_and_hides_nothin
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="has no metrics.jsonl"):
+    with pytest.raises(ConfigError, match=r"has no metrics\.jsonl"):
         write_run_page(tmp_path)
 
 

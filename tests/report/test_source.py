@@ -67,7 +67,8 @@ def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group
     own = only["arithmetic"]["paper"]
     assert own["gains"] == segment_gains([v if t in (0, 3, 5) else None for t, v in enumerate(measured)], kinds, Recipe.paper())
     assert own["turn_rewards"][:3] == [own["gains"][2]] * 3 and own["turn_rewards"][3] == -1.0
-    assert set(own) == {"values", "gains", "turn_rewards", "penalties"} and [r["name"] for r in data["recipes"]] == ["paper", "released"]
+    assert set(own) == {"values", "gains", "turn_rewards", "penalties"}
+    assert [r["name"] for r in data["recipes"]] == ["paper", "released"]
     assert data["scored_by"] == "a model" and data["groups"][0]["answers"] == ["cat"]
 
 
@@ -82,13 +83,15 @@ def test_a_model_folder_scores_as_the_engine_does(tmp_path):
     weights.save(model, tmp_path / "model", TOKENIZER.files)
     made = rollout([search(), visit(), answer()])
     save_rollout(made, tmp_path / "rollout.json")
-    path = write_page(tmp_path / "rollout.json", tmp_path / "xray.html", model=tmp_path / "model", recipe=Recipe(lead_in="Answer."))
+    recipe = Recipe(lead_in="Answer.")
+    path = write_page(tmp_path / "rollout.json", tmp_path / "xray.html", model=tmp_path / "model", recipe=recipe)
     [only] = embedded(path.read_text(encoding="utf-8"))["rollouts"]
-    wrapped = wrap_answer("cat", TOKENIZER, Recipe(lead_in="Answer."))
+    wrapped = wrap_answer("cat", TOKENIZER, recipe)
     starts = [turn.start for turn in made.turns]
     expected = [row[wrapped.start:] for row in score_packed(model, made.tokens, starts, [wrapped.ids] * 3)]
     assert only["logprobs"] == [pytest.approx(row, abs=1e-5) for row in expected]
-    assert only["measured"][2] == pytest.approx(value(expected[2], "log_prob"), abs=1e-5) and only["turns"][0]["tokens"] is not None
+    assert only["measured"][2] == pytest.approx(value(expected[2], "log_prob"), abs=1e-5)
+    assert only["turns"][0]["tokens"] is not None
     assert load_model(str(tmp_path / "model")).context == model.config.max_position_embeddings
 
 
@@ -103,7 +106,8 @@ def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_
 
 
 def test_a_question_of_the_users_own_has_no_known_answer(tmp_path):
-    data = shown(tmp_path, {"rollout": rollout_to_json(rollout([answer()], question=Question("question", "Why?", ["(unknown)"])))})
+    own = Question("question", "Why?", ["(unknown)"])
+    data = shown(tmp_path, {"rollout": rollout_to_json(rollout([answer()], question=own))})
     assert data["groups"][0]["answers"] == []
 
 

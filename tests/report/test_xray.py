@@ -1,4 +1,4 @@
-"""The X-ray's content: the numbers that it shows are the numbers that training used, under every recipe, and the size is bounded."""
+"""The X-ray's content: the numbers that it shows are those that training used, under every recipe, and its size is bounded."""
 
 import json
 import re
@@ -18,7 +18,18 @@ from minvenus.report.source import Source, case_of, numbered, read_source
 from minvenus.report.xray import chosen, document, write_page
 from minvenus.train.saved import path_of, save_credits
 from tests.igpo.strategies import recipes
-from tests.report.examples import BROKEN, HOSTILE, TOKENIZER, answer, hostile_rollout, random_batch, rollout, saved_batch, search, visit
+from tests.report.examples import (
+    BROKEN,
+    HOSTILE,
+    TOKENIZER,
+    answer,
+    hostile_rollout,
+    random_batch,
+    rollout,
+    saved_batch,
+    search,
+    visit,
+)
 
 
 def embedded(html: str) -> dict:
@@ -26,7 +37,8 @@ def embedded(html: str) -> dict:
 
 
 def source_of(batch) -> Source:
-    return Source("step-000019.jsonl", numbered([case_of(r, g) for r, g in zip(batch.rollouts, batch.groups, strict=True)]), batch)
+    cases = [case_of(r, g) for r, g in zip(batch.rollouts, batch.groups, strict=True)]
+    return Source("step-000019.jsonl", numbered(cases), batch)
 
 
 def xray(folder, batch, **options) -> dict:
@@ -34,14 +46,15 @@ def xray(folder, batch, **options) -> dict:
     return embedded(write_page(path_of(folder, batch.step), folder / "xray.html", **options).read_text(encoding="utf-8"))
 
 
-GROUP = [[search(), visit(), answer()], [search(), visit(), search(), answer("dog")], [BROKEN, answer()], [visit(), answer("dog")]]
+GROUP = [[search(), visit(), answer()], [search(), visit(), search(), answer("dog")], [BROKEN, answer()],
+         [visit(), answer("dog")]]
 
 
 def small_batch(recipe=None):
     return saved_batch([rollout(turns) for turns in GROUP], [0, 0, 0, 0], [1.0, 0.0, 1.0, 0.0], recipe or Recipe.paper())
 
 
-# ---------------------------------------------------------------------------------------------- the number shown is the number computed
+# ---------------------------------------------------------------------------------- the number shown is the number computed
 
 
 def test_one_rollout_worked_by_hand(tmp_path):
@@ -105,7 +118,7 @@ def test_a_run_that_scored_nothing_says_so_and_shows_no_gains(tmp_path):
     assert data["scored_by"] is None and all(set(r["arithmetic"]) == {"this run", "GRPO"} for r in data["rollouts"])
 
 
-# ------------------------------------------------------------------------------------------------------------------------ turns
+# ------------------------------------------------------------------------------------------------------------ turns
 
 
 def test_a_malformed_turn_names_the_rule_and_shows_what_was_written(tmp_path):
@@ -120,8 +133,10 @@ def test_a_repeated_call_names_the_first_one():
     assert [t["repeats"] for t in turns] == [None, None, 0, None, 0, None]
 
 
-@given(st.lists(st.sampled_from([search(), visit(), BROKEN, search("日本 😀 é"), "…", answer("naïve 日本")]), min_size=1, max_size=5),
-       st.none() | st.integers(0, 4))
+TEXTS = [search(), visit(), BROKEN, search("日本 😀 é"), "…", answer("naïve 日本")]
+
+
+@given(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=5), st.none() | st.integers(0, 4))
 def test_tokens_spell_the_turn_and_those_that_are_trained_are_those_that_were_sampled(turns, forced):
     made = rollout(turns, forced=forced)
     data = page_data(Source("f", numbered([case_of(made, "q")])), [None], TOKENIZER)["rollouts"][0]
@@ -142,7 +157,7 @@ def test_a_tokenizer_that_does_not_spell_the_rollout_is_not_used(tmp_path):
     assert all(t["tokens"] is None for r in xray(tmp_path, batch)["rollouts"] for t in r["turns"])
 
 
-# ------------------------------------------------------------------------------------------------------------------------- size
+# ------------------------------------------------------------------------------------------------------------- size
 
 
 def long_rollout(observation: str, thought: str):
@@ -166,12 +181,12 @@ def test_a_rollout_of_100_turns_gives_a_page_under_2_mb(tmp_path, observation, t
     assert bool(cut) == (whole > 1_000_000) and bool(data["cut"]) == bool(cut)
     for text in cut:
         left_out = int(re.search(r"\[\.\.\. ([\d,]+) characters", text)[1].replace(",", ""))
-        original = next(t.observation for t in batch.rollouts[0].turns if (t.observation or "").startswith(text.split("\n")[0][:20]))
         head, tail = re.split(r"\n\[\.\.\. [\d,]+ characters are left out here \.\.\.\]\n", text)
+        original = next(t.observation for t in batch.rollouts[0].turns if (t.observation or "").startswith(head))
         assert len(head) + left_out + len(tail) == len(original) and original.startswith(head) and original.endswith(tail)
 
 
-# ---------------------------------------------------------------------------------------------------------------- hostile text
+# ---------------------------------------------------------------------------------------------------- hostile text
 
 
 def test_hostile_text_stands_in_the_data_as_it_is_and_nowhere_else(tmp_path):
@@ -186,7 +201,7 @@ def test_hostile_text_stands_in_the_data_as_it_is_and_nowhere_else(tmp_path):
     assert html.count("<script") == html.count("</script>") == 2
 
 
-# ------------------------------------------------------------------------------------------------------------------------ errors
+# ------------------------------------------------------------------------------------------------------------ errors
 
 
 def test_a_group_that_is_not_there_is_refused_with_those_that_are(tmp_path):
