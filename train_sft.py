@@ -7,9 +7,10 @@ from pathlib import Path
 
 import torch
 
-from minvenus.config import ConfigError, ModelConfig
+from minvenus.config import ConfigError
+from minvenus.experiment import base
 from minvenus.flags import parse_flags, save_config
-from minvenus.model import weights
+from minvenus.loading import start_model
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.terminal import Progress, curve
 from minvenus.sft import dataset
@@ -30,7 +31,7 @@ def main(config: SFTConfig) -> Path:
     newest = checkpoint.latest(run)
     if newest and config.resume == "never":
         raise ConfigError(f"{run} holds a run already: choose another --out, remove it, or go on with --resume auto")
-    model, tokenizer = start_model(config)
+    model, tokenizer = prepare(config)
     optimizer = adamw(model, (0.9, config.beta2), config.weight_decay)
     state = checkpoint.restore(newest, model, optimizer, config) if newest else {}
     examples, held_out, data = load_examples(config, tokenizer)
@@ -65,14 +66,10 @@ def main(config: SFTConfig) -> Path:
     return newest / "model"
 
 
-def start_model(config: SFTConfig) -> tuple[Qwen3, Tokenizer]:
-    """The tiny model with random weights, or a checkpoint with the tokenizer beside it; parameters in float32."""
+def prepare(config: SFTConfig) -> tuple[Qwen3, Tokenizer]:
     device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
     torch.manual_seed(config.seed)              # nothing draws from it, but its state is part of every checkpoint
-    if config.model == "tiny":
-        model, tokenizer = Qwen3(ModelConfig.preset("tiny"), seed=config.seed).to(device), Tokenizer.tiny()
-    else:
-        model, tokenizer = weights.load(config.model, device), Tokenizer.from_file(config.model)
+    model, tokenizer = start_model(config.model, device, config.seed)
     if config.max_tokens > model.config.max_position_embeddings:
         raise ConfigError(f"max_tokens is {config.max_tokens}, but the model reads {model.config.max_position_embeddings} tokens "
                           "at most: lower max_tokens")
@@ -84,7 +81,8 @@ def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset
     """Training and held-out trajectories, and the fingerprint of both."""
     if config.data == "toyweb":
         web = ToyWeb(config.seed, hops=tuple(range(1, config.hops + 1)), train=config.demonstrations)
-        teacher = Teacher(wrong_result=config.wrong_result, wrong_relation=config.wrong_relation, at_once=config.at_once)
+        teacher = Teacher(wrong_result=config.wrong_result, wrong_relation=config.wrong_relation, at_once=config.at_once,
+                          stop_early=config.stop_early)
         demonstrations = web.demonstrations(config.demonstrations, teacher, seed=config.seed)
         records: Iterable[dict] = ({"messages": messages} for messages in demonstrations)
     else:
@@ -93,7 +91,11 @@ def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset
     print(f"data        {loaded}")
     training, held_out = split(examples, config.validation)
     print(f"            {len(held_out):,} held out, {len(training):,} trained on")
-    return training, held_out, fingerprint(examples)
+    if config.data == "toyweb" and config.replay:
+        count = round(len(training) * config.replay / (1 - config.replay))
+        training += [base.note(config.seed + 1, i, tokenizer) for i in range(count)]
+        print(f"            and {count:,} texts like those of the base's training, so that it forgets nothing")
+    return training, held_out, fingerprint(training + held_out)
 
 
 def announce(config: SFTConfig, model: Qwen3, saved: Path, newest: Path | None) -> None:

@@ -111,7 +111,7 @@ def refuse_unsupported(raw: dict, path: Path) -> None:
 
 
 MODELS = {
-    "tiny": ModelConfig(128, 384, 2, 4, 2, head_dim=32, vocab_size=768, rope_theta=100.0, max_position_embeddings=4096),
+    "tiny": ModelConfig(128, 384, 2, 4, 2, head_dim=32, vocab_size=768, rope_theta=1000.0, max_position_embeddings=4096),
     "qwen3-0.6b": ModelConfig(1024, 3072, 28, 16, 8),
     "qwen3-1.7b": ModelConfig(2048, 6144, 28, 16, 8),
     "qwen3-4b": ModelConfig(2560, 9728, 36, 32, 8),

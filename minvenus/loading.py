@@ -1,6 +1,6 @@
 """From settings to a policy: the model and its tokenizer, the engine or the endpoint, and the words that the model knows.
 
-Used by infer.py and eval.py; what is asked of the policy is not known here.
+Used by the scripts; what is asked of the policy is not known here.
 """
 
 import time
@@ -21,6 +21,7 @@ from minvenus.tools import toyweb_teachers as toy
 from minvenus.train.checkpoint import latest
 
 PAGE_SIZE = 64
+TINY_BASE = Path(__file__).parent / "tiny_base"         # made by `python -m minvenus.experiment base`
 CACHE_BYTES = 4 << 30                 # several sequences share at most this much; one alone gets what it needs
 TOY_NOTICES = Notices(malformed=toy.NOT_READ, last_turn=None)        # what the tiny model has learned to read
 
@@ -51,6 +52,14 @@ def load_policy(config: InferConfig, sequences: int = 1, pages: int | None = Non
     engine = Engine(model, pages, PAGE_SIZE, seed=config.seed, vocab_limit=tokenizer.size)
     sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))       # only the environment writes what comes then
     return EnginePolicy(engine, tokenizer, sampling, show), tokenizer, source
+
+
+def start_model(name: str, device: str, seed: int) -> tuple[Qwen3, Tokenizer]:
+    """What training starts from: the tiny model with random weights or pretrained, or a checkpoint; parameters in float32."""
+    if name == "tiny":
+        return Qwen3(ModelConfig.preset("tiny"), seed=seed).to(device), Tokenizer.tiny()
+    folder = TINY_BASE if name == "tiny-base" else name
+    return weights.load(folder, device), Tokenizer.from_file(folder)
 
 
 def cache_pages(model: Qwen3, context: int, sequences: int) -> int:

@@ -29,16 +29,16 @@ TOY_FRAME = """\
 system
 Use tools.
 user
-Pets from old,?
+From old: own?
 assistant
-Next.
+After own.
 Open.
 Answer.
 {"name":"search","arguments":{"query":["the"]}}
 {"name":"visit","arguments":{"url":["page"],"goal":"pet"}}
-page old,
+page old, own
 <answer>
-pets
+pets own
 </answer>
 [{"query": "x", "web_page_info_list": [{"title": "x", "url": "x", "snippet": "x"}, {"title": "x"}]}]
 ERROR: nothing found.

@@ -1,6 +1,6 @@
 """Demonstrations on the toy web: an expert, and teachers with weaknesses at chosen rates. Observations come from the tools.
 
-    expert             search "the from Bob", visit "page Bob", search "the boss Eva", visit "page Eva", answer "pets cat owl"
+    expert             search "own Bob", visit "page Bob", search "boss Eva", visit "page Eva", answer "pets own cat boss owl"
     wrong_result       opens another result first, then the right one
     wrong_relation     follows a relation that the question does not name first, then the right one
     malformed          writes a call that cannot be run, gets the error, and writes it again
@@ -26,7 +26,6 @@ from minvenus.tools.toyweb_world import Case, answer_text
 
 SYSTEM = "Use tools."                    # the system prompt of toy runs
 LEAD_IN = "Answer."                      # the thought of every answer turn: Recipe.lead_in for a model that learned from these
-GOAL = "pet"
 NOT_READ = "ERROR: cannot read the call."
 ENDINGS = ("at_once", "stop_early", "from_snippet", "skip_visit")
 NEED_TWO_HOPS = ("stop_early", "skip_visit")
@@ -72,15 +71,15 @@ def teach(case: Case, tools, teacher: Teacher, seed: str) -> Lesson:
             desk.follow_wrong_relation(hop)
         desk.search(hop, desk.spelling(hop))
         if desk.others(hop) and desk.chance("wrong_result"):
-            desk.visit(desk.rng.choice(desk.others(hop)))
+            desk.visit(desk.rng.choice(desk.others(hop)), case.relation(hop))
         if hop + 1 == pages and ending in ("from_snippet", "skip_visit"):
             pets.append(desk.rng.choice(PETS))
             break
-        pets.append(desk.visit(case.path[hop]))
+        pets.append(desk.visit(case.path[hop], case.relation(hop)))
     if ending == "skip_visit" and desk.others(pages - 1):
         other = desk.rng.choice(desk.others(pages - 1))
         desk.search(pages, other)
-        pets.append(desk.visit(other))
+        pets.append(desk.visit(other, case.relation(pages)))
     desk.answer(pets + [desk.rng.choice(PETS) for _ in range(case.hops - len(pets))])
     return desk.lesson
 
@@ -119,26 +118,29 @@ class Desk:
     def follow_wrong_relation(self, hop: int) -> None:
         page = self.case.pages[self.case.path[hop - 1]]
         relation = self.rng.choice([r for r in page.links if r != self.case.relations[hop - 1]])
-        self._search(relation, page.shown[relation])
-        self.visit(page.links[relation])
+        self._search(self.case.relation(hop - 1), relation, page.shown[relation])
+        self.visit(page.links[relation], relation)
 
     def search(self, hop: int, name: str) -> None:
-        self._search(self.case.relations[hop - 1] if hop else "from", name)
+        self._search(self.case.relation(hop - 1) if hop else None, self.case.relation(hop), name)
 
-    def _search(self, relation: str, name: str) -> None:
-        query = f"the {relation} {name}"
-        self._call("Next.", {"name": "search", "arguments": {"query": [query]}}, lambda: self.tools.search([query]))
+    def _search(self, done: str | None, relation: str, name: str) -> None:
+        """The thought says where the chain stands: what was read last, and what comes next."""
+        query = f"{relation} {name}"
+        thought = f" {done} {relation}." if done else f" {relation}."
+        self._call(thought, {"name": "search", "arguments": {"query": [f" {query}"]}}, lambda: self.tools.search([query]))
         self.shown = [page.title for page in self.tools.ranked(query)]
 
-    def visit(self, title: str) -> str:
+    def visit(self, title: str, goal: str) -> str:
         """Open a page and return its pet."""
         page = self.case.pages[title]
-        self._call("Open.", {"name": "visit", "arguments": {"url": [page.url], "goal": GOAL}},
-                   lambda: self.tools.visit([page.url], GOAL))
+        self._call(f" {goal}.", {"name": "visit", "arguments": {"url": [page.url], "goal": f" {goal}"}},
+                   lambda: self.tools.visit([page.url], goal))
         return page.pet
 
     def answer(self, pets: list[str]) -> None:
-        self.lesson.messages.append(message("assistant", turn(LEAD_IN, f"<answer>\n{answer_text(pets)}\n</answer>")))
+        text = answer_text(self.case.relations, pets)
+        self.lesson.messages.append(message("assistant", turn(LEAD_IN, f"<answer>\n{text}\n</answer>")))
 
     def _call(self, thought: str, call: dict, run: Callable[[], ToolResult]) -> None:
         body = json.dumps(call, ensure_ascii=False, separators=(",", ":"))

@@ -1,11 +1,12 @@
 """One question's private web: pages in layers, a chain of links through them, and what is true about it.
 
-    page Bob cat, boss Eva, friend Ida.     address and title, the pet, then links: relations that lead to pages of the next layer
+    page Bob own cat, boss Eva, heir Ida.   address and title, what it was opened for and the pet, then links: relations that
+                                            lead to pages of the next layer
 
 A question names a first page and a chain of relations, and asks for the pet on every page of the chain:
 
-    Pets from Bob, boss, twin?              Bob's pet, the pet of Bob's boss, the pet of that boss's twin
-    pets cat owl hen                        the answer
+    From Bob own boss twin?                 Bob's own pet, the pet of Bob's boss, the pet of that boss's twin
+    pets own cat boss owl twin hen          the answer
 
 So each right page is worth the same to the answer and a wrong one nothing: pets are drawn page by page, independently, and all
 pages of a layer offer the same relations. Nothing can be remembered from other questions, because every web is drawn anew.
@@ -20,10 +21,12 @@ from functools import cached_property
 from typing import Literal
 
 from minvenus.config import ConfigError, one_of
-from minvenus.text.toy_words import PETS, RELATIONS, TEST_NAMES, TRAIN_NAMES, VERBS
+from minvenus.text.toy_words import NAMES, PETS, RELATIONS, TEST_NAMES, TRAIN_NAMES, VERBS
 from minvenus.types import Question
 
 SPLITS = ("train", "test")
+POOLS = {"train": TRAIN_NAMES, "test": TEST_NAMES, "base": NAMES}       # a base model has met every name
+FIRST = "own"                     # the relation of the first page to itself
 ALIAS = "old"                     # "old Bob" is Bob: a search finds him, but no page has that title
 
 
@@ -76,9 +79,9 @@ class Page:
     def url(self) -> str:
         return f"page {self.title}"
 
-    @property
-    def text(self) -> str:
-        return f"{self.url} {self.pet}" + "".join(f", {relation} {name}" for relation, name in self.shown.items()) + "."
+    def text(self, goal: str) -> str:
+        """What a visit shows: like the real tool it repeats the goal, here right before what was asked for."""
+        return f"{self.url} {goal} {self.pet}" + "".join(f", {relation} {name}" for relation, name in self.shown.items()) + "."
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Case:
     question: Question
     split: str
     start: str                    # path[0] as the question spells it
-    relations: list[str]
+    relations: list[str]          # without the first page's own
     path: list[str]
     pages: dict[str, Page]
 
@@ -108,6 +111,10 @@ class Case:
     def pets(self) -> list[str]:
         """The answer, one pet per hop."""
         return [self.pages[title].pet for title in self.path]
+
+    def relation(self, hop: int) -> str:
+        """What the question calls the page of a hop, counted from 0."""
+        return self.relations[hop - 1] if hop else FIRST
 
     def classify(self, visits: list[tuple[str, bool]]) -> list[Visit]:
         """One label for each (url, did it succeed), in the order of the rollout. A right page has its own hop; every other visit
@@ -132,11 +139,11 @@ class Case:
 
 def make_case(seed: int, split: str, index: int, config: WorldConfig) -> Case:
     """Question `index` of a split. The same arguments give the same web, whatever was made before."""
-    one_of("split", split, SPLITS)
+    one_of("split", split, tuple(POOLS))
     name = f"{split}-{index}"
     rng = random.Random(f"toy web {seed} {name}")
     hops = config.hops[index % len(config.hops)]
-    titles = rng.sample(TRAIN_NAMES if split == "train" else TEST_NAMES, hops * config.pages_per_layer)
+    titles = rng.sample(POOLS[split], hops * config.pages_per_layer)
     layers = [titles[i:i + config.pages_per_layer] for i in range(0, len(titles), config.pages_per_layer)]
     asked = rng.sample(RELATIONS, hops - 1)
     verbs = rng.sample(VERBS, hops)                 # one per layer: a search lists pages of one layer together
@@ -150,7 +157,7 @@ def make_case(seed: int, split: str, index: int, config: WorldConfig) -> Case:
     for relation in asked:
         path.append(pages[path[-1]].links[relation])
     start = spelled(rng, path[0], config.aliases)
-    answer = answer_text([pages[title].pet for title in path])
+    answer = answer_text(asked, [pages[title].pet for title in path])
     return Case(Question(name, question_text(start, asked), [answer]), split, start, asked, path, pages)
 
 
@@ -173,8 +180,8 @@ def spelled(rng: random.Random, title: str, aliases: float) -> str:
 
 
 def question_text(start: str, relations: list[str]) -> str:
-    return f"Pets from {', '.join([start, *relations])}?"
+    return f"From {' '.join([start, FIRST, *relations])}?"
 
 
-def answer_text(pets: list[str]) -> str:
-    return " ".join(["pets", *pets])
+def answer_text(relations: list[str], pets: list[str]) -> str:
+    return "pets" + "".join(f" {relation} {pet}" for relation, pet in zip([FIRST, *relations], pets, strict=True))

@@ -1,0 +1,57 @@
+"""make demo: the whole pipeline in minutes, each step the command that a reader would give.
+
+    base (in the repository) -> SFT on few, partly weak demonstrations -> IGPO -> the same held-out questions before and after
+    -> what the gains rewarded -> one question answered live -> the report
+
+Names on test questions' pages occur in no demonstration and in no RL question. Given again, it goes on where it was stopped.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from minvenus.experiment import audit
+from minvenus.experiment.scripts import model_of, run
+from minvenus.report.run_page import write_run_page
+from minvenus.report.terminal import clock
+
+
+@dataclass(frozen=True)
+class DemoConfig:
+    """python -m minvenus.experiment demo: base, SFT, IGPO, evaluation, one question, report."""
+
+    out: str = "runs/demo"           # folder of everything that it makes
+    sft_steps: int = 150             # optimiser steps on demonstrations
+    igpo_steps: int = 50             # batches of 8 questions x 4 rollouts
+    questions: int = 256             # held-out ones, 1 to 4 hops, asked before and after
+    seed: int = 0                    # of everything that is drawn
+
+
+def main(config: DemoConfig) -> str:
+    out, began = Path(config.out), time.monotonic()
+    title("1. SFT: the base learns the task from few demonstrations, many of them with detours")
+    run("train_sft.py", "--out", out / "sft", "--steps", config.sft_steps, "--seed", config.seed)
+    sft = model_of(out / "sft")
+
+    title("2. IGPO: four-hop questions, no turn to spare; every visit is rewarded by what it taught the model")
+    run("train_igpo.py", "--model", sft, "--out", out / "igpo", "--steps", config.igpo_steps, "--seed", config.seed,
+        "--no-center-gain", "--evaluate-every", config.igpo_steps, "--evaluate-questions", 64)
+    igpo = model_of(out / "igpo")
+
+    title("3. Held-out questions before and after: one sampled run each, no turn to spare")
+    for name, model in (("SFT", sft), ("IGPO", igpo)):
+        run("eval.py", "--model", model, "--out", out / "eval" / name, "--limit", config.questions, "--temperature", 1,
+            "--slack", 0, "--seed", config.seed + 1, quiet=True)
+    run("eval.py", "--compare", out / "eval" / "SFT", out / "eval" / "IGPO")
+
+    title("4. What the gains rewarded, at the first and at the last step")
+    print(audit.main(audit.AuditConfig(run=str(out / "igpo"))))
+
+    title("5. One question, live")
+    run("infer.py", "--model", igpo, "--question", "test-3", "--out", out / "infer")
+    page = write_run_page(out / "igpo")
+    return f"\nreport: {page}\nall of it took {clock(time.monotonic() - began)} in this run"
+
+
+def title(words: str) -> None:
+    print(f"\n{words}\n{'-' * len(words)}", flush=True)

@@ -1,0 +1,74 @@
+"""What a comparison measures: numbers of one run, their mean over seeds with an interval, and the table."""
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+from minvenus.config import ConfigError
+from minvenus.train.metrics import read
+
+# two-sided 95 % points of Student's t by degrees of freedom
+T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+CURVES = ("accuracy", "test_right_pages", "test_turns", "test_malformed")             # on held-out questions
+TRAINING = ("groups_without_outcome_signal", "gain_right", "gain_wrong", "outcome")   # of the training batches
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run. `curves` maps a metric to (steps done, value) pairs."""
+
+    seed: int
+    curves: dict[str, list[tuple[int, float]]]
+    accuracy: float                  # at the fixed step
+    area: float                      # mean accuracy over the evaluations
+    right_pages: float               # at the fixed step
+    seconds: dict[str, float]        # per phase
+
+
+@dataclass(frozen=True)
+class Interval:
+    mean: float
+    half: float                      # of the 95 % interval; nan for a single run
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} ± {self.half:.3f}"
+
+
+def interval(values: list[float]) -> Interval:
+    """Student's t over the seeds."""
+    if len(values) < 2:
+        return Interval(values[0], float("nan"))
+    t = T95[min(len(values) - 1, len(T95)) - 1]
+    return Interval(statistics.fmean(values), t * statistics.stdev(values) / len(values) ** 0.5)
+
+
+def read_outcome(folder: Path, at: int) -> Outcome:
+    rows = read(folder / "metrics.jsonl")
+    curves = {key: [(row["step"] + 1, row[key]) for row in rows if row.get(key) is not None] for key in CURVES + TRAINING}
+    by_step = {key: dict(curves[key]) for key in ("accuracy", "test_right_pages")}
+    if at not in by_step["accuracy"]:
+        raise ConfigError(f"{folder} has no evaluation after step {at}")
+    evaluated = [value for step, value in curves["accuracy"] if step > 0]
+    seconds: dict[str, float] = {}
+    for row in read(folder / "timing.jsonl"):
+        for key, value in row.items():
+            if key.endswith("_seconds"):
+                seconds[key.removesuffix("_seconds")] = seconds.get(key.removesuffix("_seconds"), 0.0) + value
+    return Outcome(int(folder.name.rpartition("-")[2]), curves, by_step["accuracy"][at], statistics.fmean(evaluated),
+                   by_step["test_right_pages"][at], seconds)
+
+
+def table(outcomes: dict[str, list[Outcome]], at: int) -> str:
+    """Mean and 95 % interval over the seeds, and every seed's accuracy."""
+    lines = [f"{'method':<20} {f'accuracy at step {at}':<22} {'area under the curve':<22} {f'right pages at step {at}':<24} seeds"]
+    for method, runs in outcomes.items():
+        columns = [str(interval([getattr(run, name) for run in runs])) for name in ("accuracy", "area", "right_pages")]
+        seeds = " ".join(f"{run.accuracy:.2f}" for run in runs)
+        lines.append(f"{method:<20} {columns[0]:<22} {columns[1]:<22} {columns[2]:<24} {seeds}")
+    return "\n".join(lines)
+
+
+def mean_curve(runs: list[Outcome], key: str) -> tuple[list[int], list[Interval]]:
+    """Over the steps that every run has."""
+    shared = sorted(set.intersection(*(set(dict(run.curves[key])) for run in runs)))
+    return shared, [interval([dict(run.curves[key])[step] for run in runs]) for step in shared]
