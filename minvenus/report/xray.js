@@ -1,6 +1,7 @@
 // The page: the list of rollouts, the switch of recipes, and the sections below them, drawn anew when either changes.
 
 const app = document.getElementById("app");
+const OPTION = 80;                                 // letters of a question in the list of groups
 const places = {};                                 // element that a part of the page is drawn into, by name
 
 function place(name) {
@@ -20,10 +21,12 @@ function build() {
     "Observations are folded: press to open.", place("fold"), place("turns")));
   if (scored) {
     app.append(section("recipes", "Side by side: what each recipe would teach", "The same rollouts and the same measurements, paid by " +
-      "different rules. Blue: the training makes these tokens more probable. Orange: less.", place("compare")));
+      "different rules. " + (data.trained ? "Blue: training makes these tokens more probable. Orange: less."
+      : "Blue: the turn is paid. Orange: it is charged."), place("compare")));
   }
   app.append(section("tokens", "The tokens", "Training touches only what the model itself wrote, each token with its turn's advantage. " +
-    "Prompts and observations are read but never trained.", place("colour"), place("tokens")), symbols());
+    "Prompts and observations are read but never trained." + (data.rollouts[0].tokens === null ? " This file has texts but no tokens, so " +
+    "turns are shown as a whole." : ""), place("colour"), place("tokens")), symbols());
   drawFold();
   drawColour();
   redraw();
@@ -82,7 +85,8 @@ function bar(scored) {
 
 function drawPicker() {
   const question = groupOf(state.rollout).question, title = document.querySelector("h1").textContent;
-  const whole = question === title ? null : el("p", { class: "question" }, question);
+  const seen = question === title || (data.groups.length > 1 && question.length <= OPTION);
+  const whole = seen ? null : el("p", { class: "question" }, question);
   if (data.rollouts.length === 1) {
     places.picker.replaceChildren(...[whole].filter(Boolean));
     return;
@@ -91,7 +95,8 @@ function drawPicker() {
   const values = group.rollouts.flatMap((i) => measuredPoints(data.rollouts[i]).map(([, value]) => value));
   const low = Math.min(...values), high = Math.max(...values);
   const choose = el("select", { id: "group", on: { change: (event) => pick(data.groups[event.target.value].rollouts[0]) } },
-    data.groups.map((g, i) => el("option", { value: i, selected: g === group }, `${g.name}: ${g.question.slice(0, 90)}`)));
+    data.groups.map((g, i) => el("option", { value: i, selected: g === group }, (data.trained ? "group " : "") + g.name + ": " +
+      (g.question.length > OPTION ? g.question.slice(0, OPTION) + " ..." : g.question))));
   places.picker.replaceChildren(...[
     several && el("p", {}, el("label", { for: "group" }, "Question "), choose),
     whole, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "table" }, el("table", { class: "picker" },
@@ -174,13 +179,14 @@ function drawFold() {
 }
 
 function drawColour() {
+  if (!data.trained) state.colour = "mask";                    // without advantages there is nothing else to colour by
   const choices = [["advantage", "by advantage"], ["mask", "by mask: trained or not"]];
-  if (!data.recipes.length) state.colour = "mask";
-  places.colour.replaceChildren(el("fieldset", { class: "switch" }, el("legend", {}, "coloured"), choices.map(([value, text]) => el("label", {},
-    el("input", { type: "radio", name: "colour", value, checked: value === state.colour, disabled: !data.recipes.length && value !== "mask",
-      on: { change: () => { state.colour = value; places.tokens.firstChild.className = "stream colour-" + value; } } }), el("span", {}, text)))),
-  el("p", { class: "legend" }, el("span", {}, el("i", { class: "scale" }), "less \u00b7 advantage \u00b7 more"),
-    el("span", {}, el("i", { class: "key trained" }, "ab"), "sampled: trained"), el("span", {}, el("i", { class: "key masked" }, "ab"), "not trained")));
+  places.colour.replaceChildren(data.trained ? el("fieldset", { class: "switch" }, el("legend", {}, "coloured"), choices.map(([value, text]) =>
+    el("label", {}, el("input", { type: "radio", name: "colour", value, checked: value === state.colour,
+      on: { change: () => { state.colour = value; places.tokens.firstChild.className = "stream colour-" + value; } } }), el("span", {}, text)))) : "",
+  el("p", { class: "legend" }, data.trained ? el("span", {}, el("i", { class: "scale" }), "less \u00b7 advantage \u00b7 more") : "",
+    el("span", {}, el("i", { class: "key trained" }, "ab"), "what the model wrote: trained"),
+    el("span", {}, el("i", { class: "key masked" }, "ab"), "not trained")));
 }
 
 function symbols() {

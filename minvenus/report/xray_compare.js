@@ -22,9 +22,14 @@ function compareCell(rollout, t, recipe, largest) {
   const a = arithmetic(rollout, recipe.name), last = t === rollout.turns.length - 1;
   if (!a) return el("td", { class: "soft" }, "not scored");
   const reward = last ? a.outcome : a.turn_rewards[t], value = a.advantages ? a.advantages[t] : null;
-  const shown = el("span", { class: "soft reward" }, reward === null || reward === undefined ? "" : "r " + number(reward, true));
-  if (value === null) return el("td", {}, shown);
+  const none = reward === null || reward === undefined;
+  if (value === null) return none ? el("td", {}) : shade(el("td", {}, number(reward, true)), reward, largestReward(rollout));
+  const shown = el("span", { class: "soft reward" }, none ? "" : "r " + number(reward, true));
   return shade(el("td", { "data-recipe": recipe.name, "data-turn": t + 1, "data-value": value }, number(value, true), shown), value, largest);
+}
+
+function largestReward(rollout) {
+  return Math.max(0, ...Object.values(rollout.arithmetic).flatMap((a) => a.turn_rewards.map((r) => Math.abs(r || 0))));
 }
 
 function recipeCard(rollout, recipe) {

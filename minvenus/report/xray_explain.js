@@ -116,7 +116,7 @@ function normalSteps(rollout, t, recipe, a, last) {
       step("std", "group std", std, SIGMA + " = \u221a( mean (r " + MINUS + " " + MU + ")\u00b2 + 1e-8 )", "P eq.5", set.length > 1
         ? "How far the group's " + what + " lie apart." : "A single number has no spread: \u03c3 is set to 1, and z becomes 0.",
         [[MU, mean], ...set], spread, false),
-      step("z", "z in the group", z, centred ? "z = (r " + MINUS + " " + MU + ") / (" + SIGMA + " + 1e-6)" : "z = r / (" + SIGMA + " + 1e-6)",
+      step("z", "z", z, centred ? "z = (r " + MINUS + " " + MU + ") / (" + SIGMA + " + 1e-6)" : "z = r / (" + SIGMA + " + 1e-6)",
         "P eq.5", "How far this reward lies above or below what the group usually gets" +
         (centred ? "." : "; this recipe divides by the spread and does not subtract the mean."),
         [["r", r], ...(centred ? [[MU, mean]] : []), [SIGMA, std]], (r - (centred ? mean : 0)) / (std + 1e-6), true));
@@ -124,7 +124,7 @@ function normalSteps(rollout, t, recipe, a, last) {
   if (last) return list;
   if (fields.normalize === "scaled") list.push(scaleStep(recipe, a));
   const factor = a.scale * fields.ig_weight;
-  list.push(step("term", "normalised " + TILDE, a.terms[t], TILDE + " = weight \u00b7 s \u00b7 z", "P eq.6-8",
+  list.push(step("term", "scaled " + TILDE, a.terms[t], TILDE + " = weight \u00b7 s \u00b7 z", "P eq.6-8",
     "The normalised reward of this turn, before anything that follows is added.",
     [["weight", fields.ig_weight], ["s", a.scale], ["z", z]], factor * z, true));
   return list;

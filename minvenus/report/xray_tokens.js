@@ -2,7 +2,8 @@
 
 function drawTokens(index, recipe) {
   const rollout = data.rollouts[index], a = recipe && arithmetic(rollout, recipe.name), largest = largestAdvantage(groupOf(index));
-  const few = rollout.turns.reduce((sum, turn) => sum + (turn.tokens ? turn.tokens.text.length : 0), 0) < 1500;
+  const size = (turn) => turn.tokens ? turn.tokens.text.length : (turn.thought.length + (turn.call || turn.answer || "").length) / 4;
+  const few = rollout.turns.reduce((sum, turn) => sum + size(turn), 0) < 1500;
   const first = rollout.turns[0].span ? rollout.turns[0].span[0] : null;
   const parts = [gap("system prompt and question", first)];
   rollout.turns.forEach((turn, t) => {

@@ -13,7 +13,8 @@ from tests.report.examples import HOSTILE
 
 numbers = st.integers(-2**53, 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 json_values = st.recursive(st.none() | st.booleans() | numbers | st.text() | st.sampled_from(HOSTILE),
-                           lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=9)
+                           lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+                           max_leaves=12)
 
 
 class Elements(HTMLParser):
