@@ -5,10 +5,12 @@ PEER := .venv-peer/bin/python
 # The same hypothesis examples every time; HYPOTHESIS_PROFILE=thorough make test tries many more.
 export HYPOTHESIS_PROFILE ?= ci
 
-.PHONY: help demo test mutants lab bench lint clean
+.PHONY: help demo compare base test mutants lab bench lint clean
 
 help:
-	@echo "make demo     run the main job"
+	@echo "make demo     base, SFT, IGPO, evaluation before and after, one question live, a report: minutes on two cores"
+	@echo "make compare  GRPO and recipes of IGPO on five seeds each, a page with curves: under an hour on two cores"
+	@echo "make base     pretrain the tiny base model again (it is in the repository)"
 	@echo "make test     run the whole test suite"
 	@echo "make mutants  put known bugs into the code, one at a time, and watch a test fail"
 	@echo "make lab      the credit lab: IGPO and GRPO on a world with known gains, in seconds"
@@ -17,7 +19,13 @@ help:
 	@echo "make clean    remove environments, runs and caches"
 
 demo: .venv/installed
-	$(PY) infer.py
+	$(PY) -m minvenus.experiment demo
+
+compare: .venv/installed
+	$(PY) -m minvenus.experiment compare
+
+base: .venv/installed
+	OMP_NUM_THREADS=1 $(PY) -m minvenus.experiment base
 
 # Three processes, because Triton's interpreter and its compiler cannot live in one; those two run beside the main one.
 test: .venv/installed

@@ -8,21 +8,18 @@ import torch
 
 from minvenus.agent.episode import Budget
 from minvenus.agent.policy import EnginePolicy
-from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.rollout import open_rollouts, rollouts
-from minvenus.config import ConfigError, ModelConfig, Recipe
+from minvenus.config import ConfigError, Recipe
 from minvenus.engine import Engine, Sampling
 from minvenus.engine.score_packed import score_packed
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.credit import Credit, credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
-from minvenus.model import weights
-from minvenus.model.qwen3 import Qwen3
+from minvenus.loading import TOY_NOTICES, start_model
 from minvenus.report.terminal import Progress
 from minvenus.scoring.answers import exact_match, f1
 from minvenus.scoring.judge import Judge, JudgeUnreliable
-from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_teachers import LEAD_IN, SYSTEM
 from minvenus.tools.toyweb_visits import visit_labels
@@ -49,9 +46,12 @@ def main(config: IGPOConfig) -> Path:
     start = checkpoint.restore(newest, job.model, job.optimizer, config)["step"] if newest else 0
     save_config(config, run)
     log, progress = metrics.Metrics(run, start), Progress("igpo", start, config.steps)
+    if config.evaluate_first and not metrics.read(run / "metrics.jsonl"):
+        log.log(-1, job.evaluation(), job.phases.timing())
     with stop_on_signals() as stop:
         for step in range(start, config.steps):
             last, job.phases = step + 1 == config.steps, metrics.Phases()
+            before = {f"before_{name}": number for name, number in job.evaluation().items()} if step == 0 else {}
             try:
                 collected, logprobs = job.collect(job.questions(step), step)
                 batch = job.grade(collected, logprobs)                  # what has no outcome is dropped and counted
@@ -63,7 +63,7 @@ def main(config: IGPOConfig) -> Path:
                 progress.end()
                 raise
             job.engine.weights_changed()                                # every cached page is stale now
-            numbers = job.numbers(batch, credited) | stats
+            numbers = job.numbers(batch, credited) | stats | before
             if last or (step + 1) % config.evaluate_every == 0:
                 numbers |= job.evaluation()
             if batch.rollouts and (last or step % config.rollouts_every == 0):
@@ -99,7 +99,7 @@ class Job:
         self.web = ToyWeb(config.seed, hops=(config.hops,), slack=config.slack, test=config.evaluate_questions)
         self.tools_for = lambda question: self.web.for_question(question.id)
         self.budget = Budget(config.max_turns, config.max_context, config.max_turn_tokens, tool_threads=0)
-        self.options = {"system": SYSTEM, "notices": Notices(last_turn=None), "max_turns": lambda q: self.web.max_turns(q.id)}
+        self.options = {"system": SYSTEM, "notices": TOY_NOTICES, "max_turns": lambda q: self.web.max_turns(q.id)}
         # the scored answer begins as the answers of the demonstrations do, which is what the model has learned to write
         own = config.recipe.lead_in != Recipe().lead_in
         self.recipe = config.recipe if own else replace(config.recipe, lead_in=LEAD_IN)
@@ -182,6 +182,7 @@ class Job:
                                                   **self.options)]
         numbers = {"accuracy": mean([exact_match(final_answer(rollout.turns), rollout.question.answers) for rollout in done])}
         numbers |= {f"test_{name}": number for name, number in behaviour(done, *self.visits(done)).items()}
+        self.engine.weights_changed()               # the next step finds no pages that a resumed run would not have
         self.phases.lap("evaluation")
         return numbers
 
@@ -195,12 +196,6 @@ class Job:
         log.sync()
         state = {"config": asdict(self.config)}
         return checkpoint.save(self.config.out, step, self.model, self.optimizer, state, self.tokenizer.files)
-
-
-def start_model(model: str, device: str, seed: int) -> tuple[Qwen3, Tokenizer]:
-    if model == "tiny":
-        return Qwen3(ModelConfig.preset("tiny"), seed=seed).to(device), Tokenizer.tiny()
-    return weights.load(model, device), Tokenizer.from_file(model)
 
 
 def shown(numbers: dict) -> dict:

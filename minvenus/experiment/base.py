@@ -45,7 +45,7 @@ class BaseConfig:
 
     out: str = "runs/base"                 # folder of the model
     seed: int = 0                          # of the weights and the texts
-    steps: int = 1200                      # optimiser steps
+    steps: int = 1000                      # optimiser steps
     notes_from: int = 120                  # the step from which notes are mixed in
     sessions_from: int = 250               # the step from which sessions are
     batch: int = 24                        # texts per step

@@ -121,7 +121,7 @@ def launch(config: CompareConfig, start: Path, method: str, seed: int) -> subpro
     shared = ["--model", start, "--out", folder, "--seed", seed, "--steps", config.steps, "--questions", config.questions,
               "--group", config.group, "--hops", config.hops, "--slack", config.slack, "--learning-rate", config.learning_rate,
               "--evaluate-every", config.evaluate_every, "--evaluate-questions", config.evaluate_questions,
-              "--evaluate-first", "--rollouts-every", config.steps]
+              "--rollouts-every", config.steps]
     with (folder / "log.txt").open("a", encoding="utf-8") as log:
         return subprocess.Popen(command("train_igpo.py", *shared, *METHODS[method]), env=environment(), stdout=log, stderr=log,
                                 start_new_session=True)

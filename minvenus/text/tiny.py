@@ -27,7 +27,7 @@ NOT_SPECIAL = ("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>"
 # The toy web's text around its words, every piece between two of them as it is cut there.
 TOY_FRAME = """\
 system
-Use tools.
+Tools.
 user
 From old: own?
 assistant

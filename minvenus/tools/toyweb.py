@@ -4,7 +4,7 @@
     for question in web.questions("train"):
         tools = web.for_question(question.id)          one for every rollout: it remembers what its searches listed
         tools.search(["boss Eva"])                     page Eva sings Ida sings.               titles and snippets, best first
-        tools.visit(["page Eva"], "boss")              page Eva boss owl, twin Max, heir Uma.   only if a search listed it
+        tools.visit(["page Eva"], "boss Eva")          page Eva boss owl twin Max heir Uma.     only if a search listed it
         web.case(question.id).path                     the truth, for tests and audits
 
 Which web a call belongs to is decided by the object that is called, never by the call's text: 64 rollouts of 8 questions have 64
@@ -98,7 +98,7 @@ class ToyTools:
         return ToolResult("\n".join(blocks), "empty" if failures == len(queries) else None)
 
     def visit(self, urls: list[str], goal: str) -> ToolResult:
-        texts = [self.listed[url].text(goal.strip()) if url in self.listed else "ERROR: no such page." for url in urls]
+        texts = [self.listed[url].text(goal) if url in self.listed else "ERROR: no such page." for url in urls]
         return ToolResult("\n".join(texts), None if any(url in self.listed for url in urls) else "refused")
 
     def ranked(self, query: str) -> list[Page]:

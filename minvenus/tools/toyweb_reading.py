@@ -1,11 +1,11 @@
 """Texts from which a base model learns to read: generated pages, and what can only be looked up in them.
 
-    page Bob own cat, boss Eva, heir Ida. / page Eva boss owl.     reading: pages of any names, as the toy web shows them,
-    page Eva boss owl. / page Bob own cat, heir Ida, boss Eva.     then again in another order, their links too
+    page Bob own cat boss Eva heir Ida. / page Eva twin owl.       reading: pages of any names, as the toy web shows them,
+    page Eva twin owl. / page Bob own cat heir Ida boss Eva.       then again in another order, their links too
 
     From Bob own boss?                                             notes: how a question is followed through its web,
      own. / own Bob / page Bob sings Max sings.                    in plain words, without the format of tool calls
-     own. / page Bob own / page Bob own cat, boss Eva, heir Ida.
+     own. / page Bob own Bob / page Bob own cat boss Eva heir Ida.
      own boss. / boss Eva / ...
     pets own cat boss owl
 
@@ -52,7 +52,7 @@ def page_pieces(title: str, goal: str, pet: str, links: list[tuple[str, str]]) -
     """A page's text; a pet and a name follow from the relation before them. Pieces end where tokens of the text do."""
     pieces = [(f"page {title} {goal}", False), (f" {pet}", True)]
     for relation, name in links:
-        pieces += [(f", {relation}", False), (f" {name}", True)]
+        pieces += [(f" {relation}", False), (f" {name}", True)]
     return [*pieces, (".\n", False)]
 
 

@@ -24,7 +24,7 @@ from minvenus.text.toy_words import PETS
 from minvenus.tools.base import ToolResult
 from minvenus.tools.toyweb_world import Case, answer_text
 
-SYSTEM = "Use tools."                    # the system prompt of toy runs
+SYSTEM = "Tools."                    # the system prompt of toy runs
 LEAD_IN = "Answer."                      # the thought of every answer turn: Recipe.lead_in for a model that learned from these
 NOT_READ = "ERROR: cannot read the call."
 ENDINGS = ("at_once", "stop_early", "from_snippet", "skip_visit")
@@ -71,15 +71,15 @@ def teach(case: Case, tools, teacher: Teacher, seed: str) -> Lesson:
             desk.follow_wrong_relation(hop)
         desk.search(hop, desk.spelling(hop))
         if desk.others(hop) and desk.chance("wrong_result"):
-            desk.visit(desk.rng.choice(desk.others(hop)), case.relation(hop))
+            desk.visit(desk.rng.choice(desk.others(hop)))
         if hop + 1 == pages and ending in ("from_snippet", "skip_visit"):
             pets.append(desk.rng.choice(PETS))
             break
-        pets.append(desk.visit(case.path[hop], case.relation(hop)))
+        pets.append(desk.visit(case.path[hop]))
     if ending == "skip_visit" and desk.others(pages - 1):
         other = desk.rng.choice(desk.others(pages - 1))
         desk.search(pages, other)
-        pets.append(desk.visit(other, case.relation(pages)))
+        pets.append(desk.visit(other))
     desk.answer(pets + [desk.rng.choice(PETS) for _ in range(case.hops - len(pets))])
     return desk.lesson
 
@@ -90,7 +90,7 @@ class Desk:
     def __init__(self, case: Case, tools, teacher: Teacher, rng: random.Random):
         self.case, self.tools, self.teacher, self.rng = case, tools, teacher, rng
         self.lesson = Lesson(case.question.id, [message("system", SYSTEM), message("user", case.question.text)])
-        self.shown: list[str] = []                             # titles in the newest results
+        self.goal, self.shown = "", list[str]()                # the newest query, and the titles in its results
 
     def chance(self, weakness: str) -> bool:
         shows = self.rng.random() < getattr(self.teacher, weakness)
@@ -119,7 +119,7 @@ class Desk:
         page = self.case.pages[self.case.path[hop - 1]]
         relation = self.rng.choice([r for r in page.links if r != self.case.relations[hop - 1]])
         self._search(self.case.relation(hop - 1), relation, page.shown[relation])
-        self.visit(page.links[relation], relation)
+        self.visit(page.links[relation])
 
     def search(self, hop: int, name: str) -> None:
         self._search(self.case.relation(hop - 1) if hop else None, self.case.relation(hop), name)
@@ -129,12 +129,13 @@ class Desk:
         query = f"{relation} {name}"
         thought = f" {done} {relation}." if done else f" {relation}."
         self._call(thought, {"name": "search", "arguments": {"query": [f" {query}"]}}, lambda: self.tools.search([query]))
+        self.goal = query
         self.shown = [page.title for page in self.tools.ranked(query)]
 
-    def visit(self, title: str, goal: str) -> str:
-        """Open a page and return its pet."""
-        page = self.case.pages[title]
-        self._call(f" {goal}.", {"name": "visit", "arguments": {"url": [page.url], "goal": f" {goal}"}},
+    def visit(self, title: str) -> str:
+        """Open a page for what was searched last, and return its pet."""
+        page, goal = self.case.pages[title], self.goal
+        self._call(f" {goal.split()[0]}.", {"name": "visit", "arguments": {"url": [page.url], "goal": f" {goal}"}},
                    lambda: self.tools.visit([page.url], goal))
         return page.pet
 

@@ -1,7 +1,8 @@
 """One question's private web: pages in layers, a chain of links through them, and what is true about it.
 
-    page Bob own cat, boss Eva, heir Ida.   address and title, what it was opened for and the pet, then links: relations that
-                                            lead to pages of the next layer
+    page Bob own cat boss Eva heir Ida.     opened for "own Bob": address and title, the pet, then links: relations that lead to
+                                            pages of the next layer
+    page Max boss Uma heir Ida.             opened for "own Bob": another page has no pet for that goal
 
 A question names a first page and a chain of relations, and asks for the pet on every page of the chain:
 
@@ -80,8 +81,10 @@ class Page:
         return f"page {self.title}"
 
     def text(self, goal: str) -> str:
-        """What a visit shows: like the real tool it repeats the goal, here right before what was asked for."""
-        return f"{self.url} {goal} {self.pet}" + "".join(f", {relation} {name}" for relation, name in self.shown.items()) + "."
+        """What a visit shows. Like the real tool it looks for its goal: a relation and a name, and on that one's page the pet."""
+        relation, *name = goal.split() or [""]
+        found = f" {relation} {self.pet}" if name and name[-1] == self.title else ""
+        return f"{self.url}{found}" + "".join(f" {relation} {name}" for relation, name in self.shown.items()) + "."
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from minvenus.train.config import check_model
 class IGPOConfig:
     """train_igpo.py: reinforcement learning on questions."""
 
-    model: str = "tiny"                              # the folder of the start checkpoint; "tiny" = random weights
+    model: str = "tiny-base"                         # the folder of the start checkpoint; "tiny-base", "tiny" = random weights
     out: str = "runs/igpo"                           # the run's folder: checkpoints, metrics, rollouts, settings
     resume: Literal["auto", "never"] = "auto"        # auto = go on from the run's latest checkpoint if it has one
     seed: int = 0                                    # of the questions' order and of all sampling
@@ -46,7 +46,8 @@ class IGPOConfig:
     hops: int = 4                                    # toy web: hops of every question
     slack: int = 0                                   # toy web: turns beyond what is needed
     evaluate_every: int = 20                         # steps between evaluations on held-out questions
-    evaluate_questions: int = 128                    # how many of them
+    evaluate_first: bool = False                     # also before the first step, as step -1 of the metrics
+    evaluate_questions: int = 128                    # how many held-out questions
     save_every: int = 1                              # steps between checkpoints: so many are lost at most, whatever happens
     rollouts_every: int = 20                         # steps between saved rollouts with their reward arithmetic
     logprob_gap: float = 0.01                        # stop when new and stored log-probs differ by more before the first update
@@ -77,11 +78,11 @@ class IGPOConfig:
 
 
 # The paper's recipe for the 4B model: 16 questions x 8 rollouts, up to 200 turns of 8,192 tokens in 256K; one epoch over 1,000
-# questions is 62 steps. On a GPU the trainer computes in bfloat16 and the engine in the weights' own type: their log-probs differ
-# by more than the rounding of float32.
+# questions is 62 steps. The cache holds two of the longest rollouts, others wait for room. On a GPU the trainer computes in
+# bfloat16 and the engine in the weights' own type: their log-probs differ by more than the rounding of float32.
 IGPO_PRESETS = {
     "tiny": {},
     "dr-venus-4b": {"steps": 62, "questions": 16, "group": 8, "learning_rate": 1e-6, "max_turns": 200, "max_turn_tokens": 8192,
-                    "max_context": 262_144, "pages": 16_384, "page_size": 256, "pack_tokens": 262_144, "recompute": True,
+                    "max_context": 262_144, "pages": 2048, "page_size": 256, "pack_tokens": 262_144, "recompute": True,
                     "logprob_gap": 1.0},
 }
