@@ -38,7 +38,7 @@ function number(x, signed) {
 
 function percent(x) {
   const p = 100 * x;
-  return (p >= 10 || p === 0 ? p.toFixed(0) : p >= 0.1 ? p.toFixed(1) : p.toExponential(0)) + "\u00a0%";
+  return (p >= 10 || p === 0 ? p.toFixed(0) : p >= 0.001 ? Number(p.toPrecision(2)).toString() : p.toExponential(0)) + "\u00a0%";
 }
 
 function count(n, one, many) {

@@ -54,7 +54,7 @@ function remarks(turn) {
 
 function observation(turn) {
   if (turn.observation === null) return null;
-  const cost = turn.tool_seconds ? ", " + turn.tool_seconds.toFixed(1) + "\u00a0s" : "";
+  const cost = turn.tool_seconds >= 0.05 ? ", " + turn.tool_seconds.toFixed(1) + "\u00a0s" : "";
   return el("details", { class: "observation" },
     el("summary", {}, "what came back ", el("span", { class: "soft" }, "(" + count(turn.observation.length, "character") + cost + ")")),
     el("pre", {}, turn.observation));
