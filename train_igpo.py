@@ -46,8 +46,6 @@ def main(config: IGPOConfig) -> Path:
     start = checkpoint.restore(newest, job.model, job.optimizer, config)["step"] if newest else 0
     save_config(config, run)
     log, progress = metrics.Metrics(run, start), Progress("igpo", start, config.steps)
-    if config.evaluate_first and not metrics.read(run / "metrics.jsonl"):
-        log.log(-1, job.evaluation(), job.phases.timing())
     with stop_on_signals() as stop:
         for step in range(start, config.steps):
             last, job.phases = step + 1 == config.steps, metrics.Phases()

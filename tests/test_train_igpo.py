@@ -22,7 +22,7 @@ from minvenus.train.igpo_config import IGPO_PRESETS, IGPOConfig
 from minvenus.train.optim import Diverged
 from minvenus.train.saved import load_credits, path_of
 from tests.train.igpo_runs import MIXED, command, script_runs, small_igpo, with_recipe, write_model
-from tests.train.runs import content, one_thread, parameters
+from tests.train.runs import TINY, content, one_thread, parameters
 
 FAILED = [["wrong: dog", "wrong: dog"], [": dog", ": dog"]]
 
@@ -82,10 +82,11 @@ def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole, con
 
 
 def test_every_second_step_and_the_last_are_evaluated(whole):
-    rows, timing = (metrics.read(whole / name) for name in ("metrics.jsonl", "timing.jsonl"))
+    rows = metrics.read(whole / "metrics.jsonl")
     names = {"accuracy", "test_turns", "test_right_pages", "test_malformed"}
-    assert [names <= row.keys() for row in rows] == ["evaluation_seconds" in clock for clock in timing] == [False, True, True]
+    assert [names <= row.keys() for row in rows] == [False, True, True]
     assert [rows[2][name] for name in sorted(names)] == [1.0, 0.0, 1.0, 3.0], "held-out questions are played right"
+    assert [{f"before_{name}" for name in names} <= row.keys() for row in rows] == [True, False, False], "the start checkpoint"
 
 
 def test_rollouts_of_every_second_step_and_the_last_are_saved_with_their_arithmetic(whole, config):
@@ -145,7 +146,7 @@ def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(con
         train_igpo.main(config)
     assert (tmp_path / "latest").read_text() == "step-00000001\n"
     train_igpo.main(config)
-    start, tokenizer = weights.load(config.model), train_igpo.Tokenizer.tiny()
+    start, tokenizer = weights.load(config.model), TINY
     current = weights.load(tmp_path / "checkpoints" / "step-00000001" / "model")         # the policy of the second step
     batch = load_credits(path_of(tmp_path, 1))
     assert batch.gain_policy == "reference"
@@ -266,7 +267,7 @@ def test_the_preset_of_the_4b_model_is_the_papers_recipe():
     assert (large.max_turns, large.max_turn_tokens, large.max_context) == (200, 8192, 256 * 1024)
     assert large.recipe == Recipe.paper() and large.recipe.gamma == 0.95 and large.top_p == 1.0
     assert (large.epochs, large.minibatches, large.kl_coef, large.aggregate) == (1, 1, 0.001, "seq-mean-token-mean")
-    assert large.pages * large.page_size >= large.questions * large.max_context and large.recompute
+    assert large.pages * large.page_size >= 2 * large.max_context and large.pack_tokens >= large.max_context
     assert large.steps * large.questions <= 1000 < (large.steps + 1) * large.questions, "one epoch over 1,000 questions"
     assert IGPOConfig(**IGPO_PRESETS["tiny"]) == IGPOConfig()
 

@@ -22,17 +22,16 @@ ROOM = 32        # a row is at least this much longer than needed when the copy 
 class DenseCache:
     def __init__(self, k_pages: Tensor, v_pages: Tensor):
         self.k_pages, self.v_pages = k_pages, v_pages                  # [layers, P, page, K, D]
-        layers, _, _, heads, channels = self.k_pages.shape
-        self.k = self.k_pages.new_zeros((layers, 0, heads, channels, 0))          # [layers, rows, K, D, C]: as attention reads it
-        self.v = self.v_pages.new_zeros((layers, 0, heads, 0, channels))          # [layers, rows, K, C, D]
         self.forget()
 
     @torch.inference_mode()
     def forget(self) -> None:
+        """As if new, room included: a sum may round differently in another layout, and no step should depend on those before."""
         self.tables: list[Table] = []
         self.lengths: list[int] = []
-        self.k.zero_()                                                            # old numbers may be NaN, and 0 * NaN is NaN
-        self.v.zero_()
+        layers, _, _, heads, channels = self.k_pages.shape
+        self.k = self.k_pages.new_zeros((layers, 0, heads, channels, 0))          # [layers, rows, K, D, C]: as attention reads it
+        self.v = self.v_pages.new_zeros((layers, 0, heads, 0, channels))          # [layers, rows, K, C, D]
 
     def arrange(self, tables: list[Table]) -> list[int]:
         """An order of the tables in which those that are here stay in their rows as far as possible."""

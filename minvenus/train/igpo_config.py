@@ -45,9 +45,8 @@ class IGPOConfig:
     recompute: bool = False                          # keep only layer inputs and compute the rest again: less memory, slower
     hops: int = 4                                    # toy web: hops of every question
     slack: int = 0                                   # toy web: turns beyond what is needed
-    evaluate_every: int = 20                         # steps between evaluations on held-out questions
-    evaluate_first: bool = False                     # also before the first step, as step -1 of the metrics
-    evaluate_questions: int = 128                    # how many held-out questions
+    evaluate_every: int = 20                         # steps between evaluations on held-out questions; before the first, too
+    evaluate_questions: int = 128                    # how many of them
     save_every: int = 1                              # steps between checkpoints: so many are lost at most, whatever happens
     rollouts_every: int = 20                         # steps between saved rollouts with their reward arithmetic
     logprob_gap: float = 0.01                        # stop when new and stored log-probs differ by more before the first update

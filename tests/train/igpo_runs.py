@@ -38,10 +38,10 @@ def write_model(folder: Path, seed: int = 3) -> str:
 
 
 def small_igpo(model: str, out="unused", **changes) -> IGPOConfig:
-    """One hop, two questions with two rollouts each, turns of up to 64 tokens."""
+    """One hop, two questions with two rollouts each, turns of up to 64 tokens; pages so small that questions share some."""
     values = {"model": model, "out": str(out), "steps": 3, "questions": 2, "group": 2, "hops": 1, "max_turn_tokens": 64,
-              "max_context": 512, "pages": 512, "evaluate_every": 100, "evaluate_questions": 2, "learning_rate": 1e-2,
-              "kl_coef": 0.0, "device": "cpu"}
+              "max_context": 512, "pages": 2048, "page_size": 4, "evaluate_every": 100, "evaluate_questions": 2,
+              "learning_rate": 1e-2, "kl_coef": 0.0, "device": "cpu"}
     return IGPOConfig(**(values | changes))
 
 
