@@ -97,3 +97,9 @@ def random_batch(seed: int, recipe: Recipe) -> SavedBatch:
             groups.append(group)
             outcomes.append(rng.choice((0.0, 1.0, 0.5, rng.random())))
     return saved_batch(made, groups, outcomes, recipe, seed=seed)
+
+
+def group_of_four(recipe=None):
+    turns = [[search(), visit(), search("Ada"), visit("Ada"), answer()], [search(), visit(), answer("dog")],
+             [BROKEN, visit(), answer()], [search(), answer("dog")]]
+    return saved_batch([rollout(t) for t in turns], [0] * 4, [1.0, 0.0, 1.0, 0.0], recipe or Recipe.paper())
