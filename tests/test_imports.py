@@ -32,6 +32,7 @@ MAY_IMPORT = {                      # folder or file of minvenus -> the others t
     "loading": LEAVES | {"text", "model", "engine", "agent", "tools", "train.checkpoint"},
     "evaluation": LEAVES | {"loading", "text", "agent", "tools", "scoring", "model.atomic", "report.terminal"},
 }
+MAY_IMPORT["experiment"] = set(MAY_IMPORT)        # puts all the others to work; of them, none may import it
 SCRIPTS = {path.stem for path in ROOT.glob("*.py")}
 RUNTIME = {"torch", "safetensors", "tokenizers", "numpy", "requests", "triton"}
 

@@ -71,15 +71,6 @@ def test_a_run_says_where_the_model_is_and_what_to_run_next_and_the_model_loads(
     assert SFTConfig(**json.loads((tmp_path / "run" / "run.json").read_text())) == config
 
 
-def test_the_default_data_and_model_are_the_toy_web_and_the_tiny_preset(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder = train_sft.main(SFTConfig(steps=1, batch=2, demonstrations=6, validation=2, device="cpu"))
-    out = capsys.readouterr().out
-    assert "492,288 parameters" in out and f"next        python train_igpo.py --model {folder}" in out
-    assert "            python infer.py" in out
-    assert weights.load(folder).config.hidden_size == 128
-
-
 def test_every_step_has_its_metrics_and_counters_follow_from_the_data(inputs, tmp_path):
     config = small_config(inputs, tmp_path)
     train_sft.main(config)
@@ -233,9 +224,11 @@ def test_other_settings_other_data_and_resume_never_are_refused(inputs, tmp_path
     (["--validation", "-1"], ["validation must be >= 0"]),
     (["--validation", "8"], ["8 different trajectories are not enough to hold 8 out"]),
     (["--data", "nowhere.jsonl"], ["'toyweb' or a .jsonl file", "'nowhere.jsonl'"]),
-    (["--model", "nowhere"], ["'tiny' or a folder with a config.json", "'nowhere'"]),
+    (["--model", "nowhere"], ["'tiny-base', 'tiny' or a folder with a config.json", "'nowhere'"]),
     (["--max-tokens", "5000", "--pack-tokens", "5000"], ["max_tokens is 5000", "4096 tokens"]),
     (["--wrong-result", "2", "--data", "toyweb"], ["wrong_result is a rate from 0 to 1"]),
+    (["--stop-early", "0.6", "--at-once", "0.6", "--data", "toyweb"], ["at_once, stop_early", "exclude each other"]),
+    (["--replay", "1"], ["replay is a share from 0 to below 1, got 1.0"]),
     (["--lerning-rate", "1"], ["unknown flag --lerning-rate", "--learning-rate"]),
 ])
 def test_a_wrong_command_line_is_one_message_and_exit_code_2(flags, words, inputs, tmp_path, capsys):
@@ -273,7 +266,7 @@ def test_presets_are_valid_settings_and_one_epoch_of_the_release_is_585_steps():
 
 
 def test_recomputation_and_the_device_reach_the_model(inputs, tmp_path):
-    model, _ = train_sft.start_model(small_config(inputs, tmp_path, recompute=True))
+    model, _ = train_sft.prepare(small_config(inputs, tmp_path, recompute=True))
     assert model.model.recompute and model.head_weight.dtype == torch.float32
     with pytest.raises(ConfigError):
-        train_sft.start_model(small_config(inputs, tmp_path, max_tokens=9000, pack_tokens=9000))
+        train_sft.prepare(small_config(inputs, tmp_path, max_tokens=9000, pack_tokens=9000))

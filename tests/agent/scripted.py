@@ -34,8 +34,8 @@ def search(query="Bob", thought="Start."):
     return f'{thought}\n</think>\n\n<tool_call>\n{{"name":"search","arguments":{{"query":["{query}"]}}}}\n</tool_call>'
 
 
-def visit(url="Bob", thought="Open."):
-    return f'{thought}\n</think>\n\n<tool_call>\n{{"name":"visit","arguments":{{"url":["{url}"],"goal":"pet"}}}}\n</tool_call>'
+def visit(url="Bob", thought="Open.", goal="pet"):
+    return f'{thought}\n</think>\n\n<tool_call>\n{{"name":"visit","arguments":{{"url":["{url}"],"goal":"{goal}"}}}}\n</tool_call>'
 
 
 def answer(text="cat", thought="Answer."):

@@ -12,7 +12,7 @@ from minvenus.scoring.answers import exact_match
 from minvenus.text.toy_words import NAMES, PETS, RELATIONS, TEST_NAMES, TRAIN_NAMES, VERBS
 from minvenus.tools.base import ToolResult, run_tool
 from minvenus.tools.toyweb import ToyWeb
-from minvenus.tools.toyweb_world import Case, Page, Visit, make_case
+from minvenus.tools.toyweb_world import FIRST, Case, Page, Visit, answer_text, make_case, question_text
 from minvenus.types import Question
 
 shapes = st.fixed_dictionaries({
@@ -22,25 +22,31 @@ shapes = st.fixed_dictionaries({
 webs = st.builds(lambda seed, shape: ToyWeb(seed, train=6, test=6, **shape), st.integers(0, 10**6), shapes)
 
 
+def links_of(text):
+    """relation -> name or alias, of all that a page says behind its title; the pet, if it is there, stands first."""
+    return dict(re.findall(r"([a-z]+) ((?:old )?\w+)", text.removeprefix("page ").partition(" ")[2]))
+
+
 def walk(web, case):
     """Answer a question with its tools alone, reading what they return: pets of the pages, links, results."""
     tools, name, pets = web.for_question(case.question.id), case.start, []
     for hop in range(case.hops):
-        listed = tools.search([name])
+        goal = f"{case.relation(hop)} {name}"
+        listed = tools.search([goal])
         first = (json.loads(listed.text)[0]["web_page_info_list"][0]["url"] if web.config.results == "json"
                  else " ".join(listed.text.split()[:2]))
-        page = tools.visit([first], "pet")
+        page = tools.visit([first], goal)
         assert listed.error is None and page.error is None
-        opening, *links = page.text.rstrip(".").split(", ")
-        pets.append(opening.split()[-1])
+        said = links_of(page.text)
+        pets.append(said[case.relation(hop)])
         if hop + 1 < case.hops:
-            name = dict(link.split(" ", 1) for link in links)[case.relations[hop]]
+            name = said[case.relation(hop + 1)]
     return pets
 
 
 # ------------------------------------------------------------------------------------------------------ one web by hand
 
-HAND = Case(Question("train-0", "Pets from Bob, boss?", ["pets cat owl"]), "train", "Bob", ["boss"], ["Bob", "Eva"], {
+HAND = Case(Question("train-0", "From Bob own boss?", ["pets own cat boss owl"]), "train", "Bob", ["boss"], ["Bob", "Eva"], {
     "Bob": Page("Bob", "sings", "cat", {"boss": "Eva", "twin": "Ida"}, {"boss": "Eva", "twin": "old Ida"}),
     "Max": Page("Max", "sings", "dog", {"boss": "Ida", "twin": "Eva"}, {"boss": "Ida", "twin": "Eva"}),
     "Eva": Page("Eva", "digs", "owl", {}, {}), "Ida": Page("Ida", "digs", "cat", {}, {})})
@@ -58,16 +64,36 @@ def hand():
 
 def test_a_web_by_hand(hand):
     tools = hand.for_question("train-0")
-    assert tools.search(["the from Bob"]).text == "page Bob sings, Max sings."
-    assert tools.visit(["page Bob"], "pet").text == "page Bob cat, boss Eva, twin old Ida."
-    assert tools.visit(["page Eva"], "pet") == REFUSED                         # linked, but no search has listed it
-    assert tools.search(["the twin old Ida"]).text == "page Ida digs, Eva digs."
-    assert tools.visit(["page old Ida"], "pet") == REFUSED                     # an alias is no address
-    assert tools.visit(["Eva"], "pet") == REFUSED                              # nor is a title
-    assert tools.visit(["page Eva"], "pet").text == "page Eva owl."
-    assert tools.visit(["page Eva", "page Zoe"], "pet").text == "page Eva owl.\nERROR: no such page."
+    assert tools.search(["own Bob"]).text == "page Bob sings Max sings."
+    assert tools.visit(["page Bob"], "own Bob").text == "page Bob own cat boss Eva twin old Ida."
+    assert tools.visit(["page Eva"], "boss Eva") == REFUSED                    # linked, but no search has listed it
+    assert tools.search(["twin old Ida"]).text == "page Ida digs Eva digs."
+    assert tools.visit(["page old Ida"], "twin old Ida") == REFUSED            # an alias is no address
+    assert tools.visit(["Eva"], "boss Eva") == REFUSED                         # nor is a title
+    assert tools.visit(["page Ida"], "twin old Ida").text == "page Ida twin cat."
+    assert tools.visit(["page Eva"], "boss Eva").text == "page Eva boss owl."
+    assert tools.visit(["page Eva", "page Zoe"], "boss Eva").text == "page Eva boss owl.\nERROR: no such page."
     assert tools.search(["Zoe"]).error == "empty" and tools.search(["Zoe"]).text == "ERROR: nothing found."
-    assert tools.search(["Zoe", "Eva"]).text == "ERROR: nothing found.\npage Eva digs, Ida digs."
+    assert tools.search(["Zoe", "Eva"]).text == "ERROR: nothing found.\npage Eva digs Ida digs."
+
+
+@pytest.mark.parametrize("goal", ["own Bob", "boss", "Max", "", "  ", "own Max Bob"])
+def test_a_page_has_no_pet_for_a_goal_that_names_another_page_or_none(goal, hand):
+    tools = hand.for_question("train-0")
+    tools.search(["Bob"])
+    assert tools.visit(["page Max"], goal) == ToolResult("page Max boss Ida twin Eva.")
+
+
+@pytest.mark.parametrize("goal", [" own Bob", "own Bob ", "\town  Bob\n"])
+def test_spaces_around_and_in_a_goal_do_not_matter(goal, hand):
+    tools = hand.for_question("train-0")
+    tools.search(["Bob"])
+    assert tools.visit(["page Bob"], goal) == tools.visit(["page Bob"], "own Bob")
+
+
+def test_the_question_calls_the_first_page_its_own_and_every_other_by_its_relation():
+    assert [HAND.relation(hop) for hop in range(HAND.hops)] == ["own", "boss"] and HAND.pets == ["cat", "owl"]
+    assert question_text("Bob", ["boss"]) == HAND.question.text and [answer_text(["boss"], HAND.pets)] == HAND.question.answers
 
 
 def test_visits_are_classified_by_what_they_were_worth_and_where(hand):
@@ -83,15 +109,15 @@ def test_two_rollouts_of_a_question_do_not_share_what_was_listed(hand):
 
 
 def test_the_web_itself_shows_any_page_of_a_question_and_remembers_nothing(hand):
-    assert hand.visit(["page Eva"], "pet", question_id="train-0").text == "page Eva owl."
-    assert hand.search(["Eva"]).text == "page Eva digs, Ida digs."
-    assert hand.for_question("train-0").visit(["page Eva"], "pet").error == "refused"
+    assert hand.visit(["page Eva"], "boss Eva", question_id="train-0").text == "page Eva boss owl."
+    assert hand.search(["Eva"]).text == "page Eva digs Ida digs."
+    assert hand.for_question("train-0").visit(["page Eva"], "boss Eva").error == "refused"
 
 
 def test_the_tools_work_behind_the_common_dispatch(hand):
     tools = hand.for_question("train-0")
-    assert run_tool(tools, "search", {"query": "Bob"}).error is None
-    assert run_tool(tools, "visit", {"url": ["page Bob"], "goal": "pet"}).text.startswith("page Bob cat,")
+    assert run_tool(tools, "search", {"query": " own Bob"}).error is None
+    assert run_tool(tools, "visit", {"url": ["page Bob"], "goal": " own Bob"}).text.startswith("page Bob own cat boss Eva")
     assert run_tool(tools, "visit", {"url": ["page Bob"]}).error == "bad_arguments"
 
 
@@ -102,14 +128,14 @@ def test_the_tools_work_behind_the_common_dispatch(hand):
 def test_every_question_is_answered_by_walking_its_path_through_the_tools(web, split):
     for question in web.questions(split):
         pets = walk(web, web.case(question.id))
-        assert exact_match("Pets: " + ", ".join(pets), question.answers) == 1.0
+        assert exact_match(answer_text(web.case(question.id).relations, pets), question.answers) == 1.0
         assert pets == web.case(question.id).pets
 
 
-@given(webs)
-def test_no_search_ever_shows_a_pet_or_a_link(web):
-    hidden = set(PETS) | set(RELATIONS)
-    for question in web.questions("test"):
+@given(webs, st.sampled_from(["train", "test"]))
+def test_no_search_ever_shows_a_pet_or_a_link(web, split):
+    hidden = {*PETS, *RELATIONS, FIRST}
+    for question in web.questions(split):
         tools = web.for_question(question.id)
         for query in [*tools.case.pages, *PETS, *RELATIONS, *VERBS, question.text]:
             result = tools.search([query])
@@ -118,7 +144,17 @@ def test_no_search_ever_shows_a_pet_or_a_link(web):
                 shown = json.dumps(entry["web_page_info_list"])
             else:
                 shown = "" if result.error else result.text
-            assert not hidden & set(re.findall("[a-z]+", shown.lower()))
+            assert not hidden & set(re.findall("[A-Za-z]+", shown))
+
+
+@given(webs)
+def test_a_page_opened_for_another_says_all_its_links_and_not_its_pet(web):
+    for question in web.questions("train"):
+        case = web.case(question.id)
+        for page in case.pages.values():
+            wanted = case.path[0] if page.title != case.path[0] else list(case.pages)[1]
+            assert links_of(page.text(f"{FIRST} {wanted}")) == page.shown
+            assert links_of(page.text(f"{FIRST} {page.title}")) == {FIRST: page.pet, **page.shown}
 
 
 @given(webs)
@@ -159,8 +195,16 @@ def test_the_same_seed_gives_the_same_web_whatever_was_asked_before(seed, shape)
 
 def test_other_seeds_splits_and_indices_give_other_webs():
     config = ToyWeb(hops=(4,)).config
-    made = [make_case(seed, split, i, config).question.text for seed in (0, 1) for split in ("train", "test") for i in (0, 1)]
-    assert len(set(made)) == len(made)
+    made = [make_case(seed, split, i, config) for seed in (0, 1) for split in ("train", "test", "base") for i in (0, 1)]
+    assert len({case.question.text for case in made}) == len({json.dumps(list(case.pages)) for case in made}) == len(made)
+
+
+def test_webs_of_the_base_have_names_of_both_splits_and_are_no_questions():
+    config = ToyWeb().config
+    names = {title for i in range(40) for title in make_case(0, "base", i, config).pages}
+    assert names & set(TRAIN_NAMES) and names & set(TEST_NAMES) and names <= set(NAMES)
+    with pytest.raises(KeyError, match="no question"):
+        ToyWeb().case("base-0")
 
 
 def test_json_results_are_in_the_format_of_the_real_tools():
