@@ -1,12 +1,16 @@
 """python -m minvenus.experiment base | audit | demo | compare        --help after the word tells more"""
 
+import signal
 import sys
+from collections.abc import Callable
 
 from minvenus.experiment import audit, base, compare, demo
 from minvenus.flags import parse_flags
 
-COMMANDS = {"base": (base.BaseConfig, base.main), "audit": (audit.AuditConfig, audit.main), "demo": (demo.DemoConfig, demo.main),
-            "compare": (compare.CompareConfig, compare.main)}
+COMMANDS: dict[str, tuple[type, Callable[..., object]]] = {
+    "base": (base.BaseConfig, base.main), "audit": (audit.AuditConfig, audit.main), "demo": (demo.DemoConfig, demo.main),
+    "compare": (compare.CompareConfig, compare.main)}
+GO_ON = ("demo", "compare")                                  # what they have done so far stays
 
 
 def main(argv: list[str]) -> int:
@@ -17,6 +21,8 @@ def main(argv: list[str]) -> int:
     try:
         print(run(parse_flags(config, argv[1:], description=config.__doc__)))
     except KeyboardInterrupt:
+        kept = "; the same command goes on from there" if argv[0] in GO_ON else "; nothing was written"
+        print(f"\n{argv[0]}: stopped{kept}", file=sys.stderr)
         return 130
     except (ValueError, OSError, RuntimeError) as error:
         print(f"{argv[0]}: {error}", file=sys.stderr)
@@ -25,4 +31,7 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGTERM, signal.SIGHUP):           # as Ctrl-C: no script may be left behind
+        if signal.getsignal(number) != signal.SIG_IGN:       # nohup
+            signal.signal(number, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

@@ -47,9 +47,9 @@ def main(config: AuditConfig) -> str:
         return "\n\n".join(report(file, config.run) for file in dict.fromkeys([files[0], files[-1]]))
     with tempfile.TemporaryDirectory() as folder:
         # one step of training: its rollouts are sampled and scored before the update
-        run("train_igpo.py", "--model", config.model, "--out", folder, "--steps", 1, "--questions", config.questions, "--group", 4,
-            "--hops", config.hops, "--slack", config.slack, "--seed", config.seed, "--pages", 8192, "--evaluate-questions", 1,
-            quiet=True)
+        run("train_igpo.py", "--model", config.model, "--out", folder, "--steps", 1, "--questions", config.questions,
+            "--group", 4, "--hops", config.hops, "--slack", config.slack, "--seed", config.seed, "--pages", 8192,
+            "--evaluate-questions", 1, quiet=True)
         return report(Path(folder) / "rollouts" / "step-000000.jsonl", folder)
 
 
@@ -59,7 +59,7 @@ def report(file: Path, run_folder) -> str:
     gains = visit_gains(batch, web)
     first = [values[0] for values in batch.credit.values if values and values[0] is not None]
     head = f"step {batch.step}: {len(batch.rollouts)} rollouts"
-    if first:
+    if first and batch.recipe.gain == "log_prob":
         head += f", log P(answer | question) {statistics.fmean(first):+.2f} per token"
     return f"{head}\n{table(gains)}\n{verdict(gains)}"
 
@@ -106,7 +106,7 @@ def verdict(gains: dict[tuple[str, int], list[float]]) -> str:
     text = f"right visits gain {apart:+.2f} more than the others"
     if later is None or 1 not in by_hop:
         return text
-    front = "front-loaded: stopping early may pay" if later < by_hop[1] / 2 else "not front-loaded"
+    front = "front-loaded: stopping early may pay" if by_hop[1] > 0 and later < by_hop[1] / 2 else "not front-loaded"
     return f"{text}; hop 1 {by_hop[1]:+.2f}, later hops {later:+.2f} on average: {front}"
 
 

@@ -14,7 +14,6 @@ for matrices (AdamW with a seventh of it stays at guessing among the names in si
 a relation stands right before its name and on one page only.
 """
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,19 +58,18 @@ class BaseConfig:
 
 def main(config: BaseConfig) -> Path:
     torch.manual_seed(config.seed)
-    tokenizer, model = Tokenizer.tiny(), start(config.seed)
+    tokenizer, model, folder = Tokenizer.tiny(), start(config.seed), Path(config.out)
+    weights.check_save(model, folder, tokenizer.files)              # refused now rather than after the training
     optimizer, progress = Muon(model), Progress("base", 0, config.steps)
     held_out = [session(config.seed + HELD_OUT, i, tokenizer) for i in range(32)]
     for step in range(config.steps):
         rate = config.learning_rate * min(1.0, (step + 1) / 20, (config.steps - step) / (0.4 * config.steps))
-        numbers, timing = train_step(model, optimizer, texts(config, step, tokenizer), rate, 1.0, config.pack_tokens, "token-mean")
+        batch = texts(config, step, tokenizer)
+        numbers, timing = train_step(model, optimizer, batch, rate, 1.0, config.pack_tokens, "token-mean")
         if (step + 1) % 100 == 0 or step + 1 == config.steps:
             numbers["validation_loss"] = validation_loss(model, held_out, config.pack_tokens, "token-mean")
         progress.show(step, numbers, timing)
-    folder = Path(config.out)
-    weights.save(model, folder)
-    for name, file in tokenizer.files.items():
-        shutil.copy(file, folder / name)
+    weights.save(model, folder, tokenizer.files)                    # whole or not at all
     return folder
 
 

@@ -8,20 +8,19 @@ evaluations), and the share of right pages found at step `at`. A run that is sto
 given again; runs that are finished are only read.
 """
 
-import math
 import os
-import signal
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from minvenus.config import ConfigError
+from minvenus.config import ConfigError, read_json
 from minvenus.experiment.compare_page import write_page
-from minvenus.experiment.results import Outcome, read_outcome, table
-from minvenus.experiment.scripts import command, environment, model_of, run, steps_done
+from minvenus.experiment.results import read_outcome, table
+from minvenus.experiment.scripts import check_finished, command, environment, steps_done, stop, train
 from minvenus.flags import save_config
 from minvenus.report.terminal import clock
+from minvenus.train.config import SFTConfig, check_model
 
 METHODS = {                       # flags of train_igpo.py, beside those that all methods share
     "grpo": ("--no-use-gain",),
@@ -40,6 +39,10 @@ METHODS = {                       # flags of train_igpo.py, beside those that al
     "uncentred-reference": ("--no-center-gain", "--gain-policy", "reference"),
     "grpo-gamma-1": ("--no-use-gain", "--gamma", "1"),
 }
+
+
+LOOK_EVERY = 0.2                  # seconds
+MAY_CHANGE = ("out", "methods", "seeds", "first_seed", "at", "jobs")       # between two commands for one folder
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,20 @@ class CompareConfig:
         unknown = [name for name in self.methods.split() if name not in METHODS]
         if unknown or not self.methods.split():
             raise ConfigError(f"methods must be of {', '.join(METHODS)}; got {', '.join(unknown) or 'none'}")
-        if self.at > self.steps or self.at % self.evaluate_every:
+        if len(set(self.methods.split())) < len(self.methods.split()):
+            raise ConfigError(f"methods names one twice: {self.methods}")
+        if min(self.seeds, self.steps, self.evaluate_every, self.evaluate_questions) < 1 or self.jobs < 0:
+            raise ConfigError("seeds, steps, evaluate_every and evaluate_questions must be at least 1, jobs at least 0")
+        if not 0 < self.at <= self.steps or self.at % self.evaluate_every:
             raise ConfigError(f"at ({self.at}) must be an evaluated step: a multiple of evaluate_every, at most steps")
-        if min(self.seeds, self.steps, self.evaluate_questions) < 1:
-            raise ConfigError("seeds, steps and evaluate_questions must be at least 1")
+        if self.model is not None:
+            check_model(self.model)
 
 
 def main(config: CompareConfig) -> str:
     folder = Path(config.out)
-    start = Path(config.model) if config.model else sft_model(folder)
+    check_settings(config, folder / "run.json")
+    start = Path(config.model) if config.model else train("train_sft.py", folder / "sft", SFTConfig().steps)
     save_config(config, folder)
     wanted = [(method, seed) for seed in range(config.first_seed, config.first_seed + config.seeds)
               for method in config.methods.split()]                  # all methods of a seed before the next seed
@@ -86,33 +94,36 @@ def main(config: CompareConfig) -> str:
     return f"{text}\n\npage: {write_page(folder, config, outcomes)}"
 
 
-def sft_model(folder: Path) -> Path:
-    run("train_sft.py", "--out", folder / "sft")
-    return model_of(folder / "sft")
+def check_settings(config: CompareConfig, saved: Path) -> None:
+    """Runs of the folder that were made with other settings would be read as if they had these."""
+    before, now = read_json(saved) if saved.exists() else {}, asdict(config)
+    changed = [f"{key} was {before[key]!r}, is {now[key]!r}" for key in now
+               if key in before and key not in MAY_CHANGE and before[key] != now[key]]
+    if changed:
+        raise ConfigError(f"{saved.parent} holds runs with other settings: {'; '.join(changed)}. Use the same, or another --out")
 
 
 def run_all(config: CompareConfig, start: Path, wanted: list[tuple[str, int]]) -> None:
     """One process per core, until all are done. A failure stops the others after their current step, and says where to look."""
     left = [w for w in wanted if steps_done(Path(config.out) / f"{w[0]}-{w[1]}") < config.steps]
-    began, total, running = time.monotonic(), len(left), {}
+    began, total = time.monotonic(), len(left)
+    running: dict[str, subprocess.Popen] = {}
     print(f"{len(wanted)} runs of {config.steps} steps, {len(wanted) - total} of them done before", flush=True)
     try:
         while left or running:
             while left and len(running) < (config.jobs or os.cpu_count() or 1):
                 method, seed = left.pop(0)
                 running[f"{method}-{seed}"] = launch(config, start, method, seed)
-            time.sleep(0.2)
+            time.sleep(LOOK_EVERY)
             for name in [name for name, process in running.items() if process.poll() is not None]:
                 if running.pop(name).returncode:
                     raise RuntimeError(f"run {name} failed; its last lines are in {Path(config.out) / name / 'log.txt'}")
-                done = total - len(left) - len(running)
-                spent = time.monotonic() - began
-                print(f"{done}/{total} {name}, {clock(spent)} so far, about {clock(spent / done * (total - done))} left", flush=True)
+                check_finished(Path(config.out) / name, config.steps)
+                done, spent = total - len(left) - len(running), time.monotonic() - began
+                to_come = spent / done * (total - done)
+                print(f"{done}/{total} {name}, {clock(spent)} so far, about {clock(to_come)} left", flush=True)
     finally:
-        for process in running.values():
-            process.send_signal(signal.SIGTERM)              # it finishes its step and saves
-        for process in running.values():
-            process.wait()
+        stop(list(running.values()))
 
 
 def launch(config: CompareConfig, start: Path, method: str, seed: int) -> subprocess.Popen:

@@ -8,44 +8,51 @@ from minvenus.report.curves import Series, line_plot
 from minvenus.report.page import figure, figures, page, section, table, write
 
 PLOTS = (
-    ("accuracy", "Accuracy on held-out questions", "share right", "One sampled run per question; bands are 95 % intervals over the seeds."),
-    ("test_right_pages", "Right pages found", "share of the path", "Of the pages on the question's path, those that were opened."),
-    ("test_turns", "Turns per rollout", "turns", "A search and a visit per hop and the answer are the least that a question needs."),
-    ("groups_without_outcome_signal", "Collapsed groups", "share of groups", "Groups whose rollouts all ended alike: GRPO learns nothing from them."),
-    ("gain_right", "Gain of right visits", "log-prob per answer token", "As the policy in training scores them; GRPO scores none."),
-    ("gain_wrong", "Gain of wrong visits", "log-prob per answer token", "Honest gains stay below those of right visits."),
+    ("accuracy", "Accuracy on held-out questions", "share right",
+     "One sampled run per question; bands are 95 % intervals over the seeds."),
+    ("test_right_pages", "Right pages found", "share of the path",
+     "Of the pages on the question's path, those that were opened."),
+    ("test_turns", "Turns per rollout", "turns",
+     "A search and a visit per hop and the answer are the least that a question needs."),
+    ("groups_without_outcome_signal", "Collapsed groups", "share of groups",
+     "Groups whose rollouts all ended alike: GRPO learns nothing from them."),
+    ("gain_right", "Gain of right visits", "log-prob per answer token",
+     "As the policy in training scores them; GRPO scores none."),
+    ("gain_wrong", "Gain of wrong visits", "log-prob per answer token",
+     "Honest gains stay below those of right visits."),
 )
+PHASES = ("rollout", "scoring", "grading", "update", "evaluation")
 
 
 def write_page(folder: Path, config, outcomes: dict[str, list[Outcome]]) -> Path:
     rows = [[method, *(str(interval([getattr(run, name) for run in runs])) for name in ("accuracy", "area", "right_pages")),
              " ".join(f"{run.accuracy:.2f}" for run in runs)] for method, runs in outcomes.items()]
-    head = ["method", f"accuracy at step {config.at}", "area under the curve", f"right pages at step {config.at}", "accuracy of each seed"]
+    head = ["method", f"accuracy at step {config.at}", "area under the curve", f"right pages at step {config.at}",
+            "accuracy of each seed"]
     seconds = [[method, *(f"{sum(run.seconds.get(phase, 0.0) for run in runs) / len(runs):.0f}" for phase in PHASES)]
                for method, runs in outcomes.items()]
-    drawn = [figure(plot(outcomes, key, name, unit), caption) for key, name, unit, caption in PLOTS
-             if any(run.curves[key] for runs in outcomes.values() for run in runs)]
+    drawn = [figure(line_plot(lines, name, "steps", unit), caption) for key, name, unit, caption in PLOTS
+             if (lines := series(outcomes, key))]
     parts = [
         section("Result", [table(head, rows, "mean ± half of the 95 % interval over the seeds (Student's t)")],
-                "The three numbers were fixed before any run. All methods start from the same checkpoint and sample as many rollouts."),
+                "The three numbers were fixed before any run. All methods start from the same checkpoint and sample as many "
+                "rollouts."),
         section("Curves", [figures(drawn)]),
-        section("Where the time goes", [table(["method", *(f"{phase}, s" for phase in PHASES)], seconds, "seconds per run, mean")]),
+        section("Where the time goes", [table(["method", *(f"{phase}, s" for phase in PHASES)], seconds,
+                                              "seconds per run, mean")]),
     ]
-    lede = f"{len(next(iter(outcomes.values())))} seeds each, {config.steps} steps of {config.questions} questions x {config.group} rollouts."
+    lede = f"Seeds per method: {config.seeds}; {config.steps} steps of {config.questions} questions x {config.group} rollouts."
     facts = [(key, str(value)) for key, value in asdict(config).items() if value is not None]
     return write(folder / "report.html", page("Methods compared", parts, lede, facts, kind="minvenus comparison"))
 
 
-PHASES = ("rollout", "scoring", "grading", "update", "evaluation")
-
-
-def plot(outcomes: dict[str, list[Outcome]], key: str, name: str, unit: str) -> str:
-    series = []
+def series(outcomes: dict[str, list[Outcome]], key: str) -> list[Series]:
+    """A line per method that has the metric at some step of every run; with several runs, bands."""
+    lines = []
     for method, runs in outcomes.items():
-        if not all(run.curves[key] for run in runs):
-            continue
         steps, points = mean_curve(runs, key)
-        several = len(runs) > 1
-        series.append(Series(method, steps, [p.mean for p in points], [p.mean - p.half for p in points] if several else None,
-                             [p.mean + p.half for p in points] if several else None))
-    return line_plot(series, name, "steps", unit)
+        if steps:
+            several = len(runs) > 1
+            lines.append(Series(method, steps, [p.mean for p in points], [p.mean - p.half for p in points] if several else None,
+                                [p.mean + p.half for p in points] if several else None))
+    return lines

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minvenus.experiment import audit
-from minvenus.experiment.scripts import model_of, run
+from minvenus.experiment.scripts import run, train
 from minvenus.report.run_page import write_run_page
 from minvenus.report.terminal import clock
+from minvenus.train.config import SFTConfig
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class DemoConfig:
     """python -m minvenus.experiment demo: base, SFT, IGPO, evaluation, one question, report."""
 
     out: str = "runs/demo"           # folder of everything that it makes
-    sft_steps: int = 150             # optimiser steps on demonstrations
+    sft_steps: int = SFTConfig.steps  # optimiser steps on demonstrations
     igpo_steps: int = 50             # batches of 8 questions x 4 rollouts
     questions: int = 256             # held-out ones, 1 to 4 hops, asked before and after
     seed: int = 0                    # of everything that is drawn
@@ -30,13 +31,11 @@ class DemoConfig:
 def main(config: DemoConfig) -> str:
     out, began = Path(config.out), time.monotonic()
     title("1. SFT: the base learns the task from few demonstrations, many of them with detours")
-    run("train_sft.py", "--out", out / "sft", "--steps", config.sft_steps, "--seed", config.seed)
-    sft = model_of(out / "sft")
+    sft = train("train_sft.py", out / "sft", config.sft_steps, "--seed", config.seed)
 
     title("2. IGPO: four-hop questions, no turn to spare; every visit is rewarded by what it taught the model")
-    run("train_igpo.py", "--model", sft, "--out", out / "igpo", "--steps", config.igpo_steps, "--seed", config.seed,
-        "--no-center-gain", "--evaluate-every", config.igpo_steps, "--evaluate-questions", 64)
-    igpo = model_of(out / "igpo")
+    igpo = train("train_igpo.py", out / "igpo", config.igpo_steps, "--model", sft, "--seed", config.seed, "--no-center-gain",
+                 "--evaluate-every", config.igpo_steps, "--evaluate-questions", 64)
 
     title("3. Held-out questions before and after: one sampled run each, no turn to spare")
     for name, model in (("SFT", sft), ("IGPO", igpo)):

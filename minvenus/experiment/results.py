@@ -1,5 +1,6 @@
 """What a comparison measures: numbers of one run, their mean over seeds with an interval, and the table."""
 
+import math
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from minvenus.config import ConfigError
 from minvenus.train.metrics import read
 
-# two-sided 95 % points of Student's t by degrees of freedom
+# two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom; for more than 10 the last one, a little too wide
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 CURVES = ("accuracy", "test_right_pages", "test_turns", "test_malformed")             # on held-out questions
 TRAINING = ("groups_without_outcome_signal", "gain_right", "gain_wrong", "outcome")   # of the training batches
@@ -31,7 +32,7 @@ class Interval:
     half: float                      # of the 95 % interval; nan for a single run
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f} ± {self.half:.3f}"
+        return f"{self.mean:.3f}" if math.isnan(self.half) else f"{self.mean:.3f} ± {self.half:.3f}"
 
 
 def interval(values: list[float]) -> Interval:
@@ -62,7 +63,8 @@ def read_outcome(folder: Path, at: int) -> Outcome:
 
 def table(outcomes: dict[str, list[Outcome]], at: int) -> str:
     """Mean and 95 % interval over the seeds, and every seed's accuracy."""
-    lines = [f"{'method':<20} {f'accuracy at step {at}':<22} {'area under the curve':<22} {f'right pages at step {at}':<24} seeds"]
+    head = ("method", f"accuracy at step {at}", "area under the curve", f"right pages at step {at}", "seeds")
+    lines = ["{:<20} {:<22} {:<22} {:<24} {}".format(*head)]
     for method, runs in outcomes.items():
         columns = [str(interval([getattr(run, name) for run in runs])) for name in ("accuracy", "area", "right_pages")]
         seeds = " ".join(f"{run.accuracy:.2f}" for run in runs)

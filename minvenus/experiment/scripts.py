@@ -1,6 +1,10 @@
-"""Running the project's own scripts, each in a process of its own and with one thread, as a reader would from a terminal."""
+"""Running the project's own scripts, each in a process of its own and with one thread, as a reader would from a terminal.
+
+They have sessions of their own, so that Ctrl-C reaches only us: we ask them once to finish their step and save, and wait.
+"""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,9 +28,42 @@ def run(script: str, *flags: object, quiet: bool = False) -> None:
     """Show the command and run it; its failure is ours."""
     if not quiet:
         print(f"\n$ python {script} {' '.join(map(str, flags))}", flush=True)
-    done = subprocess.run(command(script, *flags), env=environment(), stdout=subprocess.DEVNULL if quiet else None, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{script} ended with exit code {done.returncode}")
+    process = subprocess.Popen(command(script, *flags), env=environment(), stdout=subprocess.DEVNULL if quiet else None,
+                               start_new_session=True)
+    try:
+        code = process.wait()
+    finally:
+        stop([process])
+    if code:
+        raise RuntimeError(f"{script} ended with exit code {code}")
+
+
+def stop(processes: list[subprocess.Popen]) -> None:
+    """Those that still run finish their step and save; asked again, all end at once."""
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    try:
+        for process in processes:
+            process.wait()
+    except KeyboardInterrupt:
+        for process in processes:
+            process.kill()
+            process.wait()
+        raise
+
+
+def train(script: str, out: Path, steps: int, *flags: object) -> Path:
+    """Run a training script to its end, and return the folder of the trained model."""
+    run(script, "--out", out, "--steps", steps, *flags)
+    check_finished(out, steps)
+    return model_of(out)
+
+
+def check_finished(run_folder: Path, steps: int) -> None:
+    """A run that somebody else has stopped ends as well as one that is done."""
+    if steps_done(run_folder) < steps:
+        raise RuntimeError(f"{run_folder} was stopped after step {steps_done(run_folder)} of {steps}; the same command goes on "
+                           "from there")
 
 
 def model_of(run_folder) -> Path:

@@ -1,0 +1,64 @@
+"""Stands in for train_igpo.py in tests of the comparison: writes what a run of so many steps leaves behind, in no time.
+
+The folder above the run's says how: `fail` and `wait` name runs that end with an error, or wait to be stopped; `order.txt` gets a
+line when a run starts and when it ends.
+"""
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+
+def main(flags: list[str]) -> int:
+    given = dict(zip(flags[::2], flags[1::2], strict=False))
+    folder, steps, every = Path(given["--out"]), int(given["--steps"]), int(given["--evaluate-every"])
+    above, name = folder.parent, folder.name
+    note(above, f"start {name}")
+    if name in listed(above / "fail"):
+        while not listed(above / "order.txt") >= {f"ready {other}" for other in listed(above / "wait")}:
+            time.sleep(0.01)
+        print("out of luck")
+        return 3
+    if name in listed(above / "wait"):
+        asked = []
+        signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+        note(above, f"ready {name}")
+        while not asked:
+            time.sleep(0.01)
+        finish(folder, 1, every)
+        note(above, f"stopped {name}")
+        return 0
+    finish(folder, steps, every)
+    note(above, f"end {name}")
+    return 0
+
+
+def note(above: Path, line: str) -> None:
+    with (above / "order.txt").open("a") as file:
+        file.write(line + "\n")
+
+
+def listed(path: Path) -> set[str]:
+    return set(path.read_text().splitlines()) if path.exists() else set()
+
+
+def finish(folder: Path, steps: int, every: int) -> None:
+    rows = []
+    for step in range(steps):
+        accuracy = len(folder.name) / 100 + step / 1000
+        row = {"step": step, "outcome": 0.5, "groups_without_outcome_signal": 0.25}
+        if (step + 1) % every == 0:
+            row |= {"accuracy": accuracy, "test_right_pages": accuracy / 2, "test_turns": 8.0, "test_malformed": 0.0}
+        rows.append(row)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "timing.jsonl").write_text("".join(json.dumps({"step": r["step"], "rollout_seconds": 2.0}) + "\n" for r in rows))
+    checkpoint = folder / "checkpoints" / f"step-{steps:08d}"
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    (checkpoint / "state.json").write_text("{}")
+    (folder / "latest").write_text(checkpoint.name + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
