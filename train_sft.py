@@ -82,7 +82,7 @@ def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset
     if config.data == "toyweb":
         web = ToyWeb(config.seed, hops=tuple(range(1, config.hops + 1)), train=config.demonstrations)
         teacher = Teacher(wrong_result=config.wrong_result, wrong_relation=config.wrong_relation, at_once=config.at_once,
-                          stop_early=config.stop_early)
+                          stop_early=config.stop_early, cut_off=config.cut_off)
         demonstrations = web.demonstrations(config.demonstrations, teacher, seed=config.seed)
         records: Iterable[dict] = ({"messages": messages} for messages in demonstrations)
     else:

@@ -8,6 +8,7 @@
     stop_early         answers after fewer hops, and guesses the rest
     from_snippet       searches for the last page, does not open it, and guesses
     skip_visit         does not open a page on the way, takes another result for the next one, guesses what it has not seen, stops
+    cut_off            is told somewhere on the way that its next turn is the last one, and answers, guessing what it has not read
 
 The first two are the mistakes that RL should unlearn; both are put right, so that a model learns to read on after them. A few
 `at_once` and `stop_early` are there for the gains: a model that has never seen an answer given too soon does not know how little
@@ -27,6 +28,7 @@ from minvenus.tools.toyweb_world import Case, answer_text
 SYSTEM = "Tools."                    # the system prompt of toy runs
 LEAD_IN = "Answer."                      # the thought of every answer turn: Recipe.lead_in for a model that learned from these
 NOT_READ = "ERROR: cannot read the call."
+LAST_TURN = "Answer."                    # said behind the observation before the last turn that is allowed
 ENDINGS = ("at_once", "stop_early", "from_snippet", "skip_visit")
 NEED_TWO_HOPS = ("stop_early", "skip_visit")
 
@@ -42,6 +44,7 @@ class Teacher:
     stop_early: float = 0.0              # of those with two hops or more
     from_snippet: float = 0.0
     skip_visit: float = 0.0              # of those with two hops or more
+    cut_off: float = 0.0                 # per demonstration
 
     def __post_init__(self):
         for f in fields(self):
@@ -63,9 +66,19 @@ class Lesson:
 def teach(case: Case, tools, teacher: Teacher, seed: str) -> Lesson:
     """One demonstration. `tools` is a fresh tool set of the question."""
     desk = Desk(case, tools, teacher, random.Random(f"teacher {seed} {case.question.id}"))
+    pets: list[str] = []                                       # what it has read, or believes
+    try:
+        walk(case, desk, pets)
+    except OutOfTurns:
+        pass
+    desk.answer(pets + [desk.rng.choice(PETS) for _ in range(case.hops - len(pets))])
+    return desk.lesson
+
+
+def walk(case: Case, desk: "Desk", pets: list[str]) -> None:
+    """Search and visit from hop to hop, until the last one or an end that is a weakness."""
     ending = desk.draw_ending()
     pages = desk.rng.randrange(1, case.hops) if ending in NEED_TWO_HOPS else 0 if ending == "at_once" else case.hops
-    pets: list[str] = []                                       # what it has read, or believes
     for hop in range(pages):
         if hop and len(case.pages[case.path[hop - 1]].links) > 1 and desk.chance("wrong_relation"):
             desk.follow_wrong_relation(hop)
@@ -75,13 +88,15 @@ def teach(case: Case, tools, teacher: Teacher, seed: str) -> Lesson:
         if hop + 1 == pages and ending in ("from_snippet", "skip_visit"):
             pets.append(desk.rng.choice(PETS))
             break
-        pets.append(desk.visit(case.path[hop]))
+        desk.visit(case.path[hop], pets)
     if ending == "skip_visit" and desk.others(pages - 1):
         other = desk.rng.choice(desk.others(pages - 1))
         desk.search(pages, other)
-        pets.append(desk.visit(other))
-    desk.answer(pets + [desk.rng.choice(PETS) for _ in range(case.hops - len(pets))])
-    return desk.lesson
+        desk.visit(other, pets)
+
+
+class OutOfTurns(Exception):
+    """The next turn has to be the answer."""
 
 
 class Desk:
@@ -91,6 +106,9 @@ class Desk:
         self.case, self.tools, self.teacher, self.rng = case, tools, teacher, rng
         self.lesson = Lesson(case.question.id, [message("system", SYSTEM), message("user", case.question.text)])
         self.goal, self.shown = "", list[str]()                # the newest query, and the titles in its results
+        self.turns_left = None                                 # none: no limit
+        if teacher.cut_off and self.rng.random() < teacher.cut_off:
+            self.turns_left = self.rng.randint(1, 2 * case.hops)
 
     def chance(self, weakness: str) -> bool:
         shows = self.rng.random() < getattr(self.teacher, weakness)
@@ -132,12 +150,16 @@ class Desk:
         self.goal = query
         self.shown = [page.title for page in self.tools.ranked(query)]
 
-    def visit(self, title: str) -> str:
-        """Open a page for what was searched last, and return its pet."""
+    def visit(self, title: str, pets: list[str] | None = None) -> None:
+        """Open a page for what was searched last; its pet goes to `pets`, if it is worth remembering."""
         page, goal = self.case.pages[title], self.goal
-        self._call(f" {goal.split()[0]}.", {"name": "visit", "arguments": {"url": [page.url], "goal": f" {goal}"}},
-                   lambda: self.tools.visit([page.url], goal))
-        return page.pet
+
+        def run() -> ToolResult:
+            if pets is not None:
+                pets.append(page.pet)
+            return self.tools.visit([page.url], goal)
+
+        self._call(f" {goal.split()[0]}.", {"name": "visit", "arguments": {"url": [page.url], "goal": f" {goal}"}}, run)
 
     def answer(self, pets: list[str]) -> None:
         text = answer_text(self.case.relations, pets)
@@ -151,8 +173,13 @@ class Desk:
         self._write(turn(thought, f"<tool_call>\n{body}\n</tool_call>"), run().text)
 
     def _write(self, text: str, observation: str) -> None:
-        self.lesson.messages.extend([message("assistant", text),
-                                     message("user", f"<tool_response>\n{observation}\n</tool_response>")])
+        if self.turns_left is not None:
+            self.turns_left -= 1
+        told = observation if self.turns_left != 0 else f"{observation}\n\n{LAST_TURN}"
+        self.lesson.messages.extend([message("assistant", text), message("user", f"<tool_response>\n{told}\n</tool_response>")])
+        if self.turns_left == 0:
+            self.lesson.weaknesses.append("cut_off")
+            raise OutOfTurns
 
 
 def turn(thought: str, body: str) -> str:
