@@ -8,7 +8,7 @@
     stop_early         answers after fewer hops, and guesses the rest
     from_snippet       searches for the last page, does not open it, and guesses
     skip_visit         does not open a page on the way, takes another result for the next one, guesses what it has not seen, stops
-    cut_off            is told somewhere on the way that its next turn is the last one, and answers, guessing what it has not read
+    cut_off            has a limit of turns: is told before the last one, and answers then, guessing what it has not read
 
 The first two are the mistakes that RL should unlearn; both are put right, so that a model learns to read on after them. A few
 `at_once` and `stop_early` are there for the gains: a model that has never seen an answer given too soon does not know how little
@@ -108,7 +108,7 @@ class Desk:
         self.goal, self.shown = "", list[str]()                # the newest query, and the titles in its results
         self.turns_left = None                                 # none: no limit
         if teacher.cut_off and self.rng.random() < teacher.cut_off:
-            self.turns_left = self.rng.randint(1, 2 * case.hops)
+            self.turns_left = min(self.rng.randint(1, 4 * case.hops), 2 * case.hops)     # half of them with no turn to spare
 
     def chance(self, weakness: str) -> bool:
         shows = self.rng.random() < getattr(self.teacher, weakness)

@@ -16,7 +16,7 @@ class SFTConfig:
     out: str = "runs/sft"                            # the run's folder: checkpoints, metrics, settings
     resume: Literal["auto", "never"] = "auto"        # auto = go on from the run's latest checkpoint if it has one
     seed: int = 0                                    # of random weights, demonstrations and the order of the data
-    steps: int = 200                                 # optimiser steps
+    steps: int = 250                                 # optimiser steps
     batch: int = 16                                  # trajectories per step
     pack_tokens: int = 8192                          # tokens of one forward pass at most; memory, not mathematics
     max_tokens: int = 4096                           # longest trajectory
@@ -38,7 +38,7 @@ class SFTConfig:
     wrong_relation: float = 0.3                      # toyweb: how often it follows a wrong link first
     at_once: float = 0.03                            # toyweb: how often it answers at once, by guessing
     stop_early: float = 0.05                         # toyweb: how often it answers before the last hops, and guesses those
-    cut_off: float = 0.3                             # toyweb: how often it is told on the way that its next turn is the last
+    cut_off: float = 0.5                             # toyweb: how often its turns are limited, and it is told before the last one
     replay: float = 0.25                             # toyweb: share of texts from the base's training, against forgetting names
 
     def __post_init__(self):
