@@ -54,7 +54,7 @@ class CompareConfig:
     methods: str = "grpo paper released uncentred"       # which ones, see METHODS in experiment/compare.py
     seeds: int = 5                           # runs of each method
     first_seed: int = 100                    # seeds count up from here
-    steps: int = 60                          # of each run
+    steps: int = 50                          # of each run
     at: int = 40                             # the step whose accuracy is compared
     evaluate_every: int = 10                 # steps between evaluations
     evaluate_questions: int = 128            # held-out questions of each

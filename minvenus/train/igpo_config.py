@@ -41,7 +41,7 @@ class IGPOConfig:
     max_context: int = 768                           # tokens of a rollout
     pages: int = 2048                                # of the cache
     page_size: int = 16                              # tokens of a page
-    pack_tokens: int = 16_384                        # tokens of one training forward at most; memory, not mathematics
+    pack_tokens: int = 4096                          # tokens of one training forward at most; memory, not mathematics
     recompute: bool = False                          # keep only layer inputs and compute the rest again: less memory, slower
     hops: int = 4                                    # toy web: hops of every question
     slack: int = 0                                   # toy web: turns beyond what is needed
