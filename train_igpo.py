@@ -17,6 +17,7 @@ from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.credit import Credit, credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.loading import TOY_NOTICES, start_model
+from minvenus.report.run_page import write_run_page
 from minvenus.report.terminal import Progress
 from minvenus.scoring.answers import exact_match, f1
 from minvenus.scoring.judge import Judge, JudgeUnreliable
@@ -204,7 +205,8 @@ def shown(numbers: dict) -> dict:
 
 if __name__ == "__main__":
     try:
-        print(f"model: {main(parse_flags(IGPOConfig, description=__doc__, presets=IGPO_PRESETS))}")
+        wanted = parse_flags(IGPOConfig, description=__doc__, presets=IGPO_PRESETS)
+        print(f"model: {main(wanted)}\nreport: {write_run_page(wanted.out)}")
     except KeyboardInterrupt:
         print("\ntrain_igpo.py: stopped at once; the same command goes on from the last checkpoint", file=sys.stderr)
         sys.exit(130)

@@ -54,7 +54,7 @@ class CompareConfig:
     methods: str = "grpo paper released uncentred"       # which ones, see METHODS in experiment/compare.py
     seeds: int = 5                           # runs of each method
     first_seed: int = 100                    # seeds count up from here
-    steps: int = 50                          # of each run
+    steps: int = 40                          # of each run
     at: int = 40                             # the step whose accuracy is compared
     evaluate_every: int = 10                 # steps between evaluations
     evaluate_questions: int = 128            # held-out questions of each
@@ -62,7 +62,7 @@ class CompareConfig:
     slack: int = 0                           # turns beyond what is needed
     questions: int = 8                       # per step
     group: int = 4                           # rollouts of each question
-    learning_rate: float = 3e-4              # of all methods
+    learning_rate: float = 6e-4              # of all methods
     jobs: int = 0                            # processes at the same time; 0 = one per core
 
     def __post_init__(self):

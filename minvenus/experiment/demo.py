@@ -23,7 +23,8 @@ class DemoConfig:
 
     out: str = "runs/demo"           # folder of everything that it makes
     sft_steps: int = SFTConfig.steps  # optimiser steps on demonstrations
-    igpo_steps: int = 50             # batches of 8 questions x 4 rollouts
+    igpo_steps: int = 40             # batches of rollouts
+    batch: int = 8                   # questions of a batch, 4 rollouts each
     questions: int = 256             # held-out ones, 1 to 4 hops, asked before and after
     seed: int = 0                    # of everything that is drawn
 
@@ -35,7 +36,7 @@ def main(config: DemoConfig) -> str:
 
     title("2. IGPO: four-hop questions, no turn to spare; every visit is rewarded by what it taught the model")
     igpo = train("train_igpo.py", out / "igpo", config.igpo_steps, "--model", sft, "--seed", config.seed, "--no-center-gain",
-                 "--evaluate-every", config.igpo_steps, "--evaluate-questions", 64)
+                 "--questions", config.batch, "--evaluate-every", config.igpo_steps, "--evaluate-questions", 64)
 
     title("3. Held-out questions before and after: one sampled run each, no turn to spare")
     for name, model in (("SFT", sft), ("IGPO", igpo)):

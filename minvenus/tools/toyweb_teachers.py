@@ -25,7 +25,7 @@ from minvenus.text.toy_words import PETS
 from minvenus.tools.base import ToolResult
 from minvenus.tools.toyweb_world import Case, answer_text
 
-SYSTEM = "Tools."                    # the system prompt of toy runs
+SYSTEM = "Tools."                        # the system prompt of toy runs
 LEAD_IN = "Answer."                      # the thought of every answer turn: Recipe.lead_in for a model that learned from these
 NOT_READ = "ERROR: cannot read the call."
 LAST_TURN = "Answer."                    # said behind the observation before the last turn that is allowed

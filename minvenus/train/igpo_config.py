@@ -23,7 +23,7 @@ class IGPOConfig:
     group: int = 4                                   # rollouts of each question
     epochs: int = 1                                  # passes over a batch
     minibatches: int = 1                             # optimiser steps per pass
-    learning_rate: float = 3e-4                      # constant
+    learning_rate: float = 6e-4                      # constant
     weight_decay: float = 0.01                       # on all parameters
     clip: float = 1.0                                # gradients are scaled down to this norm
     clip_low: float = 0.2                            # the ratio is clipped to 1 - clip_low ...

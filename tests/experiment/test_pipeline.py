@@ -1,0 +1,22 @@
+"""The whole tiny pipeline in miniature: every script of the demo runs, in order, and what it promises is there."""
+
+import json
+
+from minvenus.experiment import demo
+from minvenus.train.metrics import read
+
+
+def test_base_sft_igpo_evaluation_audit_live_question_and_report_in_ten_steps_each(tmp_path, capfd):
+    config = demo.DemoConfig(out=str(tmp_path), sft_steps=10, igpo_steps=10, batch=2, questions=8)
+    last = demo.main(config)
+    shown = capfd.readouterr().out
+    assert len(read(tmp_path / "sft" / "metrics.jsonl")) == 10
+    rows = read(tmp_path / "igpo" / "metrics.jsonl")
+    assert len(rows) == 10 and "before_accuracy" in rows[0] and "accuracy" in rows[-1]
+    for name in ("SFT", "IGPO"):
+        assert len((tmp_path / "eval" / name / "results.jsonl").read_text().splitlines()) == 8
+        assert json.loads((tmp_path / "eval" / name / "report.json").read_text())["runs"] == 8
+    assert "format errors" in shown and "browse, wrong" in shown             # the table of before and after
+    assert "visit      hop   count" in shown                                 # the audit, at the first and at the last step
+    assert "step 0:" in shown and "step 9:" in shown
+    assert str(tmp_path / "igpo" / "report.html") in last and (tmp_path / "igpo" / "report.html").stat().st_size > 10_000
