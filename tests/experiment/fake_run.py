@@ -17,22 +17,27 @@ def main(flags: list[str]) -> int:
     above, name = folder.parent, folder.name
     note(above, f"start {name}")
     if name in listed(above / "fail"):
-        while not listed(above / "order.txt") >= {f"ready {other}" for other in listed(above / "wait")}:
-            time.sleep(0.01)
+        wait_until(lambda: listed(above / "order.txt") >= {f"ready {other}" for other in listed(above / "wait")})
         print("out of luck")
         return 3
     if name in listed(above / "wait"):
         asked = []
         signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
         note(above, f"ready {name}")
-        while not asked:
-            time.sleep(0.01)
+        wait_until(lambda: bool(asked))
         finish(folder, 1, every)
         note(above, f"stopped {name}")
         return 0
     finish(folder, steps, every)
     note(above, f"end {name}")
     return 0
+
+
+def wait_until(happened, seconds: float = 60.0) -> None:
+    """A process that a failed test forgot must not live for ever."""
+    end = time.monotonic() + seconds
+    while not happened() and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def note(above: Path, line: str) -> None:

@@ -24,7 +24,8 @@ import pathlib, signal, sys, time
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
 pathlib.Path(sys.argv[1], "ready").touch()
-while not asked: time.sleep(0.01)
+until = time.monotonic() + 60
+while not asked and time.monotonic() < until: time.sleep(0.01)
 time.sleep(0.3)
 pathlib.Path(sys.argv[1], "saved").write_text(str(len(asked)))
 """

@@ -196,7 +196,9 @@ def test_the_same_seed_gives_the_same_web_whatever_was_asked_before(seed, shape)
 def test_other_seeds_splits_and_indices_give_other_webs():
     config = ToyWeb(hops=(4,)).config
     made = [make_case(seed, split, i, config) for seed in (0, 1) for split in ("train", "test", "base") for i in (0, 1)]
-    assert len({case.question.text for case in made}) == len({json.dumps(list(case.pages)) for case in made}) == len(made)
+    assert len({case.question.text for case in made}) == len({tuple(case.pages) for case in made}) == len(made)
+    pets = {tuple(page.pet for page in case.pages.values()) for case in made}
+    assert len(pets) == len(made), "nor the same web under other names"
 
 
 def test_webs_of_the_base_have_names_of_both_splits_and_are_no_questions():

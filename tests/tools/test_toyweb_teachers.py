@@ -14,12 +14,13 @@ from minvenus.text.chat import stream, unwrap
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.text.toy_words import NAMES, PETS, RELATIONS, VERBS
 from minvenus.tools.toyweb import ToyWeb
-from minvenus.tools.toyweb_teachers import LEAD_IN, NOT_READ, SYSTEM, Teacher
+from minvenus.tools.toyweb_teachers import ENDINGS, LAST_TURN, LEAD_IN, NOT_READ, SYSTEM, Teacher
 from minvenus.tools.toyweb_world import ALIAS, FIRST
 
 rates = st.sampled_from([0.0, 0.2, 0.5])
 teachers = st.builds(Teacher, wrong_result=rates, wrong_relation=rates, malformed=rates, at_once=st.just(0.1),
-                     stop_early=st.just(0.2), from_snippet=st.just(0.2), skip_visit=st.just(0.2))
+                     stop_early=st.just(0.2), from_snippet=st.just(0.2), skip_visit=st.just(0.2), cut_off=rates)
+NOTICE = f"\n\n{LAST_TURN}"
 
 
 def call(thought, body):
@@ -31,8 +32,9 @@ def turns(messages):
 
 
 def calls(messages):
-    """(parsed turn, observation) of every turn before the answer."""
-    return [(parse_turn(text), unwrap(m["content"], 3)) for text, m in zip(turns(messages), messages[3::2], strict=False)]
+    """(parsed turn, observation without a notice) of every turn before the answer."""
+    return [(parse_turn(text), unwrap(m["content"], 3).removesuffix(NOTICE))
+            for text, m in zip(turns(messages), messages[3::2], strict=False)]
 
 
 # ------------------------------------------------------------------------------------------------------------ the expert
@@ -94,12 +96,11 @@ def test_a_lesson_shows_exactly_the_weaknesses_it_names(seed, teacher):
         well = [parsed for text, parsed in ((t, parse_turn(t)) for t in before) if is_well_formed(text, final=False)]
         visits = [(parsed.arguments["url"][0], True) for parsed in well if parsed.kind == "visit"]
         labels = Counter(visit.kind for visit in case.classify(visits))
-        complete = not {"at_once", "stop_early", "from_snippet", "skip_visit"} & set(lesson.weaknesses)
-        assert labels["failed"] == 0 and (labels["right"] == case.hops or not complete)
-        if complete:
+        assert labels["failed"] == 0 and shown["cut_off"] == sum(m["content"].count(NOTICE) for m in lesson.messages)
+        if not {*ENDINGS, "cut_off"} & set(lesson.weaknesses):
+            assert labels["right"] == case.hops and parse_turn(last).answer == case.question.answers[0]
             assert labels["wrong"] + labels["repeated"] == shown["wrong_result"] + shown["wrong_relation"]
-            assert parse_turn(last).answer == case.question.answers[0]
-        else:
+        elif not shown["cut_off"]:
             assert labels["right"] < case.hops
         assert is_well_formed(last, final=True) and parse_turn(last).answer.split()[1::2] == [FIRST, *case.relations]
         assert not shown["at_once"] or not before
@@ -114,8 +115,20 @@ def test_a_page_opened_by_mistake_says_nothing_about_the_answer():
         assert [bool(set(PETS) & set(seen.rstrip(".").split())) for _, seen in visits] == right
 
 
+def test_who_is_cut_off_is_told_once_right_before_the_answer_and_knows_what_it_has_read():
+    lengths = set()
+    for lesson in ToyWeb(5, hops=(3,)).lessons(60, Teacher(cut_off=1.0)):
+        case = ToyWeb(5, hops=(3,)).case(lesson.question_id)
+        told = [m["content"].endswith(f"{NOTICE}\n</tool_response>") for m in lesson.messages]
+        assert told == [False] * (len(told) - 2) + [True, False] and lesson.weaknesses == ["cut_off"]
+        read = sum(parsed.kind == "visit" for parsed, _ in calls(lesson.messages))
+        assert parse_turn(turns(lesson.messages)[-1]).answer.split()[2::2][:read] == case.pets[:read]
+        lengths.add(len(turns(lesson.messages)))
+    assert lengths == {2, 3, 4, 5, 6, 7}, "anywhere on the way, after the last page too"
+
+
 @pytest.mark.parametrize("name", ["wrong_result", "wrong_relation", "malformed", "at_once", "stop_early", "from_snippet",
-                                  "skip_visit"])
+                                  "skip_visit", "cut_off"])
 def test_rates_are_honoured(name):
     """Within four standard deviations of the binomial; chances are hops, links, calls or demonstrations."""
     rate, count = 0.3, 400

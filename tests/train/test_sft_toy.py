@@ -55,7 +55,7 @@ def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_h
 
 def test_the_teachers_rates_reach_the_demonstrations():
     settings = small_config({"model": "tiny"}, "unused", data="toyweb", demonstrations=8, replay=0.0, max_tokens=2000,
-                            pack_tokens=2000, wrong_result=0.0, wrong_relation=0.0, at_once=0.0, stop_early=0.0)
+                            pack_tokens=2000, wrong_result=0.0, wrong_relation=0.0, at_once=0.0, stop_early=0.0, cut_off=0.0)
 
     def visits(**rates):
         training, _, _ = train_sft.load_examples(replace(settings, **rates), TINY)
@@ -63,4 +63,4 @@ def test_the_teachers_rates_reach_the_demonstrations():
 
     assert visits() == 1 + 2 + 3 + 4 + 1 + 2                             # two of three and four hops are held out
     assert visits(wrong_result=1.0) == 2 * 13 and visits(wrong_relation=1.0) == 13 + 7
-    assert visits(at_once=1.0) == 0 and 6 <= visits(stop_early=1.0) < 13
+    assert visits(at_once=1.0) == 0 and 6 <= visits(stop_early=1.0) < 13 and visits(cut_off=1.0) < 13
