@@ -47,7 +47,7 @@ def press_ctrl_c_when(*paths: Path) -> threading.Thread:
             while not path.exists():
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGINT)
-    thread = threading.Thread(target=press)
+    thread = threading.Thread(target=press, daemon=True)
     thread.start()
     return thread
 
