@@ -13,17 +13,21 @@ from minvenus.agent.rollout import open_rollouts, rollouts
 from minvenus.config import ConfigError, Recipe
 from minvenus.engine import Engine, Sampling
 from minvenus.engine.score_packed import score_packed
+from minvenus.evaluation.asked import file_questions, names_of, toy_questions
+from minvenus.evaluation.config import EvalConfig, digest
+from minvenus.evaluation.task import IN_THE_LOOP
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.credit import Credit, credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
-from minvenus.loading import TOY_NOTICES, start_model
+from minvenus.loading import TINY_BASE, start_model, words
 from minvenus.report.run_page import write_run_page
 from minvenus.report.terminal import Progress
 from minvenus.scoring.answers import exact_match, f1
 from minvenus.scoring.judge import Judge, JudgeUnreliable
+from minvenus.tools.base import ToolCounters, ToolErrorRate
+from minvenus.tools.cassette import MissingRecording
 from minvenus.tools.toyweb import ToyWeb
-from minvenus.tools.toyweb_teachers import LEAD_IN, SYSTEM
-from minvenus.tools.toyweb_visits import visit_labels
+from minvenus.tools.toyweb_teachers import LEAD_IN
 from minvenus.train import checkpoint, igpo, metrics, saved
 from minvenus.train.data import batch_indices
 from minvenus.train.igpo_batch import Batch, behaviour, health, make_batch, mean
@@ -35,6 +39,7 @@ from minvenus.types import Question, Rollout
 SHOWN = {"outcome": "outcome", "gain": "gain_mean", "right": "right_pages", "no_signal": "groups_without_any_signal",
          "malformed": "malformed", "turns": "turns", "gap": "logprob_gap", "kl": "kl", "grad": "grad_norm",
          "accuracy": "accuracy"}                    # the numbers on the progress line
+STOPS = (Diverged, JudgeUnreliable, ToolErrorRate, MissingRecording)       # nothing is wrong with the steps before
 
 
 def main(config: IGPOConfig) -> Path:
@@ -44,40 +49,57 @@ def main(config: IGPOConfig) -> Path:
     if newest and config.resume == "never":
         raise ConfigError(f"{run} holds a run already: choose another --out, remove it, or go on with --resume auto")
     job = Job(config)
-    start = checkpoint.restore(newest, job.model, job.optimizer, config)["step"] if newest else 0
+    try:
+        return train(job, newest)
+    finally:
+        job.close()
+
+
+def train(job: "Job", newest: Path | None) -> Path:
+    """All steps that are left after the checkpoint `newest`."""
+    config, run = job.config, Path(job.config.out)
+    start = job.restore(newest) if newest else 0
     save_config(config, run)
     log, progress = metrics.Metrics(run, start), Progress("igpo", start, config.steps)
     with stop_on_signals() as stop:
         for step in range(start, config.steps):
             last, job.phases = step + 1 == config.steps, metrics.Phases()
-            before = {f"before_{name}": number for name, number in job.evaluation().items()} if step == 0 else {}
             try:
+                before = {f"before_{name}": number for name, number in job.evaluation().items()} if step == 0 else {}
                 collected, logprobs = job.collect(job.questions(step), step)
                 batch = job.grade(collected, logprobs)                  # what has no outcome is dropped and counted
                 credited = credit(batch.measured, job.recipe)
                 stats = job.update(batch, credited, step)
-            except (Diverged, JudgeUnreliable) as error:
+            except STOPS as error:
                 if not getattr(error, "moved", False):                  # the weights are still those of the last whole step
                     job.save(log, step)
                 progress.end()
                 raise
             job.engine.weights_changed()                                # every cached page is stale now
             numbers = job.numbers(batch, credited) | stats | before
+            failure: Exception | None = None
             if last or (step + 1) % config.evaluate_every == 0:
-                numbers |= job.evaluation()
+                try:
+                    numbers |= job.evaluation()
+                except STOPS as error:                                  # the step itself is whole, and is kept
+                    failure = error
             if batch.rollouts and (last or step % config.rollouts_every == 0):
                 saved.save_credits(run, saved.SavedBatch(step, config.gain_policy, job.recipe, batch.rollouts, batch.measured,
                                                          credited))
             timing = job.timing()
             log.log(step, numbers, timing)
             progress.show(step, shown(numbers), timing)
-            stopping = bool(stop)                                       # read once: a signal may come at any moment
+            stopping = bool(stop or failure)                            # read once: a signal may come at any moment
             if last or stopping or (step + 1) % config.save_every == 0:
                 newest = job.save(log, step + 1)
+            if failure:
+                progress.end()
+                raise failure
             if stopping and not last:
                 progress.end()
                 print(f"stopped after step {step + 1} of {config.steps}; the same command goes on from there")
                 break
+    assert newest is not None
     return newest / "model"
 
 
@@ -86,6 +108,7 @@ class Job:
 
     def __init__(self, config: IGPOConfig):
         self.config, self.phases = config, metrics.Phases()
+        self.prepare()                              # before a large model is loaded: whatever is missing shows at once
         device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
         torch.manual_seed(config.seed)              # nothing draws from it, but its state is part of every checkpoint
         self.model, self.tokenizer = start_model(config.model, device, config.seed)
@@ -95,20 +118,31 @@ class Job:
             self.reference = start_model(config.model, device, config.seed)[0].requires_grad_(False)
         self.optimizer = adamw(self.model, (0.9, 0.999), config.weight_decay)
         self.engine = Engine(self.model, config.pages, config.page_size, config.seed, vocab_limit=self.tokenizer.size)
-        self.web = ToyWeb(config.seed, hops=(config.hops,), slack=config.slack, test=config.evaluate_questions)
-        self.tools_for = lambda question: self.web.for_question(question.id)
-        self.budget = Budget(config.max_turns, config.max_context, config.max_turn_tokens, tool_threads=0)
-        self.options = {"system": SYSTEM, "notices": TOY_NOTICES, "max_turns": lambda q: self.web.max_turns(q.id)}
-        # the scored answer begins as the answers of the demonstrations do, which is what the model has learned to write
-        own = config.recipe.lead_in != Recipe().lead_in
-        self.recipe = config.recipe if own else replace(config.recipe, lead_in=LEAD_IN)
+
+    def prepare(self) -> None:
+        """What is asked, with which tools, in which words, and who grades."""
+        config, same = self.config, as_evaluated(self.config)
+        system, notices = words(same.infer())
+        toy, held_out = config.data == "toyweb", config.evaluate_questions or 0
+        if toy:
+            self.asked = toy_questions(ToyWeb(config.seed, hops=(config.hops,), slack=config.slack, test=held_out))
+        else:
+            self.asked = file_questions(same, held_out, config.questions)
+        self.identity = digest([self.asked.fingerprint, system])
+        threads = 0 if config.tools.partition(":")[0] in IN_THE_LOOP else config.tool_threads
+        self.budget = Budget(config.max_turns, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
+                             tool_seconds=config.tool_seconds, tool_threads=threads)
+        self.options = {"system": system, "notices": notices, "counters": ToolCounters()}
+        # on the toy web the tiny model's scored answer begins as those of the demonstrations do: that it has learned to write
+        learned = toy and same.infer().tiny and config.recipe.lead_in == Recipe().lead_in
+        self.recipe = replace(config.recipe, lead_in=LEAD_IN) if learned else config.recipe
         self.judge = None
         if config.judge:
             Path(config.out).mkdir(parents=True, exist_ok=True)
             self.judge = Judge(config.judge_cache or Path(config.out) / "judge.sqlite")
 
     def questions(self, step: int) -> list[Question]:
-        every = self.web.questions("train")
+        every = self.asked.training
         return [every[i] for i in batch_indices(step, self.config.questions, len(every), self.config.seed)]
 
     def collect(self, questions_Q: list[Question], step: int):
@@ -116,8 +150,9 @@ class Job:
         sampling = Sampling(self.config.max_turn_tokens, self.config.temperature, top_p=self.config.top_p)
         policy = EnginePolicy(self.engine, self.tokenizer, sampling)
         self.engine.reset_counters()
-        with open_rollouts(policy, self.tokenizer, questions_Q, self.tools_for, self.budget, n=self.config.group, training=True,
-                           names=[f"{step} {q.id}" for q in questions_Q], **self.options) as finished_Q_G:
+        with open_rollouts(policy, self.tokenizer, questions_Q, self.asked.tools_for, self.budget, n=self.config.group,
+                           training=True, names=names_of(questions_Q, step), max_turns=self.asked.max_turns,
+                           **self.options) as finished_Q_G:
             ran = self.engine.counters()
             self.phases.lap("rollout", ran.prefilled + ran.decoded)
             finished = [f for group in finished_Q_G for f in group]
@@ -162,25 +197,20 @@ class Job:
 
     def numbers(self, batch: Batch, credited: Credit) -> dict:
         """What the step says about the policy as it was while it sampled."""
-        return health(batch, credited, *self.visits(batch.rollouts)) | {"pages_peak": self.engine.counters().pages_peak}
-
-    def visits(self, done: list[Rollout]) -> tuple[list[list[list[str]]], list[int]]:
-        """What the pages that they asked for were, and how many right ones there are."""
-        labels = [[[label.kind for label in turn] for turn in visit_labels(self.web, rollout)] for rollout in done]
-        return labels, [self.web.case(rollout.question.id).hops for rollout in done]
-
-    def evaluate(self) -> float:
-        """Accuracy on held-out questions, one sampled rollout each."""
-        return self.evaluation()["accuracy"]
+        return health(batch, credited, *self.asked.visits(batch.rollouts)) | {"pages_peak": self.engine.counters().pages_peak}
 
     def evaluation(self) -> dict:
-        """The same with what the rollouts were like. Answers are compared, whoever grades the training: it should be cheap."""
+        """Accuracy on held-out questions, one sampled rollout each, and what these were like; nothing where none is held out.
+        Answers are compared, whoever grades the training: it should be cheap."""
+        if not self.asked.held_out:
+            return {}
         self.phases.lap("rest")
         policy = EnginePolicy(self.engine, self.tokenizer, Sampling(self.config.max_turn_tokens, self.config.temperature))
-        done = [rollout for [rollout] in rollouts(policy, self.tokenizer, self.web.questions("test"), self.tools_for, self.budget,
-                                                  **self.options)]
+        done = [rollout for [rollout] in rollouts(policy, self.tokenizer, self.asked.held_out, self.asked.tools_for, self.budget,
+                                                  max_turns=self.asked.max_turns, **self.options)]
         numbers = {"accuracy": mean([exact_match(final_answer(rollout.turns), rollout.question.answers) for rollout in done])}
-        numbers |= {f"test_{name}": number for name, number in behaviour(done, *self.visits(done)).items()}
+        about = behaviour(done, *self.asked.visits(done))
+        numbers |= {f"test_{name}": number for name, number in about.items() if number is not None}
         self.engine.weights_changed()               # the next step finds no pages that a resumed run would not have
         self.phases.lap("evaluation")
         return numbers
@@ -193,8 +223,28 @@ class Job:
     def save(self, log: metrics.Metrics, step: int) -> Path:
         """The checkpoint after `step` steps; its lines of the metrics are on the disk no later."""
         log.sync()
-        state = {"config": asdict(self.config)}
+        state = {"config": asdict(self.config), "asked": self.identity}
         return checkpoint.save(self.config.out, step, self.model, self.optimizer, state, self.tokenizer.files)
+
+    def restore(self, folder: Path) -> int:
+        """How many steps the checkpoint has seen."""
+        state = checkpoint.restore(folder, self.model, self.optimizer, self.config)
+        if state["asked"] != self.identity:
+            raise ConfigError(f"{folder} was made with another system prompt or other questions in {self.config.data}: use the "
+                              "same, or another --out")
+        return state["step"]
+
+    def close(self) -> None:
+        self.asked.close()
+        if self.judge:
+            self.judge.close()
+
+
+def as_evaluated(config: IGPOConfig) -> EvalConfig:
+    """What eval.py would be told to ask the same questions with the same tools."""
+    model = str(TINY_BASE) if config.model == "tiny-base" else config.model
+    return EvalConfig(questions=None if config.data == "toyweb" else config.data, model=model, tools=config.tools,
+                      seed=config.seed, system_prompt=config.system_prompt, max_turns=config.max_turns)
 
 
 def shown(numbers: dict) -> dict:
@@ -210,6 +260,6 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         print("\ntrain_igpo.py: stopped at once; the same command goes on from the last checkpoint", file=sys.stderr)
         sys.exit(130)
-    except (ValueError, OSError, Diverged, JudgeUnreliable) as error:
+    except (ValueError, OSError, *STOPS) as error:
         print(f"\ntrain_igpo.py: {error}", file=sys.stderr)
         sys.exit(2)

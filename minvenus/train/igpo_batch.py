@@ -8,7 +8,7 @@ Those three are dropped before anything is normalised, and counted: they are in 
 an answer is graded, and which pages of a web are right, is not known here: both come in.
 
 labels[i][t]      what each page that turn t of rollout i asked for was: "right", "wrong", "repeated" or "failed"
-right_pages[i]    how many right pages its question has
+right_pages[i]    how many right pages its question has; None where nobody knows, as on the real web
 """
 
 from collections import Counter
@@ -55,7 +55,7 @@ def make_batch(rollouts: list[Rollout], logprobs: list[list[list[float] | None]]
 # ------------------------------------------------------------------------------------------------------------- the numbers
 
 
-def health(batch: Batch, credited: Credit, labels: list[list[list[str]]], right_pages: list[int]) -> dict[str, float]:
+def health(batch: Batch, credited: Credit, labels: list[list[list[str]]], right_pages: list[int | None]) -> dict[str, float]:
     """What a step should be watched by. A mean of nothing is absent, never 0."""
     gains = [gain for row in credited.gains for gain in row if gain is not None]
     browse = browse_ratios([run_of(rollout, i, m.outcome == 1.0 and rollout.termination.startswith("answered"))
@@ -77,9 +77,10 @@ def health(batch: Batch, credited: Credit, labels: list[list[list[str]]], right_
     return {name: number for name, number in numbers.items() if number is not None}
 
 
-def behaviour(rollouts: list[Rollout], labels: list[list[list[str]]], right_pages: list[int]) -> dict[str, float | None]:
+def behaviour(rollouts: list[Rollout], labels: list[list[list[str]]], right_pages: list[int | None]) -> dict[str, float | None]:
     """Turns of a rollout, share of malformed turns, share of the question's right pages that were found."""
-    found = [sum(page == "right" for pages in own for page in pages) / n for own, n in zip(labels, right_pages, strict=True)]
+    found = [sum(page == "right" for pages in own for page in pages) / n for own, n in zip(labels, right_pages, strict=True)
+             if n is not None]
     return {"turns": mean([float(len(rollout.turns)) for rollout in rollouts]),
             "malformed": mean([float(turn.malformed) for rollout in rollouts for turn in rollout.turns]),
             "right_pages": mean(found)}

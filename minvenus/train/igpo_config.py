@@ -1,6 +1,7 @@
 """The settings of train_igpo.py and their presets."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from minvenus.config import ConfigError, Recipe, one_of
@@ -13,6 +14,9 @@ class IGPOConfig:
     """train_igpo.py: reinforcement learning on questions."""
 
     model: str = "tiny-base"                         # the folder of the start checkpoint; "tiny-base", "tiny" = random weights
+    data: str = "toyweb"                             # "toyweb" or a .jsonl, .parquet or BrowseComp .csv file of questions
+    tools: str = "toyweb"                            # toyweb; for a file folder:PATH, live, record:FILE or replay:FILE
+    system_prompt: str | None = None                 # a text file, or a trajectory whose prompt to use; none = minvenus's own
     out: str = "runs/igpo"                           # the run's folder: checkpoints, metrics, rollouts, settings
     resume: Literal["auto", "never"] = "auto"        # auto = go on from the run's latest checkpoint if it has one
     seed: int = 0                                    # of the questions' order and of all sampling
@@ -39,6 +43,9 @@ class IGPOConfig:
     max_turns: int = 200                             # per rollout; on the toy web what the hops need, and the slack
     max_turn_tokens: int = 48                        # sampled in one turn
     max_context: int = 768                           # tokens of a rollout
+    max_observation_tokens: int = 8192               # longer results of tools are cut
+    tool_seconds: float = 150.0                      # seconds for one call of a live tool
+    tool_threads: int = 16                           # calls of live tools at once; others run in the loop, reproducibly
     pages: int = 2048                                # of the cache
     page_size: int = 16                              # tokens of a page
     pack_tokens: int = 4096                          # tokens of one training forward at most; memory, not mathematics
@@ -46,15 +53,16 @@ class IGPOConfig:
     hops: int = 4                                    # toy web: hops of every question
     slack: int = 0                                   # toy web: turns beyond what is needed
     evaluate_every: int = 20                         # steps between evaluations on held-out questions; before the first, too
-    evaluate_questions: int = 128                    # how many of them
+    evaluate_questions: int | None = None            # how many; of a file the first ones; none = 128, of a file 0 = no evaluation
     save_every: int = 1                              # steps between checkpoints: so many are lost at most, whatever happens
     rollouts_every: int = 20                         # steps between saved rollouts with their reward arithmetic
     logprob_gap: float = 0.01                        # stop when new and stored log-probs differ by more before the first update
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto = a GPU if there is one
 
     def __post_init__(self):
+        self.check_data()
         for name in ("steps", "questions", "epochs", "minibatches", "max_turns", "max_turn_tokens", "max_context", "pages",
-                     "page_size", "pack_tokens", "evaluate_every", "evaluate_questions", "save_every", "rollouts_every"):
+                     "page_size", "pack_tokens", "evaluate_every", "save_every", "rollouts_every", "tool_threads"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.group < 2:
@@ -75,10 +83,25 @@ class IGPOConfig:
         one_of("aggregate", self.aggregate, AGGREGATIONS)
         check_model(self.model)
 
+    def check_data(self):
+        """Questions and tools that belong together, and how many questions are held out if nobody said."""
+        toy = self.data == "toyweb"
+        if toy and self.tools != "toyweb":
+            raise ConfigError(f"--tools {self.tools} needs a file of questions: give --data FILE")
+        if not toy and self.tools == "toyweb":
+            raise ConfigError("the toy web answers its own questions only: choose other --tools for a file, such as folder:PATH")
+        if not toy and not Path(self.data).is_file():
+            raise ConfigError(f"data must be 'toyweb' or a file of questions; got {self.data!r}")
+        if self.evaluate_questions is None:
+            object.__setattr__(self, "evaluate_questions", 128 if toy else 0)         # in run.json, too
+        if self.evaluate_questions < (1 if toy else 0):
+            raise ConfigError(f"evaluate_questions must be at least {1 if toy else 0}, got {self.evaluate_questions}")
 
-# The paper's recipe for the 4B model: 16 questions x 8 rollouts, up to 200 turns of 8,192 tokens in 256K; one epoch over 1,000
-# questions is 62 steps. The cache holds two of the longest rollouts, others wait for room. On a GPU the trainer computes in
-# bfloat16 and the engine in the weights' own type: their log-probs differ by more than the rounding of float32.
+
+# The paper's recipe for the 4B model. It needs --model FOLDER --data FILE --tools live --judge beside it, and their keys.
+# 16 questions x 8 rollouts, up to 200 turns of 8,192 tokens in 256K; one epoch over 1,000 questions is 62 steps. The cache holds
+# two of the longest rollouts, others wait for room. On a GPU the trainer computes in bfloat16 and the engine in the weights' own
+# type: their log-probs differ by more than the rounding of float32.
 IGPO_PRESETS = {
     "tiny": {},
     "dr-venus-4b": {"steps": 62, "questions": 16, "group": 8, "learning_rate": 1e-6, "max_turns": 200, "max_turn_tokens": 8192,

@@ -12,6 +12,7 @@ import minvenus.engine
 import minvenus.tools.toyweb
 import train_igpo
 from minvenus.config import Recipe
+from minvenus.evaluation.asked import toy_questions
 from minvenus.igpo.credit import credit
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
@@ -110,7 +111,7 @@ def command(config: IGPOConfig, *more: str) -> int:
 
 def scripted_job(config: IGPOConfig, plays) -> train_igpo.Job:
     job = train_igpo.Job(config)
-    job.engine, job.web = scripted_engine(config, plays)(job.model), web_of(config)
+    job.engine, job.asked = scripted_engine(config, plays)(job.model), toy_questions(web_of(config))
     return job
 
 
