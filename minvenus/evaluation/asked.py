@@ -50,8 +50,8 @@ def file_questions(config: EvalConfig, held_out: int, step: int) -> Asked:
     training = [question for question in every if question.text not in texts]
     if len(every) < held_out or len(training) < step:
         task.close()
-        raise ConfigError(f"{config.questions} has {len(every)} questions: {held_out} are held out, {len(training)} others are left "
-                          f"to train on, and a step takes {step}: lower --questions or --evaluate-questions")
+        raise ConfigError(f"{config.questions} has {len(every)} questions: {held_out} are held out, {len(training)} others are "
+                          f"left to train on, and a step takes {step}: lower --questions or --evaluate-questions")
     return Asked(training, every[:held_out], task.tools_for, task.max_turns, lambda rollout: ([[] for _ in rollout.turns], None),
                  task.fingerprint, task.close)
 
