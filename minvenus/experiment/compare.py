@@ -16,7 +16,7 @@ from pathlib import Path
 
 from minvenus.config import ConfigError, read_json
 from minvenus.experiment.compare_page import write_page
-from minvenus.experiment.results import read_outcome, table
+from minvenus.experiment.results import differences, read_outcome, table
 from minvenus.experiment.scripts import check_finished, command, environment, steps_done, stop, train
 from minvenus.flags import save_config
 from minvenus.report.terminal import clock
@@ -90,6 +90,7 @@ def main(config: CompareConfig) -> str:
     outcomes = {method: [read_outcome(folder / f"{method}-{seed}", config.at) for m, seed in wanted if m == method]
                 for method in config.methods.split()}
     text = table(outcomes, config.at)
+    text += "".join(f"\n{name:<28} {metric:<10} {found}, paired by seed" for name, metric, found in differences(outcomes))
     (folder / "table.txt").write_text(text + "\n", encoding="utf-8")
     return f"{text}\n\npage: {write_page(folder, config, outcomes)}"
 

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from minvenus.experiment.results import Outcome, interval, mean_curve
+from minvenus.experiment.results import Outcome, differences, interval, mean_curve
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.page import figure, figures, page, section, table, write
 
@@ -37,6 +37,9 @@ def write_page(folder: Path, config, outcomes: dict[str, list[Outcome]]) -> Path
         section("Result", [table(head, rows, "mean ± half of the 95 % interval over the seeds (Student's t)")],
                 "The three numbers were fixed before any run. All methods start from the same checkpoint and sample as many "
                 "rollouts."),
+        section("Differences", [table(["methods", "of", "difference"], [[n, metric, str(d)] for n, metric, d in differences(outcomes)],
+                                      "mean ± half of the 95 % interval over the seeds")],
+                "Paired by seed: runs of a seed have the same questions."),
         section("Curves", [figures(drawn)]),
         section("Where the time goes", [table(["method", *(f"{phase}, s" for phase in PHASES)], seconds,
                                               "seconds per run, mean")]),

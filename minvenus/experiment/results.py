@@ -72,6 +72,18 @@ def table(outcomes: dict[str, list[Outcome]], at: int) -> str:
     return "\n".join(lines)
 
 
+def differences(outcomes: dict[str, list[Outcome]]) -> list[tuple[str, str, Interval]]:
+    """(name, metric, interval) of each method minus the first one, paired by seed: runs of a seed have the same questions."""
+    (first, baseline), *others = outcomes.items()
+    by_seed, found = {run.seed: run for run in baseline}, []
+    for method, runs in others:
+        pairs = [(run, by_seed[run.seed]) for run in runs if run.seed in by_seed]
+        for metric in ("accuracy", "area") if pairs else ():
+            values = [getattr(run, metric) - getattr(base, metric) for run, base in pairs]
+            found.append((f"{method} - {first}", metric, interval(values)))
+    return found
+
+
 def mean_curve(runs: list[Outcome], key: str) -> tuple[list[int], list[Interval]]:
     """Over the steps that every run has."""
     shared = sorted(set.intersection(*(set(dict(run.curves[key])) for run in runs)))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.experiment.compare_page import series
-from minvenus.experiment.results import T95, Outcome, interval, mean_curve, read_outcome, table
+from minvenus.experiment.results import Outcome, T95, differences, interval, mean_curve, read_outcome, table
 
 numbers = st.lists(st.floats(-100, 100), min_size=2, max_size=15)
 
@@ -124,3 +124,16 @@ def test_a_method_without_a_metric_has_no_line_and_a_single_run_no_band():
     assert [line.name for line in lines] == ["paper", "single"]
     assert (lines[0].x, lines[0].y) == ([2], [2.5]) and lines[0].low == pytest.approx([2.5 - 6.353])
     assert lines[0].high == pytest.approx([2.5 + 6.353]) and lines[1].low is None
+
+
+def finished(seed, accuracy, area=0.0):
+    return Outcome(seed, {}, accuracy, area, 0.0, {})
+
+
+def test_differences_are_paired_by_seed_and_leave_out_seeds_that_only_one_method_has():
+    runs = {"grpo": [finished(1, 0.1), finished(2, 0.3), finished(9, 1.0)], "paper": [finished(2, 0.5), finished(1, 0.2)]}
+    [(name, metric, accuracy), (_, other, area)] = differences(runs)
+    assert (name, metric, other) == ("paper - grpo", "accuracy", "area")
+    assert accuracy.mean == pytest.approx(0.15) and accuracy.half == pytest.approx(12.706 * 0.05)      # 0.1 and 0.2: std 0.0707
+    assert area.mean == 0.0
+    assert differences({"grpo": runs["grpo"]}) == []
