@@ -94,7 +94,8 @@ def model_folder(config: InferConfig) -> Path | None:
 
 
 def newest_model(runs="runs") -> Path | None:
-    """The model of the training run that saved a checkpoint last."""
-    pointers = sorted(Path(runs).glob("*/latest"), key=lambda path: path.stat().st_mtime)
+    """The model of the training run that saved a checkpoint last; runs may lie one folder deeper, as the demo's do."""
+    found = [*Path(runs).glob("*/latest"), *Path(runs).glob("*/*/latest")]
+    pointers = sorted(found, key=lambda path: path.stat().st_mtime)
     newest = latest(pointers[-1].parent) if pointers else None
     return newest / "model" if newest else None

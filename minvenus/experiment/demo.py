@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from minvenus.config import read_json
 from minvenus.experiment import audit
 from minvenus.experiment.scripts import run, train
 from minvenus.report.run_page import write_run_page
@@ -43,6 +44,7 @@ def main(config: DemoConfig) -> str:
         run("eval.py", "--model", model, "--out", out / "eval" / name, "--limit", config.questions, "--temperature", 1,
             "--slack", 0, "--seed", config.seed + 1, quiet=True)
     run("eval.py", "--compare", out / "eval" / "SFT", out / "eval" / "IGPO")
+    print(f"\n{changes(*(read_json(out / 'eval' / name / 'report.json') for name in ('SFT', 'IGPO')))}")
 
     title("4. What the gains rewarded, at the first and at the last step")
     print(audit.main(audit.AuditConfig(run=str(out / "igpo"))))
@@ -51,6 +53,18 @@ def main(config: DemoConfig) -> str:
     run("infer.py", "--model", igpo, "--question", "test-3", "--out", out / "infer")
     page = write_run_page(out / "igpo")
     return f"\nreport: {page}\nall of it took {clock(time.monotonic() - began)} in this run"
+
+
+def changes(before: dict, after: dict) -> str:
+    """What became better and what worse, in words; a change counts if the two 95 % intervals do not overlap."""
+    found: dict[str, list[str]] = {"better": [], "worse": [], "not clearly different": []}
+    for hops, old in before["by_hops"].items():
+        new = after["by_hops"][hops]
+        kind = "better" if new["low"] > old["high"] else "worse" if new["high"] < old["low"] else "not clearly different"
+        found[kind].append(f"{hops}-hop questions {old['value']:.0%} -> {new['value']:.0%}")
+    lines = [f"{kind}: {', '.join(cases)}" for kind, cases in found.items() if cases]
+    lines.append(f"format errors {before['malformed']:.1%} -> {after['malformed']:.1%} of turns")
+    return "\n".join([*lines, "IGPO was trained on four-hop questions only: what it does to the others is carried over, or forgotten."])
 
 
 def title(words: str) -> None:

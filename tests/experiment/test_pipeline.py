@@ -20,3 +20,13 @@ def test_base_sft_igpo_evaluation_audit_live_question_and_report_in_ten_steps_ea
     assert "visit      hop   count" in shown                                 # the audit, at the first and at the last step
     assert "step 0:" in shown and "step 9:" in shown
     assert str(tmp_path / "igpo" / "report.html") in last and (tmp_path / "igpo" / "report.html").stat().st_size > 10_000
+
+
+def test_a_change_is_named_only_where_the_intervals_of_before_and_after_lie_apart():
+    def report(malformed, **shares):
+        by_hops = {hops: {"value": v, "low": v - 0.1, "high": v + 0.1} for hops, v in shares.items()}
+        return {"by_hops": by_hops, "malformed": malformed}
+
+    words = demo.changes(report(0.01, h1=0.5, h2=0.2, h3=0.5), report(0.05, h1=0.2, h2=0.8, h3=0.6)).splitlines()
+    assert words[:4] == ["better: h2-hop questions 20% -> 80%", "worse: h1-hop questions 50% -> 20%",
+                         "not clearly different: h3-hop questions 50% -> 60%", "format errors 1.0% -> 5.0% of turns"]
