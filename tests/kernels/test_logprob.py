@@ -53,9 +53,10 @@ def test_float32_agrees_with_the_definition_to_1e5():
     hidden, weight, targets = problem(300, 64, 5000)
     weight *= 0.3
     ours = with_gradients(token_logprobs, hidden, weight, targets, temperature=0.8, chunk=128, entropy=True)
-    theirs = with_gradients(token_logprobs_reference, hidden, weight, targets, temperature=0.8, entropy=True)
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    # in float64: in float32 the definition itself misses it by 2.3e-5 on some CPUs, twice as far as we do
+    exact = with_gradients(token_logprobs_reference, hidden.double(), weight.double(), targets, temperature=0.8, entropy=True)
+    for a, b in zip(ours, exact, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("entropy", [False, True])
