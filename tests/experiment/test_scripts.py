@@ -132,6 +132,9 @@ def test_every_command_of_the_demo_is_understood_and_goes_from_stage_to_stage(mo
     for name, stand_in in (("run", run), ("train", train), ("write_run_page", lambda folder: folder / "report.html")):
         monkeypatch.setattr(demo, name, stand_in)
     monkeypatch.setattr(demo.audit, "main", lambda config: seen.append(("audit", config)))
+    for name in ("SFT", "IGPO"):                                   # what eval.py would have written
+        (tmp_path / "eval" / name).mkdir(parents=True)
+        (tmp_path / "eval" / name / "report.json").write_text('{"by_hops": {}, "malformed": 0.0}')
     told = demo.main(DemoConfig(out=str(tmp_path), sft_steps=5, igpo_steps=3, questions=7))
     assert [script for script, _ in seen] == ["train_sft.py", "train_igpo.py", *["eval.py"] * 3, "audit", "infer.py"]
     sft, igpo, before, after, compared, audited, asked = (config for _, config in seen)
