@@ -54,14 +54,26 @@ def main(config: AuditConfig) -> str:
 
 
 def report(file: Path, run_folder) -> str:
-    settings, batch = read_json(Path(run_folder) / "run.json"), load_credits(file)
-    web = ToyWeb(settings["seed"], hops=(settings["hops"],), slack=settings["slack"])
-    gains = visit_gains(batch, web)
+    batch = load_credits(file)
+    gains = visit_gains(batch, web_of(run_folder))
     first = [values[0] for values in batch.credit.values if values and values[0] is not None]
     head = f"step {batch.step}: {len(batch.rollouts)} rollouts"
     if first and batch.recipe.gain == "log_prob":
         head += f", log P(answer | question) {statistics.fmean(first):+.2f} per token"
     return f"{head}\n{table(gains)}\n{verdict(gains)}"
+
+
+def web_of(run_folder) -> ToyWeb:
+    """The toy web that a run of train_igpo.py was on."""
+    settings = read_json(Path(run_folder) / "run.json")
+    if settings.get("data", "toyweb") != "toyweb":
+        raise ConfigError(f"{run_folder} was trained on {settings['data']}: right and wrong pages are known on the toy web only")
+    return ToyWeb(settings["seed"], hops=(settings["hops"],), slack=settings["slack"])
+
+
+def run_gains(file: Path) -> dict[tuple[str, int], list[float]]:
+    """visit_gains of a file RUN/rollouts/step-*.jsonl."""
+    return visit_gains(load_credits(file), web_of(file.parent.parent))
 
 
 def visit_gains(batch: SavedBatch, web: ToyWeb) -> dict[tuple[str, int], list[float]]:

@@ -2,7 +2,9 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 
+from minvenus.experiment.audit import run_gains
 from minvenus.experiment.results import Outcome, differences, interval, mean_curve
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.page import figure, figures, page, section, table, write
@@ -37,16 +39,34 @@ def write_page(folder: Path, config, outcomes: dict[str, list[Outcome]]) -> Path
         section("Result", [table(head, rows, "mean ± half of the 95 % interval over the seeds (Student's t)")],
                 "The three numbers were fixed before any run. All methods start from the same checkpoint and sample as many "
                 "rollouts."),
-        section("Differences", [table(["methods", "of", "difference"], [[n, metric, str(d)] for n, metric, d in differences(outcomes)],
+        section("Differences", [table(["methods", "of", "difference"], [[*names, str(d)] for *names, d in differences(outcomes)],
                                       "mean ± half of the 95 % interval over the seeds")],
                 "Paired by seed: runs of a seed have the same questions."),
         section("Curves", [figures(drawn)]),
+        *gains_by_hop(folder, outcomes),
         section("Where the time goes", [table(["method", *(f"{phase}, s" for phase in PHASES)], seconds,
                                               "seconds per run, mean")]),
     ]
     lede = f"Seeds per method: {config.seeds}; {config.steps} steps of {config.questions} questions x {config.group} rollouts."
     facts = [(key, str(value)) for key, value in asdict(config).items() if value is not None]
     return write(folder / "report.html", page("Methods compared", parts, lede, facts, kind="minvenus comparison"))
+
+
+def gains_by_hop(folder: Path, outcomes: dict[str, list[Outcome]]) -> list[str]:
+    """Mean gain of right visits at each hop, over all seeds, from the first and the last rollouts that the runs have saved."""
+    rows: list[list[str]] = []
+    for method, runs in outcomes.items():
+        for name, place in (("first", 0), ("last", -1)):
+            found: dict[int, list[float]] = {}
+            for run in runs:
+                files = sorted((folder / f"{method}-{run.seed}" / "rollouts").glob("step-*.jsonl"))
+                for (kind, hop), gains in (run_gains(files[place]) if files else {}).items():
+                    found.setdefault(hop, []).extend(gains if kind == "right" else [])
+            if any(found.values()):
+                rows.append([method, name, *(f"{fmean(found[hop]):+.2f}" if found.get(hop) else "" for hop in range(1, 5))])
+    head = ["method", "saved step", *(f"hop {hop}" for hop in range(1, 5))]
+    return [section("Gains by hop", [table(head, rows, "mean gain of right visits, log-prob per answer token")],
+                    "Gains that fall from hop to hop make it pay to stop early.")] if rows else []
 
 
 def series(outcomes: dict[str, list[Outcome]], key: str) -> list[Series]:

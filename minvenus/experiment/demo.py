@@ -64,7 +64,8 @@ def changes(before: dict, after: dict) -> str:
         found[kind].append(f"{hops}-hop questions {old['value']:.0%} -> {new['value']:.0%}")
     lines = [f"{kind}: {', '.join(cases)}" for kind, cases in found.items() if cases]
     lines.append(f"format errors {before['malformed']:.1%} -> {after['malformed']:.1%} of turns")
-    return "\n".join([*lines, "IGPO was trained on four-hop questions only: what it does to the others is carried over, or forgotten."])
+    lines.append("IGPO was trained on four-hop questions only: what it does to the others is carried over, or forgotten.")
+    return "\n".join(lines)
 
 
 def title(words: str) -> None:

@@ -135,3 +135,12 @@ def test_a_checkpoint_is_audited_by_one_step_of_training_with_the_settings_given
 def test_a_checkpoint_or_a_run_must_be_named_and_not_both(given):
     with pytest.raises(ConfigError, match=r"--model FOLDER .* or --run FOLDER"):
         AuditConfig(**given)
+
+
+def test_a_run_on_a_file_of_questions_has_no_right_pages_to_audit(tmp_path):
+    (tmp_path / "run.json").write_text('{"data": "questions.jsonl", "seed": 0, "hops": 4, "slack": 0}')
+    with pytest.raises(ConfigError, match="on the toy web only"):
+        audit.web_of(tmp_path)
+    (tmp_path / "run.json").write_text('{"data": "toyweb", "seed": 5, "hops": 3, "slack": 2}')
+    web = audit.web_of(tmp_path)
+    assert (web.seed, web.config.hops, web.config.slack) == (5, (3,), 2)
