@@ -96,7 +96,7 @@ def decode_of(name, heads, kv_heads, channels, lengths, rounds, clock, layers=4)
     q = torch.randn(len(lengths), heads, channels)
     caches = [torch.randn(len(lengths), kv_heads, max(lengths), channels) for _ in range(2)]
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])[:, None, None]                       # [B, 1, 1, L]
-    plan = paged_plan(pages[0], *pages[2:])
+    plan = paged_plan(q.shape[1], pages[0], *pages[2:])
     functions = {"ours": lambda: paged_attention(q, *pages, plan=plan), "step": lambda: ours_layers(q, pages, layers),
                  "peer": lambda: F.scaled_dot_product_attention(q[:, :, None], *caches, attn_mask=mask, enable_gqa=True)}
     t = seconds(functions, rounds, clock)
@@ -108,7 +108,7 @@ def decode_of(name, heads, kv_heads, channels, lengths, rounds, clock, layers=4)
 
 def ours_layers(q, pages, layers):
     """A step of a model of some layers: one plan, then every layer."""
-    plan = paged_plan(pages[0], *pages[2:])
+    plan = paged_plan(q.shape[1], pages[0], *pages[2:])
     for _ in range(layers):
         paged_attention(q, *pages, plan=plan)
 
@@ -192,7 +192,7 @@ def gpu_decode(rounds, count, length, clock):
     pages = pool([length] * count, kv_heads, channels, 64, "cuda", torch.bfloat16)
     q = torch.randn(count, heads, channels, device="cuda", dtype=torch.bfloat16)
     caches = [torch.randn(count, kv_heads, length, channels, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
-    plan = paged_plan(pages[0], *pages[2:])
+    plan = paged_plan(q.shape[1], pages[0], *pages[2:])
     functions = {"ours": lambda: paged_attention(q, *pages, plan=plan),
                  "SDPA": lambda: F.scaled_dot_product_attention(q[:, :, None], *caches, enable_gqa=True)}
     times = seconds(functions, rounds, clock, "cuda")

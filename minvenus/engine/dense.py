@@ -11,6 +11,7 @@ zero, and masked.
 S running sequences, K kv heads, H query heads, D channels, L tokens of the longest, C room for tokens in a row.
 """
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -20,8 +21,8 @@ ROOM = 32        # a row is at least this much longer than needed when the copy 
 
 
 class DenseCache:
-    def __init__(self, k_pages: Tensor, v_pages: Tensor):
-        self.k_pages, self.v_pages = k_pages, v_pages                  # [layers, P, page, K, D]
+    def __init__(self, k_pages: Tensor, v_pages: Tensor, heads: int):
+        self.k_pages, self.v_pages, self.heads = k_pages, v_pages, heads          # [layers, P, page, K, D], H
         self.forget()
 
     @torch.inference_mode()
@@ -64,6 +65,7 @@ class DenseCache:
         _, _, heads, room, channels = self.v.shape
         k_places = (torch.arange(size * heads * channels).view(size, -1) * room + positions[:, None]).flatten()    # [S * K * D]
         v_places = (torch.arange(size * heads).view(size, -1) * room + positions[:, None]).flatten()               # [S * K]
+        scores = self.scores[:size * self.heads * longest].view(size * heads, -1, longest)                     # [S * K, H / K, L]
         mask = None
         if min(self.lengths) + 1 < longest:
             behind = torch.arange(longest) > positions[:, None]                   # [S, L]
@@ -75,12 +77,11 @@ class DenseCache:
             self.v[layer].view(-1, channels).index_copy_(0, v_places, v.reshape(-1, channels))
             keys = self.k[layer, :size, :, :, :longest].flatten(0, 1)             # [S * K, D, L]
             values = self.v[layer, :size, :, :longest].flatten(0, 1)              # [S * K, L, D]
-            folded = q.reshape(size * heads, -1, channels)                        # [S * K, H / K, D]: a group's heads are queries
-            if mask is None:
-                scores = torch.bmm(folded * channels**-0.5, keys)                 # [S * K, H / K, L]
-            else:
-                scores = torch.baddbmm(mask, folded, keys, alpha=channels**-0.5)
-            return torch.bmm(scores.softmax(dim=-1), values).view(q.shape)
+            folded = (q * channels**-0.5).reshape(size * heads, -1, channels)     # [S * K, H / K, D]: a group's heads are queries
+            product(folded, keys, out=scores)
+            if mask is not None:
+                scores.add_(mask)
+            return product(torch.softmax(scores, dim=-1, out=scores), values, out=torch.empty_like(folded)).view(q.shape)
 
         return attend
 
@@ -111,6 +112,7 @@ class DenseCache:
         k[:, :old_rows, :, :, :old_room] = self.k
         v[:, :old_rows, :, :old_room] = self.v
         self.k, self.v = k, v
+        self.scores = v.new_empty(rows * self.heads * room)                       # of one layer at a time: fresh memory is slow
 
     def _fetch(self, missing: list[int]) -> None:
         """Copy from the pages what the rows lack, n tokens each."""
@@ -120,7 +122,17 @@ class DenseCache:
             first = start // page
             pages = torch.tensor(table.pages[first:-(-table.length // page)])
             span = slice(start - first * page, table.length - first * page)
-            keys, values = (x[:, pages].flatten(1, 2)[:, span] for x in (self.k_pages, self.v_pages))          # [layers, n, K, D]
+            keys, values = (x.index_select(1, pages).flatten(1, 2)[:, span]                                     # [layers, n, K, D]
+                            for x in (self.k_pages, self.v_pages))
             self.k[:, row, :, :, start:table.length] = keys.permute(0, 2, 3, 1)
             self.v[:, row, :, start:table.length] = values.transpose(1, 2)
             self.lengths[row] = table.length
+
+
+def product(rows: Tensor, matrices: Tensor, out: Tensor) -> Tensor:
+    """rows [B, n, x] @ matrices [B, x, y] -> out [B, n, y] for few rows, where the time goes into reading the matrices. torch
+    packs each of them first; numpy multiplies row by row, the next while the matrix is in the cache, but has one thread only."""
+    if torch.get_num_threads() > 1 or out.dtype == torch.bfloat16:
+        return torch.bmm(rows, matrices, out=out)
+    numpy.matmul(rows[:, :, None].numpy(), matrices[:, None].numpy(), out=out[:, :, None].numpy())
+    return out

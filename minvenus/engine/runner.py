@@ -21,7 +21,7 @@ from minvenus.kernels.logprob import accumulator, matmul, multiplicand, token_lo
 from minvenus.kernels.paged import paged_attention, paged_plan, write_pages
 from minvenus.model.fused import FusedDecoder, fusible
 
-PIECE = 512      # tokens that a CPU runs at once: what a layer computes for them stays in the cache
+PIECE = 1024      # tokens that a CPU runs at once: what a layer computes for them stays in the cache
 
 
 class Chunk(NamedTuple):
@@ -63,11 +63,11 @@ def bounds(counts: Tensor) -> Tensor:
 class Runner:
     def __init__(self, model, pages: int, page_size: int, compile: bool = False):
         config, weight = model.config, model.head_weight
-        self.model, self.page_size, self.device = model, page_size, weight.device
+        self.model, self.page_size, self.device, self.heads = model, page_size, weight.device, config.num_attention_heads
         shape = (config.num_hidden_layers, pages, page_size, config.num_key_value_heads, config.head_dim)
         self.k_pages = torch.empty(shape, dtype=weight.dtype, device=weight.device)       # [layers, P, page, K, D]
         self.v_pages = torch.empty_like(self.k_pages)
-        self.dense: Any = DenseCache(self.k_pages, self.v_pages) if weight.device.type == "cpu" else None
+        self.dense: Any = DenseCache(self.k_pages, self.v_pages, self.heads) if weight.device.type == "cpu" else None
         self._fusible, self._fused = fusible(model), None              # copies of the weights, made with the first step
         self._compiled: Any = None
         self._attend: Any = None
@@ -124,12 +124,12 @@ class Runner:
         count = self._tensor(counts)
         owner = torch.repeat_interleave(torch.arange(len(counts), device=self.device), count)            # [N]   whose token
         slots = block_table[owner, positions // self.page_size].long() * self.page_size + positions % self.page_size
-        plan = paged_plan(self.k_pages[0], block_table, lengths, bounds(count))
+        plan = paged_plan(self.heads, self.k_pages[0], block_table, lengths, bounds(count))
         rows, last_plan = None, plan
         if asked != counts:                                            # in the last layer, only some of the tokens are queries
             ends = list(accumulate(counts))
             rows = self._tensor([row for end, n in zip(ends, asked, strict=True) for row in range(end - n, end)])
-            last_plan = paged_plan(self.k_pages[0], block_table, lengths, bounds(self._tensor(asked)))
+            last_plan = paged_plan(self.heads, self.k_pages[0], block_table, lengths, bounds(self._tensor(asked)))
 
         def attend(layer, q, k, v):
             k_pages, v_pages = self.k_pages[layer], self.v_pages[layer]

@@ -105,7 +105,7 @@ def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int, w
     if sampling.temperature == 0:
         tokens = drawn.argmax(dim=-1)
     else:
-        tokens = invert(drawn.exp(), torch.tensor(noise, dtype=torch.float64, device=logits.device))
+        tokens = invert(drawn.softmax(dim=-1), torch.tensor(noise, dtype=torch.float64, device=logits.device))
     logprobs = plain.gather(1, tokens[:, None])[:, 0].tolist()
     if sampling.temperature == 0:
         drawn_logprobs = [0.0] * len(logprobs)

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 GROUP_NUMBERS = 2**19     # keys gathered at once: with the values 4 MiB in float32, which are still in the cache when used
 PADDING_NUMBERS = 2**14   # padding that costs less than one more call
 MASK_NUMBERS = 2**22      # largest mask of one call: 16 MiB in float32
+FEW_QUERIES = 32          # up to so many, the query heads that share a kv head become its queries: keys are read once for all
 
 
 def write_pages(k, v, k_pages, v_pages, slots):
@@ -60,9 +61,11 @@ class Group:
     size: int                                           # B
     length: int                                         # L
     causal: bool                                        # fresh prompts of one length: no mask needed
+    folded: bool                                        # few queries: heads that share keys count as queries
     calls: list[tuple[torch.Tensor | slice, torch.Tensor | None, torch.Tensor | None]]
     # per call: rows of q [B * n], padded; which of them count [B * n] or None for all; what is added to the scores, 0 for a key
-    # that is seen and -inf for others, [B, 1, n, L] or [1, 1, n, L] if it is the same for everybody, or None if all are seen
+    # that is seen and -inf for others, [B, 1, n, L] or [1, 1, n, L] if it is the same for everybody, or None if all are seen;
+    # folded, [B, 1, H / K * n, L], the n queries of one head behind the other
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def one_query_each(lengths):
     return torch.arange(len(lengths) + 1, device=lengths.device, dtype=torch.int64)
 
 
-def paged_plan(k_pages, block_table, lengths, cu_queries=None):
+def paged_plan(heads, k_pages, block_table, lengths, cu_queries=None):
     """Check and prepare a step; cu_queries None means one query each. Values leave the device here, so that no layer waits."""
     cu_queries = one_query_each(lengths) if cu_queries is None else cu_queries
     if block_table.shape[:1] != lengths.shape or cu_queries.shape != (len(lengths) + 1,):
@@ -102,7 +105,8 @@ def paged_plan(k_pages, block_table, lengths, cu_queries=None):
     groups, scratch = [], None
     if not k_pages.is_cuda and active:
         row = k_pages.shape[2] * k_pages.shape[3]
-        groups = [prepare_group(g, new_S, length_S, bounds, block_table, k_pages) for g in similar(active, new_S, length_S, row)]
+        groups = [prepare_group(members, heads, new_S, length_S, bounds, block_table, k_pages)
+                  for members in similar(active, new_S, length_S, row)]
         largest = max((len(g.pages) for g in groups if torch.is_tensor(g.pages)), default=0)
         scratch = tuple(k_pages.new_empty((largest, page * row)) for _ in range(2))
     return PagedPlan(block_table, lengths, cu_queries, bounds[-1], max(new_S, default=0),
@@ -126,7 +130,7 @@ def similar(active, new_S, length_S, row):
     return groups
 
 
-def prepare_group(members, new_S, length_S, bounds, block_table, k_pages):
+def prepare_group(members, heads, new_S, length_S, bounds, block_table, k_pages):
     device = block_table.device
     n, length = max(new_S[s] for s in members), max(length_S[s] for s in members)
     columns = ([x[s] for s in members] for x in (length_S, new_S, bounds))
@@ -140,17 +144,19 @@ def prepare_group(members, new_S, length_S, bounds, block_table, k_pages):
     everything = causal or (alike and n == 1)                                   # no mask needed
     seen = seen[:1] if alike else seen
     in_a_row = alike and all(bounds[b] == bounds[a] + n for a, b in pairwise(members))
+    folded = n <= FEW_QUERIES and not causal
+    repeats = heads // k_pages.shape[2] if folded else 1
     calls = []
-    step = n if everything else max(1, MASK_NUMBERS // (len(seen) * length))
+    step = n if everything else max(1, MASK_NUMBERS // (len(seen) * length * repeats))
     for i in range(0, n, step):
         part = slice(i, i + step)
-        bias = None if everything else key_bias(seen[:, part], length, k_pages.dtype)
+        bias = None if everything else key_bias(seen[:, part].repeat(1, repeats), length, k_pages.dtype)
         if in_a_row and step >= n:
             calls.append((slice(bounds[members[0]], bounds[members[0]] + n * len(members)), None, bias))
         else:
             calls.append((rows[:, part].flatten(), None if alike else counts[:, part].flatten(), bias))
     pages, dead = group_pages(block_table[torch.tensor(members, device=device)].long(), lengths, length, k_pages.shape[1])
-    return Group(pages, dead, len(members), length, causal, calls)
+    return Group(pages, dead, len(members), length, causal, folded, calls)
 
 
 def key_bias(seen, length, dtype):
@@ -186,7 +192,7 @@ def paged_attention_torch(q, k_pages, v_pages, plan, scale=None):
         v = gather(v_pages, group, plan.scratch[1])
         for rows, counts, bias in group.calls:
             queries = q[rows].unflatten(0, (group.size, -1))                                            # [B, n, H, D]
-            result = attend(queries, k, v, bias, group.causal, scale).flatten(0, 1)
+            result = attend(queries, k, v, bias, group, scale).flatten(0, 1)
             if counts is None:
                 out[rows] = result
             else:
@@ -205,22 +211,24 @@ def gather(pages, group, scratch):
     return tokens.view(group.size, -1, *pages.shape[2:])[:, :group.length].transpose(1, 2)
 
 
-def attend(q, k, v, bias, causal, scale):
+def attend(q, k, v, bias, group, scale):
     """q [B, n, H, D], k and v [B, K, L, D] -> [B, n, H, D]."""
+    if not group.folded:
+        return F.scaled_dot_product_attention(q.transpose(1, 2), k, v, attn_mask=bias, is_causal=group.causal, scale=scale,
+                                              enable_gqa=True).transpose(1, 2)
     size, n, heads, channels = q.shape
-    if n == 1:                                                                  # heads that share keys become queries
-        folded = q.reshape(size, k.shape[1], heads // k.shape[1], channels)     # [B, K, H / K, D]
-        return F.scaled_dot_product_attention(folded, k, v, attn_mask=bias, scale=scale).reshape(q.shape)
-    return F.scaled_dot_product_attention(q.transpose(1, 2), k, v, attn_mask=bias, is_causal=causal, scale=scale,
-                                          enable_gqa=True).transpose(1, 2)
+    shared = (size, n, k.shape[1], heads // k.shape[1], channels)                                       # [B, n, K, H / K, D]
+    queries = q.reshape(shared).permute(0, 2, 3, 1, 4).flatten(2, 3)                                    # [B, K, H / K * n, D]
+    out = F.scaled_dot_product_attention(queries, k, v, attn_mask=bias, scale=scale)
+    return out.unflatten(2, (shared[3], n)).permute(0, 3, 1, 2, 4).reshape(q.shape)
 
 
 def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries=None, scale=None, plan=None):
     """q [N, H, D], pages [P, page, K, D], block_table [S, M], lengths [S], cu_queries [S + 1] (None: one each) -> [N, H, D].
 
-    Called once per layer: pass the step's `plan = paged_plan(k_pages, block_table, lengths, cu_queries)`, one for all layers.
+    Called once per layer: pass the step's `plan = paged_plan(H, k_pages, block_table, lengths, cu_queries)`, one for all layers.
     """
-    plan = paged_plan(k_pages, block_table, lengths, cu_queries) if plan is None else plan
+    plan = paged_plan(q.shape[1], k_pages, block_table, lengths, cu_queries) if plan is None else plan
     _, _, kv_heads, channels = k_pages.shape
     if len(q) != plan.queries or q.shape[2] != channels or q.shape[1] % kv_heads or v_pages.shape != k_pages.shape:
         raise ValueError(f"need q [{plan.queries}, H, D] and pages [P, page, K, D] with H a multiple of K, got {list(q.shape)}, "

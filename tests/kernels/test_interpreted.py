@@ -85,7 +85,7 @@ def test_strided_inputs_and_int32_lengths_are_taken():
 
 
 def run_paged(case, splits):
-    plan = paged_plan(case.k_pages, case.block_table, case.lengths, case.cu_queries)
+    plan = paged_plan(case.q.shape[1], case.k_pages, case.block_table, case.lengths, case.cu_queries)
     return paged_kernels.paged_attention_triton(case.q, case.k_pages, case.v_pages, plan, splits=splits)
 
 

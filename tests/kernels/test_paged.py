@@ -26,6 +26,14 @@ def test_the_torch_path_is_the_definition(case):
     torch.testing.assert_close(paged_attention(*case), paged_attention_reference(*case), **close)
 
 
+@pytest.mark.parametrize("few", (0, 3, 10**6))
+@given(paged_cases())
+def test_folding_heads_that_share_keys_into_queries_changes_nothing(few, case):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("minvenus.kernels.paged.FEW_QUERIES", few)
+        torch.testing.assert_close(paged_attention(*case), paged_attention_reference(*case), **close)
+
+
 @given(paged_cases())
 def test_the_definition_over_pages_is_the_definition_over_packed_sequences(case):
     outs, page = [], case.k_pages.shape[1]
@@ -89,7 +97,7 @@ def test_writing_touches_only_the_named_slots():
 @settings(max_examples=max(5, settings.default.max_examples // 4))
 @given(paged_cases())
 def test_one_plan_serves_every_layer(case):
-    plan = paged_plan(case.k_pages, case.block_table, case.lengths, case.cu_queries)
+    plan = paged_plan(case.q.shape[1], case.k_pages, case.block_table, case.lengths, case.cu_queries)
     for layer in range(2):
         other = [case.q + layer, case.k_pages * (layer + 1), case.v_pages - layer]
         torch.testing.assert_close(paged_attention(*other, *list(case)[3:], plan=plan),
@@ -107,15 +115,15 @@ def test_decoding_at_similar_lengths_is_one_call_for_all_sequences_that_fit_the_
 
 def test_a_chunk_whose_mask_is_too_large_for_one_call_is_cut(monkeypatch):
     case = paged([70, 66], [30, 25], 4, 2, 16, 16)
-    monkeypatch.setattr("minvenus.kernels.paged.MASK_NUMBERS", 2 * 70 * 4)
-    plan = paged_plan(case.k_pages, case.block_table, case.lengths, case.cu_queries)
+    monkeypatch.setattr("minvenus.kernels.paged.MASK_NUMBERS", 2 * 70 * 4 * 2)              # 2 sequences, 2 heads that share keys
+    plan = paged_plan(case.q.shape[1], case.k_pages, case.block_table, case.lengths, case.cu_queries)
     assert [len(g.calls) for g in plan.groups] == [8]
     torch.testing.assert_close(paged_attention(*case, plan=plan), paged_attention_reference(*case), **close)
 
 
 def test_consecutive_pages_are_read_in_place():
     case = paged([60, 30], [1, 30], 2, 1, 16, 16, contiguous=True)
-    plan = paged_plan(case.k_pages, case.block_table, case.lengths, case.cu_queries)
+    plan = paged_plan(case.q.shape[1], case.k_pages, case.block_table, case.lengths, case.cu_queries)
     assert all(isinstance(g.pages, slice) for g in plan.groups) and len(plan.scratch[0]) == 0
 
 
