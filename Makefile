@@ -9,7 +9,7 @@ export HYPOTHESIS_PROFILE ?= ci
 
 help:
 	@echo "make demo     base, SFT, IGPO, evaluation before and after, one question live, a report: minutes on two cores"
-	@echo "make compare  GRPO and recipes of IGPO on five seeds each, a page with curves: under an hour on two cores"
+	@echo "make compare  GRPO and recipes of IGPO on eight seeds each, a page with curves: under an hour on two cores"
 	@echo "make base     pretrain the tiny base model again (it is in the repository)"
 	@echo "make test     run the whole test suite"
 	@echo "make mutants  put known bugs into the code, one at a time, and watch a test fail"

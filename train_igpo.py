@@ -125,7 +125,7 @@ class Job:
         system, notices = words(same.infer())
         toy, held_out = config.data == "toyweb", config.evaluate_questions or 0
         if toy:
-            self.asked = toy_questions(ToyWeb(config.seed, hops=(config.hops,), slack=config.slack, test=held_out))
+            self.asked = toy_questions(ToyWeb.of(config.seed, config.hops, config.slack, test=held_out))
         else:
             self.asked = file_questions(same, held_out, config.questions)
         self.identity = digest([self.asked.fingerprint, system])

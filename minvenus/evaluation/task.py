@@ -51,8 +51,7 @@ def make_task(config: EvalConfig) -> Task:
 
 
 def toy_task(config: EvalConfig) -> Task:
-    shape: dict = {} if config.hops is None else {"hops": (config.hops,)}
-    web = ToyWeb(config.seed, **shape | ({} if config.slack is None else {"slack": config.slack}))
+    web = ToyWeb.of(config.seed, config.hops, config.slack)
     questions = web.questions("test")
     if config.limit is not None and config.limit > len(questions):
         raise ConfigError(f"the toy web has {len(questions)} test questions, not {config.limit}: lower --limit")

@@ -68,7 +68,7 @@ def web_of(run_folder) -> ToyWeb:
     settings = read_json(Path(run_folder) / "run.json")
     if settings.get("data", "toyweb") != "toyweb":
         raise ConfigError(f"{run_folder} was trained on {settings['data']}: right and wrong pages are known on the toy web only")
-    return ToyWeb(settings["seed"], hops=(settings["hops"],), slack=settings["slack"])
+    return ToyWeb.of(settings["seed"], settings["hops"], settings["slack"])
 
 
 def run_gains(file: Path) -> dict[tuple[str, int], list[float]]:

@@ -1,6 +1,6 @@
 """The comparison: GRPO and recipes of IGPO from one SFT checkpoint, with the same rollouts per step and the same settings.
 
-    make compare                                             four methods, five seeds, two processes side by side
+    make compare                                             four methods, eight seeds, two processes side by side
     python -m minvenus.experiment compare --methods "paper unscaled no-browse" --seeds 3 --hops 3
 
 Fixed before any run: accuracy on held-out questions at step `at`, the area under the curve of accuracy (its mean over the
@@ -52,8 +52,8 @@ class CompareConfig:
     model: str | None = None                 # the SFT checkpoint that all start from; none = train one as `make demo` does
     out: str = "runs/compare"                # folder of the runs, the table and the page
     methods: str = "grpo paper released uncentred"       # which ones, see METHODS in experiment/compare.py
-    seeds: int = 5                           # runs of each method
-    first_seed: int = 100                    # seeds count up from here
+    seeds: int = 8                           # runs of each method
+    first_seed: int = 200                    # seeds count up from here
     steps: int = 40                          # of each run
     at: int = 40                             # the step whose accuracy is compared
     evaluate_every: int = 10                 # steps between evaluations

@@ -32,6 +32,12 @@ class ToyWeb:
         self.seed, self.config = seed, WorldConfig(**shape)
         self._cases: dict[str, Case] = {}
 
+    @classmethod
+    def of(cls, seed: int, hops: int | None, slack: int | None, **shape) -> "ToyWeb":
+        """As a command line has it: every question of so many hops, none = of 1 to 4 in turn; none = the usual slack."""
+        given = {"hops": None if hops is None else (hops,), "slack": slack}
+        return cls(seed, **shape | {name: value for name, value in given.items() if value is not None})
+
     def questions(self, split: str) -> list[Question]:
         one_of("split", split, SPLITS)
         return [self.case(f"{split}-{i}").question for i in range(getattr(self.config, split))]

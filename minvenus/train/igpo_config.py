@@ -50,7 +50,7 @@ class IGPOConfig:
     page_size: int = 16                              # tokens of a page
     pack_tokens: int = 4096                          # tokens of one training forward at most; memory, not mathematics
     recompute: bool = False                          # keep only layer inputs and compute the rest again: less memory, slower
-    hops: int = 4                                    # toy web: hops of every question
+    hops: int | None = 4                             # toy web: hops of every question; none = 1, 2, 3 and 4 in turn
     slack: int = 0                                   # toy web: turns beyond what is needed
     evaluate_every: int = 20                         # steps between evaluations on held-out questions; before the first, too
     evaluate_questions: int | None = None            # how many; of a file the first ones; none = 128, of a file 0 = no evaluation
@@ -79,7 +79,7 @@ class IGPOConfig:
             raise ConfigError("judge_cache is only for --judge")
         if not self.temperature > 0:
             raise ConfigError(f"temperature must be > 0: greedy rollouts of a group are all the same; got {self.temperature}")
-        one_of("hops", self.hops, (1, 2, 3, 4))
+        one_of("hops", self.hops, (1, 2, 3, 4, None))
         one_of("aggregate", self.aggregate, AGGREGATIONS)
         check_model(self.model)
 

@@ -245,3 +245,13 @@ def test_an_unknown_question_is_named(name):
 def test_an_unknown_split_is_refused():
     with pytest.raises(ConfigError, match="train, test"):
         ToyWeb(0).questions("dev")
+
+
+@pytest.mark.parametrize("hops", (None, 1, 4))
+@pytest.mark.parametrize("slack", (None, 0, 3))
+def test_settings_of_a_command_line_say_how_many_hops_and_turns_a_question_has(hops, slack):
+    web = ToyWeb.of(7, hops, slack, test=8)
+    found = [web.case(question.id).hops for question in web.questions("test")]
+    assert found == ([1, 2, 3, 4] * 2 if hops is None else [hops] * 8)
+    usual = ToyWeb(7).config.slack
+    assert [web.max_turns(f"test-{i}") for i in range(8)] == [2 * n + 1 + (usual if slack is None else slack) for n in found]
