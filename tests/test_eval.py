@@ -20,6 +20,7 @@ import eval as evaluation
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.evaluation import collect, results
 from minvenus.evaluation.config import EvalConfig
+from minvenus.loading import newest_model
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.scoring.judge import Judge, JudgeGuard
@@ -339,6 +340,15 @@ def test_with_no_flags_the_newest_model_is_asked_the_toy_webs_test_questions(mon
     Path("runs/sft/latest").write_text(folder.name + "\n")
     config = EvalConfig().resolved()
     assert (config.model, config.limit, config.runs, config.temperature) == (str(folder / "model"), 128, 1, 0.0)
+    deeper = Path("runs/demo/igpo/checkpoints/step-00000003")                  # as the demo has it, and newer
+    (deeper / "model").mkdir(parents=True)
+    (deeper / "state.json").write_text("{}")
+    pointer = Path("runs/demo/igpo/latest")
+    pointer.write_text(deeper.name + "\n")
+    os.utime(pointer, (2e9, 2e9))
+    assert newest_model() == deeper / "model"
+    os.utime(pointer, (1e9, 1e9))
+    assert newest_model() == folder / "model"
     assert evaluation.main(EvalConfig(limit=2, max_new_tokens=4)).runs == 2
     [made] = Path("runs/eval").iterdir()
     assert made.name.startswith("sft-step-00000007-")

@@ -34,7 +34,7 @@ def write_page(folder: Path, config, outcomes: dict[str, list[Outcome]]) -> Path
     seconds = [[method, *(f"{sum(run.seconds.get(phase, 0.0) for run in runs) / len(runs):.0f}" for phase in PHASES)]
                for method, runs in outcomes.items()]
     drawn = [figure(line_plot(lines, name, "steps", unit), caption) for key, name, unit, caption in PLOTS
-             if (lines := series(outcomes, key))]
+             for lines in [series(outcomes, key)] if any(one.x for one in lines)]
     parts = [
         section("Result", [table(head, rows, "mean ± half of the 95 % interval over the seeds (Student's t)")],
                 "The three numbers were fixed before any run. All methods start from the same checkpoint and sample as many "
@@ -70,12 +70,12 @@ def gains_by_hop(folder: Path, outcomes: dict[str, list[Outcome]]) -> list[str]:
 
 
 def series(outcomes: dict[str, list[Outcome]], key: str) -> list[Series]:
-    """A line per method that has the metric at some step of every run; with several runs, bands."""
+    """A line per method, over the steps at which every run has the metric; with several runs, bands. A method without such a step
+    has an empty one: the others keep the colours that they have in other plots."""
     lines = []
     for method, runs in outcomes.items():
         steps, points = mean_curve(runs, key)
-        if steps:
-            several = len(runs) > 1
-            lines.append(Series(method, steps, [p.mean for p in points], [p.mean - p.half for p in points] if several else None,
-                                [p.mean + p.half for p in points] if several else None))
+        several = len(runs) > 1
+        lines.append(Series(method, steps, [p.mean for p in points], [p.mean - p.half for p in points] if several else None,
+                            [p.mean + p.half for p in points] if several else None))
     return lines

@@ -117,13 +117,13 @@ def test_a_mean_curve_is_over_the_steps_that_every_run_has():
     assert mean_curve([run(1, [(1, 1.0)]), run(2, [])], "gain_right") == ([], [])
 
 
-def test_a_method_without_a_metric_has_no_line_and_a_single_run_no_band():
+def test_a_method_without_a_metric_keeps_its_place_with_an_empty_line_and_a_single_run_has_no_band():
     two = [run(1, [(1, 1.0), (2, 2.0)]), run(2, [(2, 3.0)])]
     lines = series({"grpo": [run(1, []), run(2, [])], "paper": two, "apart": [run(1, [(1, 1.0)]), run(2, [(2, 1.0)])],
                     "single": [run(1, [(1, 1.0)])]}, "gain_right")
-    assert [line.name for line in lines] == ["paper", "single"]
-    assert (lines[0].x, lines[0].y) == ([2], [2.5]) and lines[0].low == pytest.approx([2.5 - 6.353])
-    assert lines[0].high == pytest.approx([2.5 + 6.353]) and lines[1].low is None
+    assert [(line.name, line.x) for line in lines] == [("grpo", []), ("paper", [2]), ("apart", []), ("single", [1])]
+    assert lines[1].y == [2.5] and lines[1].low == pytest.approx([2.5 - 6.353])
+    assert lines[1].high == pytest.approx([2.5 + 6.353]) and lines[3].low is None
 
 
 def finished(seed, accuracy, area=0.0):
