@@ -122,7 +122,7 @@ class DenseCache:
             first = start // page
             pages = torch.tensor(table.pages[first:-(-table.length // page)])
             span = slice(start - first * page, table.length - first * page)
-            keys, values = (x.index_select(1, pages).flatten(1, 2)[:, span]                                     # [layers, n, K, D]
+            keys, values = (x.index_select(1, pages).flatten(1, 2)[:, span]                                    # [layers, n, K, D]
                             for x in (self.k_pages, self.v_pages))
             self.k[:, row, :, :, start:table.length] = keys.permute(0, 2, 3, 1)
             self.v[:, row, :, start:table.length] = values.transpose(1, 2)

@@ -29,7 +29,7 @@ class Chunk(NamedTuple):
 
     sequence: Sequence
     start: int
-    count: int
+    count: int                       # type: ignore[assignment]
     asked: int
 
 
@@ -68,7 +68,8 @@ class Runner:
         self.k_pages = torch.empty(shape, dtype=weight.dtype, device=weight.device)       # [layers, P, page, K, D]
         self.v_pages = torch.empty_like(self.k_pages)
         self.dense: Any = DenseCache(self.k_pages, self.v_pages, self.heads) if weight.device.type == "cpu" else None
-        self._fusible, self._fused = fusible(model), None              # copies of the weights, made with the first step
+        self._fusible = fusible(model)
+        self._fused: Any = None                                        # copies of the weights, made with the first step
         self._compiled: Any = None
         self._attend: Any = None
         if compile:                                                    # one attend for all steps: a new one would be traced anew

@@ -86,9 +86,9 @@ class Stepper:
                 if end == sequence.goal:
                     done.append(sequence)
             at += asked
-        for temperature, asked in scoring.items():
-            if asked:                                                  # else the prefix is being computed again
-                self._score(asked, hidden, temperature)
+        for temperature, targets in scoring.items():
+            if targets:                                                # else the prefix is being computed again
+                self._score(targets, hidden, temperature)
         if drawing:
             ended = self._draw(drawing, hidden if len(drawing) == at else hidden[drawing_rows])
         for sequence in done + ended:

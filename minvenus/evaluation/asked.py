@@ -34,7 +34,7 @@ class Asked:
 
 def toy_questions(web: ToyWeb) -> Asked:
     def pages(rollout: Rollout) -> tuple[list[list[str]], int]:
-        labels = [[label.kind for label in turn] for turn in visit_labels(web, rollout)]
+        labels: list[list[str]] = [[label.kind for label in turn] for turn in visit_labels(web, rollout)]
         return labels, web.case(rollout.question.id).hops
 
     return Asked(web.questions("train"), web.questions("test"), lambda question: web.for_question(question.id),

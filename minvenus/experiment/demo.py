@@ -35,7 +35,7 @@ def main(config: DemoConfig) -> str:
     title("1. SFT: the base learns the task from few demonstrations, many of them with detours")
     sft = train("train_sft.py", out / "sft", config.sft_steps, "--seed", config.seed)
 
-    title("2. IGPO: questions of one to four hops, no turn to spare; every visit is rewarded by what it taught the model")
+    title("2. IGPO: one to four hops, no turn to spare; every visit is rewarded by what it taught the model")
     igpo = train("train_igpo.py", out / "igpo", config.igpo_steps, "--model", sft, "--seed", config.seed, "--no-center-gain", "--hops", "none",
                  "--questions", config.batch, "--evaluate-every", config.igpo_steps, "--evaluate-questions", 64)
 

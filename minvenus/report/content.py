@@ -119,7 +119,8 @@ def add_tokens(rollouts: list[dict], cases: list[Case], tokenizer: Tokenizer) ->
         left = room if case.rollout is not None else 0
         for shown in data["turns"]:
             if left > 0 and case.rollout is not None:
-                shown["tokens"] = turn_tokens(case.rollout, *shown["span"], tokenizer)
+                start, end = shown["span"]
+                shown["tokens"] = turn_tokens(case.rollout, start, end, tokenizer)
                 left -= len(embed(shown["tokens"]).encode())
             if left <= 0:
                 shown["tokens"] = None

@@ -18,6 +18,7 @@ it knows there, and what it believes after half of the pages is no measure of th
 import json
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 
 from minvenus.config import ConfigError
@@ -67,10 +68,8 @@ def teach(case: Case, tools, teacher: Teacher, seed: str) -> Lesson:
     """One demonstration. `tools` is a fresh tool set of the question."""
     desk = Desk(case, tools, teacher, random.Random(f"teacher {seed} {case.question.id}"))
     pets: list[str] = []                                       # what it has read, or believes
-    try:
+    with suppress(OutOfTurns):
         walk(case, desk, pets)
-    except OutOfTurns:
-        pass
     desk.answer(pets + [desk.rng.choice(PETS) for _ in range(case.hops - len(pets))])
     return desk.lesson
 

@@ -30,7 +30,7 @@ from minvenus.config import ConfigError, read_json
 from minvenus.model import weights
 from minvenus.model.atomic import replaced, sync
 
-MAY_CHANGE = ("save_every", "resume", "device", "out")
+MAY_CHANGE = ("save_every", "rollouts_every", "resume", "device", "out")
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")          # what AdamW keeps for a parameter
 PACKAGES = ("torch", "safetensors", "tokenizers", "numpy")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.experiment.compare_page import series
-from minvenus.experiment.results import Outcome, T95, differences, interval, mean_curve, read_outcome, table
+from minvenus.experiment.results import T95, Outcome, differences, interval, mean_curve, read_outcome, table
 
 numbers = st.lists(st.floats(-100, 100), min_size=2, max_size=15)
 
