@@ -37,7 +37,8 @@ def main(config: DemoConfig) -> str:
 
     title("2. IGPO: one to four hops, no turn to spare; every visit is rewarded by what it taught the model")
     igpo = train("train_igpo.py", out / "igpo", config.igpo_steps, "--model", sft, "--seed", config.seed, "--hops", "none",
-                 "--no-center-gain", "--questions", config.batch, "--evaluate-every", config.igpo_steps, "--evaluate-questions", 64)
+                 "--no-center-gain", "--questions", config.batch, "--evaluate-every", config.igpo_steps,
+                 "--evaluate-questions", 64)
 
     title("3. Held-out questions before and after: one sampled run each, no turn to spare")
     for name, model in (("SFT", sft), ("IGPO", igpo)):
