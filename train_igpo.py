@@ -19,7 +19,8 @@ from minvenus.evaluation.task import IN_THE_LOOP
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.credit import Credit, credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
-from minvenus.loading import TINY_BASE, start_model, words
+from minvenus.loading import TINY_BASE, device_of, start_model, words
+from minvenus.model.atomic import claimed
 from minvenus.report.run_page import write_run_page
 from minvenus.report.terminal import Progress
 from minvenus.scoring.answers import exact_match, f1
@@ -45,14 +46,15 @@ STOPS = (Diverged, JudgeUnreliable, ToolErrorRate, MissingRecording)       # not
 def main(config: IGPOConfig) -> Path:
     """Train, and return the folder of the trained model."""
     run = Path(config.out)
-    newest = checkpoint.latest(run)
-    if newest and config.resume == "never":
-        raise ConfigError(f"{run} holds a run already: choose another --out, remove it, or go on with --resume auto")
-    job = Job(config)
-    try:
-        return train(job, newest)
-    finally:
-        job.close()
+    with claimed(run, "training"):
+        newest = checkpoint.latest(run)
+        if newest and config.resume == "never":
+            raise ConfigError(f"{run} holds a run already: choose another --out, remove it, or go on with --resume auto")
+        job = Job(config)
+        try:
+            return train(job, newest)
+        finally:
+            job.close()
 
 
 def train(job: "Job", newest: Path | None) -> Path:
@@ -109,7 +111,7 @@ class Job:
     def __init__(self, config: IGPOConfig):
         self.config, self.phases = config, metrics.Phases()
         self.prepare()                              # before a large model is loaded: whatever is missing shows at once
-        device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
+        device = device_of(config.device)
         torch.manual_seed(config.seed)              # nothing draws from it, but its state is part of every checkpoint
         self.model, self.tokenizer = start_model(config.model, device, config.seed)
         self.model.model.recompute = config.recompute
@@ -129,6 +131,7 @@ class Job:
         else:
             self.asked = file_questions(same, held_out, config.questions)
         self.identity = digest([self.asked.fingerprint, system])
+        self.sampling = Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p)
         threads = 0 if config.tools.partition(":")[0] in IN_THE_LOOP else config.tool_threads
         self.budget = Budget(config.max_turns, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
                              tool_seconds=config.tool_seconds, tool_threads=threads)
@@ -147,8 +150,7 @@ class Job:
 
     def collect(self, questions_Q: list[Question], step: int):
         """Rollouts of every question, and the log-probs that their gains need, scored on the pages that are still there."""
-        sampling = Sampling(self.config.max_turn_tokens, self.config.temperature, top_p=self.config.top_p)
-        policy = EnginePolicy(self.engine, self.tokenizer, sampling)
+        policy = EnginePolicy(self.engine, self.tokenizer, self.sampling)
         self.engine.reset_counters()
         with open_rollouts(policy, self.tokenizer, questions_Q, self.asked.tools_for, self.budget, n=self.config.group,
                            training=True, names=names_of(questions_Q, step), max_turns=self.asked.max_turns,
@@ -205,7 +207,7 @@ class Job:
         if not self.asked.held_out:
             return {}
         self.phases.lap("rest")
-        policy = EnginePolicy(self.engine, self.tokenizer, Sampling(self.config.max_turn_tokens, self.config.temperature))
+        policy = EnginePolicy(self.engine, self.tokenizer, self.sampling)
         done = [rollout for [rollout] in rollouts(policy, self.tokenizer, self.asked.held_out, self.asked.tools_for, self.budget,
                                                   max_turns=self.asked.max_turns, **self.options)]
         numbers = {"accuracy": mean([exact_match(final_answer(rollout.turns), rollout.question.answers) for rollout in done])}

@@ -10,7 +10,8 @@ import torch
 from minvenus.config import ConfigError
 from minvenus.experiment import base
 from minvenus.flags import parse_flags, save_config
-from minvenus.loading import start_model
+from minvenus.loading import device_of, start_model
+from minvenus.model.atomic import claimed
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.terminal import Progress, curve
 from minvenus.sft import dataset
@@ -27,6 +28,11 @@ from minvenus.train.signals import stop_on_signals
 
 def main(config: SFTConfig) -> Path:
     """Train, and return the folder of the trained model."""
+    with claimed(config.out, "training"):
+        return train(config)
+
+
+def train(config: SFTConfig) -> Path:
     run = Path(config.out)
     newest = checkpoint.latest(run)
     if newest and config.resume == "never":
@@ -67,9 +73,8 @@ def main(config: SFTConfig) -> Path:
 
 
 def prepare(config: SFTConfig) -> tuple[Qwen3, Tokenizer]:
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
     torch.manual_seed(config.seed)              # nothing draws from it, but its state is part of every checkpoint
-    model, tokenizer = start_model(config.model, device, config.seed)
+    model, tokenizer = start_model(config.model, device_of(config.device), config.seed)
     if config.max_tokens > model.config.max_position_embeddings:
         raise ConfigError(f"max_tokens is {config.max_tokens}, but the model reads {model.config.max_position_embeddings} tokens "
                           "at most: lower max_tokens")

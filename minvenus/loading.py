@@ -68,10 +68,15 @@ def cache_pages(model: Qwen3, context: int, sequences: int) -> int:
     return max(one, min(one * sequences, CACHE_BYTES // page_bytes))
 
 
-def load_local(config: InferConfig) -> tuple[Qwen3, Tokenizer, str]:
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
-    if device == "cuda" and not torch.cuda.is_available():
+def device_of(name: str) -> str:
+    """auto = a GPU if there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device cuda: torch sees no GPU here")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+
+
+def load_local(config: InferConfig) -> tuple[Qwen3, Tokenizer, str]:
+    device = device_of(config.device)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32           # bfloat16 is slow on most CPUs
     start = time.perf_counter()
     folder = model_folder(config)

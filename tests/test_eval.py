@@ -251,6 +251,21 @@ def at(server, *more):
             "--out", "e", "--temperature", "0.5", *more]
 
 
+@pytest.mark.parametrize("changed", ("questions", "system_prompt"))
+def test_what_a_file_holds_counts_and_not_its_name_when_an_evaluation_goes_on(changed, capsys):
+    write_documents()
+    Path("prompt.txt").write_text("Answer.")
+    with serve(scripted(answer("cat"))) as server:
+        flags = at(server, "--system-prompt", "prompt.txt")
+        assert evaluation.run(flags) == 0 and evaluation.run(flags) == 0
+        if changed == "questions":
+            Path("q.jsonl").write_text(Path("q.jsonl").read_text().replace("Bob 3", "Bob 4"))
+        else:
+            Path("prompt.txt").write_text("Answer!")
+        assert evaluation.run(flags) == 2
+    assert f"other settings: {changed} was" in capsys.readouterr().err
+
+
 def test_a_file_of_questions_at_an_endpoint_with_documents(capsys):
     write_documents()
     with serve(scripted(search("Bob"), visit("bob.md"), answer("Cat."))) as server:

@@ -17,7 +17,7 @@ import infer
 from minvenus.agent.record import load_rollout, rollout_from_json
 from minvenus.agent.show import Show, clean, cut
 from minvenus.config import InferConfig, ModelConfig
-from minvenus.loading import load_local
+from minvenus.loading import load_local, load_policy
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.text.tokenizer import Tokenizer
@@ -93,6 +93,13 @@ def test_a_toy_checkpoint_named_by_its_folder_is_asked_as_it_was_taught(tmp_path
     weights.save(Qwen3(ModelConfig.preset("tiny")), tmp_path / "toy", tokenizer_files=Tokenizer.tiny().files)
     config = InferConfig(model=str(tmp_path / "toy"), max_new_tokens=4)
     assert config.tiny and infer.main(config).system == SYSTEM
+
+
+def test_the_policy_samples_as_its_settings_say_and_stops_where_only_the_environment_writes():
+    settings = {"temperature": 0.6, "top_k": 7, "top_p": 0.9, "presence_penalty": 1.5}
+    policy, tokenizer, _ = load_policy(InferConfig(**settings).resolved())
+    assert {name: getattr(policy.sampling, name) for name in settings} == settings
+    assert policy.sampling.stop_ids == (tokenizer.tool_response,) and policy.engine.width == tokenizer.size
 
 
 def test_the_same_seed_writes_the_same_and_another_seed_something_else():

@@ -17,6 +17,7 @@ from minvenus.engine.score_packed import score_packed
 from minvenus.flags import parse_flags
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model import weights
+from minvenus.model.atomic import claimed
 from minvenus.train import checkpoint, igpo, metrics
 from minvenus.train.igpo_config import IGPO_PRESETS, IGPOConfig
 from minvenus.train.optim import Diverged
@@ -252,6 +253,31 @@ def test_weights_that_moved_before_the_divergence_are_not_kept(config, scripted,
     assert not (tmp_path / "latest").exists()
 
 
+def test_a_run_that_stops_where_it_was_saved_already_keeps_that_checkpoint_and_the_one_before(config, scripted, tmp_path,
+                                                                                              monkeypatch):
+    config = replace(config, out=str(tmp_path), save_every=1)
+    real, calls = igpo.update, []
+
+    def update(*arguments):
+        calls.append(1)
+        if len(calls) > 2:
+            raise Diverged("the loss is nan")
+        return real(*arguments)
+
+    monkeypatch.setattr(igpo, "update", update)
+    with pytest.raises(Diverged):
+        train_igpo.main(config)
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-00000001", "step-00000002"}
+    assert (tmp_path / "latest").read_text() == "step-00000002\n"
+
+
+def test_two_runs_in_one_folder_are_refused(config, scripted, tmp_path, capsys):
+    with claimed(tmp_path, "training"):
+        assert command(replace(config, out=str(tmp_path))) == 2
+    assert f"another process is training into {tmp_path}: wait for it, or choose another --out" in capsys.readouterr().err
+    assert not (tmp_path / "run.json").exists() and command(replace(config, out=str(tmp_path), steps=1)) == 0
+
+
 def test_log_probs_that_are_not_the_engines_stop_the_run_before_its_first_update(config, scripted, tmp_path, capsys):
     assert command(replace(config, out=str(tmp_path)), "--logprob-gap", "1e-12") == 2
     assert "step 0: new and stored log-probs differ by" in capsys.readouterr().err
@@ -287,6 +313,11 @@ def test_every_field_of_the_recipe_is_a_flag():
     (["--judge-cache", "x.sqlite"], "judge_cache is only for --judge"),
     (["--judge"], "JUDGE_BASE_URL"),
     (["--max-context", "40"], "max_context must be at least"),
+    (["--clip-low", "1.5"], "clip_low must lie in [0, 1)"),
+    (["--dual-clip", "0.5"], "dual_clip caps the ratio of bad tokens and must be > 1"),
+    (["--top-p", "1.5"], "top_p must lie in (0, 1]"),
+    (["--device", "cuda"], "torch sees no GPU here"),
+    (["--data", __file__, "--tools", "folder:.", "--hops", "2"], "--hops and --slack are of the toy web"),
     (["--pages", "3"], "lower it, or raise the number of pages"),
     (["--model", "nowhere"], "'tiny' or a folder with a config.json"),
     (["--use-gains"], "unknown flag --use-gains, did you mean --use-gain?"),

@@ -6,10 +6,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from minvenus.config import ConfigError, InferConfig
-from minvenus.loading import model_folder
+from minvenus.loading import device_of, model_folder
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class EvalConfig:
         """Every choice made that depends on others: the folder of the newest model, sampling, sizes."""
         here = self.api_base is None
         named = replace(self, model=str(model_folder(self.infer()) or "tiny")) if here else self
-        device = ("cuda" if torch.cuda.is_available() else "cpu") if here and self.device == "auto" else self.device
+        device = device_of(self.device) if here else self.device
         found = asdict(named.infer().resolved())
         config = replace(named, limit=self.limit or (128 if self.tools == "toyweb" else None), device=device,
                          concurrency=self.concurrency or (64 if named.infer().tiny else 8),

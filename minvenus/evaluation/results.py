@@ -14,11 +14,11 @@ Rewriting (new verdicts, failed runs taken out) makes a new file that takes the 
 the folder: a lock that ends with the process says so. Rollouts are not kept in memory.
 """
 
-import fcntl
 import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from minvenus.agent.record import FORMAT, rollout_to_json
 from minvenus.config import ConfigError, read_json
 from minvenus.evaluation.config import refuse_changes
 from minvenus.evaluation.task import Job
-from minvenus.model.atomic import sync
+from minvenus.model.atomic import claimed, sync
 from minvenus.scoring.aggregate import Run
 from minvenus.scoring.answers import exact_match, f1
 from minvenus.scoring.grade import Paper
@@ -43,18 +43,13 @@ class Results:
 
     def __init__(self, folder, identity: dict, regrade: bool = False):
         self.folder, self.path = Path(folder), Path(folder) / NAME
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.lock = (self.folder / ".lock").open("w")
-        try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.lock.close()
-            raise ConfigError(f"another process is evaluating into {self.folder}: wait for it, or choose another --out") from None
+        self.held = ExitStack()
+        self.held.enter_context(claimed(self.folder, "evaluating"))
         try:
             self._begin(identity, regrade)
             self.runs: dict[Key, Run] = read_runs(self.path)
         except BaseException:
-            self.lock.close()
+            self.held.close()
             raise
 
     def _begin(self, identity: dict, regrade: bool) -> None:
@@ -75,7 +70,7 @@ class Results:
         return self
 
     def __exit__(self, *_) -> None:
-        self.lock.close()
+        self.held.close()
 
     def add(self, line: dict) -> Run:
         run = run_of_line(line)

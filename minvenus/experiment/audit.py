@@ -10,7 +10,6 @@ stop early. The policy that is trained is also the one that is asked, so the sam
 
 import statistics
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from minvenus.config import ConfigError, read_json
 from minvenus.experiment.scripts import run
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_visits import visit_labels
+from minvenus.train.igpo_batch import mean
 from minvenus.train.saved import SavedBatch, load_credits
 
 KINDS = ("right", "wrong", "repeated", "failed")
@@ -114,14 +114,9 @@ def verdict(gains: dict[tuple[str, int], list[float]]) -> str:
         return "too few visits to compare right ones with others"
     apart = statistics.fmean(right) - statistics.fmean(others)
     by_hop = {hop: statistics.fmean(values) for (kind, hop), values in sorted(gains.items()) if kind == "right"}
-    later = mean_or_none(value for hop, value in by_hop.items() if hop > 1)
+    later = mean([value for hop, value in by_hop.items() if hop > 1])
     text = f"right visits gain {apart:+.2f} more than the others"
     if later is None or 1 not in by_hop:
         return text
     front = "front-loaded: stopping early may pay" if by_hop[1] > 0 and later < by_hop[1] / 2 else "not front-loaded"
     return f"{text}; hop 1 {by_hop[1]:+.2f}, later hops {later:+.2f} on average: {front}"
-
-
-def mean_or_none(values: Iterable[float]) -> float | None:
-    listed = list(values)
-    return statistics.fmean(listed) if listed else None

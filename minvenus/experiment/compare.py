@@ -21,6 +21,7 @@ from minvenus.experiment.scripts import check_finished, command, environment, st
 from minvenus.flags import save_config
 from minvenus.report.terminal import clock
 from minvenus.train.config import SFTConfig, check_model
+from minvenus.train.igpo_config import IGPOConfig
 
 METHODS = {                       # flags of train_igpo.py, beside those that all methods share
     "grpo": ("--no-use-gain",),
@@ -77,6 +78,8 @@ class CompareConfig:
             raise ConfigError(f"at ({self.at}) must be an evaluated step: a multiple of evaluate_every, at most steps")
         if self.model is not None:
             check_model(self.model)
+        IGPOConfig(steps=self.steps, questions=self.questions, group=self.group, hops=self.hops, slack=self.slack,
+                   learning_rate=self.learning_rate)                 # refused now, not after the SFT
 
 
 def main(config: CompareConfig) -> str:

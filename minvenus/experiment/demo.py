@@ -3,18 +3,20 @@
     base (in the repository) -> SFT on few, partly weak demonstrations -> IGPO -> the same held-out questions before and after
     -> what the gains rewarded -> one question answered live -> the report
 
-Names on test questions' pages occur in no demonstration and in no RL question. Given again, it goes on where it was stopped.
+Names on test questions' pages occur in no demonstration and in no RL question, and RL asks other questions than the
+demonstrations answer. Given again, it goes on where it was stopped.
 """
 
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from minvenus.config import read_json
+from minvenus.config import ConfigError, read_json
 from minvenus.experiment import audit
 from minvenus.experiment.scripts import run, train
 from minvenus.report.run_page import write_run_page
 from minvenus.report.terminal import clock
+from minvenus.tools.toyweb_world import WorldConfig
 from minvenus.train.config import SFTConfig
 
 
@@ -29,6 +31,11 @@ class DemoConfig:
     questions: int = 256             # held-out ones, 1 to 4 hops, asked before and after
     seed: int = 0                    # of everything that is drawn
 
+    def __post_init__(self):
+        most = WorldConfig().test
+        if min(self.sft_steps, self.igpo_steps, self.batch) < 1 or not 1 <= self.questions <= most:
+            raise ConfigError(f"sft_steps, igpo_steps and batch must be at least 1, questions from 1 to {most}")
+
 
 def main(config: DemoConfig) -> str:
     out, began = Path(config.out), time.monotonic()
@@ -36,7 +43,7 @@ def main(config: DemoConfig) -> str:
     sft = train("train_sft.py", out / "sft", config.sft_steps, "--seed", config.seed)
 
     title("2. IGPO: one to four hops, no turn to spare; every visit is rewarded by what it taught the model")
-    igpo = train("train_igpo.py", out / "igpo", config.igpo_steps, "--model", sft, "--seed", config.seed, "--hops", "none",
+    igpo = train("train_igpo.py", out / "igpo", config.igpo_steps, "--model", sft, "--seed", config.seed + 1, "--hops", "none",
                  "--no-center-gain", "--questions", config.batch, "--evaluate-every", config.igpo_steps,
                  "--evaluate-questions", 64)
 

@@ -11,14 +11,10 @@ values[t + 1]. Nothing in this file knows a model: it says where the answer must
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from minvenus.config import Recipe, one_of
 from minvenus.types import Rollout
-
-# Who can give the log-probs: score(tokens, lengths, continuation), for each n in lengths those of what follows tokens[:n]
-Score = Callable[[list[int], list[int], list[int]], list[list[float]]]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,9 @@ def igpo_loss(logp, old_logp, ref_logp, advantages, mask, *, clip_low=0.2, clip_
     on, for a call that sees only a part of it. Returns (loss, stats); the losses in stats add up over micro-batches, the
     fractions and means are over the `tokens` of this call.
     """
-    _check_options(clip_low, clip_high, dual_clip, kl_coef, ref_logp)
+    check_clips(clip_low, clip_high, dual_clip)
+    if kl_coef and ref_logp is None:
+        raise ValueError(f"kl_coef is {kl_coef}, so ref_logp is needed")
     _check_shapes(logp=logp, old_logp=old_logp, ref_logp=ref_logp, advantages=advantages, mask=mask)
     mask = mask.bool()
     weight = token_weights(mask, aggregate, step_sequences, step_tokens).to(_at_least_float32(logp))
@@ -100,10 +102,8 @@ def _check_shapes(**tensors):
         raise ValueError("need tensors of one shape [B, L], got " + ", ".join(f"{k} {shape}" for k, shape in shapes.items()))
 
 
-def _check_options(clip_low, clip_high, dual_clip, kl_coef, ref_logp):
+def check_clips(clip_low, clip_high, dual_clip):
     if not (0 <= clip_low < 1 and clip_high >= 0):
         raise ValueError(f"clip_low must lie in [0, 1) and clip_high be >= 0, got {clip_low} and {clip_high}")
     if dual_clip is not None and dual_clip <= 1:
         raise ValueError(f"dual_clip caps the ratio of bad tokens and must be > 1, got {dual_clip}")
-    if kl_coef and ref_logp is None:
-        raise ValueError(f"kl_coef is {kl_coef}, so ref_logp is needed")

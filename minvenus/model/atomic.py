@@ -5,15 +5,31 @@
 
 Step 3 is the moment from which the new content counts. After a crash before it the old one is still whole: under its own name, or
 between 2 and 3 as .NAME.old, where `current` finds it and from where the next `replaced` puts it back. Only `replaced` renames or
-deletes; reading works from a read-only disk. One process replaces a folder at a time. What is in the folder is not known here.
+deletes; reading works from a read-only disk. One process replaces a folder at a time; `claimed` keeps others out of a folder
+that somebody is working in. What is in the folder is not known here.
 """
 
+import fcntl
 import os
 import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from minvenus.config import ConfigError
+
+
+@contextmanager
+def claimed(folder, doing: str) -> Iterator[None]:
+    """`with claimed(folder, "training"):` nobody else is in it. The lock ends with the process, however that ends."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with (Path(folder) / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"another process is {doing} into {folder}: wait for it, or choose another --out") from None
+        yield
 
 
 def current(folder) -> Path:

@@ -8,7 +8,7 @@
 Schedule and data position follow from the step. A checkpoint is written under another name and renamed when it is complete and
 on the disk; then `latest` is moved, and only then is anything deleted but the newest and the one before it. Whenever the process
 dies, `latest` names a checkpoint that loads. Safetensors and JSON only: loading a checkpoint runs no code.
-One process at a time writes into a run. This file knows no data and no loss.
+One process at a time writes into a run (`atomic.claimed`). This file knows no data and no loss.
 """
 
 import json
@@ -44,6 +44,8 @@ def save(run, step: int, model, optimizer, state: dict, tokenizer_files=()) -> P
     run = Path(run)
     folder = run / "checkpoints" / f"step-{step:08d}"
     before = latest(run)
+    if before == folder:                                                 # stopped with nothing done since
+        return folder
     for torn in (run / "checkpoints").glob(".step-*"):                   # a crash left it; the space may be needed now
         shutil.rmtree(torn)
     try:

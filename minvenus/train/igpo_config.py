@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from minvenus.config import ConfigError, Recipe, one_of
-from minvenus.igpo.loss import AGGREGATIONS
+from minvenus.igpo.loss import AGGREGATIONS, check_clips
 from minvenus.train.config import check_model
 
 
@@ -73,6 +73,7 @@ class IGPOConfig:
             raise ConfigError("learning_rate and clip must be > 0, weight_decay and kl_coef >= 0")
         if self.pack_tokens < self.max_context:
             raise ConfigError(f"pack_tokens ({self.pack_tokens}) must hold a rollout of max_context ({self.max_context})")
+        check_clips(self.clip_low, self.clip_high, self.dual_clip)
         if self.judge and self.outcome != "em":
             raise ConfigError(f"judge gives the outcome by itself: leave outcome {self.outcome} out")
         if self.judge_cache and not self.judge:
@@ -92,6 +93,8 @@ class IGPOConfig:
             raise ConfigError("the toy web answers its own questions only: choose other --tools for a file, such as folder:PATH")
         if not toy and not Path(self.data).is_file():
             raise ConfigError(f"data must be 'toyweb' or a file of questions; got {self.data!r}")
+        if not toy and (self.hops, self.slack) != (4, 0):
+            raise ConfigError("--hops and --slack are of the toy web: leave them out for a file of questions")
         if self.evaluate_questions is None:
             object.__setattr__(self, "evaluate_questions", 128 if toy else 0)         # in run.json, too
         if self.evaluate_questions < (1 if toy else 0):
@@ -100,11 +103,12 @@ class IGPOConfig:
 
 # The paper's recipe for the 4B model. It needs --model FOLDER --data FILE --tools live --judge beside it, and their keys.
 # 16 questions x 8 rollouts, up to 200 turns of 8,192 tokens in 256K; one epoch over 1,000 questions is 62 steps. The cache holds
-# two of the longest rollouts, others wait for room. On a GPU the trainer computes in bfloat16 and the engine in the weights' own
-# type: their log-probs differ by more than the rounding of float32.
+# one of the longest rollouts, others wait for room. On a GPU the trainer computes in bfloat16 and the engine in the weights' own
+# type, float32: their log-probs differ by more than its rounding. About 160 GB in all: 78 the cache (0.3 MB a token), 64 weights,
+# gradients and AdamW, 16 the reference. Never run; with less memory, lower pages and max_context.
 IGPO_PRESETS = {
     "tiny": {},
     "dr-venus-4b": {"steps": 62, "questions": 16, "group": 8, "learning_rate": 1e-6, "max_turns": 200, "max_turn_tokens": 8192,
-                    "max_context": 262_144, "pages": 2048, "page_size": 256, "pack_tokens": 262_144, "recompute": True,
+                    "max_context": 262_144, "pages": 1032, "page_size": 256, "pack_tokens": 262_144, "recompute": True,
                     "logprob_gap": 1.0},
 }

@@ -1,8 +1,9 @@
 """One step of supervised fine-tuning on packed trajectories.
 
-    L = sum over the step's packs of sum_j weight_j * -log p(target_j)         [P eq.1], each trajectory weighing the same
+    L = sum over the step's packs of sum_j weight_j * -log p(target_j)         [P eq.1]
 
-The weights make the sum exact under any packing (see sft/dataset.py): a step adds up gradients pack by pack, then moves once.
+The weights (all tokens alike, or all trajectories) make the sum exact under any packing (see sft/dataset.py): a step adds up
+gradients pack by pack, then moves once.
 """
 
 import time

@@ -2,6 +2,9 @@
 
 import json
 
+import pytest
+
+from minvenus.config import ConfigError
 from minvenus.experiment import demo
 from minvenus.train.metrics import read
 
@@ -20,6 +23,12 @@ def test_base_sft_igpo_evaluation_audit_live_question_and_report_in_ten_steps_ea
     assert "visit      hop   count" in shown                                 # the audit, at the first and at the last step
     assert "step 0:" in shown and "step 9:" in shown
     assert str(tmp_path / "igpo" / "report.html") in last and (tmp_path / "igpo" / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("wrong", ({"questions": 0}, {"questions": 257}, {"sft_steps": 0}, {"igpo_steps": 0}, {"batch": 0}))
+def test_what_the_demo_cannot_do_is_refused_before_it_trains_anything(wrong):
+    with pytest.raises(ConfigError, match="must be at least 1, questions from 1 to 256"):
+        demo.DemoConfig(**wrong)
 
 
 def test_a_change_is_named_only_where_the_intervals_of_before_and_after_lie_apart():

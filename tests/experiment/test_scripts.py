@@ -141,6 +141,8 @@ def test_every_command_of_the_demo_is_understood_and_goes_from_stage_to_stage(mo
     assert sft.model == "tiny-base" and sft.steps == 5 and igpo.steps == 3 and igpo.model == before.model == f"{sft.out}/model"
     assert after.model == asked.model == f"{igpo.out}/model" and audited.run == igpo.out and str(igpo.out) in told
     assert (before.limit, before.seed, before.slack) == (after.limit, after.seed, after.slack) == (7, 1, 0)
+    assert igpo.hops is None and not igpo.recipe.center_gain and igpo.seed != sft.seed, "other questions than were demonstrated"
+    assert before.temperature == after.temperature == 1.0
     assert list(compared.compare) == [before.out, after.out] and before.out != after.out
 
 
