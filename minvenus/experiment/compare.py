@@ -59,7 +59,7 @@ class CompareConfig:
     at: int = 40                             # the step whose accuracy is compared
     evaluate_every: int = 10                 # steps between evaluations
     evaluate_questions: int = 128            # held-out questions of each
-    hops: int = 4                            # of every question
+    hops: int | None = 4                     # of every question; none = 1, 2, 3 and 4 in turn
     slack: int = 0                           # turns beyond what is needed
     questions: int = 8                       # per step
     group: int = 4                           # rollouts of each question
