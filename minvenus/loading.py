@@ -6,6 +6,7 @@ Used by the scripts; what is asked of the policy is not known here.
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -68,11 +69,11 @@ def cache_pages(model: Qwen3, context: int, sequences: int) -> int:
     return max(one, min(one * sequences, CACHE_BYTES // page_bytes))
 
 
-def device_of(name: str) -> str:
+def device_of(name: str) -> Literal["cpu", "cuda"]:
     """auto = a GPU if there is one."""
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device cuda: torch sees no GPU here")
-    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+    return "cuda" if name == "cuda" or name == "auto" and torch.cuda.is_available() else "cpu"
 
 
 def load_local(config: InferConfig) -> tuple[Qwen3, Tokenizer, str]:

@@ -49,9 +49,9 @@ def config(tmp_path_factory):
     lines = [{"id": name, "question": f"Pet of {name}?", "answer": [pet, f"a {pet}"]} for name, pet in PETS.items()]
     (folder / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "system.txt").write_text("Search and visit.")
-    return small_igpo(write_model(folder / "model"), hops=4, data=str(folder / "questions.jsonl"), tools=f"folder:{folder / 'docs'}",
-                      steps=2, system_prompt=str(folder / "system.txt"), evaluate_questions=1, evaluate_every=1, max_turns=5,
-                      max_turn_tokens=96, max_context=1024, rollouts_every=1)
+    return small_igpo(write_model(folder / "model"), data=str(folder / "questions.jsonl"), tools=f"folder:{folder / 'docs'}",
+                      hops=4, steps=2, system_prompt=str(folder / "system.txt"), evaluate_questions=1, evaluate_every=1,
+                      max_turns=5, max_turn_tokens=96, max_context=1024, rollouts_every=1)
 
 
 def play(name, turn, attempt):
