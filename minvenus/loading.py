@@ -73,7 +73,7 @@ def device_of(name: str) -> Literal["cpu", "cuda"]:
     """auto = a GPU if there is one."""
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device cuda: torch sees no GPU here")
-    return "cuda" if name == "cuda" or name == "auto" and torch.cuda.is_available() else "cpu"
+    return "cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu"
 
 
 def load_local(config: InferConfig) -> tuple[Qwen3, Tokenizer, str]:

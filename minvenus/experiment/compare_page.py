@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 from minvenus.experiment.audit import run_gains
-from minvenus.experiment.results import Outcome, differences, interval, mean_curve
+from minvenus.experiment.results import Outcome, differences, head, mean_curve, rows
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.page import figure, figures, page, section, table, write
 
@@ -27,16 +27,13 @@ PHASES = ("rollout", "scoring", "grading", "update", "evaluation")
 
 
 def write_page(folder: Path, config, outcomes: dict[str, list[Outcome]]) -> Path:
-    rows = [[method, *(str(interval([getattr(run, name) for run in runs])) for name in ("accuracy", "area", "right_pages")),
-             " ".join(f"{run.accuracy:.2f}" for run in runs)] for method, runs in outcomes.items()]
-    head = ["method", f"accuracy at step {config.at}", "area under the curve", f"right pages at step {config.at}",
-            "accuracy of each seed"]
     seconds = [[method, *(f"{sum(run.seconds.get(phase, 0.0) for run in runs) / len(runs):.0f}" for phase in PHASES)]
                for method, runs in outcomes.items()]
     drawn = [figure(line_plot(lines, name, "steps", unit), caption) for key, name, unit, caption in PLOTS
              for lines in [series(outcomes, key)] if any(one.x for one in lines)]
     parts = [
-        section("Result", [table(head, rows, "mean ± half of the 95 % interval over the seeds (Student's t)")],
+        section("Result", [table(head(config.at), rows(outcomes),
+                                 "mean ± half of the 95 % interval over the seeds (Student's t)")],
                 "The three numbers were fixed before any run. All methods start from the same checkpoint and sample as many "
                 "rollouts."),
         section("Differences", [table(["methods", "of", "difference"], [[*names, str(d)] for *names, d in differences(outcomes)],
@@ -54,7 +51,7 @@ def write_page(folder: Path, config, outcomes: dict[str, list[Outcome]]) -> Path
 
 def gains_by_hop(folder: Path, outcomes: dict[str, list[Outcome]]) -> list[str]:
     """Mean gain of right visits at each hop, over all seeds, from the first and the last rollouts that the runs have saved."""
-    rows: list[list[str]] = []
+    lines: list[list[str]] = []
     for method, runs in outcomes.items():
         for name, place in (("first", 0), ("last", -1)):
             found: dict[int, list[float]] = {}
@@ -63,10 +60,10 @@ def gains_by_hop(folder: Path, outcomes: dict[str, list[Outcome]]) -> list[str]:
                 for (kind, hop), gains in (run_gains(files[place]) if files else {}).items():
                     found.setdefault(hop, []).extend(gains if kind == "right" else [])
             if any(found.values()):
-                rows.append([method, name, *(f"{fmean(found[hop]):+.2f}" if found.get(hop) else "" for hop in range(1, 5))])
-    head = ["method", "saved step", *(f"hop {hop}" for hop in range(1, 5))]
-    return [section("Gains by hop", [table(head, rows, "mean gain of right visits, log-prob per answer token")],
-                    "Gains that fall from hop to hop make it pay to stop early.")] if rows else []
+                lines.append([method, name, *(f"{fmean(found[hop]):+.2f}" if found.get(hop) else "" for hop in range(1, 5))])
+    names = ["method", "saved step", *(f"hop {hop}" for hop in range(1, 5))]
+    return [section("Gains by hop", [table(names, lines, "mean gain of right visits, log-prob per answer token")],
+                    "Gains that fall from hop to hop make it pay to stop early.")] if lines else []
 
 
 def series(outcomes: dict[str, list[Outcome]], key: str) -> list[Series]:

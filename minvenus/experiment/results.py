@@ -44,10 +44,10 @@ def interval(values: list[float]) -> Interval:
 
 
 def read_outcome(folder: Path, at: int) -> Outcome:
-    rows = read(folder / "metrics.jsonl")
-    curves = {key: [(row["step"] + 1, row[key]) for row in rows if row.get(key) is not None] for key in CURVES + TRAINING}
+    lines = read(folder / "metrics.jsonl")
+    curves = {key: [(row["step"] + 1, row[key]) for row in lines if row.get(key) is not None] for key in CURVES + TRAINING}
     for key in CURVES:                                                     # evaluated before the first step
-        curves[key] = [(0, row[f"before_{key}"]) for row in rows[:1] if f"before_{key}" in row] + curves[key]
+        curves[key] = [(0, row[f"before_{key}"]) for row in lines[:1] if f"before_{key}" in row] + curves[key]
     by_step = {key: dict(curves[key]) for key in ("accuracy", "test_right_pages")}
     if at not in by_step["accuracy"]:
         raise ConfigError(f"{folder} has no evaluation after step {at}")
@@ -61,15 +61,29 @@ def read_outcome(folder: Path, at: int) -> Outcome:
                    by_step["test_right_pages"][at], seconds)
 
 
-def table(outcomes: dict[str, list[Outcome]], at: int) -> str:
-    """Mean and 95 % interval over the seeds, and every seed's accuracy."""
-    head = ("method", f"accuracy at step {at}", "area under the curve", f"right pages at step {at}", "seeds")
-    lines = ["{:<20} {:<22} {:<22} {:<24} {}".format(*head)]
+def head(at: int) -> list[str]:
+    return ["method", f"accuracy at step {at}", "area under the curve", f"right pages at step {at}", "accuracy of each seed"]
+
+
+def rows(outcomes: dict[str, list[Outcome]]) -> list[list[str]]:
+    """Mean and 95 % interval over the seeds, and every seed's accuracy; first of the checkpoint that all start from."""
+    found, some = [], next(iter(outcomes.values()))
+    accuracy, right_pages = ([value for run in some for step, value in run.curves.get(key, ()) if step == 0]
+                             for key in ("accuracy", "test_right_pages"))
+    if accuracy and right_pages:
+        found.append(["start (step 0)", str(interval(accuracy)), "", str(interval(right_pages)), each(accuracy)])
     for method, runs in outcomes.items():
         columns = [str(interval([getattr(run, name) for run in runs])) for name in ("accuracy", "area", "right_pages")]
-        seeds = " ".join(f"{run.accuracy:.2f}" for run in runs)
-        lines.append(f"{method:<20} {columns[0]:<22} {columns[1]:<22} {columns[2]:<24} {seeds}")
-    return "\n".join(lines)
+        found.append([method, *columns, each([run.accuracy for run in runs])])
+    return found
+
+
+def each(values: list[float]) -> str:
+    return " ".join(f"{value:.2f}" for value in values)
+
+
+def table(outcomes: dict[str, list[Outcome]], at: int) -> str:
+    return "\n".join("{:<20} {:<22} {:<22} {:<24} {}".format(*cells) for cells in [head(at), *rows(outcomes)])
 
 
 def differences(outcomes: dict[str, list[Outcome]]) -> list[tuple[str, str, Interval]]:

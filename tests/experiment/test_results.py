@@ -97,13 +97,17 @@ def test_a_step_that_was_not_evaluated_is_refused_with_the_folder(tmp_path):
 
 
 def test_the_table_word_for_word(tmp_path):
-    runs = [read_outcome(write_run(tmp_path / f"paper-{seed}", [0.0, 0.2, last]), 4) for seed, last in ((1, 0.4), (2, 0.6))]
+    runs = [read_outcome(write_run(tmp_path / f"paper-{seed}", [0.1, 0.2, last]), 4) for seed, last in ((1, 0.4), (2, 0.6))]
     single = [read_outcome(write_run(tmp_path / "grpo-1", [0.0, 0.1, 0.3]), 4)]
     # accuracies 0.4 and 0.6: half is 12.706 * 0.1; areas 0.3 and 0.4, pages 0.2 and 0.3: half of that
     assert table({"paper": runs, "grpo": single}, 4).splitlines() == [
-        "method               accuracy at step 4     area under the curve   right pages at step 4    seeds",
+        "method               accuracy at step 4     area under the curve   right pages at step 4    accuracy of each seed",
+        "start (step 0)       0.100 ± 0.000                                 0.050 ± 0.000            0.10 0.10",
         "paper                0.500 ± 1.271          0.350 ± 0.635          0.250 ± 0.635            0.40 0.60",
         "grpo                 0.300                  0.200                  0.150                    0.30"]
+    never = Outcome(1, {}, 0.5, 0.25, 0.125, {})                                   # not evaluated before its first step
+    assert table({"paper": [never]}, 4).splitlines()[1:] == [
+        "paper                0.500                  0.250                  0.125                    0.50"]
 
 
 def run(seed, points):
