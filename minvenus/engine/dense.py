@@ -11,6 +11,8 @@ zero, and masked.
 S running sequences, K kv heads, H query heads, D channels, L tokens of the longest, C room for tokens in a row.
 """
 
+import math
+
 import numpy
 import torch
 from torch import Tensor
@@ -23,6 +25,8 @@ ROOM = 32        # a row is at least this much longer than needed when the copy 
 class DenseCache:
     def __init__(self, k_pages: Tensor, v_pages: Tensor, heads: int):
         self.k_pages, self.v_pages, self.heads = k_pages, v_pages, heads          # [layers, P, page, K, D], H
+        self.k = self.v = k_pages.new_zeros(0)
+        self.spare = self.k, self.v                                               # memory to use again: fresh memory is slow
         self.forget()
 
     @torch.inference_mode()
@@ -30,6 +34,8 @@ class DenseCache:
         """As if new, room included: a sum may round differently in another layout, and no step should depend on those before."""
         self.tables: list[Table] = []
         self.lengths: list[int] = []
+        if self.k.numel():
+            self.spare = self.k.flatten(), self.v.flatten()
         layers, _, _, heads, channels = self.k_pages.shape
         self.k = self.k_pages.new_zeros((layers, 0, heads, channels, 0))          # [layers, rows, K, D, C]: as attention reads it
         self.v = self.v_pages.new_zeros((layers, 0, heads, 0, channels))          # [layers, rows, K, C, D]
@@ -108,11 +114,13 @@ class DenseCache:
         and less would move a growing context too often."""
         layers, old_rows, heads, old_room, channels = self.v.shape
         rows, room = max(rows, old_rows), max(longest + longest // 8 + ROOM, old_room)
-        k, v = self.k.new_zeros((layers, rows, heads, channels, room)), self.v.new_zeros((layers, rows, heads, room, channels))
+        k = zeros((layers, rows, heads, channels, room), self.spare[0])
+        v = zeros((layers, rows, heads, room, channels), self.spare[1])
+        self.spare = self.spare[0][:0], self.spare[1][:0]
         k[:, :old_rows, :, :, :old_room] = self.k
         v[:, :old_rows, :, :old_room] = self.v
         self.k, self.v = k, v
-        self.scores = v.new_empty(rows * self.heads * room)                       # of one layer at a time: fresh memory is slow
+        self.scores = v.new_empty(rows * self.heads * room)                       # of one layer at a time
 
     def _fetch(self, missing: list[int]) -> None:
         """Copy from the pages what the rows lack, n tokens each."""
@@ -127,6 +135,12 @@ class DenseCache:
             self.k[:, row, :, :, start:table.length] = keys.permute(0, 2, 3, 1)
             self.v[:, row, :, start:table.length] = values.transpose(1, 2)
             self.lengths[row] = table.length
+
+
+def zeros(shape: tuple[int, ...], spare: Tensor) -> Tensor:
+    """In spare memory [n] that nobody needs, if it is enough."""
+    count = math.prod(shape)
+    return spare[:count].zero_().view(shape) if len(spare) >= count else spare.new_zeros(shape)
 
 
 def product(rows: Tensor, matrices: Tensor, out: Tensor) -> Tensor:
