@@ -26,7 +26,7 @@ class DemoConfig:
 
     out: str = "runs/demo"           # folder of everything that it makes
     sft_steps: int = SFTConfig.steps  # optimiser steps on demonstrations
-    igpo_steps: int = 40             # batches of rollouts
+    igpo_steps: int = 60             # batches of rollouts
     batch: int = 8                   # questions of a batch, 4 rollouts each
     questions: int = 256             # held-out ones, 1 to 4 hops, asked before and after
     seed: int = 0                    # of everything that is drawn
