@@ -160,7 +160,8 @@ def agent(options):
 
 
 def scoring_share(engine, prompts, observations, options):
-    """The share of scoring in a whole rollout phase: a gain for every visit (every second turn), and one for every turn."""
+    """The share of scoring in a whole rollout phase: a gain for every visit (every second turn), as both recipes have it, and one
+    for every turn (`--browse off`), which is more than twice as many tokens."""
     answer = random_tokens(512, ANSWER, seed=2).tolist()
     for name, pick in (("every second turn a visit", lambda b: [b[0], *b[2::2]]), ("every turn", lambda b: b)):
         shares = []
