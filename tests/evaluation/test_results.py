@@ -96,13 +96,13 @@ def test_another_grading_counts_only_once_every_line_has_it(tmp_path):
     with Results(tmp_path, new, regrade=True) as results:
         assert json.loads((tmp_path / "settings.json").read_text()) == old, "a process that dies here has changed nothing"
         results.settle(new)
-    Results(tmp_path, new).lock.close()
+    Results(tmp_path, new).held.close()
 
 
 def test_two_processes_cannot_have_the_same_folder(tmp_path):
     with Results(tmp_path, {}), pytest.raises(ConfigError, match="another process is evaluating into"):
         Results(tmp_path, {})
-    Results(tmp_path, {}).lock.close()
+    Results(tmp_path, {}).held.close()
 
 
 def test_rewriting_changes_and_removes_lines(tmp_path):
