@@ -69,18 +69,21 @@ class DenseCache:
         """One new token of every table, at these positions: attend(layer, q [S, H, D], k and v [S, K, D]) -> [S, H, D]."""
         size, longest = len(self.tables), max(self.lengths) + 1
         _, _, heads, room, channels = self.v.shape
-        k_places = (torch.arange(size * heads * channels).view(size, -1) * room + positions[:, None]).flatten()    # [S * K * D]
-        v_places = (torch.arange(size * heads).view(size, -1) * room + positions[:, None]).flatten()               # [S * K]
         scores = self.scores[:size * self.heads * longest].view(size * heads, -1, longest)                     # [S * K, H / K, L]
-        mask = None
-        if min(self.lengths) + 1 < longest:
+        mask, alike = None, min(self.lengths) + 1 == longest                      # of one length: nothing to mask
+        if not alike:
+            k_places = (torch.arange(size * heads * channels).view(size, -1) * room + positions[:, None]).flatten()  # [S * K * D]
+            v_places = (torch.arange(size * heads).view(size, -1) * room + positions[:, None]).flatten()             # [S * K]
             behind = torch.arange(longest) > positions[:, None]                   # [S, L]
             mask = torch.zeros_like(behind, dtype=self.k.dtype).masked_fill_(behind, -torch.inf)                   # [S, L]
             mask = mask.repeat_interleave(heads, dim=0)[:, None]                                                  # [S * K, 1, L]
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            self.k[layer].view(-1).scatter_(0, k_places, k.flatten())
-            self.v[layer].view(-1, channels).index_copy_(0, v_places, v.reshape(-1, channels))
+            if alike:
+                self.k[layer, :size, :, :, longest - 1], self.v[layer, :size, :, longest - 1] = k, v
+            else:
+                self.k[layer].view(-1).scatter_(0, k_places, k.flatten())
+                self.v[layer].view(-1, channels).index_copy_(0, v_places, v.reshape(-1, channels))
             keys = self.k[layer, :size, :, :, :longest].flatten(0, 1)             # [S * K, D, L]
             values = self.v[layer, :size, :, :longest].flatten(0, 1)              # [S * K, L, D]
             folded = (q * channels**-0.5).reshape(size * heads, -1, channels)     # [S * K, H / K, D]: a group's heads are queries

@@ -97,23 +97,27 @@ def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int, w
     if sampling.presence_penalty and written is None:
         raise ValueError("a presence penalty needs to know what was written in this turn")
     logits = logits.float()
+    reshaped = reshapes(sampling, width < logits.shape[1], early)
+    if sampling.temperature and not reshaped:                                             # one softmax says it all
+        p = scaled(logits, sampling.temperature).softmax(dim=-1)
+        tokens = invert(p, torch.tensor(noise, dtype=torch.float64, device=logits.device))
+        logprobs = checked(p.gather(1, tokens[:, None])[:, 0].log().tolist())
+        return Draws(tokens.tolist(), logprobs, logprobs)
     plain = scaled(logits, sampling.plain_temperature).log_softmax(dim=-1)                # [B, V]
-    if reshapes(sampling, width < logits.shape[1], early):
-        drawn = drawn_distribution(logits, sampling, width, written, early or [])         # [B, W]
-    else:
-        drawn = plain
+    drawn = drawn_distribution(logits, sampling, width, written, early or []) if reshaped else plain      # [B, W]
     if sampling.temperature == 0:
         tokens = drawn.argmax(dim=-1)
-    else:
-        tokens = invert(drawn.softmax(dim=-1), torch.tensor(noise, dtype=torch.float64, device=logits.device))
-    logprobs = plain.gather(1, tokens[:, None])[:, 0].tolist()
-    if sampling.temperature == 0:
-        drawn_logprobs = [0.0] * len(logprobs)
-    else:
-        drawn_logprobs = logprobs if drawn is plain else drawn.gather(1, tokens[:, None])[:, 0].tolist()
-    if not all(map(math.isfinite, logprobs + drawn_logprobs)):
-        raise ValueError(f"no token can be drawn: logits that are not finite, or every id is out; log-probs {logprobs}")
+        logprobs = checked(plain.gather(1, tokens[:, None])[:, 0].tolist())
+        return Draws(tokens.tolist(), logprobs, [0.0] * len(logprobs))
+    tokens = invert(drawn.exp(), torch.tensor(noise, dtype=torch.float64, device=logits.device))
+    logprobs, drawn_logprobs = (checked(x.gather(1, tokens[:, None])[:, 0].tolist()) for x in (plain, drawn))
     return Draws(tokens.tolist(), logprobs, drawn_logprobs)
+
+
+def checked(logprobs: list[float]) -> list[float]:
+    if not all(map(math.isfinite, logprobs)):
+        raise ValueError(f"no token can be drawn: logits that are not finite, or every id is out; log-probs {logprobs}")
+    return logprobs
 
 
 def scaled(logits: Tensor, temperature: float) -> Tensor:

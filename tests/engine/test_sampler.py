@@ -98,6 +98,8 @@ def test_both_log_probs_are_at_the_sampling_temperature():
     cut = softmax([z / 0.7 if z > 0.8 else None for z in LOGITS.tolist()])
     assert draws.logprobs == pytest.approx([math.log(plain[t]) for t in draws.tokens], abs=1e-6)
     assert draws.drawn_logprobs == pytest.approx([math.log(cut[t]) for t in draws.tokens], abs=1e-6)
+    whole = draw(Sampling(1, temperature=0.7), count=50)                           # nothing cut off: both are the plain one
+    assert whole.logprobs == whole.drawn_logprobs == pytest.approx([math.log(plain[t]) for t in whole.tokens], abs=1e-6)
 
 
 def test_greedy_takes_the_most_probable_with_drawn_log_prob_zero_and_the_plain_one_at_temperature_one():

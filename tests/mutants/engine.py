@@ -63,15 +63,18 @@ MUTANTS = (
            ("lengths, counts = [c.start + c.count for",
             "lengths, counts = [min(c.start + c.count + 1, self.page_size * len(c.sequence.table.pages)) for")),
     mutant(31, "rows behind a sequence's end are not masked", DENSE, CHUNKS,
-           ("if min(self.lengths) + 1 < longest:", "if min(self.lengths) < 0:")),
+           ("if mask is not None:", "if mask is not None and not len(mask):")),
     mutant(32, "the temperature is applied when sampling and not in the stored log-prob", SAMPLER,
+           DRAW + "test_both_log_probs_are_at_the_sampling_temperature",
+           ("logprobs = checked(p.gather(1,", "logprobs = checked(logits.softmax(dim=-1).gather(1,")),
+    mutant(32, "the temperature is applied to top-k and not to the log-prob of the plain softmax", SAMPLER,
            DRAW + "test_both_log_probs_are_at_the_sampling_temperature",
            ("plain = scaled(logits, sampling.plain_temperature).log_softmax(dim=-1)", "plain = logits.log_softmax(dim=-1)")),
     mutant(32, "the temperature is not applied when scoring", RUNNER, SCORE + "test_scores_are_taken_at_the_given_temperature",
            ("self._tensor(targets), temperature).tolist()", "self._tensor(targets)).tolist()")),
     mutant(32, "top-p is applied when drawing and not in the log-prob of the draw", SAMPLER,
            DRAW + "test_both_log_probs_are_at_the_sampling_temperature",
-           ("drawn is plain else drawn.gather(1, tokens", "drawn is plain else plain.gather(1, tokens")),
+           ("for x in (plain, drawn))", "for x in (plain, plain))")),
 )
 
 
