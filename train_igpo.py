@@ -21,6 +21,7 @@ from minvenus.igpo.credit import Credit, credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.loading import TINY_BASE, device_of, start_model, words
 from minvenus.model.atomic import claimed
+from minvenus.report import saved
 from minvenus.report.run_page import write_run_page
 from minvenus.report.terminal import Progress
 from minvenus.scoring.answers import exact_match, f1
@@ -29,7 +30,7 @@ from minvenus.tools.base import ToolCounters, ToolErrorRate
 from minvenus.tools.cassette import MissingRecording
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_teachers import LEAD_IN
-from minvenus.train import checkpoint, igpo, metrics, saved
+from minvenus.train import checkpoint, igpo, metrics
 from minvenus.train.data import batch_indices
 from minvenus.train.igpo_batch import Batch, behaviour, health, make_batch, mean
 from minvenus.train.igpo_config import IGPO_PRESETS, IGPOConfig
@@ -37,9 +38,14 @@ from minvenus.train.optim import Diverged, adamw
 from minvenus.train.signals import stop_on_signals
 from minvenus.types import Question, Rollout
 
-SHOWN = {"outcome": "outcome", "gain": "gain_mean", "right": "right_pages", "no_signal": "groups_without_any_signal",
-         "malformed": "malformed", "turns": "turns", "gap": "logprob_gap", "kl": "kl", "grad": "grad_norm",
-         "accuracy": "accuracy"}                    # the numbers on the progress line
+# the numbers on the progress line, the most telling first: a terminal shows as many as fit
+SHOWN = {"outcome": "outcome", "accuracy": "accuracy", "gain": "gain_mean", "right": "right_pages", "turns": "turns",
+         "malformed": "malformed", "no_signal": "groups_without_any_signal", "kl": "kl", "grad": "grad_norm",
+         "gap": "logprob_gap", "no_outcome": "groups_without_outcome_signal", "positive": "gain_positive",
+         "browse_right": "browse_correct", "browse_wrong": "browse_wrong", "ratio_min": "ratio_min", "ratio_max": "ratio_max",
+         "clipped": "clip_fraction", "entropy": "entropy", "pages": "pages_peak", "scoring": "scoring_share",
+         "rollout_tok/s": "rollout_tokens_per_second", "scoring_tok/s": "scoring_tokens_per_second",
+         "update_tok/s": "update_tokens_per_second"}
 STOPS = (Diverged, JudgeUnreliable, ToolErrorRate, MissingRecording)       # nothing is wrong with the steps before
 
 
@@ -90,7 +96,7 @@ def train(job: "Job", newest: Path | None) -> Path:
                                                          credited))
             timing = job.timing()
             log.log(step, numbers, timing)
-            progress.show(step, shown(numbers), timing)
+            progress.show(step, shown(numbers, timing), timing)
             stopping = bool(stop or failure)                            # read once: a signal may come at any moment
             if last or stopping or (step + 1) % config.save_every == 0:
                 newest = job.save(log, step + 1)
@@ -249,9 +255,10 @@ def as_evaluated(config: IGPOConfig) -> EvalConfig:
                       seed=config.seed, system_prompt=config.system_prompt, max_turns=config.max_turns)
 
 
-def shown(numbers: dict) -> dict:
-    """The progress line: few numbers, and a batch that was no update."""
-    line = {name: float(numbers[key]) for name, key in SHOWN.items() if key in numbers}
+def shown(numbers: dict, timing: dict) -> dict:
+    """The progress line: the health of the step, and a batch that was no update."""
+    every = numbers | timing
+    line = {name: float(every[key]) for name, key in SHOWN.items() if key in every}
     return line if numbers["updates"] else line | {"updates": 0.0}
 
 

@@ -26,9 +26,9 @@ MAY_IMPORT = {                      # folder or file of minvenus -> the others t
     "scoring": LEAVES | {"text", "tools", "sft.files"},      # the judge asks an endpoint as tools do; files are read alike
     "lab": LEAVES | {"flags", "igpo", "report"},
     # an X-ray credits saved rollouts under several recipes, and may ask a model about somebody else's
-    "report": LEAVES | {"text", "igpo", "agent.protocol", "agent.record", "train.saved", "train.metrics", "scoring.aggregate",
-                        "engine.score_packed", "model.weights"},
-    "train": LEAVES | {"text", "kernels", "model", "igpo", "sft", "scoring", "agent.record"},
+    "report": LEAVES | {"text", "igpo", "agent.protocol", "agent.record", "train.metrics", "scoring.aggregate",
+                        "engine.score_packed", "model.weights", "model.atomic"},
+    "train": LEAVES | {"text", "kernels", "model", "igpo", "sft", "scoring"},
     "loading": LEAVES | {"text", "model", "engine", "agent", "tools", "train.checkpoint"},
     "evaluation": LEAVES | {"loading", "text", "agent", "tools", "scoring", "model.atomic", "report.terminal"},
 }

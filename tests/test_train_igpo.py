@@ -18,10 +18,10 @@ from minvenus.flags import parse_flags
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model import weights
 from minvenus.model.atomic import claimed
+from minvenus.report.saved import load_credits, path_of
 from minvenus.train import checkpoint, igpo, metrics
 from minvenus.train.igpo_config import IGPO_PRESETS, IGPOConfig
 from minvenus.train.optim import Diverged
-from minvenus.train.saved import load_credits, path_of
 from tests.train.igpo_runs import MIXED, command, script_runs, small_igpo, with_recipe, write_model
 from tests.train.runs import TINY, content, one_thread, parameters
 
@@ -118,8 +118,10 @@ def test_the_progress_line_has_the_numbers_to_watch(config, scripted, tmp_path, 
     train_igpo.main(replace(config, steps=1, out=str(tmp_path)))
     line = capsys.readouterr().err
     for word in ("igpo 1/1", "tokens/s", "outcome 0.25", "gain ", "right 0.5", "no_signal 0", "malformed 0", "turns 3", "gap ",
-                 "kl ", "grad ", "accuracy 1"):
-        assert word in line
+                 "kl ", "grad ", "accuracy 1", "no_outcome 0", "positive ", "browse_right ", "browse_wrong ", "ratio_min 1",
+                 "ratio_max 1", "clipped 0", "entropy ", "pages ", "scoring 0.", "rollout_tok/s ", "scoring_tok/s ",
+                 "update_tok/s "):
+        assert f" {word}" in f" {line}", word
 
 
 # ----------------------------------------------------------------------------------------------------------------------- signal

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from minvenus.config import ConfigError, read_json
 from minvenus.experiment.scripts import run
+from minvenus.report.saved import SavedBatch, load_credits
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_visits import visit_labels
 from minvenus.train.igpo_batch import mean
-from minvenus.train.saved import SavedBatch, load_credits
 
 KINDS = ("right", "wrong", "repeated", "failed")
 

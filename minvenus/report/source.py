@@ -1,6 +1,6 @@
 """Files that an X-ray can be made of, read into one form.
 
-    RUN/rollouts/step-*.jsonl     a training batch with its reward arithmetic (train/saved.py): everything can be shown
+    RUN/rollouts/step-*.jsonl     a training batch with its reward arithmetic (report/saved.py): everything can be shown
     a saved rollout               infer.py --save, or lines of eval.py: no arithmetic, one group per question
     messages                      somebody else's trajectory, {"messages": [system, user, assistant, ...]}: text only
 
@@ -15,8 +15,8 @@ from pathlib import Path
 from minvenus.agent.protocol import ParsedTurn, format_error, parse_turn
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError, Recipe
+from minvenus.report import saved
 from minvenus.text.chat import CLOSE, OPEN
-from minvenus.train import saved
 from minvenus.types import Question, Rollout, Turn
 
 UNKNOWN = "(unknown)"                  # what infer.py writes as the answer to a question of the user's own

@@ -9,9 +9,9 @@ from minvenus.config import ConfigError, Recipe
 from minvenus.experiment import audit
 from minvenus.experiment.audit import AuditConfig, report, table, verdict, visit_gains
 from minvenus.flags import parse_flags
+from minvenus.report.saved import save_credits
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.train.igpo_config import IGPOConfig
-from minvenus.train.saved import save_credits
 from tests.report.examples import answer, rollout, saved_batch, search, visit
 
 WEB = ToyWeb(5, hops=(2,), slack=2)

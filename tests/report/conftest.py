@@ -5,8 +5,8 @@ from itertools import count
 
 import pytest
 
+from minvenus.report.saved import path_of, save_credits
 from minvenus.report.xray import write_page
-from minvenus.train.saved import path_of, save_credits
 from tests.report.browser import NAMES, Browser, find
 
 

@@ -6,9 +6,9 @@ from minvenus.agent.protocol import is_well_formed, parse_turn
 from minvenus.config import Recipe
 from minvenus.igpo.credit import Measured, credit
 from minvenus.igpo.gain import needed_values
+from minvenus.report.saved import SavedBatch
 from minvenus.text.chat import Stream
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.train.saved import SavedBatch
 from minvenus.types import Question, Rollout, Turn
 
 TOKENIZER = Tokenizer.tiny()

@@ -6,7 +6,7 @@ import pytest
 
 from minvenus.config import ConfigError, Recipe
 from minvenus.report.run_page import smooth, telling_group, write_run_page
-from minvenus.train.saved import path_of, save_credits
+from minvenus.report.saved import path_of, save_credits
 from tests.report.examples import answer, random_batch, rollout, saved_batch, visit
 
 

@@ -14,9 +14,9 @@ from minvenus.igpo.gain import needed_values
 from minvenus.report.content import page_data
 from minvenus.report.credits import as_change, recipes_for
 from minvenus.report.page import embedded_size
+from minvenus.report.saved import path_of, save_credits
 from minvenus.report.source import Source, case_of, numbered, read_source
 from minvenus.report.xray import chosen, document, write_page
-from minvenus.train.saved import path_of, save_credits
 from tests.igpo.strategies import recipes
 from tests.report.examples import (
     BROKEN,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import train_igpo
+from minvenus.report.saved import load_credits, path_of
 from minvenus.train import checkpoint, metrics
-from minvenus.train.saved import load_credits, path_of
 from tests.train.igpo_runs import MIXED, script_runs, small_igpo, write_model
 from tests.train.runs import content
 from tests.train.test_crash import ended, fork

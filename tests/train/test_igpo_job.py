@@ -13,17 +13,11 @@ from minvenus.scoring.answers import f1
 from minvenus.train import igpo
 from minvenus.train.optim import optimiser_step
 from tests.train.igpo_runs import MIXED, credited_batch, rows_of, scripted_job, small_igpo, write_model
-from tests.train.runs import TINY, one_thread
+from tests.train.runs import TINY
 
 
 class Asked(Exception):
     """Raised in place of rollouts, with what was to be asked."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def single_thread():
-    with one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from minvenus.agent.record import rollout_to_json
 from minvenus.config import ConfigError, Recipe
 from minvenus.igpo.credit import Measured, credit
-from minvenus.train.saved import SavedBatch, load_credits, path_of, save_credits
+from minvenus.report.saved import SavedBatch, load_credits, path_of, save_credits
 from tests.agent.scripted import answer, run, search, visit
 
 RECIPE = Recipe.paper(lead_in="Answer.")
