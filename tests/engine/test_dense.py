@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.engine import Engine, Sampling
-from minvenus.engine.dense import product
+from minvenus.engine.dense import product, zeros
 from tests.engine.models import CONFIG, sharp_model
 
 sizes = st.integers(1, 6)
@@ -35,6 +35,12 @@ def test_the_product_of_rows_and_matrices_is_their_sum_of_products(count, batch,
         assert product(rows, matrices, out) is out
     wanted = (rows.double()[:, :, :, None] * matrices.double()[:, None]).sum(dim=2)
     torch.testing.assert_close(out.double(), wanted, rtol=0, atol=0.05 if dtype == torch.bfloat16 else 1e-5)
+
+
+def test_memory_that_is_used_again_holds_nothing_of_what_it_held():
+    for count in (24, 30, 23):                                                     # just enough, more, too little
+        again = zeros((2, 3, 4), torch.full((count,), float("nan")))
+        assert again.shape == (2, 3, 4) and again.is_contiguous() and not again.any()
 
 
 def test_sequences_of_different_lengths_decode_to_the_same_tokens_with_one_thread_and_with_two():
