@@ -9,6 +9,7 @@ What a job wants from the hidden states of the tokens that were run:
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -69,7 +70,7 @@ class Stepper:
 
     def finish(self, work: list[Work], hidden: Tensor) -> list[Sequence]:
         drawing, drawing_rows = [], []                                 # sequences that get a token, and their rows of hidden
-        scoring: dict[float, list] = defaultdict(list)                 # temperature -> (job, row, target)
+        scoring: dict[float, list] = defaultdict(list)                 # temperature -> (job, its first row, targets)
         at, done, ended, commit = 0, [], [], self.scheduler.pool.commit
         for sequence, count, _ in work:
             job, asked = sequence.job, sequence.asked(count)
@@ -80,15 +81,13 @@ class Stepper:
                     drawing.append(sequence)
                     drawing_rows.append(at)
             else:
-                if type(job) is Scoring:
-                    scoring[job.temperature] += [(job, at + i, target)
-                                                 for i, target in enumerate(sequence.tokens[end - asked + 1:end + 1])]
+                if type(job) is Scoring and asked:                     # else its prefix is being computed again
+                    scoring[job.temperature].append((job, at, sequence.tokens[end - asked + 1:end + 1]))
                 if end == sequence.goal:
                     done.append(sequence)
             at += asked
-        for temperature, targets in scoring.items():
-            if targets:                                                # else the prefix is being computed again
-                self._score(targets, hidden, temperature)
+        for temperature, jobs in scoring.items():
+            self._score(jobs, hidden, temperature)
         if drawing:
             ended = self._draw(drawing, hidden if len(drawing) == at else hidden[drawing_rows])
         for sequence in done + ended:
@@ -96,10 +95,12 @@ class Stepper:
             self.scheduler.running.discard(sequence)
         return ended
 
-    def _score(self, asked: list[tuple[Scoring, int, int]], hidden: Tensor, temperature: float) -> None:
-        jobs, rows, targets = zip(*asked, strict=True)
-        for job, logprob in zip(jobs, self.runner.logprobs(hidden[list(rows)], targets, temperature), strict=True):
-            job.logprobs.append(logprob)                               # rows of one job stand in the order of its tokens
+    def _score(self, jobs: list[tuple[Scoring, int, list[int]]], hidden: Tensor, temperature: float) -> None:
+        rows = [row for _, first, targets in jobs for row in range(first, first + len(targets))]
+        wanted = [target for _, _, targets in jobs for target in targets]
+        logprobs = iter(self.runner.logprobs(hidden if len(rows) == len(hidden) else hidden[rows], wanted, temperature))
+        for job, _, targets in jobs:
+            job.logprobs += islice(logprobs, len(targets))
 
     def _draw(self, sequences: list[Sequence], hidden: Tensor) -> list[Sequence]:
         """A token for each sequence, drawn together where they are drawn alike; returns those whose turn has ended."""

@@ -17,6 +17,7 @@ Shapes: N new tokens of all sequences, S sequences, P pages, H query heads, K kv
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy
 import torch
 import torch.nn.functional as F
 
@@ -105,7 +106,7 @@ def paged_plan(heads, k_pages, block_table, lengths, cu_queries=None):
     groups, scratch = [], None
     if not k_pages.is_cuda and active:
         row = k_pages.shape[2] * k_pages.shape[3]
-        groups = [prepare_group(members, heads, new_S, length_S, bounds, block_table, k_pages)
+        groups = [prepare_group(members, heads, new_S, length_S, bounds, block_table.numpy(), k_pages)
                   for members in similar(active, new_S, length_S, row)]
         largest = max((len(g.pages) for g in groups if torch.is_tensor(g.pages)), default=0)
         scratch = tuple(k_pages.new_empty((largest, page * row)) for _ in range(2))
@@ -131,14 +132,14 @@ def similar(active, new_S, length_S, row):
 
 
 def prepare_group(members, heads, new_S, length_S, bounds, block_table, k_pages):
-    device = block_table.device
-    n, length = max(new_S[s] for s in members), max(length_S[s] for s in members)
+    """In numpy: these are many small steps, and torch takes several times as long to begin one."""
     columns = ([x[s] for s in members] for x in (length_S, new_S, bounds))
-    lengths, new, start = (torch.tensor(x, device=device)[:, None] for x in columns)                   # [B, 1] each
-    index = torch.arange(n, device=device)
-    rows = start + index.clamp(max=new - 1)                                     # [B, n]   padded with the last query
-    counts = index < new                                                        # [B, n]
-    seen = lengths - new + index.clamp(max=new - 1) + 1                         # [B, n]   keys at or before the query
+    lengths, new, start = (numpy.array(x)[:, None] for x in columns)            # [B, 1] each
+    n, length = int(new.max()), int(lengths.max())
+    index = numpy.minimum(numpy.arange(n), new - 1)                             # [B, n]   padded with the last query
+    rows = start + index
+    counts = numpy.arange(n) < new                                              # [B, n]
+    seen = lengths - new + index + 1                                            # [B, n]   keys at or before the query
     alike = all(new_S[s] == n and length_S[s] == length for s in members)
     causal = n == length and alike                                              # all are fresh prompts of this length
     everything = causal or (alike and n == 1)                                   # no mask needed
@@ -150,34 +151,38 @@ def prepare_group(members, heads, new_S, length_S, bounds, block_table, k_pages)
     step = n if everything else max(1, MASK_NUMBERS // (len(seen) * length * repeats))
     for i in range(0, n, step):
         part = slice(i, i + step)
-        bias = None if everything else key_bias(seen[:, part].repeat(1, repeats), length, k_pages.dtype)
+        bias = None if everything else key_bias(numpy.tile(seen[:, part], (1, repeats)), length, k_pages.dtype)
         if in_a_row and step >= n:
             calls.append((slice(bounds[members[0]], bounds[members[0]] + n * len(members)), None, bias))
         else:
-            calls.append((rows[:, part].flatten(), None if alike else counts[:, part].flatten(), bias))
-    pages, dead = group_pages(block_table[torch.tensor(members, device=device)].long(), lengths, length, k_pages.shape[1])
+            mine, wanted = (torch.from_numpy(x[:, part].flatten()) for x in (rows, counts))
+            calls.append((mine, None if alike else wanted, bias))
+    pages, dead = group_pages(block_table[members].astype(numpy.int64), lengths, length, k_pages.shape[1])
     return Group(pages, dead, len(members), length, causal, folded, calls)
 
 
 def key_bias(seen, length, dtype):
     """seen [B, n] keys of `length` -> what is added to the scores [B, 1, n, L]."""
-    hidden = (torch.arange(length, device=seen.device) >= seen[..., None])[:, None]
-    return torch.zeros(hidden.shape, dtype=dtype, device=seen.device).masked_fill_(hidden, float("-inf"))
+    bias = torch.zeros((len(seen), 1, seen.shape[1], length), dtype=dtype)
+    first = int(seen.min())                                                     # the keys before it are seen by everybody
+    hidden = numpy.arange(first, length) >= seen[:, None, :, None]
+    bias[..., first:].masked_fill_(torch.from_numpy(hidden), float("-inf"))
+    return bias
 
 
 def group_pages(table, lengths, length, page):
     """Whole pages are gathered, not tokens: fewer, longer copies. table [B, pages], lengths [B, 1] -> Group.pages, Group.dead."""
-    first = torch.arange(0, length, page, device=table.device)                  # a page's first token
+    first = numpy.arange(0, length, page)                                       # a page's first token
     own = first < lengths                                                       # [B, pages of the longest]
-    pages = torch.where(own, table[:, :len(first)], table[:, :1])               # entries past the end may be anything
+    pages = numpy.where(own, table[:, :len(first)], table[:, :1])               # entries past the end may be anything
     if len(table) == 1:                                                         # its dead tokens are cut off, not cleared
-        run = int(pages[0, -1] - pages[0, 0]) == len(first) - 1 and bool((pages.diff() == 1).all())
-        return (slice(int(pages[0, 0]), int(pages[0, -1]) + 1) if run else pages.flatten()), None
-    token = torch.arange(len(first) * page, device=table.device)
-    written = token < lengths
+        start = int(pages[0, 0])
+        run = numpy.array_equal(pages[0], numpy.arange(start, start + len(first)))
+        return (slice(start, start + len(first)) if run else torch.from_numpy(pages[0])), None
+    token = numpy.arange(len(first) * page)
     live_padding = (token >= -(-lengths // page) * page) & (lengths >= page)    # repeats of a full first page
-    dead = (~(written | live_padding)).flatten().nonzero()[:, 0]
-    return pages.flatten(), dead if len(dead) else None
+    dead = numpy.flatnonzero(~((token < lengths) | live_padding))
+    return torch.from_numpy(pages.flatten()), torch.from_numpy(dead) if len(dead) else None
 
 
 # ---------------------------------------------------------------------------------------------------------- the kernels

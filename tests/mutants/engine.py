@@ -42,7 +42,7 @@ MUTANTS = (
            WHOLE + "test_new_weights_make_new_tokens_and_new_scores",
            ("else self.goal - 1", "else self.goal")),
     mutant(29, "appended tokens see each other both ways", PAGED, CHUNKS,
-           ("    seen = lengths - new + index.clamp(max=new - 1) + 1  ", "    seen = lengths + 0 * index  ")),
+           ("    seen = lengths - new + index + 1  ", "    seen = lengths + 0 * index  ")),
     mutant(29, "a packed continuation sees its own future", PACKED,
            SCORE + "test_the_packed_form_runs_the_trajectory_once_and_every_continuation_once",
            (".tril(total - count)", "")),
