@@ -163,7 +163,8 @@ def scoring_share(engine, prompts, observations, options):
     """The share of scoring in a whole rollout phase: a gain for every visit (every second turn), as both recipes have it. And one
     for every turn (`--browse off`), for which there is no target: it scores a tenth as many tokens as the phase computes."""
     answer = random_tokens(512, ANSWER, seed=2).tolist()
-    for name, pick, target in (("every second turn a visit", lambda b: [b[0], *b[2::2]], 0.05), ("every turn", lambda b: b, None)):
+    cases = ("every second turn a visit", lambda b: [b[0], *b[2::2]], 0.05), ("every turn", lambda b: b, None)
+    for name, pick, target in cases:
         shares = []
         for _ in range(3 * options.rounds):                          # a twentieth of the time: one pause moves it by a half
             start = options.clock()

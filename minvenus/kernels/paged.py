@@ -181,7 +181,7 @@ def group_pages(table, lengths, length, page):
         return (slice(start, start + len(first)) if run else torch.from_numpy(pages[0])), None
     token = numpy.arange(len(first) * page)
     live_padding = (token >= -(-lengths // page) * page) & (lengths >= page)    # repeats of a full first page
-    dead = numpy.flatnonzero(~((token < lengths) | live_padding))
+    dead = numpy.flatnonzero((token >= lengths) & (token < length) & ~live_padding)      # from `length` on they are cut off
     return torch.from_numpy(pages.flatten()), torch.from_numpy(dead) if len(dead) else None
 
 
