@@ -37,6 +37,7 @@ from minvenus.model.qwen3 import Qwen3  # noqa: E402
 
 PEER = "MINVENUS_TRANSFORMERS_PYTHON"
 QUESTIONS, ROLLOUTS, TURNS, PROMPT, TURN, OBSERVATION, ANSWER = 8, 8, 8, 120, 24, 100, 12
+ROUND = 8.0        # seconds that a round should take
 
 
 def random_tokens(vocabulary, *shape, seed=0):
@@ -75,20 +76,22 @@ RESULTS: list[tuple[str, str, str, bool]] = []      # what was measured, the num
 
 
 def compare(name, tokens, ours, peer, options, target, warm_up=True):
-    """Interleaved rounds after one warm-up each; the ratio is the median over rounds."""
-    for side in (ours, peer):
-        if side and warm_up:
-            side()
-    pairs = [(seconds(ours, options.clock), seconds(peer, options.clock) if peer else None) for _ in range(options.rounds)]
-    mine = statistics.median(a for a, _ in pairs)
+    """Interleaved rounds after one warm-up each; the ratio is the median over rounds. A round runs both sides in turn for some
+    seconds: a pause of the machine then does not decide."""
+    sides = [side for side in (ours, peer) if side]
+    repeats = max(1, round(ROUND / sum(seconds(side) for side in sides))) if warm_up else 1
+    rounds = []
+    for _ in range(options.rounds):
+        times = [[seconds(side, options.clock) for side in sides] for _ in range(repeats)]
+        rounds.append([sum(side) / repeats for side in zip(*times, strict=True)])
+    mine, *theirs = (statistics.median(side) for side in zip(*rounds, strict=True))
     line = f"{name:<34} ours {tokens / mine:9.1f} tok/s"
-    if peer:
-        ratio = statistics.median(b / a for a, b in pairs)
-        theirs = statistics.median(b for _, b in pairs)
-        line += f"   peer {tokens / theirs:9.1f} tok/s   ratio {ratio:5.2f}   {verdict(name, ratio, target)}"
-        line += f"   rounds {' '.join(f'{b / a:.2f}' for a, b in pairs)}"
+    if theirs:
+        ratios = [b / a for a, b in rounds]
+        ratio = statistics.median(ratios)
+        line += f"   peer {tokens / theirs[0]:9.1f} tok/s   ratio {ratio:5.2f}   {verdict(name, ratio, target)}"
+        line += f"   rounds {' '.join(f'{r:.2f}' for r in ratios)}"
     print(line, flush=True)
-    return mine
 
 
 def verdict(name, value, target, share=False):

@@ -6,7 +6,6 @@ of the forward pass is the model's. Which tokens run and what happens with the r
 N tokens of all sequences in a step, S sequences, P pages, K kv heads, D channels of one, V vocabulary.
 """
 
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy
@@ -55,9 +54,9 @@ def pieces(work: list[Work], limit: int) -> list[list[Chunk]]:
     return parts
 
 
-def bounds(counts: Tensor) -> Tensor:
+def bounds(counts: numpy.ndarray) -> numpy.ndarray:
     """counts [S] -> where each begins, and the end [S + 1]."""
-    return torch.cat((counts.new_zeros(1), counts.cumsum(0)))
+    return numpy.concatenate(([0], counts.cumsum()))
 
 
 class Runner:
@@ -107,38 +106,33 @@ class Runner:
         return hidden
 
     def _piece(self, piece: list[Chunk]) -> Tensor:
+        """Some tokens of some sequences. Where they go is worked out in numpy, in which many small steps cost less."""
+        size = self.page_size
         tokens: list[int] = []
-        positions: list[int] = []
         for sequence, start, count, _ in piece:
             if sequence.table.changed < len(sequence.table.pages):
                 self._note(sequence.table)
             tokens += sequence.tokens[start:start + count]
-            positions += range(start, start + count)
-        lengths, counts = [c.start + c.count for c in piece], [c.count for c in piece]
-        most = -(-max(lengths) // self.page_size)
-        block_table = torch.from_numpy(self._blocks[[c.sequence.table.row for c in piece], :most]).to(self.device)   # [S, pages]
-        return self._forward(self._tensor(tokens), self._tensor(positions), block_table, self._tensor(lengths), counts,
-                             [c.asked for c in piece])
-
-    def _forward(self, tokens: Tensor, positions: Tensor, block_table: Tensor, lengths: Tensor, counts: list[int],
-                 asked: list[int]) -> Tensor:
-        count = self._tensor(counts)
-        owner = torch.repeat_interleave(torch.arange(len(counts), device=self.device), count)            # [N]   whose token
-        slots = block_table[owner, positions // self.page_size].long() * self.page_size + positions % self.page_size
-        plan = paged_plan(self.heads, self.k_pages[0], block_table, lengths, bounds(count))
+        starts, counts, asked = numpy.array([chunk[1:] for chunk in piece]).T                   # [S] each
+        lengths, cu_counts = starts + counts, bounds(counts)
+        owner = numpy.repeat(numpy.arange(len(piece)), counts)                                  # [N]   whose token
+        positions = numpy.arange(len(tokens)) + (starts - cu_counts[:-1])[owner]                # [N]
+        blocks = self._blocks[[c.sequence.table.row for c in piece], :-(-lengths.max() // size)]                # [S, pages]
+        slots = self._tensor(blocks[owner, positions // size].astype(numpy.int64) * size + positions % size)
+        block_table, device_lengths = torch.from_numpy(blocks).to(self.device), self._tensor(lengths)
+        plan = paged_plan(self.heads, self.k_pages[0], block_table, device_lengths, self._tensor(cu_counts))
         rows, last_plan = None, plan
-        if asked != counts:                                            # in the last layer, only some of the tokens are queries
-            ends = list(accumulate(counts))
-            rows = self._tensor([row for end, n in zip(ends, asked, strict=True) for row in range(end - n, end)])
-            last_plan = paged_plan(self.heads, self.k_pages[0], block_table, lengths, bounds(self._tensor(asked)))
+        if (asked != counts).any():                                    # in the last layer, only some of the tokens are queries
+            rows = self._tensor(numpy.flatnonzero(positions >= (lengths - asked)[owner]))
+            last_plan = paged_plan(self.heads, self.k_pages[0], block_table, device_lengths, self._tensor(bounds(asked)))
 
         def attend(layer, q, k, v):
             k_pages, v_pages = self.k_pages[layer], self.v_pages[layer]
             write_pages(k, v, k_pages, v_pages, slots)
             own = plan if len(q) == len(k) else last_plan
-            return paged_attention(q, k_pages, v_pages, block_table, lengths, plan=own) if len(q) else q
+            return paged_attention(q, k_pages, v_pages, block_table, device_lengths, plan=own) if len(q) else q
 
-        return self._model(tokens, positions, attend, rows)
+        return self._model(self._tensor(numpy.array(tokens)), self._tensor(positions), attend, rows)
 
     def _model(self, tokens: Tensor, positions: Tensor, attend, rows: Tensor | None = None) -> Tensor:
         if self._compiled:
