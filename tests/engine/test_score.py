@@ -101,6 +101,21 @@ def test_prefixes_given_as_tokens_are_computed_once_and_found_again():
     assert model.count == 59 + 6 + 3 + 1                                      # the last page was not full: its 3 tokens run again
 
 
+def test_scores_are_the_same_beside_a_turn_that_runs_and_at_two_temperatures():
+    """One step gives hidden states to all of them: each finds its own, whoever stands first."""
+    engine = Engine(MODEL, pages=80, page_size=4)
+    sequence, other = engine.open(TOKENS[:20]), engine.open(TOKENS[20:])
+    engine.prefill([sequence])
+    jobs = [start_scoring(engine, sequence, n, ANSWER, temperature) for n, temperature in ((9, 1.0), (15, 2.0), (20, 1.0))]
+    scored = [job.job for job in jobs]
+    engine.start(other, Sampling(2, temperature=0))                           # its 40 tokens run first, in the same step
+    engine.advance_until_done(jobs)
+    for (n, temperature), got in zip(((9, 1.0), (15, 2.0), (20, 1.0)), scored, strict=True):
+        assert close([got.logprobs], [naive_scores(MODEL, TOKENS[:n], ANSWER, temperature)])
+    engine.advance_until_done([other])
+    assert other.completion.tokens == Engine(MODEL, pages=40).generate([TOKENS[20:]], Sampling(2, temperature=0))[0][0].tokens
+
+
 def test_scoring_goes_on_when_its_source_loses_the_pages_first():
     engine = Engine(MODEL, pages=40, page_size=4, step_tokens=4)              # the prefix comes back in chunks that score nothing
     sequence = engine.open(TOKENS[:30])
