@@ -9,7 +9,7 @@ The peer lives in a virtual environment of its own, which also runs our side, so
 
 Without it our side is measured alone and no ratio is printed. Both sides run in float32 with the same number of threads. On a
 machine that others use as well, --cpu-time with one thread counts the time that the process really had. All parts take about
-ten minutes on a quiet machine, most of it the large model; the last thing printed is one table of every target.
+a quarter of an hour, most of it the large model; the last thing printed is one table of every target.
 """
 
 import argparse
