@@ -19,13 +19,13 @@ help:
 	@echo "make clean    remove environments, runs and caches"
 
 demo: .venv/installed
-	$(PY) -m minvenus.experiment demo
+	$(PY) -m minvenus.experiments demo
 
 compare: .venv/installed
-	$(PY) -m minvenus.experiment compare
+	$(PY) -m minvenus.experiments compare
 
 base: .venv/installed
-	OMP_NUM_THREADS=1 $(PY) -m minvenus.experiment base
+	OMP_NUM_THREADS=1 $(PY) -m minvenus.experiments base
 
 # Three processes, because Triton's interpreter and its compiler cannot live in one; those two run beside the main one.
 test: .venv/installed
@@ -44,7 +44,7 @@ mutants: .venv/installed
 	$(PY) -m tests.mutants.engine
 
 lab: .venv/installed
-	$(PY) -m minvenus.lab
+	$(PY) -m minvenus.experiments.lab
 
 bench: .venv/installed .venv-peer/installed
 	$(PY) -m benchmarks.bench_kernels

@@ -7,20 +7,20 @@ from pathlib import Path
 
 from minvenus.agent.episode import Budget
 from minvenus.config import ConfigError, Recipe
+from minvenus.evaluation import table
+from minvenus.evaluation.aggregate import Run
 from minvenus.evaluation.collect import PolicyFails, collect, put_right
+from minvenus.evaluation.compare import Comparison, compare
 from minvenus.evaluation.config import EvalConfig, default_folder, identity
+from minvenus.evaluation.grade import Grader
+from minvenus.evaluation.judge import Judge, JudgeUnreliable, check_environment, judge_model
 from minvenus.evaluation.play import Stage
+from minvenus.evaluation.published import published_table
 from minvenus.evaluation.results import NAME, Results, read_with_text
+from minvenus.evaluation.summary import Summary, summarise
 from minvenus.evaluation.task import IN_THE_LOOP, Job, Task, jobs, make_task
 from minvenus.flags import parse_flags, save_config
 from minvenus.loading import load_policy, model_folder, words
-from minvenus.scoring import table
-from minvenus.scoring.aggregate import Run
-from minvenus.scoring.compare import Comparison, compare
-from minvenus.scoring.grade import Grader
-from minvenus.scoring.judge import Judge, JudgeUnreliable, check_environment, judge_model
-from minvenus.scoring.published import published_table
-from minvenus.scoring.summary import Summary, summarise
 from minvenus.tools.base import ToolErrorRate
 from minvenus.tools.toyweb_teachers import LEAD_IN
 from minvenus.train.signals import stop_on_signals

@@ -11,21 +11,21 @@ from minvenus.agent.policy import EnginePolicy
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.rollout import open_rollouts, rollouts
 from minvenus.config import ConfigError, Recipe
+from minvenus.console import Progress
 from minvenus.engine import Engine, Sampling
 from minvenus.engine.score_packed import score_packed
+from minvenus.evaluation.answers import exact_match, f1
 from minvenus.evaluation.asked import file_questions, names_of, toy_questions
 from minvenus.evaluation.config import EvalConfig, digest
+from minvenus.evaluation.judge import Judge, JudgeUnreliable
 from minvenus.evaluation.task import IN_THE_LOOP
+from minvenus.files import claimed
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.credit import Credit, credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.loading import TINY_BASE, device_of, start_model, words
-from minvenus.model.atomic import claimed
 from minvenus.report import saved
 from minvenus.report.run_page import write_run_page
-from minvenus.report.terminal import Progress
-from minvenus.scoring.answers import exact_match, f1
-from minvenus.scoring.judge import Judge, JudgeUnreliable
 from minvenus.tools.base import ToolCounters, ToolErrorRate
 from minvenus.tools.cassette import MissingRecording
 from minvenus.tools.toyweb import ToyWeb

@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 
 from minvenus.config import ConfigError
-from minvenus.experiment import base
+from minvenus.console import Progress, curve
+from minvenus.experiments import base
+from minvenus.files import claimed
 from minvenus.flags import parse_flags, save_config
 from minvenus.loading import device_of, start_model
-from minvenus.model.atomic import claimed
 from minvenus.model.qwen3 import Qwen3
-from minvenus.report.terminal import Progress, curve
 from minvenus.sft import dataset
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb

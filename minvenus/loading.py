@@ -22,7 +22,7 @@ from minvenus.tools import toyweb_teachers as toy
 from minvenus.train.checkpoint import latest
 
 PAGE_SIZE = 64
-TINY_BASE = Path(__file__).parent / "tiny_base"         # made by `python -m minvenus.experiment base`
+TINY_BASE = Path(__file__).parent / "tiny_base"         # made by `python -m minvenus.experiments base`
 CACHE_BYTES = 4 << 30                 # several sequences share at most this much; one alone gets what it needs
 TOY_NOTICES = Notices(malformed=toy.NOT_READ, last_turn=toy.LAST_TURN)        # what the tiny model has learned to read
 

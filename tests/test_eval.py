@@ -20,16 +20,16 @@ import eval as evaluation
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.evaluation import collect, results
 from minvenus.evaluation.config import EvalConfig
+from minvenus.evaluation.judge import Judge, JudgeGuard
 from minvenus.loading import newest_model
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
-from minvenus.scoring.judge import Judge, JudgeGuard
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_teachers import Teacher
 from tests.agent.scripted import TOKENIZER, answer, policy_for, search, visit
 from tests.agent.test_remote import scripted, stream_reply
-from tests.scoring.local_judge import QUICK, grading
+from tests.evaluation.local_judge import QUICK, grading
 from tests.tools.servers import serve
 from tests.train.test_crash import ended, fork
 

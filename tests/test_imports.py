@@ -13,26 +13,24 @@ LEAVES = {"types", "config"}
 MAY_IMPORT = {                      # folder or file of minvenus -> the others that it may import
     "types": set(),
     "config": set(),
+    "files": {"config"},
+    "console": set(),
     "flags": {"config"},
     "text": LEAVES,
     "kernels": LEAVES,
-    "model": LEAVES | {"kernels"},
+    "model": LEAVES | {"kernels", "files"},
     "engine": LEAVES | {"kernels", "model"},
     "agent": LEAVES | {"text", "kernels", "model", "engine", "tools"},
     "igpo": LEAVES,
     "tools": LEAVES | {"text"},
-    # of agent, sft may use what is pure text code with no engine behind it
-    "sft": LEAVES | {"flags", "text", "scoring", "agent.protocol", "agent.lenient_json", "agent.prompt"},
-    "scoring": LEAVES | {"text", "tools", "sft.files"},      # the judge asks an endpoint as tools do; files are read alike
-    "lab": LEAVES | {"flags", "igpo", "report"},
-    # an X-ray credits saved rollouts under several recipes, and may ask a model about somebody else's
-    "report": LEAVES | {"text", "igpo", "agent.protocol", "agent.record", "train.metrics", "scoring.aggregate",
-                        "engine.score_packed", "model.weights", "model.atomic"},
-    "train": LEAVES | {"text", "kernels", "model", "igpo", "sft", "scoring"},
+    "sft": LEAVES | {"flags", "text", "evaluation", "agent.protocol", "agent.prompt"},
+    "evaluation": LEAVES | {"text", "tools", "sft.files", "files", "console", "loading", "agent"},
+    "report": LEAVES | {"files", "console", "text", "igpo", "agent.protocol", "agent.record", "train.metrics",
+                        "evaluation.aggregate", "engine.score_packed", "model.weights"},
+    "train": LEAVES | {"files", "text", "kernels", "model", "igpo", "sft", "evaluation"},
     "loading": LEAVES | {"text", "model", "engine", "agent", "tools", "train.checkpoint"},
-    "evaluation": LEAVES | {"loading", "text", "agent", "tools", "scoring", "model.atomic", "report.terminal"},
 }
-MAY_IMPORT["experiment"] = set(MAY_IMPORT)        # puts all the others to work; of them, none may import it
+MAY_IMPORT["experiments"] = set(MAY_IMPORT)        # puts all the others to work; of them, none may import it
 SCRIPTS = {path.stem for path in ROOT.glob("*.py")}
 RUNTIME = {"torch", "safetensors", "tokenizers", "numpy", "requests", "triton"}
 

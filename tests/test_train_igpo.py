@@ -14,10 +14,10 @@ import torch
 import train_igpo
 from minvenus.config import ConfigError, Recipe
 from minvenus.engine.score_packed import score_packed
+from minvenus.files import claimed
 from minvenus.flags import parse_flags
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model import weights
-from minvenus.model.atomic import claimed
 from minvenus.report.saved import load_credits, path_of
 from minvenus.train import checkpoint, igpo, metrics
 from minvenus.train.igpo_config import IGPO_PRESETS, IGPOConfig

@@ -14,11 +14,11 @@ import pytest
 import minvenus.engine
 import train_igpo
 from minvenus.config import ConfigError, Recipe
+from minvenus.evaluation import judge as judging
 from minvenus.evaluation import task
 from minvenus.evaluation.asked import names_of
 from minvenus.flags import parse_flags
 from minvenus.report.saved import load_credits, path_of
-from minvenus.scoring import judge as judging
 from minvenus.tools import base
 from minvenus.tools.base import ToolCounters, failed
 from minvenus.tools.make import make_tools
@@ -26,7 +26,7 @@ from minvenus.train import igpo, metrics
 from minvenus.train.igpo_config import IGPO_PRESETS, IGPOConfig
 from minvenus.types import Question
 from tests.agent.scripted import Tools, answer, engine_for, search, visit
-from tests.scoring.local_judge import QUICK, planted, yes_to  # noqa: F401
+from tests.evaluation.local_judge import QUICK, planted, yes_to  # noqa: F401
 from tests.train.igpo_runs import command, small_igpo, write_model
 from tests.train.runs import content, one_thread
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from minvenus.agent.lenient_json import LenientJSONError, loads
+from minvenus.text.json_repair import LenientJSONError, loads
 from minvenus.types import Kind, Turn
 
 THINK_TAG = re.compile(r"</?think>")

@@ -5,8 +5,8 @@ import shutil
 import sys
 import time
 
-from minvenus.report.terminal import clock
-from minvenus.scoring.aggregate import Run
+from minvenus.console import clock
+from minvenus.evaluation.aggregate import Run
 
 WIDTH = 24
 EVERY = 0.1                           # seconds between two renewals

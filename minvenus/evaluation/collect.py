@@ -2,12 +2,12 @@
 
 from collections import deque
 
+from minvenus.evaluation.aggregate import Run
 from minvenus.evaluation.bar import Bar
+from minvenus.evaluation.grade import Grader, grade_all
 from minvenus.evaluation.play import Stage, play
 from minvenus.evaluation.results import Results, graded, key_of, line_of, paper_of_rollout
 from minvenus.evaluation.task import Job
-from minvenus.scoring.aggregate import Run
-from minvenus.scoring.grade import Grader, grade_all
 
 FAILURES = 5              # so many runs in a row that ended in an error: it is not the questions
 

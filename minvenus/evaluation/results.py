@@ -25,13 +25,13 @@ from pathlib import Path
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.record import FORMAT, rollout_to_json
 from minvenus.config import ConfigError, read_json
+from minvenus.evaluation.aggregate import Run
+from minvenus.evaluation.answers import exact_match, f1
 from minvenus.evaluation.config import refuse_changes
+from minvenus.evaluation.grade import Paper
+from minvenus.evaluation.judge import Verdict
 from minvenus.evaluation.task import Job
-from minvenus.model.atomic import claimed, sync
-from minvenus.scoring.aggregate import Run
-from minvenus.scoring.answers import exact_match, f1
-from minvenus.scoring.grade import Paper
-from minvenus.scoring.judge import Verdict
+from minvenus.files import claimed, sync
 from minvenus.types import Question, Rollout
 
 NAME = "results.jsonl"

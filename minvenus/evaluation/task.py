@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.config import EvalConfig, digest
-from minvenus.scoring.questions import Entry, read_entries
+from minvenus.evaluation.questions import Entry, read_entries
 from minvenus.tools.make import make_tools
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.types import Question

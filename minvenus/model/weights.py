@@ -25,7 +25,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from minvenus.config import ConfigError, ModelConfig, read_json
-from minvenus.model.atomic import current, replaced
+from minvenus.files import current, replaced
 from minvenus.model.qwen3 import Qwen3
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -8,13 +8,13 @@ the sampled tokens' log-probs, three digits each).
 
 from dataclasses import dataclass
 
+from minvenus.evaluation.aggregate import Run, browse_ratio
 from minvenus.igpo.gain import value
 from minvenus.report import budget
 from minvenus.report.credits import Credited, credited, gains_only
 from minvenus.report.page import embed
 from minvenus.report.source import Case, ShownTurn, Source
 from minvenus.report.tokens import turn_tokens
-from minvenus.scoring.aggregate import Run, browse_ratio
 from minvenus.text.tokenizer import Tokenizer
 
 FORMAT = "minvenus xray 1"

@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from minvenus.config import ConfigError, read_json
+from minvenus.console import clock
+from minvenus.evaluation.aggregate import Z95, wilson
 from minvenus.report import page, saved
 from minvenus.report.curves import Series, histogram, line_plot
-from minvenus.report.terminal import clock
 from minvenus.report.xray import write_page
-from minvenus.scoring.aggregate import Z95, wilson
 from minvenus.train import metrics
 
 POINTS = 40                           # of a line: neighbouring steps become one point

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError, Recipe
+from minvenus.files import sync
 from minvenus.igpo.credit import Credit, Measured, credit
-from minvenus.model.atomic import sync
 from minvenus.types import Rollout
 
 FORMAT = "minvenus credit 1"

@@ -14,11 +14,11 @@ import json
 from collections import Counter
 from typing import Literal
 
-from minvenus.agent.lenient_json import LenientJSONError, loads
 from minvenus.agent.protocol import checked_arguments, whole_characters
 from minvenus.sft.blocks import all_blocks, first_block, innermost_last, without_blocks, without_tags
 from minvenus.sft.search_text import parse_search_text
 from minvenus.text.chat import CLOSE, OPEN
+from minvenus.text.json_repair import LenientJSONError, loads
 
 PromptMode = Literal["template", "row"]
 RAW_FAILED = "raw_clean_failed"

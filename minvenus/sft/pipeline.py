@@ -19,7 +19,7 @@ from pathlib import Path
 
 from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.agent.protocol import parse_turn
-from minvenus.scoring.answers import exact_match, f1
+from minvenus.evaluation.answers import exact_match, f1
 from minvenus.sft.clean import clean
 from minvenus.sft.config import CleanConfig
 from minvenus.sft.files import appearing, input_files, read_rows, write_lines

@@ -27,8 +27,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from minvenus.config import ConfigError, read_json
+from minvenus.files import replaced, sync
 from minvenus.model import weights
-from minvenus.model.atomic import replaced, sync
 
 MAY_CHANGE = ("save_every", "rollouts_every", "resume", "device", "out")
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")          # what AdamW keeps for a parameter

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 
+from minvenus.evaluation.aggregate import browse_ratios, run_of
 from minvenus.igpo.credit import Credit, Measured
-from minvenus.scoring.aggregate import browse_ratios, run_of
 from minvenus.types import Rollout
 
 DROPPED = ("failed", "judge_unknown", "alone")

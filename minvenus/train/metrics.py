@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from minvenus.config import ConfigError
-from minvenus.model.atomic import sync
+from minvenus.files import sync
 
 NAMES = ("metrics.jsonl", "timing.jsonl")
 

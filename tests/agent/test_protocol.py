@@ -3,7 +3,7 @@
 import pytest
 
 from minvenus.agent.protocol import final_answer, format_error, is_well_formed, parse_turn
-from minvenus.scoring.answers import exact_match
+from minvenus.evaluation.answers import exact_match
 from minvenus.types import Turn
 
 SEARCH = '{"name": "search", "arguments": {"query": ["capital of Italy"]}}'

@@ -7,7 +7,7 @@ import pytest
 
 from minvenus.evaluation import bar as bar_module
 from minvenus.evaluation.bar import Bar
-from tests.scoring.test_aggregate import N, U, Y, runs_of
+from tests.evaluation.test_aggregate import N, U, Y, runs_of
 
 
 class Terminal(io.StringIO):

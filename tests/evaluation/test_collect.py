@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from minvenus.evaluation.collect import collect
+from minvenus.evaluation.grade import Grader
+from minvenus.evaluation.judge import Verdict
 from minvenus.evaluation.results import Results
 from minvenus.evaluation.task import jobs
-from minvenus.scoring.grade import Grader
-from minvenus.scoring.judge import Verdict
 from minvenus.tools.base import ToolCounters, ToolErrorRate, ToolFailure
 from tests.agent.scripted import Tools, answer, policy_for, search
 from tests.evaluation.test_play import ENTRIES, stage

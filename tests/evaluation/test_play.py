@@ -8,8 +8,8 @@ from minvenus.agent.rollout import Loop
 from minvenus.config import ConfigError
 from minvenus.evaluation import play as play_module
 from minvenus.evaluation.play import Stage, play
+from minvenus.evaluation.questions import Entry
 from minvenus.evaluation.task import Job, jobs
-from minvenus.scoring.questions import Entry
 from minvenus.tools.base import ToolCounters, ToolErrorRate, ToolFailure
 from minvenus.types import Question
 from tests.agent.scripted import QUIET, SYSTEM, TOKENIZER, Tools, answer, budget, policy_for, random_policy, run, search

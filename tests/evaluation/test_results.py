@@ -6,11 +6,11 @@ import pytest
 
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError
+from minvenus.evaluation.aggregate import run_of
+from minvenus.evaluation.judge import Verdict
+from minvenus.evaluation.questions import Entry
 from minvenus.evaluation.results import Results, drop_torn_line, line_of, read_lines, run_of_line
 from minvenus.evaluation.task import Job
-from minvenus.scoring.aggregate import run_of
-from minvenus.scoring.judge import Verdict
-from minvenus.scoring.questions import Entry
 from minvenus.types import Rollout, Turn
 from tests.agent.scripted import BROKEN, QUESTION, Tools, answer, budget, run, search, visit
 

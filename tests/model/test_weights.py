@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from minvenus import files as atomic
 from minvenus.config import ConfigError, ModelConfig
-from minvenus.model import atomic, weights
+from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import WeightsError, load, save
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
-from minvenus.scoring.answers import exact_match
+from minvenus.evaluation.answers import exact_match
 from minvenus.text.toy_words import NAMES, PETS, RELATIONS, TEST_NAMES, TRAIN_NAMES, VERBS
 from minvenus.tools.base import ToolResult, run_tool
 from minvenus.tools.toyweb import ToyWeb

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from minvenus.agent.protocol import is_well_formed, parse_turn
 from minvenus.config import ConfigError
-from minvenus.scoring.answers import exact_match
+from minvenus.evaluation.answers import exact_match
 from minvenus.text.chat import stream, unwrap
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.text.toy_words import NAMES, PETS, RELATIONS, VERBS

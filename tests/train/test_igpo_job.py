@@ -8,8 +8,8 @@ import torch
 import train_igpo
 from minvenus.agent.protocol import final_answer
 from minvenus.engine.score_packed import score_packed
+from minvenus.evaluation.answers import f1
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
-from minvenus.scoring.answers import f1
 from minvenus.train import igpo
 from minvenus.train.optim import optimiser_step
 from tests.train.igpo_runs import MIXED, credited_batch, rows_of, scripted_job, small_igpo, write_model

@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 
 import train_igpo
+from minvenus.evaluation import judge as judging
+from minvenus.evaluation.judge import Judge
 from minvenus.igpo.credit import credit
-from minvenus.scoring import judge as judging
-from minvenus.scoring.judge import Judge
 from minvenus.train import checkpoint, metrics
-from tests.scoring.local_judge import QUICK, chat, drip, grading, planted  # noqa: F401
+from tests.evaluation.local_judge import QUICK, chat, drip, grading, planted  # noqa: F401
 from tests.train.igpo_runs import command, credited_batch, script_runs, scripted_job, small_igpo, write_model
 
 pytestmark = pytest.mark.usefixtures("planted")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.report import terminal
-from minvenus.report.terminal import BLOCKS, Progress, clock, curve
+from minvenus import console as terminal
+from minvenus.console import BLOCKS, Progress, clock, curve
 
 
 class Terminal(io.StringIO):

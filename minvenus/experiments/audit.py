@@ -1,0 +1,122 @@
+"""The gain audit: on the toy web the right path is known, so one can see what the model's gains reward.
+
+    right       a page of the question's path, at its hop
+    wrong       another page            repeated     a page again          failed     a page that no search had listed
+
+For each of them and each hop: how often, the mean gain, its spread and the share of positive ones. Before any RL, right visits
+should gain clearly more than wrong ones, and as much at the last hop as at the first: gains that all come early make it pay to
+stop early. The policy that is trained is also the one that is asked, so the same table is made again after training.
+"""
+
+import statistics
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from minvenus.config import ConfigError, read_json
+from minvenus.experiments.scripts import run
+from minvenus.report.saved import SavedBatch, load_credits
+from minvenus.tools.toyweb import ToyWeb
+from minvenus.tools.toyweb_visits import visit_labels
+from minvenus.train.igpo_batch import mean
+
+KINDS = ("right", "wrong", "repeated", "failed")
+
+
+@dataclass(frozen=True)
+class AuditConfig:
+    """python -m minvenus.experiments audit: what the gains of a checkpoint, or of a training run, reward."""
+
+    model: str | None = None          # a checkpoint of the tiny model to roll out
+    run: str | None = None            # or a folder of train_igpo.py: its first and its last saved rollouts
+    questions: int = 64               # of the checkpoint's rollouts; 4 rollouts each
+    hops: int = 4                     # of every question
+    slack: int = 2                    # turns beyond what is needed
+    seed: int = 1000                  # of the questions and the sampling
+
+    def __post_init__(self):
+        if (self.model is None) == (self.run is None):
+            raise ConfigError("give --model FOLDER (a checkpoint) or --run FOLDER (of train_igpo.py)")
+
+
+def main(config: AuditConfig) -> str:
+    if config.run:
+        files = sorted((Path(config.run) / "rollouts").glob("step-*.jsonl"))
+        if not files:
+            raise ConfigError(f"{config.run} has no saved rollouts")
+        return "\n\n".join(report(file, config.run) for file in dict.fromkeys([files[0], files[-1]]))
+    with tempfile.TemporaryDirectory() as folder:
+        # one step of training: its rollouts are sampled and scored before the update
+        run("train_igpo.py", "--model", config.model, "--out", folder, "--steps", 1, "--questions", config.questions,
+            "--group", 4, "--hops", config.hops, "--slack", config.slack, "--seed", config.seed, "--pages", 8192,
+            "--evaluate-questions", 1, quiet=True)
+        return report(Path(folder) / "rollouts" / "step-000000.jsonl", folder)
+
+
+def report(file: Path, run_folder) -> str:
+    batch = load_credits(file)
+    gains = visit_gains(batch, web_of(run_folder))
+    first = [values[0] for values in batch.credit.values if values and values[0] is not None]
+    head = f"step {batch.step}: {len(batch.rollouts)} rollouts"
+    if first and batch.recipe.gain == "log_prob":
+        head += f", log P(answer | question) {statistics.fmean(first):+.2f} per token"
+    return f"{head}\n{table(gains)}\n{verdict(gains)}"
+
+
+def web_of(run_folder) -> ToyWeb:
+    """The toy web that a run of train_igpo.py was on."""
+    settings = read_json(Path(run_folder) / "run.json")
+    if settings.get("data", "toyweb") != "toyweb":
+        raise ConfigError(f"{run_folder} was trained on {settings['data']}: right and wrong pages are known on the toy web only")
+    return ToyWeb.of(settings["seed"], settings["hops"], settings["slack"])
+
+
+def run_gains(file: Path) -> dict[tuple[str, int], list[float]]:
+    """visit_gains of a file RUN/rollouts/step-*.jsonl."""
+    return visit_gains(load_credits(file), web_of(file.parent.parent))
+
+
+def visit_gains(batch: SavedBatch, web: ToyWeb) -> dict[tuple[str, int], list[float]]:
+    """(kind, hop) -> gains. A visit of several pages counts by its first one."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for rollout, gains in zip(batch.rollouts, batch.credit.gains, strict=True):
+        for labels, gain in zip(visit_labels(web, rollout), gains, strict=True):
+            if labels and gain is not None:
+                found.setdefault((labels[0].kind, labels[0].hop), []).append(gain)
+    return found
+
+
+def table(gains: dict[tuple[str, int], list[float]]) -> str:
+    lines = ["visit      hop   count    mean  spread  positive"]
+    for kind in KINDS:
+        hops = sorted(hop for name, hop in gains if name == kind)
+        for hop in hops:
+            lines.append(row(kind, str(hop), gains[kind, hop]))
+        if len(hops) > 1:
+            lines.append(row(kind, "all", pooled(gains, kind)))
+    return "\n".join(lines)
+
+
+def row(kind: str, hop: str, values: list[float]) -> str:
+    positive = sum(value > 0 for value in values) / len(values)
+    return (f"{kind:<9} {hop:>4} {len(values):>7}  {statistics.fmean(values):+6.2f}  {statistics.pstdev(values):6.2f}"
+            f"    {positive:6.0%}")
+
+
+def pooled(gains: dict[tuple[str, int], list[float]], *kinds: str) -> list[float]:
+    return [value for (kind, _), values in gains.items() if kind in kinds for value in values]
+
+
+def verdict(gains: dict[tuple[str, int], list[float]]) -> str:
+    """In words: are right visits worth more than others, and is the first one worth more than the later ones?"""
+    right, others = pooled(gains, "right"), pooled(gains, *KINDS[1:])
+    if not right or not others:
+        return "too few visits to compare right ones with others"
+    apart = statistics.fmean(right) - statistics.fmean(others)
+    by_hop = {hop: statistics.fmean(values) for (kind, hop), values in sorted(gains.items()) if kind == "right"}
+    later = mean([value for hop, value in by_hop.items() if hop > 1])
+    text = f"right visits gain {apart:+.2f} more than the others"
+    if later is None or 1 not in by_hop:
+        return text
+    front = "front-loaded: stopping early may pay" if by_hop[1] > 0 and later < by_hop[1] / 2 else "not front-loaded"
+    return f"{text}; hop 1 {by_hop[1]:+.2f}, later hops {later:+.2f} on average: {front}"

@@ -1,0 +1,90 @@
+"""A judge on 127.0.0.1 for the tests, and an environment in which it is the only thing that can be reached."""
+
+import json
+import logging
+import socket
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from minvenus.evaluation.answers import ALIAS_MARK
+from minvenus.evaluation.judge import Judge, JudgeGuard
+from minvenus.tools.retry import Limits
+from minvenus.types import Question
+from tests.tools.servers import serve
+
+KEY = "planted-judge-key-48b1"
+QUICK = Limits(seconds=5.0, read_seconds=0.3, tries=3, backoff=0.01, longest_wait=2.0)
+CAPITAL = Question("q1", "What is the capital of Italy?", ["Rome", "Roma" + ALIAS_MARK + "Urbs"])
+
+
+@pytest.fixture
+def planted(monkeypatch, caplog, capsys):
+    """A key in the environment, no proxy, and no way to any address but 127.0.0.1; afterwards nothing may show the key."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("JUDGE_API_KEY", KEY)
+    monkeypatch.setenv("JUDGE_MODEL", "grader-1")
+    real = socket.socket.connect
+
+    def connect(self, address):
+        assert address[0] == "127.0.0.1", f"a test tried to reach {address}"
+        return real(self, address)
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    caplog.set_level(logging.DEBUG)
+    yield
+    seen = capsys.readouterr()
+    assert KEY not in seen.out + seen.err + "\n".join(record.getMessage() for record in caplog.get_records("call"))
+
+
+def chat(text):
+    return {"choices": [{"message": {"role": "assistant", "content": text}}]}
+
+
+def says(text):
+    return lambda handler: handler.reply(chat(text))
+
+
+class Seen(list):
+    """The requests of a server, and which one the present thread is answering."""
+
+    def __init__(self):
+        super().__init__()
+        self.own = threading.local()
+
+    def append(self, request):
+        super().append(request)
+        self.own.request = request
+
+
+@contextmanager
+def grading(grade):
+    """A server whose reply is grade(answer): a word, or a function that writes to the handler."""
+    def reply(handler):
+        said = grade(case_of(handler.server.seen.own.request)["response"])
+        if callable(said):
+            said(handler)
+        else:
+            handler.reply(chat(f"reasoning: compared\n**correct:** {said}"))
+    with serve(reply) as server:
+        server.seen = Seen()
+        yield server
+
+
+def yes_to(right):
+    return grading(lambda answer: "yes" if answer in right else "no")
+
+
+def case_of(seen) -> dict:
+    content = json.loads(seen[3])["messages"][0]["content"]
+    return json.JSONDecoder().raw_decode(content[content.index("{"):])[0]
+
+
+def judge_at(server, monkeypatch, **options):
+    monkeypatch.setenv("JUDGE_BASE_URL", server.url + "/v1/")
+    return Judge(**{"limits": QUICK, "guard": JudgeGuard(limit=1.0)} | options)
+
+
+def drip(handler):
+    handler.server.stop.wait(5)

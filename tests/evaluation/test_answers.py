@@ -1,0 +1,166 @@
+"""Exact match and F1: known cases by hand, the stated normalisation, then the properties."""
+
+import string
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.evaluation.answers import ALIAS_MARK, exact_match, f1, split_aliases, tokens
+
+words = st.lists(st.sampled_from(["a", "b", "rome", "2019", "東", "京", "é"]), max_size=8)
+texts = words.map(" ".join) | st.text(max_size=30).filter(lambda text: ALIAS_MARK not in text)
+some_words = st.lists(st.sampled_from(["a", "b", "rome", "2019", "東"]), min_size=1, max_size=8)
+countings = st.sampled_from(["multiset", "set"])
+
+
+# --------------------------------------------------------------------------------------------------------------- by hand
+
+
+def test_repeated_tokens_count_in_the_multiset_and_not_in_the_set():
+    assert f1("a a b", ["a b b"]) == pytest.approx(2 / 3, abs=1e-15)
+    assert f1("a a b", ["a b b"], counting="set") == 1.0
+    assert exact_match("a a b", ["a b b"]) == 0.0
+
+
+def test_f1_worked_by_hand():
+    # prediction: the city of paris (4 tokens), answer: paris france (2), one in common: P = 1/4, R = 1/2, F1 = 1/3
+    assert f1("The city of Paris", ["Paris, France"]) == pytest.approx(1 / 3, abs=1e-15)
+
+
+def test_the_best_alias_counts():
+    answers = ["United States of America", "USA"]
+    assert exact_match("usa", answers) == f1("usa", answers) == 1.0
+    assert f1("united states", answers) == pytest.approx(2 / 3, abs=1e-15)
+    assert exact_match("united states", answers) == 0.0
+
+
+@pytest.mark.parametrize("prediction", [None, "", "   ", "?!", "。、"])
+def test_no_answer_scores_zero_even_against_itself(prediction):
+    assert exact_match(prediction, ["Rome"]) == f1(prediction, ["Rome"]) == f1(prediction, ["Rome"], counting="set") == 0.0
+    assert exact_match("Rome", [prediction or ""]) == f1("Rome", [prediction or ""]) == 0.0
+    assert exact_match(prediction, [prediction or ""]) == f1(prediction, [prediction or ""]) == 0.0
+
+
+def test_aliases_are_split_everywhere():
+    joined = f"Rome{ALIAS_MARK} Roma {ALIAS_MARK}"
+    assert split_aliases("a<|answer_split|>b") == ["a", "b"]
+    assert split_aliases(joined) == ["Rome", "Roma"]
+    assert split_aliases("") == []
+    assert exact_match("roma", joined) == exact_match("roma", [joined]) == f1("roma", ["Paris", joined]) == 1.0
+
+
+def test_a_single_string_is_one_answer_and_not_its_letters():
+    assert exact_match("R", "Rome") == f1("R", "Rome") == 0.0
+    assert exact_match("rome", "Rome") == 1.0
+
+
+def test_a_question_without_answers_and_an_unknown_counting_are_errors():
+    for score in (exact_match, f1):
+        with pytest.raises(ValueError, match="at least one"):
+            score("Rome", [])
+    with pytest.raises(ValueError, match="multiset or set, got 'bag'"):
+        f1("Rome", ["Rome"], counting="bag")
+
+
+# --------------------------------------------------------------------------------------------------------- normalisation
+
+
+@pytest.mark.parametrize("text, expected", [
+    ("  Paul\n\tBENEKE ", ["paul", "beneke"]),
+    ("**2019**", ["2019"]),
+    ("3.14", ["3", "14"]),                                   # punctuation becomes a space, it is not deleted
+    ("U.S.A.", ["u", "s", "a"]),
+    ("O'Brien", ["o", "brien"]),
+    ("O’Brien – “ok”…", ["o", "brien", "ok"]),              # Unicode punctuation goes the way of ASCII's
+    ("$5 €5 5°", ["5", "5", "5"]),
+    ("The Hague", ["the", "hague"]),                         # articles stay
+    ("ＡＢＣ１２３", ["abc123"]),                                # full width
+    ("ｶﾞﾝﾀﾞﾑ", ["ガ", "ン", "ダ", "ム"]),                       # half width, voiced marks joined
+    ("Sa\u0303o", ["s\u00e3o"]),                             # decomposed = composed
+    ("STRASSE Straße", ["strasse", "strasse"]),
+    ("10² km², 3½", ["10", "2", "km", "2", "3", "1", "2"]),
+    ("CO₂ ﬁn Ⅳ", ["co2", "fin", "iv"]),
+    ("zero\u200bwidth soft\u00adhyphen", ["zerowidth", "softhyphen"]),
+    ("東京都", ["東", "京", "都"]),
+    ("佐々木、〇ー", ["佐", "々", "木", "〇", "ー"]),
+    ("ジョン・スミス", list("ジョンスミス")),
+    ("2020年東京Olympics第3", ["2020", "年", "東", "京", "olympics", "第", "3"]),
+    ("𠮷𠮷野", ["𠮷", "𠮷", "野"]),                             # outside the basic plane
+    ("\u0390 \u0399\u0308\u0301", ["\u0390", "\u0390"]),      # a Greek letter whose folding needs composing again
+    ("서울 특별시", ["서울", "특별시"]),                           # Korean writes spaces
+])
+def test_tokens(text, expected):
+    assert tokens(text) == expected
+
+
+def test_the_punctuation_rule_is_the_released_one_within_ascii():
+    for char in map(chr, range(128)):
+        assert (tokens(f"x{char}x") == ["x", "x"]) == (char in string.punctuation or char.isspace()), repr(char)
+
+
+def test_chinese_is_compared_by_characters_and_spaces_in_it_mean_nothing():
+    assert exact_match("北京 大学", ["北京大学"]) == 1.0
+    assert f1("北京大学", ["清华大学"]) == pytest.approx(0.5, abs=1e-15)
+    assert f1("北京大学在1898年", ["1898年"]) == pytest.approx(2 * 2 / (7 + 2), abs=1e-15)
+
+
+def test_powers_and_fractions_do_not_become_other_numbers():
+    assert exact_match("10²", ["102"]) == exact_match("3½", ["31/2"]) == 0.0
+    assert exact_match("10²", ["10^2"]) == exact_match("3½", ["3 1/2"]) == 1.0
+
+
+# ------------------------------------------------------------------------------------------------------------ properties
+
+
+@given(texts, texts, countings)
+def test_f1_is_symmetric_and_lies_between_zero_and_one(a, b, counting):
+    assert 0.0 <= f1(a, [b], counting) == f1(b, [a], counting) <= 1.0
+    assert exact_match(a, [b]) == exact_match(b, [a])
+
+
+@given(some_words, some_words)
+def test_f1_is_the_harmonic_mean_of_precision_and_recall(a, b):
+    unmatched = list(b)
+    hits = sum(1 for word in a if word in unmatched and not unmatched.remove(word))
+    expected = 2 * (hits / len(a)) * (hits / len(b)) / (hits / len(a) + hits / len(b)) if hits else 0.0
+    assert f1(" ".join(a), [" ".join(b)]) == pytest.approx(expected, abs=1e-12)
+    hits = len(set(a) & set(b))
+    expected = 2 * (hits / len(set(a))) * (hits / len(set(b))) / (hits / len(set(a)) + hits / len(set(b))) if hits else 0.0
+    assert f1(" ".join(a), [" ".join(b)], counting="set") == pytest.approx(expected, abs=1e-12)
+
+
+@given(some_words, some_words, st.randoms(use_true_random=False), countings)
+def test_the_order_of_tokens_changes_nothing_for_f1(a, b, random, counting):
+    shuffled = random.sample(a, len(a))
+    assert f1(" ".join(a), [" ".join(b)], counting) == f1(" ".join(shuffled), [" ".join(b)], counting)
+
+
+@given(texts, st.lists(texts, min_size=1, max_size=4), countings)
+def test_exact_match_implies_full_f1(prediction, answers, counting):
+    if tokens(prediction):
+        assert exact_match(prediction, [*answers, prediction]) == f1(prediction, [*answers, prediction], counting) == 1.0
+    if exact_match(prediction, answers):
+        assert f1(prediction, answers, counting) == 1.0
+    elif sorted(tokens(prediction)) not in [sorted(tokens(a)) for a in answers]:
+        assert f1(prediction, answers) < 1.0
+
+
+@given(texts, st.lists(texts, min_size=1, max_size=4), texts, countings)
+def test_one_more_alias_never_lowers_the_score(prediction, answers, alias, counting):
+    assert f1(prediction, [*answers, alias], counting) >= f1(prediction, answers, counting)
+    assert exact_match(prediction, [*answers, alias]) >= exact_match(prediction, answers)
+    assert f1(prediction, answers, counting) == max(f1(prediction, [a], counting) for a in answers)
+
+
+@given(some_words, st.sampled_from([" ", ", ", "!", " — ", "。", "\n"]))
+def test_case_spacing_and_punctuation_change_nothing(a, gap):
+    assert exact_match(gap.join(a).upper() + gap, [" ".join(a)]) == 1.0
+
+
+@given(st.text())
+def test_normalising_twice_is_normalising_once(text):
+    once = tokens(text)
+    assert tokens(" ".join(once)) == once
+    assert all(token and not any(unicodedata.category(c)[0] in "PSZ" for c in token) for token in once)

@@ -1,0 +1,218 @@
+"""The judge against real servers on 127.0.0.1: what is asked, what is kept, what stays unknown, and where the key goes."""
+
+import io
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import pytest
+
+from minvenus.config import ConfigError
+from minvenus.evaluation.judge import Judge, JudgeGuard, JudgeUnreliable, Verdict
+from minvenus.types import Question
+from tests.evaluation.local_judge import CAPITAL, KEY, case_of, chat, drip, judge_at, planted, says, yes_to  # noqa: F401
+from tests.tools.servers import serve
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.usefixtures("planted")
+
+
+# --------------------------------------------------------------------------------------------------------------- verdicts
+
+
+def test_a_verdict_is_asked_for_with_question_answer_and_every_alias(monkeypatch):
+    with yes_to({"The city of Rome"}) as server:
+        judge = judge_at(server, monkeypatch)
+        right, wrong = judge.verdict(CAPITAL, "  The city of Rome\n"), judge.verdict(CAPITAL, "Milan")
+    assert (right.word, right.correct, right.by) == ("yes", True, "judge") and "compared" in right.note
+    assert (wrong.word, wrong.correct) == ("no", False)
+    method, path, headers, body = server.seen[0]
+    assert (method, path, headers["Authorization"]) == ("POST", "/v1/chat/completions", f"Bearer {KEY}")
+    assert json.loads(body)["model"] == "grader-1" and json.loads(body)["temperature"] == 0
+    assert case_of(server.seen[0]) == {"question": CAPITAL.text, "response": "The city of Rome",
+                                       "accepted_answers": ["Rome", "Roma", "Urbs"]}
+
+
+@pytest.mark.parametrize(("answer", "word", "by"), [
+    ("Rome", "yes", "equality"), (" Urbs \n", "yes", "equality"),
+    ("", "no", "empty"), (" \n", "no", "empty"), (None, "no", "empty")])
+def test_equal_and_empty_answers_are_not_asked_about(monkeypatch, answer, word, by):
+    with serve(says("correct: no")) as server:
+        assert judge_at(server, monkeypatch).verdict(CAPITAL, answer) == Verdict(word, by)
+    assert server.seen == []
+
+
+def test_the_joined_string_of_aliases_is_no_answer_by_itself(monkeypatch):
+    with serve(says("correct: no")) as server:
+        assert judge_at(server, monkeypatch).verdict(CAPITAL, CAPITAL.answers[1]).word == "no"
+
+
+BROKEN = {
+    "error": (lambda h: h.reply("down", status=500), 3, "status 500"),
+    "bad request": (lambda h: h.reply("too long", status=400), 1, "status 400"),
+    "refused key": (lambda h: h.reply(f"bad key {KEY}", status=401), 1, "check JUDGE_API_KEY"),
+    "busy": (lambda h: h.reply("busy", status=429, Retry_After="3600"), 1, "status 429"),
+    "redirect": (lambda h: h.reply("", status=302, Location="http://127.0.0.1:9/"), 1, "status 302"),
+    "slow": (drip, 3, "in time"),
+    "hang up": (lambda h: h.connection.close(), 1, "check JUDGE_BASE_URL"),
+    "nonsense": (says("I like trains."), 1, "I like trains."),
+    "both": (says("correct: yes/no"), 1, "no verdict"),
+    "empty text": (says(""), 1, "no verdict"),
+    "no text": (lambda h: h.reply({"choices": [{"message": {"content": None}}]}), 1, "no verdict"),
+    "no choices": (lambda h: h.reply({"choices": []}), 1, "no verdict"),
+    "error object": (lambda h: h.reply({"error": {"message": "correct: yes"}}), 1, "no verdict"),
+    "empty body": (lambda h: h.reply("", kind="application/json"), 1, "JSON"),
+    "broken JSON": (lambda h: h.reply('{"choices": [{"message": {"content": "correct: yes"', kind="application/json"), 1, "JSON"),
+    "list": (lambda h: h.reply('["correct: yes"]', kind="application/json"), 1, "JSON"),
+    "page": (lambda h: h.reply("<html>correct: yes</html>"), 1, "text/html"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_judge_that_fails_is_unknown_is_never_kept_and_is_asked_again_only_where_that_may_help(monkeypatch, tmp_path, case):
+    answer, requests, reason = BROKEN[case]
+    file = tmp_path / "verdicts.sqlite"
+    with serve(answer) as server:
+        judge = judge_at(server, monkeypatch, cache=file)
+        verdict = judge.verdict(CAPITAL, "Milan")
+        assert (verdict.word, verdict.correct, verdict.by) == ("unknown", None, "judge")
+        assert reason in verdict.note and len(server.seen) == requests
+        assert judge.totals == {"judge": 1, "unknown": 1}
+    with serve(says("correct: yes")) as server:                     # the failure of one evening is forgotten
+        assert judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Milan").word == "yes"
+
+
+def test_a_busy_judge_is_asked_again_when_it_says(monkeypatch):
+    def reply(handler):
+        if len(handler.server.seen) == 1:
+            handler.reply("busy", status=429, Retry_After="1")
+        else:
+            handler.reply(chat("correct: no"))
+    with serve(reply) as server:
+        began = time.monotonic()
+        assert judge_at(server, monkeypatch).verdict(CAPITAL, "Milan").word == "no"
+        assert 1.0 <= time.monotonic() - began < 3.0
+
+
+# ------------------------------------------------------------------------------------------------------------------ cache
+
+
+def test_a_verdict_is_kept_across_runs_and_another_model_question_or_answer_is_asked_anew(monkeypatch, tmp_path):
+    file = tmp_path / "verdicts.sqlite"
+    with yes_to({"Italy's Rome"}) as server:
+        first = judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Italy's Rome")
+        judge = judge_at(server, monkeypatch, cache=file)
+        again = judge.verdict(Question("other id", CAPITAL.text, CAPITAL.answers), "Italy's Rome ")
+        assert (again.word, again.by, again.note) == ("yes", "cache", first.note) and len(server.seen) == 1
+        assert judge.verdict(CAPITAL, "Milan").by == "judge"
+        assert judge.verdict(Question("q1", "And of Lombardy?", CAPITAL.answers), "Italy's Rome").by == "judge"
+        assert judge.verdict(Question("q1", CAPITAL.text, ["Rome"]), "Italy's Rome").by == "judge"
+        monkeypatch.setenv("JUDGE_MODEL", "grader-2")
+        assert judge.verdict(CAPITAL, "Italy's Rome").by == "judge"
+        assert judge.totals == {"cache": 1, "judge": 4, "unknown": 0}
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+def test_without_a_file_verdicts_are_kept_for_the_run(monkeypatch):
+    with serve(says("correct: no")) as server:
+        judge = judge_at(server, monkeypatch)
+        assert [judge.verdict(CAPITAL, "Milan").by for _ in range(3)] == ["judge", "cache", "cache"]
+
+
+def test_somebody_elses_database_is_left_alone(monkeypatch, tmp_path):
+    file = tmp_path / "mine.sqlite"
+    with sqlite3.connect(file) as db:
+        db.execute("CREATE TABLE precious (x)")
+    with serve(says("correct: no")) as server, pytest.raises(ConfigError, match=r"mine\.sqlite"):
+        judge_at(server, monkeypatch, cache=file)
+
+
+def test_a_reply_with_half_a_surrogate_pair_is_kept(monkeypatch, tmp_path):
+    with serve(says("\ud83d correct: yes")) as server:
+        judge = judge_at(server, monkeypatch, cache=tmp_path / "verdicts.sqlite")
+        assert [judge.verdict(CAPITAL, "R\udc00me").by for _ in range(2)] == ["judge", "cache"]
+
+
+CHILD = """
+from minvenus.evaluation.judge import Judge
+from minvenus.types import Question
+judge, i = Judge(cache={file!r}, threads=8), 0
+while True:
+    judge.verdicts([(Question("q", "Is it even?", ["even"]), str(i + n)) for n in range(16)])
+    i += 16
+    print("x", flush=True)
+"""
+
+
+def test_a_killed_run_leaves_whole_verdicts_only(monkeypatch, tmp_path):
+    file = tmp_path / "verdicts.sqlite"
+    even = {str(n) for n in range(0, 100_000, 2)}
+    with yes_to(even) as server:
+        for batches in (1, 3):
+            child = subprocess.Popen([sys.executable, "-c", CHILD.format(file=str(file))], cwd=ROOT, stdout=subprocess.PIPE,
+                                     env=os.environ | {"JUDGE_BASE_URL": server.url})
+            for _ in range(batches):
+                assert child.stdout.readline()
+            time.sleep(0.01 * batches)
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            child.stdout.close()
+        before = len(server.seen)
+        judge = judge_at(server, monkeypatch, cache=file)
+        verdicts = judge.verdicts([(Question("q", "Is it even?", ["even"]), str(n)) for n in range(48)])
+    assert [v.correct for v in verdicts] == [n % 2 == 0 for n in range(48)]
+    assert {v.by for v in verdicts} == {"cache"} and len(server.seen) == before         # three batches were told as done
+    with sqlite3.connect(file) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert {json.loads(text)["word"] for (text,) in db.execute("SELECT text FROM calls")} == {"yes", "no"}
+
+
+# -------------------------------------------------------------------------------------------------------------------- keys
+
+
+@pytest.mark.parametrize(("variable", "value"), [("JUDGE_BASE_URL", ""), ("JUDGE_BASE_URL", f"ftp://{KEY}@h/"),
+                                                 ("JUDGE_MODEL", " "), ("JUDGE_API_KEY", f"{KEY}\nx")])
+def test_a_wrong_environment_is_an_error_before_anything_is_asked_that_names_the_variable(monkeypatch, variable, value):
+    monkeypatch.setenv("JUDGE_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError, match=variable) as caught:
+        Judge()
+    assert KEY not in shown(caught.value)
+
+
+def test_no_threads_are_refused(monkeypatch):
+    monkeypatch.setenv("JUDGE_BASE_URL", "http://127.0.0.1:9")
+    with pytest.raises(ConfigError, match="threads"):
+        Judge(threads=0)
+
+
+def shown(error: BaseException) -> str:
+    out = io.StringIO()
+    traceback.TracebackException.from_exception(error, capture_locals=False).print(file=out)
+    return out.getvalue() + repr(error)
+
+
+def test_the_key_is_in_no_verdict_no_file_no_repr_and_no_error_even_if_the_judge_repeats_it(monkeypatch, tmp_path):
+    file = tmp_path / "verdicts.sqlite"
+    with serve(says(f"Authorization: Bearer {KEY}\ncorrect: yes")) as server:
+        judge = judge_at(server, monkeypatch, cache=file)
+        assert KEY not in repr(judge.verdict(CAPITAL, "Milan")) + repr(vars(judge)) + repr(judge)
+    with serve(says(f"Bearer {KEY}")) as server:
+        judge = judge_at(server, monkeypatch, cache=file, guard=JudgeGuard(limit=0.0))
+        with pytest.raises(JudgeUnreliable) as caught:
+            judge.verdict(CAPITAL, "Turin")
+    assert KEY not in shown(caught.value) and KEY.encode() not in file.read_bytes()
+
+
+def test_the_key_is_read_at_the_moment_of_the_call(monkeypatch):
+    with serve(says("correct: no")) as server:
+        judge = judge_at(server, monkeypatch)
+        monkeypatch.delenv("JUDGE_API_KEY")                         # a local server needs none
+        judge.verdict(CAPITAL, "Milan")
+    assert "Authorization" not in server.seen[0][2]

@@ -1,0 +1,198 @@
+"""Question files: each format by hand, every way to be unreadable, and that reading loses and merges nothing."""
+
+import base64
+import csv
+import hashlib
+import json
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.config import ConfigError
+from minvenus.evaluation.answers import ALIAS_MARK
+from minvenus.evaluation.questions import Entry, decrypt, read_entries, read_questions
+from minvenus.types import Question
+
+RELEASED = {"data_source": "web_qa", "prompt": [{"role": "user", "content": "Who wrote it?"}],
+            "reward_model": {"ground_truth": f"Ada{ALIAS_MARK}Ada King", "style": "rule"}, "extra_info": {"index": 3}}
+
+
+def write(tmp_path, *lines, name="questions.jsonl"):
+    path = tmp_path / name
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+# ------------------------------------------------------------------------------------------------------------------ JSONL
+
+
+def test_a_jsonl_file_by_hand(tmp_path):
+    path = write(tmp_path, {"id": 7, "question": " Capital of Italy? ", "answer": "Rome", "source": "geo", "hops": 2, "more": 1},
+                 "", {"question": "羅馬?", "answer": ["a", f" b {ALIAS_MARK}c", "a"], "id": "x"})
+    assert read_entries(path) == [Entry(Question("7", "Capital of Italy?", ["Rome"]), "geo", 2),
+                                  Entry(Question("x", "羅馬?", ["a", "b", "c"]))]
+    assert read_questions(path) == [entry.question for entry in read_entries(path)]
+
+
+def test_the_released_form_by_hand(tmp_path):
+    (entry,) = read_entries(write(tmp_path, RELEASED))
+    assert (entry.question.text, entry.question.answers, entry.source) == ("Who wrote it?", ["Ada", "Ada King"], "web_qa")
+
+
+def test_made_ids_follow_the_text_and_not_the_place_and_equal_texts_stay_apart(tmp_path):
+    rows = [{"question": text, "answer": "x"} for text in ("first", "second", "first")]
+    one, two, again = (q.id for q in read_questions(write(tmp_path, *rows)))
+    assert again == one + "-2" and len({one, two, again}) == 3
+    assert [q.id for q in read_questions(write(tmp_path, *rows[1::-1]))] == [two, one]
+
+
+BAD = {
+    "not JSON": ("{", "not JSON"),
+    "no object": ("[1]", "list"),
+    "neither form": ({"query": "x", "gold": "y"}, "query, gold"),
+    "no answer": ({"question": "x"}, "answer"),
+    "answer of a number": ({"question": "x", "answer": 42}, "42"),
+    "list with a number": ({"question": "x", "answer": ["a", 4]}, "list of strings"),
+    "blank answer": ({"question": "x", "answer": f" {ALIAS_MARK} "}, "blank"),
+    "empty list": ({"question": "x", "answer": []}, "blank"),
+    "blank question": ({"question": " ", "answer": "y"}, "no text"),
+    "question of a number": ({"question": 3, "answer": "y"}, "int"),
+    "id of a list": ({"question": "x", "answer": "y", "id": [1]}, "id"),
+    "blank id": ({"question": "x", "answer": "y", "id": " "}, "id"),
+    "id of a truth value": ({"question": "x", "answer": "y", "id": True}, "id"),
+    "hops as text": ({"question": "x", "answer": "y", "hops": "2"}, "hops"),
+    "source of a number": ({"question": "x", "answer": "y", "source": 2}, "source"),
+    "id seen before": ({"question": "x", "answer": "y", "id": "q"}, "line 1"),
+    "two messages": (RELEASED | {"prompt": RELEASED["prompt"] * 2}, "one message"),
+    "a prompt as text": (RELEASED | {"prompt": "Who?"}, "one message"),
+    "a message without text": (RELEASED | {"prompt": [{"role": "user", "content": None}]}, "NoneType"),
+    "ground truth as a list": (RELEASED | {"reward_model": {"ground_truth": ["a", "b"]}}, "ground_truth"),
+    "no ground truth": (RELEASED | {"reward_model": None}, "ground_truth"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_an_unreadable_line_is_an_error_that_names_file_line_and_reason(tmp_path, case):
+    line, reason = BAD[case]
+    path = write(tmp_path, {"id": "q", "question": "fine", "answer": "y"}, "", line)
+    with pytest.raises(ConfigError) as caught:
+        read_questions(path)
+    assert f"{path}, line 3: " in str(caught.value) and reason in str(caught.value)
+
+
+def test_bytes_that_are_not_utf8_name_their_line(tmp_path):
+    path = tmp_path / "q.jsonl"
+    path.write_bytes(b'{"question": "x", "answer": "y"}\n{"question": "\xff", "answer": "y"}\n')
+    with pytest.raises(ConfigError, match="line 2"):
+        read_questions(path)
+
+
+@pytest.mark.parametrize(("name", "reason"), [("none.jsonl", "does not exist"), ("q.txt", r"\.jsonl, \.parquet, \.csv")])
+def test_a_path_that_cannot_be_a_question_file_is_refused(tmp_path, name, reason):
+    with pytest.raises(ConfigError, match=reason):
+        read_questions(tmp_path / name)
+
+
+def test_an_empty_file_is_an_error_and_not_an_empty_evaluation(tmp_path):
+    with pytest.raises(ConfigError, match="no questions"):
+        read_questions(write(tmp_path, ""))
+
+
+texts = st.text(min_size=1, max_size=20).filter(lambda text: text.strip() and ALIAS_MARK not in text)
+
+
+@given(st.lists(st.tuples(texts, st.lists(texts, min_size=1, max_size=3)), min_size=1, max_size=6))
+def test_every_question_comes_back_once_in_order_with_an_id_of_its_own(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("q") / "q.jsonl"
+    path.write_text("".join(json.dumps({"question": text, "answer": answers}) + "\n" for text, answers in rows))
+    read = read_questions(path)
+    assert [q.text for q in read] == [text.strip() for text, _ in rows]
+    assert [q.answers for q in read] == [list(dict.fromkeys(a.strip() for a in answers)) for _, answers in rows]
+    assert len({q.id for q in read}) == len(rows)
+
+
+# ---------------------------------------------------------------------------------------------------------------- Parquet
+
+
+def test_a_parquet_path_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    path = tmp_path / "q.parquet"
+    path.write_bytes(b"PAR1")
+    with pytest.raises(ConfigError, match=r"minvenus\[parquet\]"):
+        read_questions(path)
+
+
+def test_the_released_parquet_columns_are_read(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="the parquet extra is not installed")
+    from pyarrow import parquet
+    path = tmp_path / "q.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist([RELEASED, RELEASED]), path)
+    first, second = read_entries(path)
+    assert first.question.answers == ["Ada", "Ada King"] and first.source == "web_qa"
+    assert second.question.id == first.question.id + "-2"
+
+
+# ------------------------------------------------------------------------------------------------------------- BrowseComp
+
+
+def encrypt(text: str, canary: str) -> str:
+    """By whole numbers, unlike the code under test."""
+    data, digest = text.encode(), hashlib.sha256(canary.encode()).digest()
+    key = (digest * (len(data) // 32 + 1))[:len(data)]
+    return base64.b64encode((int.from_bytes(data) ^ int.from_bytes(key)).to_bytes(len(data))).decode()
+
+
+def browsecomp(tmp_path, *rows, columns=("problem", "answer", "problem_topic", "canary")):
+    path = tmp_path / "browse.csv"
+    with path.open("w", newline="", encoding="utf-8") as out:
+        csv.writer(out).writerows([columns, *rows])
+    return path
+
+
+def test_cells_that_another_program_encrypted():
+    """Made with perl's Digest::SHA and string XOR; the first is longer than one key of 32 bytes."""
+    assert decrypt("uXHWd1fHudqIrduXTSWC5gmAE9wS1UAVXhqnyGb7jcWcOc0/UJKi34ro3dMIZIDtR44YjxGdSwRfXrnIJ+bb149qmT5Bkr/GmePKmxc=",
+                   "bird-42") == "Who built the longest bridge over the river, and in which year was it opened?"
+    assert decrypt("tHZ6/BVxVdib/tuN67ODpUfWT5xU", "bird-42") == "Zoë Ångström, 1932"
+
+
+def test_a_browsecomp_file_is_decrypted_row_by_row_each_with_its_own_canary(tmp_path):
+    path = browsecomp(tmp_path, [encrypt("Which film?\nThe second.", "c1"), encrypt("Alien", "c1"), "Film", "c1"],
+                      [encrypt("Welche Stadt? 羅馬", "c2"), encrypt("Köln", "c2"), "", "c2"])
+    first, second = read_entries(path)
+    assert (first.question.text, first.question.answers, first.source) == ("Which film?\nThe second.", ["Alien"], "Film")
+    assert (second.question.text, second.question.answers, second.source) == ("Welche Stadt? 羅馬", ["Köln"], None)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path):
+    path = browsecomp(tmp_path, [encrypt("Which?", "c"), encrypt("x", "c"), "t", "c"])
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert [question.text for question in read_questions(path)] == ["Which?"]
+
+
+@given(st.text(max_size=200), st.text(min_size=1, max_size=40))
+def test_decryption_undoes_encryption(text, canary):
+    assert decrypt(encrypt(text, canary), canary) == text
+
+
+@pytest.mark.parametrize(("row", "reason"), [
+    (["Who was it?", "Rome", "t", "c"], "base64"), ([encrypt("Wer?", "c"), encrypt("x", "c"), "t", ""], "canary"),
+    (["", encrypt("x", "c"), "t", "c"], "no text"), ([encrypt("Wer?", "c"), "", "t", "c"], "blank"),
+    ([encrypt("Who was it, in which year?", "c"), encrypt("x", "c"), "t", "another"], "canary does not fit"),
+    (["a", "b"], "4 columns"), (["a", "b", "t", "c", "d"], "4 columns")])
+def test_a_row_that_does_not_decrypt_names_its_line(tmp_path, row, reason):
+    path = browsecomp(tmp_path, [encrypt("fine?", "c"), encrypt("x", "c"), "t", "c"], row)
+    with pytest.raises(ConfigError) as caught:
+        read_questions(path)
+    assert f"{path}, line 3: " in str(caught.value) and reason in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["question,answer\na,b\n", "", 'problem,answer,canary\n"a\n'])
+def test_another_csv_is_refused(tmp_path, text):
+    path = tmp_path / "other.csv"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"other\.csv, line"):
+        read_questions(path)

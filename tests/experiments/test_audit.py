@@ -1,0 +1,146 @@
+"""The gain audit, by hand: gains of a few made-up rollouts on a web whose right path is known."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from minvenus.config import ConfigError, Recipe
+from minvenus.experiments import audit
+from minvenus.experiments.audit import AuditConfig, report, table, verdict, visit_gains
+from minvenus.flags import parse_flags
+from minvenus.report.saved import save_credits
+from minvenus.tools.toyweb import ToyWeb
+from minvenus.train.igpo_config import IGPOConfig
+from tests.report.examples import answer, rollout, saved_batch, search, visit
+
+WEB = ToyWeb(5, hops=(2,), slack=2)
+CASE = WEB.case("train-0")
+FIRST, SECOND = CASE.path
+OTHER = next(page.title for page in WEB.for_question("train-0").ranked(FIRST) if page.title != FIRST)   # shown beside the first
+
+
+def played(*titles):
+    """A search and a visit for each page; a title with a ! is visited without a search."""
+    turns = []
+    for title in titles:
+        turns += ([] if title.startswith("!") else [search(title)]) + [visit(f"page {title.lstrip('!')}")]
+    return rollout([*turns, answer("pets own cat")], question=CASE.question)
+
+
+def batch(recipe=None, step=0, lift=0.0):
+    """Two rollouts. The first opens both right pages, its values -4, -3, -1; the second another page, a page that no search has
+    listed, the first right page and that one again, its values -4, -4.5, -4.5, -3.5, -3.75."""
+    one, two = played(FIRST, SECOND), played(OTHER, f"!{SECOND}", FIRST, f"!{FIRST}")
+    logprobs = [[[-4.0], None, [-3.0], None, [-1.0 + lift]], [[-4.0, -4.0], None, [-4.5], [-4.5], None, [-3.5], [-3.75]]]
+    return saved_batch([one, two], [0, 0], [1.0, 0.0], recipe or Recipe(), logprobs, step=step)
+
+
+def gains():
+    return {("right", 1): [1.0, 1.0], ("right", 2): [2.0], ("wrong", 1): [-0.5], ("failed", 1): [0.0], ("repeated", 2): [-0.25]}
+
+
+def test_gains_are_told_apart_by_what_the_visit_was_and_at_which_hop():
+    assert visit_gains(batch(), WEB) == gains()
+
+
+def test_a_batch_without_gains_has_none_to_audit():
+    found = visit_gains(batch(Recipe(use_gain=False)), WEB)
+    assert found == {} and table(found).count("\n") == 0 and verdict(found).startswith("too few visits")
+
+
+def test_a_visit_of_several_pages_counts_by_its_first_one():
+    call = f'{{"name":"visit","arguments":{{"url":["page {OTHER}","page {FIRST}"],"goal":"pet"}}}}'
+    turns = [search(FIRST), f"Open.\n</think>\n\n<tool_call>\n{call}\n</tool_call>", answer()]
+    several = saved_batch([rollout(turns, question=CASE.question)] * 2, [0, 0], [1.0, 0.0], Recipe(),
+                          [[[-4.0], None, [-3.0]], [[-4.0], None, [-2.0]]])
+    assert visit_gains(several, WEB) == {("wrong", 1): [1.0, 2.0]}
+
+
+def test_the_table_word_for_word():
+    assert table(gains() | {("right", 2): [2.0, 3.0, -1.0]}).splitlines() == [
+        "visit      hop   count    mean  spread  positive",
+        "right        1       2   +1.00    0.00      100%",
+        "right        2       3   +1.33    1.70       67%",             # variance ((2/3)^2 + (5/3)^2 + (7/3)^2) / 3 = 26 / 9
+        "right      all       5   +1.20    1.33       80%",             # variance (2 * 0.04 + 0.64 + 3.24 + 4.84) / 5
+        "wrong        1       1   -0.50    0.00        0%",
+        "repeated     2       1   -0.25    0.00        0%",
+        "failed       1       1   +0.00    0.00        0%"]
+
+
+@pytest.mark.parametrize(("found", "words"), [
+    # right (1 + 1 + 2) / 3, others (-0.5 + 0 - 0.25) / 3: apart 4/3 + 1/4
+    (gains(), "right visits gain +1.58 more than the others; hop 1 +1.00, later hops +2.00 on average: not front-loaded"),
+    ({("right", 1): [2.0], ("right", 2): [1.5], ("right", 3): [0.3], ("wrong", 1): [0.0]},        # later (1.5 + 0.3) / 2
+     "right visits gain +1.27 more than the others; hop 1 +2.00, later hops +0.90 on average: front-loaded: stopping early may "
+     "pay"),
+    ({("right", 1): [-0.2], ("right", 2): [-0.15], ("wrong", 1): [0.0]},                          # nothing comes early
+     "right visits gain -0.17 more than the others; hop 1 -0.20, later hops -0.15 on average: not front-loaded"),
+    ({("right", 1): [1.0], ("failed", 1): [0.5]}, "right visits gain +0.50 more than the others"),
+    ({("right", 2): [1.0], ("wrong", 1): [0.5]}, "right visits gain +0.50 more than the others"),
+    ({("right", 1): [1.0]}, "too few visits to compare right ones with others"),
+    ({("wrong", 1): [1.0]}, "too few visits to compare right ones with others"),
+])
+def test_the_verdict_by_hand(found, words):
+    assert verdict(found) == words
+
+
+# ------------------------------------------------------------------------------------------------------------ of a run's folder
+
+
+def saved_run(folder, *batches):
+    (folder / "run.json").write_text(json.dumps({"seed": 5, "hops": 2, "slack": 2}))
+    for one in batches:
+        save_credits(folder, one)
+
+
+def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path):
+    saved_run(tmp_path, batch(step=0), batch(step=20), batch(step=100, lift=0.5))
+    first, last = audit.main(AuditConfig(run=str(tmp_path))).split("\n\n")
+    assert first.startswith("step 0: 2 rollouts, log P(answer | question) -4.00 per token\nvisit ")
+    assert last.startswith("step 100: 2 rollouts") and "right        2       1   +2.50" in last
+    assert first.endswith(verdict(gains()))
+
+
+def test_a_run_with_one_file_is_reported_once_and_one_with_none_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no saved rollouts"):
+        audit.main(AuditConfig(run=str(tmp_path)))
+    saved_run(tmp_path, batch())
+    assert audit.main(AuditConfig(run=str(tmp_path))).count("step 0") == 1
+
+
+def test_a_probability_is_not_called_a_log_probability(tmp_path):
+    saved_run(tmp_path, batch(Recipe(gain="prob")))
+    assert report(tmp_path / "rollouts" / "step-000000.jsonl", tmp_path).startswith("step 0: 2 rollouts\n")
+
+
+def test_a_checkpoint_is_audited_by_one_step_of_training_with_the_settings_given(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text("{}")
+    seen = []
+
+    def run(script, *flags, quiet=False):
+        config = parse_flags(IGPOConfig, [str(flag) for flag in flags])
+        seen.append((script, config))
+        saved_run(Path(config.out), batch())
+
+    monkeypatch.setattr(audit, "run", run)
+    told = audit.main(AuditConfig(model=str(tmp_path), questions=3, hops=2, slack=1, seed=5))
+    (script, config), = seen
+    assert script == "train_igpo.py" and told.startswith("step 0: 2 rollouts")
+    assert (config.model, config.steps, config.questions, config.group, config.hops, config.slack, config.seed) == (
+        str(tmp_path), 1, 3, 4, 2, 1, 5)
+
+
+@pytest.mark.parametrize("given", [{}, {"model": "a", "run": "b"}])
+def test_a_checkpoint_or_a_run_must_be_named_and_not_both(given):
+    with pytest.raises(ConfigError, match=r"--model FOLDER .* or --run FOLDER"):
+        AuditConfig(**given)
+
+
+def test_a_run_on_a_file_of_questions_has_no_right_pages_to_audit(tmp_path):
+    (tmp_path / "run.json").write_text('{"data": "questions.jsonl", "seed": 0, "hops": 4, "slack": 0}')
+    with pytest.raises(ConfigError, match="on the toy web only"):
+        audit.web_of(tmp_path)
+    (tmp_path / "run.json").write_text('{"data": "toyweb", "seed": 5, "hops": 3, "slack": 2}')
+    web = audit.web_of(tmp_path)
+    assert (web.seed, web.config.hops, web.config.slack) == (5, (3,), 2)

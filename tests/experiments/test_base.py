@@ -1,0 +1,207 @@
+"""The base model's training: what it reads and when, that it follows from the seed, and that no half model is left behind."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+
+from minvenus.config import ConfigError, ModelConfig
+from minvenus.experiments import base
+from minvenus.experiments.base import BaseConfig, example, note, session, start, texts
+from minvenus.loading import TINY_BASE, start_model
+from minvenus.model import weights
+from minvenus.text.tokenizer import Tokenizer
+from minvenus.text.toy_words import TEST_NAMES, TRAIN_NAMES
+from minvenus.tools.toyweb_reading import reading
+from minvenus.tools.toyweb_world import WorldConfig, make_case
+
+TINY = Tokenizer.tiny()
+
+
+def config(tmp_path, **changes) -> BaseConfig:
+    """Three steps of two texts: readings, then with notes, then with sessions."""
+    values = {"out": str(tmp_path / "model"), "steps": 3, "notes_from": 1, "sessions_from": 2, "batch": 2, "learning_rate": 0.01}
+    return BaseConfig(**(values | changes))
+
+
+def digest(folder) -> str:
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+# -------------------------------------------------------------------------------------------------------------------- its texts
+
+
+def kind(e) -> str:
+    words = TINY.decode(e.tokens.tolist())
+    return "session" if words.startswith("<|im_start|>system") else "notes" if words.startswith("From ") else "reading"
+
+
+@pytest.mark.parametrize(("step", "counts"), [(0, (24, 0, 0)), (119, (24, 0, 0)), (120, (12, 12, 0)), (249, (12, 12, 0)),
+                                              (250, (6, 6, 12)), (999, (6, 6, 12))])
+def test_the_kinds_of_text_are_mixed_from_their_steps_on(step, counts):
+    kinds = [kind(e) for e in texts(BaseConfig(), step, TINY)]
+    assert tuple(kinds.count(name) for name in ("reading", "notes", "session")) == counts
+
+
+def test_no_text_comes_twice_and_another_seed_reads_others():
+    settings = BaseConfig(batch=8, notes_from=1, sessions_from=2)
+    seen = [tuple(e.tokens.tolist()) for seed, step in product((0, 1), range(6))
+            for e in texts(replace(settings, seed=seed), step, TINY)]
+    assert len(set(seen)) == len(seen) == 96
+    assert seen[:8] == [tuple(e.tokens.tolist()) for e in texts(settings, 0, TINY)]
+
+
+def test_the_flags_of_pieces_become_those_of_their_tokens():
+    e = example([("page Bob own", False), (" cat", True), (".\n", False)], TINY)
+    assert TINY.decode(e.tokens.tolist()) == "page Bob own cat.\n"
+    assert [TINY.decode([i]) for i, flag in zip(e.tokens.tolist(), e.sampled.tolist(), strict=True) if flag] == [" cat"]
+
+
+def test_every_text_is_short_has_something_to_learn_and_begins_with_something_given():
+    for i in range(40):
+        for e in (example(reading(0, i), TINY), note(0, i, TINY), session(0, i, TINY)):
+            assert len(e) <= 1024 and e.trained and not e.sampled[0]
+
+
+def test_the_webs_of_the_base_have_all_names_and_are_no_questions_web():
+    shape = WorldConfig(hops=(1, 4))
+    webs = {pool: [make_case(seed, pool, i, shape).pages for seed in (0, 1) for i in range(60)]
+            for pool in ("base", "train", "test")}
+    names = {name for web in webs["base"] for name in web}
+    assert names == set(TRAIN_NAMES + TEST_NAMES)
+    asked = {str(web) for pool in ("train", "test") for web in webs[pool]}
+    assert len(asked) == 240 and not asked & {str(web) for web in webs["base"]}
+    pets = {pool: {tuple(page.pet for page in web.values()) for web in own if len(web) > 4} for pool, own in webs.items()}
+    assert not pets["base"] & (pets["train"] | pets["test"]), "nor one of the same pets under other names"
+
+
+def test_held_out_sessions_are_none_of_those_trained_on():
+    trained = {tuple(session(0, i, TINY).tokens.tolist()) for i in range(64)}
+    assert not trained & {tuple(session(base.HELD_OUT, i, TINY).tokens.tolist()) for i in range(32)}
+
+
+# ----------------------------------------------------------------------------------------------------------------- its training
+
+
+def test_at_the_start_attention_and_mlp_add_nothing_and_all_embeddings_share_their_first_number():
+    model = start(0)
+    for name, parameter in model.named_parameters():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            assert parameter.abs().max() == 0
+    embedding = model.model.embed_tokens.weight
+    assert (embedding[:, 0] == base.SHARED).all() and embedding[:, 1:].std().item() == pytest.approx(base.INIT_STD, rel=0.05)
+    tokens = torch.randint(0, 700, (1, 9), generator=torch.Generator().manual_seed(0))
+    swapped = tokens.flip(1)
+    assert torch.equal(model(tokens)[0, -1], model(torch.cat([swapped[:, 1:], tokens[:, -1:]], 1))[0, -1]), "context is not read"
+
+
+def test_the_same_seed_gives_the_same_weights_to_the_last_bit(tmp_path, capsys):
+    one, two = (base.main(config(tmp_path / name)) for name in ("one", "two"))
+    assert digest(one) == digest(two) and not torch.equal(start(0).head_weight, start(1).head_weight)
+    assert "base 3/3" in (err := capsys.readouterr().err) and "validation_loss" in err
+    model, tokenizer = start_model(str(one), "cpu", 0)
+    assert model.config == ModelConfig.preset("tiny") and tokenizer.encode(" Bob") == TINY.encode(" Bob")
+    assert not torch.equal(model.head_weight, start(0).head_weight)
+
+
+def test_the_rate_rises_over_20_steps_and_falls_to_nothing_over_the_last_two_fifths(tmp_path, monkeypatch):
+    rates = []
+
+    def train_step(model, optimizer, batch, rate, *rest):
+        rates.append(rate)
+        return {}, {"tokens_per_second": 1.0}
+
+    monkeypatch.setattr(base, "train_step", train_step)
+    monkeypatch.setattr(base, "validation_loss", lambda *_: 0.0)
+    monkeypatch.setattr(base, "texts", lambda *_: [])
+    base.main(config(tmp_path, steps=100, learning_rate=1.0))
+    assert rates[:2] == [1 / 20, 2 / 20] and set(rates[19:61]) == {1.0}
+    assert rates[80] == pytest.approx(0.5) and rates[99] == pytest.approx(1 / 40)
+
+
+# ------------------------------------------------------------------------------------------------------- interrupted or refused
+
+
+def interrupt(monkeypatch, module, name, at=1):
+    calls, real = [], getattr(module, name)
+
+    def function(*arguments, **named):
+        calls.append(1)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(module, name, function)
+
+
+def test_a_run_interrupted_in_its_second_step_leaves_nothing(tmp_path, monkeypatch):
+    interrupt(monkeypatch, base, "train_step", at=2)
+    with pytest.raises(KeyboardInterrupt):
+        base.main(config(tmp_path, sessions_from=5))
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_run_interrupted_while_it_saves_leaves_the_old_model_whole(tmp_path, monkeypatch):
+    weights.save(start(5), tmp_path / "model", TINY.files)
+    before = digest(tmp_path / "model")
+    interrupt(monkeypatch, weights, "write_json", at=2)                # weights, tokenizer and one of two settings are written
+    with pytest.raises(KeyboardInterrupt):
+        base.main(config(tmp_path, steps=1))
+    assert digest(tmp_path / "model") == before and Tokenizer.from_file(tmp_path / "model").size == TINY.size
+
+
+def test_a_model_that_is_there_is_replaced_by_the_next_one(tmp_path):
+    weights.save(start(5), tmp_path / "model", TINY.files)
+    before = digest(tmp_path / "model")
+    assert digest(base.main(config(tmp_path, steps=1))) != before
+
+
+def test_a_folder_that_holds_other_things_is_refused_before_the_training(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "thesis.txt").write_text("years of work")
+    monkeypatch.setattr(base, "train_step", lambda *_: pytest.fail("it has begun to train"))
+    with pytest.raises(ValueError, match=r"would delete thesis.txt"):
+        base.main(config(tmp_path))
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"batch": 0}, {"pack_tokens": 0}, {"learning_rate": 0.0}])
+def test_settings_that_train_nothing_are_refused(wrong):
+    with pytest.raises(ConfigError, match="must be positive"):
+        BaseConfig(**wrong)
+
+
+def test_a_termination_is_one_line_and_exit_code_130_and_leaves_nothing(tmp_path):
+    command = [sys.executable, "-m", "minvenus.experiments", "base", "--out", str(tmp_path / "model"), "--batch", "2"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}) as process:
+        assert process.stderr.readline().startswith("base 1/1000")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 130
+        assert process.stderr.read().splitlines()[-1] == "base: stopped; nothing was written"
+    assert not list(tmp_path.iterdir())
+
+
+# ------------------------------------------------------------------------------------------------------ the one in the repository
+
+
+def test_the_shipped_base_has_the_shape_and_the_tokenizer_of_this_code():
+    assert weights.load(TINY_BASE).config == ModelConfig.preset("tiny")
+    assert (TINY_BASE / "tokenizer.json").read_bytes() == TINY.files["tokenizer.json"].read_bytes()
+
+
+def test_the_shipped_base_looks_up_what_it_has_just_read():
+    """Pets and names that follow from the text above them, on texts of a seed that it was not trained on."""
+    model, tokenizer = start_model("tiny-base", "cpu", 0)
+    right, total = 0, 0
+    for i in range(12):
+        e = example(reading(77, i), tokenizer)
+        with torch.no_grad():
+            best = model(e.tokens.long()[None])[0].argmax(-1)                       # [L]: of the token after each
+        hits = (best[:-1] == e.tokens[1:])[e.sampled[1:]]
+        right, total = right + int(hits.sum()), total + len(hits)
+    assert total > 100 and right / total > 0.95

@@ -1,0 +1,227 @@
+"""The comparison: what its methods are, what it refuses, in which order it runs what is left, and what stops it."""
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from minvenus.config import ConfigError
+from minvenus.experiments import compare
+from minvenus.experiments.compare import METHODS, CompareConfig
+from minvenus.experiments.demo import DemoConfig
+from minvenus.flags import parse_flags
+from minvenus.train.igpo_config import IGPOConfig
+
+FAKE = Path(__file__).with_name("fake_run.py")
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """Two methods, two seeds, four steps; runs are done by fake_run.py."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(compare, "command", lambda script, *flags: [sys.executable, str(FAKE), *map(str, flags)])
+    monkeypatch.setattr(compare, "LOOK_EVERY", 0.01)
+    return CompareConfig(model=str(tmp_path / "model"), out=str(tmp_path / "out"), methods="grpo paper", seeds=2, first_seed=7,
+                         steps=4, at=2, evaluate_every=2, jobs=1)
+
+
+def order(config) -> list[str]:
+    path = Path(config.out) / "order.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+# ------------------------------------------------------------------------------------------------------------------ the methods
+
+
+def flat(config: IGPOConfig) -> dict:
+    values = asdict(config)
+    return values | values.pop("recipe")
+
+
+@pytest.mark.parametrize(("method", "changes"), [
+    ("grpo", {"use_gain": False}),
+    ("paper", {}),
+    ("released", {"browse": "segment", "discount_over": "rewards", "penalty_scope": "segment", "newlines_after_think": 1}),
+    ("uncentred", {"center_gain": False}),
+    ("unscaled", {"normalize": "separate"}),
+    ("no-browse", {"browse": "off"}),
+    ("no-penalty", {"format_penalty": 0.0}),
+    ("gamma-1", {"gamma": 1.0}),
+    ("reference", {"gain_policy": "reference"}),
+    ("token-mean", {"aggregate": "token-mean"}),
+    ("uncentred-unscaled", {"center_gain": False, "normalize": "separate"}),
+    ("uncentred-reference", {"center_gain": False, "gain_policy": "reference"}),
+    ("grpo-gamma-1", {"use_gain": False, "gamma": 1.0}),
+])
+def test_a_method_differs_from_the_papers_in_exactly_what_it_says(method, changes):
+    paper, own = flat(IGPOConfig()), flat(parse_flags(IGPOConfig, list(METHODS[method])))
+    assert {key: own[key] for key in paper if own[key] != paper[key]} == changes
+
+
+def test_every_method_is_pinned_down_above():
+    marks = test_a_method_differs_from_the_papers_in_exactly_what_it_says.pytestmark
+    assert {method for method, _ in marks[0].args[1]} == set(METHODS)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_all_methods_are_started_with_the_same_settings_beside_their_own(method, small, monkeypatch):
+    config = replace(small, steps=6, questions=3, group=5, hops=2, slack=1, learning_rate=2e-5, evaluate_questions=9)
+    seen = []
+
+    def command(script, *flags):
+        seen.append((script, parse_flags(IGPOConfig, [str(flag) for flag in flags])))
+        return [sys.executable, "-c", ""]
+
+    monkeypatch.setattr(compare, "command", command)
+    assert compare.launch(config, Path(config.model), method, 8).wait() == 0
+    (script, started), = seen
+    shared = {"model": config.model, "out": f"{config.out}/{method}-8", "seed": 8, "steps": 6, "questions": 3, "group": 5,
+              "hops": 2, "slack": 1, "learning_rate": 2e-5, "evaluate_every": 2, "evaluate_questions": 9, "rollouts_every": 6}
+    assert script == "train_igpo.py" and started == replace(parse_flags(IGPOConfig, list(METHODS[method])), **shared)
+
+
+# --------------------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    ({"methods": "paper gpro"}, "methods must be of grpo, paper, .*; got gpro"),
+    ({"methods": " "}, "got none"),
+    ({"methods": "paper grpo paper"}, "names one twice"),
+    ({"at": 45}, r"at \(45\) must be an evaluated step"), ({"at": 70}, "at most steps"), ({"at": 0}, "evaluated step"),
+    ({"evaluate_every": 0}, "evaluate_every .* must be at least 1"), ({"seeds": 0}, "seeds"), ({"jobs": -1}, "jobs at least 0"),
+    ({"model": "nowhere"}, "'nowhere'"), ({"group": 1}, "group must be at least 2"), ({"hops": 5}, "hops must be one of"),
+    ({"learning_rate": 0.0}, "learning_rate"), ({"questions": 0}, "questions must be at least 1"),
+])
+def test_what_cannot_be_compared_is_refused_before_anything_runs(given, words):
+    with pytest.raises(ConfigError, match=words):
+        CompareConfig(**given)
+
+
+def test_a_folder_of_runs_with_other_settings_is_refused_and_left_as_it_is(small):
+    compare.main(replace(small, methods="paper", seeds=1))
+    before = {path: path.read_bytes() for path in Path(small.out).rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=r"holds runs with other settings: hops was 4, is 2; .*Use the same, or another --out"):
+        compare.main(replace(small, hops=2, learning_rate=1e-5))
+    assert {path: path.read_bytes() for path in Path(small.out).rglob("*") if path.is_file()} == before
+
+
+# ------------------------------------------------------------------------------------------------------------------ running them
+
+
+def test_all_methods_of_a_seed_run_before_the_next_seed_and_the_table_and_page_are_written(small, capsys):
+    told = compare.main(small)
+    names = ["grpo-7", "paper-7", "grpo-8", "paper-8"]
+    assert order(small) == [f"{word} {name}" for name in names for word in ("start", "end")]
+    assert "4 runs of 4 steps, 0 of them done before" in (out := capsys.readouterr().out) and "4/4 paper-8" in out
+    # accuracy at step 2: letters of the folder's name in hundredths, and a thousandth
+    written = (Path(small.out) / "table.txt").read_text()
+    assert told.startswith(written.rstrip()) and "grpo                 0.061 ± 0.000" in written and "0.07 0.07" in written
+    page = (Path(small.out) / "report.html").read_text()
+    assert "0.061 ± 0.000" in page and "Collapsed groups" in page and "Gain of right visits" not in page, "nobody had gains"
+    assert json.loads((Path(small.out) / "run.json").read_text()) == asdict(small)
+
+
+def test_finished_runs_are_only_read_and_others_go_on(small, capsys):
+    compare.main(replace(small, seeds=1))
+    (Path(small.out) / "order.txt").unlink()
+    compare.main(small)
+    assert order(small) == ["start grpo-8", "end grpo-8", "start paper-8", "end paper-8"]
+    assert "4 runs of 4 steps, 2 of them done before" in capsys.readouterr().out
+    (Path(small.out) / "order.txt").unlink()
+    told = compare.main(replace(small, methods="paper", at=4))
+    assert order(small) == [] and "accuracy at step 4" in told and "grpo" not in told
+
+
+def test_a_run_that_fails_stops_the_comparison_names_its_log_and_lets_the_others_save(small):
+    (Path(small.out) / "fail").write_text("paper-7\n")
+    (Path(small.out) / "wait").write_text("grpo-7\n")
+    with pytest.raises(RuntimeError, match=f"run paper-7 failed; its last lines are in {small.out}/paper-7/log.txt"):
+        compare.main(replace(small, jobs=2))
+    assert (Path(small.out) / "paper-7" / "log.txt").read_text() == "out of luck\n"
+    assert order(small)[-1] == "stopped grpo-7" and "start grpo-8" not in order(small)
+    for name in ("fail", "wait", "order.txt"):
+        (Path(small.out) / name).unlink()
+    compare.main(small)                                                    # the same command goes on
+    assert [line for line in order(small) if line.startswith("start")] == [
+        "start grpo-7", "start paper-7", "start grpo-8", "start paper-8"]
+
+
+class Process:
+    """Ends after `rounds` looks at it."""
+
+    def __init__(self, rounds, folder, code=0, steps=4):
+        self.rounds, self.folder, self.code, self.steps, self.signals, self.returncode = rounds, folder, code, steps, 0, None
+
+    def poll(self):
+        self.rounds -= 1
+        if self.rounds <= 0:
+            (self.folder / "checkpoints" / f"step-{self.steps:08d}").mkdir(parents=True, exist_ok=True)
+            (self.folder / "checkpoints" / f"step-{self.steps:08d}" / "state.json").write_text("{}")
+            (self.folder / "latest").write_text(f"step-{self.steps:08d}\n")
+            self.returncode = self.code
+        return self.returncode
+
+    def send_signal(self, number):
+        self.signals += 1
+
+    def wait(self):
+        return 0
+
+
+def pretend(monkeypatch, config, make):
+    started = {}
+
+    def launch(config, start, method, seed):
+        folder = Path(config.out) / f"{method}-{seed}"
+        started[folder.name] = make(len(started), folder)
+        return started[folder.name]
+
+    monkeypatch.setattr(compare, "launch", launch)
+    monkeypatch.setattr(compare.time, "sleep", lambda _: most.append(sum(p.returncode is None for p in started.values())))
+    most: list[int] = []
+    return started, most
+
+
+@pytest.mark.parametrize(("jobs", "cores", "expected"), [(1, 8, 1), (3, 1, 3), (0, 2, 2), (0, None, 1)])
+def test_so_many_run_at_the_same_time_and_no_more(jobs, cores, expected, small, monkeypatch):
+    monkeypatch.setattr(compare.os, "cpu_count", lambda: cores)
+    config = replace(small, jobs=jobs)
+    started, most = pretend(monkeypatch, config, lambda i, folder: Process(1 + i % 3, folder))
+    wanted = [(method, seed) for seed in range(4) for method in ("grpo", "paper")]
+    compare.run_all(config, Path("start"), wanted)
+    assert list(started) == [f"{method}-{seed}" for method, seed in wanted] and max(most) == expected
+
+
+def test_a_run_that_somebody_stopped_is_not_taken_for_a_finished_one(small, monkeypatch):
+    started, _ = pretend(monkeypatch, small, lambda i, folder: Process(1 if i == 0 else 100, folder, steps=3))
+    with pytest.raises(RuntimeError, match=r"grpo-7 was stopped after step 3 of 4; the same command goes on from there"):
+        compare.run_all(replace(small, jobs=2), Path("start"), [("grpo", 7), ("paper", 7)])
+    assert [process.signals for process in started.values()] == [0, 1]
+
+
+def test_ctrl_c_asks_every_running_run_once_to_save(small, monkeypatch):
+    started, _ = pretend(monkeypatch, small, lambda i, folder: Process(100, folder))
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare.time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compare.run_all(replace(small, jobs=2), Path("start"), [("grpo", 7), ("paper", 7), ("grpo", 8)])
+    assert [process.signals for process in started.values()] == [1, 1]
+
+
+def test_without_a_checkpoint_one_is_trained_as_the_demo_does(small, monkeypatch):
+    seen = []
+
+    def train(script, out, steps, *flags):
+        seen.append((script, out, steps, flags))
+        return Path(small.model)
+
+    monkeypatch.setattr(compare, "train", train)
+    compare.main(replace(small, model=None, methods="paper", seeds=1))
+    assert seen == [("train_sft.py", Path(small.out) / "sft", DemoConfig().sft_steps, ())]
