@@ -9,7 +9,6 @@ import torch
 
 from minvenus.config import ConfigError
 from minvenus.console import Progress, curve
-from minvenus.experiments import base
 from minvenus.files import claimed
 from minvenus.flags import parse_flags, save_config
 from minvenus.loading import device_of, start_model
@@ -17,7 +16,9 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.sft import dataset
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
+from minvenus.tools.toyweb_reading import notes
 from minvenus.tools.toyweb_teachers import Teacher
+from minvenus.tools.toyweb_world import WorldConfig
 from minvenus.train import checkpoint, metrics
 from minvenus.train.config import SFT_PRESETS, SFTConfig
 from minvenus.train.data import batch_indices, fingerprint, split
@@ -98,7 +99,8 @@ def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset
     print(f"            {len(held_out):,} held out, {len(training):,} trained on")
     if config.data == "toyweb" and config.replay:
         count = round(len(training) * config.replay / (1 - config.replay))
-        training += [base.note(config.seed + 1, i, tokenizer) for i in range(count)]
+        replay = (notes(config.seed + 1, i, WorldConfig(), Teacher()) for i in range(count))
+        training += [dataset.encode_pieces(pieces, tokenizer) for pieces in replay]
         print(f"            and {count:,} texts like those of the base's training, so that it forgets nothing")
     return training, held_out, fingerprint(training + held_out)
 

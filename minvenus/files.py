@@ -10,12 +10,15 @@ that somebody is working in. What is in the folder is not known here.
 """
 
 import fcntl
+import importlib
+import json
 import os
 import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from minvenus.config import ConfigError
 
@@ -96,3 +99,34 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+# ------------------------------------------------------------------------------------------------------- files of records
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, dict | str]]:
+    """(number from 1, record) of every line of a JSONL file or row of a Parquet file. A line that is no JSON object gives a
+    string that says why; the caller decides whether that is fatal. Blank lines are skipped but counted."""
+    if path.suffix == ".parquet":
+        batches = parquet_reader(path).ParquetFile(path).iter_batches(batch_size=64)
+        yield from enumerate((record for batch in batches for record in batch.to_pylist()), start=1)
+        return
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.isspace():
+                continue
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:    # also bytes that are not UTF-8, and endless nesting
+                yield number, f"not JSON: {error}"
+                continue
+            yield number, record if isinstance(record, dict) else f"not a JSON object, but {type(record).__name__}"
+
+
+def parquet_reader(path: Path) -> Any:
+    """pyarrow.parquet, an optional extra that is imported only for a Parquet file."""
+    try:
+        return importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise ConfigError(f"{path} is a Parquet file, and reading one needs pyarrow: pip install 'minvenus[parquet]', or use "
+                          "JSONL") from None

@@ -26,7 +26,7 @@ from typing import Any
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import ALIAS_MARK, split_aliases
-from minvenus.sft.files import read_rows
+from minvenus.files import read_rows
 from minvenus.types import Question
 
 FORMATS = (".jsonl", ".parquet", ".csv")
@@ -74,10 +74,10 @@ def records(path: Path) -> Iterator[tuple[int, dict]]:
     if path.suffix == ".csv":
         yield from browsecomp(path)
         return
-    for row in read_rows(path):
-        if row.record is None:
-            raise ConfigError(f"{path}, line {row.number}: {row.error}")
-        yield row.number, row.record
+    for number, record in read_rows(path):
+        if isinstance(record, str):
+            raise ConfigError(f"{path}, line {number}: {record}")
+        yield number, record
 
 
 def read_entry(record: dict, repeats: Counter[str]) -> Entry:

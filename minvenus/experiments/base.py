@@ -23,13 +23,13 @@ from minvenus.config import ConfigError, ModelConfig
 from minvenus.console import Progress
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
-from minvenus.sft.dataset import Example, encode
+from minvenus.sft.dataset import Example, encode, encode_pieces
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyTools
-from minvenus.tools.toyweb_reading import Piece, notes, reading
+from minvenus.tools.toyweb_reading import notes, reading
 from minvenus.tools.toyweb_teachers import Teacher, teach
 from minvenus.tools.toyweb_world import WorldConfig, make_case
-from minvenus.train.muon import Muon
+from minvenus.experiments.muon import Muon
 from minvenus.train.sft import train_step, validation_loss
 
 WANDERER = Teacher(wrong_result=0.5, wrong_relation=0.1, at_once=0.05, stop_early=0.1)
@@ -93,21 +93,14 @@ def texts(config: BaseConfig, step: int, tokenizer: Tokenizer) -> list[Example]:
     kinds = ["reading"] if step < config.notes_from else ["reading", "notes"]
     if step >= config.sessions_from:
         kinds = ["reading", "notes", "session", "session"]
-    makers = {"reading": lambda i: example(reading(config.seed, i), tokenizer),
+    makers = {"reading": lambda i: encode_pieces(reading(config.seed, i), tokenizer),
               "notes": lambda i: note(config.seed, i, tokenizer),
               "session": lambda i: session(config.seed, i, tokenizer)}
     return [makers[kinds[i % len(kinds)]](first + i) for i in range(config.batch)]
 
 
-def example(pieces: list[Piece], tokenizer: Tokenizer) -> Example:
-    encoded = [(tokenizer.encode(text), trained) for text, trained in pieces]
-    tokens = [i for ids, _ in encoded for i in ids]
-    trained = [flag for ids, flag in encoded for _ in ids]
-    return Example(torch.tensor(tokens, dtype=torch.int32), torch.tensor(trained), ())
-
-
 def note(seed: int, index: int, tokenizer: Tokenizer) -> Example:
-    return example(notes(seed, index, WorldConfig(), Teacher()), tokenizer)
+    return encode_pieces(notes(seed, index, WorldConfig(), Teacher()), tokenizer)
 
 
 def session(seed: int, index: int, tokenizer: Tokenizer) -> Example:

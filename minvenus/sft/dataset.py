@@ -78,6 +78,17 @@ def encode(record: dict, tokenizer: Tokenizer) -> Example:
     return Example(torch.tensor(tokens, dtype=torch.int32), torch.tensor(sampled), tuple(end for _, end in spans))
 
 
+def encode_pieces(pieces: list[tuple[str, bool]], tokenizer: Tokenizer) -> Example:
+    """Plain text in pieces, of which those with a True are trained on."""
+    tokens: list[int] = []
+    sampled: list[bool] = []
+    for text, trained in pieces:
+        ids = tokenizer.encode(text)
+        tokens += ids
+        sampled += [trained] * len(ids)
+    return Example(torch.tensor(tokens, dtype=torch.int32), torch.tensor(sampled), ())
+
+
 def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int,
          overlong: OverLong = "drop") -> tuple[list[Example], Loaded]:
     """All trajectories of at most `max_tokens`, in their order."""

@@ -13,9 +13,10 @@ import torch
 
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.experiments import base
-from minvenus.experiments.base import BaseConfig, example, note, session, start, texts
+from minvenus.experiments.base import BaseConfig, note, session, start, texts
 from minvenus.loading import TINY_BASE, start_model
 from minvenus.model import weights
+from minvenus.sft.dataset import encode_pieces
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.text.toy_words import TEST_NAMES, TRAIN_NAMES
 from minvenus.tools.toyweb_reading import reading
@@ -58,14 +59,14 @@ def test_no_text_comes_twice_and_another_seed_reads_others():
 
 
 def test_the_flags_of_pieces_become_those_of_their_tokens():
-    e = example([("page Bob own", False), (" cat", True), (".\n", False)], TINY)
+    e = encode_pieces([("page Bob own", False), (" cat", True), (".\n", False)], TINY)
     assert TINY.decode(e.tokens.tolist()) == "page Bob own cat.\n"
     assert [TINY.decode([i]) for i, flag in zip(e.tokens.tolist(), e.sampled.tolist(), strict=True) if flag] == [" cat"]
 
 
 def test_every_text_is_short_has_something_to_learn_and_begins_with_something_given():
     for i in range(40):
-        for e in (example(reading(0, i), TINY), note(0, i, TINY), session(0, i, TINY)):
+        for e in (encode_pieces(reading(0, i), TINY), note(0, i, TINY), session(0, i, TINY)):
             assert len(e) <= 1024 and e.trained and not e.sampled[0]
 
 
@@ -199,7 +200,7 @@ def test_the_shipped_base_looks_up_what_it_has_just_read():
     model, tokenizer = start_model("tiny-base", "cpu", 0)
     right, total = 0, 0
     for i in range(12):
-        e = example(reading(77, i), tokenizer)
+        e = encode_pieces(reading(77, i), tokenizer)
         with torch.no_grad():
             best = model(e.tokens.long()[None])[0].argmax(-1)                       # [L]: of the token after each
         hits = (best[:-1] == e.tokens[1:])[e.sampled[1:]]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import MODELS
-from minvenus.text.tiny import MERGES, NOT_SPECIAL, SPECIAL, make_tiny_tokenizer
+from minvenus.experiments.tiny_tokenizer import MERGES, NOT_SPECIAL, SPECIAL, make_tiny_tokenizer
 from minvenus.text.tokenizer import NEEDED, TINY, Tokenizer, TokenizerError
 
 ADDED = SPECIAL + NOT_SPECIAL

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from minvenus.config import ModelConfig
+from minvenus.experiments.muon import Muon, orthogonal
 from minvenus.model.qwen3 import Qwen3
-from minvenus.train.muon import Muon, orthogonal
 
 SHAPES = [(32, 32), (16, 48), (48, 16)]
 
