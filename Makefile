@@ -41,7 +41,6 @@ test: .venv/installed
 
 mutants: .venv/installed
 	$(PY) -m tests.mutants.run
-	$(PY) -m tests.mutants.engine
 
 lab: .venv/installed
 	$(PY) -m minvenus.experiments.lab

@@ -1,0 +1,38 @@
+"""Known bugs of optimiser steps, data order and resume (36 to 38)."""
+
+from tests.mutants.mutant import mutant
+
+MUTANTS = (
+    mutant(36, "gradients not reset",
+           "train/test_sft.py::test_a_step_starts_from_no_gradient",
+           ("minvenus.train.optim:optimiser_step", "optimizer.zero_grad(set_to_none=True)", "pass")),
+    mutant(37, "the seed does not reach the order",
+           "train/test_schedule.py::test_the_seed_and_the_epoch_reach_the_order",
+           ("minvenus.train.data:permutation", "(seed * 1_000_003 + epoch)", "epoch")),
+    mutant(37, "every epoch in the same order",
+           "train/test_schedule.py::test_the_seed_and_the_epoch_reach_the_order",
+           ("minvenus.train.data:permutation", "(seed * 1_000_003 + epoch)", "(seed * 1_000_003)")),
+    mutant(38, "resume loses the moments",
+           "train/test_checkpoint.py::test_a_restored_run_takes_the_same_next_step_to_the_last_bit",
+           ("minvenus.train.checkpoint:restore", "    fill_optimizer(model, optimizer, tensors)\n", "")),
+    mutant(38, "resume loses the moments of some parameters",
+           "train/test_checkpoint.py::test_a_damaged_checkpoint_is_refused_with_the_way_back_and_changes_nothing",
+           ("minvenus.train.checkpoint:check_tensors", "(stored and stored != expected)", "stored - expected")),
+    mutant(38, "resume loses the random state",
+           "train/test_checkpoint.py::test_a_restored_run_takes_the_same_next_step_to_the_last_bit",
+           ("minvenus.train.checkpoint:restore", '    torch.set_rng_state(tensors["random.cpu"])\n', "")),
+    mutant(38, "resume starts the data and the schedule again",
+           "test_train_sft.py::test_where_a_run_was_interrupted_changes_no_bit",
+           ("train_sft:train", 'start, seen = state.get("step", 0), ', "start, seen = 0, ")),
+    mutant(38, "resume loses a counter",
+           "test_train_sft.py::test_where_a_run_was_interrupted_changes_no_bit",
+           ("train_sft:train", 'state.get("tokens_seen", 0)', "0")),
+    mutant(38, "resume repeats lines of metrics",
+           "train/test_metrics.py::test_going_on_after_any_tear_ends_with_the_bytes_of_an_unbroken_run",
+           ("minvenus.train.metrics:cut_back", ' if row["step"] < step', "")),
+    mutant(38, "the pointer moves before the checkpoint is there",
+           "train/test_crash.py::test_a_write_that_really_fails_half_way_loses_nothing",
+           ("minvenus.train.checkpoint:save",
+            "with replaced(folder) as new:\n",
+            "point_to(run, folder.name)\n        with replaced(folder) as new:\n")),
+)
