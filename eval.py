@@ -5,8 +5,11 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import torch
+
 from minvenus.agent.episode import Budget
 from minvenus.config import ConfigError, Recipe
+from minvenus.engine import Engine
 from minvenus.evaluation import table
 from minvenus.evaluation.aggregate import Run
 from minvenus.evaluation.collect import PolicyFails, collect, put_right
@@ -20,7 +23,11 @@ from minvenus.evaluation.results import NAME, Results, read_with_text
 from minvenus.evaluation.summary import Summary, summarise
 from minvenus.evaluation.task import IN_THE_LOOP, Job, Task, jobs, make_task
 from minvenus.flags import parse_flags, save_config
-from minvenus.loading import load_policy, model_folder, words
+from minvenus.loading import PAGE_SIZE, device_of, load_policy, model_folder, words
+from minvenus.model import weights
+from minvenus.report.measure import Scorer
+from minvenus.report.xray import write_page
+from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import ToolErrorRate
 from minvenus.tools.toyweb_teachers import LEAD_IN
 from minvenus.train.signals import stop_on_signals
@@ -118,20 +125,31 @@ def read_both(a: str, b: str) -> tuple[list[Run], list[Run]]:
 
 def xray(config: EvalConfig, source: str) -> Path:
     """The page of a file; with a model, also how probable it found the answer before every turn."""
-    from minvenus.report.xray import write_page
-
     scored = config.answer is not None or config.model != "tiny"
     infer = config.infer()
     folder = model_folder(infer) if scored else None
     if scored and folder is None:
         raise ConfigError("--answer needs a --model that says how probable it is: no model has been trained under runs/ yet")
     recipe = Recipe(lead_in=LEAD_IN) if infer.tiny else None               # as the tiny model has learned to answer
-    page = write_page(source, config.out or Path(source).with_suffix(".html"), config.group, folder, config.answer, recipe)
+    scorer = load_scorer(folder) if folder is not None else None
+    page = write_page(source, config.out or Path(source).with_suffix(".html"), config.group, scorer, config.answer, recipe)
     if config.json:
         print(json.dumps({"page": str(page)}))
     else:
         print(f"X-ray of {source}: {page}, {page.stat().st_size / 1000:,.0f} kB")
     return page
+
+
+def load_scorer(folder) -> Scorer:
+    """The model of a folder, for log P(answer) on an X-ray."""
+    device = device_of("auto")
+    model = weights.load(folder, device, torch.bfloat16 if device == "cuda" else torch.float32)
+
+    def score(tokens: list[int], lengths: list[int], continuation: list[int]) -> list[list[float]]:
+        pages = -(-len(tokens) // PAGE_SIZE) + len(lengths) * (len(continuation) // PAGE_SIZE + 2)
+        return Engine(model, pages, PAGE_SIZE).score_many([(tokens, lengths, continuation)])[0]
+
+    return Scorer(str(folder), Tokenizer.from_file(folder), score, model.config.max_position_embeddings)
 
 
 # ----------------------------------------------------------------------------------------------------------------- output

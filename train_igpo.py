@@ -92,7 +92,7 @@ def train(job: "Job", newest: Path | None) -> Path:
                 except STOPS as error:                                  # the step itself is whole, and is kept
                     failure = error
             if batch.rollouts and (last or step % config.rollouts_every == 0):
-                saved.save_credits(run, saved.SavedBatch(step, config.gain_policy, job.recipe, batch.rollouts, batch.measured,
+                saved.save_batch(run, saved.SavedBatch(step, config.gain_policy, job.recipe, batch.rollouts, batch.measured,
                                                          credited))
             timing = job.timing()
             log.log(step, numbers, timing)

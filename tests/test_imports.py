@@ -26,7 +26,7 @@ MAY_IMPORT = {                      # folder or file of minvenus -> the others t
     "sft": LEAVES | {"flags", "text", "evaluation", "agent.protocol", "agent.prompt"},
     "evaluation": LEAVES | {"text", "tools", "sft.files", "files", "console", "loading", "agent"},
     "report": LEAVES | {"files", "console", "text", "igpo", "agent.protocol", "agent.record", "train.metrics",
-                        "evaluation.aggregate", "engine.score_packed", "model.weights"},
+                        "evaluation.aggregate"},
     "train": LEAVES | {"files", "text", "kernels", "model", "igpo", "sft", "evaluation"},
     "loading": LEAVES | {"text", "model", "engine", "agent", "tools", "train.checkpoint"},
 }

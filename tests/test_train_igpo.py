@@ -18,7 +18,7 @@ from minvenus.files import claimed
 from minvenus.flags import parse_flags
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model import weights
-from minvenus.report.saved import load_credits, path_of
+from minvenus.report.saved import load_batch, path_of
 from minvenus.train import checkpoint, igpo, metrics
 from minvenus.train.igpo_config import IGPO_PRESETS, IGPOConfig
 from minvenus.train.optim import Diverged
@@ -92,7 +92,7 @@ def test_every_second_step_and_the_last_are_evaluated(whole):
 
 def test_rollouts_of_every_second_step_and_the_last_are_saved_with_their_arithmetic(whole, config):
     assert sorted(path.name for path in (whole / "rollouts").iterdir()) == ["step-000000.jsonl", "step-000002.jsonl"]
-    saved = load_credits(path_of(whole, 2))                         # which computes the credit again, and compares
+    saved = load_batch(path_of(whole, 2))                         # which computes the credit again, and compares
     [row] = [row for row in metrics.read(whole / "metrics.jsonl") if row["step"] == 2]
     gains = [gain for own in saved.credit.gains for gain in own if gain is not None]
     assert saved.groups == [0, 0, 1, 1] and sum(gains) / 4 == pytest.approx(row["gain_mean"])
@@ -103,7 +103,7 @@ def test_rollouts_of_every_second_step_and_the_last_are_saved_with_their_arithme
 def test_two_runs_with_one_seed_are_the_same_bytes(whole, config, scripted, tmp_path):
     train_igpo.main(replace(config, out=str(tmp_path)))
     assert content(tmp_path) == content(whole)
-    assert load_credits(path_of(tmp_path, 2)).credit == load_credits(path_of(whole, 2)).credit
+    assert load_batch(path_of(tmp_path, 2)).credit == load_batch(path_of(whole, 2)).credit
 
 
 def test_sampled_runs_are_the_same_bytes_for_one_seed_and_others_for_another(model, tmp_path):
@@ -151,7 +151,7 @@ def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(con
     train_igpo.main(config)
     start, tokenizer = weights.load(config.model), TINY
     current = weights.load(tmp_path / "checkpoints" / "step-00000001" / "model")         # the policy of the second step
-    batch = load_credits(path_of(tmp_path, 1))
+    batch = load_batch(path_of(tmp_path, 1))
     assert batch.gain_policy == "reference"
     for rollout, measured in zip(batch.rollouts, batch.measured, strict=True):
         wrapped = wrap_answer(rollout.question.answers[0], tokenizer, batch.recipe)

@@ -18,7 +18,7 @@ from minvenus.evaluation import judge as judging
 from minvenus.evaluation import task
 from minvenus.evaluation.asked import names_of
 from minvenus.flags import parse_flags
-from minvenus.report.saved import load_credits, path_of
+from minvenus.report.saved import load_batch, path_of
 from minvenus.tools import base
 from minvenus.tools.base import ToolCounters, failed
 from minvenus.tools.make import make_tools
@@ -91,7 +91,7 @@ def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_we
         assert row["accuracy"] == 1.0 and row["test_turns"] == 3
         assert not {"right_pages", "gain_right", "gain_wrong", "test_right_pages"} & row.keys()
     assert rows[0]["before_accuracy"] == 1.0 and "before_test_right_pages" not in rows[0]
-    batch = load_credits(path_of(whole, 1))
+    batch = load_batch(path_of(whole, 1))
     assert {rollout.question.id for rollout in batch.rollouts} == {"Bob", "Cleo"}, "Ann is held out"
     assert batch.recipe.lead_in == Recipe().lead_in and batch.rollouts[0].system == "Search and visit."
     looked_up = batch.rollouts[0]

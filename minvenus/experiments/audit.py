@@ -15,7 +15,7 @@ from pathlib import Path
 
 from minvenus.config import ConfigError, read_json
 from minvenus.experiments.scripts import run
-from minvenus.report.saved import SavedBatch, load_credits
+from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_visits import visit_labels
 from minvenus.train.igpo_batch import mean
@@ -54,7 +54,7 @@ def main(config: AuditConfig) -> str:
 
 
 def report(file: Path, run_folder) -> str:
-    batch = load_credits(file)
+    batch = load_batch(file)
     gains = visit_gains(batch, web_of(run_folder))
     first = [values[0] for values in batch.credit.values if values and values[0] is not None]
     head = f"step {batch.step}: {len(batch.rollouts)} rollouts"
@@ -73,7 +73,7 @@ def web_of(run_folder) -> ToyWeb:
 
 def run_gains(file: Path) -> dict[tuple[str, int], list[float]]:
     """visit_gains of a file RUN/rollouts/step-*.jsonl."""
-    return visit_gains(load_credits(file), web_of(file.parent.parent))
+    return visit_gains(load_batch(file), web_of(file.parent.parent))
 
 
 def visit_gains(batch: SavedBatch, web: ToyWeb) -> dict[tuple[str, int], list[float]]:

@@ -2,12 +2,11 @@
 
     rollout or messages -> one token stream -> score(stream, turn starts, wrapped answer) -> log-probs of the answer's tokens
 
-Only `load_model` knows a model; everything else takes a `score`, so that it can be tested without one.
+The model itself is not known here: whoever writes a page with one passes a Scorer.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from minvenus.config import ConfigError, Recipe
 from minvenus.igpo.gain import wrap_answer
@@ -28,21 +27,6 @@ class Scorer:
     tokenizer: Tokenizer
     score: Score
     context: int                        # tokens that it takes at most
-
-
-def load_model(folder) -> Scorer:
-    import torch  # here, because a page of a file that is scored already needs no model
-
-    from minvenus.engine.score_packed import score_packed
-    from minvenus.model import weights
-
-    tokenizer, device = Tokenizer.from_file(folder), "cuda" if torch.cuda.is_available() else "cpu"
-    model = weights.load(folder, device, torch.bfloat16 if device == "cuda" else torch.float32)
-
-    def score(tokens, lengths, continuation):
-        return score_packed(model, tokens, lengths, [continuation] * len(lengths))
-
-    return Scorer(str(Path(folder)), tokenizer, score, model.config.max_position_embeddings)
 
 
 def answer_logprobs(case: Case, scorer: Scorer, answer: str, recipe: Recipe) -> list[list[float]]:

@@ -189,7 +189,7 @@ def saved_steps(run: Path) -> tuple[list[saved.SavedBatch], list[tuple[str, str]
     for path in dict.fromkeys([*files[:1], *files[-1:]]):
         out = run / f"xray-{path.stem}.html"
         try:
-            batch = saved.load_credits(path)
+            batch = saved.load_batch(path)
             write_page(path, out, telling_group(batch))
         except ConfigError as error:
             notes.append(page.note(str(error), warn=True))

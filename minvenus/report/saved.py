@@ -45,7 +45,7 @@ def path_of(run, step: int) -> Path:
     return Path(run) / "rollouts" / f"step-{step:06d}.jsonl"
 
 
-def save_credits(run, batch: SavedBatch) -> None:
+def save_batch(run, batch: SavedBatch) -> None:
     """Write the step's file into the run's folder, whole or not at all."""
     path = path_of(run, batch.step)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def save_credits(run, batch: SavedBatch) -> None:
     os.replace(beside, path)
 
 
-def load_credits(path) -> SavedBatch:
+def load_batch(path) -> SavedBatch:
     """The batch of a file; its credit is computed from the log-probs and outcomes and must equal what the file says."""
     path = Path(path)
     lines = read_lines(path)

@@ -65,7 +65,7 @@ def read_source(path) -> Source:
     records = read_records(path)
     first = records[0]
     if first.get("format") == saved.FORMAT:
-        batch = saved.load_credits(path)
+        batch = saved.load_batch(path)
         cases = [case_of(rollout, group) for rollout, group in zip(batch.rollouts, batch.groups, strict=True)]
         return Source(path.name, numbered(cases), batch)
     cases = []

@@ -2,7 +2,7 @@
 
     write_page("runs/igpo/rollouts/step-000019.jsonl", "xray.html")             a training batch, all of its groups
     write_page(..., group=3)                                                    one group of it
-    write_page("trajectory.json", "xray.html", model="path/to/model", answer="Paul Beneke")      somebody else's, scored here
+    write_page("trajectory.json", "xray.html", scorer=scorer, answer="Paul Beneke")     somebody else's, scored by a model
 
 source.py reads the file, content.py turns it into the page's data, the scripts beside them draw it.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from minvenus.config import ConfigError, Recipe
 from minvenus.report import page
 from minvenus.report.content import page_data
-from minvenus.report.measure import Scorer, answer_logprobs, load_model
+from minvenus.report.measure import Scorer, answer_logprobs
 from minvenus.report.source import Source, read_source
 from minvenus.report.tokens import candidates, fitting
 from minvenus.types import Question
@@ -23,17 +23,16 @@ LARGEST = 24_000_000               # bytes of a page; browsers become slow beyon
 TITLE = 160                        # letters
 
 
-def write_page(source_path, out_path, group: int | str | None = None, model: str | Path | Scorer | None = None,
+def write_page(source_path, out_path, group: int | str | None = None, scorer: Scorer | None = None,
                answer: str | None = None, recipe: Recipe | None = None) -> Path:
     """Write the page and return its path.
 
     group    show only this one of a file with several (a training file: its number; eval.py's: the question's id)
-    model    scores log P(answer) before every turn of a rollout that has none: a folder, or a Scorer
+    scorer   gives log P(answer) before every turn of a rollout that has none
     answer   the true one, where the file does not know it
     recipe   how the model is asked for it (lead_in), if not as the paper does
     """
     source = with_answer(chosen(read_source(source_path), group), answer)
-    scorer = load_model(model) if isinstance(model, str | Path) else model
     scores = measured(source, scorer, answer, recipe or Recipe.paper())
     offered = [scorer.tokenizer] if scorer else candidates(Path(source_path))
     rollouts = [case.rollout for case in source.cases if case.rollout is not None]

@@ -9,7 +9,7 @@ from minvenus.config import ConfigError, Recipe
 from minvenus.experiments import audit
 from minvenus.experiments.audit import AuditConfig, report, table, verdict, visit_gains
 from minvenus.flags import parse_flags
-from minvenus.report.saved import save_credits
+from minvenus.report.saved import save_batch
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.train.igpo_config import IGPOConfig
 from tests.report.examples import answer, rollout, saved_batch, search, visit
@@ -91,7 +91,7 @@ def test_the_verdict_by_hand(found, words):
 def saved_run(folder, *batches):
     (folder / "run.json").write_text(json.dumps({"seed": 5, "hops": 2, "slack": 2}))
     for one in batches:
-        save_credits(folder, one)
+        save_batch(folder, one)
 
 
 def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path):

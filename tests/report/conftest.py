@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from minvenus.report.saved import path_of, save_credits
+from minvenus.report.saved import path_of, save_batch
 from minvenus.report.xray import write_page
 from tests.report.browser import NAMES, Browser, find
 
@@ -31,6 +31,6 @@ def xray(tmp_path):
 
     def written(batch):
         folder = tmp_path / str(next(number))
-        save_credits(folder, batch)
+        save_batch(folder, batch)
         return write_page(path_of(folder, batch.step), folder / "xray.html")
     return written

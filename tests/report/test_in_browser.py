@@ -24,7 +24,7 @@ def test_pages_of_every_kind_draw_without_an_error_or_a_request(browser, xray, t
     log(tmp_path / "run", [ROW, ROW | {"accuracy": 0.5}], [TIME, TIME], {"evaluate_questions": 10})
     pages = [xray(group_of_four()), xray(group_of_four(Recipe.paper(use_gain=False))), xray(random_batch(2, Recipe.released())),
              write_page(tmp_path / "messages.json", tmp_path / "a.html"),
-             write_page(tmp_path / "messages.json", tmp_path / "b.html", model=SCORER)]
+             write_page(tmp_path / "messages.json", tmp_path / "b.html", scorer=SCORER)]
     for path in pages:
         for width, dark in ((1200, False), (380, True)):
             browser.open(path, width, 800, dark)

@@ -6,7 +6,7 @@ import pytest
 
 from minvenus.config import ConfigError, Recipe
 from minvenus.report.run_page import smooth, telling_group, write_run_page
-from minvenus.report.saved import path_of, save_credits
+from minvenus.report.saved import path_of, save_batch
 from tests.report.examples import answer, random_batch, rollout, saved_batch, visit
 
 
@@ -26,7 +26,7 @@ def test_a_run_of_igpo_has_its_curves_its_times_and_links_to_its_first_and_last_
     log(tmp_path, [ROW] * 9 + [ROW | {"accuracy": 0.75}], [TIME] * 10, {"evaluate_questions": 100, "recipe": {"gamma": 0.95}})
     made = saved_batch([rollout([visit(), answer()]), rollout([visit(), answer()])], [0, 0], [1.0, 0.0], Recipe.paper(), step=0)
     for step in (0, 4, 9):
-        save_credits(tmp_path, saved_batch(made.rollouts, [0, 0], [1.0, 0.0], Recipe.paper(), seed=step, step=step))
+        save_batch(tmp_path, saved_batch(made.rollouts, [0, 0], [1.0, 0.0], Recipe.paper(), seed=step, step=step))
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
     for words in ("Right answers", "Groups that teach nothing", "Gain of a turn", "Gains at step 1", "Gains at step 10", "Turns",
                   "Browse ratio", "Seconds per phase", "held-out accuracy", "between 0.657 and 0.825", "recipe.gamma"):
@@ -45,7 +45,7 @@ def test_a_run_of_sft_has_its_losses_and_nothing_of_rewards(tmp_path):
 
 def test_a_saved_step_that_does_not_add_up_is_named_on_the_page_and_hides_nothing_else(tmp_path):
     log(tmp_path, [ROW])
-    save_credits(tmp_path, random_batch(1, Recipe.paper()))
+    save_batch(tmp_path, random_batch(1, Recipe.paper()))
     path = path_of(tmp_path, 19)
     path.write_text(path.read_text().replace('"advantages": [', '"advantages": [7.5, ', 1))
     html = write_run_page(tmp_path).read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 from minvenus.agent.record import rollout_to_json
 from minvenus.config import ConfigError, Recipe
 from minvenus.igpo.credit import Measured, credit
-from minvenus.report.saved import SavedBatch, load_credits, path_of, save_credits
+from minvenus.report.saved import SavedBatch, load_batch, path_of, save_batch
 from tests.agent.scripted import answer, run, search, visit
 
 RECIPE = Recipe.paper(lead_in="Answer.")
@@ -28,7 +28,7 @@ def batch() -> SavedBatch:
 
 @pytest.fixture
 def lines(batch, tmp_path):
-    save_credits(tmp_path, batch)
+    save_batch(tmp_path, batch)
     return [json.loads(line) for line in path_of(tmp_path, 20).read_text().splitlines()]
 
 
@@ -47,7 +47,7 @@ def test_one_line_per_rollout_with_what_a_page_needs(batch, lines, tmp_path):
 
 
 def test_what_was_saved_comes_back_whole(batch, lines, tmp_path):
-    assert load_credits(path_of(tmp_path, 20)) == batch
+    assert load_batch(path_of(tmp_path, 20)) == batch
 
 
 def rewritten(tmp_path, lines, change):
@@ -82,7 +82,7 @@ def set_at(number, *keys):
 ])
 def test_a_file_that_was_changed_is_refused_with_the_place(change, words, lines, tmp_path):
     with pytest.raises(ConfigError, match=words):
-        load_credits(rewritten(tmp_path, lines, change))
+        load_batch(rewritten(tmp_path, lines, change))
 
 
 def test_a_recipe_that_nobody_knows_and_a_torn_file_are_errors(lines, tmp_path):
@@ -91,8 +91,8 @@ def test_a_recipe_that_nobody_knows_and_a_torn_file_are_errors(lines, tmp_path):
             line["recipe"] = line["recipe"] | {"gama": 0.5}
 
     with pytest.raises(ConfigError, match=r"cannot be credited: .*gama"):
-        load_credits(rewritten(tmp_path, lines, misspelt))
+        load_batch(rewritten(tmp_path, lines, misspelt))
     torn = tmp_path / "torn.jsonl"
     torn.write_text(path_of(tmp_path, 20).read_text()[:-9])
     with pytest.raises(ConfigError, match=r"torn\.jsonl cannot be read as JSON lines"):
-        load_credits(torn)
+        load_batch(torn)

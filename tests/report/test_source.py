@@ -6,12 +6,9 @@ from pathlib import Path
 import pytest
 
 from minvenus.agent.record import rollout_to_json, save_rollout
-from minvenus.config import ConfigError, ModelConfig, Recipe
-from minvenus.engine.score_packed import score_packed
+from minvenus.config import ConfigError, Recipe
 from minvenus.igpo.gain import segment_gains, value, wrap_answer
-from minvenus.model import weights
-from minvenus.model.qwen3 import Qwen3
-from minvenus.report.measure import Scorer, load_model
+from minvenus.report.measure import Scorer
 from minvenus.report.xray import write_page
 from minvenus.types import Question
 from tests.report.examples import BROKEN, TOKENIZER, answer, rollout, search, visit
@@ -60,7 +57,7 @@ def test_a_last_turn_that_calls_a_tool_is_no_answer_and_breaks_the_format(tmp_pa
 
 
 def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group(tmp_path):
-    data = shown(tmp_path, {"messages": messages(), "gt": "cat"}, model=SCORER)
+    data = shown(tmp_path, {"messages": messages(), "gt": "cat"}, scorer=SCORER)
     [only] = data["rollouts"]
     kinds, measured = [t["kind"] for t in only["turns"]], only["measured"]
     assert all(v is not None for v in measured) and measured == sorted(measured)
@@ -73,26 +70,27 @@ def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group
 
 
 def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
-    data = shown(tmp_path, {"messages": messages(), "gt": "cat"}, model=SCORER, answer="a small dog")
+    data = shown(tmp_path, {"messages": messages(), "gt": "cat"}, scorer=SCORER, answer="a small dog")
     assert data["groups"][0]["answers"] == ["a small dog"]
     assert len(data["rollouts"][0]["logprobs"][0]) == len(TOKENIZER.encode_untrusted("a small dog"))
 
 
-def test_a_model_folder_scores_as_the_engine_does(tmp_path):
-    model = Qwen3(ModelConfig(16, 24, 1, 2, 1, head_dim=8, vocab_size=TOKENIZER.size, rope_theta=100.0), seed=3)
-    weights.save(model, tmp_path / "model", TOKENIZER.files)
-    made = rollout([search(), visit(), answer()])
+def test_a_rollout_is_scored_on_its_own_tokens_before_every_turn(tmp_path):
+    made, recipe = rollout([search(), visit(), answer()]), Recipe(lead_in="Answer.")
     save_rollout(made, tmp_path / "rollout.json")
-    recipe = Recipe(lead_in="Answer.")
-    path = write_page(tmp_path / "rollout.json", tmp_path / "xray.html", model=tmp_path / "model", recipe=recipe)
+    asked = []
+
+    def score(tokens, lengths, continuation):
+        asked.append((tokens, lengths, continuation))
+        return rising(tokens, lengths, continuation)
+
+    path = write_page(tmp_path / "rollout.json", tmp_path / "xray.html", scorer=Scorer("m", TOKENIZER, score, 999), recipe=recipe)
     [only] = embedded(path.read_text(encoding="utf-8"))["rollouts"]
-    wrapped = wrap_answer("cat", TOKENIZER, recipe)
-    starts = [turn.start for turn in made.turns]
-    expected = [row[wrapped.start:] for row in score_packed(model, made.tokens, starts, [wrapped.ids] * 3)]
-    assert only["logprobs"] == [pytest.approx(row, abs=1e-5) for row in expected]
-    assert only["measured"][2] == pytest.approx(value(expected[2], "log_prob"), abs=1e-5)
+    wrapped, starts = wrap_answer("cat", TOKENIZER, recipe), [turn.start for turn in made.turns]
+    assert asked == [(made.tokens, starts, wrapped.ids)]
+    expected = [row[wrapped.start:] for row in rising(made.tokens, starts, wrapped.ids)]
+    assert only["logprobs"] == expected and only["measured"][2] == value(expected[2], "log_prob")
     assert only["turns"][0]["tokens"] is not None
-    assert load_model(str(tmp_path / "model")).context == model.config.max_position_embeddings
 
 
 def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_path):
@@ -112,9 +110,9 @@ def test_a_question_of_the_users_own_has_no_known_answer(tmp_path):
 
 
 @pytest.mark.parametrize(("options", "words"), [
-    ({"answer": "cat"}, "can only be scored by a model"), ({"model": SCORER}, "does not say what the true answer is"),
-    ({"model": SCORER, "answer": "  "}, "the answer is blank"),
-    ({"model": Scorer("small", TOKENIZER, rising, 50), "answer": "cat"}, r"tokens and its answer \d+; small takes 50 at most")])
+    ({"answer": "cat"}, "can only be scored by a model"), ({"scorer": SCORER}, "does not say what the true answer is"),
+    ({"scorer": SCORER, "answer": "  "}, "the answer is blank"),
+    ({"scorer": Scorer("small", TOKENIZER, rising, 50), "answer": "cat"}, r"tokens and its answer \d+; small takes 50 at most")])
 def test_what_cannot_be_scored_is_refused_with_the_reason(tmp_path, options, words):
     with pytest.raises(ConfigError, match=words):
         shown(tmp_path, {"messages": messages()}, **options)
@@ -125,7 +123,7 @@ def test_a_conversation_that_cannot_be_rendered_is_shown_but_not_scored(tmp_path
                           {"role": "assistant", "content": "no thought <answer>cat</answer>"}]}
     assert shown(tmp_path, loose)["rollouts"][0]["turns"][0]["observation"] == "Answer now!"
     with pytest.raises(ConfigError, match="cannot be scored: message 3 must be"):
-        shown(tmp_path, loose, model=SCORER, answer="cat")
+        shown(tmp_path, loose, scorer=SCORER, answer="cat")
 
 
 @pytest.mark.parametrize("name", ["rl_0000", "rl_0008", "sft_0000", "sft_0001", "sft_0007"])

@@ -14,7 +14,7 @@ from minvenus.igpo.gain import needed_values
 from minvenus.report.content import page_data
 from minvenus.report.credits import as_change, recipes_for
 from minvenus.report.page import embedded_size
-from minvenus.report.saved import path_of, save_credits
+from minvenus.report.saved import path_of, save_batch
 from minvenus.report.source import Source, case_of, numbered, read_source
 from minvenus.report.xray import chosen, document, write_page
 from tests.igpo.strategies import recipes
@@ -42,7 +42,7 @@ def source_of(batch) -> Source:
 
 
 def xray(folder, batch, **options) -> dict:
-    save_credits(folder, batch)
+    save_batch(folder, batch)
     return embedded(write_page(path_of(folder, batch.step), folder / "xray.html", **options).read_text(encoding="utf-8"))
 
 
@@ -170,7 +170,7 @@ def long_rollout(observation: str, thought: str):
     ("<p>&amp;</p>" * 350, "I think that <b> & </b> 日本 😀 " * 25)])
 def test_a_rollout_of_100_turns_gives_a_page_under_2_mb(tmp_path, observation, thought):
     batch = saved_batch([long_rollout(observation, thought)], [0], [1.0], Recipe.paper(browse="off"))
-    save_credits(tmp_path, batch)
+    save_batch(tmp_path, batch)
     path = write_page(path_of(tmp_path, 19), tmp_path / "xray.html")
     assert path.stat().st_size < 2_000_000
     data = embedded(path.read_text(encoding="utf-8"))
@@ -191,7 +191,7 @@ def test_a_rollout_of_100_turns_gives_a_page_under_2_mb(tmp_path, observation, t
 
 def test_hostile_text_stands_in_the_data_as_it_is_and_nowhere_else(tmp_path):
     made = hostile_rollout()
-    save_credits(tmp_path, saved_batch([made, made], [0, 0], [1.0, 0.0], Recipe.paper()))
+    save_batch(tmp_path, saved_batch([made, made], [0, 0], [1.0, 0.0], Recipe.paper()))
     html = write_page(path_of(tmp_path, 19), tmp_path / "xray.html").read_text(encoding="utf-8")
     data = embedded(html)
     assert data["rollouts"][0]["turns"][1]["observation"] == made.turns[1].observation
@@ -205,7 +205,7 @@ def test_hostile_text_stands_in_the_data_as_it_is_and_nowhere_else(tmp_path):
 
 
 def test_a_group_that_is_not_there_is_refused_with_those_that_are(tmp_path):
-    save_credits(tmp_path, small_batch())
+    save_batch(tmp_path, small_batch())
     with pytest.raises(ConfigError, match="has no group 3; it has 0"):
         write_page(path_of(tmp_path, 19), tmp_path / "xray.html", group=3)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import train_igpo
-from minvenus.report.saved import load_credits, path_of
+from minvenus.report.saved import load_batch, path_of
 from minvenus.train import checkpoint, metrics
 from tests.train.igpo_runs import MIXED, script_runs, small_igpo, write_model
 from tests.train.runs import content
@@ -62,5 +62,5 @@ def test_a_run_killed_at_ten_random_moments_loses_one_step_at_most_and_no_bit(co
     train_igpo.main(config)
     assert content(run) == content(tmp_path / "whole")
     for step in (0, 2):
-        assert load_credits(path_of(run, step)).credit == load_credits(path_of(tmp_path / "whole", step)).credit
+        assert load_batch(path_of(run, step)).credit == load_batch(path_of(tmp_path / "whole", step)).credit
     assert all(path.name.startswith("step-") for path in (run / "rollouts").iterdir()), "no half-written file is left"
