@@ -64,6 +64,20 @@ def replaced(folder) -> Iterator[Path]:
     remove(old)
 
 
+@contextmanager
+def replaced_file(path) -> Iterator[Path]:
+    """`with replaced_file(path) as new:` write the file `new`; it gets the name `path` when the block ends without an error."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield new
+        sync(new)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
 def swap(folder: Path) -> None:
     if folder.exists():
         os.rename(folder, beside(folder, "old"))
