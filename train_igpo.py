@@ -91,12 +91,12 @@ def train(job: "Job", newest: Path | None) -> Path:
                     numbers |= job.evaluation()
                 except STOPS as error:                                  # the step itself is whole, and is kept
                     failure = error
-            if batch.rollouts and (last or step % config.rollouts_every == 0):
-                saved.save_batch(run, saved.SavedBatch(step, config.gain_policy, job.recipe, batch.rollouts, batch.measured,
+            if batch.rollouts and (last or step == 0 or (step + 1) % config.rollouts_every == 0):
+                saved.save_batch(run, saved.SavedBatch(step + 1, config.gain_policy, job.recipe, batch.rollouts, batch.measured,
                                                          credited))
             timing = job.timing()
-            log.log(step, numbers, timing)
-            progress.show(step, shown(numbers, timing), timing)
+            log.log(step + 1, numbers, timing)
+            progress.show(step + 1, shown(numbers, timing), timing)
             stopping = bool(stop or failure)                            # read once: a signal may come at any moment
             if last or stopping or (step + 1) % config.save_every == 0:
                 newest = job.save(log, step + 1)

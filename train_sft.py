@@ -58,8 +58,8 @@ def train(config: SFTConfig) -> Path:
             last = step + 1 == config.steps
             if held_out and (last or (step + 1) % config.validate_every == 0):
                 numbers["validation_loss"] = validation_loss(model, held_out, config.pack_tokens, config.reduction)
-            log.log(step, numbers, timing)
-            progress.show(step, numbers, timing)
+            log.log(step + 1, numbers, timing)
+            progress.show(step + 1, numbers, timing)
             stopping = bool(stop)                     # read once: a signal may come between here and the end of the step
             if last or stopping or (step + 1) % config.save_every == 0:
                 log.sync()

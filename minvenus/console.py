@@ -16,14 +16,14 @@ class Progress:
         self.began = time.monotonic()
 
     def show(self, step: int, metrics: dict, timing: dict) -> None:
-        """After 0-based step `step`. Counts are left out: the line has to be short."""
-        done, left = step + 1 - self.first, self.steps - step - 1
-        if not self.live and left and done > 1 and (step + 1) % max(1, self.steps // 10):
+        """After `step` steps. Counts are left out: the line has to be short."""
+        done, left = step - self.first, self.steps - step
+        if not self.live and left and done > 1 and step % max(1, self.steps // 10):
             return
         seconds_left = (time.monotonic() - self.began) / done * left
         numbers = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items() if isinstance(value, float))
         speed = f"{timing['tokens_per_second']:,.0f} tokens/s"
-        line = f"{self.name} {step + 1}/{self.steps}  {clock(seconds_left)} left  {speed}  {numbers}"
+        line = f"{self.name} {step}/{self.steps}  {clock(seconds_left)} left  {speed}  {numbers}"
         if self.live:                                        # a line that wraps could not be renewed
             line = f"\r\033[K{line[:shutil.get_terminal_size().columns - 1]}"
         print(line, end="" if self.live and left else "\n", file=self.out, flush=True)

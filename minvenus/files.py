@@ -23,6 +23,11 @@ from typing import Any
 from minvenus.config import ConfigError
 
 
+def step_name(step: int) -> str:
+    """The one name of a step in files: "after `step` updates", or the rollouts of the batch that makes that step."""
+    return f"step-{step:08d}"
+
+
 @contextmanager
 def claimed(folder, doing: str) -> Iterator[None]:
     """`with claimed(folder, "training"):` nobody else is in it. The lock ends with the process, however that ends."""

@@ -65,7 +65,7 @@ def whole(config, tmp_path_factory):
 def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole, config):
     weights.load(checkpoint.latest(whole) / "model")
     rows, timing = (metrics.read(whole / name) for name in ("metrics.jsonl", "timing.jsonl"))
-    assert [row["step"] for row in rows] == [row["step"] for row in timing] == [0, 1, 2]
+    assert [row["step"] for row in rows] == [row["step"] for row in timing] == [1, 2, 3]
     health = {"outcome", "gain_mean", "gain_positive", "groups_without_outcome_signal", "groups_without_any_signal", "malformed",
               "turns", "browse_correct", "browse_wrong", "right_pages", "gain_right", "gain_wrong", "logprob_gap", "ratio_min",
               "ratio_max", "clip_fraction", "kl", "entropy", "grad_norm", "pages_peak", "failed", "judge_unknown", "updates"}
@@ -90,20 +90,20 @@ def test_every_second_step_and_the_last_are_evaluated(whole):
     assert [{f"before_{name}" for name in names} <= row.keys() for row in rows] == [True, False, False], "the start checkpoint"
 
 
-def test_rollouts_of_every_second_step_and_the_last_are_saved_with_their_arithmetic(whole, config):
-    assert sorted(path.name for path in (whole / "rollouts").iterdir()) == ["step-000000.jsonl", "step-000002.jsonl"]
-    saved = load_batch(path_of(whole, 2))                         # which computes the credit again, and compares
-    [row] = [row for row in metrics.read(whole / "metrics.jsonl") if row["step"] == 2]
+def test_rollouts_of_the_first_every_second_and_the_last_step_are_saved_with_their_arithmetic(whole, config):
+    assert sorted(path.name for path in (whole / "rollouts").iterdir()) == [f"step-0000000{n}.jsonl" for n in (1, 2, 3)]
+    saved = load_batch(path_of(whole, 3))                         # which computes the credit again, and compares
+    [row] = [row for row in metrics.read(whole / "metrics.jsonl") if row["step"] == 3]
     gains = [gain for own in saved.credit.gains for gain in own if gain is not None]
     assert saved.groups == [0, 0, 1, 1] and sum(gains) / 4 == pytest.approx(row["gain_mean"])
-    assert (saved.step, saved.gain_policy) == (2, "current") and saved.recipe.lead_in == train_igpo.LEAD_IN
+    assert (saved.step, saved.gain_policy) == (3, "current") and saved.recipe.lead_in == train_igpo.LEAD_IN
     assert [m.outcome for m in saved.measured] == [1.0, 0.0, 0.0, 0.0] and saved.credit.record.scale == row["scale"]
 
 
 def test_two_runs_with_one_seed_are_the_same_bytes(whole, config, scripted, tmp_path):
     train_igpo.main(replace(config, out=str(tmp_path)))
     assert content(tmp_path) == content(whole)
-    assert load_batch(path_of(tmp_path, 2)).credit == load_batch(path_of(whole, 2)).credit
+    assert load_batch(path_of(tmp_path, 3)).credit == load_batch(path_of(whole, 3)).credit
 
 
 def test_sampled_runs_are_the_same_bytes_for_one_seed_and_others_for_another(model, tmp_path):
@@ -151,7 +151,7 @@ def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(con
     train_igpo.main(config)
     start, tokenizer = weights.load(config.model), TINY
     current = weights.load(tmp_path / "checkpoints" / "step-00000001" / "model")         # the policy of the second step
-    batch = load_batch(path_of(tmp_path, 1))
+    batch = load_batch(path_of(tmp_path, 2))
     assert batch.gain_policy == "reference"
     for rollout, measured in zip(batch.rollouts, batch.measured, strict=True):
         wrapped = wrap_answer(rollout.question.answers[0], tokenizer, batch.recipe)
@@ -239,9 +239,9 @@ def test_a_run_that_diverges_says_what_to_look_at_and_keeps_the_last_good_state(
         patch.setattr(igpo, "igpo_loss", loss)
         assert command(config) == 2
     err = capsys.readouterr().err
-    assert "train_igpo.py: step 1: the loss is nan: look at the last lines of metrics.jsonl" in err and "Traceback" not in err
+    assert "train_igpo.py: step 2: the loss is nan: look at the last lines of metrics.jsonl" in err and "Traceback" not in err
     assert (tmp_path / "latest").read_text() == "step-00000001\n"
-    assert [row["step"] for row in metrics.read(tmp_path / "metrics.jsonl")] == [0]
+    assert [row["step"] for row in metrics.read(tmp_path / "metrics.jsonl")] == [1]
     assert command(config) == 0 and content(tmp_path) == content(whole)
 
 
@@ -282,7 +282,7 @@ def test_two_runs_in_one_folder_are_refused(config, scripted, tmp_path, capsys):
 
 def test_log_probs_that_are_not_the_engines_stop_the_run_before_its_first_update(config, scripted, tmp_path, capsys):
     assert command(replace(config, out=str(tmp_path)), "--logprob-gap", "1e-12") == 2
-    assert "step 0: new and stored log-probs differ by" in capsys.readouterr().err
+    assert "step 1: new and stored log-probs differ by" in capsys.readouterr().err
     assert torch.equal(parameters(weights.load(checkpoint.latest(tmp_path) / "model")), parameters(weights.load(config.model)))
 
 

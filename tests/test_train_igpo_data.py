@@ -85,13 +85,13 @@ def whole(config, tmp_path_factory):
 
 def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_web_knows(whole, config):
     rows = metrics.read(whole / "metrics.jsonl")
-    assert [row["step"] for row in rows] == [0, 1]
+    assert [row["step"] for row in rows] == [1, 2]
     for row in rows:
         assert row["outcome"] == 0.5 and row["turns"] == 2 and row["updates"] == 1 and "gain_mean" in row
         assert row["accuracy"] == 1.0 and row["test_turns"] == 3
         assert not {"right_pages", "gain_right", "gain_wrong", "test_right_pages"} & row.keys()
     assert rows[0]["before_accuracy"] == 1.0 and "before_test_right_pages" not in rows[0]
-    batch = load_batch(path_of(whole, 1))
+    batch = load_batch(path_of(whole, 2))
     assert {rollout.question.id for rollout in batch.rollouts} == {"Bob", "Cleo"}, "Ann is held out"
     assert batch.recipe.lead_in == Recipe().lead_in and batch.rollouts[0].system == "Search and visit."
     looked_up = batch.rollouts[0]

@@ -75,7 +75,7 @@ def test_every_step_has_its_metrics_and_counters_follow_from_the_data(inputs, tm
     config = small_config(inputs, tmp_path)
     train_sft.main(config)
     rows, timing = (metrics.read(tmp_path / name) for name in ("metrics.jsonl", "timing.jsonl"))
-    assert [row["step"] for row in rows] == [row["step"] for row in timing] == [0, 1, 2]
+    assert [row["step"] for row in rows] == [row["step"] for row in timing] == [1, 2, 3]
     assert [row["learning_rate"] for row in rows] == [learning_rate(step, 3, 1e-2, 0) for step in range(3)]
     assert [row["epoch"] for row in rows] == [0.5, 1.0, 1.5]
     assert [row["tokens_seen"] for row in rows] == [sum(r["tokens"] for r in rows[:n]) for n in (1, 2, 3)]
@@ -152,7 +152,7 @@ def test_a_signal_finishes_the_step_saves_and_exits_0_and_the_next_call_goes_on(
         assert command(config) == 0
     out, err = capfd.readouterr()
     assert "stopped after step 2 of 3; the same command goes on from there" in out and "stopping after this step" in err
-    assert [row["step"] for row in metrics.read(tmp_path / "metrics.jsonl")] == [0, 1]
+    assert [row["step"] for row in metrics.read(tmp_path / "metrics.jsonl")] == [1, 2]
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert command(config) == 0
     out = capfd.readouterr().out

@@ -50,7 +50,7 @@ def main(config: AuditConfig) -> str:
         run("train_igpo.py", "--model", config.model, "--out", folder, "--steps", 1, "--questions", config.questions,
             "--group", 4, "--hops", config.hops, "--slack", config.slack, "--seed", config.seed, "--pages", 8192,
             "--evaluate-questions", 1, quiet=True)
-        return report(Path(folder) / "rollouts" / "step-000000.jsonl", folder)
+        return report(Path(folder) / "rollouts" / "step-00000001.jsonl", folder)
 
 
 def report(file: Path, run_folder) -> str:

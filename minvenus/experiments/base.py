@@ -68,7 +68,7 @@ def main(config: BaseConfig) -> Path:
         numbers, timing = train_step(model, optimizer, batch, rate, 1.0, config.pack_tokens, "token-mean")
         if (step + 1) % 100 == 0 or step + 1 == config.steps:
             numbers["validation_loss"] = validation_loss(model, held_out, config.pack_tokens, "token-mean")
-        progress.show(step, numbers, timing)
+        progress.show(step + 1, numbers, timing)
     weights.save(model, folder, tokenizer.files)                    # whole or not at all
     return folder
 

@@ -45,7 +45,7 @@ def interval(values: list[float]) -> Interval:
 
 def read_outcome(folder: Path, at: int) -> Outcome:
     lines = read(folder / "metrics.jsonl")
-    curves = {key: [(row["step"] + 1, row[key]) for row in lines if row.get(key) is not None] for key in CURVES + TRAINING}
+    curves = {key: [(row["step"], row[key]) for row in lines if row.get(key) is not None] for key in CURVES + TRAINING}
     for key in CURVES:                                                     # evaluated before the first step
         curves[key] = [(0, row[f"before_{key}"]) for row in lines[:1] if f"before_{key}" in row] + curves[key]
     by_step = {key: dict(curves[key]) for key in ("accuracy", "test_right_pages")}

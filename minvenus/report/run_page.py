@@ -103,7 +103,7 @@ def first_numbers(rows: list[dict], timing: list[dict], held_out: int | None) ->
         step, value = accuracies[-1]
         low, high = wilson(value * held_out, held_out) if held_out else (None, None)
         between = f", 95 % between {low:.3f} and {high:.3f}" if low is not None else ""
-        found.append((f"{value:.3f}", "held-out accuracy", f"at step {step + 1:,}{between}; first {accuracies[0][1]:.3f}"))
+        found.append((f"{value:.3f}", "held-out accuracy", f"at step {step:,}{between}; first {accuracies[0][1]:.3f}"))
     tenth = max(1, len(rows) // 10)
     for key, label in (("outcome", "training outcome"), ("groups_without_outcome_signal", "groups that end alike"),
                        ("turns", "turns per rollout"), ("validation_loss", "validation loss"), ("loss", "loss")):
@@ -123,7 +123,7 @@ def first_numbers(rows: list[dict], timing: list[dict], held_out: int | None) ->
 def plot(wanted: Plot, rows: list[dict], held_out: int | None) -> tuple[str, str] | None:
     series = []
     for key, name in wanted.lines.items():
-        points = [(row["step"] + 1, float(row[key])) for row in rows if key in row]
+        points = [(row["step"], float(row[key])) for row in rows if key in row]
         if points:
             series.append(accuracy_line(name, points, held_out) if key == "accuracy" and held_out
                           else smooth(name, points, wanted.covers == SHARE))
@@ -159,7 +159,7 @@ def gain_figures(batches: list[saved.SavedBatch]) -> list[tuple[str, str]]:
     for batch in batches:
         gains = [gain for row in batch.credit.gains for gain in row if gain is not None]
         if gains:
-            drawn.append((histogram(gains, f"Gains at step {batch.step + 1:,}", "gain in log P(answer)", "turns"),
+            drawn.append((histogram(gains, f"Gains at step {batch.step:,}", "gain in log P(answer)", "turns"),
                           f"{len(gains):,} gains of {len(batch.rollouts):,} rollouts; mean {fmean(gains):.3g}."))
     return drawn
 
@@ -172,7 +172,7 @@ def phases(timing: list[dict]) -> str:
     whole = sum(totals.values()) or 1.0
     table = page.table(["phase", "seconds", "seconds per step", "share"], [
         (name, f"{total:,.1f}", f"{total / len(timing):.3f}", f"{total / whole:.0%}") for name, total in totals.items()])
-    series = [smooth(name.removesuffix("_seconds"), [(row["step"] + 1, row[name]) for row in timing if name in row])
+    series = [smooth(name.removesuffix("_seconds"), [(row["step"], row[name]) for row in timing if name in row])
               for name in names]
     drawn = page.figure(line_plot(series, "Seconds per phase", "step", "seconds", (0.0, 0.0)),
                         "Wall clock; other work on the machine counts too.") if series else ""
@@ -196,7 +196,7 @@ def saved_steps(run: Path) -> tuple[list[saved.SavedBatch], list[tuple[str, str]
             continue
         batches.append(batch)
         size = f"{len(batch.rollouts)} rollouts of {len(set(batch.groups))} questions"
-        links.append((out.name, f"X-ray of step {batch.step + 1:,}: {size}"))
+        links.append((out.name, f"X-ray of step {batch.step:,}: {size}"))
     return batches, links, notes
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError, Recipe
-from minvenus.files import sync
+from minvenus.files import step_name, sync
 from minvenus.igpo.credit import Credit, Measured, credit
 from minvenus.types import Rollout
 
@@ -29,7 +29,7 @@ SHARED = ("step", "gain_policy", "recipe")           # the same on every line of
 class SavedBatch:
     """The rollouts of a step that were trained on. Lists have one entry per rollout."""
 
-    step: int                          # 0-based, as in metrics.jsonl
+    step: int                          # the batch that makes this step, counted from 1 as in metrics.jsonl
     gain_policy: str                   # who was asked for the gains: "current" or "reference"
     recipe: Recipe                     # with the lead-in that was used
     rollouts: list[Rollout]
@@ -42,7 +42,7 @@ class SavedBatch:
 
 
 def path_of(run, step: int) -> Path:
-    return Path(run) / "rollouts" / f"step-{step:06d}.jsonl"
+    return Path(run) / "rollouts" / f"{step_name(step)}.jsonl"
 
 
 def save_batch(run, batch: SavedBatch) -> None:

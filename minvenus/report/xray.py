@@ -1,6 +1,6 @@
 """The reward X-ray: rollouts turn by turn, and how every number of their rewards came about, as one HTML file.
 
-    write_page("runs/igpo/rollouts/step-000019.jsonl", "xray.html")             a training batch, all of its groups
+    write_page("runs/igpo/rollouts/step-00000020.jsonl", "xray.html")             a training batch, all of its groups
     write_page(..., group=3)                                                    one group of it
     write_page("trajectory.json", "xray.html", scorer=scorer, answer="Paul Beneke")     somebody else's, scored by a model
 
@@ -100,7 +100,7 @@ def lede(data: dict) -> str:
 def facts(data: dict) -> list[tuple[str, str]]:
     listed = [("file", data["source"])]
     if data["step"] is not None:
-        listed.append(("training step", f"{data['step'] + 1:,}"))
+        listed.append(("training step", f"{data['step']:,}"))
     listed += [("trained by", recipe["described"]) for recipe in data["recipes"] if recipe["trained"]]
     if data["scored_by"]:
         listed.append(("log P(answer) according to", data["scored_by"]))

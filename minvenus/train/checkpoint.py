@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from minvenus.config import ConfigError, read_json
-from minvenus.files import replaced, sync
+from minvenus.files import replaced, step_name, sync
 from minvenus.model import weights
 
 MAY_CHANGE = ("save_every", "rollouts_every", "resume", "device", "out")
@@ -42,7 +42,7 @@ class SaveError(OSError):
 def save(run, step: int, model, optimizer, state: dict, tokenizer_files=()) -> Path:
     """Write the checkpoint after `step` steps and point `latest` at it. `state` is any JSON, the settings as "config"."""
     run = Path(run)
-    folder = run / "checkpoints" / f"step-{step:08d}"
+    folder = run / "checkpoints" / step_name(step)
     before = latest(run)
     if before == folder:                                                 # stopped with nothing done since
         return folder

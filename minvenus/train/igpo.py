@@ -126,7 +126,7 @@ def update(model: Qwen3, optimizer, rows: list[Trained], reference: Qwen3 | None
                                    "or not in the same precision")
                 numbers["grad_norm"] = optimiser_step(model, optimizer, config.learning_rate, config.clip)
             except Diverged as error:
-                raise Diverged(f"step {step}: {error}", moved=bool(stats)) from None
+                raise Diverged(f"step {step + 1}: {error}", moved=bool(stats)) from None
             stats.append(numbers)
     return summary(stats)
 

@@ -94,6 +94,6 @@ def cut_back(path: Path, step: int) -> None:
     if not path.exists():
         return
     beside = path.with_name(f".{path.name}")
-    write(beside, "w", "".join(line for line, row in lines(path) if row["step"] < step))
+    write(beside, "w", "".join(line for line, row in lines(path) if row["step"] <= step))
     sync(beside)
     os.replace(beside, path)

@@ -53,7 +53,7 @@ def finish(folder: Path, steps: int, every: int) -> None:
     rows = []
     for step in range(steps):
         accuracy = len(folder.name) / 100 + step / 1000
-        row = {"step": step, "outcome": 0.5, "groups_without_outcome_signal": 0.25}
+        row = {"step": step + 1, "outcome": 0.5, "groups_without_outcome_signal": 0.25}
         if (step + 1) % every == 0:
             row |= {"accuracy": accuracy, "test_right_pages": accuracy / 2, "test_turns": 8.0, "test_malformed": 0.0}
         rows.append(row)

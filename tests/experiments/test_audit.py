@@ -28,7 +28,7 @@ def played(*titles):
     return rollout([*turns, answer("pets own cat")], question=CASE.question)
 
 
-def batch(recipe=None, step=0, lift=0.0):
+def batch(recipe=None, step=1, lift=0.0):
     """Two rollouts. The first opens both right pages, its values -4, -3, -1; the second another page, a page that no search has
     listed, the first right page and that one again, its values -4, -4.5, -4.5, -3.5, -3.75."""
     one, two = played(FIRST, SECOND), played(OTHER, f"!{SECOND}", FIRST, f"!{FIRST}")
@@ -95,9 +95,9 @@ def saved_run(folder, *batches):
 
 
 def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path):
-    saved_run(tmp_path, batch(step=0), batch(step=20), batch(step=100, lift=0.5))
+    saved_run(tmp_path, batch(step=1), batch(step=20), batch(step=100, lift=0.5))
     first, last = audit.main(AuditConfig(run=str(tmp_path))).split("\n\n")
-    assert first.startswith("step 0: 2 rollouts, log P(answer | question) -4.00 per token\nvisit ")
+    assert first.startswith("step 1: 2 rollouts, log P(answer | question) -4.00 per token\nvisit ")
     assert last.startswith("step 100: 2 rollouts") and "right        2       1   +2.50" in last
     assert first.endswith(verdict(gains()))
 
@@ -106,12 +106,12 @@ def test_a_run_with_one_file_is_reported_once_and_one_with_none_is_refused(tmp_p
     with pytest.raises(ConfigError, match="no saved rollouts"):
         audit.main(AuditConfig(run=str(tmp_path)))
     saved_run(tmp_path, batch())
-    assert audit.main(AuditConfig(run=str(tmp_path))).count("step 0") == 1
+    assert audit.main(AuditConfig(run=str(tmp_path))).count("step 1") == 1
 
 
 def test_a_probability_is_not_called_a_log_probability(tmp_path):
     saved_run(tmp_path, batch(Recipe(gain="prob")))
-    assert report(tmp_path / "rollouts" / "step-000000.jsonl", tmp_path).startswith("step 0: 2 rollouts\n")
+    assert report(tmp_path / "rollouts" / "step-00000001.jsonl", tmp_path).startswith("step 1: 2 rollouts\n")
 
 
 def test_a_checkpoint_is_audited_by_one_step_of_training_with_the_settings_given(tmp_path, monkeypatch):
@@ -126,7 +126,7 @@ def test_a_checkpoint_is_audited_by_one_step_of_training_with_the_settings_given
     monkeypatch.setattr(audit, "run", run)
     told = audit.main(AuditConfig(model=str(tmp_path), questions=3, hops=2, slack=1, seed=5))
     (script, config), = seen
-    assert script == "train_igpo.py" and told.startswith("step 0: 2 rollouts")
+    assert script == "train_igpo.py" and told.startswith("step 1: 2 rollouts")
     assert (config.model, config.steps, config.questions, config.group, config.hops, config.slack, config.seed) == (
         str(tmp_path), 1, 3, 4, 2, 1, 5)
 

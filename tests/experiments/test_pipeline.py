@@ -21,7 +21,7 @@ def test_base_sft_igpo_evaluation_audit_live_question_and_report_in_ten_steps_ea
         assert json.loads((tmp_path / "eval" / name / "report.json").read_text())["runs"] == 8
     assert "format errors" in shown and "browse, wrong" in shown             # the table of before and after
     assert "visit      hop   count" in shown                                 # the audit, at the first and at the last step
-    assert "step 0:" in shown and "step 9:" in shown
+    assert "step 1:" in shown and "step 10:" in shown
     assert str(tmp_path / "igpo" / "report.html") in last and (tmp_path / "igpo" / "report.html").stat().st_size > 10_000
 
 

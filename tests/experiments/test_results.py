@@ -54,17 +54,17 @@ def test_shifting_all_values_shifts_the_interval_and_scaling_them_scales_it(valu
 
 
 def write_run(folder, accuracies, evaluate_every=2, gain=True):
-    """Steps 0, 1, ...; accuracies[0] is that before the first step, then one for every `evaluate_every` steps."""
+    """Steps 1, 2, ...; accuracies[0] is that before the first step, then one for every `evaluate_every` steps."""
     folder.mkdir(parents=True)
     rows, timing = [], []
     for step in range(evaluate_every * (len(accuracies) - 1)):
-        row = {"step": step, "outcome": 0.5, "groups_without_outcome_signal": 0.25, "turns": 9.0}
+        row = {"step": step + 1, "outcome": 0.5, "groups_without_outcome_signal": 0.25, "turns": 9.0}
         row |= {"gain_right": 1.0 + step} if gain and step != 1 else {}
         row |= evaluated(accuracies[0], "before_") if step == 0 else {}
         if (step + 1) % evaluate_every == 0:
             row |= evaluated(accuracies[(step + 1) // evaluate_every])
         rows.append(row)
-        timing.append({"step": step, "rollout_seconds": 2.0, "update_seconds": 1.0, "seconds": 3.0,
+        timing.append({"step": step + 1, "rollout_seconds": 2.0, "update_seconds": 1.0, "seconds": 3.0,
                        "update_tokens_per_second": 7.0})
     for name, lines in (("metrics.jsonl", rows), ("timing.jsonl", timing)):
         (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -13,7 +13,7 @@ from tests.report.examples import answer, random_batch, rollout, saved_batch, vi
 def log(run, rows, timing=(), settings=None):
     run.mkdir(parents=True, exist_ok=True)
     for name, lines in (("metrics", rows), ("timing", timing)):
-        (run / f"{name}.jsonl").write_text("".join(json.dumps({"step": i, **row}) + "\n" for i, row in enumerate(lines)))
+        (run / f"{name}.jsonl").write_text("".join(json.dumps({"step": i, **row}) + "\n" for i, row in enumerate(lines, 1)))
     (run / "run.json").write_text(json.dumps(settings or {}))
 
 
@@ -24,17 +24,17 @@ TIME = {"rollout_seconds": 3.0, "scoring_seconds": 1.0, "seconds": 4.0, "rollout
 
 def test_a_run_of_igpo_has_its_curves_its_times_and_links_to_its_first_and_last_saved_step(tmp_path):
     log(tmp_path, [ROW] * 9 + [ROW | {"accuracy": 0.75}], [TIME] * 10, {"evaluate_questions": 100, "recipe": {"gamma": 0.95}})
-    made = saved_batch([rollout([visit(), answer()]), rollout([visit(), answer()])], [0, 0], [1.0, 0.0], Recipe.paper(), step=0)
-    for step in (0, 4, 9):
+    made = saved_batch([rollout([visit(), answer()]), rollout([visit(), answer()])], [0, 0], [1.0, 0.0], Recipe.paper(), step=1)
+    for step in (1, 5, 10):
         save_batch(tmp_path, saved_batch(made.rollouts, [0, 0], [1.0, 0.0], Recipe.paper(), seed=step, step=step))
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
     for words in ("Right answers", "Groups that teach nothing", "Gain of a turn", "Gains at step 1", "Gains at step 10", "Turns",
                   "Browse ratio", "Seconds per phase", "held-out accuracy", "between 0.657 and 0.825", "recipe.gamma"):
         assert words in html, words
     assert "Gains at step 5" not in html and "Validation" not in html and "<script" not in html
-    for step in (0, 9):
-        assert f'href="xray-step-{step:06d}.html"' in html and (tmp_path / f"xray-step-{step:06d}.html").is_file()
-    assert "<td>30.0</td><td>3.000</td><td>75%</td>" in html and not (tmp_path / "xray-step-000004.html").exists()
+    for step in (1, 10):
+        assert f'href="xray-step-{step:08d}.html"' in html and (tmp_path / f"xray-step-{step:08d}.html").is_file()
+    assert "<td>30.0</td><td>3.000</td><td>75%</td>" in html and not (tmp_path / "xray-step-00000005.html").exists()
 
 
 def test_a_run_of_sft_has_its_losses_and_nothing_of_rewards(tmp_path):

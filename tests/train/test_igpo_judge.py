@@ -95,7 +95,7 @@ def test_a_judge_that_cannot_be_relied_on_stops_the_run_with_the_reason_and_a_ch
         err = capsys.readouterr().err
         assert "6 of the last 14 verdicts are unknown" in err and "status 500" in err and "Traceback" not in err
         assert (tmp_path / "latest").read_text() == "step-00000001\n"
-        assert [row["step"] for row in metrics.read(tmp_path / "metrics.jsonl")] == [0]
+        assert [row["step"] for row in metrics.read(tmp_path / "metrics.jsonl")] == [1]
         well[0] = True
         assert command(config) == 0 and checkpoint.latest(tmp_path).name == "step-00000002"
     assert [row["judge_unknown"] for row in metrics.read(tmp_path / "metrics.jsonl")] == [0, 0]

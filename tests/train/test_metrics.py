@@ -17,12 +17,12 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 
 def test_lines_go_to_two_files_and_come_back(tmp_path):
     log = Metrics(tmp_path / "run")
-    log.log(0, {"loss": 0.1, "tokens": 3}, {"seconds": 1.5})
-    log.log(1, {"loss": 1 / 3, "tokens": 4, "validation_loss": 2.0}, {"seconds": 1.25})
+    log.log(1, {"loss": 0.1, "tokens": 3}, {"seconds": 1.5})
+    log.log(2, {"loss": 1 / 3, "tokens": 4, "validation_loss": 2.0}, {"seconds": 1.25})
     log.sync()
     assert read(tmp_path / "run" / "metrics.jsonl") == [
-        {"step": 0, "loss": 0.1, "tokens": 3}, {"step": 1, "loss": 1 / 3, "tokens": 4, "validation_loss": 2.0}]
-    assert (tmp_path / "run" / "timing.jsonl").read_text() == '{"step": 0, "seconds": 1.5}\n{"step": 1, "seconds": 1.25}\n'
+        {"step": 1, "loss": 0.1, "tokens": 3}, {"step": 2, "loss": 1 / 3, "tokens": 4, "validation_loss": 2.0}]
+    assert (tmp_path / "run" / "timing.jsonl").read_text() == '{"step": 1, "seconds": 1.5}\n{"step": 2, "seconds": 1.25}\n'
     assert read(tmp_path / "absent.jsonl") == []
 
 
@@ -31,14 +31,14 @@ def test_going_on_after_any_tear_ends_with_the_bytes_of_an_unbroken_run(tmp_path
     step = min(step, len(losses))
     whole, broken = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("broken")
     for i, loss in enumerate(losses):
-        Metrics(whole, i).log(i, {"loss": loss}, {})
+        Metrics(whole, i).log(i + 1, {"loss": loss}, {})
     full = (whole / "metrics.jsonl").read_bytes()
     kept = b"".join(full.splitlines(keepends=True)[:step])
     (broken / "metrics.jsonl").write_bytes(full[:max(len(kept), len(full) - torn)])      # nothing before the checkpoint is lost
     log = Metrics(broken, step)
     assert (broken / "metrics.jsonl").read_bytes() == kept
     for i in range(step, len(losses)):
-        log.log(i, {"loss": losses[i]}, {})
+        log.log(i + 1, {"loss": losses[i]}, {})
     assert (broken / "metrics.jsonl").read_bytes() == full
 
 
@@ -60,7 +60,7 @@ def test_a_spoilt_line_in_the_middle_is_an_error_that_names_the_file(tmp_path):
 
 def test_a_full_disk_names_the_file_and_leaves_a_torn_line_that_the_next_run_drops(tmp_path, monkeypatch):
     log = Metrics(tmp_path)
-    log.log(0, {"loss": 1.0}, {})
+    log.log(1, {"loss": 1.0}, {})
     path = tmp_path / "metrics.jsonl"
 
     class Full(io.StringIO):
@@ -71,7 +71,7 @@ def test_a_full_disk_names_the_file_and_leaves_a_torn_line_that_the_next_run_dro
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match=r"No space left on device: '.*metrics\.jsonl'"):
         patch.setattr(Path, "open", lambda self, *a, **k: Full())
-        log.log(1, {"loss": 0.5}, {})
-    assert path.read_text().endswith('\n{"ste') and [row["step"] for row in read(path)] == [0]
-    Metrics(tmp_path, 1).log(1, {"loss": 0.5}, {})
-    assert [json.loads(line) for line in path.read_text().splitlines()] == [{"step": 0, "loss": 1.0}, {"step": 1, "loss": 0.5}]
+        log.log(2, {"loss": 0.5}, {})
+    assert path.read_text().endswith('\n{"ste') and [row["step"] for row in read(path)] == [1]
+    Metrics(tmp_path, 1).log(2, {"loss": 0.5}, {})
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [{"step": 1, "loss": 1.0}, {"step": 2, "loss": 0.5}]
