@@ -29,7 +29,7 @@ MUTANTS = (
            ("train_sft:train", 'state.get("tokens_seen", 0)', "0")),
     mutant(38, "resume repeats lines of metrics",
            "train/test_metrics.py::test_going_on_after_any_tear_ends_with_the_bytes_of_an_unbroken_run",
-           ("minvenus.train.metrics:cut_back", ' if row["step"] < step', "")),
+           ("minvenus.train.metrics:cut_back", ' if row["step"] <= step', "")),
     mutant(38, "the pointer moves before the checkpoint is there",
            "train/test_crash.py::test_a_write_that_really_fails_half_way_loses_nothing",
            ("minvenus.train.checkpoint:save",
