@@ -62,15 +62,12 @@ class Rollout:
     logprobs: list[float | None]      # log-prob of a sampled token when it was sampled; None elsewhere
     turns: list[Turn]
     termination: str
-    drawn_logprobs: list[float | None] | None = None      # log-probs under what the tokens were drawn from; see engine/sampler.py
     system: str = ""                  # the system prompt
     error: str | None = None          # of termination "error": what happened
     seconds: float = 0.0              # from the first turn's start to the end
 
     def __post_init__(self):
         lengths = {"tokens": len(self.tokens), "sampled": len(self.sampled), "logprobs": len(self.logprobs)}
-        if self.drawn_logprobs is not None:
-            lengths["drawn_logprobs"] = len(self.drawn_logprobs)
         if len(set(lengths.values())) != 1:
             raise ValueError("lengths differ: " + ", ".join(f"{k} {v}" for k, v in lengths.items()))
         if self.termination not in TERMINATIONS:

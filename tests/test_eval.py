@@ -60,7 +60,7 @@ def lines(folder="e") -> dict:
         del line["elapsed_seconds"]
         for turn in line["turns"]:
             del turn["seconds"], turn["tool_seconds"]
-        logprobs = [line.pop(name) for name in ("logprobs", "drawn_logprobs")]
+        logprobs = line.pop("logprobs")
         assert (line["id"], line["run"]) not in found, "no run twice"
         found[line["id"], line["run"]] = line, logprobs
     return found
@@ -69,7 +69,7 @@ def lines(folder="e") -> dict:
 def same(found: dict, whole: dict) -> None:
     assert {key: line for key, (line, _) in found.items()} == {key: line for key, (line, _) in whole.items()}
     for key, (_, logprobs) in whole.items():
-        assert found[key][1] == [pytest.approx(column, abs=1e-5) for column in logprobs]
+        assert found[key][1] == pytest.approx(logprobs, abs=1e-5)
 
 
 # -------------------------------------------------------------------------------------------------------- killed and resumed

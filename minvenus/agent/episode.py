@@ -63,8 +63,7 @@ class Episode:
     notice_size: int                            # N: tokens of the context notice, counted once for all episodes
     max_turns: int
     turns: list[Turn] = field(default_factory=list)
-    logprobs: list[float | None] = field(default_factory=list)          # these two as long as stream.ids
-    drawn_logprobs: list[float | None] = field(default_factory=list)
+    logprobs: list[float | None] = field(default_factory=list)          # as long as stream.ids
     executed: set[str] = field(default_factory=set)                     # keys of calls, for the duplicate check
     discarded: list[str] = field(default_factory=list)                  # reasons, of the present turn
     last: Literal["token_limit", "max_steps"] | None = None             # the present turn is the last one, and why
@@ -108,7 +107,6 @@ class Episode:
             self.stream.sampled[start:end] = [False] * (end - start)
         else:
             self.logprobs += written.logprobs
-            self.drawn_logprobs += written.drawn_logprobs or written.logprobs
         self._align()
         call = None if self.last or parsed.arguments is None else {"name": parsed.tool, "arguments": parsed.arguments}
         kind = parsed.kind if call or parsed.kind == "answer" else "none"
@@ -139,8 +137,7 @@ class Episode:
         return shown, "token_limit", True
 
     def _align(self) -> None:
-        for column in (self.logprobs, self.drawn_logprobs):
-            column += [None] * (len(self.stream.ids) - len(column))
+        self.logprobs += [None] * (len(self.stream.ids) - len(self.logprobs))
 
     # ---------------------------------------------------------------------------------------------------------- its end
 
@@ -156,7 +153,7 @@ class Episode:
         last = self.turns[-1]
         turns = [*self.turns[:-1], replace(last, malformed=not is_well_formed(last.text, final=True))]
         return Rollout(self.question, self.stream.ids, self.stream.sampled, self.logprobs, turns, termination,
-                       self.drawn_logprobs, self.system, error, time.monotonic() - self.started)
+                       self.system, error, time.monotonic() - self.started)
 
 
 # ------------------------------------------------------------------------------------------------------------- pure parts

@@ -12,7 +12,7 @@ has ended), or with an exception (the run must stop). `room` is the most tokens 
 `check_trainable` raises where log-probs would be missing or would not be those of a policy that can be trained.
 
 Log-probs: `logprobs` are under the plain softmax at the sampling temperature over the whole vocabulary, which is what a trainer
-computes again. With top-p below 1 a token is drawn from another distribution, and `drawn_logprobs` has its log-prob there.
+computes again, whatever was cut off when the token was drawn.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,6 @@ class Written:
 
     tokens: list[int]
     logprobs: list[float] | None = None
-    drawn_logprobs: list[float] | None = None
     error: str | None = None                    # the turn could not be written (to its end): the rollout is over
 
 
@@ -87,7 +86,7 @@ class EnginePolicy:
             turn, done = self._writing.pop(sequence), sequence.completion
             assert done is not None
             self._show(turn, done.tokens, whole=True)
-            turn.post(Written(done.tokens, done.logprobs, done.drawn_logprobs))
+            turn.post(Written(done.tokens, done.logprobs))
         for sequence, turn in self._writing.items() if self.show else ():
             assert isinstance(sequence.job, Turn)
             self._show(turn, sequence.job.tokens)
@@ -97,7 +96,7 @@ class EnginePolicy:
         del self._writing[handle.sequence]
         turn = handle.sequence.job
         assert isinstance(turn, Turn)
-        written = Written(list(turn.tokens), list(turn.logprobs), list(turn.drawn_logprobs))
+        written = Written(list(turn.tokens), list(turn.logprobs))
         self._reopen(handle, list(handle.sequence.tokens))
         return written
 
@@ -108,7 +107,7 @@ class EnginePolicy:
     def check_trainable(self) -> None:
         s = self.sampling
         wrong = [f"{name} {value}" for name, value, plain in (
-            ("top_k", s.top_k, None), ("presence_penalty", s.presence_penalty, 0.0), ("min_tokens", s.min_tokens, 0),
+            ("top_k", s.top_k, None), ("presence_penalty", s.presence_penalty, 0.0),
             ("stop_ids", s.stop_ids, ())) if value != plain]
         if s.temperature == 0:
             wrong.append("temperature 0")

@@ -38,7 +38,6 @@ def rollout_to_json(rollout: Rollout) -> dict:
         "messages": messages(r),
         "turns": [{k: v for k, v in asdict(turn).items() if k not in IN_MESSAGES} for turn in r.turns],
         "tokens": r.tokens, "sampled": spans(r.sampled), "logprobs": present(r.logprobs),
-        "drawn_logprobs": None if r.drawn_logprobs is None else present(r.drawn_logprobs),
     }
 
 
@@ -53,10 +52,9 @@ def rollout_from_json(value: dict) -> Rollout:
         sampled = [False] * len(value["tokens"])
         for start, end in value["sampled"]:
             sampled[start:end] = [True] * (end - start)
-        drawn = value["drawn_logprobs"]
         return Rollout(Question(value["id"], value["question"], value["answers"]), value["tokens"], sampled,
                        spread(value["logprobs"], sampled), turns, value["termination"],
-                       None if drawn is None else spread(drawn, sampled), system, value["error"], value["elapsed_seconds"])
+                       system, value["error"], value["elapsed_seconds"])
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"a saved rollout that cannot be read: {type(error).__name__}: {error}") from None
 

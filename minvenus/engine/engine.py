@@ -15,7 +15,7 @@ from minvenus.engine.sampler import Noise, Sampling
 from minvenus.engine.scheduler import Scheduler
 from minvenus.engine.scoring import ScoreRequest, score_requests
 from minvenus.engine.sequence import Completion, Prefill, Scoring, Sequence, Turn
-from minvenus.engine.step import Counters, Stepper
+from minvenus.engine.step import Counters, Draw, Stepper
 
 
 class Engine:
@@ -25,11 +25,11 @@ class Engine:
     seed              of all sampling
     step_tokens       prefilled tokens in one step at most
     vocab_limit       ids from here on are never drawn (the tokenizer's size, where the model's vocabulary is padded)
-    compile           torch.compile the model's forward
+    draw              for tests: draw(sequences, logits [S, V]) -> a token for each, in place of sampling
     """
 
     def __init__(self, model, pages: int, page_size: int = 64, seed: int = 0, step_tokens: int = 4096,
-                 vocab_limit: int | None = None, compile: bool = False):
+                 vocab_limit: int | None = None, draw: Draw | None = None):
         self.config = model.config
         self.width = self.config.vocab_size if vocab_limit is None else vocab_limit
         if not 1 <= self.width <= self.config.vocab_size:
@@ -37,33 +37,34 @@ class Engine:
         self.seed = seed
         self.pool = PagePool(pages, page_size)
         self.scheduler = Scheduler(self.pool, step_tokens)
-        self.runner = Runner(model, pages, page_size, compile)
-        self.stepper = Stepper(self.scheduler, self.runner, self.width)
+        self.runner = Runner(model, pages, page_size)
+        self.stepper = Stepper(self.scheduler, self.runner, self.width, draw)
         self._opened = 0                                               # sequences so far: the next one's number
         self._finished: list[Sequence] = []                            # turns that ended and that step() has not told yet
 
     # ------------------------------------------------------------------------------------------- the life of a sequence
 
-    def open(self, tokens: list[int], question: int | str = 0, rollout: int = 0) -> Sequence:
-        """A sequence that begins with `tokens`; nothing is computed yet. (seed, question, rollout) decide what is sampled."""
+    def open(self, tokens: list[int], question: int | str = "", rollout: int = 0, step: int | None = None) -> Sequence:
+        """A sequence that begins with `tokens`; nothing is computed yet. (seed, step, question, rollout) name its random numbers."""
         self.check_tokens(tokens)
-        return self.add(list(tokens), Noise(self.seed, question, rollout))
+        return self.add(list(tokens), question, rollout, step)
 
-    def open_groups(self, prompts: list[list[int]], n: int, questions: list[int | str] | None = None) -> list[list[Sequence]]:
+    def open_groups(self, prompts: list[list[int]], n: int, questions: list[int | str] | None = None,
+                    step: int | None = None) -> list[list[Sequence]]:
         """n rollouts of every prompt, on shared pages: each prompt is computed once."""
         questions = list(range(len(prompts))) if questions is None else questions
         for prompt in prompts:                                         # before anything is opened that would stay behind
             self.check_tokens(prompt)
             self.check_room(len(prompt), 1)
-        first = [self.open(prompt, question) for prompt, question in zip(prompts, questions, strict=True)]
+        first = [self.open(prompt, question, 0, step) for prompt, question in zip(prompts, questions, strict=True)]
         if n > 1:
             self.prefill(first)
-        return [[s, *(self.fork(s, q, rollout) for rollout in range(1, n))] for s, q in zip(first, questions, strict=True)]
+        return [[s, *(self.fork(s, q, rollout, step) for rollout in range(1, n))] for s, q in zip(first, questions, strict=True)]
 
-    def fork(self, sequence: Sequence, question: int | str, rollout: int) -> Sequence:
+    def fork(self, sequence: Sequence, question: int | str, rollout: int, step: int | None = None) -> Sequence:
         """A second sequence with the same tokens, on the same pages, with its own sampling."""
         self.check_idle(sequence)
-        copy = self.add(list(sequence.tokens), Noise(self.seed, question, rollout))
+        copy = self.add(list(sequence.tokens), question, rollout, step)
         if sequence.table:
             copy.table = self.pool.fork(sequence.table)
             self.scheduler.shared += copy.table.length
@@ -169,8 +170,9 @@ class Engine:
 
     # ---------------------------------------------------------------------------------------------------------- running
 
-    def add(self, tokens: list[int], noise: Noise | None = None) -> Sequence:
-        sequence = Sequence(self._opened, tokens, noise)
+    def add(self, tokens: list[int], question: int | str = "", rollout: int = 0, step: int | None = None) -> Sequence:
+        noise = Noise(self.seed, question, rollout, step)
+        sequence = Sequence(self._opened, tokens, question, rollout, step, noise)
         self._opened += 1
         self.scheduler.sequences.add(sequence)
         return sequence

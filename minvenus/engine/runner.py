@@ -60,7 +60,7 @@ def bounds(counts: numpy.ndarray) -> numpy.ndarray:
 
 
 class Runner:
-    def __init__(self, model, pages: int, page_size: int, compile: bool = False):
+    def __init__(self, model, pages: int, page_size: int):
         config, weight = model.config, model.head_weight
         self.model, self.page_size, self.device, self.heads = model, page_size, weight.device, config.num_attention_heads
         shape = (config.num_hidden_layers, pages, page_size, config.num_key_value_heads, config.head_dim)
@@ -69,11 +69,6 @@ class Runner:
         self.dense: Any = DenseCache(self.k_pages, self.v_pages, self.heads) if weight.device.type == "cpu" else None
         self._fusible = fusible(model)
         self._fused: Any = None                                        # copies of the weights, made with the first step
-        self._compiled: Any = None
-        self._attend: Any = None
-        if compile:                                                    # one attend for all steps: a new one would be traced anew
-            self._compiled = torch.compile(model.paged, dynamic=True)
-            self._fixed_attend = torch.compiler.disable(lambda *args: self._attend(*args))       # type: ignore[misc]
         self._blocks = numpy.zeros((1, 1), dtype=numpy.int32)          # [rows, pages]: the page list of every table, by its row
 
     def run(self, work: list[Work]) -> tuple[list[Work], Tensor]:
@@ -135,9 +130,6 @@ class Runner:
         return self._model(self._tensor(numpy.array(tokens)), self._tensor(positions), attend, rows)
 
     def _model(self, tokens: Tensor, positions: Tensor, attend, rows: Tensor | None = None) -> Tensor:
-        if self._compiled:
-            self._attend = attend
-            return self._compiled(tokens, positions, self._fixed_attend, rows)
         if not self._fusible:
             return self.model.paged(tokens, positions, attend, rows)
         self._fused = self._fused or FusedDecoder(self.model)

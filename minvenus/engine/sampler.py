@@ -1,11 +1,11 @@
-"""Drawing the next token, and its log-prob under two distributions that have a name each.
+"""Drawing the next token, and its log-prob.
 
-    logprobs        the plain softmax of logits / temperature over the whole vocabulary: what a trainer computes again
-    drawn_logprobs  the distribution that the token really came from: logits - penalty of ids already written in this turn, ids
-                    beyond the tokenizer's last and (before min_tokens) stop ids out, / temperature, top-k, top-p, renormalised
+    drawn from    logits - penalty of ids already written in this turn, ids beyond the tokenizer's last out, / temperature,
+                  top-k, top-p, renormalised
+    log-prob      the plain softmax of logits / temperature over the whole vocabulary: what a trainer computes again
 
-The two are equal unless something is cut off or penalised. At temperature 0 the most probable token is taken: it is drawn with
-log-prob 0, and its plain log-prob is the one at temperature 1, because at 0 there is none.
+The two distributions are equal unless something is cut off or penalised. At temperature 0 the most probable token is taken, and
+its log-prob is the one at temperature 1, because at 0 there is none.
 
 A token is drawn by inverting the cumulative sum at one uniform number, which comes from the sequence's own generator: the sample
 of a sequence depends on its own logits only. Nothing here knows what a token means; ids come in as numbers.
@@ -17,7 +17,6 @@ import hashlib
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,13 +33,11 @@ class Sampling:
     top_k: int | None = None              # only the k most probable ids; None = all
     top_p: float = 1.0                    # only the most probable ids that together reach this probability
     presence_penalty: float = 0.0         # subtracted from the logit of every id already written in this turn
-    min_tokens: int = 0                   # stop ids cannot be drawn before this many tokens
     stop_ids: tuple[int, ...] = ()        # ids that end the turn; the one that was drawn belongs to it
 
     def __post_init__(self):
-        if self.max_tokens < 1 or not 0 <= self.min_tokens <= self.max_tokens:
-            raise ValueError(f"need 1 <= max_tokens and 0 <= min_tokens <= max_tokens, got max {self.max_tokens}, "
-                             f"min {self.min_tokens}")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens must be at least 1, got {self.max_tokens}")
         if not (self.temperature == 0 or 1e-3 <= self.temperature <= 1e3):
             raise ValueError(f"temperature must be 0 (greedy) or lie in [0.001, 1000], got {self.temperature}")
         if self.top_k is not None and self.top_k < 1:
@@ -53,8 +50,7 @@ class Sampling:
     @cached_property
     def distribution(self) -> tuple:
         """Settings that are equal here are drawn in one call, whenever their turns end."""
-        return (self.temperature, self.top_k, self.top_p, self.presence_penalty, self.min_tokens,
-                self.stop_ids if self.min_tokens else ())
+        return self.temperature, self.top_k, self.top_p, self.presence_penalty
 
     @property
     def plain_temperature(self) -> float:
@@ -63,10 +59,10 @@ class Sampling:
 
 
 class Noise:
-    """The uniform numbers of one sequence, from a generator of its own: seed, question and rollout decide all of them."""
+    """The uniform numbers of one sequence, from a generator of its own: seed, step, question and rollout decide all of them."""
 
-    def __init__(self, seed: int, question: int | str, rollout: int):
-        self._key = f"{seed}/{question}/{rollout}"
+    def __init__(self, seed: int, question: int | str, rollout: int, step: int | None = None):
+        self._key = f"{seed}/{question}/{rollout}" if step is None else f"{seed}/{step} {question}/{rollout}"
         self._generator: torch.Generator | None = None
         self._ahead: list[float] = []
 
@@ -79,69 +75,41 @@ class Noise:
         return self._ahead.pop()
 
 
-class Draws(NamedTuple):
-    tokens: list[int]
-    logprobs: list[float]
-    drawn_logprobs: list[float]
-
-
-def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int, written: Tensor | None = None,
-           early: list[int] | None = None) -> Draws:
+def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int, written: Tensor | None = None) -> list[int]:
     """One token for every row of logits [B, V].
 
     noise    a uniform number per row; not looked at when greedy
     width    ids below it may be drawn
     written  [B, V], 1.0 where the row has written the id in this turn; needed with a presence penalty
-    early    rows that have fewer than min_tokens tokens
     """
-    if sampling.presence_penalty and written is None:
-        raise ValueError("a presence penalty needs to know what was written in this turn")
-    logits = logits.float()
-    reshaped = reshapes(sampling, width < logits.shape[1], early)
-    if sampling.temperature and not reshaped:                                             # one softmax says it all
-        p = scaled(logits, sampling.temperature).softmax(dim=-1)
-        tokens = invert(p, torch.tensor(noise, dtype=torch.float64, device=logits.device))
-        logprobs = checked(p.gather(1, tokens[:, None])[:, 0].log().tolist())
-        return Draws(tokens.tolist(), logprobs, logprobs)
-    plain = scaled(logits, sampling.plain_temperature).log_softmax(dim=-1)                # [B, V]
-    drawn = drawn_distribution(logits, sampling, width, written, early or []) if reshaped else plain      # [B, W]
+    weights = drawn_distribution(logits.float(), sampling, width, written)                # [B, W]
     if sampling.temperature == 0:
-        tokens = drawn.argmax(dim=-1)
-        logprobs = checked(plain.gather(1, tokens[:, None])[:, 0].tolist())
-        return Draws(tokens.tolist(), logprobs, [0.0] * len(logprobs))
-    tokens = invert(drawn.exp(), torch.tensor(noise, dtype=torch.float64, device=logits.device))
-    logprobs, drawn_logprobs = (checked(x.gather(1, tokens[:, None])[:, 0].tolist()) for x in (plain, drawn))
-    return Draws(tokens.tolist(), logprobs, drawn_logprobs)
+        return weights.argmax(dim=-1).tolist()
+    return invert(weights, torch.tensor(noise, dtype=torch.float64, device=logits.device)).tolist()
 
 
-def checked(logprobs: list[float]) -> list[float]:
-    if not all(map(math.isfinite, logprobs)):
-        raise ValueError(f"no token can be drawn: logits that are not finite, or every id is out; log-probs {logprobs}")
-    return logprobs
+def plain_logprobs(logits: Tensor, tokens: list[int], temperature: float) -> list[float]:
+    """Log-probs of one token per row under softmax(logits / temperature), logits [B, V]."""
+    logprobs = scaled(logits.float(), temperature).log_softmax(dim=-1)
+    chosen = logprobs.gather(1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0].tolist()
+    if not all(map(math.isfinite, chosen)):
+        raise ValueError(f"no token can be drawn: the logits are not finite; log-probs {chosen}")
+    return chosen
 
 
 def scaled(logits: Tensor, temperature: float) -> Tensor:
     return logits if temperature == 1.0 else logits / temperature
 
 
-def reshapes(sampling: Sampling, narrower: bool, early: list[int] | None) -> bool:
-    """Whether anything makes the drawn distribution another one than the plain one."""
-    return narrower or bool(early) or sampling.top_k is not None or sampling.top_p < 1 or sampling.presence_penalty != 0
-
-
-def drawn_distribution(logits: Tensor, sampling: Sampling, width: int, written: Tensor | None, early: list[int]) -> Tensor:
-    """Log-probs [B, W] of what is drawn from; -inf where an id is out."""
+def drawn_distribution(logits: Tensor, sampling: Sampling, width: int, written: Tensor | None = None) -> Tensor:
+    """Probabilities [B, W] of what is drawn from; 0 where an id is out."""
     z = logits[:, :width]
-    if sampling.presence_penalty and written is not None:
+    if sampling.presence_penalty:
         z = z - sampling.presence_penalty * written[:, :width]
-    stops = [i for i in sampling.stop_ids if i < width]
-    if early and stops:
-        z = z.clone()
-        z[torch.tensor(early, device=z.device)[:, None], torch.tensor(stops, device=z.device)] = -math.inf
     z = scaled(z, sampling.plain_temperature)
     if sampling.top_k is not None or sampling.top_p < 1:
         z = keep_most_probable(z, sampling.top_k, sampling.top_p)
-    return z.log_softmax(dim=-1)
+    return z.softmax(dim=-1)
 
 
 def keep_most_probable(z: Tensor, top_k: int | None, top_p: float) -> Tensor:

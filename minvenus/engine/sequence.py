@@ -15,12 +15,11 @@ from minvenus.engine.sampler import Sampling
 
 @dataclass(frozen=True)
 class Completion:
-    """One turn as it was sampled. `logprobs` is what a trainer computes again, `drawn_logprobs` what the token was drawn with."""
+    """One turn as it was sampled."""
 
     tokens: list[int]                  # the stop id included, if one was drawn
-    logprobs: list[float]              # plain softmax at the sampling temperature
+    logprobs: list[float]              # plain softmax at the sampling temperature: what a trainer computes again
     stop: int | None                   # the stop id that ended the turn; None = cut at max_tokens
-    drawn_logprobs: list[float]        # after penalty, top-k, top-p and the ids that are out
 
 
 @dataclass(eq=False, slots=True)
@@ -31,7 +30,6 @@ class Turn:
     written: Tensor | None = None      # [V], 1.0 at ids of this turn; only with a presence penalty
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    drawn_logprobs: list[float] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
@@ -53,6 +51,9 @@ class Prefill:
 class Sequence:
     number: int                        # order of opening: the smaller, the older
     tokens: list[int]
+    question: int | str = ""           # with seed, step and rollout, the name of the sequence's random numbers
+    rollout: int = 0
+    step: int | None = None            # of training; None = outside of it
     noise: Any = None                  # Noise; None = never sampled from
     table: Any = None                  # Table; None = nothing is computed
     job: Any = None                    # Turn, Scoring or Prefill; None = idle

@@ -8,6 +8,7 @@ What a job wants from the hidden states of the tokens that were run:
 
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -15,9 +16,12 @@ import torch
 from torch import Tensor
 
 from minvenus.engine.runner import Runner
-from minvenus.engine.sampler import Draws, sample
+from minvenus.engine.sampler import plain_logprobs, sample
 from minvenus.engine.scheduler import Scheduler, Work
 from minvenus.engine.sequence import Completion, Scoring, Sequence, Turn
+
+
+Draw = Callable[[list[Sequence], Tensor], list[int]]
 
 
 def no_seconds() -> dict[str, float]:
@@ -39,8 +43,9 @@ class Counters:
 
 
 class Stepper:
-    def __init__(self, scheduler: Scheduler, runner: Runner, width: int):
+    def __init__(self, scheduler: Scheduler, runner: Runner, width: int, draw: Draw | None):
         self.scheduler, self.runner, self.width = scheduler, runner, width
+        self.draw = draw or self._sample
         self._counters = Counters()
 
     @torch.inference_mode()
@@ -111,16 +116,17 @@ class Stepper:
         ended = []
         for rows in alike.values():
             members = sequences if len(alike) == 1 else [sequences[row] for row in rows]
-            draws = self._sample(members, logits if len(alike) == 1 else logits[rows])
-            ended += [s for s, token, *logprobs in zip(members, *draws, strict=True) if write(s, token, *logprobs)]
+            own = logits if len(alike) == 1 else logits[rows]
+            tokens = self.draw(members, own)
+            logprobs = plain_logprobs(own, tokens, members[0].job.sampling.plain_temperature)
+            ended += [s for s, token, logprob in zip(members, tokens, logprobs, strict=True) if write(s, token, logprob)]
         return ended
 
-    def _sample(self, sequences: list[Sequence], logits: Tensor) -> Draws:
+    def _sample(self, sequences: list[Sequence], logits: Tensor) -> list[int]:
         sampling = sequences[0].job.sampling
         noise = [s.noise.draw() for s in sequences] if sampling.temperature else []
-        early = [i for i, s in enumerate(sequences) if len(s.job.tokens) < sampling.min_tokens] if sampling.min_tokens else None
         written = torch.stack([s.job.written for s in sequences]) if sampling.presence_penalty else None       # [B, V]
-        return sample(logits, sampling, noise, self.width, written, early)
+        return sample(logits, sampling, noise, self.width, written)
 
     def _count(self, work: list[Work], seconds: float) -> None:
         total = sum([count for _, count, _ in work])
@@ -133,19 +139,18 @@ class Stepper:
             self._counters.seconds[phase] += seconds * tokens / total
 
 
-def write(sequence: Sequence, token: int, logprob: float, drawn_logprob: float) -> bool:
+def write(sequence: Sequence, token: int, logprob: float) -> bool:
     """Append a drawn token; True if it ends the turn."""
     turn = sequence.job
     sampling = turn.sampling
     sequence.tokens.append(token)
     turn.tokens.append(token)
     turn.logprobs.append(logprob)
-    turn.drawn_logprobs.append(drawn_logprob)
     if turn.written is not None:
         turn.written[token] = 1.0
     stopped = token in sampling.stop_ids
     if stopped or len(turn.tokens) == sampling.max_tokens:
-        sequence.completion = Completion(turn.tokens, turn.logprobs, token if stopped else None, turn.drawn_logprobs)
+        sequence.completion = Completion(turn.tokens, turn.logprobs, token if stopped else None)
         return True
     sequence.goal += 1
     return False

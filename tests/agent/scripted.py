@@ -6,15 +6,12 @@ Only the draw is replaced. Prefill, cache, scheduling, log-probs and everything 
 import re
 import time
 
-import torch
-
 from minvenus.agent.episode import Budget
 from minvenus.agent.policy import EnginePolicy
 from minvenus.agent.prompt import Notices
 from minvenus.agent.rollout import rollouts
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
-from minvenus.engine.sampler import Draws
 from minvenus.model.qwen3 import Qwen3
 from minvenus.text.chat import observation_ids, prompt_ids
 from minvenus.text.tokenizer import Tokenizer
@@ -48,28 +45,27 @@ def ids_of(turn) -> list[int]:
 
 
 def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engine:
-    """An engine that writes script(name, turn, attempt) as turn number `turn` of the rollout `name` ("0/q/0": seed, question,
-    rollout). Where a script ends early, its last token is repeated."""
-    engine = Engine(model, pages=pages, page_size=page_size, vocab_limit=TOKENIZER.size, **options)
+    """An engine that writes script(name, turn, attempt) as turn number `turn` of the rollout `name` ("0/q/0": a run's number,
+    question, rollout). Where a script ends early, its last token is repeated."""
     wanted, attempts = {}, {}
 
     def draw(sequences, logits):
-        logprobs = logits.float().log_softmax(dim=-1)
         tokens = []
         for sequence in sequences:
             done = sequence.job.tokens
             if not done:
-                name = re.sub(r" attempt \d+", "", sequence.noise._key)
+                question = re.sub(r" attempt \d+", "", sequence.question)
+                if sequence.step is not None:
+                    question = f"{sequence.step} {question}"
+                name = f"0/{question}/{sequence.rollout}"
                 number = (sequence.tokens.count(TOKENIZER.im_start) - 3) // 2
                 attempts[name, number] = attempts.get((name, number), -1) + 1
                 wanted[sequence] = ids_of(script(name, number, attempts[name, number]))
             turn = wanted[sequence]
             tokens.append(turn[min(len(done), len(turn) - 1)])
-        picked = logprobs.gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
-        return Draws(tokens, picked, picked)
+        return tokens
 
-    engine.stepper._sample = draw
-    return engine
+    return Engine(model, pages=pages, page_size=page_size, vocab_limit=TOKENIZER.size, draw=draw, **options)
 
 
 def policy_for(script, sampling=None, show=False, **options) -> EnginePolicy:
@@ -145,4 +141,4 @@ def check_stream(rollout):
             expected = expected + observation_ids(TOKENIZER, turn.observation)
             sampled += [False] * (len(expected) - len(sampled))
     assert rollout.tokens == expected and rollout.sampled == sampled
-    assert [x is not None for x in rollout.logprobs] == [x is not None for x in rollout.drawn_logprobs] == sampled
+    assert [x is not None for x in rollout.logprobs] == sampled

@@ -79,10 +79,8 @@ def test_every_field_of_a_rollout_is_in_its_record():
     """A field that is added to the types and forgotten here would be lost in silence: change each and look."""
     rollout = run([search(), answer()])
     turn = replace(rollout.turns[0], tool_error="http", discarded=["duplicate"], seconds=1.5, tool_seconds=2.5)
-    changed = replace(rollout, turns=[turn, rollout.turns[1]], system="other", error="why", seconds=9.0, termination="error",
-                      drawn_logprobs=[None if x is None else x / 3 for x in rollout.logprobs])
+    changed = replace(rollout, turns=[turn, rollout.turns[1]], system="other", error="why", seconds=9.0, termination="error")
     assert rollout_from_json(json.loads(json.dumps(rollout_to_json(changed)))) == changed
-    assert rollout_from_json(rollout_to_json(replace(rollout, drawn_logprobs=None))).drawn_logprobs is None
 
 
 def test_the_system_prompt_has_its_three_parts():

@@ -4,7 +4,6 @@ import itertools
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,8 +79,6 @@ def test_stored_log_probs_are_those_of_the_trainers_packed_forward(temperature):
     trained = token_logprobs(hidden, MODEL.head_weight, flat[torch.tensor(rows) + 1], temperature)
     stored = torch.tensor([x for _, c in rollouts for x in c.logprobs])
     assert float((trained - stored).abs().max()) < 1e-5
-    drawn = torch.tensor([x for _, c in rollouts for x in c.drawn_logprobs])
-    assert float((drawn - stored).abs().max()) > 0.01                          # another distribution, under its own name
 
 
 def test_a_groups_prompt_is_computed_once():
@@ -216,8 +213,6 @@ def test_the_stop_id_ends_the_turn_and_belongs_to_it():
     engine = Engine(MODEL, pages=100, page_size=4)
     [[c]] = engine.generate([PROMPTS[1]], Sampling(12, temperature=0, stop_ids=(stop,)))
     assert c.tokens == WANTED[1][:before + 1] and c.stop == stop
-    [[late]] = engine.generate([PROMPTS[1]], Sampling(12, temperature=0, stop_ids=(stop,), min_tokens=before + 2))
-    assert len(late.tokens) > before + 1 and stop not in late.tokens[:before + 1]
 
 
 def test_a_presence_penalty_counts_the_tokens_of_this_turn_only():
@@ -278,12 +273,3 @@ def test_bfloat16_log_probs_agree_with_their_own_packed_forward():
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 0.02
-
-
-def test_the_compiled_forward_gives_the_same_tokens(monkeypatch):
-    """Traced and run by torch.compile; its eager backend spares the C++ compiler, which would take 20 s."""
-    compiled = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda f, **options: compiled(f, backend="eager", **options))
-    model = sharp_model(config=replace(CONFIG, num_hidden_layers=1))
-    engine = Engine(model, pages=100, page_size=16, compile=True)
-    assert engine.generate([PROMPTS[1]], GREEDY)[0][0].tokens == naive_greedy(model, PROMPTS[1], 12)

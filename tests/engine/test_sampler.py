@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from minvenus.engine import Engine
-from minvenus.engine.sampler import Noise, Sampling, drawn_distribution, invert, sample
+from minvenus.engine.sampler import Noise, Sampling, drawn_distribution, invert, plain_logprobs, sample
 from tests.engine.models import FixedLogits
 
 # upper 1e-6 points of the chi-square distribution, by degrees of freedom
@@ -21,12 +21,12 @@ CRITICAL = {1: 23.93, 2: 27.63, 3: 30.66, 4: 33.38, 5: 35.89, 6: 38.26, 7: 40.52
 LOGITS = torch.tensor([0.3, -1.0, 1.2, 0.0, 2.0, -0.4, 0.9, 0.1])
 
 
-def draw(sampling, count=20_000, width=8, written=None, early=None):
+def draw(sampling, count=20_000, width=8, written=None):
     """`count` independent rows with the same logits, in one call: one uniform number each."""
     noise = Noise(0, "chi", 0)
     logits = LOGITS.expand(count, -1)
     written = None if written is None else written.expand(count, -1)
-    return sample(logits, sampling, [noise.draw() for _ in range(count)], width, written, early)
+    return sample(logits, sampling, [noise.draw() for _ in range(count)], width, written)
 
 
 def assert_follows(tokens, probabilities):
@@ -46,11 +46,7 @@ def softmax(values):
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_draws_follow_the_temperature_softmax(temperature):
-    draws = draw(Sampling(1, temperature=temperature))
-    wanted = softmax([z / temperature for z in LOGITS.tolist()])
-    assert_follows(draws.tokens, wanted)
-    assert draws.logprobs == draws.drawn_logprobs
-    assert draws.logprobs[:50] == pytest.approx([math.log(wanted[t]) for t in draws.tokens[:50]], abs=1e-6)
+    assert_follows(draw(Sampling(1, temperature=temperature)), softmax([z / temperature for z in LOGITS.tolist()]))
 
 
 @pytest.mark.parametrize(("sampling", "kept"), [
@@ -66,46 +62,37 @@ def test_what_comes_out_of_the_engine_follows_the_distribution_across_sequences_
     wanted = softmax([None if z is None else z / 0.7 for z in kept])
     assert_follows([t for c in completions for t in c.tokens], wanted)
     assert_follows([c.tokens[0] for c in completions], wanted)                    # one draw of every generator
-    assert completions[0].drawn_logprobs == pytest.approx([math.log(wanted[t]) for t in completions[0].tokens], abs=1e-5)
+    plain = softmax([z / 0.7 for z in LOGITS.tolist()])
+    assert completions[0].logprobs == pytest.approx([math.log(plain[t]) for t in completions[0].tokens], abs=1e-5)
 
 
-def test_top_k_top_p_penalty_and_early_stops_are_drawn_as_worked_by_hand():
+def test_top_k_top_p_and_penalty_are_drawn_as_worked_by_hand():
     kept = [None, None, 1.2, None, 2.0, None, 0.9, None]                          # the three largest
-    assert_follows(draw(Sampling(1, top_k=3)).tokens, softmax(kept))
+    assert_follows(draw(Sampling(1, top_k=3)), softmax(kept))
     # probabilities of 4, 2, 6, 0: 0.418, 0.188, 0.139, 0.076; 0.418 + 0.188 < 0.7 < 0.418 + 0.188 + 0.139
-    assert_follows(draw(Sampling(1, top_p=0.7)).tokens, softmax(kept))
+    assert_follows(draw(Sampling(1, top_p=0.7)), softmax(kept))
     written = torch.tensor([0.0, 0, 1, 0, 1, 0, 0, 0])
     penalised = [0.3, -1.0, 1.2 - 1.1, 0.0, 2.0 - 1.1, -0.4, 0.9, 0.1]
-    assert_follows(draw(Sampling(1, presence_penalty=1.1), written=written).tokens, softmax(penalised))
-    early = Sampling(2, min_tokens=2, stop_ids=(4, 7))
-    wanted = softmax([0.3, -1.0, 1.2, 0.0, None, -0.4, 0.9, None])
-    assert_follows(draw(early, early=list(range(20_000))).tokens, wanted)
+    assert_follows(draw(Sampling(1, presence_penalty=1.1), written=written), softmax(penalised))
 
 
 def test_ids_beyond_the_last_token_are_never_drawn_but_count_in_the_plain_softmax():
-    draws = draw(Sampling(1), width=4)
-    assert max(draws.tokens) == 3
-    plain, narrow = softmax(LOGITS.tolist()), softmax(LOGITS[:4].tolist())
-    assert draws.logprobs[:20] == pytest.approx([math.log(plain[t]) for t in draws.tokens[:20]], abs=1e-6)
-    assert draws.drawn_logprobs[:20] == pytest.approx([math.log(narrow[t]) for t in draws.tokens[:20]], abs=1e-6)
-    assert sample(LOGITS[None], Sampling(1, temperature=0), [], 4).tokens == [2]
+    assert_follows(draw(Sampling(1), width=4), softmax([*LOGITS[:4].tolist(), None, None, None, None]))
+    assert sample(LOGITS[None], Sampling(1, temperature=0), [], 4) == [2]
+    [[c]] = Engine(FixedLogits(LOGITS.tolist()), pages=9, vocab_limit=4).generate([[1]], Sampling(50))
+    assert c.logprobs == pytest.approx([math.log(softmax(LOGITS.tolist())[t]) for t in c.tokens], abs=1e-5)
 
 
-def test_both_log_probs_are_at_the_sampling_temperature():
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 2.0])
+def test_log_probs_are_those_of_the_plain_softmax_at_the_temperature(temperature):
     """The trainer divides by the temperature too: without that, ratio and log-prob belong to another distribution."""
-    draws = draw(Sampling(1, temperature=0.7, top_k=3), count=50)
-    plain = softmax([z / 0.7 for z in LOGITS.tolist()])
-    cut = softmax([z / 0.7 if z > 0.8 else None for z in LOGITS.tolist()])
-    assert draws.logprobs == pytest.approx([math.log(plain[t]) for t in draws.tokens], abs=1e-6)
-    assert draws.drawn_logprobs == pytest.approx([math.log(cut[t]) for t in draws.tokens], abs=1e-6)
-    whole = draw(Sampling(1, temperature=0.7), count=50)                           # nothing cut off: both are the plain one
-    assert whole.logprobs == whole.drawn_logprobs == pytest.approx([math.log(plain[t]) for t in whole.tokens], abs=1e-6)
+    wanted = [math.log(p) for p in softmax([z / temperature for z in LOGITS.tolist()])]
+    assert plain_logprobs(LOGITS.expand(8, -1), list(range(8)), temperature) == pytest.approx(wanted, abs=1e-6)
 
 
-def test_greedy_takes_the_most_probable_with_drawn_log_prob_zero_and_the_plain_one_at_temperature_one():
-    draws = sample(LOGITS[None], Sampling(1, temperature=0), [], 8)
-    assert draws.tokens == [4] and draws.drawn_logprobs == [0.0]
-    assert draws.logprobs == pytest.approx([math.log(softmax(LOGITS.tolist())[4])], abs=1e-6)
+def test_greedy_takes_the_most_probable_with_its_log_prob_at_temperature_one():
+    [[c]] = Engine(FixedLogits(LOGITS.tolist()), pages=9).generate([[1]], Sampling(1, temperature=0))
+    assert c.tokens == [4] and c.logprobs == pytest.approx([math.log(softmax(LOGITS.tolist())[4])], abs=1e-6)
 
 
 def test_inversion_worked_by_hand_and_at_the_edges():
@@ -126,7 +113,7 @@ def test_top_k_and_top_p_keep_the_fewest_most_probable_that_reach_p(values, k, p
             kept.append(i)
         reached += math.exp(values[i] / temperature) / total
     sampling = Sampling(1, top_k=k, top_p=p, temperature=temperature)
-    got = drawn_distribution(torch.tensor([values]).float(), sampling, len(values), None, [])[0].exp().tolist()
+    got = drawn_distribution(torch.tensor([values]).float(), sampling, len(values), None)[0].tolist()
     assert got == pytest.approx(softmax([v / temperature if i in kept else None for i, v in enumerate(values)]), abs=1e-5)
 
 
@@ -140,7 +127,7 @@ def test_noise_depends_on_seed_question_and_rollout_and_on_nothing_else():
     assert first(0, 3, 1)[0] == pytest.approx(0.8262, abs=1e-4)                    # the same in every process
 
 
-@pytest.mark.parametrize(("name", "value"), [("max_tokens", 0), ("min_tokens", 10), ("temperature", -1.0), ("temperature", 1e-5),
+@pytest.mark.parametrize(("name", "value"), [("max_tokens", 0), ("temperature", -1.0), ("temperature", 1e-5),
                                              ("top_k", 0), ("top_p", 0.0), ("top_p", 1.1), ("presence_penalty", math.nan)])
 def test_impossible_settings_are_refused(name, value):
     with pytest.raises(ValueError, match=name):
@@ -149,6 +136,4 @@ def test_impossible_settings_are_refused(name, value):
 
 def test_logits_that_are_not_finite_are_an_error_not_a_token():
     with pytest.raises(ValueError, match="no token can be drawn"):
-        sample(torch.tensor([[0.0, math.nan]]), Sampling(1), [0.5], 2)
-    with pytest.raises(ValueError, match="every id is out"):
-        sample(torch.zeros(1, 3), Sampling(2, min_tokens=1, stop_ids=(0, 1)), [0.5], 2, early=[0])
+        Engine(FixedLogits([0.0, math.nan]), pages=9).generate([[1]], Sampling(1))
