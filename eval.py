@@ -19,9 +19,10 @@ from minvenus.evaluation.grade import Grader
 from minvenus.evaluation.judge import Judge, JudgeUnreliable, check_environment, judge_model
 from minvenus.evaluation.play import Stage
 from minvenus.evaluation.published import published_table
+from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.evaluation.results import NAME, Results, read_with_text
 from minvenus.evaluation.summary import Summary, summarise
-from minvenus.evaluation.task import IN_THE_LOOP, Job, Task, jobs, make_task
+from minvenus.evaluation.task import Job, jobs
 from minvenus.flags import parse_flags, save_config
 from minvenus.loading import PAGE_SIZE, device_of, load_policy, model_folder, words
 from minvenus.model import weights
@@ -47,7 +48,8 @@ def evaluate(config: EvalConfig) -> Summary:
     if config.judge:
         check_environment()
     system, notices = words(config.infer())
-    task = make_task(config)
+    task = open_questions(config.questions, config.tools, config.seed, hops=config.hops, slack=config.slack,
+                          max_turns=config.max_turns, limit=config.limit)
     try:
         own = identity(config, task.fingerprint, system, judge_model() if config.judge else None)
         folder = Path(config.out) if config.out else default_folder(config, own)
@@ -72,7 +74,7 @@ def evaluate(config: EvalConfig) -> Summary:
     return summary
 
 
-def play_rest(config: EvalConfig, task: Task, system: str, notices, wanted: list[Job], results: Results, grader: Grader) -> None:
+def play_rest(config: EvalConfig, task: QuestionSource, system: str, notices, wanted: list[Job], results: Results, grader: Grader) -> None:
     """The runs that are not there yet."""
     done = [results.runs[job.key] for job in wanted if job.key in results.runs]
     todo = [job for job in wanted if job.key not in results.runs]
@@ -86,12 +88,12 @@ def play_rest(config: EvalConfig, task: Task, system: str, notices, wanted: list
                                     f"{results.path}; the same command goes on from there")
 
 
-def stage_for(config: EvalConfig, task: Task, system: str, notices) -> Stage:
+def stage_for(config: EvalConfig, task: QuestionSource, system: str, notices) -> Stage:
     policy, tokenizer, source = load_policy(config.infer(), config.concurrency, config.pages)
     say(config, "model", source)
     say(config, "questions", f"{len(task.entries)}, {config.tools}")
     context = config.max_context if policy.room is None else min(config.max_context, policy.room)
-    threads = 0 if config.tools.partition(":")[0] in IN_THE_LOOP else config.concurrency
+    threads = 0 if task.immediate else config.concurrency
     budget = Budget(config.max_turns or 200, context, config.max_new_tokens, config.max_observation_tokens, config.time_limit,
                     config.tool_seconds, threads, config.retries)
     return Stage(policy, tokenizer, budget, system, notices, task.tools_for, task.max_turns)

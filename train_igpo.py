@@ -15,10 +15,9 @@ from minvenus.console import Progress
 from minvenus.engine import Engine, Sampling
 from minvenus.engine.score_packed import score_packed
 from minvenus.evaluation.answers import exact_match, f1
-from minvenus.evaluation.asked import file_questions, names_of, toy_questions
 from minvenus.evaluation.config import EvalConfig, digest
 from minvenus.evaluation.judge import Judge, JudgeUnreliable
-from minvenus.evaluation.task import IN_THE_LOOP
+from minvenus.evaluation.questions import open_questions
 from minvenus.files import claimed
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.credit import Credit, credit
@@ -28,7 +27,6 @@ from minvenus.report import saved
 from minvenus.report.run_page import write_run_page
 from minvenus.tools.base import ToolCounters, ToolErrorRate
 from minvenus.tools.cassette import MissingRecording
-from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_teachers import LEAD_IN
 from minvenus.train import checkpoint, igpo, metrics
 from minvenus.train.data import batch_indices
@@ -132,13 +130,11 @@ class Job:
         config, same = self.config, as_evaluated(self.config)
         system, notices = words(same.infer())
         toy, held_out = config.data == "toyweb", config.evaluate_questions or 0
-        if toy:
-            self.asked = toy_questions(ToyWeb.of(config.seed, config.hops, config.slack, test=held_out))
-        else:
-            self.asked = file_questions(same, held_out, config.questions)
+        self.asked = open_questions(same.questions, config.tools, config.seed, hops=config.hops, slack=config.slack,
+                                    max_turns=None if toy else config.max_turns, limit=held_out, per_step=config.questions)
         self.identity = digest([self.asked.fingerprint, system])
         self.sampling = Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p)
-        threads = 0 if config.tools.partition(":")[0] in IN_THE_LOOP else config.tool_threads
+        threads = 0 if self.asked.immediate else config.tool_threads
         self.budget = Budget(config.max_turns, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
                              tool_seconds=config.tool_seconds, tool_threads=threads)
         self.options = {"system": system, "notices": notices, "counters": ToolCounters()}
@@ -246,6 +242,13 @@ class Job:
         self.asked.close()
         if self.judge:
             self.judge.close()
+
+
+def names_of(questions: list[Question], step: int) -> list[str]:
+    """Names of the questions of a step, which decide the sampling. Where an epoch ends within a step, a question may come
+    twice."""
+    ids = [question.id for question in questions]
+    return [f"{step} again {name}" if name in ids[:i] else f"{step} {name}" for i, name in enumerate(ids)]
 
 
 def as_evaluated(config: IGPOConfig) -> EvalConfig:

@@ -24,7 +24,7 @@ MAY_IMPORT = {                      # folder or file of minvenus -> the others t
     "igpo": LEAVES,
     "tools": LEAVES | {"text"},
     "sft": LEAVES | {"flags", "text", "evaluation", "agent.protocol", "agent.prompt"},
-    "evaluation": LEAVES | {"text", "tools", "sft.files", "files", "console", "loading", "agent"},
+    "evaluation": LEAVES | {"text", "tools", "files", "console", "loading", "agent"},
     "report": LEAVES | {"files", "console", "text", "igpo", "agent.protocol", "agent.record", "train.metrics",
                         "evaluation.aggregate"},
     "train": LEAVES | {"files", "text", "kernels", "model", "igpo", "sft", "evaluation"},

@@ -15,8 +15,7 @@ import minvenus.engine
 import train_igpo
 from minvenus.config import ConfigError, Recipe
 from minvenus.evaluation import judge as judging
-from minvenus.evaluation import task
-from minvenus.evaluation.asked import names_of
+from minvenus.evaluation import questions as question_files
 from minvenus.flags import parse_flags
 from minvenus.report.saved import load_batch, path_of
 from minvenus.tools import base
@@ -167,7 +166,7 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     """Two calls of every evaluation and four of every step. Once the tools are well again the run ends as if nothing was, but for
     an evaluation that was not made."""
     config, tools = replace(config, out=str(tmp_path), save_every=100), Breaking(config.tools)
-    monkeypatch.setattr(task, "make_tools", tools)
+    monkeypatch.setattr(question_files, "make_tools", tools)
     monkeypatch.setattr(base, "ToolCounters", partial(ToolCounters, window=1, limit=0.5))
     tools.left = calls
     assert command(config) == 2
@@ -212,7 +211,7 @@ def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
 
 def test_a_question_that_comes_twice_in_a_step_has_two_names():
     questions = [Question(name, "?", ["!"]) for name in ("a", "b", "a")]
-    assert names_of(questions, 7) == ["7 a", "7 b", "7 again a"]
+    assert train_igpo.names_of(questions, 7) == ["7 a", "7 b", "7 again a"]
 
 
 def test_the_preset_of_the_4b_model_with_a_file_live_tools_and_a_judge_is_a_valid_run(config):

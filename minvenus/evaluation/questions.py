@@ -1,14 +1,14 @@
-"""Question files: JSONL, Parquet (with the optional extra) and BrowseComp's encrypted CSV.
+"""Questions and the tools to answer them with: the toy web's own questions, or a file of questions with any other tool set.
 
     JSONL     {"question": "...", "answer": "..." or ["...", ...]}, optional "id", "source", "hops"; other keys are ignored
     Parquet   the same columns, or those of the released data: prompt (one user message), reward_model.ground_truth, data_source
     CSV       BrowseComp: problem, answer, canary, optional problem_topic. Problem and answer are encrypted, row by row:
                   text = base64^-1(cell) XOR key,   key = SHA-256(canary), repeated
 
-Either of the first two forms may stand in either of the first two kinds of file. Several accepted answers are a list, or one
-string joined by answers.ALIAS_MARK. A question without an id gets one from a hash of its text, so that sorting or shortening the
-file renames nothing; the same text again gets "-2" behind it, and is a question of its own. Whatever cannot be read is an error
-with the line's number: an evaluation on part of a file would have another meaning than it claims.
+JSONL and Parquet files may have either form of record. Several accepted answers are a list, or one string joined by
+answers.ALIAS_MARK. A question without an id gets a hash of its text as its id, so sorting or shortening the file renames
+nothing; the same text again gets "-2" after it and is a question of its own. A line that cannot be read is an error with its
+number: skipping it would evaluate another set of questions than the file claims.
 
 BrowseComp is encrypted so that its answers stay out of training data: do not publish what is decrypted here.
 """
@@ -18,31 +18,103 @@ import binascii
 import csv
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import ALIAS_MARK, split_aliases
+from minvenus.evaluation.config import digest
 from minvenus.files import read_rows
-from minvenus.types import Question
+from minvenus.tools.make import make_tools
+from minvenus.tools.toyweb import ToyWeb
+from minvenus.tools.toyweb_visits import visit_labels
+from minvenus.types import Question, Rollout
 
 FORMATS = (".jsonl", ".parquet", ".csv")
+IMMEDIATE = ("toyweb", "folder", "replay")        # tools that cannot hang: they run in the loop's thread, reproducibly
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A question with what a report breaks its results down by."""
+    """A question, and the groups that a report breaks its accuracy down by."""
 
     question: Question
     source: str | None = None
     hops: int | None = None
 
 
-def read_questions(path) -> list[Question]:
-    return [entry.question for entry in read_entries(path)]
+@dataclass(frozen=True)
+class QuestionSource:
+    """Questions with their tools, for eval.py and train_igpo.py."""
+
+    entries: list[Entry]                           # to evaluate on; in training these are held out
+    training: list[Question]                       # empty unless asked for
+    fingerprint: str                               # of all questions that could be asked: a resumed run must have the same
+    tools_for: Callable[[Question], object]        # a new tool set for one rollout
+    max_turns: Callable[[Question], int]
+    # per turn the labels of its pages ("right", "wrong", ...), and the number of right pages; none known outside the toy web
+    pages: Callable[[Rollout], tuple[list[list[str]], int | None]]
+    immediate: bool                                # no tool call can hang, so none needs a thread
+    close: Callable[[], None] = lambda: None       # closes the tools
+
+    @property
+    def held_out(self) -> list[Question]:
+        return [entry.question for entry in self.entries]
+
+    def visits(self, done: list[Rollout]) -> tuple[list[list[list[str]]], list[int | None]]:
+        """The labels, and the numbers of right pages, of all rollouts."""
+        found = [self.pages(rollout) for rollout in done]
+        return [labels for labels, _ in found], [right for _, right in found]
+
+
+def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | None = None, slack: int | None = None,
+                   max_turns: int | None = None, limit: int | None = None, per_step: int = 0) -> QuestionSource:
+    """The questions of the file `path`, or of the toy web. The first `limit` are for evaluation (None = all). Training passes the
+    number of questions in a step as `per_step`; then the others are training questions."""
+    if tools == "toyweb":
+        return toy_questions(ToyWeb.of(seed, hops, slack), limit, max_turns, per_step)
+    assert path is not None
+    entries = read_entries(path)
+    held_out = entries[:limit]
+    held_out_texts = {entry.question.text for entry in held_out}      # the same text may come again further down
+    training = [entry.question for entry in entries if entry.question.text not in held_out_texts] if per_step else []
+    if per_step and (len(entries) < (limit or 0) or len(training) < per_step):
+        raise ConfigError(f"{path} has {len(entries)} questions: {limit} are held out, {len(training)} others are left to train "
+                          f"on, and a step takes {per_step}: lower --questions or --evaluate-questions")
+    tool_set = make_tools(tools, seed)
+    return QuestionSource(
+        entries=held_out, training=training, fingerprint=fingerprint(entries),
+        tools_for=lambda question: tool_set,
+        max_turns=lambda question: max_turns or 200,
+        pages=lambda rollout: ([[] for _ in rollout.turns], None),
+        immediate=tools.partition(":")[0] in IMMEDIATE,
+        close=getattr(tool_set, "close", lambda: None))
+
+
+def toy_questions(web: ToyWeb, limit: int | None = None, max_turns: int | None = None, per_step: int = 0) -> QuestionSource:
+    def pages(rollout: Rollout) -> tuple[list[list[str]], int]:
+        labels: list[list[str]] = [[label.kind for label in turn] for turn in visit_labels(web, rollout)]
+        return labels, web.case(rollout.question.id).hops
+
+    questions = web.questions("test")
+    if limit is not None and limit > len(questions):
+        raise ConfigError(f"the toy web has {len(questions)} test questions, not {limit}: ask for fewer")
+    entries = [Entry(question, hops=web.case(question.id).hops) for question in questions]
+    return QuestionSource(
+        entries=entries[:limit], training=web.questions("train") if per_step else [], fingerprint=fingerprint(entries),
+        tools_for=lambda question: web.for_question(question.id),
+        max_turns=lambda question: max_turns or web.max_turns(question.id),
+        pages=pages, immediate=True)
+
+
+def fingerprint(entries: list[Entry]) -> str:
+    return digest([asdict(entry) for entry in entries])
+
+
+# ----------------------------------------------------------------------------------------------------------- question files
 
 
 def read_entries(path) -> list[Entry]:
@@ -53,9 +125,9 @@ def read_entries(path) -> list[Entry]:
     if not path.is_file():
         raise ConfigError(f"{path} does not exist")
     entries: list[Entry] = []
-    lines: dict[str, int] = {}                # id -> where it was seen
-    repeats: Counter[str] = Counter()         # texts without an id of their own
-    for number, record in records(path):
+    lines: dict[str, int] = {}                # id -> the line that has it
+    repeats: Counter[str] = Counter()         # of made ids
+    for number, record in browsecomp(path) if path.suffix == ".csv" else records(path):
         try:
             entry = read_entry(record, repeats)
             first = lines.setdefault(entry.question.id, number)
@@ -70,18 +142,14 @@ def read_entries(path) -> list[Entry]:
 
 
 def records(path: Path) -> Iterator[tuple[int, dict]]:
-    """Line or row numbers from 1, and what stands there in the form of a JSONL question."""
-    if path.suffix == ".csv":
-        yield from browsecomp(path)
-        return
     for number, record in read_rows(path):
-        if isinstance(record, str):
+        if isinstance(record, str):                           # why the line is no record
             raise ConfigError(f"{path}, line {number}: {record}")
         yield number, record
 
 
 def read_entry(record: dict, repeats: Counter[str]) -> Entry:
-    """One record as an entry; ValueError if it cannot be read. Texts that get a made id are counted in `repeats`."""
+    """One record as an entry; ValueError if it cannot be read. `repeats` counts the ids that are made here."""
     if "question" in record:
         text, answer, source = record["question"], record.get("answer"), record.get("source")
     elif "prompt" in record:
@@ -118,11 +186,8 @@ def question_id(given, text: str, repeats: Counter[str]) -> str:
     return made if repeats[made] == 1 else f"{made}-{repeats[made]}"
 
 
-# ------------------------------------------------------------------------------------------------- the released RL data
-
-
 def user_text(prompt) -> Any:
-    """The text of a prompt that is one user message."""
+    """The text of a released prompt, which is one user message."""
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], dict) and prompt[0].get("role") == "user":
         return prompt[0].get("content")
     raise ValueError("the prompt must be a list of one message with the role user")
@@ -137,11 +202,8 @@ def ground_truth(record: dict) -> str:
     return truth
 
 
-# ------------------------------------------------------------------------------------------------------------ BrowseComp
-
-
 def browsecomp(path: Path) -> Iterator[tuple[int, dict]]:
-    """The rows, decrypted, each with the number of its last line."""
+    """The decrypted rows, each with the number of its last line."""
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.DictReader(lines, strict=True)
         try:

@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import ALIAS_MARK
-from minvenus.evaluation.questions import Entry, decrypt, read_entries, read_questions
+from minvenus.evaluation.questions import Entry, decrypt, read_entries
 from minvenus.types import Question
 
 RELEASED = {"data_source": "web_qa", "prompt": [{"role": "user", "content": "Who wrote it?"}],
             "reward_model": {"ground_truth": f"Ada{ALIAS_MARK}Ada King", "style": "rule"}, "extra_info": {"index": 3}}
+
+
+def read_questions(path):
+    return [entry.question for entry in read_entries(path)]
 
 
 def write(tmp_path, *lines, name="questions.jsonl"):
@@ -33,7 +37,6 @@ def test_a_jsonl_file_by_hand(tmp_path):
                  "", {"question": "羅馬?", "answer": ["a", f" b {ALIAS_MARK}c", "a"], "id": "x"})
     assert read_entries(path) == [Entry(Question("7", "Capital of Italy?", ["Rome"]), "geo", 2),
                                   Entry(Question("x", "羅馬?", ["a", "b", "c"]))]
-    assert read_questions(path) == [entry.question for entry in read_entries(path)]
 
 
 def test_the_released_form_by_hand(tmp_path):

@@ -13,7 +13,8 @@ import minvenus.engine
 import minvenus.tools.toyweb
 import train_igpo
 from minvenus.config import Recipe
-from minvenus.evaluation.asked import toy_questions
+from minvenus.evaluation import questions as question_files
+from minvenus.evaluation.questions import toy_questions
 from minvenus.igpo.credit import credit
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
@@ -92,7 +93,7 @@ def script_runs(monkeypatch, config: IGPOConfig, plays) -> None:
     engine = scripted_engine(config, plays)
     for module in (minvenus.engine, train_igpo):
         monkeypatch.setattr(module, "Engine", engine)
-    for module in (minvenus.tools.toyweb, train_igpo):
+    for module in (minvenus.tools.toyweb, question_files):
         monkeypatch.setattr(module, "ToyWeb", SimpleNamespace(of=lambda *_, **__: web_of(config)))
 
 
@@ -112,7 +113,7 @@ def command(config: IGPOConfig, *more: str) -> int:
 
 def scripted_job(config: IGPOConfig, plays) -> train_igpo.Job:
     job = train_igpo.Job(config)
-    job.engine, job.asked = scripted_engine(config, plays)(job.model), toy_questions(web_of(config))
+    job.engine, job.asked = scripted_engine(config, plays)(job.model), toy_questions(web_of(config), config.evaluate_questions, per_step=1)
     return job
 
 
