@@ -18,7 +18,7 @@ from minvenus.evaluation.answers import exact_match, f1
 from minvenus.evaluation.config import EvalConfig, digest
 from minvenus.evaluation.judge import Judge, JudgeUnreliable
 from minvenus.evaluation.questions import open_questions
-from minvenus.files import claimed
+from minvenus.files import claimed, latest_checkpoint
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.credit import Credit, credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
@@ -37,7 +37,7 @@ from minvenus.train.signals import stop_on_signals
 from minvenus.types import Question, Rollout
 
 # the numbers on the progress line, the most telling first: a terminal shows as many as fit
-SHOWN = {"outcome": "outcome", "accuracy": "accuracy", "gain": "gain_mean", "right": "right_pages", "turns": "turns",
+SHOWN = {"outcome": "outcome", "exact_match": "test_exact_match", "gain": "gain_mean", "right": "right_pages", "turns": "turns",
          "malformed": "malformed", "no_signal": "groups_without_any_signal", "kl": "kl", "grad": "grad_norm",
          "gap": "logprob_gap", "no_outcome": "groups_without_outcome_signal", "positive": "gain_positive",
          "browse_right": "browse_correct", "browse_wrong": "browse_wrong", "ratio_min": "ratio_min", "ratio_max": "ratio_max",
@@ -51,7 +51,7 @@ def main(config: IGPOConfig) -> Path:
     """Train, and return the folder of the trained model."""
     run = Path(config.out)
     with claimed(run, "training"):
-        newest = checkpoint.latest(run)
+        newest = latest_checkpoint(run)
         if newest and config.resume == "never":
             raise ConfigError(f"{run} holds a run already: choose another --out, remove it, or go on with --resume auto")
         job = Job(config)
@@ -204,7 +204,7 @@ class Job:
         return health(batch, credited, *self.asked.visits(batch.rollouts)) | {"pages_peak": self.engine.counters().pages_peak}
 
     def evaluation(self) -> dict:
-        """Accuracy on held-out questions, one sampled rollout each, and what these were like; nothing where none is held out.
+        """Exact match on held-out questions, one sampled rollout each, and what these were like; nothing where none is held out.
         Answers are compared, whoever grades the training: it should be cheap."""
         if not self.asked.held_out:
             return {}
@@ -212,7 +212,8 @@ class Job:
         policy = EnginePolicy(self.engine, self.tokenizer, self.sampling)
         done = [rollout for [rollout] in rollouts(policy, self.tokenizer, self.asked.held_out, self.asked.tools_for, self.budget,
                                                   max_turns=self.asked.max_turns, **self.options)]
-        numbers = {"accuracy": mean([exact_match(final_answer(rollout.turns), rollout.question.answers) for rollout in done])}
+        right = [exact_match(final_answer(rollout.turns), rollout.question.answers) for rollout in done]
+        numbers = {"test_exact_match": mean(right)}
         about = behaviour(done, *self.asked.visits(done))
         numbers |= {f"test_{name}": number for name, number in about.items() if number is not None}
         self.engine.weights_changed()               # the next step finds no pages that a resumed run would not have

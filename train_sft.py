@@ -9,7 +9,7 @@ import torch
 
 from minvenus.config import ConfigError
 from minvenus.console import Progress, curve
-from minvenus.files import claimed
+from minvenus.files import claimed, latest_checkpoint
 from minvenus.flags import parse_flags, save_config
 from minvenus.loading import device_of, start_model
 from minvenus.model.qwen3 import Qwen3
@@ -35,7 +35,7 @@ def main(config: SFTConfig) -> Path:
 
 def train(config: SFTConfig) -> Path:
     run = Path(config.out)
-    newest = checkpoint.latest(run)
+    newest = latest_checkpoint(run)
     if newest and config.resume == "never":
         raise ConfigError(f"{run} holds a run already: choose another --out, remove it, or go on with --resume auto")
     model, tokenizer = prepare(config)

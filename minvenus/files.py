@@ -28,6 +28,17 @@ def step_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def latest_checkpoint(run) -> Path | None:
+    """The newest complete checkpoint of a run, or None if it has none yet."""
+    pointer = Path(run) / "latest"
+    if not pointer.is_file():
+        return None
+    folder = Path(run) / "checkpoints" / pointer.read_text().strip()
+    if not (folder / "state.json").is_file():
+        raise ConfigError(f"{pointer} names {folder}, which is not a checkpoint")
+    return folder
+
+
 @contextmanager
 def claimed(folder, doing: str) -> Iterator[None]:
     """`with claimed(folder, "training"):` nobody else is in it. The lock ends with the process, however that ends."""

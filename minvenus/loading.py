@@ -15,11 +15,11 @@ from minvenus.agent.prompt import SYSTEM_PROMPT, Notices, read_prompt
 from minvenus.agent.remote import RemotePolicy
 from minvenus.config import ConfigError, InferConfig, ModelConfig
 from minvenus.engine import Engine, Sampling
+from minvenus.files import latest_checkpoint
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools import toyweb_teachers as toy
-from minvenus.train.checkpoint import latest
 
 PAGE_SIZE = 64
 TINY_BASE = Path(__file__).parent / "tiny_base"         # made by `python -m minvenus.experiments base`
@@ -103,5 +103,5 @@ def newest_model(runs="runs") -> Path | None:
     """The model of the training run that saved a checkpoint last; runs may lie one folder deeper, as the demo's do."""
     found = [*Path(runs).glob("*/latest"), *Path(runs).glob("*/*/latest")]
     pointers = sorted(found, key=lambda path: path.stat().st_mtime)
-    newest = latest(pointers[-1].parent) if pointers else None
+    newest = latest_checkpoint(pointers[-1].parent) if pointers else None
     return newest / "model" if newest else None

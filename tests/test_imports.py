@@ -27,8 +27,8 @@ MAY_IMPORT = {                      # folder or file of minvenus -> the others t
     "evaluation": LEAVES | {"text", "tools", "files", "console", "loading", "agent"},
     "report": LEAVES | {"files", "console", "text", "igpo", "agent.protocol", "agent.record", "train.metrics",
                         "evaluation.aggregate"},
-    "train": LEAVES | {"files", "text", "kernels", "model", "igpo", "sft", "evaluation"},
-    "loading": LEAVES | {"text", "model", "engine", "agent", "tools", "train.checkpoint"},
+    "train": LEAVES | {"files", "console", "flags", "text", "kernels", "model", "igpo", "sft", "evaluation"},
+    "loading": LEAVES | {"text", "model", "engine", "agent", "tools", "files"},
 }
 MAY_IMPORT["experiments"] = set(MAY_IMPORT)        # puts all the others to work; of them, none may import it
 SCRIPTS = {path.stem for path in ROOT.glob("*.py")}

@@ -14,7 +14,7 @@ import torch
 import train_igpo
 from minvenus.config import ConfigError, Recipe
 from minvenus.engine.score_packed import score_packed
-from minvenus.files import claimed
+from minvenus.files import claimed, latest_checkpoint
 from minvenus.flags import parse_flags
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model import weights
@@ -63,7 +63,7 @@ def whole(config, tmp_path_factory):
 
 
 def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole, config):
-    weights.load(checkpoint.latest(whole) / "model")
+    weights.load(latest_checkpoint(whole) / "model")
     rows, timing = (metrics.read(whole / name) for name in ("metrics.jsonl", "timing.jsonl"))
     assert [row["step"] for row in rows] == [row["step"] for row in timing] == [1, 2, 3]
     health = {"outcome", "gain_mean", "gain_positive", "groups_without_outcome_signal", "groups_without_any_signal", "malformed",
@@ -84,7 +84,7 @@ def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole, con
 
 def test_every_second_step_and_the_last_are_evaluated(whole):
     rows = metrics.read(whole / "metrics.jsonl")
-    names = {"accuracy", "test_turns", "test_right_pages", "test_malformed"}
+    names = {"test_exact_match", "test_turns", "test_right_pages", "test_malformed"}
     assert [names <= row.keys() for row in rows] == [False, True, True]
     assert [rows[2][name] for name in sorted(names)] == [1.0, 0.0, 1.0, 3.0], "held-out questions are played right"
     assert [{f"before_{name}" for name in names} <= row.keys() for row in rows] == [True, False, False], "the start checkpoint"
@@ -118,7 +118,7 @@ def test_the_progress_line_has_the_numbers_to_watch(config, scripted, tmp_path, 
     train_igpo.main(replace(config, steps=1, out=str(tmp_path)))
     line = capsys.readouterr().err
     for word in ("igpo 1/1", "tokens/s", "outcome 0.25", "gain ", "right 0.5", "no_signal 0", "malformed 0", "turns 3", "gap ",
-                 "kl ", "grad ", "accuracy 1", "no_outcome 0", "positive ", "browse_right ", "browse_wrong ", "ratio_min 1",
+                 "kl ", "grad ", "exact_match 1", "no_outcome 0", "positive ", "browse_right ", "browse_wrong ", "ratio_min 1",
                  "ratio_max 1", "clipped 0", "entropy ", "pages ", "scoring 0.", "rollout_tok/s ", "scoring_tok/s ",
                  "update_tok/s "):
         assert f" {word}" in f" {line}", word
@@ -160,7 +160,7 @@ def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(con
         frozen, moved = (answer_logprobs(rollout, wrapped, score_packed(m, *asked), batch.recipe) for m in (start, current))
         assert measured.logprobs == frozen and abs(moved[0][0] - frozen[0][0]) > 1e-3
     job = train_igpo.Job(config)
-    checkpoint.restore(checkpoint.latest(tmp_path), job.model, job.optimizer, config)
+    checkpoint.restore(latest_checkpoint(tmp_path), job.model, job.optimizer, config)
     assert torch.equal(parameters(job.reference), parameters(start)) and not torch.equal(parameters(job.model), parameters(start))
     assert not any(parameter.requires_grad for parameter in job.reference.parameters())
 
@@ -217,7 +217,7 @@ def test_a_run_that_is_there_is_not_overwritten_nor_trained_again(config, script
         train_igpo.main(replace(config, out=str(whole), resume="never"))
     with pytest.raises(ConfigError, match=r"learning_rate was 0\.01, is 0\.5"):
         train_igpo.main(replace(config, out=str(whole), learning_rate=0.5))
-    assert train_igpo.main(replace(config, out=str(whole))) == checkpoint.latest(whole) / "model"
+    assert train_igpo.main(replace(config, out=str(whole))) == latest_checkpoint(whole) / "model"
     assert content(whole) == before
 
 
@@ -283,7 +283,7 @@ def test_two_runs_in_one_folder_are_refused(config, scripted, tmp_path, capsys):
 def test_log_probs_that_are_not_the_engines_stop_the_run_before_its_first_update(config, scripted, tmp_path, capsys):
     assert command(replace(config, out=str(tmp_path)), "--logprob-gap", "1e-12") == 2
     assert "step 1: new and stored log-probs differ by" in capsys.readouterr().err
-    assert torch.equal(parameters(weights.load(checkpoint.latest(tmp_path) / "model")), parameters(weights.load(config.model)))
+    assert torch.equal(parameters(weights.load(latest_checkpoint(tmp_path) / "model")), parameters(weights.load(config.model)))
 
 
 # --------------------------------------------------------------------------------------------------------------------- settings

@@ -87,9 +87,9 @@ def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_we
     assert [row["step"] for row in rows] == [1, 2]
     for row in rows:
         assert row["outcome"] == 0.5 and row["turns"] == 2 and row["updates"] == 1 and "gain_mean" in row
-        assert row["accuracy"] == 1.0 and row["test_turns"] == 3
+        assert row["test_exact_match"] == 1.0 and row["test_turns"] == 3
         assert not {"right_pages", "gain_right", "gain_wrong", "test_right_pages"} & row.keys()
-    assert rows[0]["before_accuracy"] == 1.0 and "before_test_right_pages" not in rows[0]
+    assert rows[0]["before_test_exact_match"] == 1.0 and "before_test_right_pages" not in rows[0]
     batch = load_batch(path_of(whole, 2))
     assert {rollout.question.id for rollout in batch.rollouts} == {"Bob", "Cleo"}, "Ann is held out"
     assert batch.recipe.lead_in == Recipe().lead_in and batch.rollouts[0].system == "Search and visit."
@@ -119,7 +119,7 @@ def test_a_run_does_not_go_on_with_other_questions_or_another_prompt(config, tmp
     system.write_text("Search.")
     config = replace(config, out=str(tmp_path / "run"), data=str(data), system_prompt=str(system), steps=1, evaluate_questions=0)
     train_igpo.main(config)
-    assert "accuracy" not in metrics.read(tmp_path / "run" / "metrics.jsonl")[0], "no question is held out"
+    assert "test_exact_match" not in metrics.read(tmp_path / "run" / "metrics.jsonl")[0], "no question is held out"
     train_igpo.main(config)
     system.write_text("Visit.")
     with pytest.raises(ConfigError, match="another system prompt or other questions"):
@@ -179,7 +179,7 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     assert command(config) == 0
     ours, theirs = content(tmp_path), content(whole)
     if calls == 7:
-        assert "accuracy" not in metrics.read(log)[0]
+        assert "test_exact_match" not in metrics.read(log)[0]
         del ours["metrics.jsonl"], theirs["metrics.jsonl"]
     assert ours == theirs
 

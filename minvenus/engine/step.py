@@ -20,7 +20,6 @@ from minvenus.engine.sampler import plain_logprobs, sample
 from minvenus.engine.scheduler import Scheduler, Work
 from minvenus.engine.sequence import Completion, Scoring, Sequence, Turn
 
-
 Draw = Callable[[list[Sequence], Tensor], list[int]]
 
 

@@ -21,6 +21,7 @@ import torch
 
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.console import Progress
+from minvenus.experiments.muon import Muon
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.sft.dataset import Example, encode, encode_pieces
@@ -29,7 +30,6 @@ from minvenus.tools.toyweb import ToyTools
 from minvenus.tools.toyweb_reading import notes, reading
 from minvenus.tools.toyweb_teachers import Teacher, teach
 from minvenus.tools.toyweb_world import WorldConfig, make_case
-from minvenus.experiments.muon import Muon
 from minvenus.train.sft import train_step, validation_loss
 
 WANDERER = Teacher(wrong_result=0.5, wrong_relation=0.1, at_once=0.05, stop_early=0.1)

@@ -10,7 +10,7 @@ from minvenus.report.curves import Series, line_plot
 from minvenus.report.page import figure, figures, page, section, table, write
 
 PLOTS = (
-    ("accuracy", "Accuracy on held-out questions", "share right",
+    ("test_exact_match", "Accuracy on held-out questions", "share right",
      "One sampled run per question; bands are 95 % intervals over the seeds."),
     ("test_right_pages", "Right pages found", "share of the path",
      "Of the pages on the question's path, those that were opened."),

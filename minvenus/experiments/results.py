@@ -10,7 +10,7 @@ from minvenus.train.metrics import read
 
 # two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom; for more than 10 the last one, a little too wide
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-CURVES = ("accuracy", "test_right_pages", "test_turns", "test_malformed")             # on held-out questions
+CURVES = ("test_exact_match", "test_right_pages", "test_turns", "test_malformed")             # on held-out questions
 TRAINING = ("groups_without_outcome_signal", "gain_right", "gain_wrong", "outcome")   # of the training batches
 
 
@@ -48,16 +48,16 @@ def read_outcome(folder: Path, at: int) -> Outcome:
     curves = {key: [(row["step"], row[key]) for row in lines if row.get(key) is not None] for key in CURVES + TRAINING}
     for key in CURVES:                                                     # evaluated before the first step
         curves[key] = [(0, row[f"before_{key}"]) for row in lines[:1] if f"before_{key}" in row] + curves[key]
-    by_step = {key: dict(curves[key]) for key in ("accuracy", "test_right_pages")}
-    if at not in by_step["accuracy"]:
+    by_step = {key: dict(curves[key]) for key in ("test_exact_match", "test_right_pages")}
+    if at not in by_step["test_exact_match"]:
         raise ConfigError(f"{folder} has no evaluation after step {at}")
-    evaluated = [value for step, value in curves["accuracy"] if step > 0]
+    evaluated = [value for step, value in curves["test_exact_match"] if step > 0]
     seconds: dict[str, float] = {}
     for row in read(folder / "timing.jsonl"):
         for key, value in row.items():
             if key.endswith("_seconds"):
                 seconds[key.removesuffix("_seconds")] = seconds.get(key.removesuffix("_seconds"), 0.0) + value
-    return Outcome(int(folder.name.rpartition("-")[2]), curves, by_step["accuracy"][at], statistics.fmean(evaluated),
+    return Outcome(int(folder.name.rpartition("-")[2]), curves, by_step["test_exact_match"][at], statistics.fmean(evaluated),
                    by_step["test_right_pages"][at], seconds)
 
 
@@ -69,7 +69,7 @@ def rows(outcomes: dict[str, list[Outcome]]) -> list[list[str]]:
     """Mean and 95 % interval over the seeds, and every seed's accuracy; first of the checkpoint that all start from."""
     found, some = [], next(iter(outcomes.values()))
     accuracy, right_pages = ([value for run in some for step, value in run.curves.get(key, ()) if step == 0]
-                             for key in ("accuracy", "test_right_pages"))
+                             for key in ("test_exact_match", "test_right_pages"))
     if accuracy and right_pages:
         found.append(["start (step 0)", str(interval(accuracy)), "", str(interval(right_pages)), each(accuracy)])
     for method, runs in outcomes.items():

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from minvenus.config import ConfigError
-from minvenus.train.checkpoint import latest
+from minvenus.files import latest_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,12 +68,12 @@ def check_finished(run_folder: Path, steps: int) -> None:
 
 def model_of(run_folder) -> Path:
     """The model of a run's latest checkpoint."""
-    newest = latest(Path(run_folder))
+    newest = latest_checkpoint(Path(run_folder))
     if newest is None:
         raise ConfigError(f"{run_folder} holds no checkpoint")
     return newest / "model"
 
 
 def steps_done(run_folder) -> int:
-    newest = latest(Path(run_folder))
+    newest = latest_checkpoint(Path(run_folder))
     return 0 if newest is None else int(newest.name.removeprefix("step-"))

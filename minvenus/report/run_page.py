@@ -36,7 +36,7 @@ class Plot:
 
 
 LEARNING = [
-    Plot("Right answers", {"outcome": "training", "accuracy": "held out"}, "share of right answers",
+    Plot("Right answers", {"outcome": "training", "test_exact_match": "held out, exact match"}, "share of right answers",
          "Mean outcome of the training rollouts, and accuracy on questions that are never trained on.", SHARE),
     Plot("Groups that teach nothing", {"groups_without_outcome_signal": "same outcome", "groups_without_any_signal": "no signal"},
          "share of groups", "Where all rollouts of a question end alike, GRPO learns nothing; IGPO only if the gains are alike.",
@@ -98,12 +98,12 @@ def write_run_page(run_folder) -> Path:
 def first_numbers(rows: list[dict], timing: list[dict], held_out: int | None) -> list[tuple[object, str, str]]:
     """The tiles: what a reader wants to know before anything else."""
     found: list[tuple[object, str, str]] = []
-    accuracies = [(row["step"], row["accuracy"]) for row in rows if "accuracy" in row]
+    accuracies = [(row["step"], row["test_exact_match"]) for row in rows if "test_exact_match" in row]
     if accuracies:
         step, value = accuracies[-1]
         low, high = wilson(value * held_out, held_out) if held_out else (None, None)
         between = f", 95 % between {low:.3f} and {high:.3f}" if low is not None else ""
-        found.append((f"{value:.3f}", "held-out accuracy", f"at step {step:,}{between}; first {accuracies[0][1]:.3f}"))
+        found.append((f"{value:.3f}", "held-out exact match", f"at step {step:,}{between}; first {accuracies[0][1]:.3f}"))
     tenth = max(1, len(rows) // 10)
     for key, label in (("outcome", "training outcome"), ("groups_without_outcome_signal", "groups that end alike"),
                        ("turns", "turns per rollout"), ("validation_loss", "validation loss"), ("loss", "loss")):
@@ -125,7 +125,7 @@ def plot(wanted: Plot, rows: list[dict], held_out: int | None) -> tuple[str, str
     for key, name in wanted.lines.items():
         points = [(row["step"], float(row[key])) for row in rows if key in row]
         if points:
-            series.append(accuracy_line(name, points, held_out) if key == "accuracy" and held_out
+            series.append(accuracy_line(name, points, held_out) if key == "test_exact_match" and held_out
                           else smooth(name, points, wanted.covers == SHARE))
     return (line_plot(series, wanted.title, "step", wanted.unit, wanted.covers), wanted.caption) if series else None
 

@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from minvenus.config import ConfigError, read_json
-from minvenus.files import replaced, step_name, sync
+from minvenus.files import latest_checkpoint, replaced, step_name, sync
 from minvenus.model import weights
 
 MAY_CHANGE = ("save_every", "rollouts_every", "resume", "device", "out")
@@ -43,7 +43,7 @@ def save(run, step: int, model, optimizer, state: dict, tokenizer_files=()) -> P
     """Write the checkpoint after `step` steps and point `latest` at it. `state` is any JSON, the settings as "config"."""
     run = Path(run)
     folder = run / "checkpoints" / step_name(step)
-    before = latest(run)
+    before = latest_checkpoint(run)
     if before == folder:                                                 # stopped with nothing done since
         return folder
     for torn in (run / "checkpoints").glob(".step-*"):                   # a crash left it; the space may be needed now
@@ -69,17 +69,6 @@ def point_to(run: Path, name: str) -> None:
     sync(beside)
     os.replace(beside, run / "latest")
     sync(run)
-
-
-def latest(run) -> Path | None:
-    """The newest complete checkpoint of a run, or None if it has none yet."""
-    pointer = Path(run) / "latest"
-    if not pointer.is_file():
-        return None
-    folder = Path(run) / "checkpoints" / pointer.read_text().strip()
-    if not (folder / "state.json").is_file():
-        raise ConfigError(f"{pointer} names {folder}, which is not a checkpoint")
-    return folder
 
 
 def restore(folder: Path, model, optimizer, config) -> dict:

@@ -55,7 +55,7 @@ def finish(folder: Path, steps: int, every: int) -> None:
         accuracy = len(folder.name) / 100 + step / 1000
         row = {"step": step + 1, "outcome": 0.5, "groups_without_outcome_signal": 0.25}
         if (step + 1) % every == 0:
-            row |= {"accuracy": accuracy, "test_right_pages": accuracy / 2, "test_turns": 8.0, "test_malformed": 0.0}
+            row |= {"test_exact_match": accuracy, "test_right_pages": accuracy / 2, "test_turns": 8.0, "test_malformed": 0.0}
         rows.append(row)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "timing.jsonl").write_text("".join(json.dumps({"step": r["step"], "rollout_seconds": 2.0}) + "\n" for r in rows))

@@ -15,7 +15,7 @@ def test_base_sft_igpo_evaluation_audit_live_question_and_report_in_ten_steps_ea
     shown = capfd.readouterr().out
     assert len(read(tmp_path / "sft" / "metrics.jsonl")) == 10
     rows = read(tmp_path / "igpo" / "metrics.jsonl")
-    assert len(rows) == 10 and "before_accuracy" in rows[0] and "accuracy" in rows[-1]
+    assert len(rows) == 10 and "before_test_exact_match" in rows[0] and "test_exact_match" in rows[-1]
     for name in ("SFT", "IGPO"):
         assert len((tmp_path / "eval" / name / "results.jsonl").read_text().splitlines()) == 8
         assert json.loads((tmp_path / "eval" / name / "report.json").read_text())["runs"] == 8

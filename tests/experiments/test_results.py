@@ -72,7 +72,7 @@ def write_run(folder, accuracies, evaluate_every=2, gain=True):
 
 
 def evaluated(accuracy, prefix=""):
-    numbers = {"accuracy": accuracy, "test_right_pages": accuracy / 2, "test_turns": 8.0, "test_malformed": 0.0}
+    numbers = {"test_exact_match": accuracy, "test_right_pages": accuracy / 2, "test_turns": 8.0, "test_malformed": 0.0}
     return {prefix + key: value for key, value in numbers.items()}
 
 
@@ -80,7 +80,7 @@ def test_the_numbers_of_a_run_come_from_its_metrics(tmp_path):
     run = read_outcome(write_run(tmp_path / "gamma-1-103", [0.1, 0.2, 0.6, 0.7]), at=4)
     assert run.seed == 103 and run.accuracy == 0.6 and run.right_pages == 0.3
     assert run.area == pytest.approx(0.5), "the mean over the evaluations; the one before the first step says nothing of a method"
-    assert run.curves["accuracy"] == [(0, 0.1), (2, 0.2), (4, 0.6), (6, 0.7)]
+    assert run.curves["test_exact_match"] == [(0, 0.1), (2, 0.2), (4, 0.6), (6, 0.7)]
     assert run.curves["test_turns"] == [(0, 8.0), (2, 8.0), (4, 8.0), (6, 8.0)]
     assert run.curves["gain_right"] == [(1, 1.0), (3, 3.0), (4, 4.0), (5, 5.0), (6, 6.0)], "a step without a right visit has none"
     assert run.curves["gain_wrong"] == [] and len(run.curves["outcome"]) == 6

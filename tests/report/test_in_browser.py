@@ -21,7 +21,7 @@ def silent(browser):
 
 def test_pages_of_every_kind_draw_without_an_error_or_a_request(browser, xray, tmp_path):
     (tmp_path / "messages.json").write_text(json.dumps({"messages": messages(), "gt": "cat"}))
-    log(tmp_path / "run", [ROW, ROW | {"accuracy": 0.5}], [TIME, TIME], {"evaluate_questions": 10})
+    log(tmp_path / "run", [ROW, ROW | {"test_exact_match": 0.5}], [TIME, TIME], {"evaluate_questions": 10})
     pages = [xray(group_of_four()), xray(group_of_four(Recipe.paper(use_gain=False))), xray(random_batch(2, Recipe.released())),
              write_page(tmp_path / "messages.json", tmp_path / "a.html"),
              write_page(tmp_path / "messages.json", tmp_path / "b.html", scorer=SCORER)]

@@ -23,13 +23,13 @@ TIME = {"rollout_seconds": 3.0, "scoring_seconds": 1.0, "seconds": 4.0, "rollout
 
 
 def test_a_run_of_igpo_has_its_curves_its_times_and_links_to_its_first_and_last_saved_step(tmp_path):
-    log(tmp_path, [ROW] * 9 + [ROW | {"accuracy": 0.75}], [TIME] * 10, {"evaluate_questions": 100, "recipe": {"gamma": 0.95}})
+    log(tmp_path, [ROW] * 9 + [ROW | {"test_exact_match": 0.75}], [TIME] * 10, {"evaluate_questions": 100, "recipe": {"gamma": 0.95}})
     made = saved_batch([rollout([visit(), answer()]), rollout([visit(), answer()])], [0, 0], [1.0, 0.0], Recipe.paper(), step=1)
     for step in (1, 5, 10):
         save_batch(tmp_path, saved_batch(made.rollouts, [0, 0], [1.0, 0.0], Recipe.paper(), seed=step, step=step))
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
     for words in ("Right answers", "Groups that teach nothing", "Gain of a turn", "Gains at step 1", "Gains at step 10", "Turns",
-                  "Browse ratio", "Seconds per phase", "held-out accuracy", "between 0.657 and 0.825", "recipe.gamma"):
+                  "Browse ratio", "Seconds per phase", "held-out exact match", "between 0.657 and 0.825", "recipe.gamma"):
         assert words in html, words
     assert "Gains at step 5" not in html and "Validation" not in html and "<script" not in html
     for step in (1, 10):

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from minvenus.text.chat import ChatError, Stream, stream, turn_ids
 from minvenus.experiments.tiny_tokenizer import NOT_SPECIAL, SPECIAL
+from minvenus.text.chat import ChatError, Stream, stream, turn_ids
 from minvenus.text.tokenizer import TAGS
 
 GOOD = [

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from minvenus.config import ConfigError
+from minvenus.files import latest_checkpoint
 from minvenus.model.qwen3 import Qwen3
 from minvenus.train import checkpoint
 from minvenus.train.optim import adamw, optimiser_step
@@ -50,7 +51,7 @@ def test_a_restored_run_takes_the_same_next_step_to_the_last_bit(tmp_path, confi
     drawn = torch.rand(3)
     update(model, optimizer, 2)
     other, fresh = trained(updates=0, seed=9)
-    state = checkpoint.restore(checkpoint.latest(tmp_path), other, fresh, config)
+    state = checkpoint.restore(latest_checkpoint(tmp_path), other, fresh, config)
     assert state["step"] == 2 and state["seen"] == 7 and torch.equal(torch.rand(3), drawn)
     update(other, fresh, 2)
     assert torch.equal(parameters(other), parameters(model))
@@ -59,19 +60,19 @@ def test_a_restored_run_takes_the_same_next_step_to_the_last_bit(tmp_path, confi
 def test_a_checkpoint_before_the_first_update_has_no_moments_and_restores(tmp_path, config):
     save(tmp_path, config, 1, trained(updates=0))
     model, optimizer = trained(updates=0, seed=9)
-    checkpoint.restore(checkpoint.latest(tmp_path), model, optimizer, config)
+    checkpoint.restore(latest_checkpoint(tmp_path), model, optimizer, config)
     assert torch.equal(parameters(model), parameters(Qwen3(SMALL, seed=0))) and not optimizer.state
 
 
 def test_the_newest_and_the_one_before_are_kept_whatever_a_crash_left_behind(tmp_path, config):
-    assert checkpoint.latest(tmp_path) is None
+    assert latest_checkpoint(tmp_path) is None
     save(tmp_path, config, 10)
     assert names(tmp_path) == ["step-00000010"]
     for orphan in ("step-00000040", "step-00000050", ".step-00000060.new"):          # renamed, but `latest` never got there
         shutil.copytree(tmp_path / "checkpoints" / "step-00000010", tmp_path / "checkpoints" / orphan)
     save(tmp_path, config, 20)
     assert names(tmp_path) == ["step-00000010", "step-00000020"]
-    assert save(tmp_path, config, 30) == checkpoint.latest(tmp_path) == tmp_path / "checkpoints" / "step-00000030"
+    assert save(tmp_path, config, 30) == latest_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step-00000030"
     assert names(tmp_path) == ["step-00000020", "step-00000030"]
 
 
@@ -94,7 +95,7 @@ def test_a_checkpoint_holds_only_safetensors_and_json_and_says_what_made_it(tmp_
 
 def test_other_settings_are_refused_by_name_except_those_that_change_no_number(tmp_path, config):
     save(tmp_path, config)
-    folder = checkpoint.latest(tmp_path)
+    folder = latest_checkpoint(tmp_path)
     changed = small_config({"model": config.model, "data": config.data}, tmp_path, batch=5, learning_rate=1.0, save_every=9)
     with pytest.raises(ConfigError, match=r"learning_rate was 0\.01, is 1\.0") as error:
         checkpoint.restore(folder, *trained(0), changed)
@@ -125,4 +126,4 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_back_and_changes_nothing(t
 def test_a_pointer_to_nothing_is_an_error(tmp_path):
     (tmp_path / "latest").write_text("step-00000009\n")
     with pytest.raises(ConfigError, match="step-00000009, which is not a checkpoint"):
-        checkpoint.latest(tmp_path)
+        latest_checkpoint(tmp_path)

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import train_igpo
+from minvenus.files import latest_checkpoint
 from minvenus.report.saved import load_batch, path_of
-from minvenus.train import checkpoint, metrics
+from minvenus.train import metrics
 from tests.train.igpo_runs import MIXED, script_runs, small_igpo, write_model
 from tests.train.runs import content
 from tests.train.test_crash import ended, fork
@@ -54,7 +55,7 @@ def test_a_run_killed_at_ten_random_moments_loses_one_step_at_most_and_no_bit(co
         code = ended(pid)
         killed += code == -signal.SIGKILL
         assert code in (0, -signal.SIGKILL)
-        newest = checkpoint.latest(run)
+        newest = latest_checkpoint(run)
         done = len(metrics.read(run / "metrics.jsonl"))            # the steps that had ended
         assert done - (int(newest.name.removeprefix("step-")) if newest else 0) in (0, 1)
         if done > 1 and killed < KILLS:

@@ -10,8 +10,9 @@ import pytest
 import train_igpo
 from minvenus.evaluation import judge as judging
 from minvenus.evaluation.judge import Judge
+from minvenus.files import latest_checkpoint
 from minvenus.igpo.credit import credit
-from minvenus.train import checkpoint, metrics
+from minvenus.train import metrics
 from tests.evaluation.local_judge import QUICK, chat, drip, grading, planted  # noqa: F401
 from tests.train.igpo_runs import command, credited_batch, script_runs, scripted_job, small_igpo, write_model
 
@@ -97,7 +98,7 @@ def test_a_judge_that_cannot_be_relied_on_stops_the_run_with_the_reason_and_a_ch
         assert (tmp_path / "latest").read_text() == "step-00000001\n"
         assert [row["step"] for row in metrics.read(tmp_path / "metrics.jsonl")] == [1]
         well[0] = True
-        assert command(config) == 0 and checkpoint.latest(tmp_path).name == "step-00000002"
+        assert command(config) == 0 and latest_checkpoint(tmp_path).name == "step-00000002"
     assert [row["judge_unknown"] for row in metrics.read(tmp_path / "metrics.jsonl")] == [0, 0]
 
 
