@@ -14,7 +14,7 @@ from minvenus.evaluation import table
 from minvenus.evaluation.aggregate import Run
 from minvenus.evaluation.collect import PolicyFails, collect, put_right
 from minvenus.evaluation.compare import Comparison, compare
-from minvenus.evaluation.config import EvalConfig, default_folder, identity
+from minvenus.evaluation.config import default_folder, identity, resolved
 from minvenus.evaluation.grade import Grader
 from minvenus.evaluation.judge import Judge, JudgeUnreliable, check_environment, judge_model
 from minvenus.evaluation.play import Stage
@@ -28,6 +28,7 @@ from minvenus.loading import PAGE_SIZE, device_of, load_policy, model_folder, wo
 from minvenus.model import weights
 from minvenus.report.measure import Scorer
 from minvenus.report.xray import write_page
+from minvenus.settings import EvalConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import ToolErrorRate
 from minvenus.tools.toyweb_teachers import LEAD_IN
@@ -40,16 +41,17 @@ def main(config: EvalConfig) -> Summary | Comparison | Path:
         return compare_files(config, *config.compare)
     if config.xray is not None:
         return xray(config, config.xray)
-    return evaluate(config.resolved())
+    return evaluate(resolved(config))
 
 
 def evaluate(config: EvalConfig) -> Summary:
     """Make the runs that are not there yet, one line each in the folder's results.jsonl, and summarise all of them."""
     if config.judge:
         check_environment()
-    system, notices = words(config.infer())
-    task = open_questions(config.questions, config.tools, config.seed, hops=config.hops, slack=config.slack,
-                          max_turns=config.max_turns, limit=config.limit)
+    system, notices = words(config.agent)
+    agent = config.agent
+    task = open_questions(config.questions, agent.tools, agent.seed, hops=config.hops, slack=config.slack,
+                          max_turns=agent.max_turns, limit=config.limit)
     try:
         own = identity(config, task.fingerprint, system, judge_model() if config.judge else None)
         folder = Path(config.out) if config.out else default_folder(config, own)
@@ -82,20 +84,21 @@ def play_rest(config: EvalConfig, task: QuestionSource, system: str, notices, wa
     if todo:
         stage = stage_for(config, task, system, notices)
         with stop_on_signals() as stop:
-            whole = collect(stage, todo, config.concurrency, config.seed, results, grader, done, stop)
+            whole = collect(stage, todo, config.concurrency, config.agent.seed, results, grader, done, stop)
         if not whole:
             raise KeyboardInterrupt(f"stopped: {sum(job.key in results.runs for job in wanted)} of {len(wanted)} runs are in "
                                     f"{results.path}; the same command goes on from there")
 
 
 def stage_for(config: EvalConfig, task: QuestionSource, system: str, notices) -> Stage:
-    policy, tokenizer, source = load_policy(config.infer(), config.concurrency, config.pages)
+    agent = config.agent
+    policy, tokenizer, source = load_policy(agent, config.concurrency, config.pages)
     say(config, "model", source)
-    say(config, "questions", f"{len(task.entries)}, {config.tools}")
-    context = config.max_context if policy.room is None else min(config.max_context, policy.room)
+    say(config, "questions", f"{len(task.entries)}, {agent.tools}")
+    context = agent.max_context if policy.room is None else min(agent.max_context, policy.room)
     threads = 0 if task.immediate else config.concurrency
-    budget = Budget(config.max_turns or 200, context, config.max_new_tokens, config.max_observation_tokens, config.time_limit,
-                    config.tool_seconds, threads, config.retries)
+    budget = Budget(agent.max_turns or 200, context, agent.max_new_tokens, agent.max_observation_tokens, agent.time_limit,
+                    agent.tool_seconds, threads, agent.retries)
     return Stage(policy, tokenizer, budget, system, notices, task.tools_for, task.max_turns)
 
 
@@ -127,12 +130,11 @@ def read_both(a: str, b: str) -> tuple[list[Run], list[Run]]:
 
 def xray(config: EvalConfig, source: str) -> Path:
     """The page of a file; with a model, also how probable it found the answer before every turn."""
-    scored = config.answer is not None or config.model != "tiny"
-    infer = config.infer()
-    folder = model_folder(infer) if scored else None
+    scored = config.answer is not None or config.agent.model != "tiny"
+    folder = model_folder(config.agent) if scored else None
     if scored and folder is None:
         raise ConfigError("--answer needs a --model that says how probable it is: no model has been trained under runs/ yet")
-    recipe = Recipe(lead_in=LEAD_IN) if infer.tiny else None               # as the tiny model has learned to answer
+    recipe = Recipe(lead_in=LEAD_IN) if config.agent.tiny else None               # as the tiny model has learned to answer
     scorer = load_scorer(folder) if folder is not None else None
     page = write_page(source, config.out or Path(source).with_suffix(".html"), config.group, scorer, config.answer, recipe)
     if config.json:

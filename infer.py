@@ -2,14 +2,16 @@
 
 import json
 import sys
+from dataclasses import replace
 
 from minvenus.agent.episode import Budget
 from minvenus.agent.record import rollout_to_json, save_rollout
 from minvenus.agent.rollout import rollouts
 from minvenus.agent.show import Show
-from minvenus.config import ConfigError, InferConfig
+from minvenus.config import ConfigError
 from minvenus.flags import parse_flags, save_config
 from minvenus.loading import load_policy, words
+from minvenus.settings import InferConfig
 from minvenus.tools.base import ToolErrorRate
 from minvenus.tools.make import make_tools
 from minvenus.tools.toyweb import ToyWeb
@@ -19,15 +21,16 @@ from minvenus.types import Question, Rollout
 
 def main(config: InferConfig) -> Rollout:
     """One rollout, printed while it is made, and saved with the resolved settings in the run's folder."""
-    config = config.resolved()
-    system, notices = words(config)
+    agent = config.agent.resolved()
+    config = replace(config, agent=agent)
+    system, notices = words(agent)
     question, tools, max_turns = prepare(config)
-    policy, tokenizer, source = load_policy(config, show=sys.stdout.isatty() and not config.json)
+    policy, tokenizer, source = load_policy(agent, show=sys.stdout.isatty() and not config.json)
     folder = save_config(config, config.out).parent
-    context = config.max_context if policy.room is None else min(config.max_context, policy.room)
-    budget = Budget(max_turns, context, config.max_new_tokens, config.max_observation_tokens,
-                    config.time_limit, config.tool_seconds, tool_threads=0 if config.tools == "toyweb" else 1,
-                    retries=config.retries)
+    context = agent.max_context if policy.room is None else min(agent.max_context, policy.room)
+    budget = Budget(max_turns, context, agent.max_new_tokens, agent.max_observation_tokens,
+                    agent.time_limit, agent.tool_seconds, tool_threads=0 if agent.tools == "toyweb" else 1,
+                    retries=agent.retries)
     show = Show(None if config.json else sys.stdout)
     show.row("model", source)
     show.row("question", question.text)
@@ -40,7 +43,7 @@ def main(config: InferConfig) -> Rollout:
             tools.close()
     for path in filter(None, (folder / "trajectory.json", config.save)):
         save_rollout(rollout, path)
-    if config.tools == "toyweb":
+    if agent.tools == "toyweb":
         show.row("expected", question.answers[0])
     if rollout.trainable:
         written, seconds = sum(rollout.sampled), sum(turn.seconds for turn in rollout.turns)
@@ -53,18 +56,19 @@ def main(config: InferConfig) -> Rollout:
 
 def prepare(config: InferConfig) -> tuple[Question, object, int]:
     """The question, the tools to answer it with, and how many turns it may take."""
-    if config.tools == "toyweb":
-        web, name = ToyWeb(config.seed), config.question or "test-1"
+    agent = config.agent
+    if agent.tools == "toyweb":
+        web, name = ToyWeb(agent.seed), config.question or "test-1"
         try:
             question = web.case(name).question
         except KeyError:
             raise ConfigError(f"the toy web answers its own questions only, test-0 to test-{web.config.test - 1} and train-0 to "
                               f"train-{web.config.train - 1}, not {name!r}; for others choose --tools") from None
-        return question, web.for_question(name), config.max_turns or web.max_turns(name)
-    tools = make_tools(config.tools, config.seed)
+        return question, web.for_question(name), agent.max_turns or web.max_turns(name)
+    tools = make_tools(agent.tools, agent.seed)
     if config.question is None:
-        raise ConfigError(f"--tools {config.tools} needs a --question")
-    return Question("question", config.question, ["(unknown)"]), tools, config.max_turns or 200
+        raise ConfigError(f"--tools {agent.tools} needs a --question")
+    return Question("question", config.question, ["(unknown)"]), tools, agent.max_turns or 200
 
 
 def run(argv: list[str] | None = None) -> int:

@@ -15,7 +15,7 @@ from minvenus.console import Progress
 from minvenus.engine import Engine, Sampling
 from minvenus.engine.score_packed import score_packed
 from minvenus.evaluation.answers import exact_match, f1
-from minvenus.evaluation.config import EvalConfig, digest
+from minvenus.evaluation.config import digest
 from minvenus.evaluation.judge import Judge, JudgeUnreliable
 from minvenus.evaluation.questions import open_questions
 from minvenus.files import claimed, latest_checkpoint
@@ -25,13 +25,13 @@ from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.loading import TINY_BASE, device_of, start_model, words
 from minvenus.report import saved
 from minvenus.report.run_page import write_run_page
+from minvenus.settings import IGPO_PRESETS, AgentConfig, EvalConfig, IGPOConfig
 from minvenus.tools.base import ToolCounters, ToolErrorRate
 from minvenus.tools.cassette import MissingRecording
 from minvenus.tools.toyweb_teachers import LEAD_IN
 from minvenus.train import checkpoint, igpo, metrics
 from minvenus.train.data import batch_indices
 from minvenus.train.igpo_batch import Batch, behaviour, health, make_batch, mean
-from minvenus.train.igpo_config import IGPO_PRESETS, IGPOConfig
 from minvenus.train.optim import Diverged, adamw
 from minvenus.train.signals import stop_on_signals
 from minvenus.types import Question, Rollout
@@ -128,7 +128,7 @@ class Job:
     def prepare(self) -> None:
         """What is asked, with which tools, in which words, and who grades."""
         config, same = self.config, as_evaluated(self.config)
-        system, notices = words(same.infer())
+        system, notices = words(same.agent)
         toy, held_out = config.data == "toyweb", config.evaluate_questions or 0
         self.asked = open_questions(same.questions, config.tools, config.seed, hops=config.hops, slack=config.slack,
                                     max_turns=None if toy else config.max_turns, limit=held_out, per_step=config.questions)
@@ -139,7 +139,7 @@ class Job:
                              tool_seconds=config.tool_seconds, tool_threads=threads)
         self.options = {"system": system, "notices": notices, "counters": ToolCounters()}
         # on the toy web the tiny model's scored answer begins as those of the demonstrations do: that it has learned to write
-        learned = toy and same.infer().tiny and config.recipe.lead_in == Recipe().lead_in
+        learned = toy and same.agent.tiny and config.recipe.lead_in == Recipe().lead_in
         self.recipe = replace(config.recipe, lead_in=LEAD_IN) if learned else config.recipe
         self.judge = None
         if config.judge:
@@ -255,8 +255,9 @@ def names_of(questions: list[Question], step: int) -> list[str]:
 def as_evaluated(config: IGPOConfig) -> EvalConfig:
     """What eval.py would be told to ask the same questions with the same tools."""
     model = str(TINY_BASE) if config.model == "tiny-base" else config.model
-    return EvalConfig(questions=None if config.data == "toyweb" else config.data, model=model, tools=config.tools,
-                      seed=config.seed, system_prompt=config.system_prompt, max_turns=config.max_turns)
+    agent = AgentConfig(model=model, tools=config.tools, seed=config.seed, system_prompt=config.system_prompt,
+                        max_turns=config.max_turns)
+    return EvalConfig(questions=None if config.data == "toyweb" else config.data, agent=agent)
 
 
 def shown(numbers: dict, timing: dict) -> dict:

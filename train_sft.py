@@ -13,6 +13,7 @@ from minvenus.files import claimed, latest_checkpoint
 from minvenus.flags import parse_flags, save_config
 from minvenus.loading import device_of, start_model
 from minvenus.model.qwen3 import Qwen3
+from minvenus.settings import SFT_PRESETS, SFTConfig
 from minvenus.sft import dataset
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
@@ -20,11 +21,12 @@ from minvenus.tools.toyweb_reading import notes
 from minvenus.tools.toyweb_teachers import Teacher
 from minvenus.tools.toyweb_world import WorldConfig
 from minvenus.train import checkpoint, metrics
-from minvenus.train.config import SFT_PRESETS, SFTConfig
 from minvenus.train.data import batch_indices, fingerprint, split
 from minvenus.train.optim import Diverged, adamw, learning_rate
 from minvenus.train.sft import train_step, validation_loss
 from minvenus.train.signals import stop_on_signals
+
+TEACHER = Teacher(wrong_result=0.5, wrong_relation=0.3, at_once=0.03, stop_early=0.05, cut_off=0.5)
 
 
 def main(config: SFTConfig) -> Path:
@@ -87,9 +89,7 @@ def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset
     """Training and held-out trajectories, and the fingerprint of both."""
     if config.data == "toyweb":
         web = ToyWeb(config.seed, hops=tuple(range(1, config.hops + 1)), train=config.demonstrations)
-        teacher = Teacher(wrong_result=config.wrong_result, wrong_relation=config.wrong_relation, at_once=config.at_once,
-                          stop_early=config.stop_early, cut_off=config.cut_off)
-        demonstrations = web.demonstrations(config.demonstrations, teacher, seed=config.seed)
+        demonstrations = web.demonstrations(config.demonstrations, TEACHER, seed=config.seed)
         records: Iterable[dict] = ({"messages": messages} for messages in demonstrations)
     else:
         records = dataset.read_jsonl(config.data)

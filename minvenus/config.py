@@ -1,17 +1,86 @@
-"""Configuration: the shape of a model, the recipe of the rewards, and how any frozen dataclass becomes command-line flags.
+"""The shape of a model, the recipe of the rewards, and how every settings dataclass checks itself.
 
-One frozen dataclass per entry point. The comment behind a field is its help text; an unknown flag, an impossible value or a
-misspelt preset is an error that names the valid ones. Nothing here imports torch.
+A class checks itself when it is built: types and choices come from its annotations, the limits of numbers from LIMITS
+below, by the field's name. A value that cannot be used is a ConfigError that names what would be valid. The comment
+after a field is its help text on the command line (flags.py). The scripts' own settings are in settings.py. Nothing
+here imports torch.
 """
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+import math
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; the message says which field and what would be valid."""
+    """A setting or a file that cannot be used; the message says what would be valid."""
+
+
+LIMITS = (          # what a number must be, how to check it, and the fields it applies to, in whichever class
+    ("any number", lambda v: True, "seed presence_penalty ig_weight"),
+    ("at least 0", lambda v: v >= 0, "top_k retries slack validation evaluate_questions weight_decay kl_coef clip_high "
+                                     "format_penalty"),
+    ("above 0", lambda v: v > 0, "learning_rate clip tool_seconds time_limit logprob_gap rms_norm_eps"),
+    ("at least 1", lambda v: v >= 1, "hidden_size intermediate_size num_hidden_layers num_attention_heads "
+                                     "num_key_value_heads head_dim vocab_size max_position_embeddings max_turns "
+                                     "max_context max_new_tokens limit runs concurrency pages "
+                                     "page_size steps batch pack_tokens max_tokens validate_every save_every "
+                                     "rollouts_every evaluate_every demonstrations questions epochs minibatches "
+                                     "max_turn_tokens tool_threads"),
+    ("above 1", lambda v: v > 1, "rope_theta dual_clip"),
+    ("at least 2", lambda v: v >= 2, "group"),
+    ("at least 64", lambda v: v >= 64, "max_observation_tokens"),
+    ("1 or 2", lambda v: v in (1, 2), "newlines_after_think"),
+    ("1, 2, 3 or 4", lambda v: v in (1, 2, 3, 4), "hops"),
+    ("from 0 to 1", lambda v: 0 <= v <= 1, "gamma warmup"),
+    ("at least 0 and below 1", lambda v: 0 <= v < 1, "beta2 replay clip_low"),
+    ("above 0 and at most 1", lambda v: 0 < v <= 1, "top_p f1_at_least"),
+    ("from 0 to 100", lambda v: 0 <= v <= 100, "temperature"),
+)
+LIMIT_OF = {name: (words, holds) for words, holds, names in LIMITS for name in names.split()}
+
+
+def check(config) -> None:
+    """Raise a ConfigError unless every field of a settings dataclass has its type and keeps its limit."""
+    check_types(type(config), vars(config))
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if type(value) in (int, float):
+            words, holds = LIMIT_OF[field.name]
+            if not holds(value):
+                raise ConfigError(f"{field.name} must be {words}, got {value}")
+
+
+def check_types(cls, values: dict[str, Any]) -> None:
+    """Raise a ConfigError if a value is not of the type of its field."""
+    for field in fields(cls):
+        if field.name in values and not has_type(values[field.name], field.type):
+            raise ConfigError(f"{field.name} must be {in_words(field.type)}, got {values[field.name]!r}")
+
+
+def has_type(value, kind) -> bool:
+    """Whether a value, perhaps read from JSON, has a field's type. True is not a number, 3 is a float, NaN is not."""
+    if get_origin(kind) is UnionType:
+        return any(has_type(value, k) for k in get_args(kind))
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is tuple:                                       # JSON and the command line have lists
+        kinds = get_args(kind)
+        return isinstance(value, list | tuple) and len(value) == len(kinds) and all(map(has_type, value, kinds))
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return isinstance(value, kind) if is_dataclass(kind) else type(value) is kind
+
+
+def in_words(kind) -> str:
+    if get_origin(kind) is UnionType:
+        return " or ".join(in_words(k) for k in get_args(kind))
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(get_args(kind))
+    words = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text", NoneType: "none"}
+    return words.get(kind, str(kind))
 
 
 def one_of(name: str, value, valid) -> None:
@@ -20,12 +89,12 @@ def one_of(name: str, value, valid) -> None:
         raise ConfigError(f"{name} must be one of {', '.join(map(str, valid))}; got {value!r}")
 
 
-# ------------------------------------------------------------------------------------------------- the shape of a model
+# ------------------------------------------------------------------------------------------- the shape of a model
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of a Qwen3 model, in Hugging Face's names. The defaults are those that all Qwen3 models share."""
+    """The shape of a Qwen3 model, in Hugging Face's names. The defaults are what all Qwen3 models share."""
 
     hidden_size: int
     intermediate_size: int
@@ -40,17 +109,12 @@ class ModelConfig:
     rms_norm_eps: float = 1e-6
 
     def __post_init__(self):
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type is int and (type(value) is not int or value < 1):
-                raise ConfigError(f"{field.name} must be a positive whole number, got {value!r}")
+        check(self)
         if self.num_attention_heads % self.num_key_value_heads:
-            raise ConfigError(f"num_attention_heads ({self.num_attention_heads}) must be a multiple of num_key_value_heads "
-                              f"({self.num_key_value_heads})")
+            raise ConfigError(f"num_attention_heads ({self.num_attention_heads}) must be a multiple of "
+                              f"num_key_value_heads ({self.num_key_value_heads})")
         if self.head_dim % 2:
             raise ConfigError(f"head_dim must be even, rotary embedding pairs its channels; got {self.head_dim}")
-        if self.rope_theta <= 1 or self.rms_norm_eps <= 0:
-            raise ConfigError(f"rope_theta must be > 1 and rms_norm_eps > 0, got {self.rope_theta} and {self.rms_norm_eps}")
 
     @classmethod
     def preset(cls, name: str) -> "ModelConfig":
@@ -59,20 +123,18 @@ class ModelConfig:
 
     @classmethod
     def from_json(cls, path) -> "ModelConfig":
-        """Read a Hugging Face config.json (the file, or its folder), old form (`rope_theta`) or new (`rope_parameters`)."""
+        """Read a Hugging Face config.json (file or folder), old form (`rope_theta`) or new (`rope_parameters`)."""
         path = Path(path)
         path = path / "config.json" if path.is_dir() else path
         raw = read_json(path)
         refuse_unsupported(raw, path)
-        rope = raw.get("rope_parameters") or {}
         values = {f.name: raw[f.name] for f in fields(cls) if raw.get(f.name) is not None}
-        if "rope_theta" in rope:
-            values["rope_theta"] = rope["rope_theta"]
-        needed = [f.name for f in fields(cls) if f.name not in values and f.name.startswith(("hidden", "inter", "num_"))]
-        if "rope_theta" not in values:
-            needed.append("rope_theta (or rope_parameters.rope_theta)")     # 1e6 or 5e6: a wrong guess gives a wrong model
-        if needed:
-            raise ConfigError(f"{path} lacks {', '.join(needed)}")
+        values |= {key: value for key, value in (raw.get("rope_parameters") or {}).items() if key == "rope_theta"}
+        # 1e6 or 5e6 are both common for rope_theta: a wrong guess would give a wrong model
+        needed = [f.name for f in fields(cls)[:5]] + ["rope_theta"]
+        missing = [name for name in needed if name not in values]
+        if missing:
+            raise ConfigError(f"{path} lacks {', '.join(missing)}")
         try:
             return cls(**values)
         except ConfigError as error:
@@ -87,140 +149,32 @@ class ModelConfig:
 
 
 def refuse_unsupported(raw: dict, path: Path) -> None:
-    """Name everything in a config.json that this implementation would silently get wrong."""
-    rope = raw.get("rope_parameters") or {}
-    scaling = raw.get("rope_scaling") or {}
-    kinds = {scaling.get("rope_type", scaling.get("type", "default")), rope.get("rope_type", "default")}
-    wrong = []
-    if raw.get("model_type") != "qwen3":
-        wrong.append(f"model_type {raw.get('model_type')!r} (only 'qwen3')")
-    if raw.get("architectures") not in (None, [], ["Qwen3ForCausalLM"]):
-        wrong.append(f"architectures {raw['architectures']} (only Qwen3ForCausalLM)")
-    if kinds != {"default"}:
-        wrong.append(f"rope scaling {', '.join(sorted(k for k in kinds if k != 'default'))}")
-    if raw.get("use_sliding_window") or "sliding_attention" in (raw.get("layer_types") or []):
-        wrong.append("sliding window attention")
-    if raw.get("attention_bias"):
-        wrong.append("attention_bias")
-    if raw.get("hidden_act", "silu") != "silu":
-        wrong.append(f"hidden_act {raw['hidden_act']!r} (only 'silu')")
-    if raw.get("quantization_config"):
-        wrong.append("quantization_config (quantised weights)")
-    if wrong:
-        raise ConfigError(f"{path} asks for what minvenus does not implement: {'; '.join(wrong)}")
+    """Raise if a config.json asks for something that this implementation would silently get wrong."""
+    rope = (raw.get("rope_scaling") or {}) | (raw.get("rope_parameters") or {})
+    wrong = {
+        f"model_type {raw.get('model_type')!r} (only 'qwen3')": raw.get("model_type") != "qwen3",
+        f"architectures {raw.get('architectures')}": raw.get("architectures") not in (None, [], ["Qwen3ForCausalLM"]),
+        f"rope scaling {rope.get('rope_type', rope.get('type'))}":
+            any(rope.get(key, "default") != "default" for key in ("rope_type", "type")),
+        "sliding window attention":
+            raw.get("use_sliding_window") or "sliding_attention" in (raw.get("layer_types") or []),
+        "attention_bias": raw.get("attention_bias"),
+        f"hidden_act {raw.get('hidden_act')!r} (only 'silu')": raw.get("hidden_act", "silu") != "silu",
+        "quantization_config (quantised weights)": raw.get("quantization_config"),
+    }
+    found = [words for words, asked in wrong.items() if asked]
+    if found:
+        raise ConfigError(f"{path} asks for what minvenus does not implement: {'; '.join(found)}")
 
 
 MODELS = {
-    "tiny": ModelConfig(128, 384, 2, 4, 2, head_dim=32, vocab_size=768, rope_theta=1000.0, max_position_embeddings=4096),
+    "tiny": ModelConfig(128, 384, 2, 4, 2, head_dim=32, vocab_size=768, rope_theta=1e3, max_position_embeddings=4096),
     "qwen3-0.6b": ModelConfig(1024, 3072, 28, 16, 8),
     "qwen3-1.7b": ModelConfig(2048, 6144, 28, 16, 8),
     "qwen3-4b": ModelConfig(2560, 9728, 36, 32, 8),
     "qwen3-4b-thinking-2507": ModelConfig(2560, 9728, 36, 32, 8, rope_theta=5e6, max_position_embeddings=262_144),
     "qwen3-8b": ModelConfig(4096, 12_288, 36, 32, 8, tie_word_embeddings=False),
 }
-
-
-# --------------------------------------------------------------------------------------------- the recipe of the rewards
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How rewards become advantages: `paper` (the defaults) and `released` by name, or every field on its own."""
-
-    NAMES: ClassVar[tuple[str, ...]] = ("paper", "released")
-
-    gain: Literal["log_prob", "prob"] = "log_prob"                 # value of the truth: mean log-prob, or its exponential
-    browse: Literal["replicate", "segment", "off"] = "replicate"   # a visit's gain on its searches too, on it only, or one a turn
-    discount_over: Literal["turns", "rewards"] = "turns"           # what costs a factor gamma: every turn, or rewarded turns only
-    penalty_scope: Literal["turn", "segment"] = "turn"             # a malformed turn is penalised alone, or with its segment
-    normalize: Literal["scaled", "separate", "joint", "none"] = "scaled"   # z-scores and IG-Scale, no scale, pooled, raw
-    center_gain: bool = True              # subtract the group's mean from gains; outcomes are always centred
-    gamma: float = 0.95                   # discount, in [0, 1]
-    ig_weight: float = 1.0                # factor on normalised gains
-    use_gain: bool = True                 # off = GRPO with the same outcome normalisation
-    format_penalty: float = 1.0           # a malformed turn's reward is minus this
-    newlines_after_think: int = 2         # in the scored answer's wrapper: 2 as the template renders, 1 as released
-    lead_in: str = "Now there's enough information to answer"      # the thought in the scored answer's wrapper
-
-    def __post_init__(self):
-        for field in fields(self):
-            if hasattr(field.type, "__args__"):
-                one_of(field.name, getattr(self, field.name), field.type.__args__)
-        if not 0.0 <= self.gamma <= 1.0:
-            raise ConfigError(f"gamma must lie in [0, 1], got {self.gamma}")
-        if not 0.0 <= self.format_penalty < float("inf"):
-            raise ConfigError(f"format_penalty is the size of a penalty, finite and >= 0; got {self.format_penalty}")
-        one_of("newlines_after_think", self.newlines_after_think, (1, 2))
-
-    @classmethod
-    def paper(cls, **changes) -> "Recipe":
-        return cls(**changes)
-
-    @classmethod
-    def released(cls, **changes) -> "Recipe":
-        """The released code as its own training script runs it."""
-        return replace(cls(browse="segment", discount_over="rewards", penalty_scope="segment", newlines_after_think=1), **changes)
-
-
-# ------------------------------------------------------------------------------------------- one class per entry point
-
-
-@dataclass(frozen=True)
-class InferConfig:
-    """infer.py: let the agent answer a question. What is none here depends on the model: see `resolved`."""
-
-    model: str = "tiny"                       # folder of a Qwen3 checkpoint; "tiny" = the newest under runs/, else random weights
-    question: str | None = None               # what to ask; on the toy web one of its own, such as test-7 (none = test-1)
-    tools: str = "toyweb"                     # toyweb, folder:PATH, live, record:FILE or replay:FILE
-    api_base: str | None = None               # a completion endpoint, such as http://localhost:8000/v1; none = run the model here
-    api_model: str | None = None              # the endpoint's name for its model; --model then gives the tokenizer only
-    system_prompt: str | None = None          # a text file, or a trajectory whose prompt to use; none = minvenus's own
-    max_turns: int | None = None              # turns of the model; none = 200, on the toy web what the question needs
-    max_context: int | None = None            # tokens of the whole conversation; none = 240,000 at an endpoint, else up to 40,960
-    max_new_tokens: int | None = None         # tokens of one turn; none = 8192, 64 for the tiny model
-    max_observation_tokens: int = 8192        # longer results of tools are cut
-    time_limit: float | None = None           # seconds for the whole rollout; none = no limit
-    tool_seconds: float = 150.0               # seconds for one tool call
-    temperature: float | None = None          # 0 = always the most probable token; none = 1, for the tiny model 0
-    top_p: float | None = None                # sample from the most probable tokens with this mass; none = 0.95, tiny 1
-    top_k: int | None = None                  # and from so many of them, 0 = all; none = 20, tiny 0
-    presence_penalty: float | None = None     # subtracted from the logits of what the turn has written; none = 1.1, tiny 0
-    retries: int | None = None                # more attempts at a turn that is malformed or repeats itself; none = 4, tiny 0
-    seed: int = 0                             # of the toy web, of random weights and of the sampling
-    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto = a GPU if there is one
-    json: bool = False                        # print the trajectory as one line of JSON, and nothing else
-    save: str | None = None                   # write the trajectory to this file, too
-    out: str = "runs/infer"                   # folder for the resolved settings and the trajectory
-
-    def __post_init__(self):
-        one_of("device", self.device, ("auto", "cpu", "cuda"))
-        if self.question is not None and not self.question.strip():
-            raise ConfigError("question is blank")
-        if (self.api_base is None) != (self.api_model is None):
-            raise ConfigError("an endpoint needs both --api-base and --api-model")
-        for name, least in (("max_turns", 1), ("max_context", 1), ("max_new_tokens", 1), ("top_k", 0), ("retries", 0)):
-            if getattr(self, name) is not None and getattr(self, name) < least:
-                raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if self.temperature is not None and not 0 <= self.temperature <= 100:
-            raise ConfigError(f"temperature must lie in [0, 100], got {self.temperature}")
-        if self.temperature == 0 and self.retries:
-            raise ConfigError(f"retries {self.retries} with temperature 0: every attempt would be the same")
-
-    @property
-    def tiny(self) -> bool:
-        """Whether the model learned from the toy web's lessons: its vocabulary is the tiny tokenizer's."""
-        path = Path(self.model) / "config.json"
-        toy = path.is_file() and ModelConfig.from_json(path).vocab_size == MODELS["tiny"].vocab_size
-        return (toy or self.model == "tiny") and self.api_base is None
-
-    def resolved(self) -> "InferConfig":
-        """Where nothing else was asked for: the sampling that the paper evaluates with, or the plainest for the tiny model."""
-        defaults: dict = {"max_new_tokens": 64, "max_context": 1024, "temperature": 0.0, "top_p": 1.0, "top_k": 0,
-                          "presence_penalty": 0.0, "retries": 0}
-        if not self.tiny:
-            defaults = {"max_new_tokens": 8192, "max_context": 40_960 if self.api_base is None else 240_000, "temperature": 1.0,
-                        "top_p": 0.95, "top_k": 20, "presence_penalty": 1.1, "retries": 0 if self.temperature == 0 else 4}
-        return replace(self, **{name: value for name, value in defaults.items() if getattr(self, name) is None})
 
 
 def read_json(path) -> dict:
@@ -235,3 +189,39 @@ def read_json(path) -> dict:
     if not isinstance(value, dict):
         raise ConfigError(f"{path} must hold a JSON object, not {type(value).__name__}")
     return value
+
+
+# --------------------------------------------------------------------------------------- the recipe of the rewards
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How rewards become advantages: `paper` (the defaults) and `released` by name, or every field on its own."""
+
+    NAMES: ClassVar[tuple[str, ...]] = ("paper", "released")
+
+    gain: Literal["log_prob", "prob"] = "log_prob"          # value of the truth: mean log-prob, or its exponential
+    browse: Literal["replicate", "segment", "off"] = "replicate"    # gains on visits and searches, visits, all turns
+    discount_over: Literal["turns", "rewards"] = "turns"    # a factor gamma for every turn, or for rewarded turns only
+    penalty_scope: Literal["turn", "segment"] = "turn"      # a malformed turn is penalised alone, or with its segment
+    normalize: Literal["scaled", "separate", "joint", "none"] = "scaled"  # z-scores with IG-Scale, without; pooled; raw
+    center_gain: bool = True              # subtract the group's mean from gains; outcomes are always centred
+    gamma: float = 0.95                   # discount, from 0 to 1
+    ig_weight: float = 1.0                # factor on normalised gains
+    use_gain: bool = True                 # off = GRPO with the same outcome normalisation
+    format_penalty: float = 1.0           # a malformed turn's reward is minus this
+    newlines_after_think: int = 2         # in the scored answer's wrapper: 2 as the template renders, 1 as released
+    lead_in: str = "Now there's enough information to answer"      # the thought in the scored answer's wrapper
+
+    def __post_init__(self):
+        check(self)
+
+    @classmethod
+    def paper(cls, **changes) -> "Recipe":
+        return cls(**changes)
+
+    @classmethod
+    def released(cls, **changes) -> "Recipe":
+        """The released code as its own training script runs it."""
+        own = {"browse": "segment", "discount_over": "rewards", "penalty_scope": "segment", "newlines_after_think": 1}
+        return cls(**(own | changes))

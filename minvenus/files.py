@@ -94,6 +94,18 @@ def replaced_file(path) -> Iterator[Path]:
         new.unlink(missing_ok=True)
 
 
+def write_text(path, text: str) -> Path:
+    """Write a text file that appears under its name when it is complete."""
+    with replaced_file(path) as new:
+        new.write_text(text, encoding="utf-8")
+    return Path(path)
+
+
+def write_json(path, value) -> Path:
+    """Write a JSON file that appears under its name when it is complete."""
+    return write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
 def swap(folder: Path) -> None:
     if folder.exists():
         os.rename(folder, beside(folder, "old"))

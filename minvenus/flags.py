@@ -5,126 +5,118 @@
     Literal["a", "b"]                               ->   only these values
     X | None                                        ->   the word none stands for None
     tuple[str, str] | None                          ->   --field-name A B
-    in_: str                                        ->   --in, where the name is a word of Python's own
-    recipe: Recipe                                  ->   --recipe NAME (one of Recipe.NAMES), and a flag for each of its fields
+    in_: str                                        ->   --in, where the name is a keyword of Python
+    agent: AgentConfig                              ->   a flag for each of its fields, beside the others
+    recipe: Recipe                                  ->   the same, and --recipe NAME for one of Recipe.NAMES
 
-Defaults, then `--preset NAME`, then `--config run.json`, then flags: the later wins. A misspelt flag or key, a value of the wrong
-type and whatever the dataclass itself refuses end the program with exit code 2 and a message that names what would be valid.
+Defaults, then `--preset NAME`, then `--config run.json`, then flags: the later wins. A misspelt flag or key, a value
+of the wrong type and whatever the dataclass refuses end the program with exit code 2 and a message that says what
+would be valid.
 """
 
 import argparse
-import ast
 import difflib
 import inspect
-import io
-import json
-import math
-import os
-import textwrap
-import tokenize
-from dataclasses import asdict, fields, is_dataclass, replace
+import re
+import sys
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
-from minvenus.config import ConfigError, read_json
+from minvenus.config import ConfigError, check_types, read_json
+from minvenus.files import write_json
 
 
-def parse_flags(cls, argv: list[str] | None = None, description: str | None = None, presets: dict[str, dict] | None = None):
-    """An instance of the dataclass `cls` from the command line. Ends the program with code 2 if that is impossible.
-    `presets` are named sets of field values."""
-    parser = build_parser(cls, description)
+def parse_flags(cls, argv: list[str] | None = None, description: str | None = None,
+                presets: dict[str, dict] | None = None):
+    """An instance of the dataclass `cls` from the command line; `presets` are named sets of its values."""
+    parser = argparse.ArgumentParser(prog=program(), description=description, allow_abbrev=False)
+    optional: dict[str, Any] = {"default": argparse.SUPPRESS}
+    parser.add_argument("--config", metavar="FILE", help="start from a saved run.json; flags override it", **optional)
     if presets:
-        parser.add_argument("--preset", choices=presets, default=argparse.SUPPRESS, help="a named set of values")
+        parser.add_argument("--preset", choices=presets, help="a named set of values", **optional)
+    add_flags(parser, cls)
     given, unknown = parser.parse_known_args(argv)
     if unknown:
         parser.error(unknown_flag(unknown[0], parser))
     flags = vars(given)
     saved = flags.pop("config", None)
-    named = (presets or {}).get(flags.pop("preset", ""), {})
+    values = (presets or {}).get(flags.pop("preset", ""), {})
     try:
-        return assemble(cls, named | (load_values(cls, saved) if saved else {}), flags)
-    except (ConfigError, ValueError) as error:
+        return build(cls, values | (read_json(saved) if saved else {}), flags)
+    except ConfigError as error:
         parser.error(str(error))
 
 
-def assemble(cls, values: dict[str, Any], flags: dict[str, Any]):
-    """The dataclass from saved or preset values and from flags, which win; flags of nested dataclasses stand beside its own."""
-    hints, own = get_type_hints(cls), dict(values)
+def load_config(cls, path):
+    """The dataclass that `save_config` wrote."""
+    return build(cls, read_json(path), {})
+
+
+def save_config(config, folder) -> Path:
+    """Write the settings as run.json into the run's folder, complete or not at all."""
+    return write_json(Path(folder) / "run.json", asdict(config))
+
+
+def build(cls, values: dict[str, Any], flags: dict[str, Any]):
+    """The dataclass from saved or preset values (nested dataclasses are dictionaries) and from flags, which win."""
+    unknown = [key for key in values if key not in {field.name for field in fields(cls)}]
+    if unknown:
+        raise ConfigError(f"unknown keys {', '.join(unknown)}; valid keys are {', '.join(f.name for f in fields(cls))}")
+    own = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     for field in fields(cls):
-        name = field.name
-        kind: Any = hints[name]
-        if is_nested(kind):
-            nested = own.get(name, field.default)
-            nested = kind(**nested) if isinstance(nested, dict) else nested
-            nested = getattr(kind, flags[name])() if name in flags else nested
-            own[name] = replace(nested, **{f.name: flags[f.name] for f in fields(kind) if f.name in flags})
+        name, kind = field.name, field.type
+        if is_dataclass(kind):
+            saved = own.get(name, {})
+            if not isinstance(saved, dict):
+                raise ConfigError(f"{name} must be an object with the fields of {kind.__name__}, got {saved!r}")
+            start = asdict(getattr(kind, flags[name])()) if name in flags else asdict(field.default) | saved
+            own[name] = build(kind, start, flags)
         elif name in flags:
-            if not fits(flags[name], kind):                         # argparse itself makes an empty list of the value "--"
-                raise ConfigError(f"{flag_of(name)} cannot take this value")
-            own[name] = flags[name]
+            own[name] = tuple(flags[name]) if isinstance(flags[name], list) else flags[name]
+    check_types(cls, own)
     return cls(**own)
 
 
-def build_parser(cls, description: str | None = None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
-    parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS,
-                        help="start from a saved run.json; flags override it")
-    add_flags(parser, cls)
-    return parser
-
-
 def add_flags(parser: argparse.ArgumentParser, cls) -> None:
-    comments, hints = field_comments(cls), get_type_hints(cls)
+    comments = field_comments(cls)
     for field in fields(cls):
-        kind: Any = hints[field.name]
-        text = comments[field.name] + ("" if is_nested(kind) else f" (default: {field.default})")
+        kind: Any = field.type
+        flag = "--" + field.name.rstrip("_").replace("_", "-")
+        text = comments[field.name] + ("" if is_dataclass(kind) else f" (default: {field.default})")
         shared: dict[str, Any] = {"dest": field.name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
-        if is_nested(kind):
-            parser.add_argument(flag_of(field.name), choices=kind.NAMES, **shared)
+        if is_dataclass(kind):
+            if hasattr(kind, "NAMES"):
+                parser.add_argument(flag, choices=kind.NAMES, **shared)
             add_flags(parser, kind)
         elif kind is bool:
-            parser.add_argument(flag_of(field.name), action=argparse.BooleanOptionalAction, **shared)
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, **shared)
         else:
             choices = get_args(kind) if get_origin(kind) is Literal else None
-            parser.add_argument(flag_of(field.name), type=reader(kind), choices=choices, nargs=several(kind),
-                                metavar=None if choices else "X", **shared)
+            count, read = reader(kind)
+            shown = None if choices else "X"
+            parser.add_argument(flag, type=read, choices=choices, nargs=count, metavar=shown, **shared)
 
 
-def is_nested(kind: Any) -> bool:
-    return is_dataclass(kind)
-
-
-def flag_of(name: str) -> str:
-    return "--" + name.rstrip("_").replace("_", "-")
-
-
-def several(kind) -> int | None:
-    """How many values a flag takes, where it takes more than one."""
+def reader(kind) -> tuple[int | None, Any]:
+    """How many values a flag takes, None for one, and the function that reads one of them."""
     if get_origin(kind) is UnionType:
-        return several(next(k for k in get_args(kind) if k is not NoneType))
-    return len(get_args(kind)) if get_origin(kind) is tuple else None
-
-
-def reader(kind):
-    """The function that turns a flag's text into a value of the field's type, or of one of a tuple's equal types."""
+        count, inner = reader(next(k for k in get_args(kind) if k is not NoneType))
+        return count, lambda text: None if text.lower() == "none" else inner(text)
     if get_origin(kind) is tuple:
-        return reader(get_args(kind)[0])
-    if get_origin(kind) is UnionType:
-        inner = reader(next(k for k in get_args(kind) if k is not NoneType))
-        return lambda text: None if text.lower() == "none" else inner(text)
-    if get_origin(kind) is Literal:
-        return str
-    if kind is float:
-        return finite_number
-    return kind
+        return len(get_args(kind)), get_args(kind)[0]
+    return None, str if get_origin(kind) is Literal else kind
 
 
-def finite_number(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
-    return value
+def field_comments(cls) -> dict[str, str]:
+    """The comment after each field of a dataclass, read from its source."""
+    comments = dict(re.findall(r"^\s+(\w+): .*?  # (.+)$", inspect.getsource(cls), re.MULTILINE))
+    missing = [field.name for field in fields(cls) if field.name not in comments]
+    if missing:
+        raise TypeError(f"{cls.__name__}: every field needs a comment on its line, its help text; "
+                        f"{', '.join(missing)} has none")
+    return comments
 
 
 def unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
@@ -133,67 +125,7 @@ def unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
     return f"unknown flag {word}" + (f", did you mean {near[0]}?" if near else "") + f" Valid flags: {' '.join(valid)}"
 
 
-def field_comments(cls) -> dict[str, str]:
-    """The comment behind each field of a dataclass, read from its source."""
-    source = textwrap.dedent(inspect.getsource(cls))
-    comments = {token.start[0]: token.string.lstrip("# ") for token in tokenize.generate_tokens(io.StringIO(source).readline)
-                if token.type == tokenize.COMMENT}
-    tree: Any = ast.parse(source)
-    names = {field.name for field in fields(cls)}
-    lines = {getattr(node.target, "id", ""): node.end_lineno or 0
-             for node in tree.body[0].body if isinstance(node, ast.AnnAssign)}
-    found = {name: comments.get(line, "") for name, line in lines.items() if name in names}
-    missing = [name for name, text in found.items() if not text]
-    if missing:
-        raise TypeError(f"{cls.__name__}: every field needs a comment behind it, its help text; {', '.join(missing)} has none")
-    return found
-
-
-def load_values(cls, path) -> dict[str, Any]:
-    """The fields of a saved run.json, every key and type checked."""
-    values = read_json(path)
-    check_values(cls, values, path)
-    return values
-
-
-def check_values(cls, values: dict, path) -> None:
-    hints = {field.name: get_type_hints(cls)[field.name] for field in fields(cls)}
-    unknown = [key for key in values if key not in hints]
-    if unknown:
-        raise ConfigError(f"{path}: unknown keys {', '.join(unknown)}; valid keys are {', '.join(hints)}")
-    wrong = [f"{key} must be {type_name(hints[key])}, got {value!r}"
-             for key, value in values.items() if not fits(value, hints[key])]
-    if wrong:
-        raise ConfigError(f"{path}: {'; '.join(wrong)}")
-    for key, kind in hints.items():
-        if is_nested(kind) and key in values:
-            check_values(kind, values[key], path)
-
-
-def fits(value, kind) -> bool:
-    """Whether a JSON value has the field's type. True is not a number, and 3 is a float."""
-    if is_nested(kind):
-        return isinstance(value, dict)
-    if get_origin(kind) is UnionType:
-        return any(fits(value, k) for k in get_args(kind))
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if get_origin(kind) is tuple:                                   # a list in JSON and from the command line
-        return type(value) in (list, tuple) and len(value) == several(kind) and all(map(fits, value, get_args(kind)))
-    if kind is float:
-        return type(value) in (int, float) and math.isfinite(value)
-    return type(value) is kind
-
-
-def type_name(kind) -> str:
-    return f"one of {', '.join(get_args(kind))}" if get_origin(kind) is Literal else getattr(kind, "__name__", str(kind))
-
-
-def save_config(config, folder) -> Path:
-    """Write the resolved config as run.json into the run's folder, whole or not at all."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / f".run.json.{os.getpid()}"
-    beside.write_text(json.dumps(asdict(config), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    beside.replace(folder / "run.json")
-    return folder / "run.json"
+def program() -> str | None:
+    """`python -m minvenus.sft` instead of `__main__.py`; None = the script's own name."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return f"python -m {spec.name.removesuffix('.__main__')}" if spec else None

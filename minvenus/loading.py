@@ -13,11 +13,12 @@ import torch
 from minvenus.agent.policy import EnginePolicy
 from minvenus.agent.prompt import SYSTEM_PROMPT, Notices, read_prompt
 from minvenus.agent.remote import RemotePolicy
-from minvenus.config import ConfigError, InferConfig, ModelConfig
+from minvenus.config import ConfigError, ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.files import latest_checkpoint
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
+from minvenus.settings import AgentConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools import toyweb_teachers as toy
 
@@ -27,14 +28,14 @@ CACHE_BYTES = 4 << 30                 # several sequences share at most this muc
 TOY_NOTICES = Notices(malformed=toy.NOT_READ, last_turn=toy.LAST_TURN)        # what the tiny model has learned to read
 
 
-def words(config: InferConfig) -> tuple[str, Notices]:
+def words(config: AgentConfig) -> tuple[str, Notices]:
     """The system prompt and the notices: those of its lessons for the tiny model on the toy web."""
     learned = config.tiny and config.tools == "toyweb"
     own = toy.SYSTEM if learned else SYSTEM_PROMPT
     return read_prompt(config.system_prompt) if config.system_prompt else own, TOY_NOTICES if learned else Notices()
 
 
-def load_policy(config: InferConfig, sequences: int = 1, pages: int | None = None,
+def load_policy(config: AgentConfig, sequences: int = 1, pages: int | None = None,
                 show: bool = False) -> tuple[EnginePolicy | RemotePolicy, Tokenizer, str]:
     """The policy, its tokenizer, and where it comes from in words. `config` is a resolved one. The cache has room for so many
     sequences of full length (within CACHE_BYTES), or has so many pages; with fewer than they need, sequences take turns."""
@@ -76,7 +77,7 @@ def device_of(name: str) -> Literal["cpu", "cuda"]:
     return "cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu"
 
 
-def load_local(config: InferConfig) -> tuple[Qwen3, Tokenizer, str]:
+def load_local(config: AgentConfig) -> tuple[Qwen3, Tokenizer, str]:
     device = device_of(config.device)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32           # bfloat16 is slow on most CPUs
     start = time.perf_counter()
@@ -94,7 +95,7 @@ def load_local(config: InferConfig) -> tuple[Qwen3, Tokenizer, str]:
     return model, tokenizer, f"{source}\n{facts}\n{place}"
 
 
-def model_folder(config: InferConfig) -> Path | None:
+def model_folder(config: AgentConfig) -> Path | None:
     """Where the weights are; None = nowhere, they are random."""
     return newest_model() if config.model == "tiny" else Path(config.model)
 

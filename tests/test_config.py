@@ -1,13 +1,14 @@
 """Model shapes, recipes, and the refusal of what cannot be used."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from minvenus.config import MODELS, ConfigError, InferConfig, ModelConfig, Recipe
+from minvenus.config import LIMIT_OF, MODELS, ConfigError, ModelConfig, Recipe
+from minvenus.settings import AgentConfig, EvalConfig, IGPOConfig, InferConfig, SFTConfig
 
 QWEN = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 64, "intermediate_size": 96,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 101,
@@ -59,7 +60,7 @@ def test_what_is_not_implemented_is_refused_by_name(change, named, tmp_path):
     (QWEN, "lacks rope_theta"),
     (OLD | {"num_key_value_heads": 3}, "multiple of num_key_value_heads"),
     (OLD | {"head_dim": 31}, "head_dim must be even"),
-    (OLD | {"hidden_size": "64"}, "hidden_size must be a positive whole number, got '64'"),
+    (OLD | {"hidden_size": "64"}, "hidden_size must be a whole number, got '64'"),
 ])
 def test_a_broken_config_json_gives_one_error_that_names_the_file(value, named, tmp_path):
     with pytest.raises(ConfigError, match=named) as caught:
@@ -87,21 +88,112 @@ def test_the_two_recipes_differ_in_exactly_the_fields_where_paper_and_release_di
     assert Recipe.released(gamma=1.0, browse="off") == replace(Recipe.released(), gamma=1.0, browse="off")
 
 
-@pytest.mark.parametrize("change", [
-    {"gain": "logprob"}, {"browse": "copy"}, {"discount_over": "tokens"}, {"penalty_scope": "all"}, {"normalize": "batch"},
-    {"gamma": 1.01}, {"gamma": -0.1}, {"gamma": float("nan")}, {"format_penalty": -1.0}, {"newlines_after_think": 3},
+# ------------------------------------------------------------------------------------------- every number of every class
+
+NAN = float("nan")
+MODEL = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+         "num_key_value_heads": 1}
+CLASSES = {ModelConfig: MODEL, Recipe: {}, AgentConfig: {}, InferConfig: {}, EvalConfig: {},
+           SFTConfig: {"max_tokens": 1}, IGPOConfig: {"max_context": 1}}       # values that make the border of others valid
+NUMBERS = {         # field: (values that are refused, values at the border that are accepted); "Class.field" where they differ
+    "hidden_size": ([0], [1]), "intermediate_size": ([0], [1]), "num_hidden_layers": ([0], [1]),
+    "num_attention_heads": ([0], [1]), "num_key_value_heads": ([0, 3], [1, 2]), "head_dim": ([0, 3], [2]),
+    "vocab_size": ([0], [1]), "rope_theta": ([1, NAN], [1.001]), "max_position_embeddings": ([0], [1]),
+    "rms_norm_eps": ([0.0, NAN], [1e-300]),
+    "gamma": ([-0.001, 1.001, NAN], [0, 1]), "ig_weight": ([NAN, float("inf")], [-1, 0]),
+    "format_penalty": ([-0.001, float("inf")], [0]), "newlines_after_think": ([0, 3], [1, 2]),
+    "max_turns": ([0], [1]), "max_context": ([0], [1]), "max_new_tokens": ([0], [1]), "max_observation_tokens": ([63], [64]),
+    "time_limit": ([0.0, NAN], [0.001]), "tool_seconds": ([0.0, NAN], [0.001]),
+    "temperature": ([-0.001, 100.1, NAN], [0, 100]), "top_p": ([0.0, 1.001], [0.001, 1]), "top_k": ([-1, 0.5], [0]),
+    "presence_penalty": ([NAN, float("inf")], [-2.0, 0]), "retries": ([-1], [0]), "seed": ([0.5, True, "0"], [-1, 0]),
+    "limit": ([0], [1]), "runs": ([0], [1]), "concurrency": ([0], [1]), "pages": ([0], [1]),
+    "f1_at_least": ([0.0, 1.001], [0.001, 1]), "hops": ([0, 5], [1, 4]), "slack": ([-1], [0]),
+    "steps": ([0], [1]), "batch": ([0], [1]), "pack_tokens": ([0], [1]), "max_tokens": ([0, 8193], [1, 8192]),
+    "learning_rate": ([0.0, NAN], [1e-300]), "warmup": ([-0.001, 1.001], [0, 1]), "beta2": ([-0.001, 1.0], [0, 0.999]),
+    "weight_decay": ([-0.001], [0]), "clip": ([0.0], [1e-300]), "validation": ([-1], [0]), "validate_every": ([0], [1]),
+    "save_every": ([0], [1]), "demonstrations": ([0], [1]), "replay": ([-0.001, 1.0], [0, 0.999]),
+    "questions": ([0], [1]), "group": ([1], [2]), "epochs": ([0], [1]), "minibatches": ([0, 33], [1, 32]),
+    "clip_low": ([-0.001, 1.0], [0, 0.999]), "clip_high": ([-0.001], [0]), "dual_clip": ([1.0], [1.001]),
+    "kl_coef": ([-0.001], [0]), "max_turn_tokens": ([0], [1]), "tool_threads": ([0], [1]), "page_size": ([0], [1]),
+    "evaluate_every": ([0], [1]), "evaluate_questions": ([0], [1]), "rollouts_every": ([0], [1]),
+    "logprob_gap": ([0.0, NAN], [1e-300]),
+    "IGPOConfig.temperature": ([0.0, 100.1, NAN], [0.001, 100]), "IGPOConfig.max_context": ([0, 4097], [1, 4096]),
+}
+
+
+def numbers_of(cls) -> list[str]:
+    return [field.name for field in fields(cls) if {int, float} & {field.type, *get_args(field.type)}]
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_every_number_is_refused_outside_its_limits_and_accepted_at_the_border(cls):
+    for name in numbers_of(cls):
+        refused, accepted = NUMBERS.get(f"{cls.__name__}.{name}") or NUMBERS[name]
+        for value in refused:
+            with pytest.raises(ConfigError, match=name):
+                cls(**(CLASSES[cls] | {name: value}))
+        for value in accepted:
+            assert getattr(cls(**(CLASSES[cls] | {name: value})), name) == value
+
+
+def test_the_list_of_numbers_has_no_field_that_is_gone():
+    names = {name for cls in CLASSES for name in numbers_of(cls)}
+    assert {key.split(".")[-1] for key in NUMBERS} == names == LIMIT_OF.keys()
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
+    for field in fields(cls):
+        if field.name not in numbers_of(cls):
+            with pytest.raises(ConfigError, match=f"{field.name} must be"):
+                cls(**(CLASSES[cls] | {field.name: 3}))
+        if get_origin(field.type) is Literal:
+            for value in get_args(field.type):
+                assert getattr(cls(**(CLASSES[cls] | {field.name: value})), field.name) == value
+
+
+@pytest.mark.parametrize(("cls", "values", "words"), [
+    (AgentConfig, {"api_base": "http://localhost/v1"}, "both --api-base and --api-model"),
+    (AgentConfig, {"api_model": "m"}, "both --api-base and --api-model"),
+    (AgentConfig, {"temperature": 0.0, "retries": 1}, "every attempt would be the same"),
+    (InferConfig, {"question": "  "}, "question is blank"),
+    (EvalConfig, {"judge": True, "score": "f1"}, "leave --score out"),
+    (EvalConfig, {"agent": AgentConfig(tools="live")}, "needs a file of questions"),
+    (EvalConfig, {"questions": "q.jsonl"}, "choose other --tools"),
+    (EvalConfig, {"questions": "q.jsonl", "agent": AgentConfig(tools="live"), "hops": 2}, "are of the toy web"),
+    (EvalConfig, {"questions": "q.jsonl", "agent": AgentConfig(tools="live"), "slack": 0}, "are of the toy web"),
+    (EvalConfig, {"answer": "x"}, "belong to --xray"),
+    (EvalConfig, {"group": "x"}, "belong to --xray"),
+    (SFTConfig, {"max_tokens": 2, "pack_tokens": 1}, "must hold a trajectory"),
+    (SFTConfig, {"data": "nowhere.jsonl"}, "data must be"),
+    (SFTConfig, {"model": "nowhere"}, "model must be"),
+    (IGPOConfig, {"max_context": 2, "pack_tokens": 1}, "must hold a rollout"),
+    (IGPOConfig, {"model": "nowhere"}, "model must be"),
+    (IGPOConfig, {"data": "nowhere.jsonl", "tools": "live"}, "data must be"),
+    (IGPOConfig, {"data": "pyproject.toml"}, "choose other --tools"),
+    (IGPOConfig, {"tools": "live"}, "needs a file of questions"),
+    (IGPOConfig, {"data": "pyproject.toml", "tools": "live", "hops": 3}, "are of the toy web"),
+    (IGPOConfig, {"data": "pyproject.toml", "tools": "live", "slack": 1}, "are of the toy web"),
+    (IGPOConfig, {"judge": True, "outcome": "f1"}, "leave outcome f1 out"),
+    (IGPOConfig, {"judge_cache": "x"}, "only for --judge"),
 ])
-def test_an_impossible_recipe_is_refused(change):
-    with pytest.raises(ConfigError, match=next(iter(change))):
-        Recipe(**change)
+def test_settings_that_contradict_each_other_are_refused(cls, values, words, monkeypatch):
+    monkeypatch.chdir(Path(__file__).resolve().parents[1])
+    with pytest.raises(ConfigError, match=words):
+        cls(**values)
 
 
-@given(st.integers(-5, 200), st.floats(allow_nan=True))
-def test_an_infer_config_exists_only_with_usable_numbers(tokens, temperature):
-    usable = tokens >= 1 and 0 <= temperature <= 100
-    try:
-        InferConfig(max_new_tokens=tokens, temperature=temperature)
-    except ConfigError:
-        assert not usable
-    else:
-        assert usable
+def test_questions_held_out_by_default_are_128_of_the_toy_web_and_none_of_a_file(tmp_path):
+    (tmp_path / "q.jsonl").touch()
+    assert IGPOConfig().evaluate_questions == 128
+    assert IGPOConfig(data=str(tmp_path / "q.jsonl"), tools="live").evaluate_questions == 0
+
+
+def test_what_was_not_given_follows_from_the_model_and_what_was_given_stays():
+    tiny, large = AgentConfig().resolved(), AgentConfig(api_base="http://localhost/v1", api_model="m").resolved()
+    names = ("max_new_tokens", "max_context", "temperature", "top_p", "top_k", "presence_penalty", "retries")
+    assert [getattr(tiny, name) for name in names] == [64, 1024, 0.0, 1.0, 0, 0.0, 0]
+    assert [getattr(large, name) for name in names] == [8192, 240_000, 1.0, 0.95, 20, 1.1, 4]
+    assert AgentConfig(model="folder").resolved().max_context == 40_960
+    given = AgentConfig(model="folder", temperature=0.0, max_context=7, top_k=0).resolved()
+    assert (given.temperature, given.max_context, given.top_k, given.retries) == (0.0, 7, 0, 0)

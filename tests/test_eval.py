@@ -19,11 +19,13 @@ import torch
 import eval as evaluation
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.evaluation import collect, results
-from minvenus.evaluation.config import EvalConfig
+from minvenus.evaluation.config import resolved
 from minvenus.evaluation.judge import Judge, JudgeGuard
+from minvenus.flags import load_config
 from minvenus.loading import newest_model
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
+from minvenus.settings import AgentConfig, EvalConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_teachers import Teacher
@@ -35,7 +37,7 @@ from tests.train.test_crash import ended, fork
 
 ROOT = Path(__file__).resolve().parents[1]
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
-SHORT = EvalConfig(limit=6, runs=2, temperature=1.0, max_new_tokens=6, concurrency=3, hops=1, out="e")     # 12 runs of a second
+SHORT = EvalConfig(limit=6, runs=2, agent=AgentConfig(temperature=1.0, max_new_tokens=6), concurrency=3, hops=1, out="e")     # 12 runs of a second
 
 
 @pytest.fixture(autouse=True)
@@ -166,7 +168,7 @@ def with_script(monkeypatch, script=None):
 
 def test_the_report_counts_what_the_runs_did(monkeypatch, capsys):
     with_script(monkeypatch)
-    summary = evaluation.main(EvalConfig(limit=8, runs=2, temperature=1.0, max_new_tokens=60, out="e", published=True))
+    summary = evaluation.main(EvalConfig(limit=8, runs=2, agent=AgentConfig(temperature=1.0, max_new_tokens=60), out="e", published=True))
     assert (summary.questions, summary.runs, summary.accuracy.value) == (8, 16, 13 / 16)
     assert [summary.pass_any[k].value for k in (1, 2)] == [7 / 8, 7 / 8] and summary.averages.avg == 13 / 16
     assert {hops: part.value for hops, part in summary.by_hops.items()} == {1: 1.0, 2: 3 / 4, 3: 1 / 2, 4: 1.0}
@@ -184,7 +186,7 @@ def test_the_report_counts_what_the_runs_did(monkeypatch, capsys):
     assert saved["accuracy"]["value"] == 13 / 16 and saved["by_hops"]["3"]["value"] == 0.5
     line = lines()["test-5", 1][0]
     assert line["correct"] is False and line["verdict"]["by"] == "em" and 0 < line["f1"] < 1 and line["prediction"] == "pets none"
-    assert EvalConfig(**json.loads(Path("e/run.json").read_text())).resolved().out == "e"
+    assert resolved(load_config(EvalConfig, "e/run.json")).out == "e"
 
 
 def test_json_is_all_that_goes_to_standard_output(monkeypatch, capsys):
@@ -207,7 +209,7 @@ def test_another_score_is_another_grading_of_the_same_runs(monkeypatch, capsys):
 
 
 def test_two_evaluations_are_compared_question_by_question(monkeypatch, capsys):
-    config = EvalConfig(limit=8, max_new_tokens=60, out="good")
+    config = EvalConfig(limit=8, agent=AgentConfig(max_new_tokens=60), out="good")
     with_script(monkeypatch)
     evaluation.main(config)
     with_script(monkeypatch, lambda name, turn, attempt: answer("pets none"))
@@ -217,14 +219,14 @@ def test_two_evaluations_are_compared_question_by_question(monkeypatch, capsys):
     assert "B - A: +87.5 points" in shown and "paired over 8 questions, 7 better and 0 worse" in shown and "A bad" in shown
     assert evaluation.run(["--compare", "bad", "good", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["difference"]["value"] == 7 / 8
-    evaluation.main(replace(config, seed=1, out="other"))
+    evaluation.main(replace(config, agent=replace(config.agent, seed=1), out="other"))
     for name, words in (("other", "is another one in good than in other"), ("nowhere", "nowhere does not exist")):
         assert evaluation.run(["--compare", "good", name]) == 2 and words in capsys.readouterr().err
 
 
 def test_a_question_of_an_evaluation_becomes_an_x_ray_page(monkeypatch, capsys):
     with_script(monkeypatch)
-    evaluation.main(EvalConfig(limit=4, runs=2, temperature=1.0, max_new_tokens=60, out="e"))
+    evaluation.main(EvalConfig(limit=4, runs=2, agent=AgentConfig(temperature=1.0, max_new_tokens=60), out="e"))
     assert evaluation.run(["--xray", "e/results.jsonl", "--group", "test-3"]) == 0
     assert "X-ray of e/results.jsonl: e/results.html" in capsys.readouterr().out
     page = Path("e/results.html").read_text()
@@ -353,8 +355,8 @@ def test_with_no_flags_the_newest_model_is_asked_the_toy_webs_test_questions(mon
     weights.save(Qwen3(ModelConfig.preset("tiny"), seed=1), folder / "model", tokenizer_files=Tokenizer.tiny().files)
     (folder / "state.json").write_text("{}")
     Path("runs/sft/latest").write_text(folder.name + "\n")
-    config = EvalConfig().resolved()
-    assert (config.model, config.limit, config.runs, config.temperature) == (str(folder / "model"), 128, 1, 0.0)
+    config = resolved(EvalConfig())
+    assert (config.agent.model, config.limit, config.runs, config.agent.temperature) == (str(folder / "model"), 128, 1, 0.0)
     deeper = Path("runs/demo/igpo/checkpoints/step-00000003")                  # as the demo has it, and newer
     (deeper / "model").mkdir(parents=True)
     (deeper / "state.json").write_text("{}")
@@ -364,14 +366,14 @@ def test_with_no_flags_the_newest_model_is_asked_the_toy_webs_test_questions(mon
     assert newest_model() == deeper / "model"
     os.utime(pointer, (1e9, 1e9))
     assert newest_model() == folder / "model"
-    assert evaluation.main(EvalConfig(limit=2, max_new_tokens=4)).runs == 2
+    assert evaluation.main(EvalConfig(limit=2, agent=AgentConfig(max_new_tokens=4))).runs == 2
     [made] = Path("runs/eval").iterdir()
     assert made.name.startswith("sft-step-00000007-")
     weights.save(Qwen3(ModelConfig.preset("tiny"), seed=2), folder / "model", tokenizer_files=Tokenizer.tiny().files)
-    assert evaluation.main(EvalConfig(limit=2, max_new_tokens=4)).runs == 2
+    assert evaluation.main(EvalConfig(limit=2, agent=AgentConfig(max_new_tokens=4))).runs == 2
     assert len(list(Path("runs/eval").iterdir())) == 2, "other weights under the same name are another evaluation"
     with pytest.raises(ConfigError, match="other settings: model was"):
-        evaluation.main(EvalConfig(limit=2, max_new_tokens=4, model="tiny", seed=0, out=str(made)))
+        evaluation.main(EvalConfig(limit=2, agent=AgentConfig(max_new_tokens=4), out=str(made)))
 
 
 def test_a_changed_setting_is_refused_with_what_differs(capsys):
@@ -400,8 +402,8 @@ def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys)
 
 @pytest.mark.parametrize(("argv", "words"), [
     (["--questions", "q.jsonl"], "the toy web answers its own questions only"),
-    (["--tools", "live"], "needs a file of --questions"),
-    (["--runs", "0"], "runs must be at least 1"), (["--score", "f1", "--f1-at-least", "0"], "must lie in (0, 1]"),
+    (["--tools", "live"], "needs a file of questions"),
+    (["--runs", "0"], "runs must be at least 1"), (["--score", "f1", "--f1-at-least", "0"], "must be above 0 and at most 1"),
     (["--judge", "--score", "f1"], "--judge decides alone"), (["--compare", "a"], "expected 2 arguments"),
     (["--answer", "cat"], "belong to --xray"), (["--temprature", "1"], "did you mean --temperature"),
     (["--tools", "live", "--questions", "q.jsonl", "--hops", "2"], "of the toy web"), (["--api-base", "http://x"], "both"),

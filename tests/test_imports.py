@@ -9,19 +9,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LEAVES = {"types", "config"}
+LEAVES = {"types", "config", "settings", "files", "console", "flags"}
 MAY_IMPORT = {                      # folder or file of minvenus -> the others that it may import
     "types": set(),
     "config": set(),
+    "settings": {"config"},
     "files": {"config"},
     "console": set(),
-    "flags": {"config"},
+    "flags": {"config", "files"},
     "text": LEAVES,
     "kernels": LEAVES,
     "model": LEAVES | {"kernels", "files"},
     "engine": LEAVES | {"kernels", "model"},
     "agent": LEAVES | {"text", "kernels", "model", "engine", "tools"},
-    "igpo": LEAVES,
+    "igpo": {"types", "config"},
     "tools": LEAVES | {"text"},
     "sft": LEAVES | {"flags", "text", "evaluation", "agent.protocol", "agent.prompt"},
     "evaluation": LEAVES | {"text", "tools", "files", "console", "loading", "agent"},

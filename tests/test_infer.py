@@ -16,10 +16,12 @@ import pytest
 import infer
 from minvenus.agent.record import load_rollout, rollout_from_json
 from minvenus.agent.show import Show, clean, cut
-from minvenus.config import InferConfig, ModelConfig
+from minvenus.config import ModelConfig
+from minvenus.flags import load_config
 from minvenus.loading import load_local, load_policy
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
+from minvenus.settings import AgentConfig, InferConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_teachers import SYSTEM
@@ -73,7 +75,7 @@ def test_with_no_flags_the_tiny_model_tries_a_toy_question_in_plain_lines():
     assert "\033" not in done.stdout and "turn 1" in done.stdout and "ended      max_steps (5 turns" in done.stdout
     rollout = load_rollout("runs/infer/trajectory.json")
     assert len(rollout.turns) == 5 and rollout.trainable
-    assert InferConfig(**json.loads(Path("runs/infer/run.json").read_text())).resolved() == InferConfig().resolved()
+    assert load_config(InferConfig, "runs/infer/run.json") == InferConfig(agent=AgentConfig().resolved())
 
 
 def test_the_newest_trained_model_is_taken_when_there_is_one():
@@ -83,7 +85,7 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
         (folder / "state.json").write_text("{}")
         Path("runs", run, "latest").write_text(folder.name + "\n")
         os.utime(Path("runs", run, "latest"), (seed, seed))
-    model, _, source = load_local(InferConfig().resolved())
+    model, _, source = load_local(AgentConfig().resolved())
     assert source.splitlines()[0] == "weights from runs/new/checkpoints/step-00000007/model"
     assert f"{sum(p.numel() for p in model.parameters()):,} parameters, 2 layers" in source and "loaded in" in source
     assert model.head_weight.equal(Qwen3(ModelConfig.preset("tiny"), seed=2).head_weight)
@@ -91,20 +93,22 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
 
 def test_a_toy_checkpoint_named_by_its_folder_is_asked_as_it_was_taught(tmp_path):
     weights.save(Qwen3(ModelConfig.preset("tiny")), tmp_path / "toy", tokenizer_files=Tokenizer.tiny().files)
-    config = InferConfig(model=str(tmp_path / "toy"), max_new_tokens=4)
-    assert config.tiny and infer.main(config).system == SYSTEM
+    config = InferConfig(agent=AgentConfig(model=str(tmp_path / "toy"), max_new_tokens=4))
+    assert config.agent.tiny and infer.main(config).system == SYSTEM
 
 
 def test_the_policy_samples_as_its_settings_say_and_stops_where_only_the_environment_writes():
     settings = {"temperature": 0.6, "top_k": 7, "top_p": 0.9, "presence_penalty": 1.5}
-    policy, tokenizer, _ = load_policy(InferConfig(**settings).resolved())
+    policy, tokenizer, _ = load_policy(AgentConfig(**settings).resolved())
     assert {name: getattr(policy.sampling, name) for name in settings} == settings
     assert policy.sampling.stop_ids == (tokenizer.tool_response,) and policy.engine.width == tokenizer.size
 
 
 def test_the_same_seed_writes_the_same_and_another_seed_something_else():
     def tokens(seed):
-        return infer.main(InferConfig(question="test-0", max_new_tokens=6, temperature=1.0, seed=seed)).tokens
+        agent = AgentConfig(max_new_tokens=6, temperature=1.0, seed=seed)
+        return infer.main(InferConfig(question="test-0", agent=agent)).tokens
+
     assert tokens(1) == tokens(1) != tokens(2)
 
 

@@ -19,8 +19,8 @@ from minvenus.flags import parse_flags
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model import weights
 from minvenus.report.saved import load_batch, path_of
+from minvenus.settings import IGPO_PRESETS, IGPOConfig
 from minvenus.train import checkpoint, igpo, metrics
-from minvenus.train.igpo_config import IGPO_PRESETS, IGPOConfig
 from minvenus.train.optim import Diverged
 from tests.train.igpo_runs import MIXED, command, script_runs, small_igpo, with_recipe, write_model
 from tests.train.runs import TINY, content, one_thread, parameters
@@ -308,17 +308,17 @@ def test_every_field_of_the_recipe_is_a_flag():
 
 
 @pytest.mark.parametrize(("flags", "words"), [
-    (["--group", "1"], "group must be at least 2 to compare rollouts"),
+    (["--group", "1"], "group must be at least 2"),
     (["--minibatches", "5"], "5 minibatches of 4 rollouts"),
-    (["--pack-tokens", "100"], r"pack_tokens (100) must hold a rollout of max_context (512)"),
-    (["--temperature", "0"], "temperature must be > 0"),
+    (["--pack-tokens", "100"], "pack_tokens 100 must hold a rollout of max_context 512"),
+    (["--temperature", "0"], "temperature must be above 0"),
     (["--judge", "--outcome", "f1"], "judge gives the outcome by itself: leave outcome f1 out"),
     (["--judge-cache", "x.sqlite"], "judge_cache is only for --judge"),
     (["--judge"], "JUDGE_BASE_URL"),
     (["--max-context", "40"], "max_context must be at least"),
-    (["--clip-low", "1.5"], "clip_low must lie in [0, 1)"),
-    (["--dual-clip", "0.5"], "dual_clip caps the ratio of bad tokens and must be > 1"),
-    (["--top-p", "1.5"], "top_p must lie in (0, 1]"),
+    (["--clip-low", "1.5"], "clip_low must be at least 0 and below 1"),
+    (["--dual-clip", "0.5"], "dual_clip must be above 1"),
+    (["--top-p", "1.5"], "top_p must be above 0 and at most 1"),
     (["--device", "cuda"], "torch sees no GPU here"),
     (["--data", __file__, "--tools", "folder:.", "--hops", "2"], "--hops and --slack are of the toy web"),
     (["--pages", "3"], "lower it, or raise the number of pages"),

@@ -18,11 +18,11 @@ from minvenus.evaluation import judge as judging
 from minvenus.evaluation import questions as question_files
 from minvenus.flags import parse_flags
 from minvenus.report.saved import load_batch, path_of
+from minvenus.settings import IGPO_PRESETS, IGPOConfig
 from minvenus.tools import base
 from minvenus.tools.base import ToolCounters, failed
 from minvenus.tools.make import make_tools
 from minvenus.train import igpo, metrics
-from minvenus.train.igpo_config import IGPO_PRESETS, IGPOConfig
 from minvenus.types import Question
 from tests.agent.scripted import Tools, answer, engine_for, search, visit
 from tests.evaluation.local_judge import QUICK, planted, yes_to  # noqa: F401
@@ -233,7 +233,7 @@ def test_the_preset_of_the_4b_model_with_a_file_live_tools_and_a_judge_is_a_vali
     (["--tools", "replay:nowhere"], "there is no recording nowhere"),
     (["--questions", "3"], "has 3 questions: 1 are held out, 2 others are left to train on, and a step takes 3"),
     (["--evaluate-questions", "-1"], "evaluate_questions must be at least 0"),
-    (["--tool-seconds", "0"], "tool_seconds and seconds must be greater than 0"),
+    (["--tool-seconds", "0"], "tool_seconds must be above 0"),
     (["--max-observation-tokens", "1"], "max_observation_tokens must be at least 64"),
     (["--tool-threads", "0"], "tool_threads must be at least 1"),
     (["--system-prompt", "nowhere"], "the system prompt cannot be read from nowhere"),

@@ -20,8 +20,7 @@ from minvenus.experiments.compare_page import write_page
 from minvenus.experiments.results import differences, read_outcome, table
 from minvenus.experiments.scripts import check_finished, command, environment, steps_done, stop, train
 from minvenus.flags import save_config
-from minvenus.train.config import SFTConfig, check_model
-from minvenus.train.igpo_config import IGPOConfig
+from minvenus.settings import IGPOConfig, SFTConfig, check_model
 
 METHODS = {                       # flags of train_igpo.py, beside those that all methods share
     "grpo": ("--no-use-gain",),

@@ -16,8 +16,8 @@ from minvenus.console import clock
 from minvenus.experiments import audit
 from minvenus.experiments.scripts import run, train
 from minvenus.report.run_page import write_run_page
+from minvenus.settings import SFTConfig
 from minvenus.tools.toyweb_world import WorldConfig
-from minvenus.train.config import SFTConfig
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from minvenus.igpo.advantage import token_advantages
 from minvenus.igpo.loss import igpo_loss
 from minvenus.kernels.logprob import token_logprobs
 from minvenus.model.qwen3 import Qwen3
+from minvenus.settings import IGPOConfig
 from minvenus.sft.dataset import fill_packs
 from minvenus.train.data import batch_indices
-from minvenus.train.igpo_config import IGPOConfig
 from minvenus.train.optim import Diverged, optimiser_step
 from minvenus.types import Rollout
 

@@ -10,8 +10,8 @@ from minvenus.experiments import audit
 from minvenus.experiments.audit import AuditConfig, report, table, verdict, visit_gains
 from minvenus.flags import parse_flags
 from minvenus.report.saved import save_batch
+from minvenus.settings import IGPOConfig
 from minvenus.tools.toyweb import ToyWeb
-from minvenus.train.igpo_config import IGPOConfig
 from tests.report.examples import answer, rollout, saved_batch, search, visit
 
 WEB = ToyWeb(5, hops=(2,), slack=2)

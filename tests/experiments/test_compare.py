@@ -12,7 +12,7 @@ from minvenus.experiments import compare
 from minvenus.experiments.compare import METHODS, CompareConfig
 from minvenus.experiments.demo import DemoConfig
 from minvenus.flags import parse_flags
-from minvenus.train.igpo_config import IGPOConfig
+from minvenus.settings import IGPOConfig
 
 FAKE = Path(__file__).with_name("fake_run.py")
 
@@ -93,7 +93,7 @@ def test_all_methods_are_started_with_the_same_settings_beside_their_own(method,
     ({"methods": "paper grpo paper"}, "names one twice"),
     ({"at": 45}, r"at \(45\) must be an evaluated step"), ({"at": 70}, "at most steps"), ({"at": 0}, "evaluated step"),
     ({"evaluate_every": 0}, "evaluate_every .* must be at least 1"), ({"seeds": 0}, "seeds"), ({"jobs": -1}, "jobs at least 0"),
-    ({"model": "nowhere"}, "'nowhere'"), ({"group": 1}, "group must be at least 2"), ({"hops": 5}, "hops must be one of"),
+    ({"model": "nowhere"}, "'nowhere'"), ({"group": 1}, "group must be at least 2"), ({"hops": 5}, "hops must be 1, 2, 3 or 4"),
     ({"learning_rate": 0.0}, "learning_rate"), ({"questions": 0}, "questions must be at least 1"),
 ])
 def test_what_cannot_be_compared_is_refused_before_anything_runs(given, words):

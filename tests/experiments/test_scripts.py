@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from minvenus.config import ConfigError, InferConfig
-from minvenus.evaluation.config import EvalConfig
+from minvenus.config import ConfigError
 from minvenus.experiments import __main__ as entry
 from minvenus.experiments import demo, scripts
 from minvenus.experiments.demo import DemoConfig
 from minvenus.flags import parse_flags
-from minvenus.train.config import SFTConfig
-from minvenus.train.igpo_config import IGPOConfig
+from minvenus.settings import EvalConfig, IGPOConfig, InferConfig, SFTConfig
 
 # says that it is ready, waits to be asked to stop, and saves
 PATIENT = """
@@ -138,11 +136,11 @@ def test_every_command_of_the_demo_is_understood_and_goes_from_stage_to_stage(mo
     told = demo.main(DemoConfig(out=str(tmp_path), sft_steps=5, igpo_steps=3, questions=7))
     assert [script for script, _ in seen] == ["train_sft.py", "train_igpo.py", *["eval.py"] * 3, "audit", "infer.py"]
     sft, igpo, before, after, compared, audited, asked = (config for _, config in seen)
-    assert sft.model == "tiny-base" and sft.steps == 5 and igpo.steps == 3 and igpo.model == before.model == f"{sft.out}/model"
-    assert after.model == asked.model == f"{igpo.out}/model" and audited.run == igpo.out and str(igpo.out) in told
-    assert (before.limit, before.seed, before.slack) == (after.limit, after.seed, after.slack) == (7, 1, 0)
+    assert sft.model == "tiny-base" and sft.steps == 5 and igpo.steps == 3 and igpo.model == before.agent.model == f"{sft.out}/model"
+    assert after.agent.model == asked.agent.model == f"{igpo.out}/model" and audited.run == igpo.out and str(igpo.out) in told
+    assert (before.limit, before.agent.seed, before.slack) == (after.limit, after.agent.seed, after.slack) == (7, 1, 0)
     assert igpo.hops is None and not igpo.recipe.center_gain and igpo.seed != sft.seed, "other questions than were demonstrated"
-    assert before.temperature == after.temperature == 1.0
+    assert before.agent.temperature == after.agent.temperature == 1.0
     assert list(compared.compare) == [before.out, after.out] and before.out != after.out
 
 

@@ -18,8 +18,8 @@ from minvenus.evaluation.questions import toy_questions
 from minvenus.igpo.credit import credit
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
+from minvenus.settings import IGPOConfig
 from minvenus.tools.toyweb import ToyWeb
-from minvenus.train.igpo_config import IGPOConfig
 from tests.agent.scripted import answer, engine_for, search, visit
 from tests.train.runs import SMALL, TINY
 

@@ -9,11 +9,11 @@ import torch
 from minvenus.config import ModelConfig
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
+from minvenus.settings import SFTConfig
 from minvenus.sft.dataset import Example, load
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_teachers import Teacher
-from minvenus.train.config import SFTConfig
 
 TINY = Tokenizer.tiny()
 SMALL = ModelConfig(16, 32, 1, 2, 1, head_dim=8, vocab_size=768, rope_theta=100.0, max_position_embeddings=4096)

@@ -9,10 +9,10 @@ import train_sft
 from minvenus import loading
 from minvenus.config import ModelConfig
 from minvenus.model import weights
+from minvenus.settings import SFTConfig
 from minvenus.tools.toyweb_reading import notes
 from minvenus.tools.toyweb_teachers import Teacher
 from minvenus.tools.toyweb_world import WorldConfig
-from minvenus.train.config import SFTConfig
 from minvenus.train.data import digest
 from tests.train.runs import TINY, small_config, write_inputs
 
@@ -38,9 +38,10 @@ def test_the_model_tiny_has_random_weights_of_the_seed():
     assert one.head_weight.equal(two.head_weight) and not one.head_weight.equal(other.head_weight)
 
 
-def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_held_out(inputs, capsys):
+def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_held_out(inputs, capsys, monkeypatch):
     """Six demonstrations are trained on: three notes make a third of nine, and none stands in the validation."""
-    settings = small_config({"model": "tiny"}, "unused", data="toyweb", demonstrations=8, hops=1, at_once=0.0)
+    settings = small_config({"model": "tiny"}, "unused", data="toyweb", demonstrations=8, hops=1)
+    monkeypatch.setattr(train_sft, "TEACHER", Teacher())
     alone, held_out, first = train_sft.load_examples(replace(settings, replay=0.0), TINY)
     assert "texts like those" not in capsys.readouterr().out
     mixed, still, second = train_sft.load_examples(replace(settings, replay=1 / 3), TINY)
@@ -53,12 +54,13 @@ def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_h
     assert len(real) == 6, "a file of trajectories is trained on as it is"
 
 
-def test_the_teachers_rates_reach_the_demonstrations():
+def test_the_teachers_rates_reach_the_demonstrations(monkeypatch):
     settings = small_config({"model": "tiny"}, "unused", data="toyweb", demonstrations=8, replay=0.0, max_tokens=2000,
-                            pack_tokens=2000, wrong_result=0.0, wrong_relation=0.0, at_once=0.0, stop_early=0.0, cut_off=0.0)
+                            pack_tokens=2000)
 
     def visits(**rates):
-        training, _, _ = train_sft.load_examples(replace(settings, **rates), TINY)
+        monkeypatch.setattr(train_sft, "TEACHER", Teacher(**rates))
+        training, _, _ = train_sft.load_examples(settings, TINY)
         return sum(TINY.decode(e.tokens.tolist()).count('"visit"') for e in training)
 
     assert visits() == 1 + 2 + 3 + 4 + 1 + 2                             # two of three and four hops are held out
