@@ -92,7 +92,7 @@ def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset
         demonstrations = web.demonstrations(config.demonstrations, TEACHER, seed=config.seed)
         records: Iterable[dict] = ({"messages": messages} for messages in demonstrations)
     else:
-        records = dataset.read_jsonl(config.data)
+        records = dataset.read_records(config.data)
     examples, loaded = dataset.load(records, tokenizer, config.max_tokens, config.overlong)
     print(f"data        {loaded}")
     training, held_out = split(examples, config.validation)

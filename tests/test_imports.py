@@ -24,7 +24,7 @@ MAY_IMPORT = {                      # folder or file of minvenus -> the others t
     "agent": LEAVES | {"text", "kernels", "model", "engine", "tools"},
     "igpo": {"types", "config"},
     "tools": LEAVES | {"text"},
-    "sft": LEAVES | {"flags", "text", "evaluation", "agent.protocol", "agent.prompt"},
+    "sft": LEAVES | {"files", "console", "flags", "text", "evaluation", "agent.protocol", "agent.prompt"},
     "evaluation": LEAVES | {"text", "tools", "files", "console", "loading", "agent"},
     "report": LEAVES | {"files", "console", "text", "igpo", "agent.protocol", "agent.record", "train.metrics",
                         "evaluation.aggregate"},

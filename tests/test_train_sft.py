@@ -237,7 +237,7 @@ def test_a_wrong_command_line_is_one_message_and_exit_code_2(flags, words, input
 
 
 def test_data_that_is_not_clean_is_one_message(inputs, tmp_path, capsys):
-    for line, words in (("{", "line 1 is not JSON"), ('{"messages": []}', "run python -m minvenus.sft on the file first")):
+    for line, words in (("{", "line 1 is no record: not JSON"), ('{"messages": []}', "run python -m minvenus.sft on the file first")):
         (tmp_path / "data.jsonl").write_text(line + "\n")
         assert command(small_config(inputs, tmp_path / "run", data=str(tmp_path / "data.jsonl"))) == 2
         assert words in capsys.readouterr().err

@@ -1,13 +1,241 @@
-"""python -m minvenus.sft --in FILE --out FILE: clean trajectories, resample them by length, shuffle, and say what happened."""
+"""python -m minvenus.sft --in FILE --out FILE: clean trajectories, keep the correct ones, resample by length, shuffle, count.
 
+    rows of the input -> clean.clean -> spool (a nameless file on the disk, one line per clean record)
+    spool -> is the answer correct? -> copies by length -> shuffle -> output, then stats.json
+
+Memory grows by some 20 bytes a record (and by its answer where answers are checked): the shuffle moves line numbers, not
+records. Without a shuffle, the five copies of a long trajectory would stand in one batch.
+
+The correctness filter promises that what it keeps was found correct: a judge that could not tell keeps nothing, and those
+records are counted apart.
+"""
+
+import json
+import random
 import sys
+import tempfile
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
-from minvenus.config import ConfigError
+from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
+from minvenus.agent.protocol import parse_turn
+from minvenus.config import ConfigError, one_of
+from minvenus.evaluation.answers import exact_match
+from minvenus.evaluation.judge import Judge, JudgeUnreliable
+from minvenus.files import parquet_reader, read_rows, replaced_file
 from minvenus.flags import parse_flags
-from minvenus.sft.config import CleanConfig
-from minvenus.sft.pipeline import BadLine, run
+from minvenus.sft.clean import COPIES, bucket, clean, copies
+from minvenus.sft.turns import ALLOWED_TOOLS
+from minvenus.types import Question
 
-SHOWN = 10      # bad lines and drop reasons in the terminal; all of them are in stats.json
+CORRECT = ("off", "exact_match", "judge")
+SHOWN = 10                   # bad lines and drop reasons in the terminal
+PROGRESS_ROWS = 1000         # rows between two lines of progress
+
+
+@dataclass(frozen=True)
+class CleanConfig:
+    """python -m minvenus.sft: raw or clean trajectories to training data."""
+
+    in_: str = ""                                  # a .jsonl or .parquet file, or a folder of them
+    out: str = ""                                  # the .jsonl file to write; stats.json appears beside it
+    system_prompt: str | None = None               # a text file or a trajectory whose prompt to use; none = minvenus's own
+    prompt_mode: Literal["template", "row"] = "template"       # the same prompt for all, or a record's own where it has one
+    correct: Literal["off", "exact_match", "judge"] = "off"    # keep only trajectories whose answer is correct by this measure
+    resample: bool = True                          # write trajectories of 51 to 100 turns twice, longer ones five times
+    shuffle: bool = True                           # shuffle after resampling; otherwise the input's order, copies side by side
+    seed: int = 42                                 # of the shuffle
+    strict: bool = False                           # stop at the first line that is no record
+
+    def __post_init__(self):
+        if not self.in_ or not self.out:
+            raise ConfigError("both --in FILE and --out FILE are needed")
+        one_of("prompt_mode", self.prompt_mode, ("template", "row"))
+        one_of("correct", self.correct, CORRECT)
+        one_of("the ending of --out", Path(self.out).suffix, (".jsonl",))
+        files = input_files(self.in_)
+        if {Path(self.out).resolve(), self.stats_path.resolve()} & {file.resolve() for file in files}:
+            raise ConfigError(f"{self.out} and {self.stats_path} must differ from the input")
+        for file in files:
+            if file.suffix == ".parquet":
+                parquet_reader(file)               # a missing pyarrow is refused now, not after an hour of cleaning
+
+    @property
+    def stats_path(self) -> Path:
+        return Path(self.out).with_name("stats.json")
+
+
+def input_files(path: str) -> list[Path]:
+    """The file itself, or the train-*.parquet or else the *.jsonl files of a folder, by name."""
+    root = Path(path)
+    if not root.is_dir():
+        if not root.is_file():
+            raise ConfigError(f"{root} does not exist")
+        return [root]
+    found = sorted(root.glob("train-*.parquet")) or sorted(root.glob("*.jsonl"))
+    if not found:
+        raise ConfigError(f"{root} holds no train-*.parquet and no *.jsonl file")
+    return found
+
+
+@dataclass
+class Tally:
+    """What is counted and remembered while rows pass by."""
+
+    rows: Counter = field(default_factory=Counter)                   # source, bad_lines
+    counts: Counter = field(default_factory=Counter)                 # of clean(), over all rows
+    drop_reasons: Counter = field(default_factory=Counter)
+    offsets: array = field(default_factory=lambda: array("q"))       # of every clean record in the spool
+    turns: array = field(default_factory=lambda: array("l"))         # of every clean record
+    answers: list[tuple[str, str, str]] = field(default_factory=list)   # (question, answer, truth), where they are checked
+
+
+def run(config: CleanConfig) -> dict:
+    """Write the output and stats.json, and return the content of stats.json."""
+    out = Path(config.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=out.parent) as spool:
+        tally = fill(spool, config)
+        kept = [i for i, verdict in enumerate(verdicts(tally, config)) if keeps(verdict, tally.drop_reasons)]
+        order = array("q")
+        for i in kept:
+            order.extend([i] * (copies(tally.turns[i]) if config.resample else 1))
+        if config.shuffle:
+            random.Random(config.seed).shuffle(order)
+        stats = report(tally, kept, len(order), config)
+        with replaced_file(out) as data, data.open("wb") as lines:
+            for i in order:
+                spool.seek(tally.offsets[i])
+                lines.write(spool.readline())
+            config.stats_path.unlink(missing_ok=True)        # never beside data that it does not describe
+    with replaced_file(config.stats_path) as stats_file:
+        stats_file.write_text(json.dumps(stats, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return stats
+
+
+def fill(spool, config: CleanConfig) -> Tally:
+    """Put every clean record into the spool, one line each."""
+    tally = Tally()
+    prompt = read_prompt(config.system_prompt) if config.system_prompt else SYSTEM_PROMPT
+    for file in input_files(config.in_):
+        for number, row in read_rows(file):
+            tally.rows["source"] += 1
+            if tally.rows["source"] % PROGRESS_ROWS == 0:
+                print(f"{tally.rows['source']:,} rows, {len(tally.offsets):,} clean", file=sys.stderr, flush=True)
+            if isinstance(row, str):
+                add_bad_line(f"{file}, line {number}: {row}", tally, config.strict)
+                continue
+            record, reason, counts = clean(row, prompt, config.prompt_mode)
+            tally.counts += counts
+            if record is None:
+                tally.drop_reasons[str(reason)] += 1
+                continue
+            tally.offsets.append(spool.tell())
+            tally.turns.append(len(record["messages"]) // 2)
+            if config.correct != "off":
+                answer = parse_turn(record["messages"][-1]["content"]).answer or ""
+                tally.answers.append((record["question"], answer, record["gt"]))
+            spool.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+    return tally
+
+
+def add_bad_line(message: str, tally: Tally, strict: bool) -> None:
+    if strict:
+        raise ConfigError(message)
+    tally.rows["bad_lines"] += 1
+    if tally.rows["bad_lines"] <= SHOWN:
+        print(message, file=sys.stderr)
+
+
+def verdicts(tally: Tally, config: CleanConfig) -> list[bool | None]:
+    """Whether the answer of each clean record is correct; None where the judge could not tell."""
+    if config.correct == "off":
+        return [True] * len(tally.offsets)
+    if config.correct == "exact_match":
+        return [exact_match(answer, truth) == 1.0 for _, answer, truth in tally.answers]
+    judge = Judge()
+    try:
+        found = judge.verdicts([(Question(str(i), question, [truth]), answer)
+                                for i, (question, answer, truth) in enumerate(tally.answers)])
+    finally:
+        judge.close()
+    return [verdict.correct for verdict in found]
+
+
+def keeps(verdict: bool | None, drop_reasons: Counter) -> bool:
+    """Only True keeps a record; the others are counted."""
+    if verdict is not True:
+        drop_reasons["judge_could_not_tell" if verdict is None else "answer_not_correct"] += 1
+    return verdict is True
+
+
+# ------------------------------------------------------------------------------------------------------------ what happened
+
+
+def report(tally: Tally, kept: list[int], written: int, config: CleanConfig) -> dict:
+    """The content of stats.json: the fields of the released script but the tables per file, and a few more.
+
+    rows    source = bad lines + dropped (each with a reason) + kept
+    turns   in = unreadable + pruned + duplicate + dropped with their record + kept
+    """
+    counts = tally.counts
+    buckets = Counter(bucket(tally.turns[i]) for i in kept)
+    original = {name: buckets[name] for name in COPIES}
+    resampled = {name: buckets[name] * (factor if config.resample else 1) for name, factor in COPIES.items()}
+    removed = [f"{why}_{what}_removed" for why in ("unreadable", "pruned", "duplicate")
+               for what in ("tool_turns", "tool_response_turns")]
+    repaired = ["calls_repaired", "answers_repaired", "wrappers_repaired"]
+    return {
+        "input": config.in_, "files": [str(file) for file in input_files(config.in_)],
+        "output_dir": str(Path(config.out).parent), "system_prompt_mode": config.prompt_mode,
+        "allowed_tools": list(ALLOWED_TOOLS), "turn_formula": "(len(messages) - 1) // 2",
+        "resample_policy": COPIES if config.resample else None,
+        "shuffle_seed": config.seed if config.shuffle else None, "correct": config.correct,
+        "rows": {"source": tally.rows["source"], "bad_lines": tally.rows["bad_lines"],
+                 "stage1_normalized": counts["rows_normalized"], "stage2_valid": len(tally.offsets),
+                 "stage3_correct": len(kept), "final_resampled": written},
+        "turns": {name: counts[name] for name in ("turns_in", "turns_kept", "turns_dropped")},
+        **{name: counts[name] for name in removed + repaired},
+        "pruned_tool_name_counts": by_name(counts, "pruned_tool_name_counts"),
+        "tools_after_cleaning": by_name(counts, "tools_after_cleaning"),
+        "drop_reasons": dict(tally.drop_reasons.most_common()),
+        "turn_buckets": {"original": original, "resampled": resampled},
+        "long_share": {"original": long_share(original), "resampled": long_share(resampled)},
+        "multiplier_distribution": {str(factor): original[name] for name, factor in COPIES.items()} if config.resample
+                                   else {"1": len(kept)},
+        "artifacts": {"data": config.out, "stats": str(config.stats_path)},
+    }
+
+
+def by_name(counts: Counter, group: str) -> dict[str, int]:
+    return {name.split("/", 1)[1]: count for name, count in counts.most_common() if name.startswith(group + "/")}
+
+
+def long_share(buckets: dict[str, int]) -> float | None:
+    """The share of trajectories with more than 100 turns; None if there are no trajectories."""
+    total = sum(buckets.values())
+    return buckets[">100"] / total if total else None
+
+
+def table(stats: dict) -> str:
+    rows, buckets, share = stats["rows"], stats["turn_buckets"], stats["long_share"]
+    lines = [("rows in the input", rows["source"]), ("  lines that are no record", rows["bad_lines"])]
+    lines += [(f"  dropped: {name}", count) for name, count in list(stats["drop_reasons"].items())[:SHOWN]]
+    lines += [("trajectories kept", rows["stage3_correct"])]
+    lines += [(f"turns removed, tool {name}", count) for name, count in stats["pruned_tool_name_counts"].items()]
+    lines += [("turns removed, unreadable", stats["unreadable_tool_turns_removed"]),
+              ("turns removed, duplicate call", stats["duplicate_tool_turns_removed"]),
+              ("turns repaired", stats["calls_repaired"] + stats["answers_repaired"])]
+    lines += [(f"calls of {name} left", count) for name, count in stats["tools_after_cleaning"].items()]
+    lines += [(f"{name} turns", f"{count:,} -> {buckets['resampled'][name]:,}") for name, count in buckets["original"].items()]
+    if share["original"] is not None:
+        lines.append(("share of > 100 turns", f"{share['original']:.2%} -> {share['resampled']:.2%}"))
+    lines.append(("instances written", rows["final_resampled"]))
+    width = max(len(name) for name, _ in lines) + 2
+    return "\n".join(f"{name:<{width}}{value if isinstance(value, str) else format(value, ','):>18}" for name, value in lines)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -18,45 +246,14 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"\ninterrupted: {config.out} was not written", file=sys.stderr)
         return 130
-    except (BadLine, ConfigError, OSError) as error:
+    except (ConfigError, JudgeUnreliable, OSError) as error:
         print(f"{error}\n{config.out} was not written", file=sys.stderr)
         return 1
-    show_bad_lines(stats)
-    print(table(stats))
+    print(f"{table(stats)}\n\n{config.out} and {config.stats_path}")
     if not stats["rows"]["final_resampled"]:
         print("nothing was kept: the drop reasons above say why", file=sys.stderr)
         return 1
     return 0
-
-
-def show_bad_lines(stats: dict) -> None:
-    for bad in stats["bad_lines"][:SHOWN]:
-        print(f"{bad['file']}, line {bad['line']}: {bad['error']}", file=sys.stderr)
-    more = stats["rows"]["bad_lines"] - SHOWN
-    if more > 0:
-        print(f"and {more:,} more lines that are no records, see {stats['artifacts']['stats']}", file=sys.stderr)
-
-
-def table(stats: dict) -> str:
-    rows, buckets, share = stats["rows"], stats["turn_buckets"], stats["long_share"]
-    dropped = list(stats["drop_reasons"].items())
-    lines = [("rows in the input", rows["source"]), ("  lines that are no record", rows["bad_lines"])]
-    lines += [(f"  dropped: {name}", count) for name, count in dropped[:SHOWN]]
-    if len(dropped) > SHOWN:
-        lines.append((f"  dropped: {len(dropped) - SHOWN} other reasons", sum(count for _, count in dropped[SHOWN:])))
-    lines += [("trajectories kept", rows["stage3_correct"])]
-    lines += [(f"turns removed, tool {name}", count) for name, count in stats["pruned_tool_name_counts"].items()]
-    lines += [("turns removed, unreadable", stats["unreadable_tool_turns_removed"]),
-              ("turns removed, duplicate call", stats["duplicate_tool_turns_removed"]),
-              ("final answers repaired", stats["answers_repaired"])]
-    lines += [(f"calls of {name} left", count) for name, count in stats["tools_after_cleaning"].items()]
-    lines += [(f"{name} turns", f"{count:,} -> {buckets['resampled'][name]:,}") for name, count in buckets["original"].items()]
-    if share["original"] is not None:
-        lines.append(("share of > 100 turns", f"{share['original']:.2%} -> {share['resampled']:.2%}"))
-    lines.append(("instances written", rows["final_resampled"]))
-    width = max(len(name) for name, _ in lines) + 2
-    body = "\n".join(f"{name:<{width}}{value if isinstance(value, str) else format(value, ','):>18}" for name, value in lines)
-    return f"{body}\n\n{stats['artifacts']['data']} and {stats['artifacts']['stats']}"
 
 
 if __name__ == "__main__":

@@ -5,14 +5,12 @@
 Every token k in M_i carries its weight 1 / (B n_i), so the loss of a step is the plain sum of weight * -log p over its packs, the
 same however the trajectories are packed, split over micro-batches or ordered.
 
-A pack is whole trajectories end to end, without padding. Over-long ones are dropped and counted; on request they are cut behind
+A pack is whole trajectories end to end, without padding. Over-long ones are dropped and counted; on request they are cut after
 the last turn that fits, which loses their answer. Streams are held in memory, five bytes a token.
-This file knows no model, no optimiser and no order of epochs.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Literal
@@ -21,6 +19,7 @@ import torch
 from torch import Tensor
 
 from minvenus.config import ConfigError, one_of
+from minvenus.files import read_rows
 from minvenus.text.chat import ChatError, stream
 from minvenus.text.tokenizer import Tokenizer
 
@@ -30,7 +29,7 @@ Reduction = Literal["trajectory-mean", "token-mean", "sum"]
 
 @dataclass(frozen=True)
 class Example:
-    """One trajectory. `sampled` is True on what the agent wrote, each closing im_end included."""
+    """One trajectory as tokens. `sampled` is True on the agent's tokens, the im_end of each turn included."""
 
     tokens: Tensor                        # [L] int32
     sampled: Tensor                       # [L] bool
@@ -40,7 +39,7 @@ class Example:
         if self.tokens.shape != self.sampled.shape or self.tokens.dim() != 1:
             raise ValueError(f"tokens and sampled must both be [L], got {list(self.tokens.shape)}, {list(self.sampled.shape)}")
         if self.trained == 0 or self.sampled[0]:
-            raise ValueError("an example needs tokens to learn, and the first token has nothing that could predict it")
+            raise ValueError("an example needs tokens to train on, and the first token cannot be one: nothing predicts it")
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -52,7 +51,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What became of the trajectories that were read."""
+    """How many of the trajectories that were read are kept, dropped and cut."""
 
     kept: int = 0                         # truncated ones included
     dropped_overlong: int = 0
@@ -94,38 +93,37 @@ def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int,
     """All trajectories of at most `max_tokens`, in their order."""
     one_of("overlong", overlong, ("drop", "truncate"))
     examples: list[Example] = []
-    loaded = Loaded()
+    dropped = truncated = turns_cut = 0
     for i, record in enumerate(records):
         try:
             whole = encode(record, tokenizer)
         except (ChatError, KeyError) as error:
             raise ConfigError(f"trajectory {i} is not clean, run python -m minvenus.sft on the file first: {error}") from None
-        fitting = whole if len(whole) <= max_tokens else cut_to(whole, max_tokens) if overlong == "truncate" else None
+        fitting: Example | None = whole
+        if len(whole) > max_tokens:
+            fitting = cut_to(whole, max_tokens) if overlong == "truncate" else None
         if fitting is None:
-            loaded = replace(loaded, dropped_overlong=loaded.dropped_overlong + 1)
+            dropped += 1
             continue
+        truncated += fitting is not whole
+        turns_cut += len(whole.turn_ends) - len(fitting.turn_ends)
         examples.append(fitting)
-        if fitting is not whole:
-            cut = len(whole.turn_ends) - len(fitting.turn_ends)
-            loaded = replace(loaded, truncated=loaded.truncated + 1, turns_cut=loaded.turns_cut + cut)
-    return examples, replace(loaded, kept=len(examples), tokens=sum(len(example) for example in examples),
-                             trained_tokens=sum(example.trained for example in examples))
+    return examples, Loaded(len(examples), dropped, truncated, turns_cut, tokens=sum(len(example) for example in examples),
+                            trained_tokens=sum(example.trained for example in examples))
 
 
 def cut_to(example: Example, max_tokens: int) -> Example | None:
-    """The first turns that fit, whole; None if not even one does."""
+    """The first turns that fit, each whole; None if not even one does."""
     ends = tuple(end for end in example.turn_ends if end <= max_tokens)
     return Example(example.tokens[:ends[-1]].clone(), example.sampled[:ends[-1]].clone(), ends) if ends else None
 
 
-def read_jsonl(path) -> Iterator[dict]:
-    """The records of a file that the cleaning command wrote."""
-    with Path(path).open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise ConfigError(f"{path}, line {number} is not JSON: {error}") from None
+def read_records(path) -> Iterator[dict]:
+    """The records of a .jsonl or .parquet file."""
+    for number, record in read_rows(Path(path)):
+        if isinstance(record, str):
+            raise ConfigError(f"{path}, line {number} is no record: {record}")
+        yield record
 
 
 # --------------------------------------------------------------------------------------------------------------- to packs
@@ -138,19 +136,14 @@ class Pack:
 
     tokens: Tensor               # [N] int64
     cu_seqlens: Tensor           # [S + 1] int32, trajectory s is tokens[cu_seqlens[s]:cu_seqlens[s + 1]]
-    sampled: Tensor              # [N] bool
     sources: Tensor              # [M] int64: the position before each sampled token
     targets: Tensor              # [M] int64: the sampled tokens
     weights: Tensor              # [M] float32
 
-    @property
-    def trajectories(self) -> int:
-        return len(self.cu_seqlens) - 1
-
 
 def step_packs(examples: Sequence[Example], budget: int, reduction: Reduction = "trajectory-mean") -> list[Pack]:
-    """The packs of one step, each of at most `budget` tokens. `examples` are all trajectories of the step: the weights of
-    every pack count them all, and so must a caller that runs packs of one step on several devices."""
+    """The packs of one step, each of at most `budget` tokens. `examples` must be all trajectories of the step, also where its
+    packs run on several devices: the weights are shares of the whole step."""
     one_of("reduction", reduction, ("trajectory-mean", "token-mean", "sum"))
     if not examples:
         raise ValueError("a step needs at least one trajectory")
@@ -163,8 +156,8 @@ def step_packs(examples: Sequence[Example], budget: int, reduction: Reduction = 
 
 
 def fill_packs(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Indices per pack. Longest first, each into the first pack where it fits: deterministic, and at most 11/9 of the fewest
-    possible packs and two thirds of one. Inside a pack the given order stays."""
+    """The indices of each pack. Longest first, each into the first pack with room: deterministic, and at most 11/9 of the fewest
+    possible packs plus two thirds of one. Inside a pack the given order stays."""
     too_long = [length for length in lengths if length > budget]
     if too_long:
         raise ConfigError(f"a trajectory of {max(too_long):,} tokens does not fit into a pack of {budget:,}: raise the token "
@@ -187,4 +180,4 @@ def build_pack(examples: list[Example], weight_S: list[float]) -> Pack:
     positions = sampled.nonzero()[:, 0]                                       # [M]  never the first of a trajectory
     weights = torch.cat([torch.full((example.trained,), weight) for example, weight in zip(examples, weight_S, strict=True)])
     bounds = torch.tensor([0, *accumulate(map(len, examples))], dtype=torch.int32)
-    return Pack(tokens, bounds, sampled, positions - 1, tokens[positions], weights)
+    return Pack(tokens, bounds, positions - 1, tokens[positions], weights)

@@ -1,4 +1,4 @@
-"""A search engine's answer, from its printed form to the JSON that the agent reads.
+r"""The printed answer of a search engine, as the JSON that the agent reads.
 
     A Google search for 'who's who' found 2 results:            [{"query": "who's who",
                                                                   "web_page_info_list": [
@@ -6,26 +6,25 @@
     1. [A [nested] title](https://a.org/x_(y))           ->        {"title": "A [nested] title", "url": "https://a.org/x_(y)",
     Date published: 2020-01-01
     Source: a.org
-    some text                                                       "snippet": "Source: a.org\\nsome text"}, ...]}]
+    some text                                                       "snippet": "Source: a.org\nsome text"}, ...]}]
 
-One element per header line. Brackets and parentheses are counted, because both occur inside titles and addresses. Whether a text
-is a search result at all is not known here: the caller looks at the call that it answers.
+One element per header line. Brackets and parentheses are counted, because both occur inside titles and addresses.
 """
 
 import re
 
 # Greedy, because a query may itself say "found 3 results".
-HEADER = re.compile(r"\s*A Google search for (.*) found (?:about )?[\d,]+ results?\b.*")
-RESULTS = re.compile(r"\s*#+\s*Web Results\s*")
+HEADER = re.compile(r"\s*A Google search for (.*) found (?:about )?[\d,]+ results?\b.*", re.IGNORECASE)
+RESULTS = re.compile(r"[\W\d]*Web Results[\W\d]*", re.IGNORECASE)      # "## Web Results", "**Web results (10)**:"
 NUMBERED = re.compile(r"\s*\d+\.\s*(?=\[)")
-DATE = re.compile(r"\s*Date (?:published|updated)\s*:")
+DATE = re.compile(r"\s*Date (?:published|updated)\s*:", re.IGNORECASE)
 BETWEEN_QUERIES = "======="                                  # the line that separates the answers to several queries
 BRACKETS, PARENTHESES = re.compile(r"[\[\]]"), re.compile(r"[()]")
 QUOTES = {"'": "'", '"': '"', "‘": "’", "“": "”", "`": "`"}
 
 
 def parse_search_text(text: str) -> list[dict] | None:
-    """The results per query, or None if the text has neither a header line nor a result, so that nothing would be left of it."""
+    """The results of each query; None if the text has neither a header line nor a result, so that nothing would be left."""
     lines = text.split("\n")
     headers = [i for i, line in enumerate(lines) if HEADER.fullmatch(line)]
     if not headers:
@@ -45,8 +44,9 @@ def query_of(header: str) -> str:
 
 
 def results(lines: list[str]) -> list[dict]:
-    """The numbered results behind the `## Web Results` line; those without a title or an address are left out."""
-    begin = next((i + 1 for i, line in enumerate(lines) if RESULTS.fullmatch(line)), len(lines))
+    """The numbered results after the line `## Web Results`, or all if there is none. Those without a title or an address are
+    left out."""
+    begin = next((i + 1 for i, line in enumerate(lines) if RESULTS.fullmatch(line)), 0)
     entries: list[tuple[str, str, list[str]]] = []
     for line in lines[begin:]:
         link = read_link(line)

@@ -15,7 +15,7 @@ MUTANTS = (
            "train/test_sft.py::test_the_loss_is_the_mean_over_trajectories_of_their_mean_over_the_agents_tokens",
            ("minvenus.sft.dataset:step_packs", "1.0 / (len(examples) * example.trained)", "1.0 / every_token")),
     mutant(40, "over-long trajectories cut without being asked",
-           "sft/test_dataset.py::test_the_too_long_are_dropped_and_counted_or_cut_behind_a_whole_turn",
+           "sft/test_dataset.py::test_the_too_long_are_dropped_and_counted_or_cut_after_a_whole_turn",
            ("minvenus.sft.dataset:load",
             'cut_to(whole, max_tokens) if overlong == "truncate" else None',
             "cut_to(whole, max_tokens)")),

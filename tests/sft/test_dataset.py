@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.sft.clean import clean
-from minvenus.sft.dataset import Example, cut_to, encode, fill_packs, load, read_jsonl, step_packs
+from minvenus.sft.dataset import Example, cut_to, encode, fill_packs, load, read_records, step_packs
 from minvenus.text.tokenizer import Tokenizer
 from tests.sft.conversations import answer_of, conversation, observation, records, search_turn
 
@@ -65,17 +65,17 @@ def test_a_record_that_is_not_clean_is_refused_with_what_to_do():
 
 def test_lines_are_read_one_by_one_and_a_broken_one_is_named(tmp_path):
     path = tmp_path / "x.jsonl"
-    path.write_text('{"a": 1}\n{"b"\n')
-    lines = read_jsonl(path)
+    path.write_text('{"a": 1}\n\n{"b"\n')
+    lines = read_records(path)
     assert next(lines) == {"a": 1}
-    with pytest.raises(ConfigError, match="line 2"):
+    with pytest.raises(ConfigError, match="line 3 is no record: not JSON"):
         next(lines)
 
 
 # --------------------------------------------------------------------------------------------------------------- too long
 
 
-def test_the_too_long_are_dropped_and_counted_or_cut_behind_a_whole_turn():
+def test_the_too_long_are_dropped_and_counted_or_cut_after_a_whole_turn():
     rows = [record_of(n) for n in (1, 4, 2)]
     lengths = [len(encode(row, TINY)) for row in rows]
     kept, loaded = load(rows, TINY, max_tokens=lengths[2])
@@ -120,7 +120,7 @@ def test_two_trajectories_worked_by_hand():
     assert len(packs) == 1
     pack = packs[0]
     assert pack.tokens.tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 5, 6]
-    assert pack.cu_seqlens.tolist() == [0, 3, 10] and pack.trajectories == 2
+    assert pack.cu_seqlens.tolist() == [0, 3, 10]
     assert pack.sources.tolist() == [0, 1, 4, 6, 7, 8] and pack.targets.tolist() == [1, 2, 2, 4, 5, 6]
     assert pack.weights.tolist() == [0.25, 0.25, 0.125, 0.125, 0.125, 0.125]        # 1/2 of 1/2, 1/2 of 1/4
     assert pack.tokens.dtype == pack.targets.dtype == pack.sources.dtype == torch.int64 and pack.cu_seqlens.dtype == torch.int32
@@ -141,7 +141,7 @@ def packed_loss(packs, score):
         bounds = pack.cu_seqlens.tolist()
         for source, target, weight in zip(pack.sources.tolist(), pack.targets.tolist(), pack.weights.tolist(), strict=True):
             start = max(bound for bound in bounds if bound <= source)
-            assert pack.sampled[source + 1] and start <= source < source + 1 < min(bound for bound in bounds if bound > source)
+            assert start <= source < source + 1 < min(bound for bound in bounds if bound > source)
             total += weight * score(pack.tokens[start:source + 1].tolist(), target)
     return total
 
@@ -158,7 +158,7 @@ def test_the_loss_is_the_same_however_the_trajectories_are_packed(batch, room, d
         packs = step_packs(shuffled, budget)
         assert packed_loss(packs, score) == pytest.approx(expected, rel=1e-5)
         assert sum(float(pack.weights.sum()) for pack in packs) == pytest.approx(1.0, rel=1e-5)
-        assert sum(pack.trajectories for pack in packs) == len(batch)
+        assert sum(len(pack.cu_seqlens) - 1 for pack in packs) == len(batch)
         assert all(len(pack.tokens) == pack.cu_seqlens[-1] <= budget for pack in packs)
 
 

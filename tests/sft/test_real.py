@@ -1,17 +1,14 @@
 """Real trajectories: their counts, what is repaired, and that the mask covers exactly the agent's text."""
 
-import io
 import json
 from pathlib import Path
 
 import pytest
 
 from minvenus.agent.protocol import is_well_formed
-from minvenus.sft.clean import clean, remove_duplicates, validate
-from minvenus.sft.config import CleanConfig
+from minvenus.sft.__main__ import CleanConfig, run
+from minvenus.sft.clean import clean
 from minvenus.sft.dataset import encode, load, step_packs
-from minvenus.sft.normalise import answer_turn, tool_turn
-from minvenus.sft.pipeline import run
 from minvenus.text.tokenizer import Tokenizer
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -36,7 +33,6 @@ def qwen():
 @pytest.mark.parametrize("name", TURNS)
 def test_real_trajectories_pass_with_all_their_turns(name):
     record = trajectory(name)
-    assert validate(record["messages"]) is None
     out, reason, counts = clean(record, prompt_mode="row")
     assert reason is None and counts["turns_in"] == counts["turns_kept"] == TURNS[name]
     assert counts["tools_after_cleaning/search"] + counts["tools_after_cleaning/visit"] == TURNS[name] - 1
@@ -57,18 +53,20 @@ def test_the_nested_answer_fails_the_strict_check_before_and_passes_after():
 
 
 @pytest.mark.parametrize("name", TURNS)
-def test_normalising_turns_that_are_canonical_changes_nothing(name):
-    turns = [message["content"] for message in trajectory(name)["messages"][2::2]]
-    assert [tool_turn(turn)[0] for turn in turns[:-1]] == turns[:-1]
-    if name != "sft_0001":
-        assert answer_turn(turns[-1]) == turns[-1]
+def test_turns_of_a_raw_record_that_are_canonical_stay_as_they_are(name):
+    record = trajectory(name)
+    out, reason, counts = clean({"meta": {"question": record["question"], "answer": record["gt"]},
+                                 "messages": record["messages"][1:]})
+    assert reason is None and counts["turns_kept"] == TURNS[name]
+    assert out["messages"][1:-1] == record["messages"][1:-1]
+    assert (out["messages"][-1] == record["messages"][-1]) == (name != "sft_0001")
 
 
 def test_the_one_duplicate_call_of_a_rollout_is_found():
     messages = trajectory("rl_0008")["messages"]
-    kept, counts = remove_duplicates(messages)
-    assert counts == {"duplicate_tool_turns_removed": 1, "duplicate_tool_response_turns_removed": 1}
-    assert len(kept) == len(messages) - 2 and validate(kept) is None
+    out, reason, counts = clean({"question": "Q", "messages": messages, "gt": "x"})
+    assert reason is None and len(out["messages"]) == len(messages) - 2
+    assert counts["duplicate_tool_turns_removed"] == counts["duplicate_tool_response_turns_removed"] == 1
     assert clean(trajectory("rl_0008"))[1] == "missing_question_or_gt"
 
 
@@ -76,7 +74,7 @@ def test_the_command_on_the_real_file(tmp_path):
     records = [trajectory(name) for name in TURNS]
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps(record) + "\n" for record in records))
-    stats = run(CleanConfig(str(source), str(tmp_path / "out.jsonl"), correct="exact_match"), stream=io.StringIO())
+    stats = run(CleanConfig(str(source), str(tmp_path / "out.jsonl"), correct="exact_match"))
     assert stats["turns"] == {"turns_in": 87, "turns_kept": 87, "turns_dropped": 0} and stats["answers_repaired"] == 1
     assert stats["tools_after_cleaning"] == {"search": 61, "visit": 23}
     assert stats["rows"]["stage2_valid"] == 3
