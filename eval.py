@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from minvenus.agent.episode import Budget
+from minvenus.agent.episode import Limits
 from minvenus.config import ConfigError, Recipe
 from minvenus.engine import Engine
 from minvenus.evaluation import table
@@ -95,11 +95,11 @@ def stage_for(config: EvalConfig, task: QuestionSource, system: str, notices) ->
     policy, tokenizer, source = load_policy(agent, config.concurrency, config.pages)
     say(config, "model", source)
     say(config, "questions", f"{len(task.entries)}, {agent.tools}")
-    context = agent.max_context if policy.room is None else min(agent.max_context, policy.room)
+    context = min(agent.max_context, policy.max_context or agent.max_context)
     threads = 0 if task.immediate else config.concurrency
-    budget = Budget(agent.max_turns or 200, context, agent.max_new_tokens, agent.max_observation_tokens, agent.time_limit,
+    limits = Limits(agent.max_turns or 200, context, agent.max_new_tokens, agent.max_observation_tokens, agent.time_limit,
                     agent.tool_seconds, threads, agent.retries)
-    return Stage(policy, tokenizer, budget, system, notices, task.tools_for, task.max_turns)
+    return Stage(policy, tokenizer, limits, system, notices, task.tools_for, task.max_turns)
 
 
 # ------------------------------------------------------------------------------------------------------- of finished ones

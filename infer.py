@@ -4,9 +4,9 @@ import json
 import sys
 from dataclasses import replace
 
-from minvenus.agent.episode import Budget
+from minvenus.agent.episode import Limits
 from minvenus.agent.record import rollout_to_json, save_rollout
-from minvenus.agent.rollout import rollouts
+from minvenus.agent.rollout import RolloutLoop
 from minvenus.agent.show import Show
 from minvenus.config import ConfigError
 from minvenus.flags import parse_flags, save_config
@@ -25,10 +25,10 @@ def main(config: InferConfig) -> Rollout:
     config = replace(config, agent=agent)
     system, notices = words(agent)
     question, tools, max_turns = prepare(config)
-    policy, tokenizer, source = load_policy(agent, show=sys.stdout.isatty() and not config.json)
+    policy, tokenizer, source = load_policy(agent)
     folder = save_config(config, config.out).parent
-    context = agent.max_context if policy.room is None else min(agent.max_context, policy.room)
-    budget = Budget(max_turns, context, agent.max_new_tokens, agent.max_observation_tokens,
+    context = min(agent.max_context, policy.max_context or agent.max_context)
+    limits = Limits(max_turns, context, agent.max_new_tokens, agent.max_observation_tokens,
                     agent.time_limit, agent.tool_seconds, tool_threads=0 if agent.tools == "toyweb" else 1,
                     retries=agent.retries)
     show = Show(None if config.json else sys.stdout)
@@ -36,8 +36,10 @@ def main(config: InferConfig) -> Rollout:
     show.row("question", question.text)
     try:
         with stop_on_signals() as stop:
-            [[rollout]] = rollouts(policy, tokenizer, [question], lambda _: tools, budget, system=system, notices=notices,
-                                   watch=show.watch, stop=stop)
+            with RolloutLoop(policy, tokenizer, limits, system=system, notices=notices, watch=show.watch) as loop:
+                [episode] = loop.add(question, lambda _: tools)
+                loop.run(stop)
+                rollout = episode.rollout
     finally:
         if hasattr(tools, "close"):
             tools.close()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from minvenus.agent.episode import Budget
+from minvenus.agent.episode import Limits
 from minvenus.agent.policy import EnginePolicy
 from minvenus.agent.protocol import final_answer
-from minvenus.agent.rollout import open_rollouts, rollouts
+from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ConfigError, Recipe
 from minvenus.console import Progress
 from minvenus.engine import Engine, Sampling
@@ -135,7 +135,7 @@ class Job:
         self.identity = digest([self.asked.fingerprint, system])
         self.sampling = Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p)
         threads = 0 if self.asked.immediate else config.tool_threads
-        self.budget = Budget(config.max_turns, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
+        self.limits = Limits(config.max_turns, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
                              tool_seconds=config.tool_seconds, tool_threads=threads)
         self.options = {"system": system, "notices": notices, "counters": ToolCounters()}
         # on the toy web the tiny model's scored answer begins as those of the demonstrations do: that it has learned to write
@@ -154,12 +154,14 @@ class Job:
         """Rollouts of every question, and the log-probs that their gains need, scored on the pages that are still there."""
         policy = EnginePolicy(self.engine, self.tokenizer, self.sampling)
         self.engine.reset_counters()
-        with open_rollouts(policy, self.tokenizer, questions_Q, self.asked.tools_for, self.budget, n=self.config.group,
-                           training=True, names=names_of(questions_Q, step), max_turns=self.asked.max_turns,
-                           **self.options) as finished_Q_G:
+        with RolloutLoop(policy, self.tokenizer, self.limits, training=True, keep_open=True, **self.options) as loop:
+            finished = []
+            for question, name in zip(questions_Q, names_of(questions_Q), strict=True):
+                finished += loop.add(question, self.asked.tools_for, self.config.group, name=name, step=step,
+                                     max_turns=self.asked.max_turns(question))
+            loop.run()
             ran = self.engine.counters()
             self.phases.lap("rollout", ran.prefilled + ran.decoded)
-            finished = [f for group in finished_Q_G for f in group]
             logprobs = self.measure(finished)
         return [f.rollout for f in finished], logprobs
 
@@ -172,7 +174,7 @@ class Job:
             answered = [score_packed(self.reference, finished[i].rollout.tokens, lengths[i], [wrapped[i].ids] * len(lengths[i]),
                                      self.config.temperature) for i in asked]
         else:
-            answered = self.engine.score_many([(finished[i].handle.sequence, lengths[i], wrapped[i].ids) for i in asked],
+            answered = self.engine.score_many([(finished[i].sequence, lengths[i], wrapped[i].ids) for i in asked],
                                               self.config.temperature)
         scores = dict(zip(asked, answered, strict=True))
         self.phases.lap("scoring", sum(len(lengths[i]) * len(wrapped[i].ids) for i in asked))
@@ -210,8 +212,12 @@ class Job:
             return {}
         self.phases.lap("rest")
         policy = EnginePolicy(self.engine, self.tokenizer, self.sampling)
-        done = [rollout for [rollout] in rollouts(policy, self.tokenizer, self.asked.held_out, self.asked.tools_for, self.budget,
-                                                  max_turns=self.asked.max_turns, **self.options)]
+        with RolloutLoop(policy, self.tokenizer, self.limits, **self.options) as loop:
+            episodes = []
+            for question in self.asked.held_out:
+                episodes += loop.add(question, self.asked.tools_for, max_turns=self.asked.max_turns(question))
+            loop.run()
+        done = [episode.rollout for episode in episodes]
         right = [exact_match(final_answer(rollout.turns), rollout.question.answers) for rollout in done]
         numbers = {"test_exact_match": mean(right)}
         about = behaviour(done, *self.asked.visits(done))
@@ -245,11 +251,10 @@ class Job:
             self.judge.close()
 
 
-def names_of(questions: list[Question], step: int) -> list[str]:
-    """Names of the questions of a step, which decide the sampling. Where an epoch ends within a step, a question may come
-    twice."""
+def names_of(questions: list[Question]) -> list[str]:
+    """Names of the questions of a step, for the sampling. Where an epoch ends within a step, a question may come twice."""
     ids = [question.id for question in questions]
-    return [f"{step} again {name}" if name in ids[:i] else f"{step} {name}" for i, name in enumerate(ids)]
+    return [f"again {name}" if name in ids[:i] else name for i, name in enumerate(ids)]
 
 
 def as_evaluated(config: IGPOConfig) -> EvalConfig:

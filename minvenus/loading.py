@@ -35,8 +35,8 @@ def words(config: AgentConfig) -> tuple[str, Notices]:
     return read_prompt(config.system_prompt) if config.system_prompt else own, TOY_NOTICES if learned else Notices()
 
 
-def load_policy(config: AgentConfig, sequences: int = 1, pages: int | None = None,
-                show: bool = False) -> tuple[EnginePolicy | RemotePolicy, Tokenizer, str]:
+def load_policy(config: AgentConfig, sequences: int = 1,
+                pages: int | None = None) -> tuple[EnginePolicy | RemotePolicy, Tokenizer, str]:
     """The policy, its tokenizer, and where it comes from in words. `config` is a resolved one. The cache has room for so many
     sequences of full length (within CACHE_BYTES), or has so many pages; with fewer than they need, sequences take turns."""
     sampling = Sampling(1, config.temperature or 0.0, config.top_k or None, config.top_p or 1.0, config.presence_penalty or 0.0)
@@ -53,7 +53,7 @@ def load_policy(config: AgentConfig, sequences: int = 1, pages: int | None = Non
     pages = pages or cache_pages(model, context, sequences)
     engine = Engine(model, pages, PAGE_SIZE, seed=config.seed, vocab_limit=tokenizer.size)
     sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))       # only the environment writes what comes then
-    return EnginePolicy(engine, tokenizer, sampling, show), tokenizer, source
+    return EnginePolicy(engine, tokenizer, sampling), tokenizer, source
 
 
 def start_model(name: str, device: str, seed: int) -> tuple[Qwen3, Tokenizer]:

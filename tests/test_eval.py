@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +28,8 @@ from minvenus.settings import AgentConfig, EvalConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_teachers import Teacher
-from tests.agent.scripted import TOKENIZER, answer, policy_for, search, visit
-from tests.agent.test_remote import scripted, stream_reply
+from tests.agent.scripted import TOKENIZER, all_threads_end, answer, policy_for, search, visit
+from tests.agent.test_remote import complete, scripted
 from tests.evaluation.local_judge import QUICK, grading
 from tests.tools.servers import serve
 from tests.train.test_crash import ended, fork
@@ -275,14 +274,14 @@ def test_a_file_of_questions_at_an_endpoint_with_documents(capsys):
     shown = capsys.readouterr().out
     assert "venus at http" in shown and "100.0 % [51.0, 100.0]   of 8" in shown and "\n  a " in shown and "pass@2 any" in shown
     assert "visits / (searches + visits), 0.500 mean, 0.500 pooled" in shown
-    assert len(lines()) == 8 and threading.active_count() == 1
+    assert len(lines()) == 8 and all_threads_end()
 
 
 def test_an_endpoint_that_fails_stops_the_evaluation_and_its_failures_can_be_made_again(capsys, monkeypatch):
     monkeypatch.setattr(collect, "FAILURES", 2)
     write_documents()
     good = iter([True] + [False] * 50)
-    with serve(lambda h: stream_reply(h, [answer("cat")]) if next(good) else h.reply("no", status=400)) as server:
+    with serve(lambda h: complete(h, answer("cat")) if next(good) else h.reply("no", status=400)) as server:
         assert evaluation.run(at(server, "--concurrency", "1")) == 2
     errors = capsys.readouterr().err
     assert "2 runs in a row ended in an error, the last with: the completion endpoint answered with HTTP status 400" in errors
@@ -316,7 +315,7 @@ def test_a_judge_decides_and_an_unknown_verdict_is_shown_and_asked_for_again(mon
 
     def reply(handler):
         asked = [text for text in range(4) if f"Bob {text}?" in json.loads(handler.server.seen[-1][3])["prompt"]][-1]
-        stream_reply(handler, [answer(f"the cat {asked}")])
+        complete(handler, answer(f"the cat {asked}"))
 
     def verdict(said):
         return "no" if "0" in said else "perhaps" if "3" in said else "yes"

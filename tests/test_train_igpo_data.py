@@ -189,13 +189,13 @@ def test_only_live_tools_run_in_threads(config, monkeypatch, tmp_path):
     for name in ("SERPER_BASE_URL", "EXTRACT_BASE_URL", "EXTRACT_MODEL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SERPER_API_KEY", "planted")
-    budgets = []
+    limits = []
     for tools in (config.tools, f"record:{tmp_path / 'cassette'}", "live"):
         job = train_igpo.Job(replace(config, tools=tools, tool_threads=3, tool_seconds=7.0, max_observation_tokens=99))
-        budgets.append(job.budget)
+        limits.append(job.limits)
         job.close()
-    assert [budget.tool_threads for budget in budgets] == [0, 3, 3]
-    assert {(budget.tool_seconds, budget.max_observation_tokens) for budget in budgets} == {(7.0, 99)}
+    assert [budget.tool_threads for budget in limits] == [0, 3, 3]
+    assert {(budget.tool_seconds, budget.max_observation_tokens) for budget in limits} == {(7.0, 99)}
 
 
 # ------------------------------------------------------------------------------------------------------------------ settings
@@ -211,7 +211,7 @@ def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
 
 def test_a_question_that_comes_twice_in_a_step_has_two_names():
     questions = [Question(name, "?", ["!"]) for name in ("a", "b", "a")]
-    assert train_igpo.names_of(questions, 7) == ["7 a", "7 b", "7 again a"]
+    assert train_igpo.names_of(questions) == ["a", "b", "again a"]
 
 
 def test_the_preset_of_the_4b_model_with_a_file_live_tools_and_a_judge_is_a_valid_run(config):

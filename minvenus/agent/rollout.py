@@ -1,239 +1,294 @@
-"""The turn loop: one for training and inference, many rollouts at once on one policy.
+"""The turn loop: many rollouts at once on one policy, the same for training, evaluation and inference.
 
-    write a turn -> parse it -> an answer: the end
-                             -> a call: run the tool in a thread, show what it returns, write the next turn
+    write a turn -> parse it -> an answer: the rollout ends
+                             -> a call: run the tool in a thread, show the result, write the next turn
                              -> neither: show what is wrong with it, write the next turn
 
-The loop has one thread. The policy advances all turns that are being written; tool threads and remote policies hand what they
-have to a queue of tasks, which are done here, between two steps. So nothing below needs a lock, and while one rollout waits for
-its tool the others go on. A rollout can end at any moment: what there is of its present turn is its last turn.
+    with RolloutLoop(policy, tokenizer, limits, system=..., notices=...) as loop:
+        episodes = loop.add(question, tools_for, n=8)
+        loop.run()                                      # or step() after step(), with more add() in between
+        rollouts = [episode.rollout for episode in episodes]
 
-Limits are the business of episode.py, deadlines of tools that of calls.py. Rewards are unknown here.
+The loop has one thread and needs no lock: between two steps of the policy it looks at the futures of tool calls and at the
+clocks. While one rollout waits for its tool the others go on. A rollout can be cut at any moment; it keeps the partial turn as
+its last. A call that is not back in time becomes a timeout error, and its result is dropped. Its thread cannot be killed; it is
+a daemon, occupies no place among the calls at once, and ends with the process at the latest.
+
+With tool_threads 0 tools run in the loop's own thread, and a run is reproducible to the last bit. With threads, the time that
+tools take decides which rollouts share a step of the engine, and sums in batches of another size differ in their last bits.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from queue import Empty, SimpleQueue
-from typing import NamedTuple
+import warnings
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 
-from minvenus.agent.calls import Call, Calls
-from minvenus.agent.episode import Budget, Episode, objection, size_of, turn_text
-from minvenus.agent.policy import Written
-from minvenus.agent.prompt import SYSTEM_PROMPT, Notices
+from minvenus.agent.episode import Episode, Limits, ToolCall, TurnOutput, observation_size
+from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import ALLOWED_ARGS, ParsedTurn, parse_turn
+from minvenus.agent.threads import in_thread
 from minvenus.config import ConfigError
 from minvenus.text.chat import Stream
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import ToolCounters, ToolResult, cap_text, run_tool
+from minvenus.tools.base import ToolCounters, ToolResult, cap_text, failed, run_tool
 from minvenus.tools.cassette import call_key
-from minvenus.types import Question, Rollout
+from minvenus.types import Question
 
-WAIT = 0.02                        # seconds between two looks at the clocks while there is nothing to compute
+IDLE_SECONDS = 0.02                # longest pause between two looks at the clocks while nothing is computed here
+GRACE_SECONDS = 1.0                # how long `close` waits for calls that were given up
+REPEATED_TAIL, REPEATS = 50, 5     # a text is repetitive if its last 50 characters occur more than 5 times
 
-# watch(rollout number, what, value): "text" (str, a piece of a turn), "discarded" (str, why an attempt was), "turn" and
-# "observation" (the Turn, once it is written and once it is answered), "end" (the Rollout)
-Watch = Callable[[int, str, object], None]
-
-
-class Finished(NamedTuple):
-    rollout: Rollout
-    handle: object                 # still open; of an EnginePolicy, `handle.sequence` holds the pages of the whole rollout
+# watch(event, episode): "turn" after a turn was written, "observation" after it was answered, "discarded" after an attempt at it
+# was thrown away, "end" when episode.rollout is there
+Watch = Callable[[str, Episode], None]
 
 
-def rollouts(*arguments, **options) -> list[list[Rollout]]:
-    """As `open_rollouts`, but each sequence is closed when its rollout ends: the rollouts of every question."""
-    with open_rollouts(*arguments, **options, keep_open=False) as finished_Q_G:
-        return [[finished.rollout for finished in group] for group in finished_Q_G]
-
-
-@contextmanager
-def open_rollouts(policy, tokenizer: Tokenizer, questions: list[Question], tools_for: Callable[[Question], object],
-                  budget: Budget, *, n: int = 1, names: list[str] | None = None, training: bool = False, keep_open: bool = True,
-                  system: str = SYSTEM_PROMPT, notices: Notices | None = None,
-                  max_turns: Callable[[Question], int] | None = None, counters: ToolCounters | None = None,
-                  watch: Watch | None = None, stop: object = False) -> Iterator[list[list[Finished]]]:
-    """Make n rollouts of every question; inside the `with` their sequences are open, to be scored.
-
-    tools_for   gives a rollout its own tool set
-    names       of the questions, for the sampling: the same name and seed give the same rollouts (default: their ids)
-    training    refuse whatever would make log-probs wrong
-    max_turns   a limit for each question, instead of the budget's
-    counters    count tool calls and errors there; raises when too many fail
-    stop        once it is true, every rollout ends where it is, with termination "error"
+class RolloutLoop:
     """
-    names = [question.id for question in questions] if names is None else names
-    if n < 1 or not questions or len(set(names)) != len(questions):
-        raise ValueError(f"need at least one question, each with a name of its own, and one rollout of each; got n = {n} and "
-                         f"names {names}")
-    check_settings(policy, budget, training)
-    loop = Loop(policy, budget, counters or ToolCounters(), watch or (lambda *_: None), stop, keep_open)
-    notices = notices or Notices()
-    try:
-        streams_Q_G = [[Stream(tokenizer, system, question.text) for _ in range(n)] for question in questions]
-        notice_size = size_of(tokenizer, notices.context)
-        episodes_Q_G = [[Episode(question, stream, tools_for(question), system, budget, notices, notice_size,
-                                 max_turns(question) if max_turns else budget.max_turns) for stream in streams]
-                        for question, streams in zip(questions, streams_Q_G, strict=True)]
-        handles_Q_G = policy.open([streams[0].ids for streams in streams_Q_G], n, names)
-        loop.run([e for group in episodes_Q_G for e in group], [h for group in handles_Q_G for h in group])
-        yield [[Finished(loop.ended[e], h) for e, h in zip(*group, strict=True)]
-               for group in zip(episodes_Q_G, handles_Q_G, strict=True)]
-    finally:
-        loop.close()
+    system, notices   what the model is told besides the question
+    counters          count tool calls and errors there; raises ToolErrorRate when too many fail
+    training          refuse whatever would make the log-probs of the rollouts wrong
+    keep_open         keep every sequence open until the loop is closed, to be scored; else it is closed when its rollout ends
+    """
 
-
-def check_settings(policy, budget: Budget, training: bool) -> None:
-    if policy.room is not None and budget.max_context > policy.room:
-        raise ConfigError(f"max_context {budget.max_context} is more than the {policy.room} tokens that the model's positions "
-                          "and the cache's pages have room for: lower it, or raise the number of pages")
-    if training:
-        policy.check_trainable()
-        if budget.retries:
-            raise ConfigError(f"retries {budget.retries}: for inference only, because a turn chosen among attempts is no sample "
-                              "of the policy")
-
-
-class Loop:
-    def __init__(self, policy, budget: Budget, counters: ToolCounters, watch: Watch, stop: object, keep_open: bool):
-        self.policy, self.budget, self.counters, self.watch, self.stop = policy, budget, counters, watch, stop
+    def __init__(self, policy, tokenizer: Tokenizer, limits: Limits, *, system: str, notices: Notices,
+                 counters: ToolCounters | None = None, watch: Watch | None = None, training: bool = False,
+                 keep_open: bool = False):
+        check_settings(policy, limits, training)
+        self.policy, self.tokenizer, self.limits = policy, tokenizer, limits
+        self.system, self.notices = system, notices
+        self.notice_tokens = observation_size(tokenizer, notices.context)
+        self.counters = counters or ToolCounters()
+        self.watch = watch or (lambda event, episode: None)
         self.keep_open = keep_open
-        self.tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self.calls = Calls(budget.tool_threads, budget.tool_seconds, self.tasks.put)
-        self.number: dict[Episode, int] = {}                    # all episodes
-        self.handles: dict[Episode, object] = {}                # all that are open in the policy
-        self.writing: dict[Episode, object] = {}                # whose turn is being written, and that turn's mark
-        self.calling: dict[Episode, Call] = {}                  # whose tool runs
-        self.ended: dict[Episode, Rollout] = {}
+        self.names: set[tuple[int | None, str]] = set()
+        self.added: list[tuple[list[Episode], int | None]] = []       # groups that are opened with the next step, and their step
+        self.running: list[Episode] = []
+        self.ended: list[Episode] = []                                # with keep_open: their sequences are open
+        self.waiting_calls: deque[Episode] = deque()                  # no thread is free for their calls
+        self.given_up: list[Future] = []                              # calls that nobody waits for any more
 
-    def run(self, episodes: list[Episode], handles: list) -> None:
-        self.number = {episode: i for i, episode in enumerate(episodes)}
-        self.handles = dict(zip(episodes, handles, strict=True))
-        for episode in episodes:
-            episode.started = time.monotonic()
-            self.start_turn(episode)
-        while len(self.ended) < len(episodes):
-            busy = self.policy.step()
-            self.do_tasks(wait=not busy)
-            self.calls.check_deadlines()
-            for episode in [e for e in episodes if e not in self.ended]:
-                if self.stop:
-                    self.end_now(episode, "error", "stopped by the user")
-                elif episode.seconds_left() <= 0:
-                    self.end_now(episode, "timeout")
+    def __enter__(self) -> "RolloutLoop":
+        return self
 
-    def do_tasks(self, wait: bool) -> None:
-        """All that other threads have handed over; if there is nothing else to do, wait for it a moment."""
-        try:
-            self.tasks.get(timeout=WAIT if wait and self.tasks.empty() else 0.0)()
-            while True:
-                self.tasks.get_nowait()()
-        except Empty:
-            return
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    # --------------------------------------------------------------------------------------------- what callers use
+
+    def add(self, question: Question, tools_for: Callable[[Question], object], n: int = 1, *, name: str | None = None,
+            step: int | None = None, max_turns: int | None = None) -> list[Episode]:
+        """n rollouts of a question on one shared prompt, each with its own tools from `tools_for`. They start with the next step;
+        groups that are added before it share one prefill. (seed, step, name, number in the group) decide what is sampled."""
+        name = question.id if name is None else name
+        if n < 1 or (step, name) in self.names:
+            raise ValueError(f"need n >= 1 and a name that no other question of this loop has, got n = {n} and {name!r}")
+        group = [Episode(question, name, Stream(self.tokenizer, self.system, question.text), tools_for(question), self.system,
+                         self.notices, self.notice_tokens, self.limits, max_turns or self.limits.max_turns) for _ in range(n)]
+        self.names.add((step, name))
+        self.added.append((group, step))
+        return group
+
+    def step(self) -> list[Episode]:
+        """Advance every rollout a little; returns those that ended. They are forgotten here, unless they are kept open."""
+        self._open_added()
+        busy = self.policy.step()
+        for episode in self.running:
+            if episode.writing and episode.handle.output is not None:
+                self._read_turn(episode)
+        if not busy:
+            calls = [e.call.future for e in self.running if e.call and e.call.future]
+            wait([*calls, *self.policy.futures()], IDLE_SECONDS, FIRST_COMPLETED)
+        self._check_calls()
+        for episode in self.running:
+            if episode.rollout is None and episode.out_of_time:
+                self._cut(episode, "timeout")
+        ended = [episode for episode in self.running if episode.rollout]
+        self.running = [episode for episode in self.running if not episode.rollout]
+        if self.keep_open:
+            self.ended += ended
+        return ended
+
+    def run(self, stop: object = False) -> None:
+        """Until all rollouts have ended. Once `stop` is true, every one ends where it is, with the error "stopped by the user"."""
+        while self.added or self.running:
+            self.step()
+            if stop:
+                self.cut_all("stopped by the user")
+
+    def cut_all(self, error: str) -> None:
+        """End every rollout where it is, with termination "error"."""
+        for episode in self.running:
+            if episode.rollout is None:
+                self._cut(episode, "error", error)
 
     def close(self) -> None:
-        self.calls.close()
-        for handle in self.handles.values():
-            self.policy.close(handle)
-        self.handles = {}
+        """Close all sequences. Calls that were given up get a moment to end; those that still run are counted in a warning."""
+        for episode in self.running:
+            self._drop_call(episode)
+        for episode in [*self.running, *self.ended]:
+            self._close_handle(episode)
+        self.running, self.ended, self.added = [], [], []
+        hung = wait(self.given_up, GRACE_SECONDS).not_done
+        self.given_up = []
+        if hung:
+            warnings.warn(f"{len(hung)} tool calls are still running, though nobody waits for them any more; their threads end "
+                          "with this process at the latest", stacklevel=2)
 
-    # ---------------------------------------------------------------------------------------------------------- one turn
+    # ----------------------------------------------------------------------------------------------------- one turn
 
-    def start_turn(self, episode: Episode) -> None:
-        mark = self.writing[episode] = object()
-        episode.turn_started = time.monotonic()
+    def _open_added(self) -> None:
+        """One call of the policy for all groups that have the same size and step."""
+        added, self.added = self.added, []
+        for n, step in dict.fromkeys((len(group), step) for group, step in added):
+            groups = [group for group, own in added if (len(group), own) == (n, step)]
+            prompts = [group[0].stream.ids for group in groups]
+            handles_Q_G = self.policy.open(prompts, n, [group[0].name for group in groups], step)
+            for group, handles in zip(groups, handles_Q_G, strict=True):
+                for episode, handle in zip(group, handles, strict=True):
+                    episode.handle, episode.started = handle, time.monotonic()
+                    self.running.append(episode)
+                    self._start_turn(episode)
 
-        def take(what):
-            """In the loop's thread. Of a turn that was cut, what comes late is dropped."""
-            if self.writing.get(episode) is mark:
-                self.take(episode, what)
+    def _start_turn(self, episode: Episode) -> None:
+        episode.writing, episode.turn_started = True, time.monotonic()
+        self.policy.start(episode.handle, episode.stream.ids, self.limits.max_turn_tokens)
 
-        self.policy.start(self.handles[episode], episode.stream.ids, self.budget.max_turn_tokens,
-                          lambda what: self.tasks.put(lambda: take(what)))
-
-    def take(self, episode: Episode, what: str | Written | BaseException) -> None:
-        if isinstance(what, str):
-            self.tell(episode, "text", what)
-        elif isinstance(what, BaseException):
-            raise what
-        else:
-            del self.writing[episode]
-            self.read_turn(episode, what)
-
-    def read_turn(self, episode: Episode, written: Written) -> None:
-        """Keep the turn or throw it away; then end the rollout, run the tool, or say what is wrong."""
-        text = turn_text(episode.tokenizer, written.tokens)
+    def _read_turn(self, episode: Episode) -> None:
+        """Keep the turn or discard it; then end the rollout, run the tool, or show what is wrong."""
+        output: TurnOutput = episode.handle.output
+        episode.writing = False
+        text = turn_text(self.tokenizer, output.tokens)
         parsed = parse_turn(text)
-        reason = None if written.error else objection(text, parsed, episode.executed)
-        if reason and len(episode.discarded) < self.budget.retries:
-            episode.discarded.append(reason)
-            self.tell(episode, "discarded", reason)
-            self.start_turn(episode)
+        problem = None if output.error else retry_reason(text, parsed, episode.calls_made)
+        if problem and len(episode.discarded) < self.limits.retries:
+            episode.discarded.append(problem)
+            self.watch("discarded", episode)
+            self.policy.discard_turn(episode.handle, episode.stream.ids)
+            self._start_turn(episode)
             return
-        self.keep_turn(episode, written, text, parsed)
-        if written.error:
-            self.end(episode, "error", written.error)
-        elif parsed.kind == "answer" or episode.last:
-            self.end(episode, episode.termination(parsed.kind == "answer"))
+        episode.add_turn(output, text, parsed)
+        self.watch("turn", episode)
+        if output.error:
+            self._end(episode, "error", output.error)
+        elif parsed.kind == "answer" or episode.is_last:
+            self._end(episode)
         elif parsed.tool is not None and parsed.arguments is not None:
-            self.call_tool(episode, parsed.tool, parsed.arguments)
+            self._call_tool(episode, parsed.tool, parsed.arguments)
         else:
-            self.refuse_turn(episode, parsed)
+            self._show_format_error(episode, parsed)
 
-    def keep_turn(self, episode: Episode, written: Written, text: str, parsed: ParsedTurn) -> None:
-        episode.add_turn(written, text, parsed)
-        self.tell(episode, "turn", episode.turns[-1])
-
-    def refuse_turn(self, episode: Episode, parsed: ParsedTurn) -> None:
-        """A readable call that no tool would take counts as a call with an error; what cannot be read is no call at all."""
+    def _show_format_error(self, episode: Episode, parsed: ParsedTurn) -> None:
+        """A readable call that no tool takes counts as a call with an error; a turn that cannot be read is no call at all."""
         text = episode.notices.malformed.replace("{error}", parsed.error or "")
         kind = None
         if parsed.tool is not None:
             kind = "bad_arguments" if parsed.tool in ALLOWED_ARGS else "unknown_tool"
             self.counters.add(parsed.tool, ToolResult(text, kind))
-        self.observe(episode, text, kind, 0.0)
+        self._show(episode, text, kind, 0.0)
 
-    def call_tool(self, episode: Episode, name: str, arguments: dict) -> None:
-        episode.executed.add(call_key(name, arguments))
-
-        def run() -> ToolResult:
-            result = run_tool(episode.tools, name, arguments)
-            return ToolResult(cap_text(result.text, lambda text: len(episode.tokenizer.encode_untrusted(text)),
-                                       self.budget.max_observation_tokens), result.error)
-
-        def answer(result: ToolResult | BaseException, seconds: float) -> None:
-            del self.calling[episode]
-            if isinstance(result, BaseException):
-                raise result
-            self.counters.add(name, result)
-            self.observe(episode, result.text, result.error, seconds)
-
-        self.calling[episode] = call = Call(name, run, answer)
-        self.calls.submit(call)
-
-    def observe(self, episode: Episode, text: str, error: str | None, seconds: float) -> None:
+    def _show(self, episode: Episode, text: str, error: str | None, seconds: float) -> None:
         episode.add_observation(text, error, seconds)
-        self.tell(episode, "observation", episode.turns[-1])
-        self.start_turn(episode)
+        self.watch("observation", episode)
+        self._start_turn(episode)
 
-    # -------------------------------------------------------------------------------------------------------- the end of one
+    # --------------------------------------------------------------------------------------------------- tool calls
 
-    def end_now(self, episode: Episode, termination: str, error: str | None = None) -> None:
-        if episode in self.calling:
-            self.calls.drop(self.calling.pop(episode))
+    def _call_tool(self, episode: Episode, name: str, arguments: dict) -> None:
+        episode.calls_made.add(call_key(name, arguments))
+        episode.call = ToolCall(name, arguments, started=time.monotonic())
+        if self.limits.tool_threads:
+            self.waiting_calls.append(episode)
         else:
-            del self.writing[episode]
-            written = self.policy.cut(self.handles[episode])
-            text = turn_text(episode.tokenizer, written.tokens)
-            episode.last = episode.last or "max_steps"           # whatever it wrote, nothing is run any more
-            self.keep_turn(episode, written, text, parse_turn(text))
-        self.end(episode, termination, error)
+            self._finish_call(episode, self._run_tool(episode.tools, episode.call))
 
-    def end(self, episode: Episode, termination: str, error: str | None = None) -> None:
-        self.ended[episode] = episode.rollout(termination, error)
+    def _run_tool(self, tools: object, call: ToolCall) -> ToolResult:
+        """The result of a tool, cut to its limit of tokens. Runs in a thread of its own, so it changes nothing of the loop."""
+        result = run_tool(tools, call.name, call.arguments)
+        text = cap_text(result.text, lambda text: len(self.tokenizer.encode_untrusted(text)), self.limits.max_observation_tokens)
+        return ToolResult(text, result.error)
+
+    def _check_calls(self) -> None:
+        """Take the results that are there, give up on calls that take too long, start calls while threads are free."""
+        for episode in self.running:
+            call = episode.call
+            if call is None or call.future is None:
+                continue
+            if call.future.done():
+                self._finish_call(episode, call.future.result())       # raises what stops the run, such as a ConfigError
+            elif time.monotonic() >= call.started + self.limits.tool_seconds:
+                self.given_up.append(call.future)
+                late = failed("timeout", f"{call.name} did not return within {self.limits.tool_seconds:g} seconds")
+                self._finish_call(episode, late)
+        busy = sum(1 for episode in self.running if episode.call and episode.call.future)
+        for _ in range(min(len(self.waiting_calls), self.limits.tool_threads - busy)):
+            episode = self.waiting_calls.popleft()
+            assert episode.call is not None
+            episode.call.started = time.monotonic()
+            episode.call.future = in_thread(f"tool {episode.call.name}", self._run_tool, episode.tools, episode.call)
+
+    def _finish_call(self, episode: Episode, result: ToolResult) -> None:
+        call, episode.call = episode.call, None
+        assert call is not None
+        self.counters.add(call.name, result)
+        self._show(episode, result.text, result.error, time.monotonic() - call.started)
+
+    def _drop_call(self, episode: Episode) -> None:
+        if episode in self.waiting_calls:
+            self.waiting_calls.remove(episode)
+        elif episode.call and episode.call.future:
+            self.given_up.append(episode.call.future)
+        episode.call = None
+
+    # ------------------------------------------------------------------------------------------- the end of a rollout
+
+    def _cut(self, episode: Episode, termination: str, error: str | None = None) -> None:
+        self._drop_call(episode)
+        if episode.writing:
+            episode.writing = False
+            episode.is_last = True                                     # so that a call in it is not taken for an executed one
+            output = self.policy.cut(episode.handle)
+            text = turn_text(self.tokenizer, output.tokens)
+            episode.add_turn(output, text, parse_turn(text))
+            self.watch("turn", episode)
+        self._end(episode, termination, error)
+
+    def _end(self, episode: Episode, termination: str | None = None, error: str | None = None) -> None:
+        episode.finish(termination, error)
         if not self.keep_open:
-            self.policy.close(self.handles.pop(episode))
-        self.tell(episode, "end", self.ended[episode])
+            self._close_handle(episode)
+        self.watch("end", episode)
 
-    def tell(self, episode: Episode, what: str, value: object) -> None:
-        self.watch(self.number[episode], what, value)
+    def _close_handle(self, episode: Episode) -> None:
+        if episode.handle is not None:
+            self.policy.close(episode.handle)
+            episode.handle = None
+
+
+def check_settings(policy, limits: Limits, training: bool) -> None:
+    if policy.max_context is not None and limits.max_context > policy.max_context:
+        raise ConfigError(f"max_context {limits.max_context} is more than the {policy.max_context} tokens that the model's "
+                          "positions and the cache's pages have room for: lower it, or raise the number of pages")
+    if training:
+        policy.check_trainable()
+        if limits.retries:
+            raise ConfigError(f"retries {limits.retries}: for inference only, because a turn chosen among attempts is no sample "
+                              "of the policy")
+
+
+def turn_text(tokenizer: Tokenizer, tokens: list[int]) -> str:
+    """A turn as the parser wants it: with the <think> of the generation prompt, without the id that ended it."""
+    ended = bool(tokens) and tokens[-1] in tokenizer.stop_ids
+    return "<think>\n" + tokenizer.decode(tokens[:-1] if ended else tokens)
+
+
+def retry_reason(text: str, parsed: ParsedTurn, calls_made: set[str]) -> str | None:
+    """Why inference makes another attempt at a turn; None = the turn is fine."""
+    if text.count(text[-REPEATED_TAIL:]) > REPEATS:
+        return "repetition"
+    if parsed.error is not None:
+        return "malformed"
+    if parsed.tool is not None and parsed.arguments is not None and call_key(parsed.tool, parsed.arguments) in calls_made:
+        return "duplicate"
+    return None

@@ -10,11 +10,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from minvenus.agent.episode import Budget, Episode, size_of
+from minvenus.agent.episode import Episode, Limits
 from minvenus.agent.prompt import Notices
-from minvenus.agent.rollout import Loop, check_settings
+from minvenus.agent.rollout import RolloutLoop
 from minvenus.evaluation.task import Job
-from minvenus.text.chat import Stream
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import ToolCounters
 from minvenus.types import Question, Rollout
@@ -26,7 +25,7 @@ class Stage:
 
     policy: object                                 # see agent/policy.py
     tokenizer: Tokenizer
-    budget: Budget
+    limits: Limits
     system: str
     notices: Notices
     tools_for: Callable[[Question], object]
@@ -37,43 +36,13 @@ def play(stage: Stage, jobs: list[Job], at_once: int, stop: object = False,
          counters: ToolCounters | None = None) -> Iterator[list[tuple[Job, Rollout]]]:
     """After every step of the loop, the runs that have ended with it. Once `stop` is true no other begins, and those that are
     open are dropped."""
-    check_settings(stage.policy, stage.budget, training=False)
-    loop = Loop(stage.policy, stage.budget, counters or ToolCounters(), lambda *_: None, stop, keep_open=False)
-    notice_size = size_of(stage.tokenizer, stage.notices.context)
     waiting, playing = deque(jobs), dict[Episode, Job]()
-    try:
+    with RolloutLoop(stage.policy, stage.tokenizer, stage.limits, system=stage.system, notices=stage.notices,
+                     counters=counters) as loop:
         while (waiting or playing) and not stop:
             while waiting and len(playing) < at_once:
                 job = waiting.popleft()
-                playing[begin(loop, stage, job, notice_size)] = job
-            advance(loop, list(playing))
-            ended = [episode for episode in playing if episode in loop.ended]
-            yield [(playing.pop(episode), take(loop, episode)) for episode in ended]
-    finally:
-        loop.close()
-
-
-def begin(loop: Loop, stage: Stage, job: Job, notice_size: int) -> Episode:
-    question = job.entry.question
-    stream = Stream(stage.tokenizer, stage.system, question.text)
-    episode = Episode(question, stream, stage.tools_for(question), stage.system, stage.budget, stage.notices, notice_size,
-                      stage.max_turns(question))
-    [[loop.handles[episode]]] = loop.policy.open([stream.ids], 1, [job.name])
-    loop.number[episode] = job.run
-    loop.start_turn(episode)
-    return episode
-
-
-def advance(loop: Loop, episodes: list[Episode]) -> None:
-    """One step of the policy, and whatever tools and clocks have to say."""
-    busy = loop.policy.step()
-    loop.do_tasks(wait=not busy)
-    loop.calls.check_deadlines()
-    for episode in episodes:
-        if episode not in loop.ended and episode.seconds_left() <= 0:
-            loop.end_now(episode, "timeout")
-
-
-def take(loop: Loop, episode: Episode) -> Rollout:
-    del loop.number[episode]
-    return loop.ended.pop(episode)
+                question = job.entry.question
+                [episode] = loop.add(question, stage.tools_for, name=job.name, max_turns=stage.max_turns(question))
+                playing[episode] = job
+            yield [(playing.pop(episode), episode.rollout) for episode in loop.step()]

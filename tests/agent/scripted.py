@@ -4,12 +4,13 @@ Only the draw is replaced. Prefill, cache, scheduling, log-probs and everything 
 """
 
 import re
+import threading
 import time
 
-from minvenus.agent.episode import Budget
+from minvenus.agent.episode import Limits
 from minvenus.agent.policy import EnginePolicy
 from minvenus.agent.prompt import Notices
-from minvenus.agent.rollout import rollouts
+from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.model.qwen3 import Qwen3
@@ -68,10 +69,10 @@ def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engi
     return Engine(model, pages=pages, page_size=page_size, vocab_limit=TOKENIZER.size, draw=draw, **options)
 
 
-def policy_for(script, sampling=None, show=False, **options) -> EnginePolicy:
+def policy_for(script, sampling=None, **options) -> EnginePolicy:
     """`script` may also be the list of turns of every rollout."""
     turns = script if callable(script) else lambda name, turn, attempt: script[min(turn, len(script) - 1)]
-    return EnginePolicy(engine_for(turns, **options), TOKENIZER, sampling or Sampling(1), show)
+    return EnginePolicy(engine_for(turns, **options), TOKENIZER, sampling or Sampling(1))
 
 
 class Tools:
@@ -100,15 +101,36 @@ def sleeper(seconds, text="slow"):
     return run
 
 
-def budget(max_turns=8, max_context=1500, max_turn_tokens=60, tool_threads=0, **more) -> Budget:
-    return Budget(max_turns, max_context, max_turn_tokens, tool_threads=tool_threads, **more)
+def all_threads_end() -> bool:
+    """Whether the threads of tools and remote turns all end within some seconds."""
+    until = time.monotonic() + 10
+    while agent_threads() and time.monotonic() < until:
+        time.sleep(0.005)
+    return not agent_threads()
 
 
-def run_groups(policy, limits=None, tools=None, questions=(QUESTION,), **options):
+def agent_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith(("tool ", "completion"))]
+
+
+def budget(max_turns=8, max_context=1500, max_turn_tokens=60, tool_threads=0, **more) -> Limits:
+    return Limits(max_turns, max_context, max_turn_tokens, tool_threads=tool_threads, **more)
+
+
+def loop_for(policy, limits=None, notices=None, **options) -> RolloutLoop:
+    """`policy` may be a script."""
+    policy = policy if hasattr(policy, "start") else policy_for(policy)
+    return RolloutLoop(policy, TOKENIZER, limits or budget(), system=SYSTEM, notices=notices or Notices(), **options)
+
+
+def run_groups(policy, limits=None, tools=None, questions=(QUESTION,), n=1, max_turns=None, stop=False, **options):
     """Rollouts of all questions; `tools` is one tool set for all, or a function."""
     tools = tools or Tools()
-    return rollouts(policy if hasattr(policy, "start") else policy_for(policy), TOKENIZER, list(questions),
-                    tools if callable(tools) else lambda question: tools, limits or budget(), system=SYSTEM, **options)
+    tools_for = tools if callable(tools) else lambda question: tools
+    with loop_for(policy, limits, **options) as loop:
+        groups = [loop.add(question, tools_for, n, max_turns=max_turns) for question in questions]
+        loop.run(stop)
+    return [[episode.rollout for episode in group] for group in groups]
 
 
 def run(policy, limits=None, tools=None, **options):
@@ -117,10 +139,10 @@ def run(policy, limits=None, tools=None, **options):
     return rollout
 
 
-def random_policy(sampling=None, seed=0, show=False) -> EnginePolicy:
+def random_policy(sampling=None, seed=0) -> EnginePolicy:
     """The engine as it is: real draws from a model that knows nothing."""
     engine = Engine(MODEL, pages=60, page_size=32, vocab_limit=TOKENIZER.size, seed=seed)
-    return EnginePolicy(engine, TOKENIZER, sampling or Sampling(1), show)
+    return EnginePolicy(engine, TOKENIZER, sampling or Sampling(1))
 
 
 def check_stream(rollout):

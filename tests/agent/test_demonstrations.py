@@ -2,7 +2,7 @@
 
 import pytest
 
-from minvenus.agent.rollout import rollouts
+from minvenus.agent.rollout import RolloutLoop
 from minvenus.loading import TOY_NOTICES
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import ToyWeb
@@ -21,8 +21,10 @@ def test_a_demonstration_played_through_the_loop_is_the_same_tokens(teacher):
         policy = policy_for([ids[start:end] for start, end in spans])
         turns = len(spans) if "cut_off" in lesson.weaknesses else len(spans) + 1
         question = web.case(lesson.question_id).question
-        [[rollout]] = rollouts(policy, TOKENIZER, [question], lambda question: web.for_question(question.id), budget(turns),
-                               system=SYSTEM, notices=TOY_NOTICES)
+        with RolloutLoop(policy, TOKENIZER, budget(turns), system=SYSTEM, notices=TOY_NOTICES) as loop:
+            [episode] = loop.add(question, lambda question: web.for_question(question.id))
+            loop.run()
+        rollout = episode.rollout
         assert (rollout.tokens, rollout.sampled) == (ids, sampled)
         assert rollout.termination == ("answered_max_steps" if "cut_off" in lesson.weaknesses else "answered")
         assert sum(turn.malformed for turn in rollout.turns) == lesson.weaknesses.count("malformed")

@@ -1,18 +1,16 @@
 """How rollouts end: turns, context and clock, each exact."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minvenus.agent.episode import Episode
-from minvenus.agent.policy import Written
+from minvenus.agent.episode import TurnOutput
 from minvenus.agent.prompt import Notices
-from minvenus.agent.rollout import Loop, open_rollouts
 from minvenus.config import ConfigError
-from minvenus.text.chat import Stream, observation_ids, prompt_ids
-from minvenus.tools.base import ToolCounters
+from minvenus.text.chat import observation_ids, prompt_ids
 from tests.agent.scripted import (
     BROKEN,
     QUESTION,
@@ -20,11 +18,13 @@ from tests.agent.scripted import (
     SYSTEM,
     TOKENIZER,
     Tools,
+    all_threads_end,
     answer,
     budget,
     check_stream,
     ids_of,
     policy_for,
+    loop_for,
     run,
     run_groups,
     search,
@@ -69,7 +69,7 @@ def test_with_one_turn_there_is_nothing_to_announce(turn, termination):
 
 
 def test_a_question_may_have_a_limit_of_its_own():
-    assert len(run([search()], budget(8), max_turns=lambda question: 2).turns) == 2
+    assert len(run([search()], budget(8), max_turns=2).turns) == 2
 
 
 # ------------------------------------------------------------------------------------------------------- the context limit
@@ -136,10 +136,13 @@ def test_no_rollout_ever_exceeds_a_limit_and_the_stream_is_sound(turns, length, 
 
 def test_the_wall_clock_ends_a_rollout_in_the_middle_of_a_turn_with_what_there_is():
     policy, limits = policy_for([[5] * 20_000]), budget(3, 38_000, 15_000, seconds=0.3)
-    with open_rollouts(policy, TOKENIZER, [QUESTION], lambda q: Tools(), limits, system=SYSTEM) as [[(rollout, handle)]]:
+    with loop_for(policy, limits, keep_open=True) as loop:
+        [episode] = loop.add(QUESTION, lambda q: Tools())
+        loop.run()
+        rollout, sequence = episode.rollout, episode.sequence
         assert rollout.termination == "timeout" and 0 < sum(rollout.sampled) < 15_000 and rollout.seconds < 3
-        assert handle.sequence.tokens == rollout.tokens[:-1], "open and whole, to be scored"
-        assert not handle.sequence.job
+        assert sequence.tokens == rollout.tokens[:-1], "open and whole, to be scored"
+        assert not sequence.job
     check_stream(rollout)
     policy.engine.pool.check()
 
@@ -148,7 +151,7 @@ def test_the_wall_clock_ends_a_rollout_while_its_tool_runs():
     rollout = run([search()], budget(3, seconds=0.5, tool_threads=1), Tools(search=sleeper(0.9)))
     assert rollout.termination == "timeout" and rollout.seconds < 0.9
     assert rollout.turns[-1].tool["name"] == "search" and rollout.turns[-1].observation is None and rollout.turns[-1].malformed
-    assert threading.active_count() == 1
+    assert all_threads_end()
 
 
 def test_before_anything_was_written_the_last_turn_is_blank_and_nothing_in_it_counts_as_sampled():
@@ -163,67 +166,83 @@ def test_a_stop_ends_every_rollout_where_it_is():
     stop = []
     policy = policy_for(lambda name, turn, attempt: search(f"Bob {turn}"))
     [group] = run_groups(policy, budget(200, 20_000), n=3, stop=stop,
-                         watch=lambda number, what, value: stop.append(1) if what == "observation" and number == 2 else None)
+                         watch=lambda event, episode: stop.append(1) if event == "observation" else None)
     for rollout in group:
         assert (rollout.termination, rollout.error) == ("error", "stopped by the user") and len(rollout.turns) == 2
         check_stream(rollout)
     assert policy.engine.pool.used == 0
 
 
-class Slow:
-    """A policy that writes nothing until a test posts it."""
+class Manual:
+    """A policy whose turns a test writes by hand."""
 
-    room = None
+    max_context = None
 
-    def __init__(self, so_far="so far"):
-        self.posts, self.so_far = [], so_far
+    def __init__(self, so_far=""):
+        self.so_far, self.handles, self.started = so_far, [], 0
 
-    def start(self, handle, ids, max_tokens, post):
-        self.posts.append(post)
+    def open(self, prompts, n, names, step):
+        self.handles = [SimpleNamespace(output=None) for _ in range(n)]
+        return [self.handles]
+
+    def start(self, handle, ids, max_tokens):
+        handle.output = None
+        self.started += 1
+
+    def write(self, text):
+        self.handles[0].output = TurnOutput(ids_of(text))
 
     def cut(self, handle):
-        return Written(ids_of(self.so_far)[:-1])
+        return TurnOutput(ids_of(self.so_far)[:-1])
+
+    def step(self):
+        return False
+
+    def futures(self):
+        return []
+
+    def close(self, handle):
+        pass
 
 
-def started(policy, tools, limits):
-    """A loop and its one episode, which has begun its first turn."""
-    loop = Loop(policy, limits, ToolCounters(), lambda *_: None, False, keep_open=True)
-    episode = Episode(QUESTION, Stream(TOKENIZER, SYSTEM, QUESTION.text), tools, SYSTEM, limits, Notices(), 0, 8)
-    loop.number, loop.handles = {episode: 0}, {episode: "handle"}
-    loop.start_turn(episode)
-    return loop, episode
-
-
-def test_what_a_policy_brings_after_its_turn_was_cut_is_dropped():
-    policy = Slow()
-    loop, episode = started(policy, Tools(), budget())
-    loop.end_now(episode, "timeout")
-    rollout = loop.ended[episode]
-    policy.posts[0](Written(ids_of(answer())))
-    policy.posts[0]("a piece")
-    loop.do_tasks(wait=False)
-    assert loop.ended[episode] == rollout and rollout.turns[0].text == "<think>\nso far" and not rollout.trainable
+def test_what_a_policy_writes_after_its_turn_was_cut_is_dropped():
+    policy = Manual("so far")
+    with loop_for(policy) as loop:
+        [episode] = loop.add(QUESTION, lambda q: Tools())
+        loop.step()
+        loop.cut_all("enough")
+        rollout = episode.rollout
+        policy.write(answer())
+        assert loop.step() == [episode] and not loop.step()
+    assert episode.rollout is rollout and rollout.turns[0].text == "<think>\nso far" and not rollout.trainable
+    assert (rollout.termination, rollout.error) == ("error", "enough")
 
 
 def test_a_call_in_a_turn_that_was_cut_is_not_run_and_the_turn_is_no_search():
     tools = Tools()
-    loop, episode = started(Slow(search()), tools, budget())
-    loop.end_now(episode, "timeout")
-    [turn] = loop.ended[episode].turns
+    with loop_for(Manual(search())) as loop:
+        [episode] = loop.add(QUESTION, lambda q: tools)
+        loop.step()
+        loop.cut_all("enough")
+    [turn] = episode.rollout.turns
     assert (turn.kind, turn.tool, tools.seen) == ("none", None, [])
 
 
 def test_what_a_tool_brings_after_the_end_of_its_rollout_is_dropped():
-    policy, release = Slow(), threading.Event()
-    loop, episode = started(policy, Tools(search=lambda q: str(release.wait(20))), budget(tool_threads=1))
-    policy.posts[0](Written(ids_of(search())))
-    loop.do_tasks(wait=False)
-    [thread] = loop.calls.running.values()
-    loop.end_now(episode, "timeout")
-    rollout = loop.ended[episode]
-    release.set()
-    thread.join()
-    loop.do_tasks(wait=False)
-    loop.calls.close()
-    assert threading.active_count() == 1 and not loop.calling
-    assert loop.ended[episode] == rollout and rollout.turns[0].kind == "search" and len(policy.posts) == 1
+    policy, entered, release = Manual(), threading.Event(), threading.Event()
+
+    def wait(queries):
+        entered.set()
+        return str(release.wait(20))
+    with loop_for(policy, budget(tool_threads=1)) as loop:
+        [episode] = loop.add(QUESTION, lambda q: Tools(search=wait))
+        loop.step()
+        policy.write(search())
+        while not entered.is_set():
+            loop.step()
+        loop.cut_all("enough")
+        rollout = episode.rollout
+        release.set()
+        loop.step()
+    assert all_threads_end() and policy.started == 1
+    assert episode.rollout is rollout and rollout.turns[0].kind == "search" and rollout.turns[0].observation is None

@@ -7,11 +7,10 @@ import warnings
 
 import pytest
 
-from minvenus.agent.calls import GRACE, Call, Calls
 from minvenus.agent.protocol import final_answer
-from minvenus.agent.rollout import open_rollouts
+from minvenus.agent.rollout import GRACE_SECONDS
 from minvenus.text.chat import prompt_ids
-from minvenus.tools.base import ToolCounters, ToolResult
+from minvenus.tools.base import ToolCounters
 from minvenus.types import Question
 from tests.agent.scripted import (
     BROKEN,
@@ -21,9 +20,12 @@ from tests.agent.scripted import (
     SYSTEM,
     TOKENIZER,
     Tools,
+    agent_threads,
+    all_threads_end,
     answer,
     budget,
     check_stream,
+    loop_for,
     policy_for,
     random_policy,
     run,
@@ -57,12 +59,14 @@ def test_a_group_shares_its_prompt_and_each_rollout_has_its_own_tools():
 def test_sequences_stay_open_to_be_scored_and_are_closed_behind_the_with():
     policy = policy_for([search(), visit(), answer()])
     engine, truth = policy.engine, TOKENIZER.encode_untrusted("cat")
-    with open_rollouts(policy, TOKENIZER, [QUESTION], lambda q: Tools(), budget(), n=2, system=SYSTEM, training=True) as [group]:
+    with loop_for(policy, training=True, keep_open=True) as loop:
+        group = loop.add(QUESTION, lambda q: Tools(), 2)
+        loop.run()
         before = engine.counters()
-        for rollout, handle in group:
+        for rollout, sequence in [(episode.rollout, episode.sequence) for episode in group]:
             starts = [turn.start for turn in rollout.turns]
-            assert handle.sequence.tokens == rollout.tokens
-            [scores] = engine.score_many([(handle.sequence, starts, truth)])
+            assert sequence.tokens == rollout.tokens
+            [scores] = engine.score_many([(sequence, starts, truth)])
             for start, scored in zip(starts, scores, strict=True):
                 assert scored == pytest.approx(naive_scores(MODEL, rollout.tokens[:start], truth), abs=1e-5)
         assert engine.counters().prefilled == before.prefilled, "no prefix is computed again to score on it"
@@ -74,16 +78,19 @@ def test_sequences_stay_open_to_be_scored_and_are_closed_behind_the_with():
 def test_without_scoring_a_rollout_gives_its_pages_back_when_it_ends():
     left = []
     policy = policy_for(lambda name, turn, attempt: answer() if name.endswith("0") or turn == 3 else search(f"Bob {turn}"))
-    run_groups(policy, n=2, watch=lambda _, what, value: what == "end" and left.append(len(policy.engine.scheduler.sequences)))
+    run_groups(policy, n=2, watch=lambda event, _: event == "end" and left.append(len(policy.engine.scheduler.sequences)))
     assert left == [1, 0]
 
 
 def test_equal_seeds_give_equal_rollouts_and_names_separate_them():
-    def tokens(seed, name):
-        [[a, b]] = run_groups(random_policy(seed=seed), budget(2, 400, 15), n=2, names=[name])
-        assert a.tokens != b.tokens
-        return a.tokens
-    assert tokens(0, "step 1") == tokens(0, "step 1") != tokens(0, "step 2") != tokens(1, "step 2")
+    def tokens(seed, name, step=None):
+        with loop_for(random_policy(seed=seed), budget(2, 400, 15)) as loop:
+            a, b = loop.add(QUESTION, lambda q: Tools(), 2, name=name, step=step)
+            loop.run()
+        assert a.rollout.tokens != b.rollout.tokens
+        return tuple(a.rollout.tokens)
+    assert tokens(0, "a") == tokens(0, "a")
+    assert len({tokens(0, "a"), tokens(0, "b"), tokens(1, "a"), tokens(0, "a", 1), tokens(0, "a", 2)}) == 5
 
 
 def test_two_hundred_turns_compute_every_token_once():
@@ -104,12 +111,12 @@ def test_while_one_rollout_waits_for_its_tool_the_others_go_on():
     release, order = threading.Event(), []
     tools = {"slow": Tools(search=lambda q: "late" if release.wait(20) else "never"), "quick": Tools()}
 
-    def watch(number, what, value):
-        if what == "end":
-            order.append(number)
+    def watch(event, episode):
+        if event == "end":
+            order.append(episode.question.id)
             release.set()                      # only the end of the other rollout lets the slow tool return
     run_groups([search(), answer()], budget(tool_threads=2), lambda q: tools[q.id], questions, watch=watch)
-    assert order == [1, 0]
+    assert order == ["quick", "slow"]
 
 
 def test_a_tool_that_ignores_its_deadline_is_answered_with_a_timeout_and_what_it_brings_later_is_dropped():
@@ -122,15 +129,15 @@ def test_a_tool_that_ignores_its_deadline_is_answered_with_a_timeout_and_what_it
     assert rollout.turns[0].tool_error == "timeout" and 0.15 <= rollout.turns[0].tool_seconds < 0.5
     assert rollout.turns[1].observation == "Bob\ncat." and rollout.termination == "answered", "it does not hold the only place"
     assert counters.totals() == {"search": {"calls": 1, "timeout": 1}, "visit": {"calls": 1}}
-    assert threading.active_count() == 1, "it came back within the grace of the end"
+    assert all_threads_end(), "it came back within the grace of the end"
 
 
 def test_a_thread_that_never_comes_back_is_counted_in_a_warning_and_does_not_hold_up_the_end():
     release, started = threading.Event(), time.monotonic()
     with pytest.warns(UserWarning, match="1 tool calls are still running"):
         run([search(), answer()], budget(tool_threads=1, tool_seconds=0.05), Tools(search=lambda q: str(release.wait(60))))
-    assert time.monotonic() - started < GRACE + 5
-    [hung] = [t for t in threading.enumerate() if t is not threading.main_thread()]
+    assert time.monotonic() - started < GRACE_SECONDS + 5
+    [hung] = agent_threads()
     assert hung.daemon
     release.set()
     hung.join()
@@ -139,41 +146,31 @@ def test_a_thread_that_never_comes_back_is_counted_in_a_warning_and_does_not_hol
 def test_no_more_calls_run_at_once_than_allowed_and_waiting_does_not_use_up_a_deadline():
     running, most, lock = [0], [0], threading.Lock()
 
-    def busy():
+    def busy(queries):
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
-        time.sleep(0.08)
+        time.sleep(0.25)
         with lock:
             running[0] -= 1
-        return ToolResult("x")
-
-    tasks, answers = [], []
-    calls = Calls(2, 0.5, tasks.append)
-    for _ in range(10):                        # 10 calls of 0.08 s, two at a time: the last one waits for 0.32 s and more
-        calls.submit(Call("search", busy, lambda result, seconds: answers.append(result.error)))
-    while len(answers) < 10:
-        calls.check_deadlines()
-        while tasks:
-            tasks.pop(0)()
-        time.sleep(0.005)
-    calls.close()
-    assert most == [2] and answers == [None] * 10 and threading.active_count() == 1
+        return "x"
+    limits = budget(tool_threads=2, tool_seconds=1.0)       # ten calls, two at a time: the last one waits for 1 s before it starts
+    [group] = run_groups([search(), answer()], limits, Tools(search=busy), n=10)
+    assert most == [2] and [rollout.turns[0].tool_error for rollout in group] == [None] * 10
+    assert all_threads_end()
 
 
-def test_a_call_that_still_waits_for_its_place_can_be_dropped_and_never_runs():
-    release, ran, tasks = threading.Event(), [], []
-    calls = Calls(1, 5.0, tasks.append)
-    calls.submit(Call("search", lambda: ToolResult(str(release.wait(20))), lambda result, seconds: None))
-    second = Call("visit", lambda: ran.append(1), lambda result, seconds: None)
-    calls.submit(second)
-    calls.drop(second)
-    release.set()
-    while not tasks:
-        time.sleep(0.005)
-    tasks.pop()()
-    calls.close()
-    assert ran == [] and threading.active_count() == 1
+def test_a_call_that_still_waits_for_a_thread_when_its_rollout_ends_never_runs():
+    release, tools = threading.Event(), Tools(search=lambda q: str(release.wait(20)))
+    with loop_for([search()], budget(tool_threads=1)) as loop:
+        first, second = loop.add(QUESTION, lambda q: tools, 2)
+        while not (tools.seen and second.call):
+            loop.step()
+        loop.cut_all("enough")
+        release.set()
+        loop.step()
+    assert len(tools.seen) == 1 and all_threads_end()
+    assert [e.rollout.turns[0].observation for e in (first, second)] == [None, None]
 
 
 def test_two_hundred_random_rollouts_with_failing_tools_leak_no_thread_and_no_page():
@@ -203,4 +200,4 @@ def test_two_hundred_random_rollouts_with_failing_tools_leak_no_thread_and_no_pa
         check_stream(rollout)
     policy.engine.pool.check()
     assert policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
-    assert threading.active_count() == 1
+    assert all_threads_end()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from minvenus.agent.episode import Budget, is_repetitive
+from minvenus.agent.episode import Limits
 from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import final_answer
 from minvenus.config import ConfigError
@@ -63,12 +63,6 @@ def test_with_top_p_below_one_the_log_probs_are_still_those_of_the_full_softmax(
     again = naive_scores(MODEL, rollout.tokens[:turn.start], rollout.tokens[turn.start:end], 0.7)
     assert rollout.logprobs[turn.start:end] == pytest.approx(again, abs=1e-5)
     check_stream(rollout)
-
-
-def test_the_text_of_a_turn_is_posted_in_whole_characters():
-    pieces = []
-    run(policy_for([answer("日本 😀 ñ")], show=True), watch=lambda number, what, value: what == "text" and pieces.append(value))
-    assert "".join(pieces) == answer("日本 😀 ñ") and len(pieces) > 8 and "\ufffd" not in "".join(pieces)
 
 
 # ------------------------------------------------------------------------------------------------------------ kinds of turns
@@ -185,14 +179,18 @@ def test_the_last_attempt_is_taken_as_it_is():
 
 def test_a_duplicate_is_the_exact_call_and_a_repetition_more_than_five_tails():
     assert retry_run([[visit()], [visit().replace('"pet"', '"home"')], [visit()]], 1).turns[1].discarded == []
-    assert not is_repetitive("ab" * 25 + ("x" * 49 + "y") * 5) and is_repetitive(("x" * 49 + "y") * 6)
+    tail = "x" * 49 + "y"
+    assert [retry_run([["ab" * 25 + tail * times]], 1).turns[0].discarded for times in (5, 6)] == [["malformed"], ["repetition"]]
 
 
 def test_another_attempt_of_a_random_policy_is_another_draw():
-    seen = []
-    run(random_policy(show=True), budget(1, 200, 8, retries=2), watch=lambda number, what, value: seen.append((what, value)))
-    attempts = "".join("|" if what == "discarded" else value for what, value in seen if what in ("discarded", "text")).split("|")
-    assert len(set(attempts)) == 3
+    policy, seen = random_policy(), []
+
+    def watch(event, episode):
+        if event == "discarded":
+            seen.append(tuple(episode.handle.output.tokens))
+    rollout = run(policy, budget(1, 200, 8, retries=2), watch=watch)
+    assert len({*seen, tuple(rollout.tokens[rollout.turns[0].start:][:8])}) == 3
 
 
 # -------------------------------------------------------------------------------------------------------------------- training
@@ -210,13 +208,13 @@ def test_training_refuses_what_makes_log_probs_wrong(sampling, retries, words):
 
 @pytest.mark.parametrize("change", [{"max_turns": 0}, {"max_context": 0}, {"max_turn_tokens": 0}, {"retries": -1},
                                     {"seconds": 0.0}, {"tool_seconds": -1.0}, {"max_observation_tokens": 10}])
-def test_an_impossible_budget_is_refused(change):
+def test_impossible_limits_are_refused(change):
     with pytest.raises(ConfigError, match=next(iter(change))):
-        Budget(**{"max_turns": 1, "max_context": 100, "max_turn_tokens": 10} | change)
+        Limits(**{"max_turns": 1, "max_context": 100, "max_turn_tokens": 10} | change)
 
 
 def test_two_questions_of_one_name_would_sample_the_same_and_are_refused():
-    with pytest.raises(ValueError, match="a name of its own"):
+    with pytest.raises(ValueError, match="a name that no other question"):
         run_groups([answer()], questions=[QUESTION, QUESTION])
 
 

@@ -33,7 +33,7 @@ class Slow:
 def test_runs_that_still_wait_for_the_judge_are_kept_when_tools_stop_the_evaluation(tmp_path, monkeypatch):
     def broken(*_):
         raise ToolFailure("http", "down")
-    monkeypatch.setattr("minvenus.evaluation.play.ToolCounters", lambda: ToolCounters(window=6))
+    monkeypatch.setattr("minvenus.agent.rollout.ToolCounters", lambda: ToolCounters(window=6))
     judge, policy = Slow(), policy_for(lambda name, turn, _: answer() if "q0" in name else search(f"{name} {turn}"))
     grader = Grader("em", judge=judge)
     with Results(tmp_path, {}) as results, pytest.raises(ToolErrorRate):

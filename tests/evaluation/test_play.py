@@ -4,9 +4,7 @@ import pytest
 
 from minvenus.agent.episode import Episode
 from minvenus.agent.record import rollout_to_json
-from minvenus.agent.rollout import Loop
 from minvenus.config import ConfigError
-from minvenus.evaluation import play as play_module
 from minvenus.evaluation.play import Stage, play
 from minvenus.evaluation.questions import Entry
 from minvenus.evaluation.task import Job, jobs
@@ -32,15 +30,12 @@ def test_all_first_runs_come_before_all_second_ones_and_the_first_has_the_name_t
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 20])
-def test_no_more_than_allowed_play_at_once_all_come_out_and_nothing_stays(at_once, monkeypatch):
-    loops = []
-    monkeypatch.setattr(play_module, "Loop", lambda *given, **named: loops.append(Loop(*given, **named)) or loops[-1])
+def test_no_more_than_allowed_play_at_once_all_come_out_and_nothing_stays(at_once):
     policy, most = policy_for(lambda name, turn, attempt: search(f"{name} {turn}") if turn < len(name) % 3 else answer(name)), 0
     found = {}
     for ended in play(stage(policy), jobs(ENTRIES, 3), at_once):
         most = max(most, len(policy.engine.scheduler.sequences) + len(ended))
         found |= {job.key: rollout for job, rollout in ended}
-        assert not loops[0].ended and len(loops[0].number) <= at_once, "a rollout that was handed out is forgotten"
     assert most == min(at_once, 12) and len(found) == 12
     assert {r.termination for r in found.values()} == {"answered"}
     assert policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
@@ -60,7 +55,7 @@ def test_what_a_run_samples_depends_on_seed_question_and_number_alone():
 
 def test_the_first_run_is_the_rollout_that_the_loop_makes_by_itself():
     limits = budget(3, 400, 9)
-    single = run(random_policy(), limits, notices=QUIET, questions=[ENTRIES[0].question], max_turns=lambda q: 8)
+    single = run(random_policy(), limits, notices=QUIET, questions=[ENTRIES[0].question], max_turns=8)
     found = played(stage(random_policy(), limits), [Job(ENTRIES[0], 0)], 1)["q0", 0]
     timing = ("elapsed_seconds", "turns")
     assert {k: v for k, v in rollout_to_json(found).items() if k not in timing} == {
@@ -97,7 +92,8 @@ def test_a_question_that_cannot_fit_and_a_context_beyond_the_cache_are_refused()
 
 
 def test_a_run_out_of_time_ends_as_a_timeout_while_others_go_on(monkeypatch):
-    kept = Episode.seconds_left
-    monkeypatch.setattr(Episode, "seconds_left", lambda self: 0 if self.question.id == "q1" and self.turns else kept(self))
+    kept = Episode.out_of_time.fget
+    late = property(lambda self: self.question.id == "q1" and bool(self.turns) or kept(self))
+    monkeypatch.setattr(Episode, "out_of_time", late)
     found = played(stage(policy_for([search(), answer()])), jobs(ENTRIES, 1), 4)
     assert [found[f"q{i}", 0].termination for i in range(4)] == ["answered", "timeout", "answered", "answered"]

@@ -1,5 +1,6 @@
 """The parts of a run: whom it asks, with how many turns, at which temperature, and how it grades."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 
 import train_igpo
 from minvenus.agent.protocol import final_answer
+from minvenus.agent.rollout import RolloutLoop
 from minvenus.engine.score_packed import score_packed
 from minvenus.evaluation.answers import f1
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
@@ -14,10 +16,6 @@ from minvenus.train import igpo
 from minvenus.train.optim import optimiser_step
 from tests.train.igpo_runs import MIXED, credited_batch, rows_of, scripted_job, small_igpo, write_model
 from tests.train.runs import TINY
-
-
-class Asked(Exception):
-    """Raised in place of rollouts, with what was to be asked."""
 
 
 @pytest.fixture(scope="module")
@@ -34,22 +32,26 @@ def test_the_web_of_a_run_has_the_hops_turns_and_held_out_questions_of_its_setti
     assert not {q.text for q in asked.held_out} & {q.text for q in asked.training}
 
 
-def what_is_asked(monkeypatch, name, call):
-    """The questions and the limits of turns that `call` hands to the function of that name."""
-    def stand_in(policy, tokenizer, questions, *_, **options):
-        raise Asked(questions, [options["max_turns"](question) for question in questions], policy)
+def what_is_asked(monkeypatch, call):
+    """The policy of the loop that `call` makes, and the questions and limits of turns that it adds."""
+    loops, added = [], []
 
-    monkeypatch.setattr(train_igpo, name, stand_in)
-    with pytest.raises(Asked) as told:
+    class Recorder(RolloutLoop):
+        def add(self, question, *rest, max_turns, **options):
+            added.append((question, max_turns))
+            return []
+
+    monkeypatch.setattr(train_igpo, "RolloutLoop", lambda *given, **named: loops.append(Recorder(*given, **named)) or loops[-1])
+    with suppress(Exception):                      # nothing was rolled out, so nothing can be made of it
         call()
-    return told.value.args
+    return [question for question, _ in added], [turns for _, turns in added], loops[0].policy
 
 
 def test_training_and_evaluation_ask_their_own_questions_with_their_own_turns_and_one_sampling(config, monkeypatch):
     job = train_igpo.Job(replace(config, hops=None, slack=3, evaluate_questions=4, top_p=0.9, temperature=0.7))
-    evaluated, limits, policy = what_is_asked(monkeypatch, "rollouts", job.evaluation)
+    evaluated, limits, policy = what_is_asked(monkeypatch, job.evaluation)
     assert evaluated == job.asked.held_out and limits == [6, 8, 10, 12]
-    trained, limits, other = what_is_asked(monkeypatch, "open_rollouts", lambda: job.collect(job.questions(0), 0))
+    trained, limits, other = what_is_asked(monkeypatch, lambda: job.collect(job.questions(0), 0))
     assert trained == job.questions(0) and limits == [job.asked.max_turns(question) for question in trained]
     assert policy.sampling == other.sampling and (policy.sampling.top_p, policy.sampling.temperature) == (0.9, 0.7)
 
