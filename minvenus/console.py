@@ -3,6 +3,7 @@
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -53,3 +54,13 @@ def curve(values: list[float], width: int = 60) -> str:
     low, high = min(means), max(means)
     scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
     return "".join(BLOCKS[round((mean - low) * scale)] for mean in means) + f"  {means[0]:.3g} -> {means[-1]:.3g}"
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as lines of text: the first column left-aligned, the others right-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
