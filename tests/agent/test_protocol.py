@@ -50,9 +50,9 @@ BROKEN_THOUGHTS = [
     (" \n\t", "The turn is blank."),
     ("{block}", "The turn has no <think>."),
     ("hm</think>{block}", "The turn has no <think>."),
-    ("<think>hm{block}", "The think tags do not balance: 1 <think>, 0 </think>."),
-    ("<think>a<think>b</think>{block}", "The think tags do not balance: 2 <think>, 1 </think>."),
-    ("<think>a</think></think>{block}", "The think tags do not balance: 1 <think>, 2 </think>."),
+    ("<think>hm{block}", "The think tags do not alternate"),
+    ("<think>a<think>b</think>{block}", "The think tags do not alternate"),
+    ("<think>a</think></think>{block}", "The think tags do not alternate"),
     ("<think>a<think>b</think></think>{block}", "The think tags do not alternate"),
     ("</think>a<think>{block}", "The think tags do not alternate"),
     ("Well, <think>a</think>{block}", "There is text before the first <think>."),
@@ -63,8 +63,8 @@ BROKEN_THOUGHTS = [
     ("<think>a</think><think>b</think>.{block}", "There is text between </think> and "),
     ("<think>a</think>{block}.", "There is text after </"),
     ("<think>a</think>{block}<|im_end|>", "There is text after </"),
-    ("<think>a {block}</think>", " block must come after the last </think>."),
-    ("<think>a</think>{block}<think>b</think>", " block must come after the last </think>."),
+    ("<think>a {block}</think>", "> after the last </think>."),
+    ("<think>a</think>{block}<think>b</think>", "> after the last </think>."),
     ("<think>a</think>{block}{block}", "The turn needs exactly one <"),
     ("<think>{block}</think>{block}", "The turn needs exactly one <"),
     ("<think>a</think>", "The turn needs exactly one <"),
@@ -86,8 +86,8 @@ def test_rules_that_both_kinds_of_turn_share(text, rule, final, block):
     ("<think>a</think><tool_call>" + SEARCH, "exactly one <tool_call> and one </tool_call>, and has 1 and 0."),
     ("<think>a</think>" + SEARCH + "</tool_call>", "exactly one <tool_call> and one </tool_call>, and has 0 and 1."),
     ("<think>a <tool_call></think><tool_call>" + SEARCH + "</tool_call>", "and has 2 and 1."),
-    ("<think>a <tool_call></think>" + SEARCH + "</tool_call>", "The tool_call block must come after the last </think>."),
-    ("<think>a</think></tool_call>" + SEARCH + "<tool_call>", "</tool_call> comes before <tool_call>."),
+    ("<think>a <tool_call></think>" + SEARCH + "</tool_call>", "needs <tool_call>...</tool_call> after the last </think>."),
+    ("<think>a</think></tool_call>" + SEARCH + "<tool_call>", "needs <tool_call>...</tool_call> after the last </think>."),
     (tool_turn(" \n"), "The tool_call block is empty."),
     (tool_turn("search Rome"), "The tool call is not JSON: expected a value at character 2, found 's'."),
     (tool_turn(SEARCH + SEARCH), "The tool call is not JSON: expected the end at character"),
@@ -114,7 +114,7 @@ def test_rules_of_tool_turns(text, rule):
     (final_turn(thought="I write <answer> now"), "exactly one <answer> and one </answer>, and has 2 and 1."),
     (final_turn("Italy\n<answer>Rome"), "exactly one <answer> and one </answer>, and has 2 and 1."),
     ("<think>a</think><answer>Rome", "exactly one <answer> and one </answer>, and has 1 and 0."),
-    ("<think>a</think></answer>Rome<answer>", "</answer> comes before <answer>."),
+    ("<think>a</think></answer>Rome<answer>", "needs <answer>...</answer> after the last </think>."),
 ])
 def test_rules_of_final_turns(text, rule):
     assert rule in format_error(text, final=True)
@@ -147,7 +147,7 @@ def test_the_thought_that_the_prompt_opened_is_implied():
     for text in (tool_turn(), final_turn()):
         assert parse_turn(text.removeprefix("<think>")) == parse_turn(text)
     assert parse_turn("a</think><think>b</think>" + "<answer>Rome</answer>").thought == "ab"
-    assert parse_turn("hm</think>").error.startswith("The turn has neither a <tool_call> nor an <answer>.")
+    assert parse_turn("hm</think>").error.startswith("The turn has neither a complete <tool_call> nor a complete <answer>.")
 
 
 @pytest.mark.parametrize("text", ["", " ", "Rome", "<answer>Rome</answer>", "<tool_call>" + SEARCH + "</tool_call>"])
@@ -239,10 +239,10 @@ def test_a_readable_call_that_no_tool_would_take_is_a_named_tool_error(body, too
     (tool_turn('{"name": 3, "arguments": {}}'), '"name" of the tool call must be a string. Write {'),
     (tool_turn(""), "The tool call is not JSON: expected a value at character 3, found the end. Write {"),
     (final_turn(" "), "The <answer> is empty."),
-    ("<think>hm</think>Rome", "The turn has neither a <tool_call> nor an <answer>."),
-    ("<think>hm</think><answer>Rome", "The answer block is not complete. Write it as <answer>...</answer> after </think>."),
-    ("<think>hm</think><tool_call>" + SEARCH, "The tool_call block is not complete."),
-    ("<think>hm</think></tool_call>" + SEARCH + "<tool_call>", "The tool_call block is not complete."),
+    ("<think>hm</think>Rome", "The turn has neither a complete <tool_call> nor a complete <answer>."),
+    ("<think>hm</think><answer>Rome", "The turn has neither a complete <tool_call>"),
+    ("<think>hm</think><tool_call>" + SEARCH, "The turn has neither a complete <tool_call>"),
+    ("<think>hm</think></tool_call>" + SEARCH + "<tool_call>", "The turn has neither a complete <tool_call>"),
 ])
 def test_errors_say_how_to_fix_the_turn(text, error):
     parsed = parse_turn(text)
