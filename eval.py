@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from minvenus.agent.episode import Limits
+from minvenus.agent.policy import PAGE_SIZE, load_policy, model_folder, prompt_and_notices
 from minvenus.config import ConfigError, Recipe
 from minvenus.engine import Engine
 from minvenus.evaluation import table
@@ -24,7 +25,6 @@ from minvenus.evaluation.results import NAME, Results, read_with_text
 from minvenus.evaluation.summary import Summary, summarise
 from minvenus.evaluation.task import Job, jobs
 from minvenus.flags import parse_flags, save_config
-from minvenus.loading import PAGE_SIZE, device_of, load_policy, model_folder, words
 from minvenus.model import weights
 from minvenus.report.measure import Scorer
 from minvenus.report.xray import write_page
@@ -48,7 +48,7 @@ def evaluate(config: EvalConfig) -> Summary:
     """Make the runs that are not there yet, one line each in the folder's results.jsonl, and summarise all of them."""
     if config.judge:
         check_environment()
-    system, notices = words(config.agent)
+    system, notices = prompt_and_notices(config.agent)
     agent = config.agent
     task = open_questions(config.questions, agent.tools, agent.seed, hops=config.hops, slack=config.slack,
                           max_turns=agent.max_turns, limit=config.limit)
@@ -146,7 +146,7 @@ def xray(config: EvalConfig, source: str) -> Path:
 
 def load_scorer(folder) -> Scorer:
     """The model of a folder, for log P(answer) on an X-ray."""
-    device = device_of("auto")
+    device = weights.device_of("auto")
     model = weights.load(folder, device, torch.bfloat16 if device == "cuda" else torch.float32)
 
     def score(tokens: list[int], lengths: list[int], continuation: list[int]) -> list[list[float]]:

@@ -5,12 +5,12 @@ import sys
 from dataclasses import replace
 
 from minvenus.agent.episode import Limits
+from minvenus.agent.policy import load_policy, prompt_and_notices
 from minvenus.agent.record import rollout_to_json, save_rollout
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.agent.show import Show
 from minvenus.config import ConfigError
 from minvenus.flags import parse_flags, save_config
-from minvenus.loading import load_policy, words
 from minvenus.settings import InferConfig
 from minvenus.tools.base import ToolErrorRate
 from minvenus.tools.make import make_tools
@@ -23,7 +23,7 @@ def main(config: InferConfig) -> Rollout:
     """One rollout, printed while it is made, and saved with the resolved settings in the run's folder."""
     agent = config.agent.resolved()
     config = replace(config, agent=agent)
-    system, notices = words(agent)
+    system, notices = prompt_and_notices(agent)
     question, tools, max_turns = prepare(config)
     policy, tokenizer, source = load_policy(agent)
     folder = save_config(config, config.out).parent

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from minvenus.agent.episode import Limits
-from minvenus.agent.policy import EnginePolicy
+from minvenus.agent.policy import EnginePolicy, prompt_and_notices
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ConfigError, Recipe
@@ -22,10 +22,11 @@ from minvenus.files import claimed, latest_checkpoint
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.credit import Credit, credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
-from minvenus.loading import TINY_BASE, device_of, start_model, words
+from minvenus.model.weights import TINY_BASE, device_of, start_folder, start_model
 from minvenus.report import saved
 from minvenus.report.run_page import write_run_page
 from minvenus.settings import IGPO_PRESETS, AgentConfig, EvalConfig, IGPOConfig
+from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import ToolCounters, ToolErrorRate
 from minvenus.tools.cassette import MissingRecording
 from minvenus.tools.toyweb_teachers import LEAD_IN
@@ -117,18 +118,19 @@ class Job:
         self.prepare()                              # before a large model is loaded: whatever is missing shows at once
         device = device_of(config.device)
         torch.manual_seed(config.seed)              # nothing draws from it, but its state is part of every checkpoint
-        self.model, self.tokenizer = start_model(config.model, device, config.seed)
+        self.model = start_model(config.model, device, config.seed)
+        self.tokenizer = Tokenizer.of_model(start_folder(config.model))
         self.model.model.recompute = config.recompute
         self.reference = None                       # the frozen start checkpoint
         if config.kl_coef or config.gain_policy == "reference":
-            self.reference = start_model(config.model, device, config.seed)[0].requires_grad_(False)
+            self.reference = start_model(config.model, device, config.seed).requires_grad_(False)
         self.optimizer = adamw(self.model, (0.9, 0.999), config.weight_decay)
         self.engine = Engine(self.model, config.pages, config.page_size, config.seed, vocab_limit=self.tokenizer.size)
 
     def prepare(self) -> None:
         """What is asked, with which tools, in which words, and who grades."""
         config, same = self.config, as_evaluated(self.config)
-        system, notices = words(same.agent)
+        system, notices = prompt_and_notices(same.agent)
         toy, held_out = config.data == "toyweb", config.evaluate_questions or 0
         self.asked = open_questions(same.questions, config.tools, config.seed, hops=config.hops, slack=config.slack,
                                     max_turns=None if toy else config.max_turns, limit=held_out, per_step=config.questions)

@@ -11,8 +11,8 @@ from minvenus.config import ConfigError
 from minvenus.console import Progress, curve
 from minvenus.files import claimed, latest_checkpoint
 from minvenus.flags import parse_flags, save_config
-from minvenus.loading import device_of, start_model
 from minvenus.model.qwen3 import Qwen3
+from minvenus.model.weights import device_of, start_folder, start_model
 from minvenus.settings import SFT_PRESETS, SFTConfig
 from minvenus.sft import dataset
 from minvenus.text.tokenizer import Tokenizer
@@ -77,7 +77,8 @@ def train(config: SFTConfig) -> Path:
 
 def prepare(config: SFTConfig) -> tuple[Qwen3, Tokenizer]:
     torch.manual_seed(config.seed)              # nothing draws from it, but its state is part of every checkpoint
-    model, tokenizer = start_model(config.model, device_of(config.device), config.seed)
+    model = start_model(config.model, device_of(config.device), config.seed)
+    tokenizer = Tokenizer.of_model(start_folder(config.model))
     if config.max_tokens > model.config.max_position_embeddings:
         raise ConfigError(f"max_tokens is {config.max_tokens}, but the model reads {model.config.max_position_embeddings} tokens "
                           "at most: lower max_tokens")

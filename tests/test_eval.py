@@ -21,9 +21,9 @@ from minvenus.evaluation import collect, results
 from minvenus.evaluation.config import resolved
 from minvenus.evaluation.judge import Judge, JudgeGuard
 from minvenus.flags import load_config
-from minvenus.loading import newest_model
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
+from minvenus.model.weights import newest_model
 from minvenus.settings import AgentConfig, EvalConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb

@@ -25,11 +25,10 @@ MAY_IMPORT = {                      # folder or file of minvenus -> the others t
     "igpo": {"types", "config"},
     "tools": LEAVES | {"text"},
     "sft": LEAVES | {"files", "console", "flags", "text", "evaluation", "agent.protocol", "agent.prompt"},
-    "evaluation": LEAVES | {"text", "tools", "files", "console", "loading", "agent"},
+    "evaluation": LEAVES | {"model", "text", "tools", "files", "console", "agent"},
     "report": LEAVES | {"files", "console", "text", "igpo", "agent.protocol", "agent.record", "train.metrics",
                         "evaluation.aggregate"},
     "train": LEAVES | {"files", "console", "flags", "text", "kernels", "model", "igpo", "sft", "evaluation"},
-    "loading": LEAVES | {"text", "model", "engine", "agent", "tools", "files"},
 }
 MAY_IMPORT["experiments"] = set(MAY_IMPORT)        # puts all the others to work; of them, none may import it
 SCRIPTS = {path.stem for path in ROOT.glob("*.py")}

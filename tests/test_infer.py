@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import infer
+from minvenus.agent.policy import load_local, load_policy
 from minvenus.agent.record import load_rollout, rollout_from_json
 from minvenus.agent.show import Show, printable, shortened
 from minvenus.config import ModelConfig
 from minvenus.flags import load_config
-from minvenus.loading import load_local, load_policy
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig, InferConfig

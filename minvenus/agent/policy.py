@@ -15,14 +15,28 @@ Log-probs are under the plain softmax at the sampling temperature over the whole
 again. With top-p below 1 tokens are drawn from another distribution; their log-probs here are still the plain ones.
 """
 
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
 
 from minvenus.agent.episode import TurnOutput
-from minvenus.config import ConfigError
+from minvenus.agent.prompt import SYSTEM_PROMPT, Notices, read_prompt
+from minvenus.agent.remote import RemotePolicy
+from minvenus.config import ConfigError, ModelConfig
 from minvenus.engine import Engine, Sampling, Sequence
 from minvenus.engine.sequence import Turn
+from minvenus.model import weights
+from minvenus.model.qwen3 import Qwen3
+from minvenus.settings import AgentConfig
 from minvenus.text.tokenizer import Tokenizer
+from minvenus.tools import toyweb_teachers as toy
+
+PAGE_SIZE = 64
+CACHE_BYTES = 4 << 30                 # several sequences share at most this much; one alone gets what it needs
+TOY_NOTICES = Notices(malformed=toy.NOT_READ, last_turn=toy.LAST_TURN)        # what the tiny model has learned to read
 
 
 @dataclass(eq=False)
@@ -99,3 +113,64 @@ class EnginePolicy:
         old = handle.sequence
         self.engine.close(old)
         handle.sequence = self.engine.open(ids, f"{handle.name} attempt {handle.discarded}", old.rollout, old.step)
+
+
+# ------------------------------------------------------------------------------------------- from settings to a policy
+
+
+def prompt_and_notices(config: AgentConfig) -> tuple[str, Notices]:
+    """The system prompt and the notices: those of its lessons for the tiny model on the toy web."""
+    learned = config.tiny and config.tools == "toyweb"
+    own = toy.SYSTEM if learned else SYSTEM_PROMPT
+    return read_prompt(config.system_prompt) if config.system_prompt else own, TOY_NOTICES if learned else Notices()
+
+
+def load_policy(config: AgentConfig, sequences: int = 1,
+                pages: int | None = None) -> tuple[EnginePolicy | RemotePolicy, Tokenizer, str]:
+    """The policy, its tokenizer, and where it comes from in words. `config` is a resolved one. The cache has room for so many
+    sequences of full length (within CACHE_BYTES), or has so many pages; with fewer than they need, sequences take turns."""
+    sampling = Sampling(1, config.temperature or 0.0, config.top_k or None, config.top_p or 1.0, config.presence_penalty or 0.0)
+    if config.api_base is not None and config.api_model is not None:
+        own = config.model != "tiny"
+        tokenizer = Tokenizer.from_file(config.model) if own else Tokenizer.tiny()
+        policy = RemotePolicy(tokenizer, config.api_base, config.api_model, sampling, send_ids=own)
+        return policy, tokenizer, f"{config.api_model} at {config.api_base}"
+    model, tokenizer, source = load_local(config)
+    if tokenizer.size > model.config.vocab_size:
+        raise ConfigError(f"the tokenizer has {tokenizer.size} ids, the model only {model.config.vocab_size}: they do not belong "
+                          "together")
+    context = min(config.max_context or 0, model.config.max_position_embeddings)
+    pages = pages or cache_pages(model, context, sequences)
+    engine = Engine(model, pages, PAGE_SIZE, seed=config.seed, vocab_limit=tokenizer.size)
+    sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))       # only the environment writes what comes then
+    return EnginePolicy(engine, tokenizer, sampling), tokenizer, source
+
+
+def cache_pages(model: Qwen3, context: int, sequences: int) -> int:
+    shape, one = model.config, -(-context // PAGE_SIZE)
+    page_bytes = 2 * shape.num_hidden_layers * PAGE_SIZE * shape.num_key_value_heads * shape.head_dim * model.head_weight.itemsize
+    return max(one, min(one * sequences, CACHE_BYTES // page_bytes))
+
+
+def load_local(config: AgentConfig) -> tuple[Qwen3, Tokenizer, str]:
+    device = weights.device_of(config.device)
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32           # bfloat16 is slow on most CPUs
+    start = time.perf_counter()
+    folder = model_folder(config)
+    if folder is None:
+        model = Qwen3(ModelConfig.preset("tiny"), seed=config.seed).to(device, dtype)
+        source = "tiny, with random weights: it has not been trained, so its text means nothing"
+    else:
+        model, source = weights.load(folder, device, dtype), f"weights from {folder}"
+    tokenizer = Tokenizer.of_model(folder)
+    shape, count = model.config, sum(p.numel() for p in model.parameters())
+    facts = (f"{count:,} parameters, {shape.num_hidden_layers} layers, hidden {shape.hidden_size}, "
+             f"{shape.num_attention_heads} query and {shape.num_key_value_heads} kv heads of {shape.head_dim}; "
+             f"{tokenizer.size:,} token ids")
+    place = f"{str(dtype).removeprefix('torch.')} on {device}, loaded in {time.perf_counter() - start:.2f} s"
+    return model, tokenizer, f"{source}\n{facts}\n{place}"
+
+
+def model_folder(config: AgentConfig) -> Path | None:
+    """Where the weights are; None = nowhere, they are random."""
+    return weights.newest_model() if config.model == "tiny" else Path(config.model)

@@ -5,8 +5,9 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from minvenus.agent.policy import model_folder
 from minvenus.config import ConfigError
-from minvenus.loading import device_of, model_folder
+from minvenus.model.weights import device_of
 from minvenus.settings import EvalConfig
 
 

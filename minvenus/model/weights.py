@@ -17,7 +17,7 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -25,9 +25,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from minvenus.config import ConfigError, ModelConfig, read_json
-from minvenus.files import current, replaced
+from minvenus.files import current, latest_checkpoint, replaced
 from minvenus.model.qwen3 import Qwen3
 
+TINY_BASE = Path(__file__).parents[1] / "tiny_base"         # made by `make base`
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 WEIGHT_FILE = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -49,6 +50,35 @@ class Stored(NamedTuple):
     dtype: torch.dtype
     shape: list[int]
     offset: int                  # of its first byte, from the start of the file
+
+
+# ------------------------------------------------------------------------------------------- which model, on which device
+
+
+def start_folder(name: str) -> Path | None:
+    """The folder of the model that training starts from; None for "tiny", which has random weights."""
+    return {"tiny": None, "tiny-base": TINY_BASE}.get(name, Path(name))
+
+
+def start_model(name: str, device: str, seed: int) -> Qwen3:
+    """The model that training starts from, its parameters in float32."""
+    folder = start_folder(name)
+    return Qwen3(ModelConfig.preset("tiny"), seed=seed).to(device) if folder is None else load(folder, device)
+
+
+def newest_model(runs="runs") -> Path | None:
+    """The model of the training run that saved a checkpoint last; a run may lie one folder deeper, as the demo's do."""
+    found = [*Path(runs).glob("*/latest"), *Path(runs).glob("*/*/latest")]
+    newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
+    checkpoint = latest_checkpoint(newest.parent) if newest else None
+    return checkpoint / "model" if checkpoint else None
+
+
+def device_of(name: str) -> Literal["cpu", "cuda"]:
+    """auto = a GPU if there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device cuda: torch sees no GPU here")
+    return "cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu"
 
 
 # ----------------------------------------------------------------------------------------------------------------- loading

@@ -86,6 +86,11 @@ class Tokenizer:
         return cls(path, read_tokenizer_json(path))
 
     @classmethod
+    def of_model(cls, folder: Path | None) -> "Tokenizer":
+        """The tokenizer in a model's folder; None stands for the tiny model with random weights."""
+        return cls.tiny() if folder is None else cls.from_file(folder)
+
+    @classmethod
     def tiny(cls) -> "Tokenizer":
         """The committed tokenizer of about 750 ids (see tiny.py), which behaves as Qwen3's does."""
         return cls.from_file(TINY)

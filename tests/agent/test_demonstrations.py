@@ -2,8 +2,8 @@
 
 import pytest
 
+from minvenus.agent.policy import TOY_NOTICES
 from minvenus.agent.rollout import RolloutLoop
-from minvenus.loading import TOY_NOTICES
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_teachers import SYSTEM, Teacher

@@ -14,8 +14,8 @@ import torch
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.experiments import base
 from minvenus.experiments.base import BaseConfig, note, session, start, texts
-from minvenus.loading import TINY_BASE, start_model
 from minvenus.model import weights
+from minvenus.model.weights import TINY_BASE, start_model
 from minvenus.sft.dataset import encode_pieces
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.text.toy_words import TEST_NAMES, TRAIN_NAMES
@@ -106,7 +106,7 @@ def test_the_same_seed_gives_the_same_weights_to_the_last_bit(tmp_path, capsys):
     one, two = (base.main(config(tmp_path / name)) for name in ("one", "two"))
     assert digest(one) == digest(two) and not torch.equal(start(0).head_weight, start(1).head_weight)
     assert "base 3/3" in (err := capsys.readouterr().err) and "validation_loss" in err
-    model, tokenizer = start_model(str(one), "cpu", 0)
+    model, tokenizer = start_model(str(one), "cpu", 0), Tokenizer.from_file(one)
     assert model.config == ModelConfig.preset("tiny") and tokenizer.encode(" Bob") == TINY.encode(" Bob")
     assert not torch.equal(model.head_weight, start(0).head_weight)
 
@@ -197,7 +197,7 @@ def test_the_shipped_base_has_the_shape_and_the_tokenizer_of_this_code():
 
 def test_the_shipped_base_looks_up_what_it_has_just_read():
     """Pets and names that follow from the text above them, on texts of a seed that it was not trained on."""
-    model, tokenizer = start_model("tiny-base", "cpu", 0)
+    model, tokenizer = start_model("tiny-base", "cpu", 0), Tokenizer.from_file(TINY_BASE)
     right, total = 0, 0
     for i in range(12):
         e = encode_pieces(reading(77, i), tokenizer)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import train_sft
-from minvenus import loading
 from minvenus.config import ModelConfig
 from minvenus.model import weights
 from minvenus.settings import SFTConfig
@@ -24,7 +23,7 @@ def inputs(tmp_path_factory):
 
 def test_the_default_data_and_model_are_the_toy_web_and_the_tiny_base(inputs, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(loading, "TINY_BASE", Path(inputs["model"]))
+    monkeypatch.setattr(weights, "TINY_BASE", Path(inputs["model"]))
     folder = train_sft.main(SFTConfig(steps=1, batch=2, demonstrations=8, validation=2, device="cpu", learning_rate=1e-9))
     out = capsys.readouterr().out
     assert f"next        python train_igpo.py --model {folder}" in out and "            python infer.py" in out
