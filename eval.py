@@ -17,7 +17,7 @@ from minvenus.evaluation.collect import PolicyFails, collect, put_right
 from minvenus.evaluation.compare import Comparison, compare
 from minvenus.evaluation.config import default_folder, identity, resolved
 from minvenus.evaluation.grade import Grader
-from minvenus.evaluation.judge import Judge, JudgeUnreliable, check_environment, judge_model
+from minvenus.evaluation.judge import Judge, JudgeUnreliable, judge_endpoint
 from minvenus.evaluation.play import Stage
 from minvenus.evaluation.published import published_table
 from minvenus.evaluation.questions import QuestionSource, open_questions
@@ -47,13 +47,13 @@ def main(config: EvalConfig) -> Summary | Comparison | Path:
 def evaluate(config: EvalConfig) -> Summary:
     """Make the runs that are not there yet, one line each in the folder's results.jsonl, and summarise all of them."""
     if config.judge:
-        check_environment()
+        judge_endpoint()
     system, notices = prompt_and_notices(config.agent)
     agent = config.agent
     task = open_questions(config.questions, agent.tools, agent.seed, hops=config.hops, slack=config.slack,
                           max_turns=agent.max_turns, limit=config.limit)
     try:
-        own = identity(config, task.fingerprint, system, judge_model() if config.judge else None)
+        own = identity(config, task.fingerprint, system, judge_endpoint().model if config.judge else None)
         folder = Path(config.out) if config.out else default_folder(config, own)
         wanted = jobs(task.entries, config.runs)
         with Results(folder, own, config.regrade) as results:
@@ -161,7 +161,7 @@ def load_scorer(folder) -> Scorer:
 
 def right_by(config: EvalConfig) -> str:
     if config.judge:
-        return f"the judge {judge_model()}"
+        return f"the judge {judge_endpoint().model}"
     return "exact match" if config.score == "em" else f"word F1 of at least {config.f1_at_least:g}"
 
 

@@ -13,8 +13,8 @@ from minvenus.config import ConfigError
 from minvenus.flags import parse_flags, save_config
 from minvenus.settings import InferConfig
 from minvenus.tools.base import ToolErrorRate
-from minvenus.tools.make import make_tools
 from minvenus.tools.toyweb import ToyWeb
+from minvenus.tools.web import make_tools
 from minvenus.train.signals import stop_on_signals
 from minvenus.types import Question, Rollout
 

@@ -19,7 +19,7 @@ import eval as evaluation
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.evaluation import collect, results
 from minvenus.evaluation.config import resolved
-from minvenus.evaluation.judge import Judge, JudgeGuard
+from minvenus.evaluation.judge import Judge
 from minvenus.flags import load_config
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
@@ -309,7 +309,7 @@ def test_browsecomp_is_decrypted_and_asked(capsys):
 
 
 def test_a_judge_decides_and_an_unknown_verdict_is_shown_and_asked_for_again(monkeypatch, capsys):
-    monkeypatch.setattr(evaluation, "Judge", lambda cache: Judge(cache, limits=QUICK, guard=JudgeGuard(limit=1.0)))
+    monkeypatch.setattr(evaluation, "Judge", lambda cache: Judge(cache, **QUICK, limit=1.0))
     monkeypatch.setenv("JUDGE_MODEL", "grader-1")
     write_documents()
 
@@ -335,7 +335,7 @@ def test_a_judge_decides_and_an_unknown_verdict_is_shown_and_asked_for_again(mon
 
 
 def test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_lost(monkeypatch, capsys):
-    monkeypatch.setattr(evaluation, "Judge", lambda cache: Judge(cache, limits=QUICK, guard=JudgeGuard(window=4, limit=0.25)))
+    monkeypatch.setattr(evaluation, "Judge", lambda cache: Judge(cache, **QUICK, window=4, limit=0.25))
     monkeypatch.setenv("JUDGE_MODEL", "grader-1")
     write_documents()
     with serve(scripted(answer("a cat"))) as server, grading(lambda said: "perhaps") as judge:

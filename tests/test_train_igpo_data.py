@@ -21,7 +21,7 @@ from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPO_PRESETS, IGPOConfig
 from minvenus.tools import base
 from minvenus.tools.base import ToolCounters, failed
-from minvenus.tools.make import make_tools
+from minvenus.tools.web import make_tools
 from minvenus.train import igpo, metrics
 from minvenus.types import Question
 from tests.agent.scripted import Tools, answer, engine_for, search, visit
@@ -133,7 +133,7 @@ def test_a_run_does_not_go_on_with_other_questions_or_another_prompt(config, tmp
 @pytest.mark.usefixtures("planted")
 def test_the_judge_gives_the_outcomes(config, tmp_path, monkeypatch):
     """It takes the guess for right; the true answers need no judge."""
-    monkeypatch.setattr(train_igpo, "Judge", partial(judging.Judge, limits=QUICK))
+    monkeypatch.setattr(train_igpo, "Judge", partial(judging.Judge, **QUICK))
     with yes_to({"fox"}) as server:
         monkeypatch.setenv("JUDGE_BASE_URL", server.url)
         train_igpo.main(replace(config, out=str(tmp_path), judge=True, steps=1))

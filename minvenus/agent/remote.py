@@ -7,11 +7,10 @@ What comes back is text. Its ids are made by our tokenizer and may differ from t
 log-probs, so nothing counts as sampled: such rollouts are for inference and evaluation, never for training. Token counts, and
 with them max_context, are as good as the tokenizer.
 
-The key is read from POLICY_API_KEY at the moment of the call. Each turn is one request in a thread of its own. A turn that is
+The key is read from POLICY_API_KEY for each request. Retries, deadlines and errors: tools/endpoint.py. Each turn is one request in a thread of its own. A turn that is
 cut before its reply has come is blank.
 """
 
-import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import groupby
@@ -22,12 +21,10 @@ from minvenus.agent.threads import in_thread
 from minvenus.config import ConfigError
 from minvenus.engine import Sampling
 from minvenus.text.tokenizer import Tokenizer, splitter
-from minvenus.tools.base import ToolFailure
-from minvenus.tools.endpoint import Service, as_json, ask
-from minvenus.tools.retry import Limits
+from minvenus.tools.endpoint import Endpoint, EndpointError
 
 STOP = ["<tool_response>"]                    # only the environment writes this
-LIMITS = Limits(seconds=3600.0, read_seconds=300.0, response_bytes=64_000_000)
+LIMITS = {"seconds": 3600.0, "read_seconds": 3600.0, "max_bytes": 64_000_000}
 
 
 @dataclass(eq=False)
@@ -41,11 +38,9 @@ class RemotePolicy:
 
     max_context = None
 
-    def __init__(self, tokenizer: Tokenizer, base: str, model: str, sampling: Sampling, send_ids: bool, limits: Limits = LIMITS):
-        if not base.startswith(("http://", "https://")):
-            raise ConfigError(f"--api-base must begin with http:// or https://, got {base[:60]!r}")
-        self.service = Service("completion endpoint", "--api-base", "POLICY_API_KEY", base)
-        self.tokenizer, self.model, self.sampling, self.send_ids, self.limits = tokenizer, model, sampling, send_ids, limits
+    def __init__(self, tokenizer: Tokenizer, base: str, model: str, sampling: Sampling, send_ids: bool, **limits):
+        self.endpoint = Endpoint("completion endpoint", base, "POLICY_API_KEY", model, url_source="--api-base", **LIMITS | limits)
+        self.tokenizer, self.sampling, self.send_ids = tokenizer, sampling, send_ids
         self.writing: list[RemoteHandle] = []
 
     def open(self, prompts_Q: list[list[int]], n: int, names_Q: list[str], step: int | None = None) -> list[list[RemoteHandle]]:
@@ -53,7 +48,7 @@ class RemotePolicy:
 
     def start(self, handle: RemoteHandle, ids: list[int], max_tokens: int) -> None:
         handle.output = None
-        handle.future = in_thread("completion", self._complete, self.request(ids, max_tokens))
+        handle.future = in_thread("completion", self._complete, list(ids), max_tokens)
         self.writing.append(handle)
 
     def step(self) -> bool:
@@ -79,35 +74,24 @@ class RemotePolicy:
     def check_trainable(self) -> None:
         raise ConfigError("a policy at an endpoint cannot be trained: it gives no log-probs of the tokens it sampled")
 
-    def request(self, ids: list[int], max_tokens: int) -> dict:
+    def settings(self, max_tokens: int) -> dict:
         s = self.sampling
-        prompt = list(ids) if self.send_ids else safe_text(self.tokenizer, ids)
-        body = {"model": self.model, "prompt": prompt, "max_tokens": max_tokens, "temperature": s.temperature, "top_p": s.top_p,
-                "presence_penalty": s.presence_penalty, "stop": STOP}
-        return body if s.top_k is None else body | {"top_k": s.top_k}       # not in OpenAI's own interface, so only if it is set
+        settings = {"max_tokens": max_tokens, "temperature": s.temperature, "top_p": s.top_p,
+                    "presence_penalty": s.presence_penalty, "stop": STOP}
+        return settings if s.top_k is None else settings | {"top_k": s.top_k}     # not in OpenAI's own interface, so only if set
 
-    def _complete(self, body: dict) -> TurnOutput:
+    def _complete(self, ids: list[int], max_tokens: int) -> TurnOutput:
         """In the turn's own thread."""
         try:
-            data = ask(self.service, "/completions", self.limits, time.monotonic() + self.limits.seconds, body)
-            text = completion_text(as_json(data, self.service))
-        except ToolFailure as failure:
-            return TurnOutput([], error=str(failure))
+            prompt = ids if self.send_ids else safe_text(self.tokenizer, ids)
+            text = self.endpoint.complete(prompt, **self.settings(max_tokens))["text"]
+        except EndpointError as error:
+            hint = "" if error.status not in (400, 404) else (
+                ". Check --api-base (it usually ends in /v1), --api-model, and that the model has room for --max-context tokens")
+            return TurnOutput([], error=f"{error}{hint}")
         for spelled in ("<|im_end|>", "<|endoftext|>"):                     # some servers spell the token that ended the turn
             text = text.split(spelled, 1)[0]
         return TurnOutput(self.tokenizer.encode_tagged(whole_characters(text)))
-
-
-def completion_text(reply: dict) -> str:
-    if "error" in reply:
-        raise ToolFailure("http", "the completion endpoint reported an error instead of text")
-    try:
-        text = reply["choices"][0]["text"]
-    except (TypeError, KeyError, IndexError):
-        text = None
-    if not isinstance(text, str):
-        raise ToolFailure("http", 'the completion endpoint sent no "choices" with a "text": it must offer /completions')
-    return text
 
 
 def safe_text(tokenizer: Tokenizer, ids: list[int]) -> str:

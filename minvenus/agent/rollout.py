@@ -31,8 +31,7 @@ from minvenus.agent.threads import in_thread
 from minvenus.config import ConfigError
 from minvenus.text.chat import Stream
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import ToolCounters, ToolResult, cap_text, failed, run_tool
-from minvenus.tools.cassette import call_key
+from minvenus.tools.base import ToolCounters, ToolResult, call_key, cap_text, failed, run_tool
 from minvenus.types import Question
 
 IDLE_SECONDS = 0.02                # longest pause between two looks at the clocks while nothing is computed here

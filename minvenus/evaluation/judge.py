@@ -6,13 +6,13 @@
     anything else: no reply, an error, nonsense               unknown    never kept
 
 Unknown is not wrong. It has no reward and no place in a statistic but its own count: `Verdict.correct` is None, and who needs a
-number must drop the rollout. A judge that is often unknown stops the run (JudgeGuard), because what is left would be a biased
+number must drop the rollout. A judge that is often unknown stops the run (JudgeUnreliable), because what is left would be a biased
 sample.
 
 Reading a reply: the last `correct: yes` or `correct: no` counts, in whatever markdown or JSON it is dressed. "incorrect: no" is
 another word, "correct: yes/no" is the question repeated, and a thought that was never closed holds no verdict.
 
-The address, the model and the key come from JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY when a request is made. Requests,
+The address, the model and the key come from JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY. Requests,
 retries and what errors may say: tools/endpoint.py. The cache is a file of tools/cassette.py, which may also hold a recording of
 tools; its key is a hash of the whole request, so another model, prompt, question or answer is another row, but another address
 is not. This file knows no trajectories: it is given the answer's text.
@@ -22,8 +22,7 @@ import hashlib
 import json
 import re
 import threading
-import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,18 +31,15 @@ from typing import Literal, TypeVar
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
-from minvenus.tools.base import ToolFailure
+from minvenus.tools.base import FailureGuard, TooManyFailures
 from minvenus.tools.cassette import Cassette
-from minvenus.tools.endpoint import Service, as_json, ask, setting
-from minvenus.tools.model_extract import message_of
-from minvenus.tools.retry import Limits
+from minvenus.tools.endpoint import Endpoint, EndpointError
 from minvenus.types import Question
 
 A = TypeVar("A")
 B = TypeVar("B")
 
-JUDGE = Service("judge endpoint", "JUDGE_BASE_URL", "JUDGE_API_KEY")
-LIMITS = Limits(seconds=900.0, read_seconds=300.0, tries=3, backoff=1.0, longest_wait=60.0)
+LIMITS = {"seconds": 900.0, "read_seconds": 300.0, "attempts": 3, "backoff": 1.0, "longest_wait": 60.0}
 KEPT_CHARS = 4000                     # of a reply, in the cache and in records
 
 PROMPT = """You grade a response to a question. The JSON object below has the question, the response, and the accepted answers, \
@@ -91,30 +87,8 @@ def read_verdict(reply: str) -> Literal["yes", "no"] | None:
 # ------------------------------------------------------------------------------------------------------------- the judge
 
 
-class JudgeUnreliable(RuntimeError):
+class JudgeUnreliable(TooManyFailures):
     """Too many verdicts are unknown for the rest to mean anything; the message has the numbers."""
-
-
-class JudgeGuard:
-    """Raises JudgeUnreliable when, of the last `window` verdicts that the judge was asked for, more than the share `limit` are
-    unknown. A judge that fails from the start is seen after limit * window failures, before the window is full."""
-
-    def __init__(self, window: int = 50, limit: float = 0.1):
-        if window < 1 or not 0 <= limit <= 1:
-            raise ConfigError(f"need window >= 1 and a limit in [0, 1], got {window} and {limit}")
-        self.window, self.limit = window, limit
-        self._recent: deque[Verdict] = deque(maxlen=window)
-        self._lock = threading.Lock()
-
-    def add(self, verdict: Verdict) -> None:
-        with self._lock:
-            self._recent.append(verdict)
-            asked = len(self._recent)
-            reasons = [v.note for v in self._recent if v.word == "unknown"]
-        if len(reasons) / self.window > self.limit:
-            often, times = Counter(reasons).most_common(1)[0]
-            raise JudgeUnreliable(f"{len(reasons)} of the last {asked} verdicts are unknown, more than the share {self.limit:g} "
-                                  f"of {self.window}: the judge cannot be relied on. {times} times: {often}")
 
 
 class Memory:
@@ -126,8 +100,8 @@ class Memory:
     def get(self, key: str) -> str | None:
         return self.texts.get(key)
 
-    def put(self, key: str, text: str) -> None:
-        self.texts.setdefault(key, text)
+    def put(self, key: str, text: str) -> str:
+        return self.texts.setdefault(key, text)
 
     def close(self) -> None:
         pass
@@ -136,12 +110,13 @@ class Memory:
 class Judge:
     """Safe under threads. `totals` counts verdicts by how they came about, and the unknown among them."""
 
-    def __init__(self, cache=None, threads: int = 8, guard: JudgeGuard | None = None, limits: Limits = LIMITS):
+    def __init__(self, cache=None, threads: int = 8, window: int = 50, limit: float = 0.1, **limits):
+        """JudgeUnreliable is raised if more than the share `limit` of the last `window` verdicts is unknown."""
         if threads < 1:
             raise ConfigError(f"threads must be at least 1, got {threads}")
-        check_environment()
-        self.threads, self.guard, self.limits = threads, guard or JudgeGuard(), limits
-        self.cache: Memory | Cassette = Memory() if cache is None else Cassette(cache, create=True)
+        self.threads, self.guard = threads, FailureGuard("verdicts of the judge", window, limit, JudgeUnreliable)
+        self.endpoint = judge_endpoint(**limits)
+        self.cache: Memory | Cassette = Memory() if cache is None else Cassette(cache)
         self.totals: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -159,7 +134,7 @@ class Judge:
             self.totals[verdict.by] += 1
             self.totals["unknown"] += verdict.word == "unknown"
         if verdict.by == "judge":                             # the others say nothing about the judge's health
-            self.guard.add(verdict)
+            self.guard.add(verdict.note if verdict.word == "unknown" else None)
         return verdict
 
     def find(self, question: Question, answer: str) -> Verdict:
@@ -168,54 +143,40 @@ class Judge:
             return Verdict("yes", "equality")
         if not answer:
             return Verdict("no", "empty")
-        body = request(question.text, answer, accepted)
+        body = request(self.endpoint.model, question.text, answer, accepted)
         key = "judge " + hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
         if kept := self.cache.get(key):
             return Verdict(by="cache", **json.loads(kept))
-        verdict = ask_judge(body, self.limits)
+        verdict = ask_judge(self.endpoint, body)
         if verdict.word == "unknown":
             return verdict
-        self.cache.put(key, json.dumps({"word": verdict.word, "note": verdict.note}))     # ASCII: SQLite takes no lone surrogates
-        first = self.cache.get(key)                           # another thread or process may have been first: all see the same
-        assert first is not None
+        first = self.cache.put(key, json.dumps({"word": verdict.word, "note": verdict.note}))     # ASCII, also of lone surrogates
         return Verdict(by="judge", **json.loads(first))
 
     def close(self) -> None:
         self.cache.close()
 
 
-def check_environment() -> None:
-    """Raise if the settings cannot be used: now, not after an hour of rollouts. None of them is kept."""
-    JUDGE.url()
-    JUDGE.authorise()
-    judge_model()
+def judge_endpoint(**limits) -> Endpoint:
+    """Raises a ConfigError if the environment cannot be used: at once, not after an hour of rollouts."""
+    return Endpoint.from_environment("JUDGE", "judge endpoint", **LIMITS | limits)
 
 
-def judge_model() -> str:
-    model = setting("JUDGE_MODEL")
-    if not model:
-        raise ConfigError("JUDGE_MODEL must name the judge's model, as its endpoint calls it")
-    return model
-
-
-def request(question: str, answer: str, accepted: list[str]) -> dict:
+def request(model: str, question: str, answer: str, accepted: list[str]) -> dict:
     """The body of the request. The case is one JSON string each, so no answer can close its own quotes."""
     case = json.dumps({"question": question, "response": answer, "accepted_answers": accepted}, ensure_ascii=False, indent=1)
-    return {"model": judge_model(), "temperature": 0.0, "messages": [{"role": "user", "content": PROMPT.format(case=case)}]}
+    return {"model": model, "temperature": 0.0, "messages": [{"role": "user", "content": PROMPT.format(case=case)}]}
 
 
-def ask_judge(body: dict, limits: Limits) -> Verdict:
+def ask_judge(endpoint: Endpoint, body: dict) -> Verdict:
     try:
-        data = ask(JUDGE, "/chat/completions", limits, time.monotonic() + limits.seconds, body)
-        reply = message_of(as_json(data, JUDGE))
-    except ToolFailure as failure:
-        return Verdict("unknown", "judge", str(failure))
-    word, shown = read_verdict(reply), reply
-    if key := setting(JUDGE.key_variable):
-        shown = shown.replace(key, "[key]")                   # a proxy may echo its headers, and notes are written to files
+        reply = endpoint.chat(body["messages"], temperature=body["temperature"])
+    except EndpointError as error:
+        return Verdict("unknown", "judge", str(error))
+    word = read_verdict(reply)
     if word is None:
-        return Verdict("unknown", "judge", f"no verdict in the judge's reply {shown[:80]!r}")
-    return Verdict(word, "judge", shown[:KEPT_CHARS])
+        return Verdict("unknown", "judge", f"no verdict in the judge's reply {reply[:80]!r}")
+    return Verdict(word, "judge", reply[:KEPT_CHARS])
 
 
 def in_threads(work: Callable[[A], B], items: list[A], threads: int) -> list[B]:

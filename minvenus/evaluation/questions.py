@@ -28,9 +28,9 @@ from minvenus.config import ConfigError
 from minvenus.evaluation.answers import ALIAS_MARK, split_aliases
 from minvenus.evaluation.config import digest
 from minvenus.files import read_rows
-from minvenus.tools.make import make_tools
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_visits import visit_labels
+from minvenus.tools.web import make_tools
 from minvenus.types import Question, Rollout
 
 FORMATS = (".jsonl", ".parquet", ".csv")

@@ -8,7 +8,7 @@ import os
 from pathlib import Path, PurePosixPath
 
 from minvenus.config import ConfigError
-from minvenus.tools.base import ToolFailure, ToolResult, search_each, visit_each
+from minvenus.tools.base import ToolError, ToolResult, search_each, visit_each
 from minvenus.tools.bm25 import BM25
 from minvenus.tools.extract import plain_extract, snippet
 from minvenus.tools.html_text import decode_page, html_to_text
@@ -56,14 +56,14 @@ class FolderTools:
     def visit_one(self, url: str, goal: str) -> tuple[str, str]:
         path = PurePosixPath(url.strip())                     # "./a.md" and "a.md" are the same path
         if path.is_absolute() or ".." in path.parts or "://" in url or "\\" in url:
-            raise ToolFailure("refused", "only paths inside the folder can be visited, written as in the search results")
+            raise ToolError("refused", "only paths inside the folder can be visited, written as in the search results")
         if self.links & {str(part) for part in (path, *path.parents)}:
-            raise ToolFailure("refused", "it is a symbolic link, which may leave the folder")
+            raise ToolError("refused", "it is a symbolic link, which may leave the folder")
         if str(path) not in self.documents:
-            raise ToolFailure("empty", "there is no such document")
+            raise ToolError("empty", "there is no such document")
         text = self.documents[str(path)][1]
         if not text:
-            raise ToolFailure("empty", "the document has no text")
+            raise ToolError("empty", "the document has no text")
         return plain_extract(text, goal)
 
 

@@ -18,7 +18,7 @@ on the page only: a snippet never holds it. Knows nothing of tokens and rollouts
 from functools import cached_property
 
 from minvenus.config import one_of
-from minvenus.tools.base import ToolFailure, ToolResult, search_each
+from minvenus.tools.base import ToolError, ToolResult, search_each
 from minvenus.tools.bm25 import BM25
 from minvenus.tools.toyweb_teachers import Lesson, Teacher, teach
 from minvenus.tools.toyweb_world import SPLITS, Case, Page, WorldConfig, make_case
@@ -98,7 +98,7 @@ class ToyTools:
             try:
                 shown = " ".join(f"{page['title']} {page['snippet']}" for page in self._results(query))
                 blocks.append(f"page {shown}.")
-            except ToolFailure as failure:
+            except ToolError as failure:
                 blocks.append(f"ERROR: {failure}")
                 failures += 1
         return ToolResult("\n".join(blocks), "empty" if failures == len(queries) else None)
@@ -120,6 +120,6 @@ class ToyTools:
     def _results(self, query: str) -> list[dict]:
         found = self.ranked(query)
         if not found:
-            raise ToolFailure("empty", "nothing found.")
+            raise ToolError("empty", "nothing found.")
         self.listed.update((page.url, page) for page in found)
         return [{"title": page.title, "url": page.url, "snippet": page.verb} for page in found]

@@ -143,7 +143,7 @@ def test_too_many_failures_and_a_wrong_set_up_stop_the_run_with_the_reason_and_l
 
     def failing(queries):
         return ToolResult("ERROR: x", "http")
-    for tool, error, words in ((unset, ConfigError, "no key"), (failing, ToolErrorRate, "3 of the last 3 tool calls failed")):
+    for tool, error, words in ((unset, ConfigError, "no key"), (failing, ToolErrorRate, "2 of the last 2 tool calls failed")):
         policy = policy_for([search()])
         with pytest.raises(error, match=words):
             run(policy, budget(tool_threads=threads), Tools(search=tool), counters=ToolCounters(3, 0.5))

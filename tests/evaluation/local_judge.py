@@ -9,13 +9,12 @@ from contextlib import contextmanager
 import pytest
 
 from minvenus.evaluation.answers import ALIAS_MARK
-from minvenus.evaluation.judge import Judge, JudgeGuard
-from minvenus.tools.retry import Limits
+from minvenus.evaluation.judge import Judge
 from minvenus.types import Question
 from tests.tools.servers import serve
 
 KEY = "planted-judge-key-48b1"
-QUICK = Limits(seconds=5.0, read_seconds=0.3, tries=3, backoff=0.01, longest_wait=2.0)
+QUICK = {"seconds": 20.0, "read_seconds": 1.0, "attempts": 2, "backoff": 0.01, "longest_wait": 2.0}
 CAPITAL = Question("q1", "What is the capital of Italy?", ["Rome", "Roma" + ALIAS_MARK + "Urbs"])
 
 
@@ -83,7 +82,7 @@ def case_of(seen) -> dict:
 
 def judge_at(server, monkeypatch, **options):
     monkeypatch.setenv("JUDGE_BASE_URL", server.url + "/v1/")
-    return Judge(**{"limits": QUICK, "guard": JudgeGuard(limit=1.0)} | options)
+    return Judge(**QUICK | {"limit": 1.0} | options)
 
 
 def drip(handler):

@@ -9,7 +9,7 @@ from minvenus.evaluation.grade import Grader
 from minvenus.evaluation.judge import Verdict
 from minvenus.evaluation.results import Results
 from minvenus.evaluation.task import jobs
-from minvenus.tools.base import ToolCounters, ToolErrorRate, ToolFailure
+from minvenus.tools.base import ToolCounters, ToolError, ToolErrorRate
 from tests.agent.scripted import Tools, answer, policy_for, search
 from tests.evaluation.test_play import ENTRIES, stage
 
@@ -32,7 +32,7 @@ class Slow:
 
 def test_runs_that_still_wait_for_the_judge_are_kept_when_tools_stop_the_evaluation(tmp_path, monkeypatch):
     def broken(*_):
-        raise ToolFailure("http", "down")
+        raise ToolError("http", "down")
     monkeypatch.setattr("minvenus.agent.rollout.ToolCounters", lambda: ToolCounters(window=6))
     judge, policy = Slow(), policy_for(lambda name, turn, _: answer() if "q0" in name else search(f"{name} {turn}"))
     grader = Grader("em", judge=judge)

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from minvenus.evaluation.grade import Grader, Paper, grade_all, grade_words
-from minvenus.evaluation.judge import JudgeGuard, JudgeUnreliable, Verdict
+from minvenus.evaluation.judge import JudgeUnreliable, Verdict
 from tests.evaluation.local_judge import CAPITAL, grading, judge_at, planted, yes_to  # noqa: F401
 
 RIGHT, WRONG, OPEN = Paper(CAPITAL, "rome!", True), Paper(CAPITAL, "Milan", True), Paper(CAPITAL, "Rome", False)
@@ -44,7 +44,7 @@ def test_a_judge_answers_beside_the_runs_and_is_not_asked_about_unfinished_ones(
 
 def test_a_judge_that_fails_hands_out_every_paper_as_unknown_and_says_why(planted, monkeypatch):  # noqa: F811
     with grading(lambda answer: "perhaps") as server:
-        grader = Grader("em", judge=judge_at(server, monkeypatch, threads=1, guard=JudgeGuard(window=4, limit=0.25)))
+        grader = Grader("em", judge=judge_at(server, monkeypatch, threads=1, window=4, limit=0.25))
         for i in range(6):
             grader.add(i, Paper(CAPITAL, f"Milan {i}", True))
         found = []
@@ -55,7 +55,7 @@ def test_a_judge_that_fails_hands_out_every_paper_as_unknown_and_says_why(plante
     assert isinstance(grader.failure, JudgeUnreliable) and "cannot be relied on" in found[1][1].note
     assert found[-1][1].note == "stopped before the judge had answered"
     with grading(lambda answer: "perhaps") as server:
-        grader = Grader("em", judge=judge_at(server, monkeypatch, guard=JudgeGuard(window=4, limit=0.0)))
+        grader = Grader("em", judge=judge_at(server, monkeypatch, window=4, limit=0.0))
         with pytest.raises(JudgeUnreliable):
             grade_all(grader, [(0, WRONG)])
         grader.close()

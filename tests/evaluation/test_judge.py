@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from minvenus.config import ConfigError
-from minvenus.evaluation.judge import Judge, JudgeGuard, JudgeUnreliable, Verdict
+from minvenus.evaluation.judge import Judge, JudgeUnreliable, Verdict
 from minvenus.types import Question
 from tests.evaluation.local_judge import CAPITAL, KEY, case_of, chat, drip, judge_at, planted, says, yes_to  # noqa: F401
 from tests.tools.servers import serve
@@ -54,23 +54,23 @@ def test_the_joined_string_of_aliases_is_no_answer_by_itself(monkeypatch):
 
 
 BROKEN = {
-    "error": (lambda h: h.reply("down", status=500), 3, "status 500"),
+    "error": (lambda h: h.reply("down", status=500), 2, "status 500: down"),
     "bad request": (lambda h: h.reply("too long", status=400), 1, "status 400"),
     "refused key": (lambda h: h.reply(f"bad key {KEY}", status=401), 1, "check JUDGE_API_KEY"),
     "busy": (lambda h: h.reply("busy", status=429, Retry_After="3600"), 1, "status 429"),
     "redirect": (lambda h: h.reply("", status=302, Location="http://127.0.0.1:9/"), 1, "status 302"),
-    "slow": (drip, 3, "in time"),
-    "hang up": (lambda h: h.connection.close(), 1, "check JUDGE_BASE_URL"),
+    "slow": (drip, 2, "in time"),
+    "hang up": (lambda h: h.connection.close(), 2, "check JUDGE_BASE_URL"),
     "nonsense": (says("I like trains."), 1, "I like trains."),
     "both": (says("correct: yes/no"), 1, "no verdict"),
     "empty text": (says(""), 1, "no verdict"),
     "no text": (lambda h: h.reply({"choices": [{"message": {"content": None}}]}), 1, "no verdict"),
     "no choices": (lambda h: h.reply({"choices": []}), 1, "no verdict"),
-    "error object": (lambda h: h.reply({"error": {"message": "correct: yes"}}), 1, "no verdict"),
+    "error object": (lambda h: h.reply({"error": {"message": "correct: yes"}}), 1, "reported an error"),
     "empty body": (lambda h: h.reply("", kind="application/json"), 1, "JSON"),
     "broken JSON": (lambda h: h.reply('{"choices": [{"message": {"content": "correct: yes"', kind="application/json"), 1, "JSON"),
     "list": (lambda h: h.reply('["correct: yes"]', kind="application/json"), 1, "JSON"),
-    "page": (lambda h: h.reply("<html>correct: yes</html>"), 1, "text/html"),
+    "page": (lambda h: h.reply("<html>correct: yes</html>"), 1, "JSON"),
 }
 
 
@@ -113,9 +113,9 @@ def test_a_verdict_is_kept_across_runs_and_another_model_question_or_answer_is_a
         assert judge.verdict(CAPITAL, "Milan").by == "judge"
         assert judge.verdict(Question("q1", "And of Lombardy?", CAPITAL.answers), "Italy's Rome").by == "judge"
         assert judge.verdict(Question("q1", CAPITAL.text, ["Rome"]), "Italy's Rome").by == "judge"
+        assert judge.totals == {"cache": 1, "judge": 3, "unknown": 0}
         monkeypatch.setenv("JUDGE_MODEL", "grader-2")
-        assert judge.verdict(CAPITAL, "Italy's Rome").by == "judge"
-        assert judge.totals == {"cache": 1, "judge": 4, "unknown": 0}
+        assert judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Italy's Rome").by == "judge"
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
@@ -204,7 +204,7 @@ def test_the_key_is_in_no_verdict_no_file_no_repr_and_no_error_even_if_the_judge
         judge = judge_at(server, monkeypatch, cache=file)
         assert KEY not in repr(judge.verdict(CAPITAL, "Milan")) + repr(vars(judge)) + repr(judge)
     with serve(says(f"Bearer {KEY}")) as server:
-        judge = judge_at(server, monkeypatch, cache=file, guard=JudgeGuard(limit=0.0))
+        judge = judge_at(server, monkeypatch, cache=file, limit=0.0)
         with pytest.raises(JudgeUnreliable) as caught:
             judge.verdict(CAPITAL, "Turin")
     assert KEY not in shown(caught.value) and KEY.encode() not in file.read_bytes()

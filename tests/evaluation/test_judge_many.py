@@ -5,9 +5,7 @@ import time
 
 import pytest
 
-from minvenus.config import ConfigError
-from minvenus.evaluation.judge import JudgeGuard, JudgeUnreliable, Verdict
-from minvenus.tools.retry import Limits
+from minvenus.evaluation.judge import JudgeUnreliable
 from tests.evaluation.local_judge import CAPITAL, chat, drip, grading, judge_at, planted, says  # noqa: F401
 from tests.tools.servers import serve
 
@@ -65,34 +63,9 @@ def test_no_pairs_are_no_verdicts(monkeypatch):
 # ------------------------------------------------------------------------------------------------------------------ guard
 
 
-def test_the_guard_stops_when_more_than_the_share_of_the_window_is_unknown():
-    guard, good = JudgeGuard(window=10, limit=0.2), Verdict("no", "judge")
-    bad = Verdict("unknown", "judge", "did not answer in time")
-    for verdict in [bad, bad, *[good] * 8, bad, bad]:               # two of ten, however the window moves
-        guard.add(verdict)
-    with pytest.raises(JudgeUnreliable, match=r"3 of the last 10 .* share 0\.2 of 10.* 3 times: did not answer in time"):
-        guard.add(bad)
-
-
-def test_the_guard_does_not_wait_for_a_full_window_and_zero_allows_none():
-    guard = JudgeGuard(window=50, limit=0.1)
-    for _ in range(5):
-        guard.add(Verdict("unknown", "judge", "down"))
-    with pytest.raises(JudgeUnreliable, match="6 of the last 6"):
-        guard.add(Verdict("unknown", "judge", "down"))
-    with pytest.raises(JudgeUnreliable):
-        JudgeGuard(limit=0.0).add(Verdict("unknown", "judge", "down"))
-
-
-@pytest.mark.parametrize(("window", "limit"), [(0, 0.1), (10, -0.1), (10, 1.1), (10, float("nan"))])
-def test_an_impossible_guard_is_refused(window, limit):
-    with pytest.raises(ConfigError):
-        JudgeGuard(window, limit)
-
-
 def test_a_dead_judge_stops_a_batch_at_once_and_the_rest_is_not_asked(monkeypatch):
     with serve(lambda h: h.reply("down", status=400)) as server:
-        judge = judge_at(server, monkeypatch, threads=2, guard=JudgeGuard(window=10, limit=0.3))
+        judge = judge_at(server, monkeypatch, threads=2, window=10, limit=0.3)
         with pytest.raises(JudgeUnreliable, match="status 400"):
             judge.verdicts([(CAPITAL, f"city {n}") for n in range(200)])
         time.sleep(0.2)
@@ -101,7 +74,7 @@ def test_a_dead_judge_stops_a_batch_at_once_and_the_rest_is_not_asked(monkeypatc
 
 def test_answers_that_need_no_judge_do_not_hide_that_it_is_dead(monkeypatch):
     with serve(says("?")) as server:
-        judge = judge_at(server, monkeypatch, threads=1, guard=JudgeGuard(window=10, limit=0.3))
+        judge = judge_at(server, monkeypatch, threads=1, window=10, limit=0.3)
         with pytest.raises(JudgeUnreliable, match="4 of the last 4"):
             for n in range(4):
                 for answer in ("Rome", "", "Rome", "", f"city {n}"):
@@ -110,7 +83,7 @@ def test_answers_that_need_no_judge_do_not_hide_that_it_is_dead(monkeypatch):
 
 def test_an_error_does_not_wait_for_a_slow_reply(monkeypatch):
     with grading({"slow": drip, "quick": lambda h: h.reply("no", status=400)}.get) as server:
-        judge = judge_at(server, monkeypatch, threads=2, guard=JudgeGuard(limit=0.0), limits=Limits(read_seconds=10.0))
+        judge = judge_at(server, monkeypatch, threads=2, limit=0.0, read_seconds=10.0)
         began = time.monotonic()
         with pytest.raises(JudgeUnreliable):
             judge.verdicts([(CAPITAL, "slow"), (CAPITAL, "quick")])

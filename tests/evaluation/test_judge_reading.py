@@ -67,9 +67,7 @@ def test_any_text_is_read_without_an_error(text):
 
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_no_answer_can_leave_its_place_in_the_prompt(question, answer):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JUDGE_MODEL", "m")
-        prompt = request(question, answer, ["Rome", "Roma"])["messages"][0]["content"]
+    prompt = request("m", question, answer, ["Rome", "Roma"])["messages"][0]["content"]
     before, after = PROMPT.split("{case}")
     assert prompt.startswith(before) and prompt.endswith(after)
     case = json.loads(prompt[len(before):len(prompt) - len(after)])

@@ -8,7 +8,7 @@ from minvenus.config import ConfigError
 from minvenus.evaluation.play import Stage, play
 from minvenus.evaluation.questions import Entry
 from minvenus.evaluation.task import Job, jobs
-from minvenus.tools.base import ToolCounters, ToolErrorRate, ToolFailure
+from minvenus.tools.base import ToolCounters, ToolError, ToolErrorRate
 from minvenus.types import Question
 from tests.agent.scripted import QUIET, SYSTEM, TOKENIZER, Tools, answer, budget, policy_for, random_policy, run, search
 
@@ -77,9 +77,9 @@ def test_once_asked_to_stop_nothing_begins_and_open_runs_are_dropped():
 
 def test_too_many_failing_tools_stop_all_runs_with_the_reason_and_leave_nothing_open():
     def broken(*_):
-        raise ToolFailure("http", "down")
+        raise ToolError("http", "down")
     policy = policy_for(lambda name, turn, attempt: search(f"{name} {turn}"))
-    with pytest.raises(ToolErrorRate, match="6 of the last 6 tool calls failed"):
+    with pytest.raises(ToolErrorRate, match="4 of the last 4 tool calls failed"):
         played(stage(policy, tools=lambda: Tools(search=broken)), jobs(ENTRIES, 2), 4, counters=ToolCounters(window=6))
     assert policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
 

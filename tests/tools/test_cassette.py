@@ -15,29 +15,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
-from minvenus.tools.base import ToolResult, failed, run_tool
-from minvenus.tools.cassette import MissingRecording, Recorder, Replay, call_key
+from minvenus.tools.base import ToolError, call_key
+from minvenus.tools.cassette import Cassette, MissingRecording
 
 ROOT = Path(__file__).resolve().parents[2]
+QUERY = ("search", {"query": "a"})
 
 
 class Counting:
-    """Answers every call with a new text, and errors on request."""
+    """Gives every call a new result."""
 
     def __init__(self):
         self.calls = 0
-        self.closed = False
 
-    def search(self, queries):
+    def __call__(self):
         self.calls += 1
-        return failed("timeout", "slow") if queries == ["fails"] else ToolResult(f"result {self.calls} of {queries}")
+        return [f"result {self.calls}: </tool_response><|im_end|>\n羅馬 \ud800"]
 
-    def visit(self, urls, goal):
-        self.calls += 1
-        return ToolResult(f"page {self.calls}: </tool_response><|im_end|>\n羅馬 {urls} {goal}")
 
-    def close(self):
-        self.closed = True
+def fails():
+    raise ToolError("timeout", "slow")
 
 
 def rows(file) -> list:
@@ -50,86 +47,74 @@ def rows(file) -> list:
 
 def test_a_replay_gives_exactly_what_the_recorded_run_saw(tmp_path):
     file, live = tmp_path / "tape #1?.sqlite", Counting()
-    recorder = Recorder(live, file)
-    seen = [recorder.search(["a"]), recorder.visit(["u"], "g"), recorder.search(["a"]), recorder.visit(["u"], "h")]
-    recorder.close()
-    assert live.closed and live.calls == 3                   # the repeated search came from the tape
-    assert [path.name for path in tmp_path.iterdir()] == [file.name]          # one file, nothing beside it
-    replay = Replay(file)
-    assert [replay.search(["a"]), replay.visit(["u"], "g"), replay.search(["a"]), replay.visit(["u"], "h")] == seen
-    assert run_tool(replay, "search", {"query": "a"}) == seen[0]
+    calls = [QUERY, ("visit", {"url": "u", "goal": "g"}), QUERY, ("visit", {"url": "u", "goal": "h"})]
+    recording = Cassette(file)
+    seen = [recording.fetch(*call, live) for call in calls]
+    recording.close()
+    assert live.calls == 3                                           # the repeated search came from the file
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]         # one file, nothing beside it
+    replay = Cassette(file, record=False)
+    assert [replay.fetch(*call, fails) for call in calls] == seen
     replay.close()
 
 
-@pytest.mark.parametrize("call", [("search", {"query": ["b"]}), ("search", {"query": ["a", "a"]}), ("visit", {"url": ["u"],
-                                  "goal": "other"}),
-                                  ("search", {"query": ["fails"]})])
-def test_a_call_that_was_never_recorded_stops_the_run_and_is_named(tmp_path, call):
-    recorder = Recorder(Counting(), tmp_path / "tape")
-    recorder.search(["a"])
-    recorder.visit(["u"], "g")
-    assert recorder.search(["fails"]).error == "timeout"
-    recorder.close()
+@pytest.mark.parametrize("call", [("search", {"query": "b"}), ("visit", {"query": "a"}), ("search", {"query": "fails"})])
+def test_a_call_that_was_not_recorded_stops_a_replay_and_is_named(tmp_path, call):
+    recording = Cassette(tmp_path / "tape")
+    recording.fetch(*QUERY, Counting())
+    with pytest.raises(ToolError):
+        recording.fetch("search", {"query": "fails"}, fails)
+    recording.close()
     with pytest.raises(MissingRecording) as caught:
-        run_tool(Replay(tmp_path / "tape"), *call)
+        Cassette(tmp_path / "tape", record=False).fetch(*call, Counting())
     assert call_key(*call) in str(caught.value)
 
 
-def test_errors_and_blank_texts_are_never_recorded(tmp_path):
-    live = Counting()
-    recorder = Recorder(live, tmp_path / "tape")
-    assert recorder.search(["fails"]) == recorder.search(["fails"]) == failed("timeout", "slow")
-    assert live.calls == 2                                   # asked again: an error is not an answer
-    live.search = lambda queries: ToolResult("  ")
-    assert run_tool(recorder, "search", {"query": ["blank"]}).error == "empty"
+def test_failures_and_empty_results_are_never_recorded(tmp_path):
+    recording = Cassette(tmp_path / "tape")
+    for _ in range(2):                                               # asked again: a failure is not a result
+        with pytest.raises(ToolError, match="slow"):
+            recording.fetch(*QUERY, fails)
+    assert recording.fetch(*QUERY, list) == []
     assert rows(tmp_path / "tape") == []
 
 
 def test_of_two_threads_that_make_the_same_call_at_once_both_see_what_is_recorded(tmp_path):
-    both_inside, live = threading.Barrier(2, timeout=10), Counting()
+    both_inside, live = threading.Barrier(2, timeout=30), Counting()
 
-    def search(queries):
-        both_inside.wait()                                   # neither is in the file when the other one asks
-        return Counting.search(live, queries)
-    live.search = search
-    recorder = Recorder(live, tmp_path / "tape")
+    def call():
+        both_inside.wait()                                           # neither is in the file when the other one looks
+        return live()
+    recording = Cassette(tmp_path / "tape")
     with ThreadPoolExecutor(2) as pool:
-        one, two = pool.map(recorder.search, [["a"], ["a"]])
-    recorder.close()
-    assert live.calls == 2 and one == two
-    assert rows(tmp_path / "tape") == [(call_key("search", {"query": ["a"]}), one.text)]
+        one, two = pool.map(lambda _: recording.fetch(*QUERY, call), range(2))
+    assert live.calls == 2 and one == two and len(rows(tmp_path / "tape")) == 1
 
 
-def test_many_threads_that_make_the_same_call_all_see_the_same_text(tmp_path):
-    recorder = Recorder(Counting(), tmp_path / "tape")
+def test_many_threads_that_make_the_same_calls_all_see_the_same_results(tmp_path):
+    recording, live = Cassette(tmp_path / "tape"), Counting()
     with ThreadPoolExecutor(8) as pool:
-        seen = list(pool.map(lambda i: (i % 7, recorder.search([f"q{i % 7}"]).text), range(140)))
-    recorder.close()
+        seen = list(pool.map(lambda i: (i % 7, *recording.fetch("search", {"query": i % 7}, live)), range(140)))
     assert len(set(seen)) == 7
-    replay = Replay(tmp_path / "tape")
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda i: (i % 7, replay.search([f"q{i % 7}"]).text), range(140))) == seen
+    assert recording.put("key", "first") == recording.put("key", "second") == recording.get("key") == "first"
 
 
 CHILD = """
 import sys, time
-from minvenus.tools.base import ToolResult
-from minvenus.tools.cassette import Recorder
-class Tools:
-    def search(self, queries): return ToolResult(queries[0] + " " + "x" * 20_000)
-recorder = Recorder(Tools(), sys.argv[1])
+from minvenus.tools.cassette import Cassette
+recording = Cassette(sys.argv[1])
 for i in range(1_000_000):
-    recorder.search([f"{sys.argv[2]} {i}"])
-    print(i, flush=True)                                     # after the row is in the file
-    time.sleep(0.01)                                         # without a pause, one writer keeps the other one waiting
+    recording.fetch("search", {"query": f"{sys.argv[2]} {i}"}, lambda: [f"{sys.argv[2]} {i} " + "x" * 20_000])
+    print(i, flush=True)                                             # after the row is in the file
+    time.sleep(0.01)                                                 # without a pause, one writer keeps the other one waiting
 """
 
 
 def test_a_recording_killed_in_the_middle_keeps_every_finished_call_and_can_go_on(tmp_path):
     file = tmp_path / "tape"
-    Recorder(Counting(), file).close()
+    Cassette(file).close()
     children = [subprocess.Popen([sys.executable, "-c", CHILD, str(file), name], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-                for name in ("one", "two")]                  # two processes at once into one file
+                for name in ("one", "two")]                          # two processes at once into one file
     try:
         assert all(child.stdout.readline() == "0\n" for child in children)
         time.sleep(0.3)
@@ -137,17 +122,15 @@ def test_a_recording_killed_in_the_middle_keeps_every_finished_call_and_can_go_o
         for child in children:
             os.kill(child.pid, signal.SIGKILL)
     done = {name: 1 + len(child.communicate()[0].split()) for name, child in zip(("one", "two"), children, strict=True)}
-    replay = Replay(file)
+    kept = rows(file)
+    assert sum(done.values()) <= len(kept) <= sum(done.values()) + 2         # at most the call that was being reported
+    assert sqlite3.connect(file).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    recording = Cassette(file)
     for name, count in done.items():
         for i in range(count):
-            assert replay.search([f"{name} {i}"]).text == f"{name} {i} " + "x" * 20_000
-    replay.close()
-    kept = rows(file)
-    assert sum(done.values()) <= len(kept) <= sum(done.values()) + 2           # at most the call that was being reported
-    assert sqlite3.connect(file).execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    recorder = Recorder(Counting(), file)
-    assert recorder.search(["more"]).error is None
-    recorder.close()
+            assert recording.fetch("search", {"query": f"{name} {i}"}, fails) == [f"{name} {i} " + "x" * 20_000]
+    recording.fetch("search", {"query": "more"}, Counting())
+    recording.close()
     assert len(rows(file)) == len(kept) + 1
 
 
@@ -158,20 +141,20 @@ def test_a_file_that_is_no_recording_is_a_clear_error(tmp_path, content, message
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(ConfigError, match=message):
-        Replay(file)
+        Cassette(file, record=False)
 
 
-def test_somebody_elses_database_is_not_written_to(tmp_path):
+def test_another_database_is_not_written_to(tmp_path):
     db = sqlite3.connect(tmp_path / "theirs")
     db.execute("CREATE TABLE precious (x)")
     db.commit()
     db.close()
     before = (tmp_path / "theirs").read_bytes()
     with pytest.raises(ConfigError, match="not a recording of tools"):
-        Recorder(Counting(), tmp_path / "theirs")
+        Cassette(tmp_path / "theirs")
     assert (tmp_path / "theirs").read_bytes() == before
     with pytest.raises(ConfigError, match="does not exist"):
-        Recorder(Counting(), tmp_path / "no" / "tape")
+        Cassette(tmp_path / "no" / "tape")
 
 
 @given(st.lists(st.text(), min_size=1), st.lists(st.text(), min_size=1))

@@ -116,9 +116,8 @@ def test_the_web_itself_shows_any_page_of_a_question_and_remembers_nothing(hand)
 
 def test_the_tools_work_behind_the_common_dispatch(hand):
     tools = hand.for_question("train-0")
-    assert run_tool(tools, "search", {"query": " own Bob"}).error is None
+    assert run_tool(tools, "search", {"query": [" own Bob"]}).error is None
     assert run_tool(tools, "visit", {"url": ["page Bob"], "goal": " own Bob"}).text.startswith("page Bob own cat boss Eva")
-    assert run_tool(tools, "visit", {"url": ["page Bob"]}).error == "bad_arguments"
 
 
 # ------------------------------------------------------------------------------------------------------- for every web

@@ -37,8 +37,8 @@ def config(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(train_igpo, "Judge", partial(Judge, limits=QUICK))
-    monkeypatch.setattr(judging, "Judge", partial(Judge, limits=QUICK))
+    monkeypatch.setattr(train_igpo, "Judge", partial(Judge, **QUICK))
+    monkeypatch.setattr(judging, "Judge", partial(Judge, **QUICK))
 
 
 def by_first_word(broken):
@@ -94,7 +94,7 @@ def test_a_judge_that_cannot_be_relied_on_stops_the_run_with_the_reason_and_a_ch
             patch.setattr(train_igpo.igpo, "update", then_it_breaks)
             assert command(config) == 2
         err = capsys.readouterr().err
-        assert "6 of the last 14 verdicts are unknown" in err and "status 500" in err and "Traceback" not in err
+        assert "6 of the last 14 verdicts of the judge failed" in err and "status 500" in err and "Traceback" not in err
         assert (tmp_path / "latest").read_text() == "step-00000001\n"
         assert [row["step"] for row in metrics.read(tmp_path / "metrics.jsonl")] == [1]
         well[0] = True

@@ -1,0 +1,282 @@
+"""The endpoint client against servers on 127.0.0.1: retries, deadlines, broken replies, and where the key goes."""
+
+import gzip
+import json
+import socket
+import threading
+import time
+import traceback
+from email.utils import formatdate
+
+import pytest
+
+from minvenus.config import ConfigError
+from minvenus.tools.endpoint import Endpoint, EndpointError, wait_asked
+from tests.tools.servers import serve
+
+KEY = "planted-endpoint-5b1e"
+LONG = 20.0           # seconds that no test may need
+MESSAGES = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch, names):
+    monkeypatch.setenv("TEST_API_KEY", KEY)
+
+
+def endpoint(server, **limits):
+    return Endpoint("test endpoint", server.url + "/v1/", "TEST_API_KEY", "venus", url_source="TEST_BASE_URL",
+                    **{"backoff": 0.01} | limits)
+
+
+def failure(server, **limits) -> EndpointError:
+    with pytest.raises(EndpointError) as caught:
+        endpoint(server, **limits).post("/path", {})
+    assert KEY not in "".join(traceback.format_exception(caught.value))
+    return caught.value
+
+
+def chat(content):
+    return {"choices": [{"message": {"role": "assistant", "content": content}}]}
+
+
+# ---------------------------------------------------------------------------------------------------------------- requests
+
+
+def test_a_chat_sends_model_messages_and_settings_with_the_key_and_returns_the_text():
+    with serve(lambda h: h.reply(chat("hi"))) as server:
+        assert endpoint(server).chat(MESSAGES, temperature=0.5) == "hi"
+    method, path, headers, body = server.seen[0]
+    assert (method, path, headers["Authorization"]) == ("POST", "/v1/chat/completions", f"Bearer {KEY}")
+    assert json.loads(body) == {"model": "venus", "messages": MESSAGES, "temperature": 0.5}
+
+
+@pytest.mark.parametrize("reply", [{}, {"choices": []}, {"choices": "x"}, {"choices": [{"message": {}}]}, chat(None), chat([1])])
+def test_a_chat_reply_without_text_is_the_empty_text(reply):
+    with serve(lambda h: h.reply(reply)) as server:
+        assert endpoint(server).chat(MESSAGES) == ""
+
+
+def test_a_completion_takes_ids_or_text_and_returns_the_first_choice():
+    with serve(lambda h: h.reply({"choices": [{"text": "cat", "finish_reason": "stop"}]})) as server:
+        for prompt in ([1, 2, 3], "From Bob"):
+            assert endpoint(server).complete(prompt, max_tokens=7) == {"text": "cat", "finish_reason": "stop"}
+            assert json.loads(server.seen[-1][3]) == {"model": "venus", "prompt": prompt, "max_tokens": 7}
+    assert server.seen[0][1] == "/v1/completions"
+
+
+def test_a_server_without_completions_says_what_it_must_offer():
+    with serve(lambda h: h.reply(chat("hi"))) as server, pytest.raises(EndpointError, match="must offer /completions"):
+        endpoint(server).complete("x")
+
+
+def test_text_is_decoded_without_an_error_and_other_types_are_refused():
+    with serve(lambda h: h.reply(b"caf\xc3\xa9 \xff", "text/markdown")) as server:
+        assert endpoint(server).get_text("/p?q") == "café \ufffd"
+        assert server.seen[0][:2] == ("GET", "/v1/p?q")
+    with serve(lambda h: h.reply(b"\x89PNG", "image/png")) as server:
+        with pytest.raises(EndpointError, match="image/png, not text") as caught:
+            endpoint(server).get_text("/")
+        assert caught.value.kind == "refused"
+
+
+# ----------------------------------------------------------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize(("status", "requests"), [(302, 1), (400, 1), (401, 1), (403, 1), (404, 1), (413, 1), (429, 3), (500, 3),
+                                                  (503, 3)])
+def test_only_429_and_5xx_are_tried_again_and_the_error_has_status_and_reason(status, requests):
+    with serve(lambda h: h.reply({"error": {"message": "too\nlong"}}, status=status, Location="/elsewhere")) as server:
+        error = failure(server)
+    assert len(server.seen) == requests and (error.kind, error.status) == ("http", status)
+    assert str(status) in str(error) and (str(error).endswith(": too long") or status == 302)
+    assert (status in (401, 403)) == ("check TEST_API_KEY" in str(error))
+
+
+def reset(handler):
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")      # close sends a reset
+    handler.connection.close()
+
+
+def half_a_reply(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+
+
+@pytest.mark.parametrize("broken", [reset, half_a_reply, lambda h: h.wfile.write(b"nonsense\r\n\r\n")])
+def test_a_connection_that_breaks_is_tried_again(broken):
+    def once_broken(handler):
+        broken(handler) if len(handler.server.seen) == 1 else handler.reply(chat("hi"))
+    with serve(once_broken) as server:
+        assert endpoint(server).chat(MESSAGES) == "hi"
+        assert len(server.seen) == 2
+    with serve(broken) as server:
+        error = failure(server)
+        assert len(server.seen) == 3
+    assert error.kind == "http" and "check TEST_BASE_URL" in str(error) and str(server.server_port) not in str(error)
+
+
+def test_a_closed_port_is_an_error_that_names_the_variable_and_not_the_address():
+    with serve(lambda h: None) as server:
+        pass
+    error = failure(server)
+    assert error.kind == "http" and "check TEST_BASE_URL" in str(error) and str(server.server_port) not in str(error)
+
+
+@pytest.mark.parametrize(("body", "words"), [
+    ("[1]", "JSON object"), ("<html>blocked</html>", "JSON object"), ("", "JSON object"), ("[" * 50_000, "JSON object"),
+    ('{"choices": [', "JSON object"), ('{"error": "no such model"}', "reported an error: no such model"),
+    ("x" * 200_000, "more than 100,000 bytes"),
+])
+def test_a_reply_that_is_no_json_object_is_an_error(body, words):
+    with serve(lambda h: h.reply(body, "application/json")) as server:
+        assert words in str(failure(server, max_bytes=100_000))
+
+
+def test_a_bomb_is_refused_when_it_exceeds_the_limit():
+    bomb = gzip.compress(b" " * 50_000_000)
+    with serve(lambda h: h.reply(bomb, "application/json", Content_Encoding="gzip")) as server:
+        assert "more than 100,000 bytes" in str(failure(server, max_bytes=100_000))
+
+
+# ---------------------------------------------------------------------------------------------------- deadlines and waits
+
+
+def silent(handler):
+    handler.server.stop.wait(LONG)
+
+
+def dripping(start: bytes):
+    def answer(handler):
+        handler.wfile.write(start)
+        while not handler.server.stop.wait(0.05):
+            handler.wfile.write(b"x")
+    return answer
+
+
+@pytest.mark.parametrize("answer", [silent, dripping(b"HTTP/1.1 200 OK\r\nX-Header: "), dripping(b"HTTP/1.1 200 OK\r\n\r\n")],
+                         ids=["silent", "drips headers", "drips its body"])
+def test_the_deadline_holds_against_a_server_that_never_ends(answer):
+    with serve(answer) as server:
+        start = time.monotonic()
+        assert failure(server, seconds=1.0).kind == "timeout"
+        assert 0.9 <= time.monotonic() - start < LONG / 2
+        assert len(server.seen) == 1
+
+
+def test_the_deadline_holds_against_a_slow_look_up_of_the_name(monkeypatch):
+    stop = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: stop.wait(LONG))
+    start = time.monotonic()
+    with serve(silent) as server:
+        assert failure(server, seconds=1.0).kind == "timeout"
+    stop.set()
+    assert time.monotonic() - start < LONG / 2
+
+
+def test_silence_is_tried_again_and_a_later_reply_counts():
+    with serve(lambda h: silent(h) if len(h.server.seen) == 1 else h.reply(chat("hi"))) as server:
+        assert endpoint(server, read_seconds=1.0).chat(MESSAGES) == "hi"
+
+
+def test_retry_after_is_waited_for():
+    with serve(lambda h: h.reply(chat("hi"), status=429 if len(h.server.seen) == 1 else 200, Retry_After="1")) as server:
+        start = time.monotonic()
+        assert endpoint(server).chat(MESSAGES) == "hi"
+        assert time.monotonic() - start >= 1.0
+
+
+@pytest.mark.parametrize("limits", [{}, {"longest_wait": 2.0}, {"seconds": 2.0}])
+def test_a_retry_after_beyond_the_longest_wait_or_the_deadline_is_not_obeyed(limits):
+    with serve(lambda h: h.reply({}, status=503, Retry_After="3" if limits else "3600")) as server:
+        assert failure(server, **limits).status == 503
+    assert len(server.seen) == 1
+
+
+def test_retry_after_may_be_a_number_or_a_date():
+    assert wait_asked("7") == 7.0
+    assert 20 <= wait_asked(formatdate(time.time() + 30, usegmt=True)) <= 30
+    assert [wait_asked(text) for text in (None, "", "soon", "-5", "²", formatdate(0, usegmt=True))] == [0.0] * 6
+    assert wait_asked("9" * 400) < float("inf")
+
+
+def test_waits_double_and_are_jittered(monkeypatch):
+    waits = []
+    with serve(lambda h: h.reply({}, status=500)) as server:
+        client = endpoint(server, backoff=1.0)
+        monkeypatch.setattr(time, "sleep", waits.append)
+        for _ in range(20):
+            with pytest.raises(EndpointError):
+                client.post("/", {})
+    waits = [wait for wait in waits if wait >= 0.5]
+    first, second = waits[::2], waits[1::2]
+    assert all(0.5 <= wait <= 1.5 for wait in first) and all(1.0 <= wait <= 3.0 for wait in second)
+    assert len(first) == len(second) == 20 and len({round(wait, 3) for wait in first}) > 10
+
+
+# -------------------------------------------------------------------------------------------------------------------- keys
+
+
+@pytest.mark.parametrize("status", [200, 302, 400, 401, 429, 500])
+def test_a_key_that_the_server_echoes_appears_nowhere(status):
+    def echo(handler):
+        handler.reply("x" * 195 + KEY + json.dumps(handler.server.seen[-1][2]), "application/json", status=status)
+    with serve(echo) as server:
+        failure(server)
+        client = endpoint(server)
+    assert KEY in str(server.seen) and KEY not in repr(client) + repr(vars(client))
+    with serve(lambda h: h.reply(chat(f"my header was {KEY}"))) as server:
+        assert endpoint(server).chat(MESSAGES) == "my header was [key]"
+        assert "[key]" in endpoint(server).post("/", {})["choices"][0]["message"]["content"]
+
+
+def test_a_placeholder_for_a_key_is_not_cut_out_of_replies(monkeypatch):
+    monkeypatch.setenv("TEST_API_KEY", "EMPTY")
+    with serve(lambda h: h.reply(chat("an EMPTY room"))) as server:
+        assert endpoint(server).chat(MESSAGES) == "an EMPTY room"
+
+
+def test_a_redirect_does_not_carry_the_key_to_another_host():
+    with serve(lambda h: h.reply({})) as thief, serve(lambda h: h.reply("", status=307, Location=thief.url)) as server:
+        assert failure(server).status == 307
+        assert thief.seen == []
+
+
+def test_the_key_is_read_for_each_request_and_no_key_is_no_header(monkeypatch, tmp_path):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password netrc-password\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with serve(lambda h: h.reply({})) as server:
+        client = endpoint(server)
+        for key in (KEY, "another", ""):
+            monkeypatch.setenv("TEST_API_KEY", key)
+            client.post("/", {})
+    assert [headers.get("Authorization") for _, _, headers, _ in server.seen] == [f"Bearer {KEY}", "Bearer another", None]
+
+
+@pytest.mark.parametrize(("url", "words"), [
+    ("", "must begin with http"), ("localhost:8000", "must begin with http"), ("ftp://host", "must begin with http"),
+    ("http://[secret", "must begin with http"), ("http://", "must begin with http"),
+    ("http://me:secret@host/v1", "must not contain a user name or password"),
+])
+def test_an_address_that_cannot_be_used_is_refused_without_showing_it(url, words):
+    with pytest.raises(ConfigError, match=f"^--api-base {words}") as caught:
+        Endpoint("test endpoint", url, "TEST_API_KEY", url_source="--api-base")
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("bad", [f"{KEY}\nX-Evil: 1", f"{KEY}é", f"“{KEY}”"])
+def test_a_key_with_characters_that_no_key_has_is_refused_without_showing_it(monkeypatch, bad):
+    monkeypatch.setenv("TEST_API_KEY", bad)
+    with pytest.raises(ConfigError, match="TEST_API_KEY has characters") as caught:
+        Endpoint("test endpoint", "http://127.0.0.1:9", "TEST_API_KEY")
+    assert KEY not in "".join(traceback.format_exception(caught.value))
+
+
+def test_an_endpoint_of_the_environment_needs_an_address_and_a_model(monkeypatch):
+    monkeypatch.setenv("TEST_MODEL", "m")
+    with pytest.raises(ConfigError, match="TEST_BASE_URL must begin"):
+        Endpoint.from_environment("TEST", "test endpoint")
+    monkeypatch.setenv("TEST_BASE_URL", "http://host/v1")
+    assert Endpoint.from_environment("TEST", "test endpoint", seconds=5.0).model == "m"
+    monkeypatch.setenv("TEST_MODEL", " ")
+    with pytest.raises(ConfigError, match="TEST_MODEL must name the model"):
+        Endpoint.from_environment("TEST", "test endpoint")
