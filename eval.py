@@ -26,7 +26,7 @@ from minvenus.evaluation.summary import Summary, summarise
 from minvenus.evaluation.task import Job, jobs
 from minvenus.flags import parse_flags, save_config
 from minvenus.model import weights
-from minvenus.report.measure import Scorer
+from minvenus.report.source import Scorer
 from minvenus.report.xray import write_page
 from minvenus.settings import EvalConfig
 from minvenus.text.tokenizer import Tokenizer

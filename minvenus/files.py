@@ -165,6 +165,17 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict | str]]:
             yield number, record if isinstance(record, dict) else f"not a JSON object, but {type(record).__name__}"
 
 
+def read_jsonl(path) -> list[dict]:
+    """The complete lines of a JSONL file, none where there is no file. What follows the last line end was cut off while it was
+    written."""
+    if not Path(path).exists():
+        return []
+    try:
+        return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").split("\n")[:-1]]
+    except ValueError as error:
+        raise ConfigError(f"{path} has a line that is not JSON ({error}): repair or remove the file") from None
+
+
 def parquet_reader(path: Path) -> Any:
     """pyarrow.parquet, an optional extra that is imported only for a Parquet file."""
     try:

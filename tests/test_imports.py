@@ -26,8 +26,7 @@ MAY_IMPORT = {                      # folder or file of minvenus -> the others t
     "tools": LEAVES | {"text"},
     "sft": LEAVES | {"files", "console", "flags", "text", "evaluation", "agent.protocol", "agent.prompt"},
     "evaluation": LEAVES | {"model", "text", "tools", "files", "console", "agent"},
-    "report": LEAVES | {"files", "console", "text", "igpo", "agent.protocol", "agent.record", "train.metrics",
-                        "evaluation.aggregate"},
+    "report": LEAVES | {"files", "console", "text", "igpo", "agent.protocol", "agent.record", "evaluation.aggregate"},
     "train": LEAVES | {"files", "console", "flags", "text", "kernels", "model", "igpo", "sft", "evaluation"},
 }
 MAY_IMPORT["experiments"] = set(MAY_IMPORT)        # puts all the others to work; of them, none may import it

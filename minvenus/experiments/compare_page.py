@@ -6,8 +6,9 @@ from statistics import fmean
 
 from minvenus.experiments.audit import run_gains
 from minvenus.experiments.results import Outcome, differences, head, mean_curve, rows
+from minvenus.files import write_text
 from minvenus.report.curves import Series, line_plot
-from minvenus.report.page import figure, figures, page, section, table, write
+from minvenus.report.page import figure, figures, page, section, table
 
 PLOTS = (
     ("test_exact_match", "Accuracy on held-out questions", "share right",
@@ -46,7 +47,7 @@ def write_page(folder: Path, config, outcomes: dict[str, list[Outcome]]) -> Path
     ]
     lede = f"Seeds per method: {config.seeds}; {config.steps} steps of {config.questions} questions x {config.group} rollouts."
     facts = [(key, str(value)) for key, value in asdict(config).items() if value is not None]
-    return write(folder / "report.html", page("Methods compared", parts, lede, facts, kind="minvenus comparison"))
+    return write_text(folder / "report.html", page("Methods compared", parts, lede, facts, kind="minvenus comparison"))
 
 
 def gains_by_hop(folder: Path, outcomes: dict[str, list[Outcome]]) -> list[str]:

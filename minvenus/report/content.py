@@ -1,128 +1,154 @@
-"""What an X-ray page is made of, as plain JSON values. Every number is that of igpo/credit.py or of the file, unrounded (but for
-the sampled tokens' log-probs, three digits each).
+"""What xray.js draws, as plain JSON values, and how much of long texts and tokens a page holds.
 
-    recipes     name, words, fields, whether it was trained with, what is missing, size of the batch
-    groups      a question, its answers, and which rollouts belong to it
-    rollouts    the turns (texts, kind, verdict on the format, tokens), log P(answer) before each, and per recipe the arithmetic
+    groups        a question and its rollouts
+    rollouts      the turns, log P(answer) before each, and per recipe the credit of each turn
+    steps         [explanation, value, inputs, parts] of every number; a turn's credit names them by their place
+    explanations  label, formula and words of a number
 """
 
-from dataclasses import dataclass
+import json
 
-from minvenus.evaluation.aggregate import Run, browse_ratio
+from minvenus.igpo.credit import Measured
 from minvenus.igpo.gain import value
-from minvenus.report import budget
-from minvenus.report.credits import Credited, credited, gains_only
-from minvenus.report.page import embed
-from minvenus.report.source import Case, ShownTurn, Source
-from minvenus.report.tokens import turn_tokens
+from minvenus.report.explain import steps
+from minvenus.report.page import embed, embedded_size
+from minvenus.report.recipes import NOT_SCORED, Arithmetic, Compared, settings
+from minvenus.report.source import Case, Source, plural, turn_tokens
 from minvenus.text.tokenizer import Tokenizer
 
-FORMAT = "minvenus xray 1"
-POLICIES = {"current": "the policy itself, before the update", "reference": "the start checkpoint"}
+TEXT, TEXT_OF_ALL = 1_000_000, 6_000_000         # bytes of the texts of one rollout, and of a page
+TOKENS, TOKENS_OF_ALL = 500_000, 3_000_000       # bytes of their tokens
+TEXTS = ("observation", "thought", "call", "answer", "raw")
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """What is known of a case beyond its text."""
+class Distinct:
+    """A list of different values. What occurs many times on a page is written once and named by its place."""
 
-    logprobs: list[list[float] | None]           # of the answer's tokens, before each turn
-    outcome: float | None
-    arithmetic: dict[str, dict]                  # by recipe
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
 
+    def place(self, item) -> int:
+        return self.places.setdefault(json.dumps(item, ensure_ascii=False), len(self.places))
 
-def page_data(source: Source, scores: list[list[list[float]] | None], tokenizer: Tokenizer | None = None,
-              scored_by: str | None = None) -> dict:
-    """`scores`: answer log-probs that were measured for this page, per case, or None."""
-    recipes, numbers = batch_numbers(source) if source.batch else own_numbers(source, scores)
-    rollouts = [rollout_data(case, n) for case, n in zip(source.cases, numbers, strict=True)]
-    cut = sum(budget.cut_texts(r["turns"], budget.share(budget.TEXT, budget.TEXT_OF_ALL, len(rollouts))) for r in rollouts)
-    without_tokens = add_tokens(rollouts, source.cases, tokenizer) if tokenizer else 0
-    batch = source.batch
-    scored = any(row is not None for n in numbers for row in n.logprobs)
-    if batch and scored:
-        scored_by = POLICIES.get(batch.gain_policy, batch.gain_policy)
-    size = (len(batch.rollouts), len(set(batch.groups))) if batch else (0, 0)
-    return {"format": FORMAT, "source": source.name, "step": batch.step if batch else None, "trained": batch is not None,
-            "scored_by": scored_by, "recipes": [c.described(*size) for c in recipes], "groups": group_list(source),
-            "rollouts": rollouts, "cut": cut, "turns_without_tokens": without_tokens}
+    def items(self) -> list:
+        return [json.loads(item) for item in self.places]
 
 
-def batch_numbers(source: Source) -> tuple[list[Credited], list[Numbers]]:
-    batch = source.batch
-    assert batch is not None
-    recipes = credited(batch.measured, batch.recipe)
-    numbers = [Numbers(batch.measured[case.row].logprobs, batch.measured[case.row].outcome,
-                       {c.name: c.rollouts[case.row] for c in recipes if c.rollouts is not None}) for case in source.cases]
-    return recipes, numbers
-
-
-def own_numbers(source: Source, scores: list[list[list[float]] | None]) -> tuple[list[Credited], list[Numbers]]:
-    recipes: list[Credited] = []
-    numbers = []
-    for case, score in zip(source.cases, scores, strict=True):
-        own = gains_only([t.kind for t in case.turns], [t.malformed for t in case.turns], score) if score else []
-        recipes = recipes or own
-        logprobs: list[list[float] | None] = list(score) if score else [None] * len(case.turns)
-        numbers.append(Numbers(logprobs, None, {c.name: c.rollouts[0] for c in own if c.rollouts}))
-    return recipes, numbers
-
-
-def group_list(source: Source) -> list[dict]:
+def page_data(source: Source, measured: list[Measured] | None, compared: list[Compared]) -> dict:
+    texts, numbers = Distinct(), Distinct()
     groups: dict[int | str, dict] = {}
+    rollouts = []
     for i, case in enumerate(source.cases):
-        answers = case.question.answers if case.question else []
-        groups.setdefault(case.group, {"name": str(case.group), "question": case.prompt, "answers": answers, "rollouts": []})
-        groups[case.group]["rollouts"].append(i)
-    return list(groups.values())
+        group = groups.setdefault(case.group, {
+            "name": str(case.group), "question": case.question, "rollouts": [], "remark": None})
+        group["rollouts"].append(i)
+        row = case.row if source.batch else i
+        logprobs = measured[row].logprobs if measured else [None] * len(case.turns)
+        rollouts.append({
+            "name": case.name or f"rollout {len(group['rollouts'])}", "prediction": case.turns[-1]["answer"],
+            "outcome": outcome_text(case, source.batch and source.batch.measured[row].outcome),
+            "facts": rollout_facts(case), "error": case.rollout.error if case.rollout else None, "turns": case.turns,
+            "measured": [None if answer is None else value(answer, "log_prob") for answer in logprobs],
+            "credit": {one.name: credit_data(one.rollouts[row], texts, numbers) for one in compared if one.rollouts}})
+    for group in groups.values() if source.batch else ():
+        rows = [source.cases[i].row for i in group["rollouts"]]
+        group["remark"] = same_outcome([source.batch.credit.rewards[row].outcome for row in rows])
+    recipes = [{"name": one.name, "label": one.label, "words": one.words, "trained": one.trained,
+                "missing": None if one.rollouts else NOT_SCORED, "settings": settings(one.recipe)} for one in compared]
+    return {"recipes": recipes, "groups": list(groups.values()), "rollouts": rollouts,
+            "explanations": texts.items(), "steps": numbers.items()}
 
 
-def rollout_data(case: Case, numbers: Numbers) -> dict:
-    rollout, kinds = case.rollout, [t.kind for t in case.turns if t.observation is not None]
-    calls = Run("", 0, None, "answered", kinds.count("search"), kinds.count("visit"))
-    return {
-        "row": case.row, "label": case.label, "outcome": numbers.outcome, "verdict": case.verdict,
-        "prediction": case.turns[-1].parsed.answer, "termination": rollout.termination if rollout else None,
-        "error": rollout.error if rollout else None, "tokens": len(rollout.tokens) if rollout else None,
-        "sampled": sum(rollout.sampled) if rollout else None, "seconds": rollout.seconds if rollout else None,
-        "searches": calls.searches, "visits": calls.visits, "browse_ratio": browse_ratio([calls]).pooled,
-        "turns": [turn_data(turn) for turn in case.turns], "logprobs": numbers.logprobs,
-        "measured": [None if row is None else value(row, "log_prob") for row in numbers.logprobs],
-        "arithmetic": numbers.arithmetic,
-    }
-
-
-def turn_data(shown: ShownTurn) -> dict:
-    parsed, turn = shown.parsed, shown.turn
-    unclear = parsed.error is not None or shown.malformed        # then a reader should see what the model really wrote
-    return {
-        "kind": shown.kind, "thought": parsed.thought, "tool": parsed.tool, "call": call_text(shown), "answer": parsed.answer,
-        "unread": parsed.error, "raw": shown.text if unclear else None, "malformed": shown.malformed, "rule": shown.rule,
-        "observation": shown.observation, "repeats": shown.repeats, "tool_error": turn.tool_error if turn else None,
-        "discarded": turn.discarded if turn else [], "span": [turn.start, turn.end] if turn else None,
-        "seconds": turn.seconds if turn else None, "tool_seconds": turn.tool_seconds if turn else None, "tokens": None,
-    }
-
-
-def call_text(shown: ShownTurn) -> str | None:
-    """The arguments of a call, one to a line."""
-    arguments = shown.parsed.arguments
-    if arguments is None:
+def same_outcome(outcomes: list[float]) -> str | None:
+    if len(outcomes) < 2 or len(set(outcomes)) > 1:
         return None
-    return "\n".join([*(arguments.get("query") or arguments.get("url") or []), *([f"goal: {arguments['goal']}"]
-                      if "goal" in arguments else [])])
+    return (f"All {len(outcomes)} rollouts have the same outcome, {outcomes[0]:g}: their final answers say nothing about "
+            "what was better. GRPO learns nothing here; IGPO still does where gains differ.")
 
 
-def add_tokens(rollouts: list[dict], cases: list[Case], tokenizer: Tokenizer) -> int:
-    """Give the turns their tokens, from the first on and as far as there is room; how many turns have none."""
-    room, without = budget.share(budget.TOKENS, budget.TOKENS_OF_ALL, len(rollouts)), 0
-    for data, case in zip(rollouts, cases, strict=True):
-        left = room if case.rollout is not None else 0
-        for shown in data["turns"]:
-            if left > 0 and case.rollout is not None:
-                start, end = shown["span"]
-                shown["tokens"] = turn_tokens(case.rollout, start, end, tokenizer)
-                left -= len(embed(shown["tokens"]).encode())
-            if left <= 0:
-                shown["tokens"] = None
-                without += 1
-    return without
+def credit_data(a: Arithmetic, texts: Distinct, numbers: Distinct) -> dict:
+    """Per turn its advantage, reward and gain (None where it has none) and the steps that explain them."""
+    count = len(a.measured.kinds)
+    listed = []
+    for t in range(count):
+        listed.append([])
+        for step in steps(a, t):
+            about = {"id": step.id, "label": step.label, "formula": step.formula, "words": step.words}
+            listed[-1].append(numbers.place([texts.place(about), step.value, step.inputs, step.parts]))
+    advantages = a.numbers.get("advantages")
+    return {"advantages": advantages, "rewards": [*a.numbers["turn_rewards"], a.numbers.get("outcome")],
+            "gains": a.numbers["gains"], "steps": listed, "teaches": teaches(advantages) if advantages else None}
+
+
+def teaches(advantages: list[float]) -> str:
+    """What an update would change in this rollout, in words."""
+    up, down = sum(a > 1e-9 for a in advantages), sum(a < -1e-9 for a in advantages)
+    if not up and not down:
+        return "Teaches nothing here: every turn has advantage 0."
+    if max(advantages) - min(advantages) < 1e-9:
+        return f"{'More' if up else 'Less'} of everything that it did: {advantages[0]:+.3f} on all turns."
+    parts = []
+    if up:
+        parts.append(f"{plural(up, 'turn')} up, most of all turn {advantages.index(max(advantages)) + 1}")
+    if down:
+        parts.append(f"{plural(down, 'turn')} down, most of all turn {advantages.index(min(advantages)) + 1}")
+    return f"Pushes {'; '.join(parts)}."
+
+
+def outcome_text(case: Case, outcome: float | None) -> str:
+    if outcome is not None:
+        return f"{outcome:.3g}"
+    return {True: "right", False: "wrong", None: "unknown"}[case.verdict]
+
+
+def rollout_facts(case: Case) -> list[tuple[str, str]]:
+    ran = [turn["kind"] for turn in case.turns if turn["observation"] is not None]
+    searches, visits = ran.count("search"), ran.count("visit")
+    facts = [("true answer", " / ".join(case.answers) or "not known")]
+    if case.rollout:
+        facts.append(("ended as", case.rollout.termination))
+    facts += [
+        ("turns", f"{len(case.turns)}"), ("searches, visits", f"{searches}, {visits}"),
+        ("browse ratio", f"{visits / (searches + visits):.0%}" if searches + visits else "no calls"),
+        ("malformed turns", f"{sum(case.malformed)}"),
+        ("repeated calls", f"{sum(turn['repeats'] is not None for turn in case.turns)}")]
+    if case.rollout:
+        facts.append(("tokens", f"{len(case.rollout.tokens):,}, {sum(case.rollout.sampled):,} sampled"))
+    return facts
+
+
+# ------------------------------------------------------------------------------------------------------- size of the page
+
+
+def shorten_texts(turns: list[dict], room: int) -> int:
+    """Shorten the longest texts of a rollout, in place, until they take `room` bytes in the page's data.
+    How many were shortened."""
+    texts = [(turn, name) for turn in turns for name in TEXTS if turn[name]]
+    whole = [turn[name] for turn, name in texts]
+    limit = max(map(len, whole), default=0)
+    while sum(embedded_size(shortened(text, limit)) for text in whole) > room:
+        limit = limit * 4 // 5
+    for (turn, name), text in zip(texts, whole, strict=True):
+        turn[name] = shortened(text, limit)
+    return sum(len(text) > limit for text in whole)
+
+
+def shortened(text: str, limit: int) -> str:
+    """The first and last characters of a text that is longer than `limit`, and how many are missing between them."""
+    if len(text) <= limit:
+        return text
+    head, tail = text[:limit * 3 // 4], text[len(text) - limit // 4:]
+    missing = len(text) - len(head) - len(tail)
+    return f"{head}\n[... {missing:,} characters are left out here ...]\n{tail}"
+
+
+def add_tokens(cases: list[Case], tokenizer: Tokenizer, room: int) -> None:
+    """Give the turns of each rollout their tokens, from the first turn on and as far as `room` bytes go."""
+    for case in cases:
+        left = room
+        for turn in case.turns if case.rollout else []:
+            tokens = turn_tokens(case.rollout, *turn["span"], tokenizer)
+            left -= len(embed(tokens).encode())
+            if left < 0:
+                break
+            turn["tokens"] = tokens

@@ -1,70 +1,88 @@
 """The shell of every page, and the pieces that pages are made of: text and numbers in, HTML out.
 
-    page(title, parts, lede="", facts=[(name, value), ...])      a whole document; `parts` are what the functions below give
-    section(title, parts, intro="")                              a heading, a sentence in plain words, and what belongs to it
-    table(head, rows, caption="")                                the first column is text, the others are right-aligned
-    figure(svg, caption="")                                      a plot of curves.py and what to see in it
-    figures([figure, ...])                                       side by side where there is room
-    tiles([(value, label, note), ...])                           the few numbers to see first
-    note(text, warn=False)                                       a remark, or a warning that stands out
+    page(title, parts, lede="", facts=[(name, value), ...])      a whole document
+    section(title, parts, intro="")       a heading, a sentence in plain words, and what belongs to it
+    table(head, rows, caption="")         the first column is text, the others are right-aligned
+    figure(svg, caption="")               a plot of curves.py and what to see in it
+    figures([figure, ...])                side by side where there is room
+    tiles([(value, label, note), ...])    the few numbers to see first
+    note(text, warn=False)                a remark, or a warning that stands out
     links([(href, text), ...])
 
-What is called `parts`, `svg` or `figure` is HTML that these functions or curves.py made. Everything else is text: models and web
-pages wrote some of it, and it is escaped here. A page is one file: its style and script stand in it, and its content security
-policy allows these two by their hash and nothing else, so that even a mistake in the escaping could neither run nor load
-anything.
+What is called `parts`, `svg` or `figure` is HTML from these functions, curves.py or a file of this folder.
+Everything else is text: models and web pages wrote some of it, and it is escaped here. A page is one
+file: its style and script stand in it, and its content security policy allows these two by their hash
+and nothing else, so that even a mistake in the escaping could neither run nor load anything.
 """
 
 import base64
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
 HERE = Path(__file__).parent
-# In a script element only these could end it or start a comment; U+2028 and U+2029 ended lines in old JavaScript; half of a
-# surrogate pair has no UTF-8. All of them may stand in JSON as \uXXXX.
-UNSAFE_IN_SCRIPT, HALVES = "<>&\u2028\u2029", re.compile("[\ud800-\udfff]")
-UNSAFE_IN_HTML = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")        # no text: control characters, lone surrogates
+# In a script element only < > & could end it or start a comment; U+2028 and U+2029 ended lines in old
+# JavaScript; half of a surrogate pair has no UTF-8. All of them may stand in JSON as \uXXXX.
+UNSAFE_IN_SCRIPT = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+UNSAFE_IN_HTML = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")     # control characters, lone surrogates
+HEAD = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<link rel="icon" href="data:,">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<a class="skip" href="#content">Skip to the content</a>
+<header class="top">
+<p class="kind">{kind}</p>
+<h1>{title}</h1>
+"""
 
 
-def page(title: str, parts: Iterable[str], lede: str = "", facts: Sequence[tuple[str, str]] = (), kind: str = "minvenus",
-         styles: Sequence[str] = (), scripts: Sequence[str] = (), data: dict | None = None) -> str:
-    """A document. `styles` and `scripts` name files beside this one; `data` is what the scripts find in the element #data."""
-    style = "".join(asset(name) for name in ("page.css", *styles))
-    script = wrapped_script(scripts)
+def page(title: str, parts: Iterable[str], lede: str = "", facts: Sequence[tuple[str, str]] = (),
+         kind: str = "minvenus", data: dict | None = None) -> str:
+    """A document. With `data` it holds xray.js, which finds them in the element #data."""
+    style = asset("page.css")
     policy = f"default-src 'none'; img-src data:; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'"
-    policy += f"; script-src '{digest(script)}'" if script else ""
-    listed = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts)
-    embedded = f'<script type="application/json" id="data">{embed(data)}</script>\n' if data is not None else ""
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="color-scheme" content="light dark">\n'
-        f'<meta name="referrer" content="no-referrer">\n<link rel="icon" href="data:,">\n'
-        f"<title>{text(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f'<a class="skip" href="#content">Skip to the content</a>\n<header class="top">\n<p class="kind">{text(kind)}</p>\n'
-        f"<h1>{text(title)}</h1>\n" + (f'<p class="lede">{text(lede)}</p>\n' if lede else "")
-        + (f'<dl class="facts">{listed}</dl>\n' if listed else "") + '</header>\n<main id="content">\n' + "\n".join(parts)
-        + f"\n</main>\n{embedded}" + (f"<script>{script}</script>\n" if script else "") + "</body>\n</html>\n")
+    scripts = ""
+    if data is not None:
+        script = asset("xray.js")
+        policy += f"; script-src '{digest(script)}'"
+        scripts = f'<script type="application/json" id="data">{embed(data)}</script>\n<script>{script}</script>\n'
+    document = HEAD.format(policy=policy, title=text(title), style=style, kind=text(kind))
+    if lede:
+        document += f'<p class="lede">{text(lede)}</p>\n'
+    if facts:
+        listed = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts)
+        document += f'<dl class="facts">{listed}</dl>\n'
+    content = "\n".join(parts)
+    return f'{document}</header>\n<main id="content">\n{content}\n</main>\n{scripts}</body>\n</html>\n'
 
 
-def section(title: str, parts: Iterable[str], intro: str = "", name: str = "") -> str:
+def section(title: str, parts: Iterable[str], intro: str = "") -> str:
     about = f'<p class="intro">{text(intro)}</p>\n' if intro else ""
-    anchor = f' id="{text(name)}"' if name else ""
-    return f"<section{anchor}>\n<h2>{text(title)}</h2>\n{about}" + "\n".join(parts) + "\n</section>"
+    return f"<section>\n<h2>{text(title)}</h2>\n{about}" + "\n".join(parts) + "\n</section>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> str:
     """Cells are text, or numbers, which are shown with four significant digits; None is an empty cell."""
     top = "".join(f'<th scope="col">{text(cell)}</th>' for cell in head)
-    body = "".join("<tr>" + "".join(f"<{'td' if i else 'th scope=row'}>{text(shown(cell))}</{'td' if i else 'th'}>"
-                                    for i, cell in enumerate(row)) + "</tr>\n" for row in rows)
+    body = ""
+    for first, *others in rows:
+        cells = "".join(f"<td>{text(shown(cell))}</td>" for cell in others)
+        body += f'<tr><th scope="row">{text(shown(first))}</th>{cells}</tr>\n'
     named = f"<caption>{text(caption)}</caption>" if caption else ""
-    return f'<div class="scroll" tabindex="0"><table>{named}<thead><tr>{top}</tr></thead>\n<tbody>{body}</tbody></table></div>'
+    return (f'<div class="scroll" tabindex="0"><table>{named}<thead><tr>{top}</tr></thead>\n'
+            f"<tbody>{body}</tbody></table></div>")
 
 
 def figure(svg: str, caption: str = "") -> str:
@@ -76,9 +94,9 @@ def figures(several: Iterable[str]) -> str:
 
 
 def tiles(values: Iterable[tuple[object, str, str]]) -> str:
-    return '<div class="tiles">' + "".join(
-        f'<div class="tile"><p class="value">{text(shown(value))}</p><p class="label">{text(label)}</p>'
-        f'<p class="note">{text(more)}</p></div>' for value, label, more in values) + "</div>"
+    made = [f'<div class="tile"><p class="value">{text(shown(value))}</p><p class="label">{text(label)}</p>'
+            f'<p class="note">{text(more)}</p></div>' for value, label, more in values]
+    return '<div class="tiles">' + "".join(made) + "</div>"
 
 
 def note(words: str, warn: bool = False) -> str:
@@ -90,9 +108,6 @@ def links(targets: Iterable[tuple[str, str]]) -> str:
     return f'<ul class="links">{listed}</ul>'
 
 
-# ------------------------------------------------------------------------------------------------------------- the details
-
-
 def text(value: str) -> str:
     """Anybody's text, for an element or a quoted attribute."""
     return escape(UNSAFE_IN_HTML.sub("\ufffd", value))
@@ -101,40 +116,27 @@ def text(value: str) -> str:
 def shown(value: object) -> str:
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if type(value) is int else str(value)
 
 
-def embed(data: dict) -> str:
+def embed(data) -> str:
     """JSON that can stand in a script element and reads back as the same values."""
     plain = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character in UNSAFE_IN_SCRIPT:
-        plain = plain.replace(character, f"\\u{ord(character):04x}")
-    return HALVES.sub(lambda found: f"\\u{ord(found[0]):04x}", plain)
+    return UNSAFE_IN_SCRIPT.sub(lambda found: f"\\u{ord(found[0]):04x}", plain)
 
 
-def embedded_size(value: str) -> int:
-    """Bytes that a text takes in a page's data."""
-    return len(embed({"": value}).encode()) - len('{"":""}')
+def embedded_size(value) -> int:
+    """Bytes that a value takes in a page's data."""
+    return len(embed(value).encode())
 
 
 def asset(name: str) -> str:
+    """A file of this folder."""
     return (HERE / name).read_text(encoding="utf-8")
-
-
-def wrapped_script(names: Sequence[str]) -> str:
-    """The files as one function, so that they share their names with each other and with nothing else."""
-    return '(function () {\n"use strict";\n' + "".join(asset(name) for name in names) + "})();\n" if names else ""
 
 
 def digest(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 
-
-def write(path, document: str) -> Path:
-    """Write the file whole or not at all."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(document, encoding="utf-8")
-    beside.replace(path)
-    return path

@@ -1,9 +1,10 @@
 """A training run as one page: RUN/report.html, with links to X-rays of its first and last saved step.
 
-    write_run_page("runs/igpo")            reads metrics.jsonl, timing.jsonl, run.json and rollouts/ of the folder
+    write_run_page("runs/igpo")        reads metrics.jsonl, timing.jsonl, run.json and rollouts/ of the folder
 
-Works for runs of train_igpo.py and train_sft.py, finished or not: a figure is drawn where its numbers are there. Lines are means
-over neighbouring steps, the band around them is the 95 % interval of that mean; held-out accuracy has a Wilson interval.
+Works for runs of train_igpo.py and train_sft.py, finished or not: a figure is drawn where its numbers are
+there. Step 0 is the model before training. Lines are means over neighbouring steps, the band around them
+is the 95 % interval of that mean; held-out exact match has a Wilson interval.
 """
 
 import json
@@ -16,14 +17,15 @@ from statistics import fmean, stdev
 from minvenus.config import ConfigError, read_json
 from minvenus.console import clock
 from minvenus.evaluation.aggregate import Z95, wilson
+from minvenus.files import read_jsonl, write_text
 from minvenus.report import page, saved
 from minvenus.report.curves import Series, histogram, line_plot
 from minvenus.report.xray import write_page
-from minvenus.train import metrics
 
 POINTS = 40                           # of a line: neighbouring steps become one point
 SHARE = (0.0, 1.0)
 MANY = 150_000                        # tokens of a batch, beyond which its X-ray shows one group only
+BEFORE = "before_"                    # of the names of numbers that were measured before the first update
 
 
 @dataclass(frozen=True)
@@ -37,17 +39,16 @@ class Plot:
 
 LEARNING = [
     Plot("Right answers", {"outcome": "training", "test_exact_match": "held out, exact match"}, "share of right answers",
-         "Mean outcome of the training rollouts, and accuracy on questions that are never trained on.", SHARE),
-    Plot("Groups that teach nothing", {"groups_without_outcome_signal": "same outcome", "groups_without_any_signal": "no signal"},
-         "share of groups", "Where all rollouts of a question end alike, GRPO learns nothing; IGPO only if the gains are alike.",
-         SHARE),
+         "Mean outcome of the training rollouts, and exact match on questions that are never trained on.", SHARE),
+    Plot("Groups that teach nothing",
+         {"groups_without_outcome_signal": "same outcome", "groups_without_any_signal": "no signal"}, "share of groups",
+         "Where all rollouts of a question end alike, GRPO learns nothing; IGPO only if the gains are alike.", SHARE),
 ]
-LOSS = Plot("Loss", {"loss": "training", "validation_loss": "validation"}, "nats per token", "Mean of −log p of the agent's own "
-            "tokens; validation trajectories are never trained on.")
-GAIN_WORDS = "What turns are paid for: how much they raised the model's own probability of the true answer."
+LOSS = Plot("Loss", {"loss": "training", "validation_loss": "validation"}, "nats per token",
+            "Mean of −log p of the agent's own tokens; validation trajectories are never trained on.")
 GAINS = [
-    Plot("Gain of a turn", {"gain_mean": "all", "gain_right": "right page", "gain_wrong": "wrong page"}, "gain in log P(answer)",
-         "A gain is honest if reading a right page earns more than reading a wrong one."),
+    Plot("Gain of a turn", {"gain_mean": "all", "gain_right": "right page", "gain_wrong": "wrong page"},
+         "gain in log P(answer)", "A gain is honest if reading a right page earns more than reading a wrong one."),
     Plot("Turns that helped", {"gain_positive": "gain above 0"}, "share of gains", "How often a gain is positive.", SHARE),
 ]
 BEHAVIOUR = [
@@ -61,125 +62,146 @@ BEHAVIOUR = [
          "Toy web only: how much of the chain of pages was found.", SHARE),
 ]
 OPTIMISER = [
-    Plot("Entropy", {"entropy": "sampled tokens"}, "nats per token", "How undecided the policy is. Near 0 it explores no more."),
+    Plot("Entropy", {"entropy": "sampled tokens"}, "nats per token",
+         "How undecided the policy is. Near 0 it explores no more."),
     Plot("Distance to the start", {"kl": "KL to the start model"}, "nats per token", "Grows slowly in a healthy run."),
     Plot("Gradient", {"grad_norm": "norm before clipping"}, "norm", "Spikes are worth a look at the step's X-ray."),
-    Plot("Log-prob gap", {"logprob_gap": "largest difference"}, "nats", "Between what the engine stored and what the trainer "
-         "computes, before the first update: rounding, or they run different models."),
-    Plot("IG-Scale", {"scale": "s"}, "factor", "What normalised gains are multiplied with to be as loud as outcomes."),
+    Plot("Log-prob gap", {"logprob_gap": "largest difference"}, "nats", "Between what the engine stored and what the "
+         "trainer computes, before the first update: rounding, or they run different models."),
+    Plot("IG-Scale", {"scale": "s"}, "factor", "Brings normalised gains to the mean size of the outcomes' z-scores."),
 ]
+TILES = {"outcome": "training outcome", "groups_without_outcome_signal": "groups that end alike",
+         "turns": "turns per rollout", "validation_loss": "validation loss", "loss": "loss"}
 
 
 def write_run_page(run_folder) -> Path:
     run = Path(run_folder)
-    rows, timing = metrics.read(run / "metrics.jsonl"), metrics.read(run / "timing.jsonl")
+    rows, timing = read_jsonl(run / "metrics.jsonl"), read_jsonl(run / "timing.jsonl")
     if not rows:
-        raise ConfigError(f"{run} has no metrics.jsonl with a finished step: not a training run, or one that has just begun")
+        raise ConfigError(f"{run} has no metrics.jsonl with a finished step: not a training run, or one that has just "
+                          "begun")
     settings = read_json(run / "run.json") if (run / "run.json").is_file() else {}
-    held_out = settings.get("evaluate_questions")
+    held_out, igpo = settings.get("evaluate_questions"), "outcome" in rows[0]
+    rows = with_step_0(rows)
     batches, links, notes = saved_steps(run)
-    parts = [page.tiles(first_numbers(rows, timing, held_out)), *notes]
+    parts = [page.tiles([*exact_match_tile(rows, held_out), *tiles(rows, timing, igpo)]), *notes]
     if links:
-        parts.append(page.section("Look inside", [page.links(links)], "Rollouts turn by turn, with their reward arithmetic."))
-    sections = [("Learning", LEARNING if "outcome" in rows[0] else [LOSS], ""), ("Gains", GAINS, GAIN_WORDS),
-                ("Behaviour", BEHAVIOUR, ""), ("Optimiser", OPTIMISER, "")]
-    for title, plots, intro in sections:
-        drawn = [page.figure(*drawing) for p in plots if (drawing := plot(p, rows, held_out))]
-        drawn += [page.figure(*d) for d in gain_figures(batches)] if title == "Gains" else []
-        if drawn:
-            parts.append(page.section(title, [page.figures(drawn)], intro))
+        words = "Rollouts turn by turn, with their reward arithmetic."
+        parts.append(page.section("Look inside", [page.links(links)], words))
+    words = "What turns are paid for: how much they raised the model's own probability of the true answer."
+    parts += section("Learning", LEARNING if igpo else [LOSS], rows, held_out)
+    parts += section("Gains", GAINS, rows, held_out, words, [gain_figure(batch) for batch in batches])
+    parts += section("Behaviour", BEHAVIOUR, rows, held_out)
+    parts += section("Optimiser", OPTIMISER, rows, held_out)
     parts += [phases(timing)] if timing else []
     parts += [page.section("Settings", [page.table(["setting", "value"], flat(settings))])] if settings else []
     lede = "Every line is a mean over neighbouring steps; the band around it is the 95 % interval of that mean."
-    document = page.page(f"Run {run.resolve().name}", parts, lede, [("steps", f"{len(rows):,}")], "training run")
-    return page.write(run / "report.html", document)
+    facts = [("steps", f"{rows[-1]['step']:,}")]
+    return write_text(run / "report.html", page.page(f"Run {run.resolve().name}", parts, lede, facts, "training run"))
 
 
-def first_numbers(rows: list[dict], timing: list[dict], held_out: int | None) -> list[tuple[object, str, str]]:
-    """The tiles: what a reader wants to know before anything else."""
-    found: list[tuple[object, str, str]] = []
-    accuracies = [(row["step"], row["test_exact_match"]) for row in rows if "test_exact_match" in row]
-    if accuracies:
-        step, value = accuracies[-1]
-        low, high = wilson(value * held_out, held_out) if held_out else (None, None)
-        between = f", 95 % between {low:.3f} and {high:.3f}" if low is not None else ""
-        found.append((f"{value:.3f}", "held-out exact match", f"at step {step:,}{between}; first {accuracies[0][1]:.3f}"))
-    tenth = max(1, len(rows) // 10)
-    for key, label in (("outcome", "training outcome"), ("groups_without_outcome_signal", "groups that end alike"),
-                       ("turns", "turns per rollout"), ("validation_loss", "validation loss"), ("loss", "loss")):
+def with_step_0(rows: list[dict]) -> list[dict]:
+    """The numbers of the model before training, which stand in the first row, as a row of their own."""
+    before = {key.removeprefix(BEFORE): value for key, value in rows[0].items() if key.startswith(BEFORE)}
+    return [{"step": 0, **before}, *rows] if before else rows
+
+
+def exact_match_tile(rows: list[dict], held_out: int | None) -> list[tuple[str, str, str]]:
+    points = [(row["step"], row["test_exact_match"]) for row in rows if "test_exact_match" in row]
+    if not points:
+        return []
+    (first, start), (last, end) = points[0], points[-1]
+    words = f"at step {last:,}" if first == last else f"at step {first:,} and at step {last:,}"
+    if held_out:
+        low, high = wilson(end * held_out, held_out)
+        words += f", now between {low:.3f} and {high:.3f} (95 %)"
+    value = f"{end:.3f}" if first == last else f"{start:.3f} → {end:.3f}"
+    return [(value, "held-out exact match", words)]
+
+
+def tiles(rows: list[dict], timing: list[dict], igpo: bool) -> list[tuple[str, str, str]]:
+    found = []
+    for key, label in TILES.items():
         values = [row[key] for row in rows if key in row]
-        if values and not (key == "loss" and "outcome" in rows[0]):
-            now, before = fmean(values[-tenth:]), fmean(values[:tenth])
-            found.append((f"{now:.3g}", label, f"mean of the last tenth of the run; of the first {before:.3g}"))
+        if values and not (key == "loss" and igpo):
+            tenth = max(1, len(values) // 10)
+            found.append((f"{fmean(values[:tenth]):.3g} → {fmean(values[-tenth:]):.3g}", label,
+                          "means of the first and the last tenth of the run"))
     seconds = sum(row.get("seconds", 0.0) for row in timing)
     if seconds:
         found.append((clock(seconds), "of work", f"{seconds / len(timing):.2g} s per step"))
     return found
 
 
-# ----------------------------------------------------------------------------------------------------------------- figures
+# ------------------------------------------------------------------------------------------------ figures
 
 
-def plot(wanted: Plot, rows: list[dict], held_out: int | None) -> tuple[str, str] | None:
-    series = []
-    for key, name in wanted.lines.items():
-        points = [(row["step"], float(row[key])) for row in rows if key in row]
-        if points:
-            series.append(accuracy_line(name, points, held_out) if key == "test_exact_match" and held_out
-                          else smooth(name, points, wanted.covers == SHARE))
-    return (line_plot(series, wanted.title, "step", wanted.unit, wanted.covers), wanted.caption) if series else None
+def section(title: str, plots: list[Plot], rows: list[dict], held_out: int | None, intro: str = "",
+            more: Sequence[str] = ()) -> list[str]:
+    """A section with the plots whose numbers are there; nothing where there are none."""
+    drawn = []
+    for wanted in plots:
+        lines = []
+        for key, name in wanted.lines.items():
+            points = [(row["step"], float(row[key])) for row in rows if key in row]
+            if points and key == "test_exact_match" and held_out:
+                lines.append(exact_match_line(name, points, held_out))
+            elif points:
+                lines.append(smooth(name, points, wanted.covers == SHARE))
+        if lines:
+            plot = line_plot(lines, wanted.title, "step", wanted.unit, wanted.covers)
+            drawn.append(page.figure(plot, wanted.caption))
+    drawn += [figure for figure in more if figure]
+    return [page.section(title, [page.figures(drawn)], intro)] if drawn else []
 
 
-def accuracy_line(name: str, points: Sequence[tuple[int, float]], questions: int) -> Series:
+def exact_match_line(name: str, points: Sequence[tuple[int, float]], questions: int) -> Series:
     bounds = [wilson(min(questions, value * questions), questions) for _, value in points]
-    return Series(name, [x for x, _ in points], [y for _, y in points], [low for low, _ in bounds], [high for _, high in bounds])
+    low, high = [low for low, _ in bounds], [high for _, high in bounds]
+    return Series(name, [x for x, _ in points], [y for _, y in points], low, high)
 
 
 def smooth(name: str, points: Sequence[tuple[int, float]], share: bool = False) -> Series:
-    """Means of neighbouring points, at most POINTS of them, each with its 95 % interval as far as the points themselves tell."""
+    """Means of neighbouring points, at most POINTS of them, each with its 95 % interval."""
     size = math.ceil(len(points) / POINTS)
-    parts = [points[i:i + size] for i in range(0, len(points), size)]
-    xs, ys, half = [], [], []
-    for part in parts:
+    xs, ys, low, high = [], [], [], []
+    for start in range(0, len(points), size):
+        part = points[start:start + size]
         values = [value for _, value in part]
+        mean = fmean(values)
+        half = Z95 * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
         xs.append(fmean(x for x, _ in part))
-        ys.append(fmean(values))
-        half.append(Z95 * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0)
-    if size == 1:
-        return Series(name, xs, ys)
-    low, high = [y - h for y, h in zip(ys, half, strict=True)], [y + h for y, h in zip(ys, half, strict=True)]
-    if share:
-        low, high = [max(0.0, v) for v in low], [min(1.0, v) for v in high]
-    return Series(name, xs, ys, low, high)
+        ys.append(mean)
+        low.append(max(0.0, mean - half) if share else mean - half)
+        high.append(min(1.0, mean + half) if share else mean + half)
+    return Series(name, xs, ys) if size == 1 else Series(name, xs, ys, low, high)
 
 
-def gain_figures(batches: list[saved.SavedBatch]) -> list[tuple[str, str]]:
-    """How gains are spread at the first and at the last saved step."""
-    drawn = []
-    for batch in batches:
-        gains = [gain for row in batch.credit.gains for gain in row if gain is not None]
-        if gains:
-            drawn.append((histogram(gains, f"Gains at step {batch.step:,}", "gain in log P(answer)", "turns"),
-                          f"{len(gains):,} gains of {len(batch.rollouts):,} rollouts; mean {fmean(gains):.3g}."))
-    return drawn
+def gain_figure(batch: saved.SavedBatch) -> str:
+    """How the gains of a saved step are spread."""
+    gains = [gain for row in batch.credit.gains for gain in row if gain is not None]
+    if not gains:
+        return ""
+    return page.figure(histogram(gains, f"Gains at step {batch.step:,}", "gain in log P(answer)", "turns"),
+                       f"{len(gains):,} gains of {len(batch.rollouts):,} rollouts; mean {fmean(gains):.3g}.")
 
 
 def phases(timing: list[dict]) -> str:
     """Where the seconds of a step go."""
-    names = [key for row in timing for key in row if key.endswith("_seconds") and not key.startswith("tokens_per")]
-    names = list(dict.fromkeys(names))
-    totals = {name.removesuffix("_seconds"): sum(row.get(name, 0.0) for row in timing) for name in names}
+    names = list(dict.fromkeys(key for row in timing for key in row if key.endswith("_seconds")))
+    totals = {name: sum(row.get(name, 0.0) for row in timing) for name in names}
     whole = sum(totals.values()) or 1.0
-    table = page.table(["phase", "seconds", "seconds per step", "share"], [
-        (name, f"{total:,.1f}", f"{total / len(timing):.3f}", f"{total / whole:.0%}") for name, total in totals.items()])
-    series = [smooth(name.removesuffix("_seconds"), [(row["step"], row[name]) for row in timing if name in row])
-              for name in names]
-    drawn = page.figure(line_plot(series, "Seconds per phase", "step", "seconds", (0.0, 0.0)),
-                        "Wall clock; other work on the machine counts too.") if series else ""
-    return page.section("Time", [table, page.figures([drawn])] if series else [], "Where the seconds of a step go.")
+    rows = [(name.removesuffix("_seconds"), f"{total:,.1f}", f"{total / len(timing):.3f}", f"{total / whole:.0%}")
+            for name, total in totals.items()]
+    lines = [smooth(name.removesuffix("_seconds"), [(row["step"], row[name]) for row in timing if name in row])
+             for name in names]
+    plot = page.figure(line_plot(lines, "Seconds per phase", "step", "seconds", (0.0, 0.0)),
+                       "Wall clock; other work on the machine counts too.")
+    table = page.table(["phase", "seconds", "seconds per step", "share"], rows)
+    return page.section("Time", [table, page.figures([plot])], "Where the seconds of a step go.")
 
 
-# ---------------------------------------------------------------------------------------------------------- saved rollouts
+# ----------------------------------------------------------------------------------------- saved rollouts
 
 
 def saved_steps(run: Path) -> tuple[list[saved.SavedBatch], list[tuple[str, str]], list[str]]:
@@ -190,7 +212,7 @@ def saved_steps(run: Path) -> tuple[list[saved.SavedBatch], list[tuple[str, str]
         out = run / f"xray-{path.stem}.html"
         try:
             batch = saved.load_batch(path)
-            write_page(path, out, telling_group(batch))
+            write_page(path, out, group_to_show(batch))
         except ConfigError as error:
             notes.append(page.note(str(error), warn=True))
             continue
@@ -200,8 +222,8 @@ def saved_steps(run: Path) -> tuple[list[saved.SavedBatch], list[tuple[str, str]
     return batches, links, notes
 
 
-def telling_group(batch: saved.SavedBatch) -> int | None:
-    """All groups where that makes a page of ordinary size, else the one whose rollouts end most differently."""
+def group_to_show(batch: saved.SavedBatch) -> int | None:
+    """None, for all, where that makes a page of ordinary size; else the group with the most different outcomes."""
     if sum(len(rollout.tokens) for rollout in batch.rollouts) <= MANY:
         return None
     outcomes = {g: [m.outcome for m in batch.measured if m.group == g] for g in batch.groups}
@@ -211,6 +233,8 @@ def telling_group(batch: saved.SavedBatch) -> int | None:
 def flat(settings: dict, prefix: str = "") -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for key, value in settings.items():
-        found += flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [
-            (prefix + key, value if isinstance(value, str) else json.dumps(value))]
+        if isinstance(value, dict):
+            found += flat(value, f"{prefix}{key}.")
+        else:
+            found.append((prefix + key, value if isinstance(value, str) else json.dumps(value)))
     return found

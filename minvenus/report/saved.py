@@ -11,13 +11,12 @@ otherwise: what a page shows is what the shipped code gives.
 
 import json
 import math
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError, Recipe
-from minvenus.files import step_name, sync
+from minvenus.files import step_name, write_text
 from minvenus.igpo.credit import Credit, Measured, credit
 from minvenus.types import Rollout
 
@@ -47,16 +46,11 @@ def path_of(run, step: int) -> Path:
 
 def save_batch(run, batch: SavedBatch) -> None:
     """Write the step's file into the run's folder, whole or not at all."""
-    path = path_of(run, batch.step)
-    path.parent.mkdir(parents=True, exist_ok=True)
     lines = [{"format": FORMAT, "step": batch.step, "group": m.group, "gain_policy": batch.gain_policy,
               "recipe": asdict(batch.recipe), "rollout": rollout_to_json(rollout), "answer_logprobs": m.logprobs,
               "outcome": m.outcome, "arithmetic": batch.credit.arithmetic(i, m.group)}
              for i, (rollout, m) in enumerate(zip(batch.rollouts, batch.measured, strict=True))]
-    beside = path.with_name(f".{path.name}")              # one process writes into a run; what a crash left is written over
-    beside.write_text("".join(json.dumps(line, allow_nan=False) + "\n" for line in lines), encoding="utf-8")
-    sync(beside)
-    os.replace(beside, path)
+    write_text(path_of(run, batch.step), "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
 
 
 def load_batch(path) -> SavedBatch:

@@ -4,81 +4,73 @@
     a saved rollout               infer.py --save, or lines of eval.py: no arithmetic, one group per question
     messages                      somebody else's trajectory, {"messages": [system, user, assistant, ...]}: text only
 
-A case is one rollout as a page shows it. Nothing is computed here but what a turn's own text says: its kind, the call, the rule
-of the format that it breaks, and whether the same call was made before.
+A trajectory that was not scored when it was made can be scored here by a `Scorer`; its model is not known to this folder.
 """
 
 import json
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import fsum
 from pathlib import Path
 
 from minvenus.agent.protocol import ParsedTurn, format_error, parse_turn
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError, Recipe
+from minvenus.igpo.gain import wrap_answer
 from minvenus.report import saved
-from minvenus.text.chat import CLOSE, OPEN
-from minvenus.types import Question, Rollout, Turn
+from minvenus.text.chat import CLOSE, OPEN, ChatError, stream
+from minvenus.text.tokenizer import Tokenizer, TokenizerError
+from minvenus.types import Rollout, Turn
 
 UNKNOWN = "(unknown)"                  # what infer.py writes as the answer to a question of the user's own
-
-
-@dataclass(frozen=True)
-class ShownTurn:
-    """A turn with what its text says."""
-
-    text: str
-    kind: str
-    parsed: ParsedTurn
-    malformed: bool
-    rule: str | None                   # the rule of the format that the text breaks
-    observation: str | None
-    repeats: int | None                # the earlier turn that made the very same call
-    turn: Turn | None = None           # as it was recorded; None for a trajectory of messages
+PROMPT_END = "<think>\n"               # the end of the generation prompt, which a turn's text begins with
 
 
 @dataclass(frozen=True)
 class Case:
-    question: Question | None          # None where no answer is known
-    prompt: str                        # the question's text
-    turns: list[ShownTurn]
+    """One rollout as a page shows it."""
+
     group: int | str
+    question: str
+    answers: list[str]                           # the true ones; empty where they are not known
+    turns: list[dict]                            # of shown_turns
     row: int = 0                                 # its place in the file
-    messages: list[dict] | None = None           # of a trajectory from elsewhere
-    rollout: Rollout | None = None               # of one from here
+    rollout: Rollout | None = None               # None for a trajectory of messages
+    messages: list[dict] | None = None
     verdict: bool | None = None                  # of eval.py
-    label: str | None = None                     # which run of the question
+    name: str | None = None                      # which run of the question
+
+    @property
+    def kinds(self) -> list[str]:
+        return [turn["kind"] for turn in self.turns]
+
+    @property
+    def malformed(self) -> list[bool]:
+        return [turn["malformed"] for turn in self.turns]
 
 
 @dataclass(frozen=True)
 class Source:
     name: str
-    cases: list[Case] = field(repr=False)
-    batch: saved.SavedBatch | None = None        # aligned with `cases`, of training files only
-
-    @property
-    def recipe(self) -> Recipe | None:
-        return self.batch.recipe if self.batch else None
+    cases: list[Case]
+    batch: saved.SavedBatch | None = None        # of a training file: one rollout per case
 
 
 def read_source(path) -> Source:
     path = Path(path)
     records = read_records(path)
-    first = records[0]
-    if first.get("format") == saved.FORMAT:
+    if records[0].get("format") == saved.FORMAT:
         batch = saved.load_batch(path)
-        cases = [case_of(rollout, group) for rollout, group in zip(batch.rollouts, batch.groups, strict=True)]
-        return Source(path.name, numbered(cases), batch)
-    cases = []
-    for number, record in enumerate(records, start=1):
-        try:
-            cases.append(case_from(record))
-        except ConfigError as error:
-            raise ConfigError(f"{path}, record {number}: {error}") from None
-    return Source(path.name, numbered(cases))
-
-
-def numbered(cases: list[Case]) -> list[Case]:
-    return [replace(case, row=i) for i, case in enumerate(cases)]
+        cases = [case_of_rollout(rollout, m.group) for rollout, m in zip(batch.rollouts, batch.measured, strict=True)]
+    else:
+        batch, cases = None, []
+        for number, record in enumerate(records, start=1):
+            try:
+                cases.append(read_case(record))
+            except ConfigError as error:
+                raise ConfigError(f"{path}, record {number}: {error}") from None
+    return Source(path.name, [replace(case, row=i) for i, case in enumerate(cases)], batch)
 
 
 def read_records(path: Path) -> list[dict]:
@@ -100,66 +92,177 @@ def read_records(path: Path) -> list[dict]:
     return records
 
 
-def case_from(record: dict) -> Case:
+def read_case(record: dict) -> Case:
     if "rollout" in record or "tokens" in record:
         rollout = rollout_from_json(record.get("rollout", record))
-        verdict = record.get("correct")
-        return case_of(rollout, rollout.question.id, verdict if isinstance(verdict, bool) else None,
-                       f"run {record['run']}" if isinstance(record.get("run"), int) else None)
+        case = case_of_rollout(rollout, rollout.question.id)
+        verdict, run = record.get("correct"), record.get("run")
+        return replace(case, verdict=verdict if isinstance(verdict, bool) else None,
+                       name=f"run {run}" if isinstance(run, int) else None)
     if "messages" in record:
         return case_of_messages(record)
     raise ConfigError('neither a saved rollout nor a trajectory: it has no "rollout", no "tokens" and no "messages"')
 
 
-def case_of(rollout: Rollout, group: int | str, verdict: bool | None = None, label: str | None = None) -> Case:
-    turns = rollout.turns
-    parsed = [parse_turn(turn.text) for turn in turns]
-    last = len(turns) - 1
-    shown = [ShownTurn(turn.text, turn.kind, p, turn.malformed, format_error(turn.text, t == last), turn.observation, repeat,
-                       turn) for t, (turn, p, repeat) in enumerate(zip(turns, parsed, repeats(parsed), strict=True))]
-    known = None if rollout.question.answers == [UNKNOWN] else rollout.question
-    return Case(known, rollout.question.text, shown, group, rollout=rollout, verdict=verdict, label=label)
+def case_of_rollout(rollout: Rollout, group: int | str) -> Case:
+    made = [(turn.text, turn.observation, turn) for turn in rollout.turns]
+    answers = [] if rollout.question.answers == [UNKNOWN] else rollout.question.answers
+    return Case(group, rollout.question.text, answers, shown_turns(made), rollout=rollout)
 
 
 def case_of_messages(record: dict) -> Case:
-    """A trajectory from elsewhere. The roles may come in any order, but there must be a question and a turn behind it."""
+    """A trajectory from elsewhere. Roles may come in any order, but there must be a question and a turn after it."""
     messages = record["messages"]
     if not isinstance(messages, list) or not all(isinstance(m, dict) and isinstance(m.get("content"), str) for m in messages):
         raise ConfigError('"messages" must be a list of objects with a role and a text as content')
-    turns: list[tuple[str, str | None]] = []          # text, observation
-    prompt = None
+    question = None
+    made: list[tuple[str, str | None, None]] = []
     for message in messages:
         role, content = message.get("role"), message["content"]
         if role == "assistant":
-            turns.append((content, None))
-        elif role in ("user", "tool") and prompt is None:
-            prompt = content
-        elif role in ("user", "tool") and turns:
-            turns[-1] = turns[-1][0], "\n".join(filter(None, (turns[-1][1], unwrapped(content))))
-    if prompt is None or not turns:
-        raise ConfigError("a trajectory needs a user message and an assistant message behind it")
-    parsed = [parse_turn(text) for text, _ in turns]
-    shown = []
-    for t, ((text, observation), p, repeat) in enumerate(zip(turns, parsed, repeats(parsed), strict=True)):
-        rule = format_error(text, t == len(turns) - 1)
-        kind = "none" if p.arguments is not None and observation is None else p.kind        # a call that was not run
-        shown.append(ShownTurn(text, kind, p, rule is not None, rule, observation, repeat))
+            made.append((content, None, None))
+        elif role in ("user", "tool") and question is None:
+            question = content
+        elif role in ("user", "tool") and made:
+            if content.startswith(OPEN) and content.endswith(CLOSE):
+                content = content[len(OPEN):-len(CLOSE)]
+            text, observation, _ = made[-1]
+            made[-1] = text, content if observation is None else f"{observation}\n{content}", None
+    if question is None or not made:
+        raise ConfigError("a trajectory needs a user message and an assistant message after it")
     answer = record.get("gt")
-    question = Question("trajectory", prompt, [answer]) if isinstance(answer, str) and answer.strip() else None
-    return Case(question, prompt, shown, 0, messages=messages)
+    answers = [answer] if isinstance(answer, str) and answer.strip() else []
+    return Case(0, question, answers, shown_turns(made), messages=messages)
 
 
-def unwrapped(content: str) -> str:
-    return content[len(OPEN):-len(CLOSE)] if content.startswith(OPEN) and content.endswith(CLOSE) else content
+# ------------------------------------------------------------------------------------------------------------------- turns
 
 
-def repeats(parsed: list[ParsedTurn]) -> list[int | None]:
-    """For each turn the first one that made the same call, if there is an earlier one."""
-    first: dict[str, int] = {}
-    found: list[int | None] = []
-    for t, turn in enumerate(parsed):
-        key = json.dumps([turn.tool, turn.arguments], sort_keys=True) if turn.arguments is not None else None
-        found.append(first.get(key) if key else None)
-        if key:
-            first.setdefault(key, t)
+def shown_turns(made: Sequence[tuple[str, str | None, Turn | None]]) -> list[dict]:
+    """What a page shows of each turn, from its text, what came back, and the record of it where there is one."""
+    first: dict[str, int] = {}                       # a call -> the first turn that made it
+    turns = []
+    for t, (text, observation, turn) in enumerate(made):
+        parsed = parse_turn(text)
+        same = json.dumps([parsed.tool, parsed.arguments], sort_keys=True) if parsed.arguments is not None else f"turn {t}"
+        repeats = first.get(same)
+        first.setdefault(same, t)
+        rule = format_error(text, t == len(made) - 1)
+        malformed = turn.malformed if turn else rule is not None
+        not_run = parsed.arguments is not None and observation is None
+        kind = turn.kind if turn else "none" if not_run else parsed.kind
+        turns.append({
+            "kind": kind, "malformed": malformed, "rule": rule or "recorded as malformed when it was sampled",
+            "thought": parsed.thought, "tool": parsed.tool, "call": call_text(parsed), "answer": parsed.answer,
+            "raw": text if parsed.error or malformed else None,        # what the model really wrote, where that is not clear
+            "observation": observation, "came_back": came_back(observation, turn), "repeats": repeats,
+            "remarks": remarks(parsed, kind, repeats, turn), "span": [turn.start, turn.end] if turn else None, "tokens": None})
+    return turns
+
+
+def call_text(parsed: ParsedTurn) -> str | None:
+    """The arguments of a call, one to a line."""
+    if parsed.arguments is None:
+        return None
+    lines = parsed.arguments.get("query") or parsed.arguments["url"]
+    return "\n".join([*lines, f"goal: {parsed.arguments['goal']}"] if "goal" in parsed.arguments else lines)
+
+
+def came_back(observation: str | None, turn: Turn | None) -> str:
+    """The size of an observation in words, and how long it took."""
+    size = plural(len(observation or ""), "character")
+    return f"{size}, {turn.tool_seconds:.1f} s" if turn and turn.tool_seconds >= 0.05 else size
+
+
+def remarks(parsed: ParsedTurn, kind: str, repeats: int | None, turn: Turn | None) -> list[str]:
+    found = []
+    if repeats is not None:
+        found.append(f"the very same call as in turn {repeats + 1}")
+    if parsed.error and parsed.tool:
+        found.append(f"call not run: {parsed.error}")
+    elif kind == "none" and parsed.arguments is not None:
+        found.append("the call came too late to be run")
+    if turn and turn.tool_error:
+        found.append(f"the tool reported an error: {turn.tool_error}")
+    if turn and turn.discarded:
+        found.append(f"{plural(len(turn.discarded), 'attempt')} thrown away: {', '.join(turn.discarded)}")
     return found
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+# ------------------------------------------------------------------------------------------------------------------ tokens
+
+
+def find_tokenizer(rollouts: list[Rollout], path: Path) -> Tokenizer | None:
+    """The tokenizer that made these rollouts. A file names none, so some are tried: that of the run which the file belongs to
+    (RUN/rollouts/step-*.jsonl), then the tiny one. None where no one gives every turn's text back from its ids."""
+    tried = [Tokenizer.tiny()]
+    checkpoints = sorted(path.resolve().parent.parent.glob("checkpoints/*/model/tokenizer.json"))
+    if checkpoints:
+        with suppress(TokenizerError):
+            tried.insert(0, Tokenizer.from_file(checkpoints[-1]))
+    return next((t for t in tried if rollouts and all(spells(t, rollout) for rollout in rollouts)), None)
+
+
+def spells(tokenizer: Tokenizer, rollout: Rollout) -> bool:
+    """Whether the tokenizer gives the text of every turn back from its ids."""
+    try:
+        for turn in rollout.turns:
+            ids = [i for i in rollout.tokens[turn.start:turn.end] if i not in tokenizer.stop_ids]
+            if PROMPT_END + tokenizer.decode(ids) != turn.text:
+                return False
+    except TokenizerError:
+        return False
+    return True
+
+
+def turn_tokens(rollout: Rollout, start: int, end: int, tokenizer: Tokenizer) -> list[tuple[str, float | None]]:
+    """Text and log-prob of the tokens start:end; None where a token was not sampled. Ids that hold parts of one character are
+    shown as one, with the sum of their log-probs. Nothing is encoded again."""
+    shown, held = [], []
+    for i in range(start, end):
+        held.append(i)
+        text = tokenizer.decode([rollout.tokens[k] for k in held])
+        incomplete = "\ufffd" in text and len(held) <= 6          # no character has more than four bytes
+        border = i + 1 == end or rollout.sampled[i + 1] != rollout.sampled[i]
+        if border or not incomplete:
+            logprobs = [rollout.logprobs[k] or 0.0 for k in held]
+            shown.append((text, round(fsum(logprobs), 3) if rollout.sampled[i] else None))
+            held = []
+    return shown
+
+
+# ----------------------------------------------------------------------------------------------------------------- scoring
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A model that can say how probable an answer is."""
+
+    name: str
+    tokenizer: Tokenizer
+    # score(tokens, lengths, continuation): for each n in lengths, the log-prob of every continuation token after tokens[:n]
+    score: Callable[[list[int], list[int], list[int]], list[list[float]]]
+    context: int                                 # tokens that it takes at most
+
+
+def answer_logprobs(case: Case, scorer: Scorer, recipe: Recipe) -> list[list[float] | None]:
+    """Before each turn, the log-prob of every token of the true answer."""
+    if case.rollout is not None:
+        if not spells(scorer.tokenizer, case.rollout):
+            raise ConfigError(f"the rollout's ids were made with another tokenizer than that of {scorer.name}")
+        tokens, starts = case.rollout.tokens, [turn.start for turn in case.rollout.turns]
+    else:
+        try:
+            tokens, _, spans = stream(case.messages or [], scorer.tokenizer)
+        except ChatError as error:
+            raise ConfigError(f"this trajectory cannot be scored: {error}") from None
+        starts = [start for start, _ in spans]
+    wrapped = wrap_answer(case.answers[0], scorer.tokenizer, recipe)
+    if len(tokens) + len(wrapped.ids) > scorer.context:
+        raise ConfigError(f"the trajectory has {len(tokens):,} tokens and its answer {len(wrapped.ids)}; {scorer.name} takes "
+                          f"{scorer.context:,} at most")
+    return [row[wrapped.start:] for row in scorer.score(tokens, starts, wrapped.ids)]

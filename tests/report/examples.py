@@ -1,12 +1,15 @@
 """Rollouts and training batches for the tests of the pages: texts and numbers are made up, the records are the shipped ones."""
 
+import json
 import random
+import re
 
 from minvenus.agent.protocol import is_well_formed, parse_turn
 from minvenus.config import Recipe
 from minvenus.igpo.credit import Measured, credit
 from minvenus.igpo.gain import needed_values
-from minvenus.report.saved import SavedBatch
+from minvenus.report.saved import SavedBatch, path_of, save_batch
+from minvenus.report.xray import write_page
 from minvenus.text.chat import Stream
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.types import Question, Rollout, Turn
@@ -103,3 +106,18 @@ def group_of_four(recipe=None):
     turns = [[search(), visit(), search("Ada"), visit("Ada"), answer()], [search(), visit(), answer("dog")],
              [BROKEN, visit(), answer()], [search(), answer("dog")]]
     return saved_batch([rollout(t) for t in turns], [0] * 4, [1.0, 0.0, 1.0, 0.0], recipe or Recipe.paper())
+
+
+def embedded(html: str) -> dict:
+    """The data of an X-ray."""
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)[1])
+
+
+def xray_data(folder, batch: SavedBatch, **options) -> dict:
+    save_batch(folder, batch)
+    page = write_page(path_of(folder, batch.step), folder / "xray.html", **options)
+    return embedded(page.read_text(encoding="utf-8"))
+
+
+def facts(shown_rollout: dict) -> dict:
+    return dict(shown_rollout["facts"])

@@ -1,13 +1,12 @@
-"""The pages in a real browser: no error, no request, numbers that are the code's, and hostile text that does nothing."""
+"""The pages in a real browser: they draw, show the code's numbers, obey mouse and keyboard, and hostile text does nothing."""
 
 import json
-
-import pytest
+import re
 
 from minvenus.config import Recipe
 from minvenus.report.run_page import write_run_page
 from minvenus.report.xray import write_page
-from tests.report.examples import HOSTILE, group_of_four, hostile_rollout, random_batch, saved_batch
+from tests.report.examples import HOSTILE, answer, group_of_four, hostile_rollout, random_batch, rollout, saved_batch, search
 from tests.report.test_run_page import ROW, TIME, log
 from tests.report.test_source import SCORER, messages
 
@@ -16,7 +15,11 @@ def silent(browser):
     assert browser.complaints() == [] and browser.requests() == []
 
 
-# ------------------------------------------------------------------------------------------------------ every page draws
+def data_of(browser) -> dict:
+    return json.loads(browser.text("#data"))
+
+
+# --------------------------------------------------------------------------------------- every page draws
 
 
 def test_pages_of_every_kind_draw_without_an_error_or_a_request(browser, xray, tmp_path):
@@ -30,73 +33,159 @@ def test_pages_of_every_kind_draw_without_an_error_or_a_request(browser, xray, t
             browser.open(path, width, 800, dark)
             assert browser.js("document.querySelectorAll('article.turn').length") > 0
             assert browser.js("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than a window of {width}"
+            written = browser.js("[document.querySelector('main').innerText, ...[...document.querySelectorAll('[title]')]"
+                                 ".map(e => e.title)].join()")
+            assert not re.search("undefined|NaN|null", written)
             silent(browser)
     browser.open(write_run_page(tmp_path / "run"))
     assert browser.js("document.querySelectorAll('svg').length") > 5
     silent(browser)
 
 
-# What is shown by the buttons and cells of a page, for every rollout under every recipe that can be chosen.
+# What the buttons and cells of a page show, for every rollout under every recipe that can be chosen.
 EVERYTHING = """(() => {
-  const found = { mismatches: 0, numbers: [], unlike: [] };
-  const groups = document.querySelector("#group"), shownAs = (x) => x === null ? "none" : x;
+  const found = [];
   const look = (rollout, recipe) => {
-    found.mismatches += document.querySelectorAll(".mismatch").length;
     for (const b of document.querySelectorAll("button.step")) {
-      found.numbers.push([rollout, recipe, Number(b.dataset.turn), b.dataset.step,
-        b.dataset.value === undefined ? null : Number(b.dataset.value)]);
+      found.push([rollout, recipe, b.dataset.turn - 1, b.dataset.step, b.dataset.value === undefined ? null : +b.dataset.value]);
     }
     for (const c of document.querySelectorAll("td[data-recipe]")) {
-      found.numbers.push([rollout, c.dataset.recipe, Number(c.dataset.turn), "cell", Number(c.dataset.value)]);
+      found.push([rollout, c.dataset.recipe, c.dataset.turn - 1, "cell", +c.dataset.value]);
     }
   };
-  for (let g = 0; g < (groups ? groups.options.length : 1); g += 1) {
+  for (let g = 0; g < document.querySelectorAll("#group option").length || g === 0; g += 1) {
+    const groups = document.querySelector("#group");
     if (groups) {
-      const now = document.querySelector("#group");
-      now.value = String(g);
-      now.dispatchEvent(new Event("change"));
+      groups.value = String(g);
+      groups.dispatchEvent(new Event("change", { bubbles: true }));
     }
-    const rollouts = [...document.querySelectorAll("button[data-rollout]")].map((b) => b.dataset.rollout);
-    for (const rollout of rollouts.length ? rollouts : ["0"]) {
-      if (rollouts.length) document.querySelector(`button[data-rollout="${rollout}"]`).click();
+    for (const rollout of [...document.querySelectorAll("button[data-rollout]")].map((b) => b.dataset.rollout)) {
+      document.querySelector(`button[data-rollout="${rollout}"]`).click();
       for (const radio of document.querySelectorAll("input[name=recipe]:not(:disabled)")) {
         radio.click();
-        look(Number(rollout), radio.value);
+        look(+rollout, radio.value);
       }
     }
   }
   return found;
 })()"""
-RECIPES = [Recipe(normalize="joint", browse="off", gain="prob"), Recipe(normalize="none", penalty_scope="segment", ig_weight=0.5),
-           Recipe(normalize="separate", discount_over="rewards"), Recipe(center_gain=False, browse="segment", gamma=0.5),
-           Recipe.released(penalty_scope="turn")]                    # and on each page paper, released and GRPO beside it
 
 
-@pytest.mark.parametrize("seed", range(len(RECIPES)))
-def test_every_number_on_the_page_is_that_of_the_code_and_follows_from_the_inputs_that_are_shown(browser, xray, seed):
-    batch = random_batch(seed, RECIPES[seed])
-    path = xray(batch)
-    browser.open(path)
-    found = browser.js(EVERYTHING)
-    data = json.loads(browser.text("#data"))
-    assert found["mismatches"] == 0 and found["numbers"]
-    cells = 0
-    for index, recipe, turn, step, shown in found["numbers"]:
-        own = data["rollouts"][index]["arithmetic"][recipe]
-        last, t = turn == len(own["advantages"]), turn - 1
-        half = "outcome" if last else "gain"
-        expected = {"advantage": own["advantages"][t], "cell": own["advantages"][t], "term": own["terms"][t],
-                    "scale": own["scale"], "reward": own["outcome"] if last else own["turn_rewards"][t], "gain": own["gains"][t],
-                    "value": None if last else own["values"][turn], "mean": own["group_stats"][f"{half}_mean"],
-                    "std": own["group_stats"][f"{half}_std"], "z": own["outcome_z"] if last else own["turn_z"][t],
-                    "value-before": next((v for v in reversed(own["values"][:turn]) if v is not None), None)}
-        assert shown == expected[step], (index, recipe, turn, step)
-        cells += step == "cell"
-    assert cells
+def test_every_number_that_is_shown_is_that_of_the_data(browser, xray):
+    browser.open(xray(random_batch(5, Recipe(normalize="joint", browse="off", gain="prob"))))
+    data, cells = data_of(browser), 0
+    expected = {}
+    for i, shown in enumerate(data["rollouts"]):
+        for recipe, credit in shown["credit"].items():
+            for t, places in enumerate(credit["steps"]):
+                expected[i, recipe, t, "cell"] = credit["advantages"][t]
+                for about, value, *_ in (data["steps"][place] for place in places):
+                    expected[i, recipe, t, data["explanations"][about]["id"]] = value
+    seen = set()
+    for *key, value in browser.js(EVERYTHING):
+        assert value == expected[tuple(key)], key
+        seen.add(tuple(key))
+        cells += key[-1] == "cell"
+    assert seen == set(expected) and cells
     silent(browser)
 
 
-# --------------------------------------------------------------------------------------------------------- hostile text
+# -------------------------------------------------------------------------------------------- the controls
+
+
+def test_an_observation_unfolds_and_folds(browser, xray):
+    browser.open(xray(group_of_four()))
+    seen = "document.querySelector('#turn-1 details.observation pre').checkVisibility()"
+    for visible in (False, True, False):
+        assert browser.js(seen) is visible
+        browser.click("#turn-1 details.observation summary")
+    assert browser.text("#turn-1 details.observation pre") == "Bob sings"
+    assert browser.text("#turn-1 details.observation summary") == "what came back (9 characters)"
+    for button, opened in (("#open-all", True), ("#close-all", False)):
+        browser.click(button)
+        assert browser.js("[...document.querySelectorAll('details.observation')].map(d => d.open)") == [opened] * 4
+
+
+def test_the_switch_of_recipes_changes_the_advantages_and_nothing_else(browser, xray):
+    browser.open(xray(group_of_four()))
+    shown = "[...document.querySelectorAll('[data-step=advantage]')].map(b => Number(b.dataset.value))"
+    credit = data_of(browser)["rollouts"][0]["credit"]
+    for name in ("released", "GRPO", "paper"):
+        browser.click(f'input[name="recipe"][value="{name}"]')
+        assert browser.js(shown) == credit[name]["advantages"]
+        assert browser.js("document.querySelectorAll('#turn-1 .said').length") == 1
+    assert len({tuple(credit[name]["advantages"]) for name in ("paper", "released", "GRPO")}) == 3
+
+
+def test_a_number_opens_with_its_formula_its_equation_and_its_inputs(browser, xray):
+    browser.open(xray(group_of_four()))
+    gain = data_of(browser)["rollouts"][0]["credit"]["paper"]["gains"][1]
+    browser.click('#turn-2 [data-step="gain"]')
+    panel = browser.text("#how-2")
+    assert "IG = V after − V before" in panel and "[P eq.3]" in panel and "V after turn 2" in panel
+    assert str(gain).replace("-", "−") in panel
+    browser.click('#turn-2 [data-step="z"]')
+    assert "[P eq.5]" in browser.text("#how-2") and "μ" in browser.text("#how-2")
+    browser.click('#turn-2 [data-step="z"]')
+    assert browser.js("document.querySelector('#how-2').hidden") is True
+
+
+def test_another_rollout_is_chosen_from_the_list(browser, xray):
+    browser.open(xray(group_of_four()))
+    browser.click('button[data-rollout="2"]')
+    assert "The tool call is not JSON" in browser.text("#turn-1 .verdict")
+    assert browser.js("document.querySelectorAll('article.turn').length") == 3
+
+
+def test_tokens_are_coloured_by_advantage_or_by_mask(browser, xray):
+    cut = rollout([search(), answer("dog")], forced=0)                       # its first turn's end was not sampled
+    browser.open(xray(saved_batch([cut, rollout([search(), answer()])], [0, 0], [0.0, 1.0], Recipe.paper())))
+    colours = "[...document.querySelectorAll('.token')].map(t => getComputedStyle(t).backgroundColor)"
+    assert browser.js("document.querySelectorAll('.token.trained.shade.minus').length") == sum(cut.sampled)
+    assert browser.js("[...document.querySelectorAll('.token.masked')].map(t => t.textContent)") == ["<|im_end|>"]
+    before = browser.js(colours)
+    browser.click('input[name="colour"][value="mask"]')
+    assert browser.js(colours) != before
+
+
+def test_everything_can_be_reached_with_the_keyboard(browser, xray):
+    browser.open(xray(group_of_four()))
+    browser.key("j")
+    assert browser.js("document.activeElement.id") == "turn-1"
+    for key in "jkj":
+        browser.key(key)
+    assert browser.js("document.activeElement.id") == "turn-2"
+    for _ in range(2):                                                       # the observation, then the first number
+        browser.key("Tab", 9)
+    assert browser.js("document.activeElement.dataset.step") == "value-before"
+    browser.key("Enter", 13)
+    assert browser.js("document.activeElement.getAttribute('aria-expanded')") == "true"
+    assert browser.js("document.querySelector('#how-2').hidden") is False
+    browser.js("document.querySelector('input[name=recipe]:checked').focus()")
+    browser.key("ArrowRight", 39)
+    assert browser.js("document.querySelector('input[name=recipe]:checked').value") == "released"
+
+
+def test_it_prints_without_its_controls(browser, xray):
+    browser.open(xray(group_of_four()), dark=True)
+    browser.send("Emulation.setEmulatedMedia", media="print")
+    assert browser.js("document.querySelector('.bar').checkVisibility()") is False
+    assert browser.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.js("getComputedStyle(document.querySelector('.turn')).backgroundColor") == "rgb(255, 255, 255)"
+    assert len(browser.send("Page.printToPDF")["data"]) > 10_000
+    browser.send("Emulation.setEmulatedMedia", media="")
+
+
+def test_a_page_without_scripts_says_why_it_is_empty(browser, xray):
+    browser.send("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(xray(group_of_four()))
+    finally:
+        browser.send("Emulation.setScriptExecutionDisabled", value=False)
+    assert "scripts are turned off" in browser.text("noscript")
+
+
+# ------------------------------------------------------------------------------------------------- safety
 
 
 def test_hostile_text_shows_as_text_and_does_nothing(browser, xray):
@@ -116,7 +205,7 @@ def test_hostile_text_shows_as_text_and_does_nothing(browser, xray):
 
 
 def test_even_html_that_gets_in_can_neither_run_nor_load_anything(browser, xray):
-    """As if the escaping had failed: the page's policy stands behind it."""
+    """As if the escaping had failed: the page's policy is the second wall."""
     path = xray(group_of_four())
     injected = ("<script>window.hit = 1</script><img src=x onerror='window.hit = 2'><img src='https://example.com/a.png'>"
                 "<iframe src='javascript:parent.hit=3'></iframe><link rel=stylesheet href='https://example.com/a.css'>")
@@ -126,6 +215,21 @@ def test_even_html_that_gets_in_can_neither_run_nor_load_anything(browser, xray)
     assert browser.js("window.hit") is None and browser.js("document.querySelectorAll('article.turn').length") == 5
     refused = browser.complaints()
     assert refused and all("Content Security Policy" in text for text in refused), refused
-    answered = [e for e in browser.events if e.get("method") == "Network.responseReceived"
-                and e["params"]["response"]["url"].startswith("http")]
+    answered = [event for event in browser.events if event.get("method") == "Network.responseReceived"
+                and event["params"]["response"]["url"].startswith("http")]
     assert answered == []
+
+
+def test_a_mistake_on_a_page_would_be_seen(browser, tmp_path):
+    """The check of the checks: an error, a request and an alert are all noticed."""
+    path = tmp_path / "bad.html"
+    path.write_text("<img src='nothing.png'><script>console.error('oh'); alert('no'); missing()</script>")
+    browser.open(path)
+    complaints = " ".join(browser.complaints())
+    assert "oh" in complaints and "dialog: no" in complaints and "missing" in complaints
+    assert [url.rsplit("/", 1)[1] for url in browser.requests()] == ["nothing.png"]
+
+
+def test_the_script_is_one_function_and_leaves_no_global_names(browser, xray):
+    browser.open(xray(group_of_four()))
+    assert browser.js("typeof redraw + typeof el + typeof chosen") == "undefined" * 3

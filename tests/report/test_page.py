@@ -62,33 +62,25 @@ def test_embedded_data_reads_back_as_it_was_and_cannot_leave_its_element(data):
 
 @given(st.text() | st.sampled_from(HOSTILE))
 def test_the_size_of_a_text_is_what_it_takes_in_the_page(text):
-    assert page.embedded_size(text) == len(page.embed({"k": text}).encode()) - len(page.embed({"k": ""}).encode())
+    assert page.embedded_size(text) - len('""') == len(page.embed({"k": text}).encode()) - len(page.embed({"k": ""}).encode())
 
 
 def test_a_page_names_nothing_outside_itself():
-    document = page.page("t", [page.figure("<svg></svg>")], styles=("xray.css",), scripts=("xray_dom.js",), data={})
+    document = page.page("t", [page.figure("<svg></svg>")], data={})
     assert not re.search(r"https?://(?!www\.w3\.org/)|@import|url\(", document)
     for _, attributes in Elements(document).found:
         assert "src" not in attributes and attributes.get("href", "#").startswith(("#", "data:"))
 
 
 def test_the_policy_allows_this_script_and_this_style_and_nothing_else():
-    document = page.page("t", [], styles=("xray.css",), scripts=("xray_dom.js",), data={})
+    document = page.page("t", [], data={})
     [policy] = [a["content"] for tag, a in Elements(document).found if a.get("http-equiv") == "Content-Security-Policy"]
     assert policy.startswith("default-src 'none'") and "unsafe" not in policy and "*" not in policy
     style, script = (re.search(f"<{tag}>(.*?)</{tag}>", document, re.S)[1] for tag in ("style", "script"))
     assert f"style-src '{page.digest(style)}'" in policy and f"script-src '{page.digest(script)}'" in policy
 
 
-def test_the_scripts_never_parse_text_as_html_or_code():
-    names = sorted(path.name for path in page.HERE.glob("*.js"))
-    assert names
-    for name in names:
-        found = re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|DOMParser|fetch\(|"
-                          r"XMLHttp|import\(|WebSocket|createContextualFragment|srcdoc", page.asset(name))
-        assert not found, f"{name}: {found and found[0]}"
-
-
-def test_a_page_is_written_whole_or_not_at_all(tmp_path):
-    path = page.write(tmp_path / "deep" / "page.html", "<!doctype html>")
-    assert path.read_text() == "<!doctype html>" and [p.name for p in path.parent.iterdir()] == ["page.html"]
+def test_the_script_never_parses_text_as_html_or_code():
+    found = re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|DOMParser|fetch\(|"
+                      r"XMLHttp|import\(|WebSocket|createContextualFragment|srcdoc", page.asset("xray.js"))
+    assert not found, found[0]

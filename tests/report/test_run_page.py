@@ -1,13 +1,15 @@
 """The page of a run: a figure for whatever was logged, links to X-rays, and no figure for what was not."""
 
 import json
+import re
 
 import pytest
 
 from minvenus.config import ConfigError, Recipe
-from minvenus.report.run_page import smooth, telling_group, write_run_page
+from minvenus.report.curves import LEFT, RIGHT, WIDTH
+from minvenus.report.run_page import smooth, write_run_page
 from minvenus.report.saved import path_of, save_batch
-from tests.report.examples import answer, random_batch, rollout, saved_batch, visit
+from tests.report.examples import answer, embedded, random_batch, rollout, saved_batch, visit
 
 
 def log(run, rows, timing=(), settings=None):
@@ -65,8 +67,23 @@ def test_neighbouring_steps_become_one_point_with_the_interval_of_their_mean():
     assert list(few.y) == [0.5, 0.7] and few.low is None
 
 
-def test_a_large_batch_is_shown_by_the_group_that_differs_most(monkeypatch):
-    batch = saved_batch([rollout([answer()])] * 4, [3, 3, 5, 5], [0.0, 0.0, 1.0, 0.0], Recipe.paper())
-    assert telling_group(batch) is None
-    monkeypatch.setattr("minvenus.report.run_page.MANY", 10)
-    assert telling_group(batch) == 5
+def test_a_large_batch_is_shown_by_the_group_whose_outcomes_differ_most(tmp_path, monkeypatch):
+    batch = saved_batch([rollout([answer()])] * 4, [3, 3, 5, 5], [0.0, 0.0, 1.0, 0.0], Recipe.paper(), step=1)
+    log(tmp_path, [ROW])
+    save_batch(tmp_path, batch)
+    for many, groups in ((10_000, ["3", "5"]), (10, ["5"])):
+        monkeypatch.setattr("minvenus.report.run_page.MANY", many)
+        write_run_page(tmp_path)
+        xray = (tmp_path / "xray-step-00000001.html").read_text(encoding="utf-8")
+        assert [group["name"] for group in embedded(xray)["groups"]] == groups
+
+
+def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path):
+    before = {"before_test_exact_match": 0.25, "before_test_turns": 6.0}
+    log(tmp_path, [ROW | before, ROW, ROW | {"test_exact_match": 0.875, "test_turns": 5.0}], (), {"evaluate_questions": 8})
+    html = write_run_page(tmp_path).read_text(encoding="utf-8")
+    assert '<p class="value">0.250 → 0.875</p><p class="label">held-out exact match</p>' in html
+    assert "at step 0 and at step 3, now between 0.529 and 0.978 (95 %)" in html
+    [held_out] = re.findall(r'<title>held out, exact match</title><polyline points="([^"]*)"', html)
+    first, last = [float(point.split(",")[0]) for point in held_out.split()]
+    assert (first, last) == (LEFT, WIDTH - RIGHT)                            # from step 0 to step 3

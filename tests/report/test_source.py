@@ -8,11 +8,10 @@ import pytest
 from minvenus.agent.record import rollout_to_json, save_rollout
 from minvenus.config import ConfigError, Recipe
 from minvenus.igpo.gain import segment_gains, value, wrap_answer
-from minvenus.report.measure import Scorer
+from minvenus.report.source import Scorer
 from minvenus.report.xray import write_page
 from minvenus.types import Question
-from tests.report.examples import BROKEN, TOKENIZER, answer, rollout, search, visit
-from tests.report.test_xray import embedded
+from tests.report.examples import BROKEN, TOKENIZER, answer, embedded, facts, rollout, search, visit
 
 TRAJECTORIES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "trajectories"
 TURNS = [search("a"), search("a"), visit("p"), BROKEN, visit("q"), answer("cat")]
@@ -47,13 +46,14 @@ def test_a_trajectory_of_messages_shows_format_tools_duplicates_and_browse_ratio
     assert [t["malformed"] for t in only["turns"]] == [False, False, False, True, False, False]
     assert [t["repeats"] for t in only["turns"]] == [None, 0, None, None, None, None]
     assert [t["observation"] for t in only["turns"]] == [f"result {t}" for t in range(5)] + [None]
-    assert (only["searches"], only["visits"], only["browse_ratio"]) == (2, 2, 0.5)
-    assert only["arithmetic"] == {} and only["measured"] == [None] * 6 and only["prediction"] == "cat"
+    assert facts(only)["searches, visits"] == "2, 2" and facts(only)["browse ratio"] == "50%"
+    assert only["credit"] == {} and only["measured"] == [None] * 6 and only["prediction"] == "cat"
 
 
 def test_a_last_turn_that_calls_a_tool_is_no_answer_and_breaks_the_format(tmp_path):
     [only] = shown(tmp_path, {"messages": messages([search(), visit()])})["rollouts"]
-    assert only["turns"][1]["kind"] == "none" and "must be an answer" in only["turns"][1]["rule"] and only["visits"] == 0
+    assert only["turns"][1]["kind"] == "none" and "must be an answer" in only["turns"][1]["rule"]
+    assert facts(only)["searches, visits"] == "1, 0"
 
 
 def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group(tmp_path):
@@ -61,18 +61,20 @@ def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group
     [only] = data["rollouts"]
     kinds, measured = [t["kind"] for t in only["turns"]], only["measured"]
     assert all(v is not None for v in measured) and measured == sorted(measured)
-    own = only["arithmetic"]["paper"]
-    assert own["gains"] == segment_gains([v if t in (0, 3, 5) else None for t, v in enumerate(measured)], kinds, Recipe.paper())
-    assert own["turn_rewards"][:3] == [own["gains"][2]] * 3 and own["turn_rewards"][3] == -1.0
-    assert set(own) == {"values", "gains", "turn_rewards", "penalties"}
-    assert [r["name"] for r in data["recipes"]] == ["paper", "released"]
-    assert data["scored_by"] == "a model" and data["groups"][0]["answers"] == ["cat"]
+    own = only["credit"]["paper"]
+    values = [v if t in (0, 3, 5) else None for t, v in enumerate(measured)]
+    assert own["gains"] == segment_gains(values, kinds, Recipe.paper())
+    assert own["rewards"][:3] == [own["gains"][2]] * 3 and own["rewards"][3] == -1.0 and own["rewards"][-1] is None
+    assert own["advantages"] is None and own["steps"][-1] == []
+    assert {data["explanations"][step[0]]["id"] for step in data["steps"]} == {"value-before", "value", "gain", "reward"}
+    assert [one["name"] for one in data["recipes"]] == ["paper", "released"] and facts(only)["true answer"] == "cat"
 
 
 def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
     data = shown(tmp_path, {"messages": messages(), "gt": "cat"}, scorer=SCORER, answer="a small dog")
-    assert data["groups"][0]["answers"] == ["a small dog"]
-    assert len(data["rollouts"][0]["logprobs"][0]) == len(TOKENIZER.encode_untrusted("a small dog"))
+    assert facts(data["rollouts"][0])["true answer"] == "a small dog"
+    [inputs] = [step[2] for step in data["steps"] if data["explanations"][step[0]]["id"] == "value-before"][:1]
+    assert len(inputs) == len(TOKENIZER.encode_untrusted("a small dog"))
 
 
 def test_a_rollout_is_scored_on_its_own_tokens_before_every_turn(tmp_path):
@@ -89,7 +91,7 @@ def test_a_rollout_is_scored_on_its_own_tokens_before_every_turn(tmp_path):
     wrapped, starts = wrap_answer("cat", TOKENIZER, recipe), [turn.start for turn in made.turns]
     assert asked == [(made.tokens, starts, wrapped.ids)]
     expected = [row[wrapped.start:] for row in rising(made.tokens, starts, wrapped.ids)]
-    assert only["logprobs"] == expected and only["measured"][2] == value(expected[2], "log_prob")
+    assert only["measured"] == [value(row, "log_prob") for row in expected]
     assert only["turns"][0]["tokens"] is not None
 
 
@@ -99,14 +101,15 @@ def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_
              for name, run, verdict in (("a", 0, True), ("b", 0, None), ("a", 1, False))]
     data = shown(tmp_path, "\n".join(lines) + "\n")
     assert [(g["name"], g["rollouts"]) for g in data["groups"]] == [("a", [0, 2]), ("b", [1])]
-    assert [(r["verdict"], r["label"]) for r in data["rollouts"]] == [(True, "run 0"), (None, "run 0"), (False, "run 1")]
-    assert [r["row"] for r in shown(tmp_path, "\n".join(lines), group="a")["rollouts"]] == [0, 2]
+    assert [(r["outcome"], r["name"]) for r in data["rollouts"]] == [
+        ("right", "run 0"), ("unknown", "run 0"), ("wrong", "run 1")]
+    assert [r["outcome"] for r in shown(tmp_path, "\n".join(lines), group="a")["rollouts"]] == ["right", "wrong"]
 
 
 def test_a_question_of_the_users_own_has_no_known_answer(tmp_path):
     own = Question("question", "Why?", ["(unknown)"])
     data = shown(tmp_path, {"rollout": rollout_to_json(rollout([answer()], question=own))})
-    assert data["groups"][0]["answers"] == []
+    assert facts(data["rollouts"][0])["true answer"] == "not known"
 
 
 @pytest.mark.parametrize(("options", "words"), [
@@ -136,5 +139,5 @@ def test_the_released_trajectories_can_be_shown_whole(tmp_path, name):
     assert page.stat().st_size < 2_000_000
     data = embedded(page.read_text(encoding="utf-8"))
     [only] = data["rollouts"]
-    assert len(only["turns"]) == sum(m["role"] == "assistant" for m in given["messages"]) and data["cut"] == 0
-    assert only["turns"][-1]["kind"] == "answer" and only["browse_ratio"] == only["visits"] / (only["visits"] + only["searches"])
+    assert len(only["turns"]) == sum(m["role"] == "assistant" for m in given["messages"])
+    assert only["turns"][-1]["kind"] == "answer" and "shortened" not in data["conditions"]

@@ -1,199 +1,147 @@
-"""The X-ray's content: the numbers that it shows are those that training used, under every recipe, and its size is bounded."""
+"""The content of an X-ray: its turns, its tokens, its numbers, and a size that is bounded."""
 
-import json
 import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError, Recipe
-from minvenus.igpo.credit import credit
-from minvenus.igpo.gain import needed_values
-from minvenus.report.content import page_data
-from minvenus.report.credits import as_change, recipes_for
 from minvenus.report.page import embedded_size
-from minvenus.report.saved import path_of, save_batch
-from minvenus.report.source import Source, case_of, numbered, read_source
-from minvenus.report.xray import chosen, document, write_page
-from tests.igpo.strategies import recipes
+from minvenus.report.source import turn_tokens
+from minvenus.report.xray import write_page
 from tests.report.examples import (
     BROKEN,
     HOSTILE,
     TOKENIZER,
     answer,
+    group_of_four,
     hostile_rollout,
     random_batch,
     rollout,
     saved_batch,
     search,
     visit,
+    xray_data,
 )
 
 
-def embedded(html: str) -> dict:
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)[1])
+def turns_of(folder, texts: list[str]) -> list[dict]:
+    return xray_data(folder, saved_batch([rollout(texts)], [0], [1.0], Recipe.paper()))["rollouts"][0]["turns"]
 
 
-def source_of(batch) -> Source:
-    cases = [case_of(r, g) for r, g in zip(batch.rollouts, batch.groups, strict=True)]
-    return Source("step-000019.jsonl", numbered(cases), batch)
+# ----------------------------------------------------------------------------------------------- numbers
 
 
-def xray(folder, batch, **options) -> dict:
-    save_batch(folder, batch)
-    return embedded(write_page(path_of(folder, batch.step), folder / "xray.html", **options).read_text(encoding="utf-8"))
+def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
+    batch = random_batch(3, Recipe.released(gamma=0.9))
+    data = xray_data(tmp_path, batch)
+    assert [one["trained"] for one in data["recipes"]] == [True, False, False, False]
+    for i, (shown, m) in enumerate(zip(data["rollouts"], batch.measured, strict=True)):
+        own, code = shown["credit"]["this run"], batch.credit
+        assert own["advantages"] == code.record.advantages[i] and own["gains"] == code.gains[i]
+        assert own["rewards"] == [*code.rewards[i].turns, code.rewards[i].outcome]
+        assert shown["measured"] == [None if row is None else pytest.approx(sum(row) / len(row)) for row in m.logprobs]
+        for t, listed in enumerate(own["steps"]):
+            about, value, _, _ = data["steps"][listed[-1]]
+            assert data["explanations"][about]["id"] == "advantage" and value == code.record.advantages[i][t]
 
 
-GROUP = [[search(), visit(), answer()], [search(), visit(), search(), answer("dog")], [BROKEN, answer()],
-         [visit(), answer("dog")]]
-
-
-def small_batch(recipe=None):
-    return saved_batch([rollout(turns) for turns in GROUP], [0, 0, 0, 0], [1.0, 0.0, 1.0, 0.0], recipe or Recipe.paper())
-
-
-# ---------------------------------------------------------------------------------- the number shown is the number computed
-
-
-def test_one_rollout_worked_by_hand(tmp_path):
-    """Two rollouts of a visit and an answer: gains 2 and 1, outcomes 1 and 0; every z is 1 or -1 but for the epsilons."""
-    batch = saved_batch([rollout([visit(), answer()])] * 2, [7, 7], [1.0, 0.0], Recipe.paper(gamma=0.5),
-                        [[[-4.0, -2.0], [-1.0, -1.0]], [[-3.0], [-2.0]]])
-    data = xray(tmp_path, batch)
-    first = data["rollouts"][0]
-    own = first["arithmetic"]["this run"]
-    assert first["measured"] == [-3.0, -1.0] and own["gains"] == [2.0, None] and own["turn_rewards"] == [2.0]
-    assert own["group_stats"]["gain_mean"] == 1.5 and own["group_stats"]["outcome_mean"] == 0.5
-    assert own["advantages"] == pytest.approx([1.5, 1.0], abs=1e-4)
-    assert first["arithmetic"]["GRPO"]["advantages"] == pytest.approx([1.0, 1.0], abs=1e-4)
-    assert [r["name"] for r in data["recipes"]] == ["this run", "paper", "released", "GRPO"]
-    assert data["recipes"][0]["described"] == "paper with gamma 0.5" and data["groups"][0]["name"] == "7"
-
-
-@given(st.integers(0, 2**32 - 1), recipes(use_gain=(True, False)))
-@settings(max_examples=max(5, settings.default.max_examples // 2))
-def test_every_number_in_the_page_is_the_advantage_codes_own_number(seed, recipe):
-    batch = random_batch(seed, recipe)
-    data = embedded(document(page_data(source_of(batch), [None] * len(batch.rollouts), TOKENIZER)))
-    shown = {r["name"]: r for r in data["recipes"]}
-    assert sum(r["trained"] for r in shown.values()) == 1
-    for name, other in recipes_for(recipe).items():
-        asked = all(m.logprobs[t] is not None for m in batch.measured for t in needed_values(m.kinds, other))
-        assert (shown[name]["missing"] is None) == asked
-        if asked:
-            whole = credit(batch.measured, other)
-            for i, m in enumerate(batch.measured):
-                assert data["rollouts"][i]["arithmetic"][name] == json.loads(json.dumps(whole.arithmetic(i, m.group)))
-        else:
-            assert all(name not in r["arithmetic"] for r in data["rollouts"])
-    for r, m in zip(data["rollouts"], batch.measured, strict=True):
-        assert (r["outcome"], r["logprobs"]) == (m.outcome, m.logprobs)
-        assert [t["kind"] for t in r["turns"]] == m.kinds and [t["malformed"] for t in r["turns"]] == m.malformed
-        assert r["measured"] == [None if row is None else pytest.approx(sum(row) / len(row)) for row in m.logprobs]
-
-
-def test_a_page_of_one_group_keeps_the_batchs_scale():
+def test_a_page_of_one_group_keeps_the_batchs_scale(tmp_path):
     batch = random_batch(5, Recipe.paper())
     assert len(set(batch.groups)) > 1
-    whole = page_data(source_of(batch), [None] * len(batch.rollouts))
+    whole = xray_data(tmp_path, batch)
     for group in set(batch.groups):
-        part_source = chosen(source_of(batch), group)
-        part = page_data(part_source, [None] * len(part_source.cases))
-        assert part["rollouts"] == [whole["rollouts"][i] for i, g in enumerate(batch.groups) if g == group]
-        assert part["recipes"] == whole["recipes"]
-
-
-def test_a_recipe_is_told_by_what_it_changes():
-    assert as_change(Recipe.paper(center_gain=False, gamma=0.5)) == "paper with center_gain off, gamma 0.5"
-    assert as_change(Recipe.released(use_gain=False)) == "released with use_gain off"
-    assert list(recipes_for(Recipe.released(lead_in="Answer."))) == ["paper", "released", "GRPO"]
+        part = xray_data(tmp_path, batch, group=group)
+        rows = [i for i, g in enumerate(batch.groups) if g == group]
+        for shown, row in zip(part["rollouts"], rows, strict=True):
+            for name, own in shown["credit"].items():
+                assert own["advantages"] == whole["rollouts"][row]["credit"][name]["advantages"]
 
 
 def test_a_run_that_scored_nothing_says_so_and_shows_no_gains(tmp_path):
-    data = xray(tmp_path, small_batch(Recipe.paper(use_gain=False)))
-    assert {r["name"]: r["missing"] is None for r in data["recipes"]} == {"this run": True, "paper": False, "released": False,
-                                                                          "GRPO": True}
-    assert data["scored_by"] is None and all(set(r["arithmetic"]) == {"this run", "GRPO"} for r in data["rollouts"])
+    data = xray_data(tmp_path, group_of_four(Recipe.paper(use_gain=False)))
+    missing = {one["name"]: one["missing"] is not None for one in data["recipes"]}
+    assert missing == {"this run": False, "paper": True, "released": True, "GRPO": False}
+    assert "unscored-run" in data["conditions"]
+    assert all(set(shown["credit"]) == {"this run", "GRPO"} for shown in data["rollouts"])
 
 
-# ------------------------------------------------------------------------------------------------------------ turns
+def test_a_group_that_ends_alike_is_remarked_upon(tmp_path):
+    batch = saved_batch([rollout([visit(), answer()])] * 4, [0, 0, 1, 1], [1.0, 1.0, 1.0, 0.0], Recipe.paper())
+    alike, different = xray_data(tmp_path, batch)["groups"]
+    assert "All 2 rollouts have the same outcome, 1:" in alike["remark"] and different["remark"] is None
+
+
+# ------------------------------------------------------------------------------------------------- turns
 
 
 def test_a_malformed_turn_names_the_rule_and_shows_what_was_written(tmp_path):
-    turns = xray(tmp_path, small_batch())["rollouts"][2]["turns"]
+    turns = xray_data(tmp_path, group_of_four())["rollouts"][2]["turns"]
     assert turns[0]["malformed"] and turns[0]["rule"].startswith("The tool call is not JSON") and BROKEN in turns[0]["raw"]
-    assert not turns[1]["malformed"] and turns[1]["rule"] is None and turns[1]["raw"] is None
+    assert not turns[1]["malformed"] and turns[1]["raw"] is None
 
 
-def test_a_repeated_call_names_the_first_one():
-    made = rollout([search("a"), search("b"), search("a"), visit("a"), search("a"), answer()])
-    turns = page_data(Source("f", numbered([case_of(made, "q")])), [None])["rollouts"][0]["turns"]
-    assert [t["repeats"] for t in turns] == [None, None, 0, None, 0, None]
+def test_a_repeated_call_names_the_first_one(tmp_path):
+    turns = turns_of(tmp_path, [search("a"), search("b"), search("a"), visit("a"), search("a"), answer()])
+    assert [turn["repeats"] for turn in turns] == [None, None, 0, None, 0, None]
+    assert turns[4]["remarks"] == ["the very same call as in turn 1"]
 
 
 TEXTS = [search(), visit(), BROKEN, search("日本 😀 é"), "…", answer("naïve 日本")]
 
 
 @given(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=5), st.none() | st.integers(0, 4))
-def test_tokens_spell_the_turn_and_those_that_are_trained_are_those_that_were_sampled(turns, forced):
+def test_tokens_spell_the_turn_and_have_log_probs_where_they_were_sampled(turns, forced):
     made = rollout(turns, forced=forced)
-    data = page_data(Source("f", numbered([case_of(made, "q")])), [None], TOKENIZER)["rollouts"][0]
-    for turn, shown in zip(made.turns, data["turns"], strict=True):
-        tokens, size = shown["tokens"], turn.end - turn.start
-        counts = tokens["count"] or [1] * size
-        sampled = tokens["sampled"] or [1] * len(counts)
-        assert sum(counts) == size == shown["span"][1] - shown["span"][0]
-        assert "".join(tokens["text"]) == TOKENIZER.decode(made.tokens[turn.start:turn.end])
-        assert [bool(s) for s, n in zip(sampled, counts, strict=True) for _ in range(n)] == made.sampled[turn.start:turn.end]
-        assert [x is None for x in tokens["logprob"]] == [not s for s in sampled]
+    for turn in made.turns:
+        shown = turn_tokens(made, turn.start, turn.end, TOKENIZER)
+        ids = made.tokens[turn.start:turn.end]
+        assert "".join(text for text, _ in shown) == TOKENIZER.decode(ids)
+        sampled = [i for i, flag in zip(ids, made.sampled[turn.start:turn.end], strict=True) if flag]
+        assert "".join(text for text, logprob in shown if logprob is not None) == TOKENIZER.decode(sampled)
+        total = sum(x for x in made.logprobs[turn.start:turn.end] if x is not None)
+        assert sum(x for _, x in shown if x is not None) == pytest.approx(total, abs=0.001 * len(shown))
 
 
 def test_a_tokenizer_that_does_not_spell_the_rollout_is_not_used(tmp_path):
     made = rollout([search(), answer()])
-    changed = replace(made, turns=[replace(made.turns[0], text=made.turns[0].text.replace("Bob", "Ada")), made.turns[1]])
-    batch = saved_batch([changed, made], [0, 0], [1.0, 0.0], Recipe.paper())
-    assert all(t["tokens"] is None for r in xray(tmp_path, batch)["rollouts"] for t in r["turns"])
+    renamed = replace(made.turns[0], text=made.turns[0].text.replace("Bob", "Ada"))
+    for first, used in ((made, True), (replace(made, turns=[renamed, made.turns[1]]), False)):
+        data = xray_data(tmp_path, saved_batch([first, made], [0, 0], [1.0, 0.0], Recipe.paper()))
+        assert {turn["tokens"] is not None for shown in data["rollouts"] for turn in shown["turns"]} == {used}
 
 
-# ------------------------------------------------------------------------------------------------------------- size
-
-
-def long_rollout(observation: str, thought: str):
-    turns = [(search if t % 3 else visit)(f"page {t}", thought) for t in range(99)]
-    return rollout([*turns, answer()], [f"{t} {observation}" for t in range(99)])
+# -------------------------------------------------------------------------------------------------- size
 
 
 @pytest.mark.parametrize(("observation", "thought"), [
     ("A page about Bob, who sings and has a cat. " * 90, "I have to look for the friend of Bob first. " * 12),
     ("<p>&amp;</p>" * 350, "I think that <b> & </b> 日本 😀 " * 25)])
-def test_a_rollout_of_100_turns_gives_a_page_under_2_mb(tmp_path, observation, thought):
-    batch = saved_batch([long_rollout(observation, thought)], [0], [1.0], Recipe.paper(browse="off"))
-    save_batch(tmp_path, batch)
-    path = write_page(path_of(tmp_path, 19), tmp_path / "xray.html")
-    assert path.stat().st_size < 2_000_000
-    data = embedded(path.read_text(encoding="utf-8"))
+def test_a_rollout_of_100_turns_gives_a_page_under_2_mb_that_says_what_it_leaves_out(tmp_path, observation, thought):
+    turns = [(search if t % 3 else visit)(f"page {t}", thought) for t in range(99)]
+    made = rollout([*turns, answer()], [f"{t} {observation}" for t in range(99)])
+    data = xray_data(tmp_path, saved_batch([made], [0], [1.0], Recipe.paper(browse="off")))
+    assert (tmp_path / "xray.html").stat().st_size < 2_000_000
     shown = data["rollouts"][0]["turns"]
-    assert len(shown) == 100
-    cut = [t["observation"] for t in shown if t["observation"] and "characters are left out here" in t["observation"]]
-    whole = sum(embedded_size(t.observation or "") + embedded_size(t.text) for t in batch.rollouts[0].turns)
-    assert bool(cut) == (whole > 1_000_000) and bool(data["cut"]) == bool(cut)
-    for text in cut:
-        left_out = int(re.search(r"\[\.\.\. ([\d,]+) characters", text)[1].replace(",", ""))
-        head, tail = re.split(r"\n\[\.\.\. [\d,]+ characters are left out here \.\.\.\]\n", text)
-        original = next(t.observation for t in batch.rollouts[0].turns if (t.observation or "").startswith(head))
-        assert len(head) + left_out + len(tail) == len(original) and original.startswith(head) and original.endswith(tail)
+    whole = sum(embedded_size(turn.observation or "") + embedded_size(turn.text) for turn in made.turns)
+    assert len(shown) == 100 and ("shortened" in data["conditions"]) == (whole > 1_000_000)
+    for turn, seen in zip(made.turns[:-1], shown, strict=False):
+        assert seen["came_back"] == f"{len(turn.observation):,} characters"        # the true length, shortened or not
+        if seen["observation"] != turn.observation:
+            head, left_out, tail = re.split(r"\n\[\.\.\. ([\d,]+) characters are left out here \.\.\.\]\n", seen["observation"])
+            assert turn.observation.startswith(head) and turn.observation.endswith(tail)
+            assert len(head) + int(left_out.replace(",", "")) + len(tail) == len(turn.observation)
 
 
-# ---------------------------------------------------------------------------------------------------- hostile text
+# ----------------------------------------------------------------------------------- hostile text, errors
 
 
 def test_hostile_text_stands_in_the_data_as_it_is_and_nowhere_else(tmp_path):
     made = hostile_rollout()
-    save_batch(tmp_path, saved_batch([made, made], [0, 0], [1.0, 0.0], Recipe.paper()))
-    html = write_page(path_of(tmp_path, 19), tmp_path / "xray.html").read_text(encoding="utf-8")
-    data = embedded(html)
+    data = xray_data(tmp_path, saved_batch([made, made], [0, 0], [1.0, 0.0], Recipe.paper()))
+    html = (tmp_path / "xray.html").read_text(encoding="utf-8")
     assert data["rollouts"][0]["turns"][1]["observation"] == made.turns[1].observation
     for text in HOSTILE:
         if re.search("<[a-z/!]", text):
@@ -201,13 +149,15 @@ def test_hostile_text_stands_in_the_data_as_it_is_and_nowhere_else(tmp_path):
     assert html.count("<script") == html.count("</script>") == 2
 
 
-# ------------------------------------------------------------------------------------------------------------ errors
-
-
 def test_a_group_that_is_not_there_is_refused_with_those_that_are(tmp_path):
-    save_batch(tmp_path, small_batch())
     with pytest.raises(ConfigError, match="has no group 3; it has 0"):
-        write_page(path_of(tmp_path, 19), tmp_path / "xray.html", group=3)
+        xray_data(tmp_path, group_of_four(), group=3)
+
+
+def test_a_page_that_no_browser_would_open_is_refused_with_its_groups(tmp_path, monkeypatch):
+    monkeypatch.setattr("minvenus.report.xray.LARGEST", 1000)
+    with pytest.raises(ConfigError, match="4 rollouts, too many for one page: choose one group of 0"):
+        xray_data(tmp_path, group_of_four())
 
 
 @pytest.mark.parametrize(("content", "words"), [
@@ -215,14 +165,10 @@ def test_a_group_that_is_not_there_is_refused_with_those_that_are(tmp_path):
     ('{"a": 1}', 'no "rollout", no "tokens" and no "messages"'), ('{"messages": 3}', '"messages" must be a list'),
     ('{"messages": [{"role": "user", "content": "q"}]}', "needs a user message and an assistant message"),
     ('{"format": "minvenus credit 1"}', "is not a rollout with its reward arithmetic"),
-    ('{"rollout": {"format": "other"}}', "record 1: not a saved rollout")])
+    ('{"rollout": {"format": "other"}}', "record 1: not a saved rollout"), (None, "cannot be read")])
 def test_a_file_that_cannot_be_shown_is_refused_in_one_line(tmp_path, content, words):
-    (tmp_path / "in.json").write_text(content)
+    if content is not None:
+        (tmp_path / "in.json").write_text(content)
     with pytest.raises(ConfigError, match=words) as caught:
         write_page(tmp_path / "in.json", tmp_path / "xray.html")
     assert "\n" not in str(caught.value) and not (tmp_path / "xray.html").exists()
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_source(tmp_path / "none.jsonl")

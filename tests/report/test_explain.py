@@ -1,0 +1,95 @@
+"""Every number that an X-ray explains is the advantage code's own number, and follows from the inputs shown with it."""
+
+import math
+from statistics import fmean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minvenus.config import Recipe
+from minvenus.igpo.credit import credit
+from minvenus.report.explain import contributions, steps
+from minvenus.report.recipes import as_change, recipes_for, under_recipes
+from tests.igpo.strategies import recipes
+from tests.report.examples import answer, random_batch, rollout, saved_batch, visit
+
+
+def of_the_code(numbers: dict, t: int, name: str) -> float | None:
+    """The number that a step of this name must show, looked up in Credit.arithmetic."""
+    last = t == len(numbers["advantages"]) - 1
+    half = "outcome" if last else "gain"
+    before = [value for value in numbers["values"][:t + 1] if value is not None]
+    return {"advantage": numbers["advantages"][t], "term": numbers["terms"][t], "scale": numbers["scale"],
+            "reward": numbers["outcome"] if last else numbers["turn_rewards"][t], "gain": numbers["gains"][t],
+            "value": None if last else numbers["values"][t + 1], "value-before": before[-1] if before else None,
+            "mean": numbers["group_stats"][f"{half}_mean"], "std": numbers["group_stats"][f"{half}_std"],
+            "z": numbers["outcome_z"] if last else numbers["turn_z"][t]}[name]
+
+
+def from_inputs(step) -> float:
+    """The formula, applied to nothing but the inputs that are shown."""
+    x = [value for _, value in step.inputs]
+    named = dict(step.inputs)
+    if step.id in ("value", "value-before"):
+        return math.exp(fmean(x)) if "exp" in step.formula else fmean(x)
+    if step.id == "std":
+        return math.sqrt(fmean((r - x[0]) ** 2 for r in x[1:]) + 1e-8) if len(x) > 2 else 1.0
+    if step.id == "z":
+        return (named["r"] - (named["μ"] if "μ" in step.formula else 0.0)) / (named["σ"] + 1e-6)
+    if step.id == "advantage":
+        return x[0] if len(x) == 1 else x[0] + x[1] * x[2]
+    if step.id == "reward":
+        return -x[0] if "−λ" in step.formula else x[0]
+    return {"gain": lambda: x[0] - x[1], "mean": lambda: fmean(x), "term": lambda: x[0] * x[1] * x[2],
+            "scale": lambda: min(max(x[0], 0.3) / (x[1] + 1e-6), 10.0)}[step.id]()
+
+
+@given(st.integers(0, 2**32 - 1), recipes(use_gain=(True, False)))
+@settings(max_examples=max(5, settings.default.max_examples // 2))
+def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run):
+    batch = random_batch(seed, run)
+    compared = under_recipes(batch.measured, run)
+    assert [one.name for one in compared] == list(recipes_for(run)) and sum(one.trained for one in compared) == 1
+    for one in compared:
+        assert (one.rollouts is None) == (one.recipe.use_gain and not run.use_gain)
+        whole = credit(batch.measured, one.recipe) if one.rollouts else None
+        for i, a in enumerate(one.rollouts or []):
+            assert a.numbers == whole.arithmetic(i, a.measured.group)
+            for t in range(len(a.measured.kinds)):
+                found = steps(a, t)
+                assert found[-1].id == "advantage" and len({step.id for step in found}) == len(found)
+                for step in found:
+                    assert step.value == of_the_code(a.numbers, t, step.id), (one.name, i, t, step.id)
+                    assert step.label and step.words and (step.value is None or step.inputs)
+                    if step.value is not None:
+                        assert from_inputs(step) == pytest.approx(step.value, rel=1e-7, abs=1e-7), (one.name, i, t, step)
+                parts = contributions(a, t)
+                assert math.fsum(factor * term for _, factor, term in parts) == pytest.approx(found[-1].value, abs=1e-9)
+                assert set(found[-1].parts) <= set(parts)
+
+
+def test_one_rollout_worked_by_hand():
+    """Two rollouts of a visit and an answer: gains 2 and 1, outcomes 1 and 0; every z is 1 or -1 but for the epsilons."""
+    run = Recipe.paper(gamma=0.5)
+    batch = saved_batch([rollout([visit(), answer()])] * 2, [7, 7], [1.0, 0.0], run,
+                        [[[-4.0, -2.0], [-1.0, -1.0]], [[-3.0], [-2.0]]])
+    compared = under_recipes(batch.measured, run)
+    assert [one.label for one in compared] == ["this run", "paper", "released", "GRPO"]
+    assert compared[0].described == "paper with gamma 0.5"
+    shown = {step.id: step for step in steps(compared[0].rollouts[0], 0)}
+    assert list(shown) == ["value-before", "value", "gain", "reward", "mean", "std", "z", "scale", "term", "advantage"]
+    assert [shown[name].value for name in ("value-before", "value", "gain", "mean")] == [-3.0, -1.0, 2.0, 1.5]
+    assert shown["gain"].formula == "IG = V after − V before [P eq.3]"
+    assert shown["gain"].inputs == [("V after turn 1", -1.0), ("V of the question", -3.0)]
+    assert shown["advantage"].value == pytest.approx(1.5, abs=1e-4)
+    assert [turn for turn, _, _ in shown["advantage"].parts] == [1, 2]
+    grpo = compared[3].rollouts[0]
+    assert [steps(grpo, t)[-1].value for t in range(2)] == pytest.approx([1.0, 1.0], abs=1e-4)
+    assert steps(grpo, 0)[0].value is None and "GRPO" in steps(grpo, 0)[0].words
+
+
+def test_a_recipe_is_described_by_what_it_changes():
+    assert as_change(Recipe.paper(center_gain=False, gamma=0.5)) == "paper with center_gain off, gamma 0.5"
+    assert as_change(Recipe.released(use_gain=False)) == "released with use_gain off"
+    assert list(recipes_for(Recipe.released(lead_in="Answer."))) == ["paper", "released", "GRPO"]
