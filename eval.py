@@ -96,7 +96,7 @@ def stage_for(config: EvalConfig, task: QuestionSource, system: str, notices) ->
     say(config, "model", source)
     say(config, "questions", f"{len(task.entries)}, {agent.tools}")
     context = min(agent.max_context, policy.max_context or agent.max_context)
-    threads = 0 if task.immediate else config.concurrency
+    threads = None if task.immediate else config.concurrency
     limits = Limits(agent.max_turns or 200, context, agent.max_new_tokens, agent.max_observation_tokens, agent.time_limit,
                     agent.tool_seconds, threads, agent.retries)
     return Stage(policy, tokenizer, limits, system, notices, task.tools_for, task.max_turns)

@@ -29,7 +29,7 @@ def main(config: InferConfig) -> Rollout:
     folder = save_config(config, config.out).parent
     context = min(agent.max_context, policy.max_context or agent.max_context)
     limits = Limits(max_turns, context, agent.max_new_tokens, agent.max_observation_tokens,
-                    agent.time_limit, agent.tool_seconds, tool_threads=0 if agent.tools == "toyweb" else 1,
+                    agent.time_limit, agent.tool_seconds, tool_threads=None if agent.tools == "toyweb" else 1,
                     retries=agent.retries)
     show = Show(None if config.json else sys.stdout)
     show.row("model", source)

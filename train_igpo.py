@@ -136,7 +136,7 @@ class Job:
                                     max_turns=None if toy else config.max_turns, limit=held_out, per_step=config.questions)
         self.identity = digest([self.asked.fingerprint, system])
         self.sampling = Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p)
-        threads = 0 if self.asked.immediate else config.tool_threads
+        threads = None if self.asked.immediate else config.tool_threads
         self.limits = Limits(config.max_turns, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
                              tool_seconds=config.tool_seconds, tool_threads=threads)
         self.options = {"system": system, "notices": notices, "counters": ToolCounters()}

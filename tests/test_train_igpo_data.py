@@ -194,7 +194,7 @@ def test_only_live_tools_run_in_threads(config, monkeypatch, tmp_path):
         job = train_igpo.Job(replace(config, tools=tools, tool_threads=3, tool_seconds=7.0, max_observation_tokens=99))
         limits.append(job.limits)
         job.close()
-    assert [budget.tool_threads for budget in limits] == [0, 3, 3]
+    assert [budget.tool_threads for budget in limits] == [None, 3, 3]
     assert {(budget.tool_seconds, budget.max_observation_tokens) for budget in limits} == {(7.0, 99)}
 
 

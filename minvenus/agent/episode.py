@@ -17,9 +17,8 @@ from typing import Any, Literal
 
 from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import ParsedTurn, is_well_formed
-from minvenus.config import ConfigError
+from minvenus.config import ConfigError, check
 from minvenus.text.chat import Stream, observation_ids
-from minvenus.text.tokenizer import Tokenizer
 from minvenus.types import Question, Rollout, Turn
 
 
@@ -31,18 +30,13 @@ class Limits:
     max_context: int                            # tokens of the whole rollout, prompt and last turn included
     max_turn_tokens: int                        # tokens sampled in one turn
     max_observation_tokens: int = 8192          # longer tool results are cut, and say so
-    seconds: float | None = None                # wall clock of a rollout from its first turn on; None = no limit
-    tool_seconds: float = 150.0                 # wall clock of one tool call that runs in a thread
-    tool_threads: int = 16                      # tool calls at once; 0 = in the loop's own thread, for tools that cannot hang
+    time_limit: float | None = None             # seconds of a rollout from its first turn on; None = no limit
+    tool_seconds: float = 150.0                 # for one tool call that runs in a thread
+    tool_threads: int | None = 16               # tool calls at once; None = in the loop's own thread, for tools that cannot hang
     retries: int = 0                            # new attempts at a malformed, repetitive or duplicate turn; 0 in training
 
     def __post_init__(self):
-        for name, least in (("max_turns", 1), ("max_context", 1), ("max_turn_tokens", 1), ("max_observation_tokens", 64),
-                            ("tool_threads", 0), ("retries", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not self.tool_seconds > 0 or (self.seconds is not None and not self.seconds > 0):
-            raise ConfigError(f"tool_seconds and seconds must be greater than 0, got {self.tool_seconds} and {self.seconds}")
+        check(self)
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,6 @@ class Episode:
     tools: object
     system: str
     notices: Notices
-    notice_tokens: int                          # N, counted once for all episodes
     limits: Limits
     max_turns: int
     turns: list[Turn] = field(default_factory=list)
@@ -83,6 +76,7 @@ class Episode:
     discarded: list[str] = field(default_factory=list)                  # why attempts at the current turn were thrown away
     is_last: bool = False                                               # the current turn is the last one
     forced_by: Literal["token_limit", "max_steps"] | None = None        # the notice that the model was shown before it
+    notice_tokens: int = 0                                              # N
     handle: Any = None                                                  # the policy's own record of this rollout
     writing: bool = False                                               # the policy is writing a turn
     call: ToolCall | None = None                                        # the tool call that it waits for
@@ -92,8 +86,9 @@ class Episode:
 
     def __post_init__(self):
         self.is_last = self.max_turns == 1
+        self.notice_tokens = self.observation_tokens(self.notices.context)
         self._pad_logprobs()
-        needed = len(self.stream.ids) + self.turn_size + (0 if self.is_last else self.notice_tokens + self.turn_size)
+        needed = len(self.stream.ids) + self.turn_tokens + (0 if self.is_last else self.notice_tokens + self.turn_tokens)
         if needed > self.limits.max_context:
             raise ConfigError(f"question {self.question.id!r}: the prompt has {len(self.stream.ids)} tokens and turns may have "
                               f"{self.limits.max_turn_tokens}, so max_context must be at least {needed}, not "
@@ -105,12 +100,13 @@ class Episode:
         return self.handle.sequence
 
     @property
-    def turn_size(self) -> int:
+    def turn_tokens(self) -> int:
         return self.limits.max_turn_tokens + 1
 
     @property
     def out_of_time(self) -> bool:
-        return self.limits.seconds is not None and time.monotonic() >= self.started + self.limits.seconds
+        limit = self.limits.time_limit
+        return limit is not None and time.monotonic() >= self.started + limit
 
     def add_turn(self, output: TurnOutput, text: str, parsed: ParsedTurn) -> None:
         """Append what the policy wrote. A call in the last turn is not run, so that turn is no search and no visit."""
@@ -143,17 +139,18 @@ class Episode:
         if len(self.turns) + 1 == self.max_turns:
             notice = self.notices.last_turn
             shown = observation if notice is None else with_notice(observation, notice)
-            if self.observation_size(shown) + self.turn_size <= left:
+            if self.observation_tokens(shown) + self.turn_tokens <= left:
                 return shown, True, None if notice is None else "max_steps"
-        elif self.observation_size(observation) + self.turn_size + self.notice_tokens + self.turn_size <= left:
+        elif self.observation_tokens(observation) + self.turn_tokens + self.notice_tokens + self.turn_tokens <= left:
             return observation, False, None
         shown = with_notice(observation, self.notices.context)
-        if self.observation_size(shown) + self.turn_size > left:
+        if self.observation_tokens(shown) + self.turn_tokens > left:
             shown = self.notices.context
         return shown, True, "token_limit"
 
-    def observation_size(self, text: str) -> int:
-        return observation_size(self.stream.tokenizer, text)
+    def observation_tokens(self, text: str) -> int:
+        """How many tokens are appended when the model is shown this text."""
+        return len(observation_ids(self.stream.tokenizer, text))
 
     def finish(self, termination: str | None = None, error: str | None = None) -> None:
         """Make the record. Without a given termination, the newest turn and the limits decide."""
@@ -168,11 +165,6 @@ class Episode:
 
     def _pad_logprobs(self) -> None:
         self.logprobs += [None] * (len(self.stream.ids) - len(self.logprobs))
-
-
-def observation_size(tokenizer: Tokenizer, text: str) -> int:
-    """Tokens that are appended when the model is shown this text."""
-    return len(observation_ids(tokenizer, text))
 
 
 def with_notice(observation: str, notice: str) -> str:

@@ -14,17 +14,16 @@ clocks. While one rollout waits for its tool the others go on. A rollout can be 
 its last. A call that is not back in time becomes a timeout error, and its result is dropped. Its thread cannot be killed; it is
 a daemon, occupies no place among the calls at once, and ends with the process at the latest.
 
-With tool_threads 0 tools run in the loop's own thread, and a run is reproducible to the last bit. With threads, the time that
+With tool_threads None tools run in the loop's own thread, and a run is reproducible to the last bit. With threads, the time that
 tools take decides which rollouts share a step of the engine, and sums in batches of another size differ in their last bits.
 """
 
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 
-from minvenus.agent.episode import Episode, Limits, ToolCall, TurnOutput, observation_size
+from minvenus.agent.episode import Episode, Limits, ToolCall, TurnOutput
 from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import ALLOWED_ARGS, ParsedTurn, parse_turn
 from minvenus.agent.threads import in_thread
@@ -35,7 +34,6 @@ from minvenus.tools.base import ToolCounters, ToolResult, call_key, cap_text, fa
 from minvenus.types import Question
 
 IDLE_SECONDS = 0.02                # longest pause between two looks at the clocks while nothing is computed here
-GRACE_SECONDS = 1.0                # how long `close` waits for calls that were given up
 REPEATED_TAIL, REPEATS = 50, 5     # a text is repetitive if its last 50 characters occur more than 5 times
 
 # watch(event, episode): "turn" after a turn was written, "observation" after it was answered, "discarded" after an attempt at it
@@ -57,7 +55,6 @@ class RolloutLoop:
         check_settings(policy, limits, training)
         self.policy, self.tokenizer, self.limits = policy, tokenizer, limits
         self.system, self.notices = system, notices
-        self.notice_tokens = observation_size(tokenizer, notices.context)
         self.counters = counters or ToolCounters()
         self.watch = watch or (lambda event, episode: None)
         self.keep_open = keep_open
@@ -66,7 +63,6 @@ class RolloutLoop:
         self.running: list[Episode] = []
         self.ended: list[Episode] = []                                # with keep_open: their sequences are open
         self.waiting_calls: deque[Episode] = deque()                  # no thread is free for their calls
-        self.given_up: list[Future] = []                              # calls that nobody waits for any more
 
     def __enter__(self) -> "RolloutLoop":
         return self
@@ -84,7 +80,7 @@ class RolloutLoop:
         if n < 1 or (step, name) in self.names:
             raise ValueError(f"need n >= 1 and a name that no other question of this loop has, got n = {n} and {name!r}")
         group = [Episode(question, name, Stream(self.tokenizer, self.system, question.text), tools_for(question), self.system,
-                         self.notices, self.notice_tokens, self.limits, max_turns or self.limits.max_turns) for _ in range(n)]
+                         self.notices, self.limits, max_turns or self.limits.max_turns) for _ in range(n)]
         self.names.add((step, name))
         self.added.append((group, step))
         return group
@@ -123,17 +119,11 @@ class RolloutLoop:
                 self._cut(episode, "error", error)
 
     def close(self) -> None:
-        """Close all sequences. Calls that were given up get a moment to end; those that still run are counted in a warning."""
-        for episode in self.running:
-            self._drop_call(episode)
+        """Close all sequences. Results of tools that still run are dropped."""
         for episode in [*self.running, *self.ended]:
             self._close_handle(episode)
         self.running, self.ended, self.added = [], [], []
-        hung = wait(self.given_up, GRACE_SECONDS).not_done
-        self.given_up = []
-        if hung:
-            warnings.warn(f"{len(hung)} tool calls are still running, though nobody waits for them any more; their threads end "
-                          "with this process at the latest", stacklevel=2)
+        self.waiting_calls.clear()
 
     # ----------------------------------------------------------------------------------------------------- one turn
 
@@ -197,7 +187,7 @@ class RolloutLoop:
     def _call_tool(self, episode: Episode, name: str, arguments: dict) -> None:
         episode.calls_made.add(call_key(name, arguments))
         episode.call = ToolCall(name, arguments, started=time.monotonic())
-        if self.limits.tool_threads:
+        if self.limits.tool_threads is not None:
             self.waiting_calls.append(episode)
         else:
             self._finish_call(episode, self._run_tool(episode.tools, episode.call))
@@ -217,13 +207,12 @@ class RolloutLoop:
             if call.future.done():
                 self._finish_call(episode, call.future.result())       # raises what stops the run, such as a ConfigError
             elif time.monotonic() >= call.started + self.limits.tool_seconds:
-                self.given_up.append(call.future)
                 late = failed("timeout", f"{call.name} did not return within {self.limits.tool_seconds:g} seconds")
                 self._finish_call(episode, late)
-        busy = sum(1 for episode in self.running if episode.call and episode.call.future)
-        for _ in range(min(len(self.waiting_calls), self.limits.tool_threads - busy)):
+        running = sum(1 for episode in self.running if episode.call and episode.call.future)
+        while self.waiting_calls and running < (self.limits.tool_threads or 0):
+            running += 1
             episode = self.waiting_calls.popleft()
-            assert episode.call is not None
             episode.call.started = time.monotonic()
             episode.call.future = in_thread(f"tool {episode.call.name}", self._run_tool, episode.tools, episode.call)
 
@@ -233,17 +222,12 @@ class RolloutLoop:
         self.counters.add(call.name, result)
         self._show(episode, result.text, result.error, time.monotonic() - call.started)
 
-    def _drop_call(self, episode: Episode) -> None:
-        if episode in self.waiting_calls:
-            self.waiting_calls.remove(episode)
-        elif episode.call and episode.call.future:
-            self.given_up.append(episode.call.future)
-        episode.call = None
-
     # ------------------------------------------------------------------------------------------- the end of a rollout
 
     def _cut(self, episode: Episode, termination: str, error: str | None = None) -> None:
-        self._drop_call(episode)
+        if episode in self.waiting_calls:
+            self.waiting_calls.remove(episode)
+        episode.call = None                                            # the result of a tool that still runs is dropped
         if episode.writing:
             episode.writing = False
             episode.is_last = True                                     # so that a call in it is not taken for an executed one

@@ -113,7 +113,7 @@ def agent_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith(("tool ", "completion"))]
 
 
-def budget(max_turns=8, max_context=1500, max_turn_tokens=60, tool_threads=0, **more) -> Limits:
+def budget(max_turns=8, max_context=1500, max_turn_tokens=60, tool_threads=None, **more) -> Limits:
     return Limits(max_turns, max_context, max_turn_tokens, tool_threads=tool_threads, **more)
 
 

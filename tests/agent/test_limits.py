@@ -135,7 +135,7 @@ def test_no_rollout_ever_exceeds_a_limit_and_the_stream_is_sound(turns, length, 
 
 
 def test_the_wall_clock_ends_a_rollout_in_the_middle_of_a_turn_with_what_there_is():
-    policy, limits = policy_for([[5] * 20_000]), budget(3, 38_000, 15_000, seconds=0.3)
+    policy, limits = policy_for([[5] * 20_000]), budget(3, 38_000, 15_000, time_limit=0.3)
     with loop_for(policy, limits, keep_open=True) as loop:
         [episode] = loop.add(QUESTION, lambda q: Tools())
         loop.run()
@@ -148,14 +148,14 @@ def test_the_wall_clock_ends_a_rollout_in_the_middle_of_a_turn_with_what_there_i
 
 
 def test_the_wall_clock_ends_a_rollout_while_its_tool_runs():
-    rollout = run([search()], budget(3, seconds=0.5, tool_threads=1), Tools(search=sleeper(0.9)))
+    rollout = run([search()], budget(3, time_limit=0.5, tool_threads=1), Tools(search=sleeper(0.9)))
     assert rollout.termination == "timeout" and rollout.seconds < 0.9
     assert rollout.turns[-1].tool["name"] == "search" and rollout.turns[-1].observation is None and rollout.turns[-1].malformed
     assert all_threads_end()
 
 
 def test_before_anything_was_written_the_last_turn_is_blank_and_nothing_in_it_counts_as_sampled():
-    rollout = run(policy_for([search()], step_tokens=4), budget(3, seconds=1e-9))
+    rollout = run(policy_for([search()], step_tokens=4), budget(3, time_limit=1e-9))
     [turn] = rollout.turns
     assert rollout.termination == "timeout" and rollout.tokens[turn.start:] == [TOKENIZER.im_end] and turn.malformed
     assert not rollout.trainable

@@ -162,7 +162,7 @@ def test_nobody_listens():
 def test_the_wall_clock_and_a_stop_do_not_wait_for_the_reply():
     with serve(hang) as server:
         policy = policy_at(server.url, limits={"read_seconds": 60.0})
-        late = run(policy, budget(3, seconds=1.0))
+        late = run(policy, budget(3, time_limit=1.0))
         assert late.termination == "timeout" and late.turns[0].text == "<think>\n" and late.seconds < 20
         stopped = run(policy, budget(3), stop=[1])
         assert (stopped.termination, stopped.error) == ("error", "stopped by the user")

@@ -136,7 +136,7 @@ def test_a_failing_tool_is_shown_as_an_error_counted_and_the_rollout_goes_on():
     assert counters.totals() == {"search": {"calls": 1, "http": 1}} and rollout.turns[0].kind == "search"
 
 
-@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("threads", [None, 2])
 def test_too_many_failures_and_a_wrong_set_up_stop_the_run_with_the_reason_and_leave_nothing_open(threads):
     def unset(queries):
         raise ConfigError("no key")
@@ -207,7 +207,7 @@ def test_training_refuses_what_makes_log_probs_wrong(sampling, retries, words):
 
 
 @pytest.mark.parametrize("change", [{"max_turns": 0}, {"max_context": 0}, {"max_turn_tokens": 0}, {"retries": -1},
-                                    {"seconds": 0.0}, {"tool_seconds": -1.0}, {"max_observation_tokens": 10}])
+                                    {"time_limit": 0.0}, {"tool_threads": 0}, {"tool_seconds": -1.0}, {"max_observation_tokens": 10}])
 def test_impossible_limits_are_refused(change):
     with pytest.raises(ConfigError, match=next(iter(change))):
         Limits(**{"max_turns": 1, "max_context": 100, "max_turn_tokens": 10} | change)
