@@ -1,17 +1,15 @@
 """Text to ids and back, over the `tokenizers` library, with a wall between what we write and what others write.
 
     encode(text)             trusted: every added token spelled in the text becomes its single id, as in Hugging Face
-    encode_tagged(text)      the agent's and our own text: the six tags <think> <tool_call> <tool_response> and their closings
-                             become ids, a control token such as <|im_end|> never does
+    encode_tagged(text)      the agent's and our own text: the six tags <think> <tool_call> <tool_response> and their
+                             closings become ids, a control token such as <|im_end|> never does
     encode_untrusted(text)   anybody's text: ordinary ids only, whatever it says
     decode(ids)              the text, added tokens spelled out
 
-Where no added token is spelled the three encoders agree. They normalise as the file says (Qwen: NFC), so decode gives the NFC
-form of a text back. The library's tokenizer is loaded *without* its added tokens, so no text can make it produce one:
-`<|im_end|>` on a web page is a few plain pieces. The added tokens live in a table here, and enter by the first two encoders or
-by their ids.
-
-Knows nothing of messages or turns: see chat.py.
+Where no added token is spelled the three encoders agree. They normalise as the file says (Qwen: NFC), so decode gives
+the NFC form of a text back. The library's tokenizer is loaded *without* its added tokens, so no text can make it
+produce one: `<|im_end|>` on a web page is a few plain pieces. The added tokens are in a table here, and enter by the
+first two encoders or by their ids.
 """
 
 import json
@@ -37,7 +35,7 @@ TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>",
 # What transformers reads beside tokenizer.json; none of it is needed here, all of it belongs next to saved weights.
 COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
               "chat_template.jinja")
-# Whitespace at the end and runs of it, one to four bytes per character, no leading space: a lossy tokenizer fails on it.
+# Whitespace at the end and in runs, one to four bytes per character, no leading space: a lossy tokenizer fails on it.
 PROBE = "One. Two,\n\n 3 日本 ñ\t🙂 \n"
 TINY = Path(__file__).with_name("tiny_tokenizer.json")
 
@@ -67,11 +65,11 @@ class Tokenizer:
             raise TokenizerError(f"{path} lacks the added tokens {', '.join(missing)}: not a Qwen3 tokenizer")
         for name, content in NEEDED.items():
             setattr(self, name, self.added[content])
-        self.stop_ids = (self.im_end, self.end_of_text)       # a turn ends at either, as in Qwen's generation_config.json
+        self.stop_ids = (self.im_end, self.end_of_text)     # a turn ends at either, as in Qwen's generation_config.json
         # What to copy next to saved weights: name in a model folder -> file. Ours may have another name.
         beside = {name: path.with_name(name) for name in COMPANIONS}
         self.files = {"tokenizer.json": path} | {name: file for name, file in beside.items() if file.exists()}
-        self.size = check_ids(path, raw)                      # ids are 0 .. size-1; never sample the other rows of a model
+        self.size = check_ids(path, raw)      # ids are 0 .. size-1; a model may have more rows, which are never sampled
         self._plain = load_without_added_tokens(path, raw)
         self._at_added = splitter(self.added)
         self._at_tags = splitter(TAGS)
@@ -92,7 +90,7 @@ class Tokenizer:
 
     @classmethod
     def tiny(cls) -> "Tokenizer":
-        """The committed tokenizer of about 750 ids (see tiny.py), which behaves as Qwen3's does."""
+        """The tiny model's tokenizer of about 750 ids, which behaves as Qwen3's does."""
         return cls.from_file(TINY)
 
     def encode(self, text: str) -> list[int]:
@@ -108,22 +106,22 @@ class Tokenizer:
         return self._encoding(text).ids
 
     def untrusted_offsets(self, text: str) -> list[tuple[int, int, int]]:
-        """(id, start, end) of every id of encode_untrusted(text): it writes the characters text[start:end], whitespace included.
-        The ids of a character that takes several share its span, so together the spans cover the text without a gap."""
+        """(id, start, end) of every id of encode_untrusted(text): it writes the characters text[start:end]. Several ids
+        of one character share its span. Together the spans cover the text without a gap."""
         encoding = self._encoding(text)
-        spans: list[tuple[int, int, int]] = []                # last id first
-        next_start = len(text)                                # where the next character that has ids of its own begins
+        spans: list[tuple[int, int, int]] = []        # last id first
+        next_start = len(text)                        # where the next character that has ids of its own begins
         for i, (start, end) in zip(reversed(encoding.ids), reversed(encoding.offsets), strict=True):
             if spans and start < spans[-1][1]:
                 next_start = spans[-1][1]
-            spans.append((i, start, max(end, next_start)))    # where NFC joined e + accent, the library leaves the accent out
+            spans.append((i, start, max(end, next_start)))    # the library leaves out an accent that NFC joined
         return spans[::-1]
 
     def decode(self, ids: list[int]) -> str:
         """The text of ids, added tokens spelled out. Bytes that are not UTF-8 (half a character) come out as U+FFFD."""
         outside = sorted({i for i in ids if not 0 <= i < self.size})
         if outside:
-            raise TokenizerError(f"ids {outside[:5]} are not in the vocabulary of {self.size}: they must be masked when sampling")
+            raise TokenizerError(f"ids {outside[:5]} are not in the vocabulary of {self.size}: mask them when sampling")
         return "".join("".join(self.spelling[i] for i in run) if added else self._plain.decode(list(run))
                        for added, run in groupby(ids, self.spelling.__contains__))
 
@@ -140,8 +138,8 @@ class Tokenizer:
             lone = re.search("[\ud800-\udfff]", text)         # raises by itself when text is not a string
             if lone is None:
                 raise
-            raise TokenizerError(f"the text has a lone surrogate {lone[0]!r} at character {lone.start()}: no UTF-8 can hold it; "
-                                 "replace it where the text comes from") from None
+            raise TokenizerError(f"the text has a lone surrogate {lone[0]!r} at character {lone.start()}: no UTF-8 can "
+                                 "hold it; replace it where the text comes from") from None
 
 
 def splitter(spellings) -> re.Pattern:
@@ -163,14 +161,15 @@ def read_tokenizer_json(path: Path) -> dict:
     absent = set(ByteLevel.alphabet()) - model.get("vocab", {}).keys()
     if absent:
         raise TokenizerError(f"{path} lacks {len(absent)} of the 256 byte symbols: some texts could not be encoded")
-    reshaping = [t["content"] for t in raw["added_tokens"] if t.get("lstrip") or t.get("rstrip") or t.get("single_word")]
+    options = ("lstrip", "rstrip", "single_word")
+    reshaping = [token["content"] for token in raw["added_tokens"] if any(token.get(option) for option in options)]
     if reshaping:
-        raise TokenizerError(f"{path}: lstrip, rstrip and single_word are not implemented, used by {', '.join(reshaping)}")
+        raise TokenizerError(f"{path}: {', '.join(options)} are not implemented, used by {', '.join(reshaping)}")
     return raw
 
 
 def check_ids(path: Path, raw: dict) -> int:
-    """The number of ids. They must be 0 .. n-1 without a hole: an id without a text could be sampled and not be decoded."""
+    """The number of ids. They must be 0 .. n-1 without a hole: an id without a text could be sampled, not decoded."""
     ids = set(raw["model"]["vocab"].values()) | {token["id"] for token in raw["added_tokens"]}
     holes = sorted(set(range(max(ids) + 1)) - ids)
     if holes:
@@ -179,12 +178,12 @@ def check_ids(path: Path, raw: dict) -> int:
 
 
 def load_without_added_tokens(path: Path, raw: dict) -> tokenizers.Tokenizer:
-    """The library's tokenizer, unable to produce an added token. The post-processor (a BOS, trimmed offsets), truncation and
-    padding go too: every id stands for text that was there."""
+    """The library's tokenizer, unable to produce an added token. The post-processor (a BOS, trimmed offsets), truncation
+    and padding go too: every id stands for text that was there."""
     model = raw["model"] | {"unk_token": None}          # with all 256 bytes nothing is unknown
     added = {token["id"] for token in raw["added_tokens"]}
     listed = {content for content, i in model["vocab"].items() if i in added}
-    if listed:                                # some files also list added tokens in the vocabulary, where merges could reach them
+    if listed:                  # some files also list added tokens in the vocabulary, where merges could reach them
         pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
         model = model | {"vocab": {content: i for content, i in model["vocab"].items() if i not in added},
                          "merges": [pair for pair in pairs if not listed & {*pair, "".join(pair)}]}

@@ -177,22 +177,6 @@ def test_the_policy_begins_after_think_newline_which_is_never_trained(tiny):
         grown.add_observation("page")
 
 
-def test_a_forced_notice_is_wrapped_and_keeps_every_thought(tiny):
-    def one_turn():
-        grown = Stream(tiny, "S", "Q")
-        grown.add_turn(turn_ids(tiny, "first thought", CALL))
-        return grown
-
-    alone, behind, observed = one_turn(), one_turn(), one_turn()
-    alone.add_notice("Answer now.")
-    behind.add_notice("Answer now.", observation="page")
-    observed.add_observation("page\n\nAnswer now.")
-    assert tiny.decode(alone.ids).endswith(
-        "<|im_start|>user\n<tool_response>\nAnswer now.\n</tool_response><|im_end|>\n<|im_start|>assistant\n<think>\n")
-    assert behind.ids == observed.ids and alone.awaits_turn
-    assert all("first thought\n</think>" in tiny.decode(s.ids) for s in (alone, behind))
-
-
 def test_a_stream_makes_a_valid_rollout(tiny):
     grown = Stream(tiny, "S", "Q")
     grown.add_turn(tiny.encode("cut"))
@@ -213,7 +197,7 @@ def test_turns_and_observations_alternate(tiny):
 
 
 @pytest.mark.parametrize("chosen, message", [([], "no sampled ids"), ([5, 752], r"ids \[752\] outside the vocabulary of 752"),
-                                             ([-1], "outside"), ([728, 5], "after a stop id: number 0 of its 2 ids is 728")])
+                                             ([-1], "outside"), ([728, 5], "goes on after a stop id")])
 def test_ids_that_cannot_have_been_sampled_are_refused_and_leave_the_stream_alone(tiny, chosen, message):
     grown = Stream(tiny, "S", "Q")
     before = list(grown.ids)

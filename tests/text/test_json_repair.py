@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.text.json_repair import MAX_DEPTH, LenientJSONError, loads, parse
+from minvenus.text.json_repair import LenientJSONError, loads
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 values = st.recursive(scalars, lambda v: st.lists(v, max_size=4) | st.dictionaries(st.text(), v, max_size=4), max_leaves=20)
@@ -15,28 +15,29 @@ values = st.recursive(scalars, lambda v: st.lists(v, max_size=4) | st.dictionari
 
 # ---------------------------------------------------------------------------------------------------------- strict JSON
 
+REPAIR = " // a comment, so that the text is no strict JSON"
+
 
 @given(values, st.booleans(), st.sampled_from([None, 0, 2, "\t"]))
-def test_the_hand_written_parser_reads_all_json_like_the_json_module(value, ascii_only, indent):
+def test_all_json_is_read_like_the_json_module_reads_it_with_and_without_repair(value, ascii_only, indent):
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
-    assert parse(text) == json.loads(text) == value
-    assert loads(text) == value
+    assert loads(text + REPAIR) == loads(text) == json.loads(text) == value
 
 
 @given(st.integers() | st.floats(allow_nan=False))
 def test_numbers_keep_their_type(number):
-    parsed = parse(json.dumps(number))
+    parsed = loads(json.dumps(number) + REPAIR)
     assert type(parsed) is type(number) and parsed == number
 
 
-@pytest.mark.parametrize("text", ['"\\ud83d\\ude00"', '"\\ud83d"', '"\\ude00\\ud83d"', '"\\u00e9\\/\\b\\f\\n\\r\\t"', '"it\'s"',
-                                  "-0.5e+3", "1e5", "2E-3", "-0", " [ ] ", "{}", "[Infinity, -Infinity]"])
+@pytest.mark.parametrize("text", ['"\\ud83d\\ude00"', '"\\ud83d"', '"\\ude00\\ud83d"', '"\\u00e9\\/\\b\\f\\n\\r\\t"',
+                                  '"it\'s"', "-0.5e+3", "1e5", "2E-3", "-0", " [ ] ", "{}", "[Infinity, -Infinity]"])
 def test_the_corners_of_json_agree_with_the_json_module(text):
-    assert parse(text) == json.loads(text)
+    assert loads(text + REPAIR) == json.loads(text)
 
 
 def test_of_two_equal_keys_the_last_one_wins():
-    assert parse('{"a": 1, a: 2, \'a\': 3}') == {"a": 3}
+    assert loads('{"a": 1, a: 2, \'a\': 3}') == {"a": 3}
     assert loads('{"a": 1, "a": 2}') == json.loads('{"a": 1, "a": 2}') == {"a": 2}
 
 
@@ -62,41 +63,49 @@ def test_of_two_equal_keys_the_last_one_wins():
 def test_json5_freedoms(text, value):
     with pytest.raises(json.JSONDecodeError):
         json.loads(text)
-    assert parse(text) == loads(text) == value
+    assert loads(text) == value
 
 
 @pytest.mark.parametrize("text, message", [
-    ("", "expected a value at character 1, found the end"),
-    ("// only a comment", "expected a value at character 18, found the end"),
-    ("[,]", "expected a value at character 2, found ','"),
-    ("[1,,]", "expected a value at character 4, found ','"),
-    ("{,}", "expected a key or '}' at character 2, found ','"),
-    ("{a: 1,,}", "expected a key or '}' at character 7, found ','"),
-    ("{-a: 1}", "expected a key or '}' at character 2, found '-'"),
-    ("{1a: 1}", "expected a key or '}' at character 2, found '1'"),
-    ("{a 1}", "expected ':' after the key 'a' at character 4, found '1'"),
-    ("{a:}", "expected a value at character 4, found '}'"),
-    ("[1 2]", "expected ',' or ']' at character 4, found '2'"),
-    ("{a: 1 b: 2}", "expected ',' or '}' at character 7, found 'b'"),
-    ("[1}", "expected ',' or ']' at character 3, found '}'"),
-    ("{a: [1, 2", "expected ',' or ']' at character 10, found the end"),
-    ("{} {}", "expected the end at character 4, found '{'"),
-    ("01", "expected the end at character 2, found '1'"),
-    ("0x10", "expected the end at character 2, found 'x'"),
-    (".5", "expected a value at character 1, found '.'"),
-    ("True", "expected a value at character 1, found 'T'"),
+    ("", "Expecting value at character 1"),
+    ("// only a comment", "Expecting value at character 18"),
+    ("[,]", "Expecting value at character 2"),
+    ("[1,,]", "Expecting value at character 4"),
+    ("{,}", "Expecting property name enclosed in double quotes at character 2"),
+    ("{a: 1,,}", "Expecting property name enclosed in double quotes at character 7"),
+    ("{-a: 1}", "'-a' at character 2 is neither a value nor a key"),
+    ("{1a: 1}", "Expecting property name enclosed in double quotes at character 2"),
+    ("{a 1}", "'a' at character 2 is neither a value nor a key"),
+    ("{'a' 1}", "Expecting ':' delimiter at character 6"),
+    ("{a:}", "Expecting value at character 4"),
+    ("[a: 1]", "Expecting ',' delimiter at character 3"),
+    ("[1 2]", "Expecting ',' delimiter at character 4"),
+    ("{a: 1 b: 2}", "Expecting ',' delimiter at character 7"),
+    ("[1}", "Expecting ',' delimiter at character 3"),
+    ("[1,}", "Expecting ',' delimiter at character 4"),
+    ("{a: [1, 2", "Expecting ',' delimiter at character 10"),
+    ("{} {}", "Extra data at character 4"),
+    ("{},", "Extra data at character 3"),
+    (",}", "Expecting value at character 1"),
+    ("01", "Extra data at character 2"),
+    ("0x10", "'x10' at character 2 is neither a value nor a key"),
+    (".5", "cannot read '.5' at character 1"),
+    ("+1", "cannot read '+1' at character 1"),
+    ("- 1", "cannot read '- 1' at character 1"),
+    ("5.", "cannot read '.' at character 2"),
+    ("True", "'True' at character 1 is neither a value nor a key; write strings in quotes"),
     ("'open", "the string that starts at character 1 is not closed on its line"),
     ("['two\nlines']", "the string that starts at character 2 is not closed on its line"),
-    ("'mixed\"", "the string that starts at character 1 is not closed on its line"),
-    ("'\\u12g4'", "expected 4 hexadecimal digits after \\u at character 4, found '1'"),
-    ("'\\x4'", "expected 2 hexadecimal digits after \\x at character 4, found '4'"),
-    ("'\\1'", "expected an escape at character 3, found '1'"),
-    ("'\\", "expected an escape at character 3, found the end"),
-    ("[1 /* open", "the comment that starts at character 4 is never closed"),
-    ("[1] / 2", "expected the end at character 5, found '/'"),
-    ("9" * 5000, "a number of 5000 digits at character 1 is too long"),
+    ("'mixed\"", "the string that starts at character 1 is not closed on its line; close it with '"),
+    ("'\\u12g4'", "the escape \\u is incomplete"),
+    ("'\\x4'", "the escape \\x is incomplete"),
+    ("'\\1'", "the escape \\1 is incomplete or unknown"),
+    ("'\\", "the string that starts at character 1 is not closed"),
+    ("[1 /* open", "cannot read '/* open' at character 4"),
+    ("[1] / 2", "cannot read '/ 2' at character 5"),
+    ("9" * 5000, "5000 digits"),
 ])
-def test_errors_say_what_was_expected_and_where(text, message):
+def test_errors_say_what_is_wrong_and_where(text, message):
     with pytest.raises(LenientJSONError) as caught:
         loads(text)
     assert message in str(caught.value)
@@ -149,14 +158,17 @@ def test_any_text_gives_a_value_or_a_lenient_json_error(text):
 # ---------------------------------------------------------------------------------------------------------- hostile text
 
 
-def test_nesting_is_read_to_the_limit_and_refused_beyond_it():
-    nested = "[" * MAX_DEPTH + "'x'" + "]" * MAX_DEPTH
-    value = parse(nested)
-    for _ in range(MAX_DEPTH):
+@pytest.mark.parametrize("depth, works", [(100, True), (100_000, False)])
+def test_deep_nesting_is_a_value_or_an_error_and_never_a_crash(depth, works):
+    text = "[" * depth + "'x'" + "]" * depth
+    if not works:
+        with pytest.raises(LenientJSONError, match="nested too deeply"):
+            loads(text)
+        return
+    value = loads(text)
+    for _ in range(depth):
         (value,) = value
     assert value == "x"
-    with pytest.raises(LenientJSONError, match=f"nested deeper than {MAX_DEPTH} levels at character {MAX_DEPTH + 2}"):
-        parse("[" + nested + "]")
 
 
 @pytest.mark.parametrize("piece", ["[", "{a:", "{'a':[", "/*", "/**/", "//\n", "'\\", "\\u12",
