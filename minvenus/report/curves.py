@@ -1,9 +1,9 @@
 """Plots as SVG text: lines with intervals, and histograms. Pure functions from numbers to a string.
 
-The string stands in an HTML page as it is, or alone in a file: no script, no style sheet, no reference to anything outside.
-Axes and text take the page's own colour (currentColor); the lines' colours stand out on white and on near-black, and each line
-has a dash pattern too, for those who print or cannot tell the colours. All text is escaped. A value that is not a number is an
-error, never a hole: leave the point out instead.
+The string stands in an HTML page as it is, or alone in a file: no script, no style sheet, no reference to
+anything outside. Axes and text take the page's own colour (currentColor); the lines' colours stand out on
+white and on near-black, and each line has a dash pattern too, for those who print or cannot tell the
+colours. All text is escaped. A value that is not a number is an error, never a hole: leave the point out.
 """
 
 import math
@@ -14,10 +14,10 @@ from html import escape
 from itertools import pairwise
 
 COLOURS = ("#2f7fd6", "#d9541e", "#1f9a55", "#b04fc4", "#b07d00", "#d6336c", "#0f929c", "#7d7d85")
-DASHES = ("", "7 3", "2 3", "9 3 2 3", "14 4", "5 5", "9 3 2 3 2 3", "4 2", "16 3 6 3")     # 8 and 9: 72 pairs before one returns
-LARGEST, SMALLEST = 1e100, 1e-100                     # a value beyond would overflow a range; a range below counts as none
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM, RIGHT = 520, 300, 64, 34, 48, 16           # pixels; the legend comes below
-LETTER = 6.6                                          # pixels of a letter at font size 12, on the generous side
+DASHES = ("", "7 3", "2 3", "9 3 2 3", "14 4", "5 5", "9 3 2 3 2 3", "4 2", "16 3 6 3")     # 9: 72 different pairs
+LARGEST, SMALLEST = 1e100, 1e-100            # a larger value would overflow a range; a smaller range counts as none
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM, RIGHT = 520, 300, 64, 34, 48, 16       # pixels; the legend comes below
+SHORT_NAME = 28                              # letters of a name, so that two fit side by side in the legend
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -55,49 +55,49 @@ class Frame:
     def py(self, value: float) -> float:
         return HEIGHT - BOTTOM - (value - self.y[0]) / (self.y[1] - self.y[0]) * (HEIGHT - TOP - BOTTOM)
 
+    def points(self, xs: Sequence[float], ys: Sequence[float]) -> str:
+        return " ".join(f"{self.px(x):.2f},{self.py(y):.2f}" for x, y in zip(xs, ys, strict=True))
 
-def line_plot(series: Sequence[Series], title: str, x_label: str, y_label: str, covers: tuple[float, float] | None = None) -> str:
+
+def line_plot(series: Sequence[Series], title: str, x_label: str, y_label: str,
+              covers: tuple[float, float] | None = None) -> str:
     """One line per series. Units belong in the labels. The y axis shows all values, and at least the range `covers`."""
-    drawn = [s for s in series if len(s.x)]
-    xs = [v for s in drawn for v in s.x]
-    ys = [v for s in drawn for part in (s.y, s.low, s.high) if part is not None for v in part]
+    xs = [v for s in series for v in s.x]
+    ys = [v for s in series for part in (s.y, s.low, s.high) if part is not None for v in part]
     if covers is not None:
         check_numbers(covers, "covers")
         ys += covers
     frame = Frame(value_range(xs), widened(value_range(ys), covers))
     bands = [band(s, frame, COLOURS[i % len(COLOURS)]) for i, s in enumerate(series)]
-    lines = [line(s, frame, i) for i, s in enumerate(series) if len(s.x)]
-    body = [*axes(frame, x_label, y_label), *bands, *lines, *legend(series)]
-    if not drawn:
-        body.append(no_data())
-    width = max([WIDTH, *(math.ceil(LEFT + entry_width(s) + RIGHT) for s in series)])
-    return document(body, title, width, legend_places(series)[-1][1] + 14 if series else HEIGHT)
+    lines = [line(s, frame, i) for i, s in enumerate(series)]
+    columns = 1 if any(len(s.name) > SHORT_NAME for s in series) else 2
+    legend = [legend_entry(s.name, i, columns) for i, s in enumerate(series)]
+    below = 18 * math.ceil(len(series) / columns) + 4
+    return document([*axes(frame, x_label, y_label), *bands, *lines, *legend], title, len(xs), HEIGHT + below)
 
 
 def histogram(values: Sequence[float], title: str, x_label: str, y_label: str = "count", bins: int = 20) -> str:
     """How often values fall into each of `bins` equal parts of their range; the last part includes its upper end."""
-    if bins < 1:
-        raise ValueError(f"bins must be at least 1, got {bins}")
     check_numbers(values, "values")
     low, high = value_range(values)
     counts = [0] * bins
     for value in values:
         counts[min(bins - 1, int((value - low) / (high - low) * bins))] += 1
     frame = Frame((low, high), (0.0, max(1, *counts) * 1.05))
-    edges = [frame.px(low + (high - low) * k / bins) for k in range(bins + 1)]
-    floor = frame.py(0.0)
-    bars = [f'<rect x="{edges[k]:.2f}" y="{frame.py(count):.2f}" width="{max(0.5, edges[k + 1] - edges[k] - 1):.2f}" '
+    wide, floor = (WIDTH - LEFT - RIGHT) / bins, frame.py(0.0)
+    bars = [f'<rect x="{LEFT + k * wide:.2f}" y="{frame.py(count):.2f}" width="{wide - 1:.2f}" '
             f'height="{floor - frame.py(count):.2f}" fill="{COLOURS[0]}"/>' for k, count in enumerate(counts) if count]
-    return document([*axes(frame, x_label, y_label), *bars, *([] if len(values) else [no_data()])], title, WIDTH)
+    return document([*axes(frame, x_label, y_label), *bars], title, len(values), HEIGHT)
 
 
-# ------------------------------------------------------------------------------------------------------------ the pieces
+# ------------------------------------------------------------------------------------------------- ranges
 
 
 def check_numbers(values: Sequence[float], where: str) -> None:
     for i, value in enumerate(values):
         if not abs(value) < LARGEST:
-            raise ValueError(f"{where}[{i}] is {value}: a plot takes finite numbers below {LARGEST:g}; leave the point out")
+            raise ValueError(f"{where}[{i}] is {value}: a plot takes finite numbers below {LARGEST:g}; leave the point "
+                             "out")
 
 
 def value_range(values: Sequence[float]) -> tuple[float, float]:
@@ -132,16 +132,23 @@ def tick_labels(values: list[float]) -> list[str]:
     """As few digits as tell the ticks apart; powers of ten where there would be too many."""
     largest = max(map(abs, values), default=0.0)
     step = min((b - a for a, b in pairwise(values)), default=largest or 1.0)
+    values = [0.0 if abs(v) < step / 2 else v for v in values]
     digits = max(0, -math.floor(math.log10(step) + 1e-6))
     if largest < 1e6 and digits <= 4:
-        return [f"{0.0 if abs(v) < step / 2 else v:,.{digits}f}" for v in values]
+        return [f"{v:,.{digits}f}" for v in values]
     digits = max(0, math.floor(math.log10(largest) + 1e-6) - math.floor(math.log10(step) + 1e-6))
-    return [f"{0.0 if abs(v) < step / 2 else v:.{digits}e}" for v in values]
+    return [f"{v:.{digits}e}" for v in values]
+
+
+# ------------------------------------------------------------------------------------------------- pieces
 
 
 def axes(frame: Frame, x_label: str, y_label: str) -> list[str]:
     left, right, top, bottom = LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM
-    parts = []
+    middle = (top + bottom) / 2
+    parts = [f'<path d="M{left} {top}V{bottom}H{right}" fill="none" stroke="currentColor"/>',
+             label((left + right) / 2, HEIGHT - 10, x_label, "middle"),
+             label(13, middle, y_label, "middle", f' transform="rotate(-90 13 {middle})"')]
     x_ticks, y_ticks = ticks(*frame.x), ticks(*frame.y)
     for value, text in zip(x_ticks, tick_labels(x_ticks), strict=True):
         at = frame.px(value)
@@ -150,64 +157,40 @@ def axes(frame: Frame, x_label: str, y_label: str) -> list[str]:
         at = frame.py(value)
         parts.append(f'<path d="M{left} {at:.2f}H{right}" stroke="currentColor" stroke-opacity="0.15"/>'
                      + label(left - 7, at + 4, text, "end"))
-    parts.append(f'<path d="M{left} {top}V{bottom}H{right}" fill="none" stroke="currentColor"/>')
-    parts.append(label((left + right) / 2, HEIGHT - 10, x_label, "middle"))
-    middle = (top + bottom) / 2
-    parts.append(label(13, middle, y_label, "middle", f' transform="rotate(-90 13 {middle})"'))
     return parts
 
 
+def stroke(index: int) -> str:
+    """Colour and dashes of a line."""
+    dash = DASHES[index % len(DASHES)]
+    return f'stroke="{COLOURS[index % len(COLOURS)]}"' + (f' stroke-dasharray="{dash}"' if dash else "")
+
+
 def line(series: Series, frame: Frame, index: int) -> str:
-    colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
-    points = " ".join(f"{frame.px(x):.2f},{frame.py(y):.2f}" for x, y in zip(series.x, series.y, strict=True))
+    if not len(series.x):
+        return ""
     mark = ""
     if len(series.x) == 1:                            # a line of one point would be invisible
-        mark = f'<circle cx="{frame.px(series.x[0]):.2f}" cy="{frame.py(series.y[0]):.2f}" r="3" fill="{colour}"/>'
-    dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    return (f'<g><title>{clean(series.name)}</title><polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8" '
-            f'stroke-linejoin="round"{dashed}/>{mark}</g>')
+        x, y = frame.px(series.x[0]), frame.py(series.y[0])
+        mark = f'<circle cx="{x:.2f}" cy="{y:.2f}" r="3" fill="{COLOURS[index % len(COLOURS)]}"/>'
+    return (f'<g><title>{clean(series.name)}</title><polyline points="{frame.points(series.x, series.y)}" fill="none" '
+            f'{stroke(index)} stroke-width="1.8" stroke-linejoin="round"/>{mark}</g>')
 
 
 def band(series: Series, frame: Frame, colour: str) -> str:
     if series.low is None or series.high is None or not len(series.x):
         return ""
-    there, back = zip(series.x, series.high, strict=True), reversed(list(zip(series.x, series.low, strict=True)))
-    points = " ".join(f"{frame.px(x):.2f},{frame.py(y):.2f}" for x, y in [*there, *back])
-    return f'<polygon points="{points}" fill="{colour}" fill-opacity="0.13"/>'
+    there, back = frame.points(series.x, series.high), frame.points(series.x[::-1], series.low[::-1])
+    return f'<polygon points="{there} {back}" fill="{colour}" fill-opacity="0.13"/>'
 
 
-def legend(series: Sequence[Series]) -> list[str]:
-    parts = []
-    for i, (s, (x, y)) in enumerate(zip(series, legend_places(series), strict=True)):
-        dash = DASHES[i % len(DASHES)]
-        dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        parts.append(f'<path d="M{x:.2f} {y}h34" stroke="{COLOURS[i % len(COLOURS)]}" stroke-width="2.2"{dashed}/>'
-                     + label(x + 41, y + 4, s.name, "start"))
-    return parts
-
-
-def legend_places(series: Sequence[Series]) -> list[tuple[float, int]]:
-    """Below the axes, in rows: where the line of each entry begins."""
-    places: list[tuple[float, int]] = []
-    x, y = float(LEFT), HEIGHT + 8
-    for s in series:
-        if x > LEFT and x + entry_width(s) > WIDTH - RIGHT:
-            x, y = float(LEFT), y + 18
-        places.append((x, y))
-        x += entry_width(s) + 18
-    return places
-
-
-def entry_width(series: Series) -> float:
-    return 41 + LETTER * len(series.name)
+def legend_entry(name: str, index: int, columns: int) -> str:
+    x, y = LEFT + 228 * (index % columns), HEIGHT + 8 + 18 * (index // columns)
+    return f'<path d="M{x} {y}h34" {stroke(index)} stroke-width="2.2"/>' + label(x + 41, y + 4, name, "start")
 
 
 def label(x: float, y: float, text: str, anchor: str, more: str = "") -> str:
     return f'<text x="{x:.2f}" y="{y:.2f}" text-anchor="{anchor}"{more}>{clean(text)}</text>'
-
-
-def no_data() -> str:
-    return label((LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2, "no data", "middle")
 
 
 def clean(text: str) -> str:
@@ -215,9 +198,10 @@ def clean(text: str) -> str:
     return escape(NOT_XML.sub("\ufffd", text))
 
 
-def document(body: list[str], title: str, width: int, height: int = HEIGHT) -> str:
+def document(body: list[str], title: str, values: int, height: int) -> str:
     heading = label(LEFT, 18, title, "start", ' font-weight="bold"')
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-            f'role="img" aria-label="{clean(title)}" font-family="system-ui, sans-serif" font-size="12" fill="currentColor">\n'
-            f"<title>{clean(title)}</title>\n{heading}\n"
-            + "\n".join(body) + "\n</svg>")
+    if not values:
+        body.append(label((LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2, "no data", "middle"))
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+            f'role="img" aria-label="{clean(title)}" font-family="system-ui, sans-serif" font-size="12" '
+            f'fill="currentColor">\n<title>{clean(title)}</title>\n{heading}\n' + "\n".join(body) + "\n</svg>")

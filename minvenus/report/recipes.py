@@ -78,13 +78,10 @@ def settings(recipe: Recipe) -> dict[str, str]:
 
 
 def as_change(recipe: Recipe) -> str:
-    """A recipe as what it changes in the named one that it is closest to."""
-    found = []
-    for name, other in recipes_for(None).items():
-        theirs = settings(other)
-        changed = [f"{key} {value}" for key, value in settings(recipe).items() if value != theirs[key]]
-        found.append((len(changed), f"{name} with {', '.join(changed)}"))
-    return min(found, key=lambda one: one[0])[1]
+    """A recipe as what it changes in the paper's."""
+    paper = settings(Recipe.paper())
+    changed = [f"{key} {value}" for key, value in settings(recipe).items() if value != paper[key]]
+    return f"paper with {', '.join(changed)}"
 
 
 def under_recipes(measured: list[Measured], run: Recipe | None) -> list[Compared]:

@@ -70,8 +70,9 @@ OPTIMISER = [
          "trainer computes, before the first update: rounding, or they run different models."),
     Plot("IG-Scale", {"scale": "s"}, "factor", "Brings normalised gains to the mean size of the outcomes' z-scores."),
 ]
-TILES = {"outcome": "training outcome", "groups_without_outcome_signal": "groups that end alike",
-         "turns": "turns per rollout", "validation_loss": "validation loss", "loss": "loss"}
+IGPO_TILES = {"test_exact_match": "held-out exact match", "outcome": "training outcome",
+              "groups_without_outcome_signal": "groups that end alike", "turns": "turns per rollout"}
+SFT_TILES = {"loss": "loss", "validation_loss": "validation loss"}
 
 
 def write_run_page(run_folder) -> Path:
@@ -84,7 +85,7 @@ def write_run_page(run_folder) -> Path:
     held_out, igpo = settings.get("evaluate_questions"), "outcome" in rows[0]
     rows = with_step_0(rows)
     batches, links, notes = saved_steps(run)
-    parts = [page.tiles([*exact_match_tile(rows, held_out), *tiles(rows, timing, igpo)]), *notes]
+    parts = [page.tiles(tiles(rows, timing, IGPO_TILES if igpo else SFT_TILES)), *notes]
     if links:
         words = "Rollouts turn by turn, with their reward arithmetic."
         parts.append(page.section("Look inside", [page.links(links)], words))
@@ -106,27 +107,16 @@ def with_step_0(rows: list[dict]) -> list[dict]:
     return [{"step": 0, **before}, *rows] if before else rows
 
 
-def exact_match_tile(rows: list[dict], held_out: int | None) -> list[tuple[str, str, str]]:
-    points = [(row["step"], row["test_exact_match"]) for row in rows if "test_exact_match" in row]
-    if not points:
-        return []
-    (first, start), (last, end) = points[0], points[-1]
-    words = f"at step {last:,}" if first == last else f"at step {first:,} and at step {last:,}"
-    if held_out:
-        low, high = wilson(end * held_out, held_out)
-        words += f", now between {low:.3f} and {high:.3f} (95 %)"
-    value = f"{end:.3f}" if first == last else f"{start:.3f} → {end:.3f}"
-    return [(value, "held-out exact match", words)]
-
-
-def tiles(rows: list[dict], timing: list[dict], igpo: bool) -> list[tuple[str, str, str]]:
+def tiles(rows: list[dict], timing: list[dict], labels: dict[str, str]) -> list[tuple[str, str, str]]:
+    """How the run began and how it ended: means over the first and over the last tenth of what was measured."""
     found = []
-    for key, label in TILES.items():
-        values = [row[key] for row in rows if key in row]
-        if values and not (key == "loss" and igpo):
-            tenth = max(1, len(values) // 10)
-            found.append((f"{fmean(values[:tenth]):.3g} → {fmean(values[-tenth:]):.3g}", label,
-                          "means of the first and the last tenth of the run"))
+    for key, label in labels.items():
+        measured = [row for row in rows if key in row]
+        if measured:
+            tenth = max(1, len(measured) // 10)
+            start, end = (fmean(row[key] for row in part) for part in (measured[:tenth], measured[-tenth:]))
+            steps = f"from step {measured[0]['step']:,} to step {measured[-1]['step']:,}"
+            found.append((f"{start:.3g} → {end:.3g}", label, steps))
     seconds = sum(row.get("seconds", 0.0) for row in timing)
     if seconds:
         found.append((clock(seconds), "of work", f"{seconds / len(timing):.2g} s per step"))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError, Recipe
-from minvenus.files import step_name, write_text
+from minvenus.files import read_rows, step_name, write_text
 from minvenus.igpo.credit import Credit, Measured, credit
 from minvenus.types import Rollout
 
@@ -77,16 +77,15 @@ def load_batch(path) -> SavedBatch:
 
 
 def read_lines(path: Path) -> list[dict]:
-    try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as JSON lines: {error}") from None
+    wanted = {"format", *SHARED, "group", "rollout", "answer_logprobs", "outcome", "arithmetic"}
+    lines = []
+    for number, line in read_rows(path):
+        if isinstance(line, str) or line.get("format") != FORMAT or not wanted <= line.keys():
+            reason = line if isinstance(line, str) else f"its format is not {FORMAT!r}"
+            raise ConfigError(f"{path}, line {number} is not a rollout with its reward arithmetic: {reason}")
+        lines.append(line)
     if not lines:
         raise ConfigError(f"{path} is empty")
-    wanted = {"format", *SHARED, "group", "rollout", "answer_logprobs", "outcome", "arithmetic"}
-    for number, line in enumerate(lines, 1):
-        if not isinstance(line, dict) or line.get("format") != FORMAT or not wanted <= line.keys():
-            raise ConfigError(f"{path}, line {number} is not a rollout with its reward arithmetic (format {FORMAT!r})")
     return lines
 
 

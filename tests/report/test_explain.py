@@ -91,5 +91,4 @@ def test_one_rollout_worked_by_hand():
 
 def test_a_recipe_is_described_by_what_it_changes():
     assert as_change(Recipe.paper(center_gain=False, gamma=0.5)) == "paper with center_gain off, gamma 0.5"
-    assert as_change(Recipe.released(use_gain=False)) == "released with use_gain off"
     assert list(recipes_for(Recipe.released(lead_in="Answer."))) == ["paper", "released", "GRPO"]

@@ -94,5 +94,5 @@ def test_a_recipe_that_nobody_knows_and_a_torn_file_are_errors(lines, tmp_path):
         load_batch(rewritten(tmp_path, lines, misspelt))
     torn = tmp_path / "torn.jsonl"
     torn.write_text(path_of(tmp_path, 20).read_text()[:-9])
-    with pytest.raises(ConfigError, match=r"torn\.jsonl cannot be read as JSON lines"):
+    with pytest.raises(ConfigError, match=r"torn\.jsonl, line 4 is not a rollout .*not JSON"):
         load_batch(torn)
