@@ -1,9 +1,9 @@
-"""From what was measured on a batch of rollouts to the credit of every turn, with each step kept.
+"""From the measurements of a batch of rollouts to the credit of every turn, with each step kept.
 
-    answer log-probs -> values -> gains -> rewards -> advantages           gain.py, rewards.py, advantage.py, in this order
+    answer log-probs -> values -> gains -> rewards -> advantages      gain.py, rewards.py, advantage.py, in this order
 
-The same measurements can be credited under another recipe: that is how a page shows one rollout under several of them. A recipe
-that asks at more turns than were measured is an error: a value that is missing is not 0.
+The same measurements can be credited under another recipe: so a page shows one rollout under several recipes. A recipe
+that needs log-probs which were not measured is an error: a missing value is not 0.
 """
 
 from dataclasses import asdict, dataclass
@@ -17,17 +17,19 @@ from minvenus.types import Rollout, TurnRewards
 
 @dataclass(frozen=True)
 class Measured:
-    """What is known of a rollout before any recipe. logprobs[t]: of the answer's tokens before turn t; None where not asked."""
+    """The measurements of one rollout, before any recipe."""
 
-    kinds: list[str]
+    kinds: list[str]                         # one per turn, as are the next two
     malformed: list[bool]
-    logprobs: list[list[float] | None]
+    logprobs: list[list[float] | None]       # of the answer's tokens before turn t; None = not measured
     outcome: float
     group: int
 
     @classmethod
     def of(cls, rollout: Rollout, logprobs: list[list[float] | None], outcome: float, group: int) -> "Measured":
-        return cls([turn.kind for turn in rollout.turns], [turn.malformed for turn in rollout.turns], logprobs, outcome, group)
+        kinds = [turn.kind for turn in rollout.turns]
+        malformed = [turn.malformed for turn in rollout.turns]
+        return cls(kinds, malformed, logprobs, outcome, group)
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,10 @@ class Credit:
         """All numbers of rollout i, ready for JSON."""
         r = self.record
         return {"values": self.values[i], "gains": self.gains[i], "turn_rewards": self.rewards[i].turns,
-                "penalties": self.rewards[i].is_penalty(), "outcome": self.rewards[i].outcome, "turn_z": r.turn_z[i],
-                "outcome_z": r.outcome_z[i], "terms": r.terms[i], "advantages": r.advantages[i],
-                "group_stats": asdict(r.groups[group]), "scale": r.scale, "m_outcome": r.m_outcome, "m_gain": r.m_gain}
+                "penalties": self.rewards[i].is_penalty(), "outcome": self.rewards[i].outcome,
+                "turn_z": r.turn_z[i], "outcome_z": r.outcome_z[i], "terms": r.terms[i],
+                "advantages": r.advantages[i], "group_stats": asdict(r.groups[group]), "scale": r.scale,
+                "m_outcome": r.m_outcome, "m_gain": r.m_gain}
 
 
 def credit(batch: list[Measured], recipe: Recipe) -> Credit:
@@ -58,15 +61,15 @@ def credit(batch: list[Measured], recipe: Recipe) -> Credit:
 
 
 def measured_values(m: Measured, recipe: Recipe, name: str) -> list[float | None]:
-    """The values that the recipe's gains are made of, None elsewhere. `name` is for the error message."""
+    """The values that the recipe's gains need, None elsewhere. `name` is for the error message."""
     if len(m.logprobs) != len(m.kinds):
         raise ValueError(f"{name}: {len(m.logprobs)} entries of log-probs for {len(m.kinds)} turns")
     values: list[float | None] = [None] * len(m.kinds)
     for t in needed_values(m.kinds, recipe):
         logprobs = m.logprobs[t]
         if logprobs is None:
-            raise ValueError(f"{name}, context before turn {t}: this recipe needs the answer's log-probs there, and they were "
-                             f"not measured (browse {recipe.browse!r}); credit it under a recipe that asks at the same turns")
+            raise ValueError(f"{name}, context before turn {t}: this recipe needs the answer's log-probs there, and they "
+                             f"were not measured (browse {recipe.browse!r}); use a recipe that needs the same turns")
         try:
             values[t] = value(logprobs, recipe.gain)
         except ValueError as error:

@@ -1,13 +1,19 @@
 """Information gain: how much a turn raised the model's own probability of the true answer.
 
-    V_t = (1/L) sum_j log pi(g_j | h_t, wrapper, g_<j)           the truth's mean token log-prob            [P eq.2]
+    V_t = (1/L) sum_j log pi(g_j | h_t, wrapper, g_<j)           mean log-prob of the truth's L tokens      [P eq.2]
     V_t = exp of that                                            with gain="prob"                           [I v1]
     IG_t = V_t - V_{t-1}                                         browse="off": every turn but the last      [P eq.3]
     r_{b_k} = V_{b_k} - V_{b_{k-1}},  b_0 = 0                    otherwise: visits b_1 < b_2 < ... only
 
-h_t is the context after turn t, its generation prompt included; h_0 is the question alone. The last turn never has a gain.
-Indices are 0-based here: `values[t]` is the value of the context *before* turn t, so turn t raised it from values[t] to
-values[t + 1]. Nothing in this file knows a model: it says where the answer must be scored, and is given the log-probs.
+[P] is the DR-Venus paper, [I v1] the first version of the IGPO paper; docs/equations.md lists every equation.
+
+h_t is the context after turn t and its observation, up to where the next turn begins; h_0 is the prompt alone. To
+score the truth there, a wrapper is put between them: the end of a thought and an opened <answer> tag, so that the
+truth is what the model would write next. The last turn, which answers, never has a gain.
+
+Indices are 0-based in the code: `values[t]` is the value of the context *before* turn t, so turn t raised it from
+values[t] to values[t + 1]. No model is used here: this file says where the truth must be scored and is given the
+log-probs.
 """
 
 import math
@@ -19,7 +25,7 @@ from minvenus.types import Rollout
 
 @dataclass(frozen=True)
 class WrappedAnswer:
-    """A forced answer turn that ends with the truth: `ids[:start]` is conditioned on, `ids[start:]` is scored."""
+    """The wrapper and the truth as tokens: `ids[:start]` is conditioned on, `ids[start:]` is scored."""
 
     ids: list[int]
     start: int
@@ -28,9 +34,10 @@ class WrappedAnswer:
 def wrap_answer(answer: str, tokenizer, recipe: Recipe) -> WrappedAnswer:
     """Render the truth as the answer turn that would follow a generation prompt, and find the tokens that hold it.
 
-    The text behind `</think>` is encoded in one call, closing tag included, because a token may hold the end of the truth
-    and the newline after it (`.` + newline): that token is what the model would write, so it is scored. Everything behind
-    the truth is cut off. The truth is encoded as untrusted text: a special token's spelling in it stays text.
+    The text after `</think>` is encoded in one call, closing tag included, because a token may hold the end of the
+    truth and the newline after it (`.` + newline): that token is what the model would write, so it is scored. All
+    tokens after the truth are cut off. The truth is encoded as untrusted text: if it spells a special token, that
+    stays text.
     """
     truth = answer.strip()
     if not truth:
@@ -40,12 +47,12 @@ def wrap_answer(answer: str, tokenizer, recipe: Recipe) -> WrappedAnswer:
     thought = [*tokenizer.encode_untrusted(recipe.lead_in + "\n"), tokenizer.think_end]
     tail = tokenizer.untrusted_offsets(opening + truth + "\n</answer>")       # (id, first character, one past the last)
     before = sum(1 for _, _, end in tail if end <= first)
-    through = sum(1 for _, begin, _ in tail if begin < last)                  # a token across the border is inside
+    through = sum(1 for _, begin, _ in tail if begin < last)                  # a token across the border is scored
     return WrappedAnswer(ids=thought + [i for i, _, _ in tail[:through]], start=len(thought) + before)
 
 
 def value(logprobs: list[float], kind: str) -> float:
-    """V of the truth from the log-probs of its tokens; its length does not matter, only the mean does."""
+    """V of the truth from the log-probs of its tokens: their mean, so that the truth's length does not matter."""
     one_of("gain", kind, ("log_prob", "prob"))
     if not logprobs:
         raise ValueError("no token of the answer was scored")
@@ -61,13 +68,13 @@ def has_gain(kind: str, recipe: Recipe) -> bool:
 
 
 def needed_values(kinds: list[str], recipe: Recipe) -> list[int]:
-    """Which values[t] the gains of a rollout are made of: the question's, and the one after each turn that has a gain."""
+    """The indices t of the values[t] that the gains of a rollout need: 0, and t + 1 for each turn t with a gain."""
     after = [t + 1 for t, kind in enumerate(kinds[:-1]) if has_gain(kind, recipe)]
     return [0, *after] if after else []
 
 
 def segment_gains(values: list[float | None], kinds: list[str], recipe: Recipe) -> list[float | None]:
-    """The gain of every turn, None where it has none; the difference spans the turns since the last one that had a gain."""
+    """The gain of every turn, None where it has none: the rise of the value since the last turn that had a gain."""
     if len(values) != len(kinds):
         raise ValueError(f"one value before each turn: {len(values)} values for {len(kinds)} turns")
     gains: list[float | None] = [None] * len(kinds)
@@ -82,18 +89,18 @@ def segment_gains(values: list[float | None], kinds: list[str], recipe: Recipe) 
 
 
 def scored_lengths(rollout: Rollout, recipe: Recipe) -> list[int]:
-    """How many of the rollout's tokens stand before the answer, wherever it must be scored: the contexts of `needed_values`."""
+    """For each of `needed_values`, the number of the rollout's tokens that come before the wrapper."""
     needed = needed_values([turn.kind for turn in rollout.turns], recipe)
     return [rollout.turns[t].start for t in needed]
 
 
 def answer_logprobs(rollout: Rollout, wrapped: WrappedAnswer, scores: list[list[float]],
                     recipe: Recipe) -> list[list[float] | None]:
-    """Log-probs of the truth's tokens before each turn, None where nothing was asked. `scores` are those of all wrapped tokens,
-    in the order of `scored_lengths`."""
+    """The log-probs of the truth's tokens before each turn, None where they are not needed. `scores` has the log-probs
+    of all wrapped tokens, one list for each of `scored_lengths`."""
     found: list[list[float] | None] = [None] * len(rollout.turns)
-    for t, after_prefix in zip(needed_values([turn.kind for turn in rollout.turns], recipe), scores, strict=True):
-        if len(after_prefix) != len(wrapped.ids):
-            raise ValueError(f"context before turn {t}: {len(after_prefix)} log-probs for {len(wrapped.ids)} tokens")
-        found[t] = after_prefix[wrapped.start:]
+    for t, logprobs in zip(needed_values([turn.kind for turn in rollout.turns], recipe), scores, strict=True):
+        if len(logprobs) != len(wrapped.ids):
+            raise ValueError(f"context before turn {t}: {len(logprobs)} log-probs for {len(wrapped.ids)} tokens")
+        found[t] = logprobs[wrapped.start:]
     return found

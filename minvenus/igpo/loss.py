@@ -1,16 +1,20 @@
 """The policy loss, per token.
 
-    rho  = pi / pi_old                                                    d = log rho clamped to +-20       [P eq.10]
-    L    = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high));        A < 0 and dual clip c:  min(L, -A c)
+    rho  = pi / pi_old                                                    log rho is clamped to +-20       [P eq.10]
+    L    = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high))         with dual clip c, where A < 0: min(L, -A c)
     k3   = exp(x) - x - 1,  x = log pi_ref - log pi                       >= 0, capped at 10
     loss = agg(L) + kl_coef * agg(k3)                                     over the tokens that the policy sampled
 
-    agg  seq-mean-token-mean   1/B sum_i 1/|u_i| sum_k      the paper's: every rollout weighs the same
-         token-mean            1/sum_i |u_i| sum_i sum_k    every token weighs the same
-         seq-mean-token-sum    1/B sum_i sum_k              long rollouts weigh more
+    agg  seq-mean-token-mean   1/B sum_i 1/n_i sum_k      the paper's: every rollout weighs the same
+         token-mean            1/sum_i n_i sum_i sum_k    every token weighs the same
+         seq-mean-token-sum    1/B sum_i sum_k            long rollouts weigh more
 
-Every aggregation is a sum over tokens with fixed weights, so a step may be cut into micro-batches of whole rollouts of any
-sizes: pass the counts of the whole step, add the losses up, and the gradient is the same. Only log pi carries a gradient.
+B rollouts i with n_i sampled tokens k each. A is the advantage of the token's turn (advantage.py), pi_old the policy
+that sampled the token, pi_ref the start checkpoint.
+
+Every aggregation is a sum over tokens with fixed weights. So a step may be cut into micro-batches of whole rollouts of
+any sizes: pass the counts of the whole step, add the losses up, and the gradient is the same. Only log pi carries a
+gradient.
 """
 
 import torch
@@ -20,15 +24,14 @@ from minvenus.config import one_of
 AGGREGATIONS = ("seq-mean-token-mean", "token-mean", "seq-mean-token-sum")
 
 
-def igpo_loss(logp, old_logp, ref_logp, advantages, mask, *, clip_low=0.2, clip_high=0.2, dual_clip=None, kl_coef=0.001,
-              aggregate="seq-mean-token-mean", step_sequences=None, step_tokens=None):
-    """All tensors [B, L]; `mask` is True where the policy sampled the token, and what stands elsewhere does not matter.
+def igpo_loss(logp, old_logp, ref_logp, advantages, mask, *, clip_low=0.2, clip_high=0.2, dual_clip=None,
+              kl_coef=0.001, aggregate="seq-mean-token-mean", step_sequences=None, step_tokens=None):
+    """(loss, stats). All tensors are [B, L]; `mask` is True where the policy sampled the token, other values do not
+    matter. `ref_logp` may be None when kl_coef is 0.
 
-    `ref_logp` may be None when kl_coef is 0. `step_sequences` and `step_tokens` count what the whole optimiser step trains
-    on, for a call that sees only a part of it. Returns (loss, stats); the losses in stats add up over micro-batches, the
-    fractions and means are over the `tokens` of this call.
+    `step_sequences` and `step_tokens` count what the whole optimiser step trains on, for a call that sees a part of it.
+    The losses in stats add up over micro-batches; the fractions and means are over the `tokens` of this call.
     """
-    check_clips(clip_low, clip_high, dual_clip)
     if kl_coef and ref_logp is None:
         raise ValueError(f"kl_coef is {kl_coef}, so ref_logp is needed")
     _check_shapes(logp=logp, old_logp=old_logp, ref_logp=ref_logp, advantages=advantages, mask=mask)
@@ -38,7 +41,8 @@ def igpo_loss(logp, old_logp, ref_logp, advantages, mask, *, clip_low=0.2, clip_
 
     log_ratio = (logp - old_logp).clamp(-20.0, 20.0)                                     # [B, L]
     ratio = log_ratio.exp()
-    unclipped, clipped = -advantages * ratio, -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    unclipped = -advantages * ratio
+    clipped = -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
     loss = torch.maximum(unclipped, clipped)
     dual = torch.zeros_like(mask)
     if dual_clip is not None:
@@ -61,7 +65,7 @@ def k3(logp, ref_logp):
 
 
 def token_weights(mask, aggregate="seq-mean-token-mean", step_sequences=None, step_tokens=None):
-    """The weight of every token in the aggregated loss [B, L]; 0 outside the mask. A row without any token is not a sequence."""
+    """The weight of every token in the loss [B, L], 0 outside the mask. A row without a sampled token is padding."""
     one_of("aggregate", aggregate, AGGREGATIONS)
     tokens_B = mask.sum(dim=1)
     weight = mask.double()
@@ -99,11 +103,5 @@ def _check_shapes(**tensors):
     """A single row of advantages for two rollouts would broadcast, and train both with the wrong credit."""
     shapes = {name: list(x.shape) for name, x in tensors.items() if x is not None}
     if any(len(shape) != 2 or shape != shapes["logp"] for shape in shapes.values()):
-        raise ValueError("need tensors of one shape [B, L], got " + ", ".join(f"{k} {shape}" for k, shape in shapes.items()))
-
-
-def check_clips(clip_low, clip_high, dual_clip):
-    if not (0 <= clip_low < 1 and clip_high >= 0):
-        raise ValueError(f"clip_low must lie in [0, 1) and clip_high be >= 0, got {clip_low} and {clip_high}")
-    if dual_clip is not None and dual_clip <= 1:
-        raise ValueError(f"dual_clip caps the ratio of bad tokens and must be > 1, got {dual_clip}")
+        found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"need tensors of one shape [B, L], got {found}")

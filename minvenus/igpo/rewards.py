@@ -1,14 +1,15 @@
 """From gains, format and outcome to one reward per turn.
 
-    r_t = gain of the turn; for a search its visit's gain [P, browse-aware assignment]; absent otherwise
-    r_t = -penalty      where the turn is malformed: replaces, never adds; the outcome of the last turn too      [P eq.4]
+    r_t = the turn's gain; of a search the gain of the next visit (browse="replicate"); absent otherwise
+    r_t = -penalty      where the turn is malformed: replaces, never adds; the outcome of the last turn too    [P eq.4]
 
     kinds           search  search  visit  search  visit  search  answer
     gains             .       .       a      .       b      .       .
     replicate         a       a       a      b       b      .       outcome
     segment           .       .       a      .       b      .       outcome
 
-An absent reward (None) is not 0: it enters no statistics.
+The turns from just after one visit through the next are a segment. A dot is an absent reward (None). It is not 0: it
+enters no mean and no standard deviation later.
 """
 
 from minvenus.config import Recipe
@@ -17,20 +18,21 @@ from minvenus.types import TurnRewards
 
 def turn_rewards(kinds: list[str], gains: list[float | None], malformed: list[bool], outcome: float,
                  recipe: Recipe) -> TurnRewards:
-    """One entry of `kinds`, `gains` and `malformed` per turn, the answer turn last.
+    """The rewards of one rollout. `kinds`, `gains` and `malformed` have one entry per turn, the answer turn last.
 
-    With `use_gain=False` (GRPO) no turn but the last has a reward, a penalty neither; a malformed last turn costs the same
-    in both, so that the two are compared on the same outcomes.
+    With `use_gain=False` (GRPO) only the last turn has a reward, and other turns have no penalty either. A malformed
+    last turn costs the same in both, so that the two are compared on the same outcomes.
     """
     if not kinds or not len(kinds) == len(gains) == len(malformed):
-        raise ValueError(f"one entry per turn, at least one: kinds {len(kinds)}, gains {len(gains)}, malformed {len(malformed)}")
+        raise ValueError(f"one entry per turn, at least one: kinds {len(kinds)}, gains {len(gains)}, "
+                         f"malformed {len(malformed)}")
     outcome = -recipe.format_penalty if malformed[-1] else outcome
     count = len(kinds) - 1
     if not recipe.use_gain:
         return TurnRewards([None] * count, outcome)
 
-    # The order of the two steps is the whole difference between the scopes: a penalty that is set first ends its segment
-    # and is shared with the searches before it, like a gain; one that is set last stays on its own turn.
+    # The order of the two steps is the whole difference between the scopes: a penalty that is set first counts as the
+    # reward of its segment and is copied to the searches before it; one that is set last stays on its own turn.
     rewards, penalties = list(gains[:count]), [False] * count
     if recipe.penalty_scope == "segment":
         _penalise(rewards, penalties, malformed, recipe)
@@ -48,7 +50,7 @@ def _penalise(rewards: list[float | None], penalties: list[bool], malformed: lis
 
 
 def _copy_to_searches(rewards: list[float | None], penalties: list[bool], kinds: list[str]) -> None:
-    """Give every search without a reward the next reward behind it. Searches after the last one stay without."""
+    """Give every search without a reward the next reward after it. Searches after the last reward stay without."""
     reward, penalty = None, False
     for t in reversed(range(len(rewards))):
         if rewards[t] is not None:

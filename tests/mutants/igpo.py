@@ -65,8 +65,8 @@ MUTANTS = (
     mutant(7, "a turn whose z-score is zero loses its place",
            "igpo/test_worked_numbers.py::test_a_z_score_of_exactly_zero_keeps_its_turn",
            ("minvenus.igpo.advantage:advantage_record",
-            "terms = [[*(None if z is None else factor * z",
-            "terms = [[*(None if z is None or abs(z) < 1e-12 else factor * z")),
+            "[*(None if z is None else factor * z",
+            "[*(None if z is None or abs(z) < 1e-12 else factor * z")),
     mutant(8, "an absent gain counted as 0 in the statistics",
            "igpo/test_worked_numbers.py::test_browse_batch_under_the_released_recipe",
            ("minvenus.igpo.advantage:group_stats",
@@ -83,12 +83,10 @@ MUTANTS = (
     mutant(9, "IG-Scale per group instead of per batch",
            "igpo/test_normalisation.py::test_removing_a_group_changes_the_scale_of_the_others",
            ("minvenus.igpo.advantage:advantage_record",
-            "terms = [[*(None if z is None else factor * z for z in row), last] for row, last in zip(turn_z, "
-            "outcome_z, strict=True)]",
-            "scales = {g: ig_scale([outcome_z[i] for i in m], [turn_z[i] for i in m])[2] for g, m in "
-            "_members(groups).items()}\n"
-            "    terms = [[*(None if z is None else scales[g] * recipe.ig_weight * z for z in row), last]\n"
-            "             for row, last, g in zip(turn_z, outcome_z, groups)]")),
+            "for row, last in zip(turn_z, outcome_z, strict=True):\n",
+            "for row, last, g in zip(turn_z, outcome_z, groups):\n"
+            "        m = _members(groups)[g]\n"
+            "        factor = ig_scale([outcome_z[i] for i in m], [turn_z[i] for i in m])[2] * recipe.ig_weight\n")),
     mutant(9, "no floor of 0.3",
            "igpo/test_ig_scale.py::test_the_floor_and_the_cap_of_the_scale",
            ("minvenus.igpo.advantage:ig_scale", "max(m_outcome, SCALE_FLOOR)", "m_outcome")),
@@ -98,8 +96,8 @@ MUTANTS = (
     mutant(9, "the outcome is scaled too",
            "igpo/test_ig_scale.py::test_scaled_is_separate_with_the_turn_rewards_times_s_and_the_outcome_untouched",
            ("minvenus.igpo.advantage:advantage_record",
-            "for z in row), last] for row",
-            "for z in row), scale * last] for row")),
+            "for z in row), last])",
+            "for z in row), scale * last])")),
     mutant(9, "mean gain over all turns instead of rewarded ones",
            "igpo/test_worked_numbers.py::test_browse_batch_scale_and_its_two_means_under_the_released_recipe",
            ("minvenus.igpo.advantage:ig_scale",
@@ -188,8 +186,8 @@ MUTANTS = (
     mutant(21, "lead-in tokens averaged with the truth's",
            "igpo/test_rollout_values.py::test_the_lead_in_tokens_never_enter_the_mean",
            ("minvenus.igpo.gain:answer_logprobs",
-            "found[t] = after_prefix[wrapped.start:]",
-            "found[t] = after_prefix")),
+            "found[t] = logprobs[wrapped.start:]",
+            "found[t] = logprobs")),
     mutant(15, "gradient flows through the advantage",
            "igpo/test_loss_gradient.py::test_no_gradient_flows_through_advantages_or_old_or_reference_log_probs",
            ("minvenus.igpo.loss:igpo_loss", "advantages.detach())", "advantages)")),
