@@ -46,7 +46,6 @@ class AdvantageRecord:
     scale: float                             # s; 1 where the mode has no IG-Scale
     m_outcome: float                         # M_O = mean |z_O| over rollouts
     m_gain: float                            # M_IG = mean |z_IG| over rewarded turns
-    health: dict[str, float]                 # see `health`
 
 
 def turn_advantages(rewards: list[TurnRewards], groups: list[int], recipe: Recipe) -> list[list[float]]:
@@ -77,8 +76,7 @@ def advantage_record(rewards: list[TurnRewards], groups: list[int], recipe: Reci
 
     # 3. Discount along each rollout.
     advantages = [turn_returns(row, r.is_penalty(), recipe) for row, r in zip(terms, rewards, strict=True)]
-    return AdvantageRecord(advantages, terms, turn_z, outcome_z, stats, scale, m_outcome, m_gain,
-                           health(rewards, groups, advantages))
+    return AdvantageRecord(advantages, terms, turn_z, outcome_z, stats, scale, m_outcome, m_gain)
 
 
 def _members(groups: list[int]) -> dict[int, list[int]]:
@@ -116,8 +114,8 @@ def z_score(value: float, mean: float, std: float, recipe: Recipe) -> float:
 def ig_scale(outcome_z: list[float], turn_z: list[list[float | None]]) -> tuple[float, float, float]:
     """(M_O, M_IG, s). s brings the mean size of the turn rewards' z-scores to that of the outcomes' z-scores.
 
-    Where all outcomes of a batch are equal M_O is 0, and the floor of 0.3 keeps the gains at a third of their size. The
-    cap of 10 bounds s where gains hardly differ.
+    Where all outcomes are equal M_O is 0: the floor then keeps the gains at a mean size of 0.3. The cap bounds s where
+    gains hardly differ.
     """
     gains = [abs(z) for row in turn_z for z in row if z is not None]
     m_outcome = math.fsum(map(abs, outcome_z)) / len(outcome_z) if outcome_z else 1.0
@@ -149,28 +147,6 @@ def turn_returns(terms: list[float | None], penalties: list[bool], recipe: Recip
     return result[::-1]
 
 
-def health(rewards: list[TurnRewards], groups: list[int], advantages: list[list[float]]) -> dict[str, float]:
-    """Shares of groups and turns that tell whether a batch can teach anything. From a group with equal outcomes GRPO
-    learns nothing. Turn shares are over all turns but the last, the only ones that can have a gain."""
-    members = _members(groups).values()
-    penalties = [p for r in rewards for p in r.is_penalty()]
-    gains = [v is not None and not p for r in rewards for v, p in zip(r.turns, r.is_penalty(), strict=True)]
-    return {
-        "groups_without_outcome_signal": _share([len({rewards[i].outcome for i in rows}) == 1 for rows in members]),
-        "groups_without_any_signal": _share([_all_zero([advantages[i] for i in rows]) for rows in members]),
-        "turns_with_gain": _share(gains),
-        "turns_penalised": _share(penalties),
-    }
-
-
-def _all_zero(advantages: list[list[float]]) -> bool:
-    return all(abs(a) < 1e-9 for row in advantages for a in row)
-
-
-def _share(flags: list[bool]) -> float:
-    return sum(flags) / len(flags) if flags else 0.0
-
-
 def _check(rewards: list[TurnRewards], groups: list[int]) -> None:
     if len(rewards) != len(groups):
         raise ValueError(f"one group id per rollout: {len(rewards)} rollouts, {len(groups)} ids")
@@ -182,7 +158,7 @@ def _check(rewards: list[TurnRewards], groups: list[int]) -> None:
 
 
 def token_advantages(advantages: list[float], spans: list[tuple[int, int]], length: int) -> list[float]:
-    """Copy each turn's advantage to the tokens of its span (start, end). Other tokens get 0, and the loss masks them."""
+    """Copy each turn's advantage to the tokens of its span (start, end). Other tokens get 0; the loss masks them."""
     if len(advantages) != len(spans):
         raise ValueError(f"one advantage per turn: {len(advantages)} advantages, {len(spans)} turns")
     if any(not 0 <= start <= end <= length for start, end in spans):

@@ -59,7 +59,7 @@ def igpo_loss(logp, old_logp, ref_logp, advantages, mask, *, clip_low=0.2, clip_
 
 
 def k3(logp, ref_logp):
-    """The low-variance estimate of KL(pi || pi_ref) at tokens sampled from pi: never negative, 0 where the two agree."""
+    """The low-variance estimate of KL(pi || pi_ref) at tokens sampled from pi: never negative, 0 where they agree."""
     x = (ref_logp - logp).clamp(-20.0, 20.0)
     return (x.expm1() - x).clamp(max=10.0)
 

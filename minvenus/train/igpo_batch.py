@@ -88,7 +88,7 @@ def behaviour(rollouts: list[Rollout], labels: list[list[list[str]]], right_page
 
 def signal_shares(batch: Batch, credited: Credit) -> dict[str, float]:
     """The shares of advantage.py, over all groups of the step: one that lost its rollouts teaches nothing either."""
-    shares = dict(credited.record.health)
+    shares = dict(credited.health)
     left = len(credited.record.groups)
     for name in ("groups_without_outcome_signal", "groups_without_any_signal"):
         shares[name] = (shares[name] * left + batch.groups - left) / batch.groups

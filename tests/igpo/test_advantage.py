@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import Recipe
 from minvenus.igpo.advantage import advantage_record, token_advantages, turn_advantages
+from minvenus.igpo.credit import batch_health
 from minvenus.types import TurnRewards
 from tests.igpo import oracle
 from tests.igpo.strategies import Batch, advantages, amplification, assert_close, batches, recipes, rounding, wide_batch
@@ -104,7 +105,8 @@ def test_health_figures_worked_by_hand():
     the 4 turns before the last ones."""
     batch = [TurnRewards([0.4], 1.0), TurnRewards([], 1.0),
              TurnRewards([0.2, -1.0], 0.0, penalties=[False, True]), TurnRewards([None], 1.0)]
-    health = advantage_record(batch, [0, 0, 1, 1], Recipe()).health
+    advantages = turn_advantages(batch, [0, 0, 1, 1], Recipe())
+    health = batch_health(batch, [0, 0, 1, 1], advantages)
     assert health == {"groups_without_outcome_signal": 0.5, "groups_without_any_signal": 0.5, "turns_with_gain": 0.5,
                       "turns_penalised": 0.25}
 

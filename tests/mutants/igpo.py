@@ -251,4 +251,10 @@ MUTANTS = (
     mutant(35, "KL in the wrong direction",
            "igpo/test_loss.py::test_k3_is_never_negative_and_pulls_towards_the_reference",
            ("minvenus.igpo.loss:k3", "x = (ref_logp - logp).clamp", "x = (logp - ref_logp).clamp")),
+    mutant(51, "a penalty counted as a gain",
+           "igpo/test_advantage.py::test_health_figures_worked_by_hand",
+           ("minvenus.igpo.credit:batch_health", "has and not penalty for", "has for")),
+    mutant(51, "share of gains over the rewarded turns only",
+           "igpo/test_advantage.py::test_health_figures_worked_by_hand",
+           ("minvenus.igpo.credit:batch_health", "share(gains)", "sum(gains) / sum(rewarded)")),
 )
