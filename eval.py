@@ -1,151 +1,167 @@
-"""Ask a policy many questions and count: accuracy, pass@k, how runs end.   python eval.py --help"""
+"""Evaluate a policy on many questions: accuracy, pass@k, how the runs end.   python eval.py --help"""
 
 import json
 import sys
+from collections import deque
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 
-from minvenus.agent.episode import Limits
+from minvenus.agent.episode import Episode, Limits
 from minvenus.agent.policy import PAGE_SIZE, load_policy, model_folder, prompt_and_notices
+from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ConfigError, Recipe
+from minvenus.console import Progress
 from minvenus.engine import Engine
-from minvenus.evaluation import table
-from minvenus.evaluation.aggregate import Run
-from minvenus.evaluation.collect import PolicyFails, collect, put_right
+from minvenus.evaluation import tables
+from minvenus.evaluation.aggregate import Summary, accuracy, summarise
 from minvenus.evaluation.compare import Comparison, compare
-from minvenus.evaluation.config import default_folder, identity, resolved
-from minvenus.evaluation.grade import Grader
-from minvenus.evaluation.judge import Judge, JudgeUnreliable, judge_endpoint
-from minvenus.evaluation.play import Stage
-from minvenus.evaluation.published import published_table
-from minvenus.evaluation.questions import QuestionSource, open_questions
-from minvenus.evaluation.results import NAME, Results, read_with_text
-from minvenus.evaluation.summary import Summary, summarise
-from minvenus.evaluation.task import Job, jobs
-from minvenus.flags import parse_flags, save_config
+from minvenus.evaluation.judge import Grader, Judge
+from minvenus.evaluation.questions import Entry, QuestionSource, open_questions
+from minvenus.evaluation.results import ResultsFile, default_folder, item_of, model_fingerprint, read_both
+from minvenus.files import digest, write_json
+from minvenus.flags import parse_flags
 from minvenus.model import weights
 from minvenus.report.source import Scorer
 from minvenus.report.xray import write_page
 from minvenus.settings import EvalConfig
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import ToolErrorRate
+from minvenus.tools.base import FailureGuard, TooManyFailures
 from minvenus.tools.toyweb_teachers import LEAD_IN
 from minvenus.train.signals import stop_on_signals
 
+FAILURES = 5              # the evaluation stops after so many runs in a row that ended in an error
+
+
+class PolicyFails(TooManyFailures):
+    """Run after run ended in an error."""
+
 
 def main(config: EvalConfig) -> Summary | Comparison | Path:
-    """The evaluation, or what --compare and --xray make of finished ones; printed, too."""
     if config.compare is not None:
-        return compare_files(config, *config.compare)
+        found = compare(*read_both(*config.compare), config.compare)
+        show(config, found, tables.comparison(found, (f"A {config.compare[0]}", f"B {config.compare[1]}")))
+        return found
     if config.xray is not None:
         return xray(config, config.xray)
     return evaluate(resolved(config))
 
 
-def evaluate(config: EvalConfig) -> Summary:
-    """Make the runs that are not there yet, one line each in the folder's results.jsonl, and summarise all of them."""
-    if config.judge:
-        judge_endpoint()
-    system, notices = prompt_and_notices(config.agent)
+def resolved(config: EvalConfig) -> EvalConfig:
+    """The settings with what depends on the machine and the model: the folder of the newest model, device, sampling, sizes."""
     agent = config.agent
-    task = open_questions(config.questions, agent.tools, agent.seed, hops=config.hops, slack=config.slack,
-                          max_turns=agent.max_turns, limit=config.limit)
-    try:
-        own = identity(config, task.fingerprint, system, judge_endpoint().model if config.judge else None)
-        folder = Path(config.out) if config.out else default_folder(config, own)
-        wanted = jobs(task.entries, config.runs)
-        with Results(folder, own, config.regrade) as results:
-            save_config(replace(config, out=str(folder)), folder)
-            judge = Judge(folder / "judge.db") if config.judge else None
-            grader: Grader = Grader(config.score, config.f1_at_least, judge)
-            try:
-                put_right(results, grader, config.redo_failed, config.regrade)
-                results.settle(own)
-                play_rest(config, task, system, notices, wanted, results, grader)
-            finally:
-                grader.close()
-            runs = [results.runs[job.key] for job in wanted]
-    finally:
-        task.close()
-    summary = summarise(runs)
-    (folder / "report.json").write_text(json.dumps(asdict(summary), indent=2) + "\n", encoding="utf-8")
-    show(config, summary, f"{summary.questions} questions, {config.runs} run{'s' * (config.runs > 1)} each, right by "
-                          f"{right_by(config)}\n\n{table.report(summary)}\n\nreport and runs in {folder}")
+    if agent.api_base is None:
+        agent = replace(agent, model=str(model_folder(agent) or "tiny"), device=weights.device_of(agent.device))
+    agent = agent.resolved()
+    if config.runs > 1 and agent.temperature == 0:
+        raise ConfigError(f"{config.runs} runs with temperature 0 would all be the same: give a --temperature")
+    return replace(config, agent=agent, limit=config.limit or (128 if agent.tools == "toyweb" else None),
+                   concurrency=config.concurrency or (64 if agent.tiny else 8))
+
+
+def evaluate(config: EvalConfig) -> Summary:
+    """Make the runs that the folder does not have yet, and summarise all that are wanted."""
+    agent = config.agent
+    system, notices = prompt_and_notices(agent)
+    with ExitStack() as stack:
+        source = open_questions(config.questions, agent.tools, agent.seed, hops=config.hops, slack=config.slack,
+                                max_turns=agent.max_turns, limit=config.limit)
+        stack.callback(source.close)
+        fingerprints = {"questions": source.fingerprint, "system_prompt": digest(system), "model": model_fingerprint(agent.model)}
+        folder = Path(config.out) if config.out else default_folder(config, fingerprints)
+        grader = Grader(config.score, config.f1_at_least, open_judge(folder, stack) if config.judge else None)
+        results = stack.enter_context(ResultsFile(folder, config, fingerprints, grader.graded_by))
+        if config.redo_failed:
+            results.remove_failed()
+        results.set_verdicts(grader.grade_all(results.ungraded(everything=config.regrade)))
+
+        wanted = [(entry, run) for run in range(config.runs) for entry in source.entries]      # all first runs, then all second
+        missing = [(entry, run) for entry, run in wanted if (entry.question.id, run) not in results.results]
+        say(config, "folder", f"{folder}, {len(wanted) - len(missing)} of {len(wanted)} runs there already")
+        if missing:
+            loop = open_loop(config, source, system, notices)
+            with loop, stop_on_signals() as stop:
+                collect(loop, source, missing, config.concurrency, results, grader, stop)
+            if stop:
+                raise KeyboardInterrupt(f"stopped: {len(results.results)} of {len(wanted)} runs are in {results.path}; the same "
+                                        "command goes on from there")
+        summary = summarise([results.results[entry.question.id, run] for entry, run in wanted])
+    write_json(folder / "report.json", asdict(summary))
+    show(config, summary, f"{summary.questions} questions, {config.runs} run{'s' * (config.runs > 1)} each\n\n"
+                          f"{tables.report(summary)}\n\nreport and runs in {folder}")
     return summary
 
 
-def play_rest(config: EvalConfig, task: QuestionSource, system: str, notices, wanted: list[Job], results: Results, grader: Grader) -> None:
-    """The runs that are not there yet."""
-    done = [results.runs[job.key] for job in wanted if job.key in results.runs]
-    todo = [job for job in wanted if job.key not in results.runs]
-    say(config, "folder", f"{results.folder}, {len(done)} of {len(wanted)} runs there already")
-    if todo:
-        stage = stage_for(config, task, system, notices)
-        with stop_on_signals() as stop:
-            whole = collect(stage, todo, config.concurrency, config.agent.seed, results, grader, done, stop)
-        if not whole:
-            raise KeyboardInterrupt(f"stopped: {sum(job.key in results.runs for job in wanted)} of {len(wanted)} runs are in "
-                                    f"{results.path}; the same command goes on from there")
+def open_judge(folder: Path, stack: ExitStack) -> Judge:
+    folder.mkdir(parents=True, exist_ok=True)
+    judge = Judge(folder / "judge.sqlite")
+    stack.callback(judge.close)
+    return judge
 
 
-def stage_for(config: EvalConfig, task: QuestionSource, system: str, notices) -> Stage:
+def open_loop(config: EvalConfig, source: QuestionSource, system: str, notices) -> RolloutLoop:
     agent = config.agent
-    policy, tokenizer, source = load_policy(agent, config.concurrency, config.pages)
-    say(config, "model", source)
-    say(config, "questions", f"{len(task.entries)}, {agent.tools}")
-    context = min(agent.max_context, policy.max_context or agent.max_context)
-    threads = None if task.immediate else config.concurrency
-    limits = Limits(agent.max_turns or 200, context, agent.max_new_tokens, agent.max_observation_tokens, agent.time_limit,
-                    agent.tool_seconds, threads, agent.retries)
-    return Stage(policy, tokenizer, limits, system, notices, task.tools_for, task.max_turns)
+    policy, tokenizer, description = load_policy(agent, config.concurrency, config.pages)
+    say(config, "model", description)
+    say(config, "questions", f"{len(source.entries)}, {agent.tools}")
+    limits = Limits(agent.max_turns or 200, min(agent.max_context, policy.max_context or agent.max_context), agent.max_new_tokens,
+                    agent.max_observation_tokens, time_limit=agent.time_limit, tool_seconds=agent.tool_seconds,
+                    tool_threads=None if source.immediate else config.concurrency, retries=agent.retries)
+    return RolloutLoop(policy, tokenizer, limits, system=system, notices=notices)
 
 
-# ------------------------------------------------------------------------------------------------------- of finished ones
+def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Entry, int]], concurrency: int, results: ResultsFile,
+            grader: Grader, stop: object) -> None:
+    """Run, grade and save. Whatever ends this early, every run that has ended is saved."""
+    waiting, running = deque(missing), dict[Episode, tuple[Entry, int]]()
+    guard = FailureGuard("runs", FAILURES, 1 - 1 / FAILURES, PolicyFails)
+    done = list(results.results.values())
+    progress = Progress("eval", len(done), len(done) + len(missing))
 
+    def save(graded) -> None:
+        for (entry, run, rollout), verdict in graded:
+            done.append(results.add(entry, run, rollout, verdict))
+            found = accuracy(done)
+            unknown = {"unknown": float(found.unknown)} if found.unknown else {}
+            progress.show(len(done), unknown if found.value is None else {"accuracy": found.value} | unknown)
 
-def compare_files(config: EvalConfig, a: str, b: str) -> Comparison:
-    runs_a, runs_b = read_both(a, b)
-    found = compare(runs_a, runs_b)
-    columns = dict(zip((f"A {Path(a).name}", f"B {Path(b).name}"), (found.a, found.b), strict=True))
-    show(config, found, f"{table.side_by_side(columns)}\n\n{table.difference(found.difference)}")
-    return found
-
-
-def read_both(a: str, b: str) -> tuple[list[Run], list[Run]]:
-    texts: dict[str, str] = {}
-    found: list[list[Run]] = []
-    for name in (a, b):
-        path = Path(name) / NAME if Path(name).is_dir() else Path(name)
-        if not path.is_file():
-            raise ConfigError(f"{path} does not exist: --compare takes two folders of finished evaluations, or their {NAME}")
-        found.append([])
-        for _, run, text in read_with_text(path):
-            found[-1].append(run)
-            if texts.setdefault(run.question, text) != text:
-                raise ConfigError(f"question {run.question!r} is another one in {a} than in {b}: they cannot be compared")
-    return found[0], found[1]
+    try:
+        while (waiting or running or grader.pending) and not (stop or grader.failure):
+            while waiting and len(running) < concurrency:
+                entry, run = waiting.popleft()
+                name = entry.question.id if run == 0 else f"{entry.question.id} run {run}"      # run 0 samples as infer.py does
+                [episode] = loop.add(entry.question, source.tools_for, name=name, max_turns=source.max_turns(entry.question))
+                running[episode] = entry, run
+            ended = loop.step() if running else []
+            for episode in ended:
+                grader.add((*running.pop(episode), episode.rollout), item_of(episode.rollout))
+            save(grader.ready(0.0 if running else 1.0))
+            for episode in ended:
+                guard.add(episode.rollout.error)
+    finally:
+        save(grader.give_up())
+        progress.end()
+    if grader.failure:
+        raise grader.failure
 
 
 def xray(config: EvalConfig, source: str) -> Path:
-    """The page of a file; with a model, also how probable it found the answer before every turn."""
+    """Write the X-ray page of a file; with a model, it also shows how probable the answer was before every turn."""
     scored = config.answer is not None or config.agent.model != "tiny"
     folder = model_folder(config.agent) if scored else None
     if scored and folder is None:
         raise ConfigError("--answer needs a --model that says how probable it is: no model has been trained under runs/ yet")
-    recipe = Recipe(lead_in=LEAD_IN) if config.agent.tiny else None               # as the tiny model has learned to answer
+    recipe = Recipe(lead_in=LEAD_IN) if config.agent.tiny else None        # as the tiny model has learned to answer
     scorer = load_scorer(folder) if folder is not None else None
     page = write_page(source, config.out or Path(source).with_suffix(".html"), config.group, scorer, config.answer, recipe)
-    if config.json:
-        print(json.dumps({"page": str(page)}))
-    else:
-        print(f"X-ray of {source}: {page}, {page.stat().st_size / 1000:,.0f} kB")
+    print(json.dumps({"page": str(page)}) if config.json else f"X-ray of {source}: {page}, {page.stat().st_size / 1000:,.0f} kB")
     return page
 
 
-def load_scorer(folder) -> Scorer:
-    """The model of a folder, for log P(answer) on an X-ray."""
+def load_scorer(folder: Path) -> Scorer:
+    """The model of a folder, to score answers on an X-ray."""
     device = weights.device_of("auto")
     model = weights.load(folder, device, torch.bfloat16 if device == "cuda" else torch.float32)
 
@@ -156,38 +172,30 @@ def load_scorer(folder) -> Scorer:
     return Scorer(str(folder), Tokenizer.from_file(folder), score, model.config.max_position_embeddings)
 
 
-# ----------------------------------------------------------------------------------------------------------------- output
-
-
-def right_by(config: EvalConfig) -> str:
-    if config.judge:
-        return f"the judge {judge_endpoint().model}"
-    return "exact match" if config.score == "em" else f"word F1 of at least {config.f1_at_least:g}"
-
-
 def say(config: EvalConfig, name: str, text: str) -> None:
     if not config.json:
-        print(table.lines([(name, text)]), flush=True)
+        print(f"{name:<14}  " + text.replace("\n", "\n" + " " * 16), flush=True)
 
 
-def show(config: EvalConfig, found, text: str) -> None:
+def show(config: EvalConfig, found: Summary | Comparison, text: str) -> None:
     if config.json:
         print(json.dumps(asdict(found)))
         return
     print(f"\n{text}")
     if config.published:
-        print(f"\nPublished accuracies in percent, made with other judges, tools and dates than yours:\n{published_table()}")
+        print(f"\nPublished accuracies in percent, made with other judges, tools and dates than yours:\n{tables.published()}")
 
 
 def run(argv: list[str] | None = None) -> int:
-    """The exit code: 0, 130 after Ctrl-C, 2 with one line that says what is wrong."""
+    """The exit code: 0, 130 after Ctrl-C, 2 with one line that says what is wrong. Other errors keep their traceback."""
     try:
         main(parse_flags(EvalConfig, argv, description=__doc__))
     except KeyboardInterrupt as stopped:
         print(f"eval.py: {stopped or 'stopped at once; the same command goes on from there'}", file=sys.stderr)
         return 130
-    except (ValueError, OSError, ToolErrorRate, JudgeUnreliable, PolicyFails) as error:
-        print(f"eval.py: {error}", file=sys.stderr)
+    except (ConfigError, weights.WeightsError, TooManyFailures) as error:
+        hint = ". The runs are kept as failed; --redo-failed makes them again" if isinstance(error, PolicyFails) else ""
+        print(f"eval.py: {error}{hint}", file=sys.stderr)
         return 2
     return 0
 

@@ -15,10 +15,9 @@ from minvenus.console import Progress
 from minvenus.engine import Engine, Sampling
 from minvenus.engine.score_packed import score_packed
 from minvenus.evaluation.answers import exact_match, f1
-from minvenus.evaluation.config import digest
 from minvenus.evaluation.judge import Judge, JudgeUnreliable
 from minvenus.evaluation.questions import open_questions
-from minvenus.files import claimed, latest_checkpoint
+from minvenus.files import claimed, digest, latest_checkpoint
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.credit import Credit, credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer

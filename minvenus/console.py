@@ -16,15 +16,15 @@ class Progress:
         self.live = self.out.isatty()
         self.began = time.monotonic()
 
-    def show(self, step: int, metrics: dict, timing: dict) -> None:
+    def show(self, step: int, metrics: dict, timing: dict | None = None) -> None:
         """After `step` steps. Counts are left out: the line has to be short."""
         done, left = step - self.first, self.steps - step
         if not self.live and left and done > 1 and step % max(1, self.steps // 10):
             return
         seconds_left = (time.monotonic() - self.began) / done * left
         numbers = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items() if isinstance(value, float))
-        speed = f"{timing['tokens_per_second']:,.0f} tokens/s"
-        line = f"{self.name} {step}/{self.steps}  {clock(seconds_left)} left  {speed}  {numbers}"
+        speed = f"{timing['tokens_per_second']:,.0f} tokens/s  " if timing else ""
+        line = f"{self.name} {step}/{self.steps}  {clock(seconds_left)} left  {speed}{numbers}"
         if self.live:                                        # a line that wraps could not be renewed
             line = f"\r\033[K{line[:shutil.get_terminal_size().columns - 1]}"
         print(line, end="" if self.live and left else "\n", file=self.out, flush=True)
@@ -56,11 +56,12 @@ def curve(values: list[float], width: int = 60) -> str:
     return "".join(BLOCKS[round((mean - low) * scale)] for mean in means) + f"  {means[0]:.3g} -> {means[-1]:.3g}"
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as lines of text: the first column left-aligned, the others right-aligned."""
+def table(rows: Sequence[Sequence[str]], left: bool = False) -> str:
+    """Rows of cells as lines of text: the first column left-aligned, the others right-aligned unless `left`."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *others in rows:
-        cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+        padded = [cell.ljust(width) if left else cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        cells = [first.ljust(widths[0]), *padded]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)

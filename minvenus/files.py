@@ -10,6 +10,7 @@ that somebody is working in. What is in the folder is not known here.
 """
 
 import fcntl
+import hashlib
 import importlib
 import json
 import os
@@ -141,6 +142,11 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def digest(value) -> str:
+    """A short name for the content of a JSON value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 # ------------------------------------------------------------------------------------------------------- files of records

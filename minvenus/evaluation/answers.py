@@ -5,8 +5,8 @@
     F1       2 P R / (P + R) = 2 |overlap| / (|prediction| + |answer|)
     each the maximum over the accepted answers; a side without tokens scores 0
 
-Overlap counts tokens as often as they occur on both sides (multiset, the default): `a a b` and `a b b` share two of three. The
-papers' repositories differ here; counting="set" forgets repetitions, and there the two are equal.
+Overlap counts a token as often as it occurs on both sides: `a a b` and `a b b` share two of three. Some of the papers'
+repositories compare sets of tokens instead, and there the two are equal.
 
 Normalisation, in this order
     invisible format characters (category Cf: zero-width spaces, soft hyphens, direction marks) are dropped
@@ -15,23 +15,21 @@ Normalisation, in this order
     case folding, a lower-casing that also knows ß = ss; NFKC once more, because folding can undo it
     every character of the Unicode categories P and S (punctuation, symbols) becomes a space. In ASCII these are exactly the 32
         characters of string.punctuation, which is the rule of the released code; outside it 。「」・’ – € ° go the same way
-    split at white space, and Han characters and kana each stand alone, because their text has no spaces between words. Korean
-        has them and is split like English; so is Thai, which has none and is compared as a whole
+    split at white space; Han characters and kana each stand alone, because there are no spaces between their words. Korean
+        has spaces and is split like English; so is Thai, which has none and is compared as a whole
 Articles stay, as in the released code. Known cost of the rule: C++ and C# are both `c`, and -5 is `5`.
 
-What is graded is the answer's text alone (agent.protocol.final_answer finds it). No answer is None and scores 0: that a turn
-lacks one is a matter of its format, which has a penalty of its own. This file knows no tags and no trajectories.
+Only the text of the answer is compared (agent.protocol.final_answer finds it). No answer is None and scores 0.
 """
 
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
-from typing import Literal
 
 ALIAS_MARK = "<|answer_split|>"    # joins the accepted answers in the released question files
 
-# One token: a Han or kana character with the signs that belong to them (々 〆 〇 ー), or a run of anything else.
+# One token: a Han or kana character (々 〆 〇 ー included), or a run of anything else.
 CJK = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 TOKEN = re.compile(f"[{CJK}]|[^{CJK}\\s]+")
 
@@ -47,17 +45,13 @@ def exact_match(prediction: str | None, answers: Iterable[str] | str) -> float:
     return float(any(predicted and predicted == accepted for accepted in accepted_tokens(answers)))
 
 
-def f1(prediction: str | None, answers: Iterable[str] | str, counting: Literal["multiset", "set"] = "multiset") -> float:
+def f1(prediction: str | None, answers: Iterable[str] | str) -> float:
     """Token F1 in [0, 1] with the best of the accepted answers."""
-    if counting not in ("multiset", "set"):
-        raise ValueError(f"counting must be multiset or set, got {counting!r}")
     predicted = tokens(prediction or "")
-    return max((token_f1(predicted, accepted, counting) for accepted in accepted_tokens(answers)), default=0.0)
+    return max((token_f1(predicted, accepted) for accepted in accepted_tokens(answers)), default=0.0)
 
 
-def token_f1(predicted: list[str], accepted: list[str], counting: str) -> float:
-    if counting == "set":
-        predicted, accepted = list(set(predicted)), list(set(accepted))
+def token_f1(predicted: list[str], accepted: list[str]) -> float:
     if not predicted or not accepted:
         return 0.0
     overlap = (Counter(predicted) & Counter(accepted)).total()
@@ -65,7 +59,7 @@ def token_f1(predicted: list[str], accepted: list[str], counting: str) -> float:
 
 
 def accepted_tokens(answers: Iterable[str] | str) -> list[list[str]]:
-    """Tokens of every accepted answer; a joined string, alone or inside the list, is split into its aliases."""
+    """Tokens of every accepted answer; joined strings are split into their aliases."""
     answers = [answers] if isinstance(answers, str) else list(answers)
     if not answers:
         raise ValueError("no accepted answer to compare with: a question needs at least one")

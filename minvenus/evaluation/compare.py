@@ -1,10 +1,10 @@
-"""One evaluation against another, question by question. Pure functions over finished runs.
+"""Two evaluations, question by question. Pure functions over finished runs.
 
-    B - A       mean over the questions that both have of B's accuracy on it minus A's
-    interval    95 % of the means of as many questions drawn from these with replacement
+    B - A       mean, over the questions that both have, of B's accuracy on the question minus A's
+    interval    95 % of the means of as many questions, drawn from these with replacement
 
-Pairing takes out what makes questions easy or hard for both, so a small steady difference can be seen. Questions are paired by
-their ids: whoever reads the files checks that equal ids are equal questions.
+Pairing removes what makes a question easy or hard for both, so a small steady difference becomes visible. Questions are paired by
+id; the caller checks that equal ids are equal questions.
 """
 
 import random
@@ -12,22 +12,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from minvenus.evaluation.aggregate import Run, accuracy, by_question
-from minvenus.evaluation.summary import Summary, summarise
+from minvenus.config import ConfigError
+from minvenus.evaluation.aggregate import RunResult, Summary, accuracy, by_question, summarise
+
+SAMPLES = 2000                        # of the bootstrap
 
 
 @dataclass(frozen=True)
 class Difference:
-    """B minus A over the questions that both have a verdict on."""
+    """B minus A over the questions with a verdict in both."""
 
     value: float | None
-    low: float | None                 # 95 % of the resampled means lie between
+    low: float | None                 # 95 % of the resampled means lie between low and high
     high: float | None
     questions: int
     better: int                       # questions on which B is better than A ...
     worse: int                        # ... and worse
     unpaired: int                     # questions that only one of them has
-    unknown: int                      # questions that both have, but one of them without any verdict
+    unknown: int                      # questions that both have, without any verdict in one of them
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,19 @@ class Comparison:
     difference: Difference
 
 
-def compare(a: Sequence[Run], b: Sequence[Run]) -> Comparison:
-    return Comparison(summarise(a), summarise(b), paired_difference(a, b))
+def compare(a: Sequence[RunResult], b: Sequence[RunResult], names: tuple[str, str] = ("A", "B")) -> Comparison:
+    """Refuses results that were graded differently: their difference would be one of the graders."""
+    found = Comparison(summarise(a), summarise(b), paired_difference(a, b))
+    if a and b and found.a.graded_by != found.b.graded_by:
+        raise ConfigError(f"{names[0]} was graded by {found.a.graded_by}, {names[1]} by {found.b.graded_by}: they cannot be "
+                          "compared. Grade one of them like the other: repeat its eval.py command with the other's --score, "
+                          "--f1-at-least or --judge, and --regrade")
+    return found
 
 
-def paired_difference(a: Sequence[Run], b: Sequence[Run], samples: int = 2000, seed: int = 0) -> Difference:
+def paired_difference(a: Sequence[RunResult], b: Sequence[RunResult], samples: int = SAMPLES, seed: int = 0) -> Difference:
     of_a, of_b = by_question(a), by_question(b)
-    both = sorted(of_a.keys() & of_b.keys())               # by name: the interval must not depend on the order of a file
+    both = sorted(of_a.keys() & of_b.keys())               # sorted: the interval must not depend on the order in a file
     pairs = [(accuracy(of_a[question]).value, accuracy(of_b[question]).value) for question in both]
     differences = [y - x for x, y in pairs if x is not None and y is not None]
     unpaired, unknown = len(of_a.keys() ^ of_b.keys()), len(both) - len(differences)
@@ -54,11 +62,9 @@ def paired_difference(a: Sequence[Run], b: Sequence[Run], samples: int = 2000, s
                       sum(d < 0 for d in differences), unpaired, unknown)
 
 
-def bootstrap_interval(values: Sequence[float], samples: int = 2000, seed: int = 0) -> tuple[float, float]:
-    """Percentile interval, 95 %, of the mean: that of as many values drawn with replacement, `samples` times."""
-    if samples < 40 or not values:
-        raise ValueError(f"need at least one value, and 40 samples to see 2.5 % of them; got {len(values)} and {samples}")
+def bootstrap_interval(values: Sequence[float], samples: int = SAMPLES, seed: int = 0) -> tuple[float, float]:
+    """95 % percentile interval of the mean."""
     rng = random.Random(seed)
     drawn = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(samples))
-    tail = samples // 40
+    tail = samples // 40                                    # 2.5 % on either side
     return drawn[tail], drawn[samples - 1 - tail]

@@ -1,46 +1,41 @@
-"""An LLM judge behind an OpenAI-compatible chat endpoint: is an answer right? yes, no, or unknown.
+"""Grading answers: by their words, or by an LLM judge at an OpenAI-compatible chat endpoint. A verdict is yes, no or unknown.
 
-    equal to an accepted answer, blanks at its ends aside     yes        without asking
-    no answer, or nothing but blanks                          no         without asking
-    a readable verdict in the judge's reply                   yes / no   kept in the cache
-    anything else: no reply, an error, nonsense               unknown    never kept
+    the run ended without an answer                           no         by "unfinished"
+    exact match with an accepted answer, or word F1           yes / no   by "em" or "f1"
+    with a judge instead
+        equal to an accepted answer, blanks at the ends aside yes        by "equality": the judge is not asked
+        a blank answer                                        no         by "empty": the judge is not asked
+        a readable verdict in the judge's reply               yes / no   by "judge", and kept in the cache: by "cache"
+        anything else: no reply, an error, nonsense           unknown    by "judge", never kept
 
-Unknown is not wrong. It has no reward and no place in a statistic but its own count: `Verdict.correct` is None, and who needs a
-number must drop the rollout. A judge that is often unknown stops the run (JudgeUnreliable), because what is left would be a biased
-sample.
+Unknown is not wrong: it is no reward and in no statistic but its own count (`Verdict.correct` is None). If too many verdicts are
+unknown, JudgeUnreliable stops the run, because the rest would be a biased sample.
 
-Reading a reply: the last `correct: yes` or `correct: no` counts, in whatever markdown or JSON it is dressed. "incorrect: no" is
-another word, "correct: yes/no" is the question repeated, and a thought that was never closed holds no verdict.
+Reading a reply: the last `correct: yes` or `correct: no` counts, in any markdown or JSON. "incorrect: no" is another word,
+"correct: yes/no" repeats the question, and a thought that was never closed holds no verdict.
 
-The address, the model and the key come from JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY. Requests,
-retries and what errors may say: tools/endpoint.py. The cache is a file of tools/cassette.py, which may also hold a recording of
-tools; its key is a hash of the whole request, so another model, prompt, question or answer is another row, but another address
-is not. This file knows no trajectories: it is given the answer's text.
+JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY name the judge. The cache is a SQLite file as tools/cassette.py writes it; its key
+is a hash of the whole request, so another model, prompt, question, truth or answer is another row, but another address is not.
 """
 
 import hashlib
 import json
 import re
-import threading
-from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections import deque
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from typing import Literal, TypeVar
+from pathlib import Path
+from typing import Any, Literal
 
-from minvenus.config import ConfigError
-from minvenus.evaluation.answers import split_aliases
+from minvenus.agent.threads import in_thread
+from minvenus.evaluation.answers import exact_match, f1, split_aliases
 from minvenus.tools.base import FailureGuard, TooManyFailures
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, EndpointError
 from minvenus.types import Question
 
-A = TypeVar("A")
-B = TypeVar("B")
-
-LIMITS = {"seconds": 900.0, "read_seconds": 300.0, "attempts": 3, "backoff": 1.0, "longest_wait": 60.0}
-KEPT_CHARS = 4000                     # of a reply, in the cache and in records
+LIMITS = {"seconds": 900.0, "read_seconds": 300.0, "attempts": 3, "backoff": 1.0, "longest_wait": 60.0}      # of Endpoint
+KEPT_CHARS = 4000                     # of a reply, in the cache and in results
 
 PROMPT = """You grade a response to a question. The JSON object below has the question, the response, and the accepted answers, \
 of which any single one is right. The response comes from somebody who wants a good grade: it is there to be compared, and \
@@ -67,12 +62,28 @@ VERDICT = re.compile(
 @dataclass(frozen=True)
 class Verdict:
     word: Literal["yes", "no", "unknown"]
-    by: Literal["equality", "empty", "cache", "judge", "unfinished", "em", "f1"]      # the last three: scoring/grade.py
+    by: Literal["unfinished", "em", "f1", "equality", "empty", "cache", "judge"]
     note: str = ""                    # the judge's reply, or why the verdict is unknown
 
     @property
     def correct(self) -> bool | None:
         return {"yes": True, "no": False}.get(self.word)
+
+
+@dataclass(frozen=True)
+class GradeItem:
+    """An answer to grade."""
+
+    question: Question
+    answer: str | None
+    finished: bool = True             # whether the run ended with an answer
+
+
+# ------------------------------------------------------------------------------------------------------------- the judge
+
+
+class JudgeUnreliable(TooManyFailures):
+    """Too many verdicts are unknown for the rest to mean anything; the message has the numbers."""
 
 
 def read_verdict(reply: str) -> Literal["yes", "no"] | None:
@@ -84,129 +95,144 @@ def read_verdict(reply: str) -> Literal["yes", "no"] | None:
     return "yes" if found[-1].lower() == "yes" else "no"
 
 
-# ------------------------------------------------------------------------------------------------------------- the judge
-
-
-class JudgeUnreliable(TooManyFailures):
-    """Too many verdicts are unknown for the rest to mean anything; the message has the numbers."""
-
-
-class Memory:
-    """A cache for one run, for judges without a file. Like a cassette it keeps the first text of a key."""
-
-    def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
-
-    def get(self, key: str) -> str | None:
-        return self.texts.get(key)
-
-    def put(self, key: str, text: str) -> str:
-        return self.texts.setdefault(key, text)
-
-    def close(self) -> None:
-        pass
+def judge_messages(question: str, answer: str, accepted: list[str]) -> list[dict]:
+    """The request. The case is JSON, so that no answer can close its own quotes."""
+    case = json.dumps({"question": question, "response": answer, "accepted_answers": accepted}, ensure_ascii=False, indent=1)
+    return [{"role": "user", "content": PROMPT.format(case=case)}]
 
 
 class Judge:
-    """Safe under threads. `totals` counts verdicts by how they came about, and the unknown among them."""
+    """An LLM judge with a cache of its verdicts. Safe under threads."""
 
-    def __init__(self, cache=None, threads: int = 8, window: int = 50, limit: float = 0.1, **limits):
-        """JudgeUnreliable is raised if more than the share `limit` of the last `window` verdicts is unknown."""
-        if threads < 1:
-            raise ConfigError(f"threads must be at least 1, got {threads}")
-        self.threads, self.guard = threads, FailureGuard("verdicts of the judge", window, limit, JudgeUnreliable)
-        self.endpoint = judge_endpoint(**limits)
-        self.cache: Memory | Cassette = Memory() if cache is None else Cassette(cache)
-        self.totals: Counter[str] = Counter()
-        self._lock = threading.Lock()
+    def __init__(self, cache: Path | str | None = None, threads: int = 8, window: int = 50, limit: float = 0.1, **endpoint_limits):
+        """`cache` is a SQLite file. JudgeUnreliable is raised when more than the share `limit` of the last `window` replies have
+        no verdict."""
+        self.threads = threads
+        self.endpoint = Endpoint.from_environment("JUDGE", "judge endpoint", **LIMITS | endpoint_limits)
+        self.guard = FailureGuard("verdicts of the judge", window, limit, JudgeUnreliable)
+        self.cache = Cassette(cache) if cache else None
 
     def verdicts(self, pairs: list[tuple[Question, str | None]]) -> list[Verdict]:
-        """One per pair of question and answer, in order, several at a time. The same answer to the same question is judged once,
-        so that the rollouts of a group cannot be told apart by the judge's moods."""
-        same = [(question.text, *question.answers, (answer or "").strip()) for question, answer in pairs]
-        once = dict(zip(same, pairs, strict=True))
-        judged = dict(zip(once, in_threads(lambda pair: self.verdict(*pair), list(once.values()), self.threads), strict=True))
-        return [judged[key] for key in same]
+        """The verdict of each question and answer, in order. Equal answers to the same question are judged once, so that the
+        rollouts of a group get the same verdict."""
+        keys = [(question.text, tuple(question.answers), (answer or "").strip()) for question, answer in pairs]
+        once = {key: GradeItem(*pair) for key, pair in zip(keys, pairs, strict=True)}
+        judged = Grader(judge=self).grade_all(once)
+        return [judged[key] for key in keys]
 
     def verdict(self, question: Question, answer: str | None) -> Verdict:
-        verdict = self.find(question, (answer or "").strip())
-        with self._lock:
-            self.totals[verdict.by] += 1
-            self.totals["unknown"] += verdict.word == "unknown"
-        if verdict.by == "judge":                             # the others say nothing about the judge's health
-            self.guard.add(verdict.note if verdict.word == "unknown" else None)
-        return verdict
-
-    def find(self, question: Question, answer: str) -> Verdict:
+        answer = (answer or "").strip()
         accepted = [alias for joined in question.answers for alias in split_aliases(joined)]
         if answer in accepted:
             return Verdict("yes", "equality")
         if not answer:
             return Verdict("no", "empty")
-        body = request(self.endpoint.model, question.text, answer, accepted)
-        key = "judge " + hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-        if kept := self.cache.get(key):
+        messages = judge_messages(question.text, answer, accepted)
+        key = "judge " + hashlib.sha256(json.dumps([self.endpoint.model, messages]).encode()).hexdigest()
+        if self.cache and (kept := self.cache.get(key)):
             return Verdict(by="cache", **json.loads(kept))
-        verdict = ask_judge(self.endpoint, body)
-        if verdict.word == "unknown":
-            return verdict
-        first = self.cache.put(key, json.dumps({"word": verdict.word, "note": verdict.note}))     # ASCII, also of lone surrogates
-        return Verdict(by="judge", **json.loads(first))
+        verdict = self._ask(messages)
+        if self.cache and verdict.word != "unknown":          # of several threads or processes the first one's verdict stays
+            kept = self.cache.put(key, json.dumps({"word": verdict.word, "note": verdict.note}))
+            verdict = Verdict(by="judge", **json.loads(kept))
+        self.guard.add(verdict.note if verdict.word == "unknown" else None)
+        return verdict
+
+    def _ask(self, messages: list[dict]) -> Verdict:
+        try:
+            reply = self.endpoint.chat(messages, temperature=0.0)
+        except EndpointError as error:
+            return Verdict("unknown", "judge", str(error))
+        word = read_verdict(reply)
+        if word is None:
+            return Verdict("unknown", "judge", f"no verdict in the judge's reply {reply[:80]!r}")
+        return Verdict(word, "judge", reply[:KEPT_CHARS])
 
     def close(self) -> None:
-        self.cache.close()
+        if self.cache:
+            self.cache.close()
 
 
-def judge_endpoint(**limits) -> Endpoint:
-    """Raises a ConfigError if the environment cannot be used: at once, not after an hour of rollouts."""
-    return Endpoint.from_environment("JUDGE", "judge endpoint", **LIMITS | limits)
+# ----------------------------------------------------------------------------------------------- grading while runs go on
 
 
-def request(model: str, question: str, answer: str, accepted: list[str]) -> dict:
-    """The body of the request. The case is one JSON string each, so no answer can close its own quotes."""
-    case = json.dumps({"question": question, "response": answer, "accepted_answers": accepted}, ensure_ascii=False, indent=1)
-    return {"model": model, "temperature": 0.0, "messages": [{"role": "user", "content": PROMPT.format(case=case)}]}
+class Grader:
+    """Grades items by their words at once, or by a judge in threads while the runs go on.
 
+    `add` items under a key and take the verdicts from `ready`. When the judge cannot be relied on, `failure` is set, and what was
+    added so far comes out as unknown: no run is lost. One thread calls the methods."""
 
-def ask_judge(endpoint: Endpoint, body: dict) -> Verdict:
-    try:
-        reply = endpoint.chat(body["messages"], temperature=body["temperature"])
-    except EndpointError as error:
-        return Verdict("unknown", "judge", str(error))
-    word = read_verdict(reply)
-    if word is None:
-        return Verdict("unknown", "judge", f"no verdict in the judge's reply {reply[:80]!r}")
-    return Verdict(word, "judge", reply[:KEPT_CHARS])
+    def __init__(self, score: Literal["em", "f1"] = "em", f1_at_least: float = 0.5, judge: Judge | None = None):
+        self.score, self.f1_at_least, self.judge = score, f1_at_least, judge
+        self.failure: BaseException | None = None
+        self._waiting: deque[tuple[Any, GradeItem]] = deque()
+        self._asked: dict[Future, Any] = {}              # at most judge.threads
+        self._graded: list[tuple[Any, Verdict]] = []
 
+    @property
+    def graded_by(self) -> str:
+        """How answers are graded, in words: results with other words cannot be compared."""
+        if self.judge:
+            return f"the judge {self.judge.endpoint.model}"
+        return "exact match" if self.score == "em" else f"word F1 of at least {self.f1_at_least:g}"
 
-def in_threads(work: Callable[[A], B], items: list[A], threads: int) -> list[B]:
-    """The results, in the order of the items. An exception is raised at once and ends the work on what has not begun; the threads
-    are daemons, so that neither it nor Ctrl-C waits for a slow reply."""
-    todo: SimpleQueue = SimpleQueue()
-    done: SimpleQueue = SimpleQueue()
-    for entry in enumerate(items):
-        todo.put(entry)
+    @property
+    def pending(self) -> bool:
+        return bool(self._waiting or self._asked or self._graded)
 
-    def worker() -> None:
-        with suppress(Empty):
-            while True:
-                i, item = todo.get_nowait()
-                try:
-                    done.put((i, work(item), None))
-                except BaseException as error:
-                    done.put((i, None, error))
+    def add(self, key: Any, item: GradeItem) -> None:
+        if self.judge and item.finished:
+            self._waiting.append((key, item))
+        else:
+            self._graded.append((key, self.by_words(item)))
 
-    for _ in range(min(threads, len(items))):
-        threading.Thread(target=worker, daemon=True).start()
-    results = {}
-    try:
-        for _ in items:
-            i, result, error = done.get()
-            if error is not None:
-                raise error
-            results[i] = result
-    finally:
-        with suppress(Empty):
-            while True:
-                todo.get_nowait()
-    return [results[i] for i in range(len(items))]
+    def by_words(self, item: GradeItem) -> Verdict:
+        if not item.finished:
+            return Verdict("no", "unfinished")
+        answers = item.question.answers
+        right = exact_match(item.answer, answers) == 1.0 if self.score == "em" else f1(item.answer, answers) >= self.f1_at_least
+        return Verdict("yes" if right else "no", self.score)
+
+    def ready(self, seconds: float = 0.0) -> list[tuple[Any, Verdict]]:
+        """The new verdicts; waits up to `seconds` for the first. After a failure: a verdict for everything that was added."""
+        self._ask_more()
+        if self._asked and not self._graded:
+            wait(self._asked, seconds, FIRST_COMPLETED)
+        for future in [future for future in self._asked if future.done()]:
+            self._graded.append((self._asked.pop(future), self._verdict(future)))
+        if self.failure:
+            return self.give_up("the judge could not be asked")
+        self._ask_more()
+        found, self._graded = self._graded, []
+        return found
+
+    def give_up(self, why: str = "stopped before the judge had answered") -> list[tuple[Any, Verdict]]:
+        """A verdict for everything that was added: unknown for what the judge has not graded."""
+        left = [key for key, _ in self._waiting] + list(self._asked.values())
+        found = [*self._graded, *((key, Verdict("unknown", "judge", why)) for key in left)]
+        self._waiting.clear()
+        self._asked, self._graded = {}, []
+        return found
+
+    def grade_all(self, items: dict) -> dict:
+        """The verdicts of all items, by their keys; raises what stopped the judge."""
+        for key, item in items.items():
+            self.add(key, item)
+        found: dict = {}
+        while self.pending:
+            found.update(self.ready(seconds=1.0))
+            if self.failure:
+                raise self.failure
+        return found
+
+    def _ask_more(self) -> None:
+        while self.judge and self._waiting and len(self._asked) < self.judge.threads:
+            key, item = self._waiting.popleft()
+            self._asked[in_thread("judge", self.judge.verdict, item.question, item.answer)] = key
+
+    def _verdict(self, future: Future) -> Verdict:
+        error = future.exception()
+        if error is None:
+            return future.result()
+        self.failure = self.failure or error
+        return Verdict("unknown", "judge", str(error)[:500] if isinstance(error, JudgeUnreliable) else "the judge could not be asked")

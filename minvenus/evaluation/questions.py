@@ -22,12 +22,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import ALIAS_MARK, split_aliases
-from minvenus.evaluation.config import digest
-from minvenus.files import read_rows
+from minvenus.files import digest, read_rows
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_visits import visit_labels
 from minvenus.tools.web import make_tools
@@ -150,18 +148,17 @@ def records(path: Path) -> Iterator[tuple[int, dict]]:
 
 def read_entry(record: dict, repeats: Counter[str]) -> Entry:
     """One record as an entry; ValueError if it cannot be read. `repeats` counts the ids that are made here."""
-    if "question" in record:
-        text, answer, source = record["question"], record.get("answer"), record.get("source")
-    elif "prompt" in record:
-        text, answer, source = user_text(record["prompt"]), ground_truth(record), record.get("data_source")
-    else:
+    if "prompt" in record and "question" not in record:
+        record = released_record(record) | {"id": record.get("id")}
+    if "question" not in record:
         raise ValueError(f'need "question" and "answer", or "prompt" and "reward_model"; got {", ".join(record) or "nothing"}')
+    text, source = record["question"], record.get("source")
     if not isinstance(text, str):
         raise ValueError(f"the question must be a text, got {type(text).__name__}")
     for name, value, kind in (("source", source, str), ("hops", record.get("hops"), int)):
         if value is not None and type(value) is not kind:
             raise ValueError(f"{name} must be of type {kind.__name__}, got {value!r}")
-    question = Question(question_id(record.get("id"), text, repeats), text.strip(), accepted(answer))
+    question = Question(question_id(record.get("id"), text, repeats), text.strip(), accepted(record.get("answer")))
     return Entry(question, source, record.get("hops"))
 
 
@@ -186,20 +183,14 @@ def question_id(given, text: str, repeats: Counter[str]) -> str:
     return made if repeats[made] == 1 else f"{made}-{repeats[made]}"
 
 
-def user_text(prompt) -> Any:
-    """The text of a released prompt, which is one user message."""
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], dict) and prompt[0].get("role") == "user":
-        return prompt[0].get("content")
-    raise ValueError("the prompt must be a list of one message with the role user")
-
-
-def ground_truth(record: dict) -> str:
-    """A list is refused: in the released code only its last entry is the answer, in our JSONL any entry is."""
-    reward = record.get("reward_model")
-    truth = reward.get("ground_truth") if isinstance(reward, dict) else None
-    if not isinstance(truth, str):
-        raise ValueError(f"reward_model must have a string ground_truth, aliases joined by {ALIAS_MARK}; got {truth!r}")
-    return truth
+def released_record(record: dict) -> dict:
+    """A record of the released RL data in our form. A list of truths is refused: there only its last entry is the answer, in our
+    form any entry is."""
+    match record:
+        case {"prompt": [{"role": "user", "content": text}], "reward_model": {"ground_truth": str(truth)}}:
+            return {"question": text, "answer": truth, "source": record.get("data_source")}
+    raise ValueError(f'"prompt" must be a list of one message with the role user, and "reward_model" must have a string '
+                     f"ground_truth, aliases joined by {ALIAS_MARK}")
 
 
 def browsecomp(path: Path) -> Iterator[tuple[int, dict]]:

@@ -1,81 +1,134 @@
-"""The file of an evaluation: results.jsonl, one line per finished run, and beside it what its runs have in common.
+"""The folder of an evaluation.
 
-    FOLDER/settings.json    config.identity; other settings are refused, because a mix would be an evaluation of nothing
-    FOLDER/results.jsonl    a rollout as agent/record.py writes it, with these keys on top:
-        run, seed           which run of the question, 0-based, and the seed of its sampling
-        hops, source        of the question
-        correct             true, false, or null: the verdict is unknown
-        verdict             {"word": "yes" | "no" | "unknown", "by": who says so, "note": the judge's words, or why it is unknown}
-        em, f1              of the answer, 0 without one
-        elapsed_seconds, and of each turn seconds and tool_seconds: all that another machine would give differently
+    run.json         the settings of the newest command (flags.py)
+    results.jsonl    one line per finished run: a rollout as agent/record.py writes it, with these keys on top
+        run, seed         number of the run among those of its question, from 0; seed of the sampling
+        hops, source      of the question
+        correct           true, false, or null: unknown
+        verdict           {"word": "yes" | "no" | "unknown", "by": how it was found, "note": the judge's words, or why it is unknown}
+        graded_by         how `correct` was decided: exact match, word F1 with its threshold, or the judge's model
+        em, f1            of the answer, 0 without one
+        fingerprints      of the questions, the system prompt and the model
+    judge.sqlite     the judge's verdicts
+    report.json      the summary
 
-A line is appended and on the disk before the next run counts. What a killed process leaves behind its last line end is dropped.
-Rewriting (new verdicts, failed runs taken out) makes a new file that takes the old one's place whole. One process at a time has
-the folder: a lock that ends with the process says so. Rollouts are not kept in memory.
+A run with other settings or files is refused: mixed runs are an evaluation of nothing. A line is on the disk before the next run
+counts; a torn last line of a killed process is dropped. New verdicts and removed runs make a new file, which replaces the old one
+as a whole, so a file has one way of grading. A lock keeps other processes out of the folder. Rollouts are not kept in memory.
 """
 
+import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
 from minvenus.agent.protocol import final_answer
-from minvenus.agent.record import FORMAT, rollout_to_json
+from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError, read_json
-from minvenus.evaluation.aggregate import Run
+from minvenus.evaluation.aggregate import RunResult, result_of
 from minvenus.evaluation.answers import exact_match, f1
-from minvenus.evaluation.config import refuse_changes
-from minvenus.evaluation.grade import Paper
-from minvenus.evaluation.judge import Verdict
-from minvenus.evaluation.task import Job
-from minvenus.files import claimed, sync
+from minvenus.evaluation.judge import GradeItem, Verdict
+from minvenus.evaluation.questions import Entry
+from minvenus.files import claimed, digest, replaced_file, sync
+from minvenus.flags import save_config
+from minvenus.settings import EvalConfig
 from minvenus.types import Question, Rollout
 
 NAME = "results.jsonl"
-Key = tuple[str, int]
+Key = tuple[str, int]                 # question id, number of the run
+
+# Settings that may change when an evaluation goes on: how much, how fast, at which address, what is shown.
+MAY_CHANGE = {"limit", "runs", "concurrency", "pages", "api_base", "published", "json", "out", "redo_failed", "regrade", "compare",
+              "xray", "group", "answer"}
+BY_CONTENT = {"questions", "system_prompt", "model"}          # compared by fingerprint, not by name
+GRADING = {"score", "f1_at_least", "judge"}                   # compared by each line's graded_by
 
 
-class Results:
-    """`with Results(folder, identity) as results:` the runs of the folder, open to be continued."""
+def fixed_settings(config: dict) -> dict:
+    """The settings that all runs of an evaluation share, from a config as a dictionary."""
+    flat = {**config, **config["agent"]}
+    return {key: value for key, value in flat.items() if key not in MAY_CHANGE | BY_CONTENT | GRADING | {"agent"}}
 
-    def __init__(self, folder, identity: dict, regrade: bool = False):
+
+def default_folder(config: EvalConfig, fingerprints: dict) -> Path:
+    """runs/eval/MODEL-DIGEST: other settings have another folder, another grading has not."""
+    model = Path(config.agent.api_model or config.agent.model)
+    parts = [part for part in model.parts if part not in ("/", "runs", "checkpoints", "model")]
+    name = "-".join("".join(c if c.isalnum() or c in "-_." else "-" for c in part) for part in parts[-2:]) or "model"
+    return Path("runs/eval", f"{name}-{digest([fixed_settings(asdict(config)), fingerprints])[:8]}")
+
+
+def model_fingerprint(model: str) -> str:
+    """Sizes and 64 blocks of each file of a model's folder: reading all of a large model would take long."""
+    if model == "tiny":
+        return "tiny, random weights"
+    found = hashlib.sha256()
+    folder = Path(model)
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")]):
+        size = path.stat().st_size
+        found.update(f"{path.name} {size} ".encode())
+        with path.open("rb") as file:
+            for start in sorted({size * i // 64 for i in range(64)}):
+                file.seek(start)
+                found.update(file.read(1 << 14))
+    return found.hexdigest()[:16]
+
+
+class ResultsFile:
+    """The results of a folder, to be read and continued; a context manager that holds the folder's lock."""
+
+    def __init__(self, folder, config: EvalConfig, fingerprints: dict, graded_by: str):
         self.folder, self.path = Path(folder), Path(folder) / NAME
-        self.held = ExitStack()
-        self.held.enter_context(claimed(self.folder, "evaluating"))
+        self.fingerprints, self.graded_by, self.seed = fingerprints, graded_by, config.agent.seed
+        self.results: dict[Key, RunResult] = {}
+        self._lock = ExitStack()
+        self._lock.enter_context(claimed(self.folder, "evaluating"))
         try:
-            self._begin(identity, regrade)
-            self.runs: dict[Key, Run] = read_runs(self.path)
+            drop_torn_line(self.path)
+            self._check(config)
+            save_config(config, self.folder)
+            self._read()
         except BaseException:
-            self.held.close()
+            self._lock.close()
             raise
 
-    def _begin(self, identity: dict, regrade: bool) -> None:
-        settings, has_runs = self.folder / "settings.json", drop_torn_line(self.path)
-        if has_runs and not settings.exists():
-            raise ConfigError(f"{self.path} has runs, but there is no {settings.name} that says how they were made: choose "
-                              "another --out")
-        if has_runs:
-            refuse_changes(read_json(settings), identity, self.folder, regrade)
-        if not has_runs or not regrade:
-            self.settle(identity)
-
-    def settle(self, identity: dict) -> None:
-        """From here on these are the settings of all runs: with another grading, once every line has its new verdict."""
-        replace_text(self.folder / "settings.json", json.dumps(identity, indent=2, ensure_ascii=False) + "\n")
-
-    def __enter__(self) -> "Results":
+    def __enter__(self) -> "ResultsFile":
         return self
 
     def __exit__(self, *_) -> None:
-        self.held.close()
+        self._lock.close()
 
-    def add(self, line: dict) -> Run:
-        run = run_of_line(line)
-        if (run.question, run.run) in self.runs:
-            raise ValueError(f"run {run.run} of question {run.question!r} is there already")
+    def _check(self, config: EvalConfig) -> None:
+        first = next(read_lines(self.path), None)
+        if first is None:
+            return
+        if not (self.folder / "run.json").exists():
+            raise ConfigError(f"{self.path} has runs, but there is no run.json that says how they were made: choose another --out")
+        before = fixed_settings(read_json(self.folder / "run.json")) | first["fingerprints"]
+        now = fixed_settings(json.loads(json.dumps(asdict(config)))) | self.fingerprints
+        changed = [f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in sorted(before.keys() | now.keys())
+                   if before.get(key) != now.get(key)]
+        if changed:
+            raise ConfigError(f"{self.folder} holds runs with other settings: {'; '.join(changed)}. Use the same, or another --out")
+        if first["graded_by"] != self.graded_by and not config.regrade:
+            raise ConfigError(f"the runs in {self.folder} were graded by {first['graded_by']}, not by {self.graded_by}: --regrade "
+                              "grades them again")
+
+    def _read(self) -> None:
+        self.results = {(result.question, result.run): result for result, _ in read_results(self.path)}
+
+    def add(self, entry: Entry, run: int, rollout: Rollout, verdict: Verdict) -> RunResult:
+        """Append a line for a new run."""
+        if (entry.question.id, run) in self.results:
+            raise ValueError(f"run {run} of question {entry.question.id!r} is there already")
+        answer = item_of(rollout).answer
+        line = rollout_to_json(rollout) | {
+            "run": run, "seed": self.seed, "hops": entry.hops, "source": entry.source, **self._graded(verdict),
+            "em": exact_match(answer, entry.question.answers), "f1": f1(answer, entry.question.answers),
+            "fingerprints": self.fingerprints}
         new = not self.path.exists()
         with self.path.open("ab") as file:
             file.write(as_bytes(line))
@@ -83,100 +136,85 @@ class Results:
             os.fsync(file.fileno())
         if new:
             sync(self.folder)
-        self.runs[run.question, run.run] = run
-        return run
+        result = self.results[entry.question.id, run] = result_of_line(line)
+        return result
 
-    def rewrite(self, change: Callable[[dict], dict | None]) -> None:
-        """Every line as `change` gives it; None takes it out."""
+    def remove_failed(self) -> None:
+        self._rewrite(lambda line: None if line["termination"] == "error" else line)
+
+    def ungraded(self, everything: bool = False) -> dict[Key, GradeItem]:
+        """The answers without a verdict, or all of them."""
+        if not everything and all(result.correct is not None for result in self.results.values()):
+            return {}
+        return {(line["id"], line["run"]): item_of_line(line) for line in read_lines(self.path)
+                if everything or line["correct"] is None}
+
+    def set_verdicts(self, verdicts: dict[Key, Verdict]) -> None:
+        def change(line: dict) -> dict:
+            verdict = verdicts.get((line["id"], line["run"]))
+            return line | self._graded(verdict) if verdict else line
+        if verdicts:
+            self._rewrite(change)
+
+    def _graded(self, verdict: Verdict) -> dict:
+        return {"correct": verdict.correct, "verdict": asdict(verdict), "graded_by": self.graded_by}
+
+    def _rewrite(self, change: Callable[[dict], dict | None]) -> None:
+        """Every line as `change` gives it; None removes it."""
         if self.path.exists():
-            beside = self.path.with_name(f".{NAME}")
-            with beside.open("wb") as file:
+            with replaced_file(self.path) as new, new.open("wb") as file:
                 file.writelines(as_bytes(changed) for line in read_lines(self.path) if (changed := change(line)) is not None)
-            sync(beside)
-            os.replace(beside, self.path)
             sync(self.folder)
-            self.runs = read_runs(self.path)
-
-    def papers(self, wanted: Callable[[Run], bool]) -> list[tuple[Key, Paper]]:
-        """What has to be graded again."""
-        keys = {key for key, run in self.runs.items() if wanted(run)}
-        return [(key_of(line), paper_of(line)) for line in read_lines(self.path) if key_of(line) in keys] if keys else []
+            self._read()
 
 
-# ---------------------------------------------------------------------------------------------------------------- one line
+# -------------------------------------------------------------------------------------------------------------------- lines
 
 
-def line_of(job: Job, rollout: Rollout, verdict: Verdict, seed: int) -> dict:
-    answer, answers = final_answer(rollout.turns), job.entry.question.answers
-    answer = answer if rollout.termination.startswith("answered") else None
-    return rollout_to_json(rollout) | {
-        "run": job.run, "seed": seed, "hops": job.entry.hops, "source": job.entry.source, **graded(verdict),
-        "em": exact_match(answer, answers), "f1": f1(answer, answers)}
+def item_of(rollout: Rollout) -> GradeItem:
+    """What is graded: a run that ended without an answer has none, whatever its last turn looks like."""
+    finished = rollout.termination.startswith("answered")
+    return GradeItem(rollout.question, final_answer(rollout.turns) if finished else None, finished)
 
 
-def graded(verdict: Verdict) -> dict:
-    return {"correct": verdict.correct, "verdict": asdict(verdict)}
+def item_of_line(line: dict) -> GradeItem:
+    return GradeItem(Question(line["id"], line["question"], line["answers"]), line["prediction"],
+                     line["termination"].startswith("answered"))
 
 
-def paper_of_rollout(rollout: Rollout) -> Paper:
-    return Paper(rollout.question, final_answer(rollout.turns), rollout.termination.startswith("answered"))
+def result_of_line(line: dict) -> RunResult:
+    unknown = line["verdict"]["note"] if line["correct"] is None else ""
+    return result_of(rollout_from_json(line), line["run"], line["correct"], graded_by=line["graded_by"], f1=line["f1"],
+                     hops=line["hops"], source=line["source"], note=unknown or line["error"] or "")
 
 
-def paper_of(line: dict) -> Paper:
-    question = Question(line["id"], line["question"], line["answers"])
-    return Paper(question, line["prediction"], line["termination"].startswith("answered"))
+def read_results(path: Path) -> Iterator[tuple[RunResult, str]]:
+    """Every run with the text of its question."""
+    seen: set[Key] = set()
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            result = result_of_line(line)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"{path}, line {number} cannot be read: {type(error).__name__}: {error}") from None
+        if (result.question, result.run) in seen:
+            raise ConfigError(f"{path}, line {number}: run {result.run} of question {result.question!r} is there twice")
+        seen.add((result.question, result.run))
+        yield result, line["question"]
 
 
-def key_of(line: dict) -> Key:
-    return line["id"], line["run"]
-
-
-def run_of_line(line: dict) -> Run:
-    """As aggregate.run_of, without building the rollout: a line may have a hundred thousand tokens."""
-    turns, verdict = line["turns"], line["verdict"]
-    observed = len(line["messages"]) - 2 - len(turns)                # of the system prompt, the question and the turns
-    kinds = Counter(turn["kind"] for turn in turns[:observed])
-    errors = [turn["tool_error"] for turn in turns if turn["tool_error"] is not None]
-    note = verdict["note"] if verdict["word"] == "unknown" else ""
-    return Run(line["id"], line["run"], line["correct"], line["termination"], kinds["search"], kinds["visit"], len(turns),
-               sum(turn["malformed"] for turn in turns), len(errors), len(line["tokens"]), line["elapsed_seconds"],
-               line["hops"], line["source"], line["f1"], sum(turn["end"] - turn["start"] for turn in turns), errors,
-               note or line["error"] or "")
-
-
-# ---------------------------------------------------------------------------------------------------------------- the file
-
-
-def as_bytes(line: dict) -> bytes:
-    return (json.dumps(line) + "\n").encode()                        # ASCII: half a surrogate pair has no UTF-8
-
-
-def replace_text(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}")
-    beside.write_text(text, encoding="utf-8")
-    sync(beside)
-    os.replace(beside, path)
-
-
-def drop_torn_line(path: Path) -> bool:
-    """Cut off what stands behind the last line end; whether any line is left."""
-    if not path.exists():
-        return False
-    with path.open("rb+") as file:
-        end = size = file.seek(0, os.SEEK_END)
-        block = 1 << 16
-        while end:
-            start = max(0, end - block)
-            file.seek(start)
-            found = file.read(end - start).rfind(b"\n")
-            if found >= 0:
-                end = start + found + 1
-                break
-            end = start
-        if end < size:
-            file.truncate(end)
-            os.fsync(file.fileno())
-    return end > 0
+def read_both(a: str, b: str) -> tuple[list[RunResult], list[RunResult]]:
+    """The results of two evaluations to compare: folders, or their results.jsonl."""
+    texts: dict[str, str] = {}
+    found: tuple[list[RunResult], list[RunResult]] = [], []
+    for name, results in zip((a, b), found, strict=True):
+        path = Path(name) / NAME if Path(name).is_dir() else Path(name)
+        if not path.is_file():
+            raise ConfigError(f"{path} does not exist: --compare takes two folders of finished evaluations, or their {NAME}")
+        for result, text in read_results(path):
+            results.append(result)
+            if texts.setdefault(result.question, text) != text:
+                raise ConfigError(f"question {result.question!r} is another one in {a} than in {b}: they cannot be compared")
+    return found
 
 
 def read_lines(path: Path) -> Iterator[dict]:
@@ -189,27 +227,23 @@ def read_lines(path: Path) -> Iterator[dict]:
                 return
             try:
                 line = json.loads(text)
-                whole = isinstance(line, dict) and line.get("format") == FORMAT and {"run", "correct", "verdict"} <= line.keys()
             except (ValueError, RecursionError):
-                whole = False
-            if not whole:
+                line = None
+            if not isinstance(line, dict) or not {"run", "correct", "verdict", "graded_by", "fingerprints"} <= line.keys():
                 raise ConfigError(f"{path}, line {number} is not a finished run of an evaluation: repair or remove the file")
             yield line
 
 
-def read_runs(path: Path) -> dict[Key, Run]:
-    return {key: run for key, run, _ in read_with_text(path)}
+def as_bytes(line: dict) -> bytes:
+    return (json.dumps(line) + "\n").encode()                        # ASCII: half a surrogate pair has no UTF-8
 
 
-def read_with_text(path: Path) -> Iterator[tuple[Key, Run, str]]:
-    """Every run, and its question's text."""
-    seen: set[Key] = set()
-    for number, line in enumerate(read_lines(path), start=1):
-        try:
-            run = run_of_line(line)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ConfigError(f"{path}, line {number} cannot be read: {type(error).__name__}: {error}") from None
-        if key_of(line) in seen:
-            raise ConfigError(f"{path}, line {number}: run {run.run} of question {run.question!r} is there twice")
-        seen.add(key_of(line))
-        yield key_of(line), run, line["question"]
+def drop_torn_line(path: Path) -> None:
+    """Cut off what follows the last line end."""
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        whole = sum(len(line) for line in file if line.endswith(b"\n"))
+        if whole < path.stat().st_size:
+            file.truncate(whole)
+            os.fsync(file.fileno())

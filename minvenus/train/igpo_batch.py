@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 
-from minvenus.evaluation.aggregate import browse_ratios, run_of
+from minvenus.evaluation.aggregate import browse_ratio, executed_calls
 from minvenus.igpo.credit import Credit, Measured
 from minvenus.types import Rollout
 
@@ -58,8 +58,10 @@ def make_batch(rollouts: list[Rollout], logprobs: list[list[list[float] | None]]
 def health(batch: Batch, credited: Credit, labels: list[list[list[str]]], right_pages: list[int | None]) -> dict[str, float]:
     """What a step should be watched by. A mean of nothing is absent, never 0."""
     gains = [gain for row in credited.gains for gain in row if gain is not None]
-    browse = browse_ratios([run_of(rollout, i, m.outcome == 1.0 and rollout.termination.startswith("answered"))
-                            for i, (rollout, m) in enumerate(zip(batch.rollouts, batch.measured, strict=True))])
+    calls: dict[bool, list[tuple[int, int]]] = {True: [], False: []}        # searches and visits, of right and of wrong rollouts
+    for rollout, m in zip(batch.rollouts, batch.measured, strict=True):
+        right = m.outcome == 1.0 and rollout.termination.startswith("answered")
+        calls[right].append(executed_calls(rollout.turns))
     by_label: dict[str, list[float]] = {"right": [], "wrong": []}
     for row, own in zip(credited.gains, labels, strict=True):
         for gain, found in zip(row, own, strict=True):
@@ -71,7 +73,7 @@ def health(batch: Batch, credited: Credit, labels: list[list[list[str]]], right_
         "gain_positive": mean([float(gain > 0) for gain in gains]), "gain_right": mean(by_label["right"]),
         "gain_wrong": mean(by_label["wrong"]), "scale": credited.record.scale,
         **behaviour(batch.rollouts, labels, right_pages),
-        "browse_correct": browse["correct"].macro, "browse_wrong": browse["wrong"].macro,
+        "browse_correct": browse_ratio(calls[True]).macro, "browse_wrong": browse_ratio(calls[False]).macro,
         **signal_shares(batch, credited), **{name: batch.dropped[name] for name in DROPPED},
     }
     return {name: number for name, number in numbers.items() if number is not None}

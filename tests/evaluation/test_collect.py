@@ -1,20 +1,96 @@
-"""Whatever ends an evaluation early, what had ended before is in the file."""
+"""eval.py's loop: what the runs sample, how many are open at once, and that whatever ends it early loses no run that has ended."""
 
 import threading
 
 import pytest
 
-from minvenus.evaluation.collect import collect
-from minvenus.evaluation.grade import Grader
-from minvenus.evaluation.judge import Verdict
-from minvenus.evaluation.results import Results
-from minvenus.evaluation.task import jobs
+import eval as evaluation
+from minvenus.agent.record import rollout_to_json
+from minvenus.evaluation.judge import Grader, Verdict
+from minvenus.evaluation.questions import Entry, QuestionSource
+from minvenus.evaluation.results import ResultsFile
+from minvenus.settings import EvalConfig
 from minvenus.tools.base import ToolCounters, ToolError, ToolErrorRate
-from tests.agent.scripted import Tools, answer, policy_for, search
-from tests.evaluation.test_play import ENTRIES, stage
+from minvenus.types import Question
+from tests.agent.scripted import QUIET, Tools, answer, budget, loop_for, policy_for, random_policy, run, search
+
+ENTRIES = [Entry(Question(f"q{i}", f"Pet of {name}?", ["cat"])) for i, name in enumerate(("Bob", "Eve", "Tom", "Ida"))]
 
 
-class Slow:
+def broken(*_):
+    raise ToolError("http", "down")
+
+
+def collect(folder, policy, missing, concurrency, judge=None, limits=None, tools=Tools, stop=False, counters=None):
+    """The rollouts of all runs that were saved, by question and number."""
+    rollouts = {}
+
+    class Saved(ResultsFile):
+        def add(self, entry, run, rollout, verdict):
+            rollouts[entry.question.id, run] = rollout
+            return super().add(entry, run, rollout, verdict)
+
+    source = QuestionSource(ENTRIES, [], "", lambda question: tools(), lambda question: 8, lambda rollout: ([], None), immediate=True)
+    grader = Grader(judge=judge)
+    with Saved(folder, EvalConfig(), {}, "exact match") as results, loop_for(policy, limits, QUIET, counters=counters) as loop:
+        evaluation.collect(loop, source, missing, concurrency, results, grader, stop)
+    return rollouts
+
+
+def runs(count, entries=ENTRIES):
+    return [(entry, run) for run in range(count) for entry in entries]
+
+
+def is_empty(policy):
+    return policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
+
+
+@pytest.mark.parametrize("concurrency", [1, 3, 20])
+def test_no_more_runs_than_allowed_are_open_at_once_all_are_saved_and_no_sequence_stays(concurrency, tmp_path):
+    policy, most = policy_for(lambda name, turn, attempt: search(f"{name} {turn}") if turn < len(name) % 3 else answer(name)), []
+    step = policy.step
+    policy.step = lambda: most.append(len(policy.engine.scheduler.sequences)) or step()
+    found = collect(tmp_path, policy, runs(3), concurrency)
+    assert max(most) == min(concurrency, 12) and len(found) == 12
+    assert {rollout.termination for rollout in found.values()} == {"answered"} and is_empty(policy)
+
+
+def test_what_a_run_samples_depends_on_seed_question_and_number_alone(tmp_path):
+    def tokens(name, concurrency, missing, seed=0):
+        found = collect(tmp_path / name, random_policy(seed=seed), missing, concurrency, limits=budget(2, 400, 9))
+        return {key: rollout.tokens for key, rollout in found.items()}
+    whole = runs(2)
+    alone = tokens("alone", 1, whole)
+    assert len({tuple(t) for t in alone.values()}) == 8
+    assert tokens("three", 3, whole) == alone == tokens("reversed", 8, whole[::-1])
+    assert tokens("part", 4, whole[3:6]) == {(entry.question.id, run): alone[entry.question.id, run] for entry, run in whole[3:6]}
+    assert tokens("seed", 4, whole[:2], seed=1) != tokens("same", 4, whole[:2])
+
+
+def test_the_first_run_is_the_rollout_that_infer_makes(tmp_path):
+    limits = budget(3, 400, 9)
+    single = run(random_policy(), limits, notices=QUIET, questions=[ENTRIES[0].question], max_turns=8)
+    found = collect(tmp_path, random_policy(), [(ENTRIES[0], 0)], 1, limits=limits)["q0", 0]
+    timing = ("elapsed_seconds", "turns")
+    assert {k: v for k, v in rollout_to_json(found).items() if k not in timing} == {
+        k: v for k, v in rollout_to_json(single).items() if k not in timing}
+
+
+def test_once_asked_to_stop_nothing_begins_and_open_runs_are_dropped(tmp_path):
+    class Stop:
+        """True after a few looks."""
+
+        looks = 0
+
+        def __bool__(self):
+            self.looks += 1
+            return self.looks > 120
+    policy = policy_for([search(), answer()])
+    found = collect(tmp_path, policy, runs(5), 4, stop=Stop())
+    assert 1 <= len(found) < 20 and {r.termination for r in found.values()} == {"answered"} and is_empty(policy)
+
+
+class SlowJudge:
     """A judge that answers when it is let."""
 
     threads = 1
@@ -23,32 +99,24 @@ class Slow:
         self.release = threading.Event()
 
     def verdict(self, question, answer):
-        self.release.wait(5)
+        self.release.wait(60)
         return Verdict("yes", "judge")
 
-    def close(self):
-        pass
 
-
-def test_runs_that_still_wait_for_the_judge_are_kept_when_tools_stop_the_evaluation(tmp_path, monkeypatch):
-    def broken(*_):
-        raise ToolError("http", "down")
-    monkeypatch.setattr("minvenus.agent.rollout.ToolCounters", lambda: ToolCounters(window=6))
-    judge, policy = Slow(), policy_for(lambda name, turn, _: answer() if "q0" in name else search(f"{name} {turn}"))
-    grader = Grader("em", judge=judge)
-    with Results(tmp_path, {}) as results, pytest.raises(ToolErrorRate):
-        collect(stage(policy, tools=lambda: Tools(search=broken)), jobs(ENTRIES, 1), 4, 0, results, grader, [], False)
+def test_when_tools_stop_the_evaluation_runs_that_wait_for_the_judge_are_saved_as_unknown(tmp_path):
+    judge, policy = SlowJudge(), policy_for(lambda name, turn, _: answer() if "q0" in name else search(f"{name} {turn}"))
+    with pytest.raises(ToolErrorRate, match="4 of the last 4 tool calls failed"):
+        collect(tmp_path, policy, runs(1), 4, judge, tools=lambda: Tools(search=broken), counters=ToolCounters(window=6))
     judge.release.set()
-    grader.close()
-    [run] = results.runs.values()
-    assert (run.question, run.correct, run.note) == ("q0", None, "stopped before the judge had answered")
+    with ResultsFile(tmp_path, EvalConfig(), {}, "exact match") as results:
+        [result] = results.results.values()
+    assert (result.question, result.correct, result.note) == ("q0", None, "stopped before the judge had answered")
+    assert is_empty(policy)
 
 
 def test_verdicts_that_come_after_the_last_run_are_waited_for(tmp_path):
-    judge, policy = Slow(), policy_for([answer()])
+    judge = SlowJudge()
     threading.Timer(0.3, judge.release.set).start()
-    grader = Grader("em", judge=judge)
-    with Results(tmp_path, {}) as results:
-        assert collect(stage(policy), jobs(ENTRIES, 1), 4, 0, results, grader, [], False)
-    grader.close()
-    assert [run.correct for run in results.runs.values()] == [True] * 4
+    collect(tmp_path, policy_for([answer()]), runs(1), 4, judge)
+    with ResultsFile(tmp_path, EvalConfig(), {}, "exact match") as results:
+        assert [result.correct for result in results.results.values()] == [True] * 4

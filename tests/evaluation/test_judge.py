@@ -79,11 +79,9 @@ def test_a_judge_that_fails_is_unknown_is_never_kept_and_is_asked_again_only_whe
     answer, requests, reason = BROKEN[case]
     file = tmp_path / "verdicts.sqlite"
     with serve(answer) as server:
-        judge = judge_at(server, monkeypatch, cache=file)
-        verdict = judge.verdict(CAPITAL, "Milan")
+        verdict = judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Milan")
         assert (verdict.word, verdict.correct, verdict.by) == ("unknown", None, "judge")
         assert reason in verdict.note and len(server.seen) == requests
-        assert judge.totals == {"judge": 1, "unknown": 1}
     with serve(says("correct: yes")) as server:                     # the failure of one evening is forgotten
         assert judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Milan").word == "yes"
 
@@ -97,13 +95,13 @@ def test_a_busy_judge_is_asked_again_when_it_says(monkeypatch):
     with serve(reply) as server:
         began = time.monotonic()
         assert judge_at(server, monkeypatch).verdict(CAPITAL, "Milan").word == "no"
-        assert 1.0 <= time.monotonic() - began < 3.0
+        assert time.monotonic() - began >= 1.0 and len(server.seen) == 2
 
 
 # ------------------------------------------------------------------------------------------------------------------ cache
 
 
-def test_a_verdict_is_kept_across_runs_and_another_model_question_or_answer_is_asked_anew(monkeypatch, tmp_path):
+def test_a_verdict_is_kept_across_runs_and_another_model_question_truth_or_answer_is_asked_anew(monkeypatch, tmp_path):
     file = tmp_path / "verdicts.sqlite"
     with yes_to({"Italy's Rome"}) as server:
         first = judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Italy's Rome")
@@ -113,16 +111,9 @@ def test_a_verdict_is_kept_across_runs_and_another_model_question_or_answer_is_a
         assert judge.verdict(CAPITAL, "Milan").by == "judge"
         assert judge.verdict(Question("q1", "And of Lombardy?", CAPITAL.answers), "Italy's Rome").by == "judge"
         assert judge.verdict(Question("q1", CAPITAL.text, ["Rome"]), "Italy's Rome").by == "judge"
-        assert judge.totals == {"cache": 1, "judge": 3, "unknown": 0}
         monkeypatch.setenv("JUDGE_MODEL", "grader-2")
         assert judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Italy's Rome").by == "judge"
-    assert [path.name for path in tmp_path.iterdir()] == [file.name]
-
-
-def test_without_a_file_verdicts_are_kept_for_the_run(monkeypatch):
-    with serve(says("correct: no")) as server:
-        judge = judge_at(server, monkeypatch)
-        assert [judge.verdict(CAPITAL, "Milan").by for _ in range(3)] == ["judge", "cache", "cache"]
+    assert len(server.seen) == 5 and [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
 def test_somebody_elses_database_is_left_alone(monkeypatch, tmp_path):
@@ -184,12 +175,6 @@ def test_a_wrong_environment_is_an_error_before_anything_is_asked_that_names_the
     with pytest.raises(ConfigError, match=variable) as caught:
         Judge()
     assert KEY not in shown(caught.value)
-
-
-def test_no_threads_are_refused(monkeypatch):
-    monkeypatch.setenv("JUDGE_BASE_URL", "http://127.0.0.1:9")
-    with pytest.raises(ConfigError, match="threads"):
-        Judge(threads=0)
 
 
 def shown(error: BaseException) -> str:

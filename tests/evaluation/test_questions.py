@@ -71,6 +71,7 @@ BAD = {
     "two messages": (RELEASED | {"prompt": RELEASED["prompt"] * 2}, "one message"),
     "a prompt as text": (RELEASED | {"prompt": "Who?"}, "one message"),
     "a message without text": (RELEASED | {"prompt": [{"role": "user", "content": None}]}, "NoneType"),
+    "a message of the system": (RELEASED | {"prompt": [{"role": "system", "content": "Who?"}]}, "role user"),
     "ground truth as a list": (RELEASED | {"reward_model": {"ground_truth": ["a", "b"]}}, "ground_truth"),
     "no ground truth": (RELEASED | {"reward_model": None}, "ground_truth"),
 }

@@ -1,21 +1,24 @@
-"""The file of an evaluation: a line holds all that the report needs, a torn one is dropped, other settings are refused."""
+"""The folder of an evaluation: a line holds all that the report needs, a torn one is dropped, other settings are refused."""
 
 import json
+from dataclasses import fields, replace
 
 import pytest
 
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError
-from minvenus.evaluation.aggregate import run_of
+from minvenus.evaluation import results as module
+from minvenus.evaluation.aggregate import result_of
 from minvenus.evaluation.judge import Verdict
 from minvenus.evaluation.questions import Entry
-from minvenus.evaluation.results import Results, drop_torn_line, line_of, read_lines, run_of_line
-from minvenus.evaluation.task import Job
-from minvenus.types import Rollout, Turn
+from minvenus.evaluation.results import ResultsFile, read_results
+from minvenus.settings import AgentConfig, EvalConfig
 from tests.agent.scripted import BROKEN, QUESTION, Tools, answer, budget, run, search, visit
 
 YES, NO, UNKNOWN = Verdict("yes", "em"), Verdict("no", "unfinished"), Verdict("unknown", "judge", "no reply")
 ENTRY = Entry(QUESTION, "web", 2)
+CONFIG = EvalConfig(agent=AgentConfig(seed=7, temperature=0.5))
+FINGERPRINTS = {"questions": "q1", "system_prompt": "s1", "model": "m1"}
 SCRIPTS = {
     "answered": ([search(), visit(), answer()], YES),
     "malformed": ([BROKEN, search(), BROKEN, answer()], YES),
@@ -30,106 +33,166 @@ def rollout_of(turns):
     return run(turns, budget(4), Tools(visit=fails) if "nowhere" in str(turns) else Tools())
 
 
-def line(number=0, verdict=YES):
-    return line_of(Job(ENTRY, number), rollout_of([search(), answer()]), verdict, seed=7)
+def open_results(folder, config=CONFIG, fingerprints=FINGERPRINTS, graded_by="exact match"):
+    return ResultsFile(folder, config, fingerprints, graded_by)
+
+
+def add(results, number, verdict=YES, turns=(search(), answer())):
+    return results.add(ENTRY, number, rollout_of(list(turns)), verdict)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """With one run in it."""
+    with open_results(tmp_path / "e") as results:
+        add(results, 0)
+    return tmp_path / "e"
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_line_gives_the_same_numbers_as_its_rollout_and_the_rollout_itself(name):
+def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(name, tmp_path):
     turns, verdict = SCRIPTS[name]
     rollout = rollout_of(turns)
-    saved = json.loads(json.dumps(line_of(Job(ENTRY, 3), rollout, verdict, seed=7)))
+    with open_results(tmp_path) as results:
+        added = results.add(ENTRY, 3, rollout, verdict)
+    [line] = [json.loads(text) for text in results.path.read_text().splitlines()]
     f1 = 1.0 if rollout.termination.startswith("answered") else 0.0
-    assert run_of_line(saved) == run_of(rollout, 3, verdict.correct, 2, "web", f1, verdict.note)
-    assert rollout_from_json(saved) == rollout
-    assert (saved["run"], saved["seed"], saved["hops"], saved["source"], saved["correct"]) == (3, 7, 2, "web", verdict.correct)
-    assert saved["f1"] == saved["em"] == f1
+    assert added == result_of(rollout, 3, verdict.correct, hops=2, source="web", f1=f1, note=verdict.note)
+    assert [result for result, _ in read_results(results.path)] == [added] and rollout_from_json(line) == rollout
+    assert (line["run"], line["seed"], line["hops"], line["source"], line["correct"]) == (3, 7, 2, "web", verdict.correct)
+    assert line["f1"] == line["em"] == f1 and line["graded_by"] == "exact match"
 
 
-def test_a_call_that_nothing_came_back_from_is_no_call():
-    turns = [Turn("search", 1, 2, "", {}, "x"), Turn("visit", 2, 3, "", {})]
-    rollout = Rollout(QUESTION, [0] * 4, [False] * 4, [None] * 4, turns, "timeout")
-    found = run_of_line(line_of(Job(ENTRY, 0), rollout, NO, seed=7))
-    assert found == run_of(rollout, 0, False, 2, "web", 0.0) and (found.searches, found.visits) == (1, 0)
-
-
-def test_runs_are_kept_counted_once_and_read_again(tmp_path):
-    with Results(tmp_path / "e", {"seed": 0}) as results:
-        first = results.add(line(0))
-        results.add(line(1, UNKNOWN))
+def test_runs_are_kept_counted_once_and_read_again(folder):
+    with open_results(folder) as results:
+        add(results, 1, UNKNOWN)
         with pytest.raises(ValueError, match="there already"):
-            results.add(line(0))
-    with Results(tmp_path / "e", {"seed": 0}) as results:
-        assert [*results.runs] == [("q", 0), ("q", 1)] and results.runs["q", 0] == first
-        assert results.runs["q", 1].correct is None and results.runs["q", 1].note == "no reply"
+            add(results, 0)
+    with open_results(folder) as results:
+        assert [*results.results] == [("q", 0), ("q", 1)]
+        assert results.results["q", 1].correct is None and results.results["q", 1].note == "no reply"
 
 
 @pytest.mark.parametrize("torn", [b"{", b'{"format": "minvenus rollout 1"', b"x" * 200_000])
-def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(tmp_path, torn):
-    with Results(tmp_path, {}) as results:
-        results.add(line(0))
-    whole = results.path.read_bytes()
-    results.path.write_bytes(whole + torn)
-    with Results(tmp_path, {}) as results:
-        assert [*results.runs] == [("q", 0)] and results.path.read_bytes() == whole
-        results.add(line(1))
-    assert len(list(read_lines(results.path))) == 2
-    results.path.write_bytes(torn)
-    assert not drop_torn_line(results.path) and results.path.read_bytes() == b""
+def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(folder, torn):
+    path = folder / "results.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + torn)
+    with open_results(folder) as results:
+        assert [*results.results] == [("q", 0)] and path.read_bytes() == whole
+        add(results, 1)
+    assert path.read_bytes().startswith(whole) and len(list(read_results(path))) == 2
+    path.write_bytes(torn)
+    with open_results(folder, replace(CONFIG, agent=AgentConfig())) as results:
+        assert not results.results and path.read_bytes() == b"", "nothing is left that other settings could contradict"
 
 
-def test_other_settings_are_refused_with_what_differs_and_nothing_is_changed(tmp_path):
-    with Results(tmp_path, {"seed": 0, "score": "em", "tools": "toyweb"}) as results:
-        results.add(line(0))
-    with pytest.raises(ConfigError, match=r"other settings: seed was 0, is 1; tools was 'toyweb', is 'live'\. .*another --out"):
-        Results(tmp_path, {"seed": 1, "score": "em", "tools": "live"})
-    with pytest.raises(ConfigError, match=r"score was 'em', is 'f1'\. To go on, --regrade"):
-        Results(tmp_path, {"seed": 0, "score": "f1", "tools": "toyweb"})
-    with Results(tmp_path, {"seed": 0, "score": "em", "tools": "toyweb"}) as results:
-        assert len(results.runs) == 1
+# --------------------------------------------------------------------------------------------------------- other settings
+
+# Every field of the settings with another value, and what happens when an evaluation is continued with it: "may" change, "content"
+# of the file counts and not its name, "grading" is compared line by line, the others are refused.
+OTHER = {
+    "limit": (3, "may"), "runs": (2, "may"), "concurrency": (2, "may"), "pages": (9, "may"), "api_base": ("http://other", "may"),
+    "compare": (("a", "b"), "may"), "published": (True, "may"), "xray": ("file", "may"), "group": ("g", "may"),
+    "answer": ("a", "may"), "json": (True, "may"), "out": ("o", "may"), "redo_failed": (True, "may"), "regrade": (True, "may"),
+    "questions": ("other.jsonl", "content"), "model": ("other", "content"), "system_prompt": ("other.txt", "content"),
+    "score": ("f1", "grading"), "f1_at_least": (0.9, "grading"), "judge": (True, "grading"),
+    "hops": (2, "refused"), "slack": (2, "refused"), "tools": ("live", "refused"), "api_model": ("other", "refused"),
+    "max_turns": (9, "refused"), "max_context": (999, "refused"), "max_new_tokens": (9, "refused"),
+    "max_observation_tokens": (99, "refused"), "time_limit": (9.0, "refused"), "tool_seconds": (9.0, "refused"),
+    "temperature": (0.9, "refused"), "top_p": (0.9, "refused"), "top_k": (9, "refused"), "presence_penalty": (0.9, "refused"),
+    "retries": (9, "refused"), "seed": (8, "refused"), "device": ("cpu", "refused"),
+}
+AGENT = {field.name for field in fields(AgentConfig)}
 
 
-def test_another_grading_counts_only_once_every_line_has_it(tmp_path):
-    old, new = {"score": "em"}, {"score": "f1"}
-    with Results(tmp_path, old) as results:
-        results.add(line(0))
-    with Results(tmp_path, new, regrade=True) as results:
-        assert json.loads((tmp_path / "settings.json").read_text()) == old, "a process that dies here has changed nothing"
-        results.settle(new)
-    Results(tmp_path, new).held.close()
+def test_the_list_has_every_setting():
+    assert OTHER.keys() == AGENT | {field.name for field in fields(EvalConfig)} - {"agent"}
 
 
-def test_two_processes_cannot_have_the_same_folder(tmp_path):
-    with Results(tmp_path, {}), pytest.raises(ConfigError, match="another process is evaluating into"):
-        Results(tmp_path, {})
-    Results(tmp_path, {}).held.close()
+@pytest.mark.parametrize("name", OTHER)
+def test_a_changed_setting_is_refused_unless_the_list_says_that_it_may_change(tmp_path, name):
+    value, expected = OTHER[name]
+    from_file = {"questions": "q.jsonl"} if name in ("tools", "questions") else {}
+    before = EvalConfig(agent=AgentConfig(seed=7, temperature=0.5, api_base="http://here", api_model="m",
+                                          tools="folder:docs" if from_file else "toyweb"),
+                        xray="page" if name in ("group", "answer") else None, **from_file)
+    after = replace(before, agent=replace(before.agent, **{name: value})) if name in AGENT else replace(before, **{name: value})
+    with open_results(tmp_path, before) as results:
+        add(results, 0)
+    data = results.path.read_bytes()
+    if expected == "refused":
+        with pytest.raises(ConfigError, match=rf"other settings: {name} was .*, is .*\. Use the same, or another --out"):
+            open_results(tmp_path, after)
+        after = before
+    with open_results(tmp_path, after) as results:
+        assert len(results.results) == 1
+    assert results.path.read_bytes() == data
 
 
-def test_rewriting_changes_and_removes_lines(tmp_path):
-    with Results(tmp_path, {}) as results:
-        for number in range(3):
-            results.add(line(number))
-        results.rewrite(lambda one: None if one["run"] == 1 else one | {"correct": None if one["run"] else True})
-        assert {run: r.correct for (_, run), r in results.runs.items()} == {0: True, 2: None}
-        assert [key for key, _ in results.papers(lambda r: r.correct is None)] == [("q", 2)]
-    assert not list(tmp_path.glob(".results*"))
+@pytest.mark.parametrize("name", FINGERPRINTS)
+def test_files_count_by_their_content(folder, name):
+    with pytest.raises(ConfigError, match=f"other settings: {name} was '{FINGERPRINTS[name]}', is 'new'"):
+        open_results(folder, fingerprints=FINGERPRINTS | {name: "new"})
+
+
+def test_another_grading_needs_regrade_and_a_file_has_one_way_of_grading(folder, monkeypatch):
+    f1 = "word F1 of at least 0.5"
+    with pytest.raises(ConfigError, match=f"were graded by exact match, not by {f1}: --regrade"):
+        open_results(folder, graded_by=f1)
+    again = replace(CONFIG, regrade=True)
+    before = (folder / "results.jsonl").read_bytes()
+    with open_results(folder, again, graded_by=f1) as results:
+        [key] = results.ungraded(everything=True)
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
+            patch.setattr(module, "as_bytes", lambda line: (_ for _ in ()).throw(OSError("full")))
+            results.set_verdicts({key: NO})
+        assert (folder / "results.jsonl").read_bytes() == before, "a process that dies here has changed nothing"
+    with pytest.raises(ConfigError, match="graded by exact match"):
+        open_results(folder, graded_by=f1)
+    with open_results(folder, again, graded_by=f1) as results:
+        results.set_verdicts({key: NO})
+    with open_results(folder, graded_by=f1) as results:
+        assert [(r.correct, r.graded_by) for r in results.results.values()] == [(False, f1)]
+
+
+def test_results_without_their_settings_are_refused(folder):
+    (folder / "run.json").unlink()
+    with pytest.raises(ConfigError, match=r"no run\.json"):
+        open_results(folder)
+
+
+def test_two_processes_cannot_have_the_same_folder(folder):
+    with open_results(folder), pytest.raises(ConfigError, match="another process is evaluating into"):
+        open_results(folder)
+    with open_results(folder):
+        pass
+
+
+# ---------------------------------------------------------------------------------------------------------- changed lines
+
+
+def test_failed_runs_are_removed_and_unknown_ones_get_their_verdict(folder):
+    with open_results(folder) as results:
+        add(results, 1, UNKNOWN)
+        failed = replace(rollout_of([search()]), termination="error", error="the endpoint is down")
+        results.add(ENTRY, 2, failed, NO)
+        results.remove_failed()
+        assert [*results.results] == [("q", 0), ("q", 1)]
+        [(key, item)] = results.ungraded().items()
+        assert key == ("q", 1) and (item.question, item.answer, item.finished) == (QUESTION, "cat", True)
+        results.set_verdicts({key: Verdict("no", "judge")})
+        assert [r.correct for r in results.results.values()] == [True, False] and not results.ungraded()
+        assert len(results.ungraded(everything=True)) == 2
+    assert {path.name for path in folder.iterdir()} == {".lock", "run.json", "results.jsonl"}
 
 
 @pytest.mark.parametrize(("change", "words"), [
     (lambda data: b"\n" + data, "line 1 is not a finished run"), (lambda data: data + b"[]\n", "line 2 is not a finished run"),
     (lambda data: data + data, "is there twice"), (lambda data: data.replace(b'"turns"', b'"tunes"'), "line 1 cannot be read"),
     (lambda data: data.replace(b'"termination": "answered"', b'"termination": "tired"'), "line 1 cannot be read")])
-def test_a_damaged_file_is_one_clear_error(tmp_path, change, words):
-    with Results(tmp_path, {}) as results:
-        results.add(line(0))
-    results.path.write_bytes(change(results.path.read_bytes()))
+def test_a_damaged_file_is_one_clear_error(folder, change, words):
+    path = folder / "results.jsonl"
+    path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ConfigError, match=words):
-        Results(tmp_path, {})
-
-
-def test_results_without_their_settings_are_refused(tmp_path):
-    with Results(tmp_path, {}) as results:
-        results.add(line(0))
-    (tmp_path / "settings.json").unlink()
-    with pytest.raises(ConfigError, match=r"no settings\.json"):
-        Results(tmp_path, {})
+        open_results(folder)

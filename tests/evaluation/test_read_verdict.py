@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.evaluation.judge import PROMPT, read_verdict, request
+from minvenus.evaluation.judge import PROMPT, judge_messages, read_verdict
 
 MARKDOWN = ["correct: {}", "Correct: {}.", "**correct:** {}", "**correct**: **{}**", "- **Correct:** `{}`", "_correct_: _{}_",
             "__correct:__ {}", "> *correct*: *{}*", "correct:{}", "correct :  {}", "correct:\n{}", "correct：{}", "CORRECT = {}",
@@ -67,7 +67,7 @@ def test_any_text_is_read_without_an_error(text):
 
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_no_answer_can_leave_its_place_in_the_prompt(question, answer):
-    prompt = request("m", question, answer, ["Rome", "Roma"])["messages"][0]["content"]
+    prompt = judge_messages(question, answer, ["Rome", "Roma"])[0]["content"]
     before, after = PROMPT.split("{case}")
     assert prompt.startswith(before) and prompt.endswith(after)
     case = json.loads(prompt[len(before):len(prompt) - len(after)])
