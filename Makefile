@@ -43,7 +43,7 @@ mutants: .venv/installed
 	$(PY) -m tests.mutants.run
 
 lab: .venv/installed
-	$(PY) -m minvenus.experiments.lab
+	$(PY) -m minvenus.experiments lab
 
 bench: .venv/installed .venv-peer/installed
 	$(PY) -m benchmarks.bench_kernels

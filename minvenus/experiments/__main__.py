@@ -1,15 +1,22 @@
-"""python -m minvenus.experiments base | audit | demo | compare        --help after the word tells more"""
+"""python -m minvenus.experiments demo | compare | lab | audit | base        --help after the word tells more"""
 
 import signal
 import sys
 from collections.abc import Callable
 
-from minvenus.experiments import audit, base, compare, demo
+from minvenus.config import ConfigError
+from minvenus.experiments import audit, base, compare, demo, lab
+from minvenus.experiments.scripts import ScriptFailed
 from minvenus.flags import parse_flags
 
 COMMANDS: dict[str, tuple[type, Callable[..., object]]] = {
-    "base": (base.BaseConfig, base.main), "audit": (audit.AuditConfig, audit.main), "demo": (demo.DemoConfig, demo.main),
-    "compare": (compare.CompareConfig, compare.main)}
+    "demo": (demo.DemoConfig, demo.main),
+    "compare": (compare.CompareConfig, compare.main),
+    "lab": (lab.LabConfig, lab.main),
+    "audit": (audit.AuditConfig, audit.main),
+    "base": (base.BaseConfig, base.main),
+}
+PRESETS = {"lab": lab.PRESETS}
 GO_ON = ("demo", "compare")                                  # what they have done so far stays
 
 
@@ -17,15 +24,16 @@ def main(argv: list[str]) -> int:
     if not argv or argv[0] not in COMMANDS:
         print(f"usage: python -m minvenus.experiments {' | '.join(COMMANDS)}   [--help]", file=sys.stderr)
         return 2
-    config, run = COMMANDS[argv[0]]
+    name, *flags = argv
+    config, run = COMMANDS[name]
     try:
-        print(run(parse_flags(config, argv[1:], description=config.__doc__)))
+        print(run(parse_flags(config, flags, description=config.__doc__, presets=PRESETS.get(name))))
     except KeyboardInterrupt:
-        kept = "; the same command goes on from there" if argv[0] in GO_ON else "; nothing was written"
-        print(f"\n{argv[0]}: stopped{kept}", file=sys.stderr)
+        kept = "; the same command goes on from there" if name in GO_ON else "; nothing was written"
+        print(f"\n{name}: stopped{kept}", file=sys.stderr)
         return 130
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"{argv[0]}: {error}", file=sys.stderr)
+    except (ConfigError, OSError, ScriptFailed) as error:
+        print(f"{name}: {error}", file=sys.stderr)
         return 2
     return 0
 

@@ -1,12 +1,12 @@
-"""The gain audit: on the toy web the right path is known, so one can see what the model's gains reward.
+"""The gain audit: on the toy web the right path is known, so one can see which visits the gains reward.
 
     right       a page of the question's path, at its hop
     wrong       another page            repeated     a page again          failed     a page that no search had listed
 
-For each of them and each hop: how often, the mean gain, its spread and the share of positive ones. Before any RL, right visits
-should gain clearly more than wrong ones, and as much at the last hop as at the first: gains that all come early make it pay to
-stop early. The policy that is trained is also the one that is asked, so the same table is made again after training.
-"""
+For each kind and hop: how often, the mean gain, its spread and the share of positive ones. Before any RL, right
+visits should gain clearly more than wrong ones, and as much at the last hop as at the first: gains that all come
+early make it pay to stop early. The policy in training also scores the gains, so the same table is made again after
+training."""
 
 import statistics
 import tempfile
@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minvenus.config import ConfigError, read_json
+from minvenus.console import table
 from minvenus.experiments.scripts import run
 from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_visits import visit_labels
-from minvenus.train.igpo_batch import mean
 
 KINDS = ("right", "wrong", "repeated", "failed")
+VisitGains = dict[tuple[str, int], list[float]]         # (kind, hop) -> gains
 
 
 @dataclass(frozen=True)
@@ -41,44 +42,48 @@ class AuditConfig:
 
 def main(config: AuditConfig) -> str:
     if config.run:
-        files = sorted((Path(config.run) / "rollouts").glob("step-*.jsonl"))
-        if not files:
-            raise ConfigError(f"{config.run} has no saved rollouts")
-        return "\n\n".join(report(file, config.run) for file in dict.fromkeys([files[0], files[-1]]))
+        return audit_run(Path(config.run))
     with tempfile.TemporaryDirectory() as folder:
         # one step of training: its rollouts are sampled and scored before the update
         run("train_igpo.py", "--model", config.model, "--out", folder, "--steps", 1, "--questions", config.questions,
             "--group", 4, "--hops", config.hops, "--slack", config.slack, "--seed", config.seed, "--pages", 8192,
             "--evaluate-questions", 1, quiet=True)
-        return report(Path(folder) / "rollouts" / "step-00000001.jsonl", folder)
+        return audit_run(Path(folder))
 
 
-def report(file: Path, run_folder) -> str:
-    batch = load_batch(file)
-    gains = visit_gains(batch, web_of(run_folder))
-    first = [values[0] for values in batch.credit.values if values and values[0] is not None]
-    head = f"step {batch.step}: {len(batch.rollouts)} rollouts"
-    if first and batch.recipe.gain == "log_prob":
-        head += f", log P(answer | question) {statistics.fmean(first):+.2f} per token"
-    return f"{head}\n{table(gains)}\n{verdict(gains)}"
+def audit_run(folder: Path) -> str:
+    """The audit of a run's first and last saved rollouts."""
+    files = sorted((folder / "rollouts").glob("step-*.jsonl"))
+    if not files:
+        raise ConfigError(f"{folder} has no saved rollouts")
+    reports = []
+    for file in dict.fromkeys([files[0], files[-1]]):
+        batch = load_batch(file)
+        gains = visit_gains(batch, web_of(folder))
+        head = f"step {batch.step}: {len(batch.rollouts)} rollouts"
+        first = [values[0] for values in batch.credit.values if values and values[0] is not None]
+        if first and batch.recipe.gain == "log_prob":
+            head += f", log P(answer | question) {statistics.fmean(first):+.2f} per token"
+        reports.append(f"{head}\n{table(rows(gains))}\n{verdict(gains)}")
+    return "\n\n".join(reports)
 
 
-def web_of(run_folder) -> ToyWeb:
-    """The toy web that a run of train_igpo.py was on."""
-    settings = read_json(Path(run_folder) / "run.json")
+def web_of(run_folder: Path) -> ToyWeb:
+    """The toy web of a run of train_igpo.py."""
+    settings = read_json(run_folder / "run.json")
     if settings.get("data", "toyweb") != "toyweb":
-        raise ConfigError(f"{run_folder} was trained on {settings['data']}: right and wrong pages are known on the toy web only")
+        raise ConfigError(f"{run_folder} was trained on {settings['data']}: right pages are known on the toy web only")
     return ToyWeb.of(settings["seed"], settings["hops"], settings["slack"])
 
 
-def run_gains(file: Path) -> dict[tuple[str, int], list[float]]:
-    """visit_gains of a file RUN/rollouts/step-*.jsonl."""
+def run_gains(file: Path) -> VisitGains:
+    """The gains of a file RUN/rollouts/step-*.jsonl."""
     return visit_gains(load_batch(file), web_of(file.parent.parent))
 
 
-def visit_gains(batch: SavedBatch, web: ToyWeb) -> dict[tuple[str, int], list[float]]:
-    """(kind, hop) -> gains. A visit of several pages counts by its first one."""
-    found: dict[tuple[str, int], list[float]] = {}
+def visit_gains(batch: SavedBatch, web: ToyWeb) -> VisitGains:
+    """The gains of all visits. A visit of several pages counts by its first one."""
+    found: VisitGains = {}
     for rollout, gains in zip(batch.rollouts, batch.credit.gains, strict=True):
         for labels, gain in zip(visit_labels(web, rollout), gains, strict=True):
             if labels and gain is not None:
@@ -86,37 +91,34 @@ def visit_gains(batch: SavedBatch, web: ToyWeb) -> dict[tuple[str, int], list[fl
     return found
 
 
-def table(gains: dict[tuple[str, int], list[float]]) -> str:
-    lines = ["visit      hop   count    mean  spread  positive"]
+def rows(gains: VisitGains) -> list[list[str]]:
+    found = [["visit", "hop", "count", "mean", "spread", "positive"]]
     for kind in KINDS:
         hops = sorted(hop for name, hop in gains if name == kind)
-        for hop in hops:
-            lines.append(row(kind, str(hop), gains[kind, hop]))
+        parts = [(str(hop), gains[kind, hop]) for hop in hops]
         if len(hops) > 1:
-            lines.append(row(kind, "all", pooled(gains, kind)))
-    return "\n".join(lines)
+            parts.append(("all", pooled(gains, kind)))
+        for hop, values in parts:
+            positive = sum(value > 0 for value in values) / len(values)
+            found.append([kind, hop, str(len(values)), f"{statistics.fmean(values):+.2f}",
+                          f"{statistics.pstdev(values):.2f}", f"{positive:.0%}"])
+    return found
 
 
-def row(kind: str, hop: str, values: list[float]) -> str:
-    positive = sum(value > 0 for value in values) / len(values)
-    return (f"{kind:<9} {hop:>4} {len(values):>7}  {statistics.fmean(values):+6.2f}  {statistics.pstdev(values):6.2f}"
-            f"    {positive:6.0%}")
-
-
-def pooled(gains: dict[tuple[str, int], list[float]], *kinds: str) -> list[float]:
+def pooled(gains: VisitGains, *kinds: str) -> list[float]:
     return [value for (kind, _), values in gains.items() if kind in kinds for value in values]
 
 
-def verdict(gains: dict[tuple[str, int], list[float]]) -> str:
+def verdict(gains: VisitGains) -> str:
     """In words: are right visits worth more than others, and is the first one worth more than the later ones?"""
     right, others = pooled(gains, "right"), pooled(gains, *KINDS[1:])
     if not right or not others:
         return "too few visits to compare right ones with others"
-    apart = statistics.fmean(right) - statistics.fmean(others)
+    text = f"right visits gain {statistics.fmean(right) - statistics.fmean(others):+.2f} more than the others"
     by_hop = {hop: statistics.fmean(values) for (kind, hop), values in sorted(gains.items()) if kind == "right"}
-    later = mean([value for hop, value in by_hop.items() if hop > 1])
-    text = f"right visits gain {apart:+.2f} more than the others"
-    if later is None or 1 not in by_hop:
+    later = [value for hop, value in by_hop.items() if hop > 1]
+    if 1 not in by_hop or not later:
         return text
-    front = "front-loaded: stopping early may pay" if by_hop[1] > 0 and later < by_hop[1] / 2 else "not front-loaded"
-    return f"{text}; hop 1 {by_hop[1]:+.2f}, later hops {later:+.2f} on average: {front}"
+    front = by_hop[1] > 0 and statistics.fmean(later) < by_hop[1] / 2
+    return (f"{text}; hop 1 {by_hop[1]:+.2f}, later hops {statistics.fmean(later):+.2f} on average: "
+            + ("front-loaded: stopping early may pay" if front else "not front-loaded"))

@@ -4,15 +4,14 @@
     then             + notes        how questions are followed through a web, in plain words
     then             + sessions     the same as conversations with tool calls, of a teacher that wanders
 
-The readings teach look-up, the notes that one look-up leads to the next, the sessions where both are written in a conversation.
-All names occur, those of test questions too, but no web of any question does. The wanderer opens wrong results, follows wrong
-links and stops early far more often than the teachers of the demonstrations: what the base can do is read and write the format,
-not find its way. Everything follows from the seed.
+The readings teach look-up, the notes that one look-up leads to the next, the sessions where both are written in a
+conversation. All names occur, those of test questions too, but no web of any question does. The wandering teacher
+opens wrong results, follows wrong links and stops early far more often than the teachers of the demonstrations: the
+base can read and write the format, but not find its way. Everything follows from the seed.
 
-What made look-up appear, after 90 steps of readings instead of not within 1,000: the same high rate for embeddings and norms as
-for matrices (AdamW with a seventh of it stays at guessing among the names in sight), Muon on the matrices, and readings in which
-a relation stands right before its name and on one page only.
-"""
+Look-up appears after 90 steps of readings instead of not within 1,000 because of three things: the same high rate for
+embeddings and norms as for matrices (AdamW with a seventh of it stays at guessing among the names in sight), Muon on
+the matrices, and readings in which a relation stands right before its name and on one page only."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ from minvenus.train.sft import train_step, validation_loss
 
 WANDERER = Teacher(wrong_result=0.5, wrong_relation=0.1, at_once=0.05, stop_early=0.1)
 INIT_STD = 0.08                   # of the random weights; projections into the residual stream start at zero
-SHARED = 0.5                      # first number of every embedding: what attention by position alone can hold on to
+SHARED = 0.5                      # first number of every embedding: a constant that attention by position alone can use
 HELD_OUT = 1_000_003              # added to the seed of sessions that are never trained on
 
 
@@ -74,7 +73,7 @@ def main(config: BaseConfig) -> Path:
 
 
 def start(seed: int) -> Qwen3:
-    """Random weights; attention and MLP add nothing yet, so that the first thing to be learned is what they should add."""
+    """Random weights. Attention and MLP add nothing yet: their output projections are zero."""
     model = Qwen3(ModelConfig.preset("tiny"), seed=seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -1,11 +1,10 @@
 """make demo: the whole pipeline in minutes, each step the command that a reader would give.
 
-    base (in the repository) -> SFT on few, partly weak demonstrations -> IGPO -> the same held-out questions before and after
-    -> what the gains rewarded -> one question answered live -> the report
+    base (in the repository) -> SFT on few, partly weak demonstrations -> IGPO -> the same held-out questions before and
+    after -> what the gains rewarded -> one question answered live -> the report
 
-Names on test questions' pages occur in no demonstration and in no RL question, and RL asks other questions than the
-demonstrations answer. Given again, it goes on where it was stopped.
-"""
+Names on the pages of test questions occur in no demonstration and in no RL question, and RL asks other questions than
+the demonstrations answer. Given again, the command goes on where it was stopped."""
 
 import time
 from dataclasses import dataclass
@@ -24,12 +23,12 @@ from minvenus.tools.toyweb_world import WorldConfig
 class DemoConfig:
     """python -m minvenus.experiments demo: base, SFT, IGPO, evaluation, one question, report."""
 
-    out: str = "runs/demo"           # folder of everything that it makes
+    out: str = "runs/demo"            # folder of everything that it makes
     sft_steps: int = SFTConfig.steps  # optimiser steps on demonstrations
-    igpo_steps: int = 60             # batches of rollouts
-    batch: int = 8                   # questions of a batch, 4 rollouts each
-    questions: int = 256             # held-out ones, 1 to 4 hops, asked before and after
-    seed: int = 0                    # of everything that is drawn
+    igpo_steps: int = 60              # batches of rollouts
+    batch: int = 8                    # questions of a batch, 4 rollouts each
+    questions: int = 256              # held-out ones, 1 to 4 hops, asked before and after
+    seed: int = 0                     # of everything that is drawn
 
     def __post_init__(self):
         most = WorldConfig().test
@@ -43,9 +42,9 @@ def main(config: DemoConfig) -> str:
     sft = train("train_sft.py", out / "sft", config.sft_steps, "--seed", config.seed)
 
     title("2. IGPO: one to four hops, no turn to spare; every visit is rewarded by what it taught the model")
-    igpo = train("train_igpo.py", out / "igpo", config.igpo_steps, "--model", sft, "--seed", config.seed + 1, "--hops", "none",
-                 "--no-center-gain", "--questions", config.batch, "--evaluate-every", config.igpo_steps,
-                 "--evaluate-questions", 64)
+    igpo = train("train_igpo.py", out / "igpo", config.igpo_steps, "--model", sft, "--seed", config.seed + 1,
+                 "--hops", "none", "--no-center-gain", "--questions", config.batch,
+                 "--evaluate-every", config.igpo_steps, "--evaluate-questions", min(64, config.questions))
 
     title("3. Held-out questions before and after: one sampled run each, no turn to spare")
     for name, model in (("SFT", sft), ("IGPO", igpo)):
@@ -68,7 +67,11 @@ def changes(before: dict, after: dict) -> str:
     found: dict[str, list[str]] = {"better": [], "worse": [], "not clearly different": []}
     for hops, old in before["by_hops"].items():
         new = after["by_hops"][hops]
-        kind = "better" if new["low"] > old["high"] else "worse" if new["high"] < old["low"] else "not clearly different"
+        kind = "not clearly different"
+        if new["low"] > old["high"]:
+            kind = "better"
+        elif new["high"] < old["low"]:
+            kind = "worse"
         found[kind].append(f"{hops}-hop questions {old['value']:.0%} -> {new['value']:.0%}")
     lines = [f"{kind}: {', '.join(cases)}" for kind, cases in found.items() if cases]
     lines.append(f"format errors {before['malformed']:.1%} -> {after['malformed']:.1%} of turns")

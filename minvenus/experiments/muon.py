@@ -1,12 +1,11 @@
-"""Muon: gradient descent whose steps on matrices are made orthogonal; AdamW for all other parameters.
+"""Muon: gradient descent with orthogonal steps on matrices; AdamW for all other parameters.
 
     M <- mu M + G,   U = orthogonal(G + mu M),   W <- W - lr * sqrt(max(1, rows / columns)) * U
 
-orthogonal(X) moves every singular value of X close to 1 by five rounds of  X <- a X + (b XX' + c (XX')^2) X, which needs products
-only. A direction that the gradient names weakly is walked as far as one that it names loudly: that is what lets a small model
-find look-up by attention early, where AdamW stays with the frequencies of words for long. In float32, unlike torch's own, which
-computes in bfloat16. Used for the tiny base model only; demonstrations and RL are trained with AdamW.
-"""
+orthogonal(X) moves every singular value of X close to 1 by five rounds of  X <- a X + (b XX' + c (XX')^2) X. A
+direction with a small gradient gets as large a step as one with a large gradient: so a small model finds look-up by
+attention early, where AdamW stays with the frequencies of words for long. In float32, unlike torch's own, which
+computes in bfloat16. Used for the tiny base model only; demonstrations and RL are trained with AdamW."""
 
 import torch
 from torch import Tensor, nn
@@ -31,9 +30,12 @@ class Muon:
     """`param_groups[0]["lr"]` is the rate of all parameters."""
 
     def __init__(self, model: nn.Module, momentum: float = 0.95):
-        inner = {name: p for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name and "head" not in name}
-        rest = [p for name, p in model.named_parameters() if name not in inner]
-        self.matrices, self.momentum = list(inner.values()), momentum
+        rest: list[nn.Parameter] = []
+        self.matrices: list[nn.Parameter] = []
+        for name, parameter in model.named_parameters():
+            inner = parameter.dim() == 2 and "embed" not in name and "head" not in name
+            (self.matrices if inner else rest).append(parameter)
+        self.momentum = momentum
         self.sums = [torch.zeros_like(p) for p in self.matrices]
         self.adam = torch.optim.AdamW(rest, lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
         self.param_groups = [{"lr": 0.0}]

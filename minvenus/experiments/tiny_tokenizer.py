@@ -3,13 +3,12 @@
     python -m minvenus.experiments.tiny_tokenizer         writes minvenus/text/tiny_tokenizer.json again
 
     0 .. 255      the byte symbols, in the order of their printable stand-ins (id 0 is "!", as in Qwen's file)
-    256 .. 725    merges: first those that give every word of the toy web one id, then the most frequent of tiny_corpus.txt
+    256 .. 725    merges: first those that give every word of the toy web one id, then those of tiny_corpus.txt
     726 .. 751    Qwen3's added tokens, in Qwen3's order, with Qwen3's `special` flags
 
-Normaliser, split pattern and decoder are those of Qwen3's file: digits stay single, punctuation joins the newlines after it,
-a word takes the space before it. So a test of token borders with this tokenizer holds with the real one. The tiny model has
-768 rows; ids 752 .. 767 are unused, as are the last 267 rows of a Qwen3 model.
-"""
+Normaliser, split pattern and decoder are those of Qwen3's file: digits stay single, punctuation joins the newlines
+after it, a word takes the space before it. So a test of token borders with this tokenizer holds with the real one.
+The tiny model has 768 rows; ids 752 .. 767 are unused, as are the last 267 rows of a Qwen3 model."""
 
 from pathlib import Path
 
@@ -19,7 +18,8 @@ from minvenus.text import tokenizer as text_tokenizer
 from minvenus.text.toy_words import NAMES, PETS, RELATIONS, VERBS
 
 MERGES = 470
-SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+         r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
            "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>",
            "<|image_pad|>", "<|video_pad|>")
@@ -53,11 +53,12 @@ x
 x
 """
 TOY_TEXT = TOY_FRAME + "".join(f" {word}" for word in NAMES + PETS + RELATIONS + VERBS)
-TOY_WEIGHT = 1000               # copies of TOY_TEXT in the training text: its pieces are merged before any of the corpus
+TOY_WEIGHT = 1000               # copies of TOY_TEXT in the training text: its pieces are merged first
 
 
 def make_tiny_tokenizer() -> str:
-    """The text of tiny_tokenizer.json. The trainer breaks ties between pairs by their ids, so it is the same on every run."""
+    """The text of tiny_tokenizer.json. The trainer breaks ties between pairs by their ids, so it is the same on every
+    run."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([

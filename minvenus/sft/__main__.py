@@ -1,14 +1,14 @@
-"""python -m minvenus.sft --in FILE --out FILE: clean trajectories, keep the correct ones, resample by length, shuffle, count.
+"""python -m minvenus.sft --in FILE --out FILE: clean trajectories, keep the correct ones, resample by length,
+shuffle, count.
 
     rows of the input -> clean.clean -> spool (a nameless file on the disk, one line per clean record)
     spool -> is the answer correct? -> copies by length -> shuffle -> output, then stats.json
 
-Memory grows by some 20 bytes a record (and by its answer where answers are checked): the shuffle moves line numbers, not
-records. Without a shuffle, the five copies of a long trajectory would stand in one batch.
+Memory grows by some 20 bytes a record (and by its answer where answers are checked): the shuffle moves line numbers,
+not records. Without a shuffle, the five copies of a long trajectory would stand in one batch.
 
-The correctness filter promises that what it keeps was found correct: a judge that could not tell keeps nothing, and those
-records are counted apart.
-"""
+The correctness filter promises that what it keeps was found correct: a judge that could not tell keeps nothing, and
+those records are counted apart."""
 
 import json
 import random
@@ -23,9 +23,10 @@ from typing import Literal
 from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.agent.protocol import parse_turn
 from minvenus.config import ConfigError, one_of
+from minvenus.console import table
 from minvenus.evaluation.answers import exact_match
 from minvenus.evaluation.judge import Judge, JudgeUnreliable
-from minvenus.files import parquet_reader, read_rows, replaced_file
+from minvenus.files import parquet_reader, read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
 from minvenus.sft.clean import COPIES, bucket, clean, copies
 from minvenus.sft.turns import ALLOWED_TOOLS
@@ -42,11 +43,11 @@ class CleanConfig:
 
     in_: str = ""                                  # a .jsonl or .parquet file, or a folder of them
     out: str = ""                                  # the .jsonl file to write; stats.json appears beside it
-    system_prompt: str | None = None               # a text file or a trajectory whose prompt to use; none = minvenus's own
-    prompt_mode: Literal["template", "row"] = "template"       # the same prompt for all, or a record's own where it has one
-    correct: Literal["off", "exact_match", "judge"] = "off"    # keep only trajectories whose answer is correct by this measure
+    system_prompt: str | None = None               # a text file or a trajectory with the prompt to use; none = our own
+    prompt_mode: Literal["template", "row"] = "template"       # one prompt for all, or a record's own where it has one
+    correct: Literal["off", "exact_match", "judge"] = "off"    # keep only answers that are correct by this measure
     resample: bool = True                          # write trajectories of 51 to 100 turns twice, longer ones five times
-    shuffle: bool = True                           # shuffle after resampling; otherwise the input's order, copies side by side
+    shuffle: bool = True                           # shuffle after resampling; otherwise the order of the input
     seed: int = 42                                 # of the shuffle
     strict: bool = False                           # stop at the first line that is no record
 
@@ -90,7 +91,7 @@ class Tally:
     drop_reasons: Counter = field(default_factory=Counter)
     offsets: array = field(default_factory=lambda: array("q"))       # of every clean record in the spool
     turns: array = field(default_factory=lambda: array("l"))         # of every clean record
-    answers: list[tuple[str, str, str]] = field(default_factory=list)   # (question, answer, truth), where they are checked
+    answers: list[tuple[str, str, str]] = field(default_factory=list)   # (question, answer, truth), if they are checked
 
 
 def run(config: CleanConfig) -> dict:
@@ -111,8 +112,7 @@ def run(config: CleanConfig) -> dict:
                 spool.seek(tally.offsets[i])
                 lines.write(spool.readline())
             config.stats_path.unlink(missing_ok=True)        # never beside data that it does not describe
-    with replaced_file(config.stats_path) as stats_file:
-        stats_file.write_text(json.dumps(stats, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(config.stats_path, stats)
     return stats
 
 
@@ -172,7 +172,7 @@ def keeps(verdict: bool | None, drop_reasons: Counter) -> bool:
     return verdict is True
 
 
-# ------------------------------------------------------------------------------------------------------------ what happened
+# -------------------------------------------------------------------------------------------------------- what happened
 
 
 def report(tally: Tally, kept: list[int], written: int, config: CleanConfig) -> dict:
@@ -220,9 +220,10 @@ def long_share(buckets: dict[str, int]) -> float | None:
     return buckets[">100"] / total if total else None
 
 
-def table(stats: dict) -> str:
-    rows, buckets, share = stats["rows"], stats["turn_buckets"], stats["long_share"]
-    lines = [("rows in the input", rows["source"]), ("  lines that are no record", rows["bad_lines"])]
+def shown(stats: dict) -> str:
+    rows, share = stats["rows"], stats["long_share"]
+    lines: list[tuple[str, int | str]] = [("rows in the input", rows["source"])]
+    lines += [("  lines that are no record", rows["bad_lines"])]
     lines += [(f"  dropped: {name}", count) for name, count in list(stats["drop_reasons"].items())[:SHOWN]]
     lines += [("trajectories kept", rows["stage3_correct"])]
     lines += [(f"turns removed, tool {name}", count) for name, count in stats["pruned_tool_name_counts"].items()]
@@ -230,16 +231,17 @@ def table(stats: dict) -> str:
               ("turns removed, duplicate call", stats["duplicate_tool_turns_removed"]),
               ("turns repaired", stats["calls_repaired"] + stats["answers_repaired"])]
     lines += [(f"calls of {name} left", count) for name, count in stats["tools_after_cleaning"].items()]
-    lines += [(f"{name} turns", f"{count:,} -> {buckets['resampled'][name]:,}") for name, count in buckets["original"].items()]
+    for name, count in stats["turn_buckets"]["original"].items():
+        lines.append((f"{name} turns", f"{count:,} -> {stats['turn_buckets']['resampled'][name]:,}"))
     if share["original"] is not None:
         lines.append(("share of > 100 turns", f"{share['original']:.2%} -> {share['resampled']:.2%}"))
     lines.append(("instances written", rows["final_resampled"]))
-    width = max(len(name) for name, _ in lines) + 2
-    return "\n".join(f"{name:<{width}}{value if isinstance(value, str) else format(value, ','):>18}" for name, value in lines)
+    return table([[name, value if isinstance(value, str) else f"{value:,}"] for name, value in lines])
 
 
 def main(argv: list[str] | None = None) -> int:
-    """0: written. 1: nothing was kept, a bad line with --strict, or a file that cannot be read or written. 130: interrupted."""
+    """0: written. 1: nothing was kept, a bad line with --strict, or a file that cannot be read or written. 130:
+    interrupted."""
     config = parse_flags(CleanConfig, argv, description="Clean trajectories for supervised training.")
     try:
         stats = run(config)
@@ -249,7 +251,7 @@ def main(argv: list[str] | None = None) -> int:
     except (ConfigError, JudgeUnreliable, OSError) as error:
         print(f"{error}\n{config.out} was not written", file=sys.stderr)
         return 1
-    print(f"{table(stats)}\n\n{config.out} and {config.stats_path}")
+    print(f"{shown(stats)}\n\n{config.out} and {config.stats_path}")
     if not stats["rows"]["final_resampled"]:
         print("nothing was kept: the drop reasons above say why", file=sys.stderr)
         return 1

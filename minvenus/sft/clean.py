@@ -1,6 +1,6 @@
 r"""Cleans one trajectory, raw or clean, so that it can be trained on.
 
-    raw    {meta: {question, answer}, messages, system_prompt?}     message 0 is the question, there is no system message
+    raw    {meta: {question, answer}, messages, system_prompt?}     message 0 is the question; no system message
     clean  {question, messages, gt}                                 system, user, assistant, user, ..., assistant
 
     1. raw      every turn is rewritten as `<think>\n..\n</think>\n<tool_call>\n{json}\n</tool_call>` (or `<answer>`)
@@ -17,9 +17,9 @@ Where this differs from the released script, and why:
     released script                                     here                        because
     raw message 0 is the question, whatever its role    a system message before     it is a prompt
                                                         it is the row's prompt
-    an observation goes to the last call that was       a call and the message      the observation of an unreadable call
-    kept; two calls in a row drop the record            after it stay together,     would answer another one; the record
-                                                        or both go                  itself is good
+    an observation goes to the last call that was       a call and the message      an unreadable call's observation
+    kept; two calls in a row drop the record            after it stay together,     would answer another one; the
+                                                        or both go                  record itself is good
     a text with "Web Results" becomes a list of         only after a search, and    a page that says so would become an
     results                                             only if some can be read    empty list
     first call of the turn                              first call after the        the thought may mention a call
@@ -69,9 +69,8 @@ def clean(record: dict, system_prompt: str = SYSTEM_PROMPT,
           prompt_mode: PromptMode = "template") -> tuple[dict | None, str | None, Counter]:
     """(clean record, None, counts), or (None, reason for dropping it, counts). The input is not changed.
 
-    prompt_mode "row" keeps a record's own system prompt. A name in `counts` with a "/" counts by what follows it, such as
-    pruned_tool_name_counts/PythonInterpreter.
-    """
+    prompt_mode "row" keeps a record's own system prompt. A name in `counts` with a "/" counts by what follows it,
+    such as pruned_tool_name_counts/PythonInterpreter."""
     counts: Counter = Counter()
     raw = isinstance(record.get("meta"), dict) and "gt" not in record
     source = record["meta"] if raw else record
@@ -97,8 +96,8 @@ def clean(record: dict, system_prompt: str = SYSTEM_PROMPT,
 
 
 def copies(turns: int) -> int:
-    """How often a trajectory is written: long ones are rare and hard, so the model sees them more often. `turns` are agent
-    messages, the answer included."""
+    """How often a trajectory is written: long ones are rare and hard, so the model sees them more often. `turns` are
+    agent messages, the answer included."""
     if turns < 1:
         raise ValueError(f"a trajectory has at least one turn, got {turns}")
     return COPIES[bucket(turns)]
@@ -108,7 +107,7 @@ def bucket(turns: int) -> str:
     return "<=50" if turns <= 50 else "51-100" if turns <= 100 else ">100"
 
 
-# -------------------------------------------------------------------------------------------------------------- messages
+# ------------------------------------------------------------------------------------------------------------- messages
 
 
 def plain_messages(record: dict) -> tuple[list, str | None]:
@@ -148,8 +147,8 @@ def agent_turns(messages: list) -> int:
 
 def raw_messages(messages: list, counts: Counter) -> list[dict]:
     """The question, pairs of call and observation, the answer; nothing if the row cannot be used at all."""
-    usable = len(messages) >= 2 and all(isinstance(message, dict) and isinstance(message["content"], str) for message in messages)
-    if not usable or any(message["role"] not in ("user", "assistant") for message in messages[1:-1]):
+    texts = all(isinstance(message, dict) and isinstance(message["content"], str) for message in messages)
+    if len(messages) < 2 or not texts or any(role(message) not in ("user", "assistant") for message in messages[1:-1]):
         return []
     answer = answer_turn(messages[-1]["content"])
     if answer is None:
@@ -172,7 +171,7 @@ def raw_messages(messages: list, counts: Counter) -> list[dict]:
     return [*kept, {"role": "assistant", "content": answer}]
 
 
-# ---------------------------------------------------------------------------------------------------------- whole records
+# -------------------------------------------------------------------------------------------------------- whole records
 
 
 def prune_tools(messages: list, counts: Counter) -> list:
@@ -187,8 +186,8 @@ def prune_tools(messages: list, counts: Counter) -> list:
 
 
 def repair(messages: list, counts: Counter) -> list:
-    """Turns and observations that pass the validation but cannot be trained on are rewritten. Others stay as they are: `validate`
-    names the fault."""
+    """Turns and observations that pass the validation but cannot be trained on are rewritten. Others stay as they
+    are: `validate` names the fault."""
     repaired = list(messages)
     unwanted = set()
     for i, message in enumerate(messages[1:], start=1):
@@ -207,16 +206,22 @@ def repair(messages: list, counts: Counter) -> list:
 
 
 def remove_duplicates(messages: list, counts: Counter) -> list:
-    """Without the turns whose calls were all made before. Two calls are the same if tool and set of queries or addresses are."""
+    """Without the turns whose calls were all made before. Two calls are the same if tool and set of queries or
+    addresses are."""
     seen: set[tuple] = set()
     unwanted = set()
     for i, message in enumerate(messages):
         found = calls(text_of(message)) if role(message) == "assistant" else []
-        signatures = {(tool_of(call), *sorted({target.strip() for target in targets(call)})) for call in found if targets(call)}
+        signatures = {signature for call in found if (signature := call_signature(call))}
         if signatures and signatures <= seen:
             unwanted.add(i)
         seen |= signatures
     return without_turns(messages, unwanted, "duplicate", counts)
+
+
+def call_signature(call: dict) -> tuple | None:
+    found = targets(call)
+    return (tool_of(call), *sorted({target.strip() for target in found})) if found else None
 
 
 def without_turns(messages: list, unwanted: set[int], why: str, counts: Counter) -> list:

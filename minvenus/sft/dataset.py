@@ -1,13 +1,12 @@
 """Clean trajectories as token streams, and the packs of one training step.
 
-    L = 1/B sum_i 1/n_i sum_{k in M_i} -log p(x_k | x_<k)         B trajectories in the step, M_i the n_i tokens the agent wrote
+    L = 1/B sum_i 1/n_i sum_{k in M_i} -log p(x_k | x_<k)    B trajectories in the step, M_i the n_i tokens of the agent
 
-Every token k in M_i carries its weight 1 / (B n_i), so the loss of a step is the plain sum of weight * -log p over its packs, the
-same however the trajectories are packed, split over micro-batches or ordered.
+Every token k in M_i carries its weight 1 / (B n_i), so the loss of a step is the plain sum of weight * -log p over
+its packs, the same however the trajectories are packed, split over micro-batches or ordered.
 
-A pack is whole trajectories end to end, without padding. Over-long ones are dropped and counted; on request they are cut after
-the last turn that fits, which loses their answer. Streams are held in memory, five bytes a token.
-"""
+A pack is whole trajectories end to end, without padding. Over-long ones are dropped and counted; on request they are
+cut after the last turn that fits, which loses their answer. Streams are held in memory, five bytes a token."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,9 +36,9 @@ class Example:
 
     def __post_init__(self):
         if self.tokens.shape != self.sampled.shape or self.tokens.dim() != 1:
-            raise ValueError(f"tokens and sampled must both be [L], got {list(self.tokens.shape)}, {list(self.sampled.shape)}")
+            raise ValueError(f"tokens and sampled must both be [L], got {self.tokens.shape}, {self.sampled.shape}")
         if self.trained == 0 or self.sampled[0]:
-            raise ValueError("an example needs tokens to train on, and the first token cannot be one: nothing predicts it")
+            raise ValueError("an example needs tokens to train on; the first token cannot be one, nothing predicts it")
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -69,7 +68,7 @@ class Loaded:
         return text
 
 
-# ------------------------------------------------------------------------------------------------------------- to tokens
+# ------------------------------------------------------------------------------------------------------------ to tokens
 
 
 def encode(record: dict, tokenizer: Tokenizer) -> Example:
@@ -98,7 +97,8 @@ def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int,
         try:
             whole = encode(record, tokenizer)
         except (ChatError, KeyError) as error:
-            raise ConfigError(f"trajectory {i} is not clean, run python -m minvenus.sft on the file first: {error}") from None
+            raise ConfigError(f"trajectory {i} is not clean, run python -m minvenus.sft on the file first: "
+                              f"{error}") from None
         fitting: Example | None = whole
         if len(whole) > max_tokens:
             fitting = cut_to(whole, max_tokens) if overlong == "truncate" else None
@@ -108,7 +108,7 @@ def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int,
         truncated += fitting is not whole
         turns_cut += len(whole.turn_ends) - len(fitting.turn_ends)
         examples.append(fitting)
-    return examples, Loaded(len(examples), dropped, truncated, turns_cut, tokens=sum(len(example) for example in examples),
+    return examples, Loaded(len(examples), dropped, truncated, turns_cut, tokens=sum(map(len, examples)),
                             trained_tokens=sum(example.trained for example in examples))
 
 
@@ -126,7 +126,7 @@ def read_records(path) -> Iterator[dict]:
         yield record
 
 
-# --------------------------------------------------------------------------------------------------------------- to packs
+# ------------------------------------------------------------------------------------------------------------- to packs
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ class Pack:
 
 
 def step_packs(examples: Sequence[Example], budget: int, reduction: Reduction = "trajectory-mean") -> list[Pack]:
-    """The packs of one step, each of at most `budget` tokens. `examples` must be all trajectories of the step, also where its
-    packs run on several devices: the weights are shares of the whole step."""
+    """The packs of one step, each of at most `budget` tokens. `examples` must be all trajectories of the step, also
+    where its packs run on several devices: the weights are shares of the whole step."""
     one_of("reduction", reduction, ("trajectory-mean", "token-mean", "sum"))
     if not examples:
         raise ValueError("a step needs at least one trajectory")
@@ -156,12 +156,12 @@ def step_packs(examples: Sequence[Example], budget: int, reduction: Reduction = 
 
 
 def fill_packs(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """The indices of each pack. Longest first, each into the first pack with room: deterministic, and at most 11/9 of the fewest
-    possible packs plus two thirds of one. Inside a pack the given order stays."""
+    """The indices of each pack. Longest first, each into the first pack with room: deterministic, and at most 11/9 of
+    the fewest possible packs plus two thirds of one. Inside a pack the given order stays."""
     too_long = [length for length in lengths if length > budget]
     if too_long:
-        raise ConfigError(f"a trajectory of {max(too_long):,} tokens does not fit into a pack of {budget:,}: raise the token "
-                          "budget, or lower max_tokens when loading")
+        raise ConfigError(f"a trajectory of {max(too_long):,} tokens does not fit into a pack of {budget:,}: raise the "
+                          "token budget, or lower max_tokens when loading")
     rows: list[list[int]] = []
     room: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
@@ -178,6 +178,7 @@ def build_pack(examples: list[Example], weight_S: list[float]) -> Pack:
     tokens = torch.cat([example.tokens for example in examples]).long()
     sampled = torch.cat([example.sampled for example in examples])
     positions = sampled.nonzero()[:, 0]                                       # [M]  never the first of a trajectory
-    weights = torch.cat([torch.full((example.trained,), weight) for example, weight in zip(examples, weight_S, strict=True)])
+    weights = torch.cat([torch.full((example.trained,), weight)
+                         for example, weight in zip(examples, weight_S, strict=True)])
     bounds = torch.tensor([0, *accumulate(map(len, examples))], dtype=torch.int32)
     return Pack(tokens, bounds, positions - 1, tokens[positions], weights)

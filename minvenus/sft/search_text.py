@@ -1,12 +1,12 @@
 r"""The printed answer of a search engine, as the JSON that the agent reads.
 
-    A Google search for 'who's who' found 2 results:            [{"query": "who's who",
-                                                                  "web_page_info_list": [
+    A Google search for 'who's who' found 2 results:        [{"query": "who's who",
+                                                              "web_page_info_list": [
     ## Web Results
-    1. [A [nested] title](https://a.org/x_(y))           ->        {"title": "A [nested] title", "url": "https://a.org/x_(y)",
-    Date published: 2020-01-01
-    Source: a.org
-    some text                                                       "snippet": "Source: a.org\nsome text"}, ...]}]
+    1. [A [nested] title](https://a.org/x_(y))         ->      {"title": "A [nested] title",
+    Date published: 2020-01-01                                  "url": "https://a.org/x_(y)",
+    Source: a.org                                               "snippet": "Source: a.org\nsome text"},
+    some text                                                  ...]}]
 
 One element per header line. Brackets and parentheses are counted, because both occur inside titles and addresses.
 """
@@ -24,7 +24,8 @@ QUOTES = {"'": "'", '"': '"', "‘": "’", "“": "”", "`": "`"}
 
 
 def parse_search_text(text: str) -> list[dict] | None:
-    """The results of each query; None if the text has neither a header line nor a result, so that nothing would be left."""
+    """The results of each query; None if the text has neither a header line nor a result, so that nothing would be
+    left."""
     lines = text.split("\n")
     headers = [i for i, line in enumerate(lines) if HEADER.fullmatch(line)]
     if not headers:
@@ -44,8 +45,8 @@ def query_of(header: str) -> str:
 
 
 def results(lines: list[str]) -> list[dict]:
-    """The numbered results after the line `## Web Results`, or all if there is none. Those without a title or an address are
-    left out."""
+    """The numbered results after the line `## Web Results`, or all if there is none. Those without a title or an
+    address are left out."""
     begin = next((i + 1 for i, line in enumerate(lines) if RESULTS.fullmatch(line)), 0)
     entries: list[tuple[str, str, list[str]]] = []
     for line in lines[begin:]:
@@ -72,7 +73,7 @@ def read_link(line: str) -> tuple[str, str, str] | None:
         return None
     opened = number.end()
     middle = closing(line, opened, BRACKETS)
-    if not line.startswith("(", middle + 1):                 # a bracket of the title is never closed, or closes too early
+    if not line.startswith("(", middle + 1):                 # a bracket of the title never closes, or too early
         middle = line.find("](", opened)
     end = closing(line, middle + 1, PARENTHESES)
     if end < 0:

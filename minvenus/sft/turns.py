@@ -22,7 +22,7 @@ TARGET_KEYS = {"search": ("query", "queries"),
 TAG = re.compile(r"<(/?)(think|answer|summary|tool_call|tool_response)>", re.IGNORECASE)
 
 
-# ----------------------------------------------------------------------------------------------------------------- blocks
+# --------------------------------------------------------------------------------------------------------------- blocks
 
 
 class Block(NamedTuple):
@@ -60,12 +60,12 @@ def without_tags(text: str) -> str:
     return TAG.sub("", text).strip()
 
 
-# ------------------------------------------------------------------------------------------------------ rewritten messages
+# --------------------------------------------------------------------------------------------------- rewritten messages
 
 
 def call_turn(content: str) -> str | None:
-    """The first thought and the first call of a turn, or None if it lacks either or the call cannot be run. A call of another
-    tool than ours is kept, so that it can be pruned by its name."""
+    """The first thought and the first call of a turn, or None if it lacks either or the call cannot be run. A call of
+    another tool than ours is kept, so that it can be pruned by its name."""
     think = next(iter(blocks(content, "think")), None)
     found = think and (blocks(content[think.end:], "tool_call") or blocks(content, "tool_call"))
     call = read_call(found[0].body) if found else None
@@ -76,8 +76,8 @@ def call_turn(content: str) -> str | None:
 
 
 def answer_turn(content: str) -> str | None:
-    """The thought and the last answer of a final turn, or None if it lacks either. Summaries after the thought move into it,
-    unless it has them already."""
+    """The thought and the last answer of a final turn, or None if it lacks either. Summaries after the thought move
+    into it, unless it has them already."""
     think = next(iter(blocks(content, "think")), None)
     if not think:
         return None
@@ -93,7 +93,8 @@ def answer_turn(content: str) -> str | None:
 
 
 def last_answer(text: str) -> str:
-    """The text after the last `<answer>` that is closed: b of `<answer> a <answer> b </answer>`. Empty if there is none."""
+    """The text after the last `<answer>` that is closed: b of `<answer> a <answer> b </answer>`. Empty if there is
+    none."""
     found = blocks(text, "answer")
     return without_tags(re.split("<answer>", found[-1].body, flags=re.IGNORECASE)[-1]) if found else ""
 
@@ -117,7 +118,7 @@ def is_trainable(text: str, final: bool) -> bool:
     return kind == "answer" if final else kind in ALLOWED_TOOLS
 
 
-# ------------------------------------------------------------------------------------------------------------------ calls
+# ---------------------------------------------------------------------------------------------------------------- calls
 
 
 def calls(content: str) -> list[dict]:

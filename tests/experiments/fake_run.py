@@ -1,7 +1,7 @@
 """Stands in for train_igpo.py in tests of the comparison: writes what a run of so many steps leaves behind, in no time.
 
-The folder above the run's says how: `fail` and `wait` name runs that end with an error, or wait to be stopped; `order.txt` gets a
-line when a run starts and when it ends.
+Files in the folder above the run's say how: `fail`, `wait` and `short` name runs that end with an error, wait to be stopped, or
+end one step early; `order.txt` gets a line when a run starts and when it ends.
 """
 
 import json
@@ -28,7 +28,7 @@ def main(flags: list[str]) -> int:
         finish(folder, 1, every)
         note(above, f"stopped {name}")
         return 0
-    finish(folder, steps, every)
+    finish(folder, steps - (name in listed(above / "short")), every)
     note(above, f"end {name}")
     return 0
 
@@ -58,7 +58,6 @@ def finish(folder: Path, steps: int, every: int) -> None:
             row |= {"test_exact_match": accuracy, "test_right_pages": accuracy / 2, "test_turns": 8.0, "test_malformed": 0.0}
         rows.append(row)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "timing.jsonl").write_text("".join(json.dumps({"step": r["step"], "rollout_seconds": 2.0}) + "\n" for r in rows))
     checkpoint = folder / "checkpoints" / f"step-{steps:08d}"
     checkpoint.mkdir(parents=True, exist_ok=True)
     (checkpoint / "state.json").write_text("{}")

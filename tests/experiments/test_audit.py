@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from minvenus.config import ConfigError, Recipe
+from minvenus.console import table
 from minvenus.experiments import audit
-from minvenus.experiments.audit import AuditConfig, report, table, verdict, visit_gains
+from minvenus.experiments.audit import AuditConfig, rows, verdict, visit_gains
 from minvenus.flags import parse_flags
 from minvenus.report.saved import save_batch
 from minvenus.settings import IGPOConfig
@@ -46,7 +47,7 @@ def test_gains_are_told_apart_by_what_the_visit_was_and_at_which_hop():
 
 def test_a_batch_without_gains_has_none_to_audit():
     found = visit_gains(batch(Recipe(use_gain=False)), WEB)
-    assert found == {} and table(found).count("\n") == 0 and verdict(found).startswith("too few visits")
+    assert found == {} and len(rows(found)) == 1 and verdict(found).startswith("too few visits")
 
 
 def test_a_visit_of_several_pages_counts_by_its_first_one():
@@ -58,14 +59,14 @@ def test_a_visit_of_several_pages_counts_by_its_first_one():
 
 
 def test_the_table_word_for_word():
-    assert table(gains() | {("right", 2): [2.0, 3.0, -1.0]}).splitlines() == [
-        "visit      hop   count    mean  spread  positive",
-        "right        1       2   +1.00    0.00      100%",
-        "right        2       3   +1.33    1.70       67%",             # variance ((2/3)^2 + (5/3)^2 + (7/3)^2) / 3 = 26 / 9
-        "right      all       5   +1.20    1.33       80%",             # variance (2 * 0.04 + 0.64 + 3.24 + 4.84) / 5
-        "wrong        1       1   -0.50    0.00        0%",
-        "repeated     2       1   -0.25    0.00        0%",
-        "failed       1       1   +0.00    0.00        0%"]
+    assert table(rows(gains() | {("right", 2): [2.0, 3.0, -1.0]})).splitlines() == [
+        "visit     hop  count   mean  spread  positive",
+        "right       1      2  +1.00    0.00      100%",
+        "right       2      3  +1.33    1.70       67%",             # variance ((2/3)^2 + (5/3)^2 + (7/3)^2) / 3 = 26 / 9
+        "right     all      5  +1.20    1.33       80%",             # variance (2 * 0.04 + 0.64 + 3.24 + 4.84) / 5
+        "wrong       1      1  -0.50    0.00        0%",
+        "repeated    2      1  -0.25    0.00        0%",
+        "failed      1      1  +0.00    0.00        0%"]
 
 
 @pytest.mark.parametrize(("found", "words"), [
@@ -98,7 +99,7 @@ def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path):
     saved_run(tmp_path, batch(step=1), batch(step=20), batch(step=100, lift=0.5))
     first, last = audit.main(AuditConfig(run=str(tmp_path))).split("\n\n")
     assert first.startswith("step 1: 2 rollouts, log P(answer | question) -4.00 per token\nvisit ")
-    assert last.startswith("step 100: 2 rollouts") and "right        2       1   +2.50" in last
+    assert last.startswith("step 100: 2 rollouts") and "right       2      1  +2.50" in last
     assert first.endswith(verdict(gains()))
 
 
@@ -111,7 +112,7 @@ def test_a_run_with_one_file_is_reported_once_and_one_with_none_is_refused(tmp_p
 
 def test_a_probability_is_not_called_a_log_probability(tmp_path):
     saved_run(tmp_path, batch(Recipe(gain="prob")))
-    assert report(tmp_path / "rollouts" / "step-00000001.jsonl", tmp_path).startswith("step 1: 2 rollouts\n")
+    assert audit.main(AuditConfig(run=str(tmp_path))).startswith("step 1: 2 rollouts\n")
 
 
 def test_a_checkpoint_is_audited_by_one_step_of_training_with_the_settings_given(tmp_path, monkeypatch):
