@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from minvenus.agent.episode import Episode, Limits
-from minvenus.agent.policy import PAGE_SIZE, load_policy, model_folder, prompt_and_notices
+from minvenus.agent.episode import Episode
+from minvenus.agent.policy import PAGE_SIZE, limits_of, load_policy, model_folder, prompt_and_notices
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ConfigError, Recipe
 from minvenus.console import Progress
@@ -106,9 +106,7 @@ def open_loop(config: EvalConfig, source: QuestionSource, system: str, notices) 
     policy, tokenizer, description = load_policy(agent, config.concurrency, config.pages)
     say(config, "model", description)
     say(config, "questions", f"{len(source.entries)}, {agent.tools}")
-    limits = Limits(agent.max_turns or 200, min(agent.max_context, policy.max_context or agent.max_context), agent.max_new_tokens,
-                    agent.max_observation_tokens, time_limit=agent.time_limit, tool_seconds=agent.tool_seconds,
-                    tool_threads=None if source.immediate else config.concurrency, retries=agent.retries)
+    limits = limits_of(agent, policy, None if source.immediate else config.concurrency)
     return RolloutLoop(policy, tokenizer, limits, system=system, notices=notices)
 
 

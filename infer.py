@@ -4,15 +4,16 @@ import json
 import sys
 from dataclasses import replace
 
-from minvenus.agent.episode import Limits
-from minvenus.agent.policy import load_policy, prompt_and_notices
+from minvenus.agent.episode import Episode
+from minvenus.agent.policy import limits_of, load_policy, prompt_and_notices
 from minvenus.agent.record import rollout_to_json, save_rollout
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.agent.show import Show
 from minvenus.config import ConfigError
+from minvenus.evaluation.questions import IMMEDIATE
 from minvenus.flags import parse_flags, save_config
 from minvenus.settings import InferConfig
-from minvenus.tools.base import ToolErrorRate
+from minvenus.tools.base import TooManyFailures
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.web import make_tools
 from minvenus.train.signals import stop_on_signals
@@ -20,43 +21,38 @@ from minvenus.types import Question, Rollout
 
 
 def main(config: InferConfig) -> Rollout:
-    """One rollout, printed while it is made, and saved with the resolved settings in the run's folder."""
+    """One rollout, printed turn by turn, and saved with the settings in the run's folder, however it ends."""
     agent = config.agent.resolved()
     config = replace(config, agent=agent)
     system, notices = prompt_and_notices(agent)
-    question, tools, max_turns = prepare(config)
-    policy, tokenizer, source = load_policy(agent)
-    folder = save_config(config, config.out).parent
-    context = min(agent.max_context, policy.max_context or agent.max_context)
-    limits = Limits(max_turns, context, agent.max_new_tokens, agent.max_observation_tokens,
-                    agent.time_limit, agent.tool_seconds, tool_threads=None if agent.tools == "toyweb" else 1,
-                    retries=agent.retries)
+    question, tools, max_turns = question_and_tools(config)
+    policy, tokenizer, description = load_policy(agent)
+    threads = None if agent.tools.partition(":")[0] in IMMEDIATE else 1
+    save_config(config, config.out)
     show = Show(None if config.json else sys.stdout)
-    show.row("model", source)
+    show.row("model", description)
     show.row("question", question.text)
     try:
-        with stop_on_signals() as stop:
-            with RolloutLoop(policy, tokenizer, limits, system=system, notices=notices, watch=show.watch) as loop:
-                [episode] = loop.add(question, lambda _: tools)
-                loop.run(stop)
-                rollout = episode.rollout
+        with RolloutLoop(policy, tokenizer, limits_of(agent, policy, threads), system=system, notices=notices,
+                         watch=show.watch) as loop:
+            [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
+            run_and_save(loop, episode, config)
     finally:
         if hasattr(tools, "close"):
             tools.close()
-    for path in filter(None, (folder / "trajectory.json", config.save)):
-        save_rollout(rollout, path)
+    rollout = episode.rollout
     if agent.tools == "toyweb":
         show.row("expected", question.answers[0])
     if rollout.trainable:
         written, seconds = sum(rollout.sampled), sum(turn.seconds for turn in rollout.turns)
         show.row("speed", f"{written} tokens sampled in {seconds:.2f} s: {written / seconds:.0f} tokens/s")
-    show.row("saved", str(config.save or folder / "trajectory.json"))
+    show.row("saved", config.save or f"{config.out}/trajectory.json")
     if config.json:
         print(json.dumps(rollout_to_json(rollout), ensure_ascii=False))
     return rollout
 
 
-def prepare(config: InferConfig) -> tuple[Question, object, int]:
+def question_and_tools(config: InferConfig) -> tuple[Question, object, int]:
     """The question, the tools to answer it with, and how many turns it may take."""
     agent = config.agent
     if agent.tools == "toyweb":
@@ -67,19 +63,33 @@ def prepare(config: InferConfig) -> tuple[Question, object, int]:
             raise ConfigError(f"the toy web answers its own questions only, test-0 to test-{web.config.test - 1} and train-0 to "
                               f"train-{web.config.train - 1}, not {name!r}; for others choose --tools") from None
         return question, web.for_question(name), agent.max_turns or web.max_turns(name)
-    tools = make_tools(agent.tools, agent.seed)
+    tools = make_tools(agent.tools)
     if config.question is None:
         raise ConfigError(f"--tools {agent.tools} needs a --question")
     return Question("question", config.question, ["(unknown)"]), tools, agent.max_turns or 200
 
 
+def run_and_save(loop: RolloutLoop, episode: Episode, config: InferConfig) -> None:
+    """Whatever ends the rollout, what there is of it is saved."""
+    try:
+        with stop_on_signals() as stop:
+            loop.run(stop)
+    except BaseException as error:
+        loop.cut_all(str(error) or type(error).__name__)
+        raise
+    finally:
+        for path in filter(None, (f"{config.out}/trajectory.json", config.save)):
+            if episode.rollout:
+                save_rollout(episode.rollout, path)
+
+
 def run(argv: list[str] | None = None) -> int:
-    """The exit code: 0, 130 after Ctrl-C, 2 with one line that says what is wrong."""
+    """The exit code: 0, 130 after Ctrl-C, 2 with one line that says what is wrong. A bug keeps its traceback."""
     try:
         rollout = main(parse_flags(InferConfig, argv, description=__doc__))
     except KeyboardInterrupt:
         return 130
-    except (ValueError, OSError, ToolErrorRate) as error:         # a checkpoint, a file or a tool that cannot be used
+    except (ConfigError, TooManyFailures, OSError) as error:
         print(f"infer.py: {error}", file=sys.stderr)
         return 2
     if rollout.error == "stopped by the user":

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from minvenus.agent.episode import TurnOutput
+from minvenus.agent.episode import Limits, TurnOutput
 from minvenus.agent.prompt import SYSTEM_PROMPT, Notices, read_prompt
 from minvenus.agent.remote import RemotePolicy
 from minvenus.config import ConfigError, ModelConfig
@@ -144,6 +144,14 @@ def load_policy(config: AgentConfig, sequences: int = 1,
     engine = Engine(model, pages, PAGE_SIZE, seed=config.seed, vocab_limit=tokenizer.size)
     sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))       # only the environment writes what comes then
     return EnginePolicy(engine, tokenizer, sampling), tokenizer, source
+
+
+def limits_of(config: AgentConfig, policy: EnginePolicy | RemotePolicy, tool_threads: int | None) -> Limits:
+    """The limits of a rollout: those of the resolved settings, within the context that the policy has."""
+    context = config.max_context if policy.max_context is None else min(config.max_context, policy.max_context)
+    return Limits(config.max_turns or 200, context, config.max_new_tokens, config.max_observation_tokens,
+                  time_limit=config.time_limit, tool_seconds=config.tool_seconds, tool_threads=tool_threads,
+                  retries=config.retries)
 
 
 def cache_pages(model: Qwen3, context: int, sequences: int) -> int:

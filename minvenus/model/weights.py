@@ -39,7 +39,7 @@ GENERATION = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20}
 IM_END, ENDOFTEXT = 151_645, 151_643         # either ends a generation
 
 
-class WeightsError(ValueError):
+class WeightsError(ConfigError):
     """A checkpoint that cannot be read or written; the message says which file or tensor, and what was expected."""
 
 

@@ -20,6 +20,8 @@ from pathlib import Path
 import tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
 
+from minvenus.config import ConfigError
+
 NEEDED = {                                    # attribute of a Tokenizer -> the added token whose id it holds
     "end_of_text": "<|endoftext|>",
     "im_start": "<|im_start|>",
@@ -40,7 +42,7 @@ PROBE = "One. Two,\n\n 3 日本 ñ\t🙂 \n"
 TINY = Path(__file__).with_name("tiny_tokenizer.json")
 
 
-class TokenizerError(ValueError):
+class TokenizerError(ConfigError):
     """A tokenizer file that cannot be used, or a text or an id that it cannot take."""
 
 
