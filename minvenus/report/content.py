@@ -35,28 +35,36 @@ class Distinct:
 
 
 def page_data(source: Source, measured: list[Measured] | None, compared: list[Compared]) -> dict:
-    texts, numbers = Distinct(), Distinct()
-    groups: dict[int | str, dict] = {}
+    explanations, numbers = Distinct(), Distinct()
+    groups: dict[int | str, list[int]] = {}
     rollouts = []
     for i, case in enumerate(source.cases):
-        group = groups.setdefault(case.group, {
-            "name": str(case.group), "question": case.question, "rollouts": [], "remark": None})
-        group["rollouts"].append(i)
+        groups.setdefault(case.group, []).append(i)
         row = case.row if source.batch else i
         logprobs = measured[row].logprobs if measured else [None] * len(case.turns)
+        outcome = outcome_text(case, source.batch and source.batch.measured[row].outcome)
         rollouts.append({
-            "name": case.name or f"rollout {len(group['rollouts'])}", "prediction": case.turns[-1]["answer"],
-            "outcome": outcome_text(case, source.batch and source.batch.measured[row].outcome),
-            "facts": rollout_facts(case), "error": case.rollout.error if case.rollout else None, "turns": case.turns,
+            "name": case.name or f"rollout {len(groups[case.group])}", "prediction": case.turns[-1]["answer"],
+            "outcome": outcome, "facts": rollout_facts(case, outcome), "turns": case.turns,
+            "error": case.rollout.error if case.rollout else None,
             "measured": [None if answer is None else value(answer, "log_prob") for answer in logprobs],
-            "credit": {one.name: credit_data(one.rollouts[row], texts, numbers) for one in compared if one.rollouts}})
-    for group in groups.values() if source.batch else ():
-        rows = [source.cases[i].row for i in group["rollouts"]]
-        group["remark"] = same_outcome([source.batch.credit.rewards[row].outcome for row in rows])
+            "credit": {one.name: credit_data(one.rollouts[row], explanations, numbers)
+                       for one in compared if one.rollouts}})
     recipes = [{"name": one.name, "label": one.label, "words": one.words, "trained": one.trained,
                 "missing": None if one.rollouts else NOT_SCORED, "settings": settings(one.recipe)} for one in compared]
-    return {"recipes": recipes, "groups": list(groups.values()), "rollouts": rollouts,
-            "explanations": texts.items(), "steps": numbers.items()}
+    return {"recipes": recipes, "groups": [group_data(source, places, rollouts) for places in groups.values()],
+            "rollouts": rollouts, "explanations": explanations.items(), "steps": numbers.items()}
+
+
+def group_data(source: Source, places: list[int], rollouts: list[dict]) -> dict:
+    cases = [source.cases[i] for i in places]
+    credits = [credit for i in places for credit in rollouts[i]["credit"].values()]
+    sizes = [abs(x) for credit in credits for x in credit["advantages"] or credit["rewards"] if x is not None]
+    remark = None
+    if source.batch:
+        remark = same_outcome([source.batch.credit.rewards[case.row].outcome for case in cases])
+    return {"name": str(cases[0].group), "question": cases[0].question, "rollouts": places, "remark": remark,
+            "largest": max(sizes, default=0.0)}
 
 
 def same_outcome(outcomes: list[float]) -> str | None:
@@ -66,15 +74,14 @@ def same_outcome(outcomes: list[float]) -> str | None:
             "what was better. GRPO learns nothing here; IGPO still does where gains differ.")
 
 
-def credit_data(a: Arithmetic, texts: Distinct, numbers: Distinct) -> dict:
+def credit_data(a: Arithmetic, explanations: Distinct, numbers: Distinct) -> dict:
     """Per turn its advantage, reward and gain (None where it has none) and the steps that explain them."""
-    count = len(a.measured.kinds)
-    listed = []
-    for t in range(count):
+    listed: list[list[int]] = []
+    for t in range(len(a.measured.kinds)):
         listed.append([])
         for step in steps(a, t):
-            about = {"id": step.id, "label": step.label, "formula": step.formula, "words": step.words}
-            listed[-1].append(numbers.place([texts.place(about), step.value, step.inputs, step.parts]))
+            about = {"id": step.id, "name": step.label, "formula": step.formula, "words": step.words}
+            listed[-1].append(numbers.place([explanations.place(about), step.value, step.inputs, step.parts]))
     advantages = a.numbers.get("advantages")
     return {"advantages": advantages, "rewards": [*a.numbers["turn_rewards"], a.numbers.get("outcome")],
             "gains": a.numbers["gains"], "steps": listed, "teaches": teaches(advantages) if advantages else None}
@@ -101,10 +108,11 @@ def outcome_text(case: Case, outcome: float | None) -> str:
     return {True: "right", False: "wrong", None: "unknown"}[case.verdict]
 
 
-def rollout_facts(case: Case) -> list[tuple[str, str]]:
+def rollout_facts(case: Case, outcome: str) -> list[tuple[str, str]]:
     ran = [turn["kind"] for turn in case.turns if turn["observation"] is not None]
     searches, visits = ran.count("search"), ran.count("visit")
-    facts = [("true answer", " / ".join(case.answers) or "not known")]
+    facts = [("true answer", " / ".join(case.answers) or "not known"),
+             ("answer given", case.turns[-1]["answer"] or "none"), ("outcome", outcome)]
     if case.rollout:
         facts.append(("ended as", case.rollout.termination))
     facts += [

@@ -45,7 +45,7 @@ def test_a_page_worked_by_hand():
 def test_hostile_text_makes_no_element_and_no_attribute_wherever_it_stands(hostile):
     def built(words):
         pieces = [page.table([words], [[words, words]], words), page.tiles([(words, words, words)]), page.note(words, True),
-                  page.figure("<svg></svg>", words), page.links([("a.html", words)])]
+                  page.figure("<svg></svg>", words), page.links([(words, words)])]
         return page.page(words, [page.section(words, pieces, words)], words, [(words, words)], words, data={words: words})
     plain, attacked = Elements(built("plain")), Elements(built(hostile))
     shape = [(tag, sorted(attributes)) for tag, attributes in plain.found]

@@ -66,7 +66,12 @@ def set_at(number, *keys):
     return change
 
 
+def nudged(lines):
+    lines[2]["arithmetic"]["terms"][0] += 1e-7
+
+
 @pytest.mark.parametrize(("change", "words"), [
+    (nudged, r"line 3: stored and computed .* differ: terms\[0\]"),
     (set_at(2, "arithmetic", "advantages", 1, 0.5), r"line 3: stored and computed .* differ: advantages\[1\] 0\.5"),
     (set_at(0, "arithmetic", "gains", 0, 0.0), r"line 1: .* gains\[0\] 0\.0, computed None"),
     (set_at(1, "outcome", 1.0), "line 1: stored and computed"),             # changes its group, so line 1 too
