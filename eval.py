@@ -29,7 +29,7 @@ from minvenus.report.xray import write_page
 from minvenus.settings import EvalConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard, TooManyFailures
-from minvenus.tools.toyweb_teachers import LEAD_IN
+from minvenus.tools.toyweb_lessons import LEAD_IN
 from minvenus.train.signals import stop_on_signals
 
 FAILURES = 5              # the evaluation stops after so many runs in a row that ended in an error

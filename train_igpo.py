@@ -28,7 +28,7 @@ from minvenus.settings import IGPO_PRESETS, AgentConfig, EvalConfig, IGPOConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import ToolCounters, ToolErrorRate
 from minvenus.tools.cassette import MissingRecording
-from minvenus.tools.toyweb_teachers import LEAD_IN
+from minvenus.tools.toyweb_lessons import LEAD_IN
 from minvenus.train import checkpoint, igpo, metrics
 from minvenus.train.data import batch_indices
 from minvenus.train.igpo_batch import Batch, behaviour, health, make_batch, mean

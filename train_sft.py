@@ -17,9 +17,7 @@ from minvenus.settings import SFT_PRESETS, SFTConfig
 from minvenus.sft import dataset
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
-from minvenus.tools.toyweb_reading import notes
-from minvenus.tools.toyweb_teachers import Teacher
-from minvenus.tools.toyweb_world import WorldConfig
+from minvenus.tools.toyweb_lessons import Teacher, lessons, notes
 from minvenus.train import checkpoint, metrics
 from minvenus.train.data import batch_indices, fingerprint, split
 from minvenus.train.optim import Diverged, adamw, learning_rate
@@ -90,8 +88,8 @@ def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset
     """Training and held-out trajectories, and the fingerprint of both."""
     if config.data == "toyweb":
         web = ToyWeb(config.seed, hops=tuple(range(1, config.hops + 1)), train=config.demonstrations)
-        demonstrations = web.demonstrations(config.demonstrations, TEACHER, seed=config.seed)
-        records: Iterable[dict] = ({"messages": messages} for messages in demonstrations)
+        taught = lessons(web, config.demonstrations, TEACHER, seed=config.seed)
+        records: Iterable[dict] = ({"messages": lesson.messages} for lesson in taught)
     else:
         records = dataset.read_records(config.data)
     examples, loaded = dataset.load(records, tokenizer, config.max_tokens, config.overlong)
@@ -100,7 +98,7 @@ def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset
     print(f"            {len(held_out):,} held out, {len(training):,} trained on")
     if config.data == "toyweb" and config.replay:
         count = round(len(training) * config.replay / (1 - config.replay))
-        replay = (notes(config.seed + 1, i, WorldConfig(), Teacher()) for i in range(count))
+        replay = (notes(config.seed + 1, i) for i in range(count))
         training += [dataset.encode_pieces(pieces, tokenizer) for pieces in replay]
         print(f"            and {count:,} texts like those of the base's training, so that it forgets nothing")
     return training, held_out, fingerprint(training + held_out)

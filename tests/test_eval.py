@@ -27,7 +27,8 @@ from minvenus.model.weights import newest_model
 from minvenus.settings import AgentConfig, EvalConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
-from minvenus.tools.toyweb_teachers import Teacher
+from minvenus.tools.toyweb_lessons import Teacher
+from minvenus.tools.toyweb_lessons import lessons as taught
 from tests.agent.scripted import TOKENIZER, all_threads_end, answer, policy_for, search, visit
 from tests.agent.test_remote import complete, scripted
 from tests.evaluation.local_judge import QUICK, grading
@@ -151,9 +152,8 @@ def test_ctrl_c_keeps_what_has_ended_and_the_same_command_goes_on():
 
 def lessons(count=8):
     """The expert's turns by question, and a script in which some runs go wrong in the same way every time."""
-    web = ToyWeb(0)
     turns = {lesson.question_id: [m["content"].removeprefix("<think>\n") for m in lesson.messages if m["role"] == "assistant"]
-             for lesson in web.lessons(count, Teacher(), split="test")}
+             for lesson in taught(ToyWeb(0), count, Teacher(), split="test")}
 
     def script(name, turn, attempt):
         question, _, number = name.split("/")[1].partition(" run ")

@@ -23,7 +23,7 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig, InferConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
-from minvenus.tools.toyweb_teachers import SYSTEM
+from minvenus.tools.toyweb_lessons import SYSTEM
 from tests.agent.scripted import answer, search, visit
 from tests.agent.test_remote import complete, hang, scripted, turn_number
 from tests.tools.servers import serve

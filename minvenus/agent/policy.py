@@ -32,7 +32,7 @@ from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools import toyweb_teachers as toy
+from minvenus.tools import toyweb_lessons as toy
 
 PAGE_SIZE = 64
 CACHE_BYTES = 4 << 30                 # several sequences share at most this much; one alone gets what it needs

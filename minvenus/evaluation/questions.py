@@ -26,8 +26,7 @@ from pathlib import Path
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import ALIAS_MARK, split_aliases
 from minvenus.files import digest, read_rows
-from minvenus.tools.toyweb import ToyWeb
-from minvenus.tools.toyweb_visits import visit_labels
+from minvenus.tools.toyweb import ToyWeb, visit_labels
 from minvenus.tools.web import make_tools
 from minvenus.types import Question, Rollout
 
@@ -73,7 +72,7 @@ def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | N
     """The questions of the file `path`, or of the toy web. The first `limit` are for evaluation (None = all). Training passes the
     number of questions in a step as `per_step`; then the others are training questions."""
     if tools == "toyweb":
-        return toy_questions(ToyWeb.of(seed, hops, slack), limit, max_turns, per_step)
+        return toy_questions(ToyWeb(seed, hops, slack or 0), limit, max_turns, per_step)
     assert path is not None
     entries = read_entries(path)
     held_out = entries[:limit]

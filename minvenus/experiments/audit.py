@@ -17,8 +17,7 @@ from minvenus.config import ConfigError, read_json
 from minvenus.console import table
 from minvenus.experiments.scripts import run
 from minvenus.report.saved import SavedBatch, load_batch
-from minvenus.tools.toyweb import ToyWeb
-from minvenus.tools.toyweb_visits import visit_labels
+from minvenus.tools.toyweb import ToyWeb, visit_labels
 
 KINDS = ("right", "wrong", "repeated", "failed")
 VisitGains = dict[tuple[str, int], list[float]]         # (kind, hop) -> gains
@@ -73,7 +72,7 @@ def web_of(run_folder: Path) -> ToyWeb:
     settings = read_json(run_folder / "run.json")
     if settings.get("data", "toyweb") != "toyweb":
         raise ConfigError(f"{run_folder} was trained on {settings['data']}: right pages are known on the toy web only")
-    return ToyWeb.of(settings["seed"], settings["hops"], settings["slack"])
+    return ToyWeb(settings["seed"], settings["hops"], settings["slack"])
 
 
 def run_gains(file: Path) -> VisitGains:

@@ -25,10 +25,8 @@ from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.sft.dataset import Example, encode, encode_pieces
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.toyweb import ToyTools
-from minvenus.tools.toyweb_reading import notes, reading
-from minvenus.tools.toyweb_teachers import Teacher, teach
-from minvenus.tools.toyweb_world import WorldConfig, make_case
+from minvenus.tools.toyweb import make_case
+from minvenus.tools.toyweb_lessons import Teacher, notes, reading, teach
 from minvenus.train.sft import train_step, validation_loss
 
 WANDERER = Teacher(wrong_result=0.5, wrong_relation=0.1, at_once=0.05, stop_early=0.1)
@@ -99,10 +97,9 @@ def texts(config: BaseConfig, step: int, tokenizer: Tokenizer) -> list[Example]:
 
 
 def note(seed: int, index: int, tokenizer: Tokenizer) -> Example:
-    return encode_pieces(notes(seed, index, WorldConfig(), Teacher()), tokenizer)
+    return encode_pieces(notes(seed, index), tokenizer)
 
 
 def session(seed: int, index: int, tokenizer: Tokenizer) -> Example:
-    case = make_case(seed, "base", index, WorldConfig())
-    lesson = teach(case, ToyTools(case, WorldConfig()), WANDERER, f"session {seed} {index}")
+    lesson = teach(make_case(seed, "base", index), WANDERER, f"session {seed} {index}")
     return encode({"messages": lesson.messages}, tokenizer)

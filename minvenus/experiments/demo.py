@@ -16,7 +16,7 @@ from minvenus.experiments import audit
 from minvenus.experiments.scripts import run, train
 from minvenus.report.run_page import write_run_page
 from minvenus.settings import SFTConfig
-from minvenus.tools.toyweb_world import WorldConfig
+from minvenus.tools.toyweb import ToyWeb
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class DemoConfig:
     seed: int = 0                     # of everything that is drawn
 
     def __post_init__(self):
-        most = WorldConfig().test
+        most = ToyWeb().size["test"]
         if min(self.sft_steps, self.igpo_steps, self.batch) < 1 or not 1 <= self.questions <= most:
             raise ConfigError(f"sft_steps, igpo_steps and batch must be at least 1, questions from 1 to {most}")
 

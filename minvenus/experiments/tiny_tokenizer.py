@@ -15,7 +15,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from minvenus.text import tokenizer as text_tokenizer
-from minvenus.text.toy_words import NAMES, PETS, RELATIONS, VERBS
+from minvenus.tools.toyweb import NAMES, PETS, RELATIONS, VERBS
 
 MERGES = 470
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"

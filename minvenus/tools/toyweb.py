@@ -1,125 +1,257 @@
-"""The toy web: an offline world of small private webs, one per question, with `search` and `visit` as the real tools have them.
+"""The toy web: an offline world of small private webs, one per question, with the tools `search` and `visit`.
 
-    web = ToyWeb(seed=0, hops=(4,))
+    web = ToyWeb(seed=0, hops=4)
     for question in web.questions("train"):
-        tools = web.for_question(question.id)          one for every rollout: it remembers what its searches listed
-        tools.search(["boss Eva"])                     page Eva sings Ida sings.               titles and snippets, best first
-        tools.visit(["page Eva"], "boss Eva")          page Eva boss owl twin Max heir Uma.     only if a search listed it
+        tools = web.for_question(question.id)          a tool set for one rollout
+        tools.search(["boss Eva"])                     page Eva sings Ida sings.              titles and verbs, the best page first
+        tools.visit(["page Eva"], "boss Eva")          page Eva boss owl twin Max heir Uma.   only if a search has listed it
         web.case(question.id).path                     the truth, for tests and audits
 
-Which web a call belongs to is decided by the object that is called, never by the call's text: 64 rollouts of 8 questions have 64
-tool sets, and none can reach another question's pages. A tool set is cheap, belongs to one rollout and is not shared.
-`ToyWeb` has the two methods as well, for a look at one question's web: they remember nothing, so every page of it can be visited.
+A web has one layer of pages for each hop of its question. A page has a title, a pet, and links to pages of the next layer:
 
-A search shows the best pages by BM25 over titles and first lines, then pages like the best one. What a question asks for stands
-on the page only: a snippet never holds it. Knows nothing of tokens and rollouts; everything follows from the seed.
+    page Bob own cat boss Eva heir Ida.     visited for "own Bob": the pet, then the links
+    page Max boss Uma heir Ida.             visited for "own Bob": another page shows no pet for this goal
+
+A question names a first page and a chain of relations, and asks for the pet on every page of the chain:
+
+    From Bob own boss twin?                 Bob's own pet, the pet of Bob's boss, the pet of that boss's twin
+    pets own cat boss owl twin hen          the answer
+
+So each right page is worth the same to the answer and a wrong page nothing: every pet is drawn independently, and all pages of
+a layer have the same relations. Nothing can be remembered from other questions, because every web is drawn anew. A name stands
+right after its relation and a pet right after its name: in a trial the tiny model learned such look-ups in 150 steps, and with
+one token in between not in 300. A search never shows what the question asks for.
+
+Everything follows from the seed. A tool set belongs to one rollout and reaches the pages of one question only.
 """
 
+import random
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
-from minvenus.config import one_of
-from minvenus.tools.base import ToolError, ToolResult, search_each
+from minvenus.config import ConfigError, one_of
+from minvenus.tools.base import ToolResult, run_tool
 from minvenus.tools.bm25 import BM25
-from minvenus.tools.toyweb_teachers import Lesson, Teacher, teach
-from minvenus.tools.toyweb_world import SPLITS, Case, Page, WorldConfig, make_case
-from minvenus.types import Question
+from minvenus.types import Question, Rollout
+
+# The tiny tokenizer gives each of these words one id together with the space before it, and the toy web never writes one without
+# that space: a word with two ids would be two words to a model of half a million parameters.
+NAMES = [
+    "Abe", "Ada", "Amy", "Ann", "Ali", "Art", "Ava", "Bea", "Ben", "Bill", "Bob", "Bud", "Cal", "Cam", "Cid", "Cleo", "Dan",
+    "Dean", "Dee", "Del", "Don", "Dora", "Drew", "Earl", "Eli", "Ella", "Eve", "Fay", "Finn", "Flo", "Gail", "Gia", "Gil",
+    "Gus", "Guy", "Hal", "Hans", "Hope", "Hugh", "Ian", "Ida", "Ike", "Ira", "Ivy", "Jack", "Jan", "Jay", "Jean", "Jim",
+    "Joe", "Joy", "Kai", "Kay", "Ken", "Kim", "Kit", "Lea", "Lee", "Leo", "Liz", "Lou", "Lucy", "Mae", "Max", "Meg", "Mia",
+    "Mike", "Moe", "Nan", "Ned", "Nell", "Nora", "Ole", "Omar", "Otto", "Pam", "Pat", "Paul", "Peg", "Pia", "Ray", "Rex",
+    "Rob", "Ron", "Roy", "Sam", "Sid", "Sue", "Ted", "Tess", "Tim", "Tom", "Uma", "Vic", "Will", "Zoe",
+]
+TEST_NAMES = NAMES[2::3]                 # the titles of train and test questions are disjoint
+TRAIN_NAMES = [name for name in NAMES if name not in TEST_NAMES]
+PETS = [
+    "cat", "dog", "owl", "hen", "fox", "pig", "cow", "bat", "bee", "ant", "emu", "elk", "ape", "yak", "ram", "rat", "eel",
+    "hog", "jay", "koi", "asp", "doe", "cub", "pug",
+]
+RELATIONS = ["boss", "friend", "twin", "uncle", "coach", "rival", "host", "heir", "aunt", "nurse", "guard", "pupil"]
+VERBS = ["sings", "cooks", "paints", "sails", "dances", "writes", "digs", "swims"]
+FIRST = "own"                            # the relation of the first page to itself
+
+HOPS = (1, 2, 3, 4)                      # right pages of a question; the questions take turns through the list
+PAGES_PER_LAYER = 4
+SPLITS = {"train": TRAIN_NAMES, "test": TEST_NAMES, "base": NAMES}      # "base": for the texts of the base model
+
+
+@dataclass(frozen=True)
+class Page:
+    title: str
+    verb: str                     # what a search shows after the title
+    pet: str
+    links: dict[str, str]         # relation -> title
+
+    @property
+    def url(self) -> str:
+        return f"page {self.title}"
+
+    def text(self, goal: str) -> str:
+        """What a visit shows. The goal is a relation and a name; on the page of that name the pet is shown, too."""
+        relation, *name = goal.split() or [""]
+        found = f" {relation} {self.pet}" if name and name[-1] == self.title else ""
+        return f"{self.url}{found}" + "".join(f" {relation} {title}" for relation, title in self.links.items()) + "."
+
+
+@dataclass(frozen=True)
+class Visit:
+    """The label of a visit, and its hop: 1 is the first page of the chain."""
+
+    kind: Literal["right", "wrong", "repeated", "failed"]
+    hop: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """A question and the truth about it. `path`: the right titles; relations[i] leads from path[i] to path[i + 1]."""
+
+    question: Question
+    relations: list[str]
+    path: list[str]
+    pages: dict[str, Page]
+
+    @property
+    def hops(self) -> int:
+        return len(self.path)
+
+    @property
+    def pets(self) -> list[str]:
+        """The answer, one pet per hop."""
+        return [self.pages[title].pet for title in self.path]
+
+    def relation(self, hop: int) -> str:
+        """What the question calls the page of a hop, counted from 0."""
+        return self.relations[hop - 1] if hop else FIRST
+
+    def label(self, title: str, succeeded: bool, seen: set[str]) -> Visit:
+        """The label of a visit after the pages `seen`. A right page counts at its own hop, every other visit at the first hop
+        with a page that has not been found yet."""
+        open_hop = next((hop for hop, right in enumerate(self.path, 1) if right not in seen), self.hops)
+        if not succeeded:
+            return Visit("failed", open_hop)
+        if title in seen:
+            return Visit("repeated", open_hop)
+        if title in self.path:
+            return Visit("right", self.path.index(title) + 1)
+        return Visit("wrong", open_hop)
+
+
+# ------------------------------------------------------------------------------------------------------------ the world
+
+
+def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] = HOPS) -> Case:
+    """Question `index` of a split. The same arguments give the same web, whatever was made before."""
+    rng = random.Random(f"toy web {seed} {split}-{index}")
+    hops = hops_in_turn[index % len(hops_in_turn)]
+    titles = rng.sample(SPLITS[split], hops * PAGES_PER_LAYER)
+    layers = [titles[i:i + PAGES_PER_LAYER] for i in range(0, len(titles), PAGES_PER_LAYER)]
+    asked = rng.sample(RELATIONS, hops - 1)
+    verbs = rng.sample(VERBS, hops)                 # one per layer: a search lists pages of one layer together
+    pages: dict[str, Page] = {}
+    for depth, layer in enumerate(layers):
+        relations: list[str] = []                   # the last layer has no links
+        following: list[str] = []
+        if depth < hops - 1:                        # the relation that the question asks for here, and one that it never does
+            relations = [asked[depth], *rng.sample([r for r in RELATIONS if r not in asked], 1)]
+            following = layers[depth + 1]
+        for title in layer:
+            pages[title] = make_page(rng, title, verbs[depth], relations, following)
+    path = [layers[0][0]]
+    for relation in asked:
+        path.append(pages[path[-1]].links[relation])
+    answer = answer_text(asked, [pages[title].pet for title in path])
+    question = Question(f"{split}-{index}", f"From {' '.join([path[0], FIRST, *asked])}?", [answer])
+    return Case(question, asked, path, pages)
+
+
+def make_page(rng: random.Random, title: str, verb: str, relations: list[str], following: list[str]) -> Page:
+    targets = rng.sample(following, len(relations))
+    links = dict(zip(rng.sample(relations, len(relations)), targets, strict=True))
+    for _ in links:
+        rng.random()              # unused, but the webs that the committed base model was trained on drew it
+    return Page(title, verb, rng.choice(PETS), links)
+
+
+def answer_text(relations: list[str], pets: list[str]) -> str:
+    return "pets" + "".join(f" {relation} {pet}" for relation, pet in zip([FIRST, *relations], pets, strict=True))
 
 
 class ToyWeb:
-    """All webs of a seed. Keyword arguments are the fields of WorldConfig."""
+    """All webs of a seed.
 
-    def __init__(self, seed: int = 0, **shape):
-        self.seed, self.config = seed, WorldConfig(**shape)
+    hops          right pages of every question; None = 1 to 4 in turn, a tuple = these in turn
+    slack         turns beyond a search and a visit per hop and the answer
+    train, test   number of questions
+    """
+
+    def __init__(self, seed: int = 0, hops: int | tuple[int, ...] | None = None, slack: int = 0, train: int = 2048,
+                 test: int = 256):
+        self.hops = HOPS if hops is None else (hops,) if isinstance(hops, int) else hops
+        if not self.hops or not all(hop in HOPS for hop in self.hops):
+            raise ConfigError(f"hops must be from {HOPS[0]} to {HOPS[-1]}, got {hops}")
+        self.seed, self.slack, self.size = seed, slack, {"train": train, "test": test}
         self._cases: dict[str, Case] = {}
 
-    @classmethod
-    def of(cls, seed: int, hops: int | None, slack: int | None, **shape) -> "ToyWeb":
-        """As a command line has it: every question of so many hops, none = of 1 to 4 in turn; none = the usual slack."""
-        given = {"hops": None if hops is None else (hops,), "slack": slack}
-        return cls(seed, **shape | {name: value for name, value in given.items() if value is not None})
-
     def questions(self, split: str) -> list[Question]:
-        one_of("split", split, SPLITS)
-        return [self.case(f"{split}-{i}").question for i in range(getattr(self.config, split))]
+        one_of("split", split, tuple(self.size))
+        return [self.case(f"{split}-{i}").question for i in range(self.size[split])]
 
     def case(self, question_id: str) -> Case:
         """The question with its web and the right path."""
         if question_id not in self._cases:
             split, _, index = question_id.partition("-")
-            if split not in SPLITS or not index.isdecimal() or int(index) >= getattr(self.config, split):
-                raise KeyError(f"no question {question_id!r}: there are train-0 to train-{self.config.train - 1} and test-0 to "
-                               f"test-{self.config.test - 1}")
-            self._cases[question_id] = make_case(self.seed, split, int(index), self.config)
+            if split not in self.size or not index.isdecimal() or int(index) >= self.size[split]:
+                raise KeyError(f"no question {question_id!r}: there are train-0 to train-{self.size['train'] - 1} and test-0 to "
+                               f"test-{self.size['test'] - 1}")
+            self._cases[question_id] = make_case(self.seed, split, int(index), self.hops)
         return self._cases[question_id]
 
     def for_question(self, question_id: str) -> "ToyTools":
         """The tools of one rollout."""
-        return ToyTools(self.case(question_id), self.config)
+        return ToyTools(self.case(question_id))
 
     def max_turns(self, question_id: str) -> int:
         """A search and a visit per hop, the answer, and the slack."""
-        return 2 * self.case(question_id).hops + 1 + self.config.slack
-
-    def search(self, queries: list[str], question_id: str = "train-0") -> ToolResult:
-        return self.for_question(question_id).search(queries)
-
-    def visit(self, urls: list[str], goal: str, question_id: str = "train-0") -> ToolResult:
-        tools = self.for_question(question_id)
-        tools.listed.update((page.url, page) for page in tools.case.pages.values())
-        return tools.visit(urls, goal)
-
-    def lessons(self, count: int, teacher: Teacher, split: str = "train", seed: int = 0) -> list[Lesson]:
-        """`count` demonstrations and the weaknesses they show: of question 0, 1, ... of the split, and around again."""
-        total = getattr(self.config, split)
-        ids = [f"{split}-{i % total}" for i in range(count)]
-        return [teach(self.case(name), self.for_question(name), teacher, f"{self.seed} {seed} {i}") for i, name in enumerate(ids)]
-
-    def demonstrations(self, count: int, teacher: Teacher, split: str = "train", seed: int = 0) -> list[list[dict]]:
-        """The lessons' messages: system, user, assistant, user, ..., assistant."""
-        return [lesson.messages for lesson in self.lessons(count, teacher, split, seed)]
+        return 2 * self.case(question_id).hops + 1 + self.slack
 
 
 class ToyTools:
-    """search and visit on one question's web, for one rollout."""
+    """search and visit on one question's web, for one rollout: a page can be visited once a search has listed it."""
 
-    def __init__(self, case: Case, config: WorldConfig):
-        self.case, self.config = case, config
-        self.listed: dict[str, Page] = {}           # url -> page, of all that a search of this rollout has shown
+    def __init__(self, case: Case):
+        self.case = case
+        self.listed: dict[str, Page] = {}           # url -> page
 
     @cached_property
     def index(self) -> BM25:
         return BM25([f"{page.title} {page.verb}" for page in self.case.pages.values()])
 
     def search(self, queries: list[str]) -> ToolResult:
-        if self.config.results == "json":
-            return search_each(queries, self._results)
-        blocks, failures = [], 0
+        lines = []
         for query in queries:
-            try:
-                shown = " ".join(f"{page['title']} {page['snippet']}" for page in self._results(query))
-                blocks.append(f"page {shown}.")
-            except ToolError as failure:
-                blocks.append(f"ERROR: {failure}")
-                failures += 1
-        return ToolResult("\n".join(blocks), "empty" if failures == len(queries) else None)
+            found = self.results(query)
+            self.listed.update((page.url, page) for page in found)
+            shown = " ".join(f"{page.title} {page.verb}" for page in found)
+            lines.append(f"page {shown}." if found else "ERROR: nothing found.")
+        return ToolResult("\n".join(lines), None if any(line.startswith("page") for line in lines) else "empty")
 
     def visit(self, urls: list[str], goal: str) -> ToolResult:
         texts = [self.listed[url].text(goal) if url in self.listed else "ERROR: no such page." for url in urls]
         return ToolResult("\n".join(texts), None if any(url in self.listed for url in urls) else "refused")
 
-    def ranked(self, query: str) -> list[Page]:
-        """The best page, then those most like it; among equals those that follow it in the web, around its end."""
+    def results(self, query: str) -> list[Page]:
+        """The best page and one more: the second best, else a page like the best one, else the page that follows it."""
         pages = list(self.case.pages.values())
         hits = [i for i, _ in self.index.search(query)]
         if not hits:
             return []
         alike = dict(self.index.search(pages[hits[0]].verb))
-        rest = sorted(range(len(pages)), key=lambda i: (-alike.get(i, 0.0), (i - hits[0]) % len(pages)))
-        return [pages[i] for i in dict.fromkeys([*hits, *rest])][:1 + self.config.distractors]
+        others = sorted(range(len(pages)), key=lambda i: (-alike.get(i, 0.0), (i - hits[0]) % len(pages)))
+        return [pages[i] for i in dict.fromkeys([*hits, *others])][:2]
 
-    def _results(self, query: str) -> list[dict]:
-        found = self.ranked(query)
-        if not found:
-            raise ToolError("empty", "nothing found.")
-        self.listed.update((page.url, page) for page in found)
-        return [{"title": page.title, "url": page.url, "snippet": page.verb} for page in found]
+
+def visit_labels(web: ToyWeb, rollout: Rollout) -> list[list[Visit]]:
+    """Per turn, one label for each page that it visited. The calls are made again, one page at a time: a call for several pages
+    may have shown some of them and refused others."""
+    case, tools = web.case(rollout.question.id), web.for_question(rollout.question.id)
+    seen: set[str] = set()
+    labels: list[list[Visit]] = [[] for _ in rollout.turns]
+    for turn, found in zip(rollout.turns, labels, strict=True):
+        if turn.tool is None:
+            continue
+        arguments = turn.tool["arguments"]
+        if turn.kind == "search":
+            run_tool(tools, "search", arguments)
+        elif turn.kind == "visit":
+            for url in arguments["url"]:
+                succeeded = turn.tool_error is None and run_tool(tools, "visit", arguments | {"url": [url]}).error is None
+                title = url.removeprefix("page ")
+                found.append(case.label(title, succeeded, seen))
+                if succeeded:
+                    seen.add(title)
+    return labels

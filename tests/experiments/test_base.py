@@ -18,9 +18,8 @@ from minvenus.model import weights
 from minvenus.model.weights import TINY_BASE, start_model
 from minvenus.sft.dataset import encode_pieces
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.text.toy_words import TEST_NAMES, TRAIN_NAMES
-from minvenus.tools.toyweb_reading import reading
-from minvenus.tools.toyweb_world import WorldConfig, make_case
+from minvenus.tools.toyweb import TEST_NAMES, TRAIN_NAMES, make_case
+from minvenus.tools.toyweb_lessons import reading
 
 TINY = Tokenizer.tiny()
 
@@ -71,8 +70,7 @@ def test_every_text_is_short_has_something_to_learn_and_begins_with_something_gi
 
 
 def test_the_webs_of_the_base_have_all_names_and_are_no_questions_web():
-    shape = WorldConfig(hops=(1, 4))
-    webs = {pool: [make_case(seed, pool, i, shape).pages for seed in (0, 1) for i in range(60)]
+    webs = {pool: [make_case(seed, pool, i, (1, 4)).pages for seed in (0, 1) for i in range(60)]
             for pool in ("base", "train", "test")}
     names = {name for web in webs["base"] for name in web}
     assert names == set(TRAIN_NAMES + TEST_NAMES)

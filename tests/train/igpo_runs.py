@@ -5,7 +5,6 @@ import sys
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 
@@ -94,7 +93,7 @@ def script_runs(monkeypatch, config: IGPOConfig, plays) -> None:
     for module in (minvenus.engine, train_igpo):
         monkeypatch.setattr(module, "Engine", engine)
     for module in (minvenus.tools.toyweb, question_files):
-        monkeypatch.setattr(module, "ToyWeb", SimpleNamespace(of=lambda *_, **__: web_of(config)))
+        monkeypatch.setattr(module, "ToyWeb", lambda *_, **__: web_of(config))
 
 
 def command(config: IGPOConfig, *more: str) -> int:

@@ -13,7 +13,7 @@ from minvenus.settings import SFTConfig
 from minvenus.sft.dataset import Example, load
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
-from minvenus.tools.toyweb_teachers import Teacher
+from minvenus.tools.toyweb_lessons import Teacher, lessons
 
 TINY = Tokenizer.tiny()
 SMALL = ModelConfig(16, 32, 1, 2, 1, head_dim=8, vocab_size=768, rope_theta=100.0, max_position_embeddings=4096)
@@ -21,7 +21,7 @@ SMALL = ModelConfig(16, 32, 1, 2, 1, head_dim=8, vocab_size=768, rope_theta=100.
 
 def demonstrations(count: int, hops=(1,), **rates) -> list[dict]:
     web = ToyWeb(0, hops=hops, train=count)
-    return [{"messages": messages} for messages in web.demonstrations(count, Teacher(**rates), seed=0)]
+    return [{"messages": lesson.messages} for lesson in lessons(web, count, Teacher(**rates))]
 
 
 def examples(count: int, hops=(1, 2)) -> list[Example]:

@@ -9,9 +9,7 @@ import train_sft
 from minvenus.config import ModelConfig
 from minvenus.model import weights
 from minvenus.settings import SFTConfig
-from minvenus.tools.toyweb_reading import notes
-from minvenus.tools.toyweb_teachers import Teacher
-from minvenus.tools.toyweb_world import WorldConfig
+from minvenus.tools.toyweb_lessons import Teacher, notes
 from minvenus.train.data import digest
 from tests.train.runs import TINY, small_config, write_inputs
 
@@ -48,7 +46,7 @@ def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_h
     assert [digest(e) for e in held_out] == [digest(e) for e in still] and len(held_out) == 2
     assert [digest(e) for e in mixed[:6]] == [digest(e) for e in alone] and first != second
     assert [TINY.decode(e.tokens.tolist()) for e in mixed[6:]] == [
-        "".join(text for text, _ in notes(settings.seed + 1, i, WorldConfig(), Teacher())) for i in range(3)]
+        "".join(text for text, _ in notes(settings.seed + 1, i)) for i in range(3)]
     real, _, _ = train_sft.load_examples(small_config(inputs, "unused", replay=1 / 3), TINY)
     assert len(real) == 6, "a file of trajectories is trained on as it is"
 

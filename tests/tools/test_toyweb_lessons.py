@@ -1,0 +1,273 @@
+"""Lessons: experts are right and well formed, weaknesses show as often as asked, texts for a base model follow from themselves."""
+
+import hashlib
+import json
+import math
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.agent.protocol import is_well_formed, parse_turn
+from minvenus.config import ConfigError
+from minvenus.evaluation.answers import exact_match
+from minvenus.text.chat import stream, unwrap
+from minvenus.text.tokenizer import Tokenizer
+from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, VERBS, ToyTools, ToyWeb, make_case
+from minvenus.tools.toyweb_lessons import (
+    LAST_TURN,
+    LEAD_IN,
+    SYSTEM,
+    Teacher,
+    lessons,
+    notes,
+    page_pieces,
+    plain,
+    reading,
+    teach,
+)
+
+rates = st.sampled_from([0.0, 0.2, 0.5])
+teachers = st.builds(Teacher, wrong_result=rates, wrong_relation=rates, at_once=st.just(0.1), stop_early=st.just(0.2),
+                     cut_off=rates)
+WANDERER = Teacher(wrong_result=0.5, wrong_relation=0.5, at_once=0.2, stop_early=0.2)
+NOTICE = f"\n\n{LAST_TURN}"
+
+
+def call(thought, body):
+    return f"<think>\n{thought}\n</think>\n<tool_call>\n{body}\n</tool_call>"
+
+
+def turns(messages):
+    return [m["content"] for m in messages[2::2]]
+
+
+def calls(messages):
+    """(parsed turn, observation without a notice) of every turn before the answer."""
+    return [(parse_turn(text), unwrap(m["content"], 3).removesuffix(NOTICE))
+            for text, m in zip(turns(messages), messages[3::2], strict=False)]
+
+
+def test_every_text_of_a_seed_is_the_one_that_the_committed_base_model_was_trained_on():
+    """The texts of all kinds, as one hash: another draw anywhere would give another base model and other results."""
+    teacher = Teacher(wrong_result=0.5, wrong_relation=0.3, at_once=0.1, stop_early=0.1, cut_off=0.5)
+    texts = [[lesson.messages for lesson in lessons(ToyWeb(seed, hops), 24, teacher, split, seed)]
+             for seed in (0, 7) for hops in (None, 4) for split in ("train", "test")]
+    texts += [[question.text, question.answers] for question in ToyWeb(3, test=64).questions("test")]
+    texts += [[reading(seed, i), notes(seed, i)] for seed in (0, 1) for i in range(24)]
+    digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+    assert digest == "7f540768f88e9f64b2b052a0dc630422068acc09e912725df9a465c9014f7615"
+
+
+# ------------------------------------------------------------------------------------------------------------ the expert
+
+
+def test_the_expert_on_two_hops_word_for_word():
+    web = ToyWeb(0, hops=2)
+    case = web.case("train-0")
+    first, second = (case.pages[title] for title in case.path)
+    messages = lessons(web, 1, Teacher())[0].messages
+    one, two, relation = first.title, second.title, case.relations[0]
+    assert [m["content"] for m in messages[:2]] == [SYSTEM, f"From {one} own {relation}?"]
+    assert turns(messages) == [
+        call(" own.", f'{{"name":"search","arguments":{{"query":[" own {one}"]}}}}'),
+        call(" own.", f'{{"name":"visit","arguments":{{"url":["page {one}"],"goal":" own {one}"}}}}'),
+        call(f" own {relation}.", f'{{"name":"search","arguments":{{"query":[" {relation} {two}"]}}}}'),
+        call(f" {relation}.", f'{{"name":"visit","arguments":{{"url":["page {two}"],"goal":" {relation} {two}"}}}}'),
+        f"<think>\n{LEAD_IN}\n</think>\n<answer>\npets own {first.pet} {relation} {second.pet}\n</answer>"]
+    seen = [observation for _, observation in calls(messages)]
+    assert seen[1::2] == [first.text(f"own {one}"), f"page {two} {relation} {second.pet}."]
+    assert seen[0].startswith(f"page {one} {first.verb} ") and seen[2].startswith(f"page {two} {second.verb} ")
+
+
+@given(st.integers(0, 10**6), teachers)
+def test_a_search_says_what_was_read_last_and_what_comes_next_and_a_visit_what_was_searched(seed, teacher):
+    for lesson in lessons(ToyWeb(seed), 8, teacher):
+        query = None
+        for parsed, _ in calls(lesson.messages):
+            if parsed.kind == "search":
+                query, = parsed.arguments["query"]
+                *done, asked = parsed.thought.rstrip(".").split()
+                assert asked == query.split()[0] and len(done) == (asked != FIRST)
+            elif parsed.kind == "visit":
+                assert parsed.arguments["goal"] == query and parsed.thought.strip() == query.split()[0] + "."
+
+
+@given(st.integers(0, 10**6))
+def test_experts_are_well_formed_and_right(seed):
+    web = ToyWeb(seed)
+    for lesson in lessons(web, 4, Teacher(), split="test"):
+        *before, last = turns(lesson.messages)
+        assert all(is_well_formed(text, final=False) for text in before) and is_well_formed(last, final=True)
+        assert exact_match(parse_turn(last).answer, web.case(lesson.question_id).question.answers) == 1.0
+        assert len(before) + 1 == web.max_turns(lesson.question_id) and lesson.weaknesses == []
+        assert not any(observation.startswith("ERROR") for _, observation in calls(lesson.messages))
+
+
+# -------------------------------------------------------------------------------------------------------- the weak ones
+
+
+@given(st.integers(0, 10**6), teachers)
+def test_a_lesson_shows_exactly_the_weaknesses_it_names(seed, teacher):
+    web = ToyWeb(seed)
+    for lesson in lessons(web, 8, teacher):
+        case, shown = web.case(lesson.question_id), Counter(lesson.weaknesses)
+        *before, last = turns(lesson.messages)
+        assert all(is_well_formed(text, final=False) for text in before) and is_well_formed(last, final=True)
+        assert not any(observation.startswith("ERROR") for _, observation in calls(lesson.messages))
+        visits = [parsed.arguments["url"][0].split()[1] for parsed, _ in calls(lesson.messages) if parsed.kind == "visit"]
+        right = set(visits) & set(case.path)
+        assert shown["cut_off"] == sum(m["content"].count(NOTICE) for m in lesson.messages)
+        if not {"at_once", "stop_early", "cut_off"} & set(lesson.weaknesses):
+            assert len(right) == case.hops and parse_turn(last).answer == case.question.answers[0]
+            assert len(visits) - len(right) == shown["wrong_result"] + shown["wrong_relation"]
+        elif not shown["cut_off"]:
+            assert len(right) < case.hops
+        assert parse_turn(last).answer.split()[1::2] == [FIRST, *case.relations]
+        assert not shown["at_once"] or not before
+
+
+def test_a_page_opened_by_mistake_says_nothing_about_the_answer():
+    """The goal names the page that was wanted, so that only its own page has a pet for it."""
+    for lesson in lessons(ToyWeb(3), 40, Teacher(wrong_result=1.0)):
+        visits = [(parsed.arguments, seen) for parsed, seen in calls(lesson.messages) if parsed.kind == "visit"]
+        right = [arguments["url"] == [f"page {arguments['goal'].split()[-1]}"] for arguments, _ in visits]
+        assert right == [False, True] * (len(visits) // 2)
+        assert [bool(set(PETS) & set(seen.rstrip(".").split())) for _, seen in visits] == right
+
+
+def test_a_teacher_that_is_cut_off_is_told_once_right_before_the_answer_and_knows_what_it_has_read():
+    lengths, web = set(), ToyWeb(5, hops=3)
+    for lesson in lessons(web, 60, Teacher(cut_off=1.0)):
+        told = [m["content"].endswith(f"{NOTICE}\n</tool_response>") for m in lesson.messages]
+        assert told == [False] * (len(told) - 2) + [True, False] and lesson.weaknesses == ["cut_off"]
+        read = sum(parsed.kind == "visit" for parsed, _ in calls(lesson.messages))
+        pets = web.case(lesson.question_id).pets[:read]
+        assert parse_turn(turns(lesson.messages)[-1]).answer.split()[2::2][:read] == pets
+        lengths.add(len(turns(lesson.messages)))
+    assert lengths == {2, 3, 4, 5, 6, 7}, "anywhere on the way, after the last page too"
+
+
+@pytest.mark.parametrize("name", ["wrong_result", "wrong_relation", "at_once", "stop_early", "cut_off"])
+def test_rates_are_honoured(name):
+    """Within four standard deviations of the binomial; chances are hops, links or demonstrations."""
+    rate, count = 0.3, 400
+    taught = lessons(ToyWeb(1, hops=3), count, Teacher(**{name: rate}))
+    chances = count * {"wrong_result": 3, "wrong_relation": 2}.get(name, 1)
+    seen = sum(lesson.weaknesses.count(name) for lesson in taught)
+    assert abs(seen - rate * chances) < 4 * math.sqrt(chances * rate * (1 - rate))
+    assert all(set(lesson.weaknesses) <= {name} for lesson in taught)
+
+
+def test_the_same_seeds_give_the_same_lessons_and_others_other_ones():
+    web, noisy = ToyWeb(11, train=4), Teacher(wrong_result=0.5, wrong_relation=0.5)
+    assert lessons(web, 8, noisy, seed=1) == lessons(ToyWeb(11, train=4), 8, noisy, seed=1) != lessons(web, 8, noisy, seed=2)
+    first, again = lessons(web, 8, noisy)[:4], lessons(web, 8, noisy)[4:]             # around the four questions again
+    assert [lesson.question_id for lesson in first] == [lesson.question_id for lesson in again] and first != again
+
+
+@pytest.mark.parametrize("wrong", [{"wrong_result": 1.1}, {"at_once": -0.1}, {"at_once": 0.6, "stop_early": 0.6}])
+def test_impossible_rates_are_refused(wrong):
+    with pytest.raises(ConfigError):
+        Teacher(**wrong)
+
+
+# ------------------------------------------------------------------------------------------------------------- tokens
+
+
+def test_every_word_has_one_id_after_a_space():
+    tiny = Tokenizer.tiny()
+    assert [word for word in [*NAMES, *PETS, *RELATIONS, *VERBS, FIRST] if len(tiny.encode(" " + word)) != 1] == []
+
+
+def test_expert_rollouts_keep_their_token_budgets():
+    tiny, web = Tokenizer.tiny(), ToyWeb(4)
+    for split in ("train", "test"):
+        lengths = {(web.case(lesson.question_id).hops, len(stream(lesson.messages, tiny)[0]))
+                   for lesson in lessons(web, 40, Teacher(), split)}
+        assert lengths == {(1, 119), (2, 211), (3, 303), (4, 395)}               # under 120 for one hop, under 400 for four
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+def text_of(pieces):
+    return "".join(text for text, _ in pieces)
+
+
+def test_the_pieces_of_a_page_by_hand():
+    assert page_pieces("Bob", "own", "cat", [("boss", "Eva")]) == [
+        ("page Bob own", False), (" cat", True), (" boss", False), (" Eva", True), (".\n", False)]
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10))
+def test_flagged_pieces_follow_from_what_is_above_them(seed, index):
+    """A relation is on one page only, and is followed there by the pet or name that followed it before."""
+    pieces, known, title = reading(seed, index), {}, None
+    for (text, _), (following, flag) in pairwise(pieces):
+        title = text.split()[1] if text.startswith("page ") else title
+        relation = text.split()[-1]
+        if relation in {FIRST, *RELATIONS}:
+            assert flag == (relation in known) and known.setdefault(relation, (title, following)) == (title, following)
+        else:
+            assert not flag
+    assert sum(flag for _, flag in pieces) == 3 * len(known) > 0
+
+
+@given(st.integers(0, 10**6))
+def test_a_page_is_read_again_in_the_words_that_the_toy_web_has_for_it(seed):
+    """Every page comes four times, with the same links in any order, and reads as Page.text does."""
+    lines = text_of(reading(seed, 1)).splitlines()
+    first = lines[:len(lines) // 4]
+    assert len(lines) == 4 * len(first)
+    for k in range(4):
+        assert sorted(sorted(line.rstrip(".").split()) for line in lines[k * len(first):(k + 1) * len(first)]) == sorted(
+            sorted(line.rstrip(".").split()) for line in first)
+    for line in lines:
+        _, _, goal, pet, *links = line.rstrip(".").split()
+        assert {goal, *links[::2]} <= {FIRST, *RELATIONS} and pet in PETS and len(links) % 2 == 0
+
+
+@pytest.mark.parametrize("make", [reading, notes])
+def test_pieces_encode_as_the_whole_text_does_and_repeat_from_the_seed(make):
+    tiny = Tokenizer.tiny()
+    for index in range(50):
+        pieces = make(3, index)
+        assert [i for text, _ in pieces for i in tiny.encode_untrusted(text)] == tiny.encode_untrusted(text_of(pieces))
+        assert pieces == make(3, index) != make(4, index)
+
+
+# ---------------------------------------------------------------------------------------------------------------- notes
+
+
+def test_notes_on_a_web_by_hand():
+    case = make_case(5, "base", 1)                                     # two hops
+    (one, two), relation = (case.pages[title] for title in case.path), case.relations[0]
+    tools = ToyTools(case)
+    listed = [tools.search([page.title]).text for page in (one, two)]
+    assert notes(5, 1) == [
+        (f"From {one.title} own {relation}?\n", False),
+        (f" own.\n own {one.title}\n", True), (f"{listed[0]}\n", False),
+        (f" own.\npage {one.title} own {one.title}\n", True), (one.text(f"own {one.title}") + "\n", False),
+        (f" own {relation}.\n {relation} {two.title}\n", True), (f"{listed[1]}\n", False),
+        (f" {relation}.\npage {two.title} {relation} {two.title}\n", True), (f"page {two.title} {relation} {two.pet}.\n", False),
+        (f"pets own {one.pet} {relation} {two.pet}\n", True)]
+
+
+@given(st.integers(0, 10**6), st.integers(0, 7))
+def test_plain_texts_have_the_words_of_the_demonstration_in_its_order(seed, index):
+    for message in teach(make_case(seed, "base", index), WANDERER, str(seed)).messages[1:]:
+        text, rest = plain(message["content"]), message["content"]
+        for word in text.split():
+            assert word in rest
+            rest = rest[rest.index(word) + len(word):]
+        assert text.strip() and not set("<>{}[]\"") & set(text)
+
+
+def test_plain_leaves_out_tags_names_of_tools_and_the_thought_of_an_answer():
+    body = '{"name":"visit","arguments":{"url":["page Bob"],"goal":" own Bob"}}'
+    assert plain(call(" own.", body)) == " own.\npage Bob own Bob"
+    assert plain("<tool_response>\npage Bob own cat.\n</tool_response>") == "page Bob own cat."
+    assert plain("<think>\nAnswer.\n</think>\n<answer>\npets own cat\n</answer>") == "pets own cat"
