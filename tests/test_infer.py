@@ -46,7 +46,7 @@ def solver():
     """A server that answers test-1 of the toy web, and what it should answer."""
     case = ToyWeb(0).case("test-1")
     first, second = case.path
-    goals = [f"own {case.start}", f"{case.relations[0]} {case.pages[first].shown[case.relations[0]]}"]
+    goals = [f"own {case.path[0]}", f"{case.relations[0]} {case.path[1]}"]
     turns = [search(goals[0]), visit(case.pages[first].url, goal=goals[0]), search(goals[1], "Find."),
              visit(case.pages[second].url, goal=goals[1])]
     return scripted(*turns, answer(case.question.answers[0], "I know enough.")), case
@@ -120,8 +120,8 @@ def test_the_turns_are_shown_as_they_happen_in_plain_lines_and_the_key_nowhere(t
         done = subprocess.run(command(*at(server), "--save", "kept/one.json"), capture_output=True, text=True, timeout=120)
         assert KEY in str(server.seen)
     assert done.returncode == 0, done.stderr
-    wanted = ["question   " + case.question.text, "turn 1", "thought  Start.", f'search   "own {case.start}"', "result",
-              f'visit    "{case.pages[case.path[0]].url}"  for: own {case.start}', f"own {case.pages[case.path[0]].pet}",
+    wanted = ["question   " + case.question.text, "turn 1", "thought  Start.", f'search   "own {case.path[0]}"', "result",
+              f'visit    "{case.pages[case.path[0]].url}"  for: own {case.path[0]}', f"own {case.pages[case.path[0]].pet}",
               "turn 5", "I know enough.", f"answer     {case.question.answers[0]}", "ended      answered", "expected",
               "kept/one.json"]
     place = -1
@@ -158,7 +158,7 @@ def test_a_terminal_gets_colours():
     reply, case = solver()
     with serve(reply) as server:
         shown = in_a_terminal(at(server))
-    assert f"\033[36m\"{case.pages[case.path[0]].url}\"  for: own {case.start}" in shown and "\033[32manswered" in shown
+    assert f"\033[36m\"{case.pages[case.path[0]].url}\"  for: own {case.path[0]}" in shown and "\033[32manswered" in shown
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])

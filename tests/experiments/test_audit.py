@@ -18,7 +18,7 @@ from tests.report.examples import answer, rollout, saved_batch, search, visit
 WEB = ToyWeb(5, hops=(2,), slack=2)
 CASE = WEB.case("train-0")
 FIRST, SECOND = CASE.path
-OTHER = next(page.title for page in WEB.for_question("train-0").ranked(FIRST) if page.title != FIRST)   # shown beside the first
+OTHER = next(page.title for page in WEB.for_question("train-0").results(FIRST) if page.title != FIRST)   # shown beside the first
 
 
 def played(*titles):
@@ -144,4 +144,4 @@ def test_a_run_on_a_file_of_questions_has_no_right_pages_to_audit(tmp_path):
         audit.web_of(tmp_path)
     (tmp_path / "run.json").write_text('{"data": "toyweb", "seed": 5, "hops": 3, "slack": 2}')
     web = audit.web_of(tmp_path)
-    assert (web.seed, web.config.hops, web.config.slack) == (5, (3,), 2)
+    assert (web.seed, web.hops, web.slack) == (5, (3,), 2)
