@@ -3,19 +3,15 @@
     config.json   generation_config.json   tokenizer files
     model.safetensors,  or  model-00001-of-0000n.safetensors ... and model.safetensors.index.json
 
-Loading is strict and straight into place: each parameter is allocated once, in its final type and on its final device, and filled
-from the file through a buffer of a few MB. The file is read, not mapped, so its pages never count as the process's memory.
-
-Saving replaces the whole folder at once (atomic.py): after a crash, `load` gives the old checkpoint or the new one.
-
-This file knows names, shapes and bytes; it never looks at what a weight means.
+Loading is strict and frugal: each parameter is allocated once, in its final type and on its final device, and filled
+from the file in pieces of a few MB. Saving replaces the whole folder at once (files.py): after a crash, `load` gives
+the old checkpoint or the new one.
 """
 
-import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -25,14 +21,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from minvenus.config import ConfigError, ModelConfig, read_json
-from minvenus.files import current, latest_checkpoint, replaced
+from minvenus.files import current, latest_checkpoint, replaced, write_json
 from minvenus.model.qwen3 import Qwen3
 
 TINY_BASE = Path(__file__).parents[1] / "tiny_base"         # made by `make base`
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 WEIGHT_FILE = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
-DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-BUFFER = 2**22               # bytes read at a time, whatever the size of the largest tensor
+DTYPES = ("F64", "F32", "F16", "BF16")
+PIECE = 2**23                # bytes read at a time, at most
 
 # Qwen3's published sampling defaults
 GENERATION = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20}
@@ -44,12 +40,11 @@ class WeightsError(ConfigError):
 
 
 class Stored(NamedTuple):
-    """Where a tensor's bytes lie."""
+    """A tensor in a file."""
 
     path: Path
-    dtype: torch.dtype
+    dtype: str
     shape: list[int]
-    offset: int                  # of its first byte, from the start of the file
 
 
 # ------------------------------------------------------------------------------------------- which model, on which device
@@ -81,11 +76,11 @@ def device_of(name: str) -> Literal["cpu", "cuda"]:
     return "cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu"
 
 
-# ----------------------------------------------------------------------------------------------------------------- loading
+# ----------------------------------------------------------------------------------------------------------- loading
 
 
 def load(folder, device="cpu", dtype=torch.float32) -> Qwen3:
-    """The model in a folder, every parameter in `dtype`, whatever the file holds."""
+    """The model in a folder, every parameter in `dtype`, whatever type the file has."""
     if not dtype.is_floating_point:
         raise WeightsError(f"weights are floating-point numbers, not {dtype}")
     folder = current(folder)
@@ -98,8 +93,8 @@ def load(folder, device="cpu", dtype=torch.float32) -> Qwen3:
     if config.tie_word_embeddings:
         stored.pop("lm_head.weight", None)                   # some published files hold a second copy of the embedding
     check_tensors(folder, stored, model.state_dict())
-    buffer = torch.empty(BUFFER, dtype=torch.uint8)          # one for all: many would leave holes between the parameters
-    model.load_state_dict({name: read_tensor(where, device, dtype, buffer) for name, where in stored.items()}, assign=True)
+    tensors = {name: read_tensor(name, where, device, dtype) for name, where in stored.items()}
+    model.load_state_dict(tensors, assign=True)
     return model
 
 
@@ -133,100 +128,92 @@ def read_shards(folder: Path, weight_map: dict[str, str]) -> dict[str, Stored]:
     shards = sorted(set(weight_map.values()))
     absent = [shard for shard in shards if not (folder / shard).is_file()]
     if absent:
-        raise WeightsError(f"{folder} lacks {len(absent)} of {len(shards)} shards that its index names: {', '.join(absent)}")
+        raise WeightsError(f"{folder} lacks {len(absent)} of {len(shards)} shards that its index names: "
+                           f"{', '.join(absent)}")
     stored: dict[str, Stored] = {}
-    wrong = []
     for shard in shards:
-        held = read_header(folder / shard)
-        placed = {name for name, file in weight_map.items() if file == shard}
-        wrong += [f"{name} is not in {shard}" for name in sorted(placed - held.keys())]
-        wrong += [f"{name} is in {shard} without being listed there" for name in sorted(held.keys() - placed)]
-        stored |= held
-    if wrong:
-        raise WeightsError(f"{folder / INDEX} does not match its shards: {'; '.join(wrong)}")
+        stored |= read_header(folder / shard)
+    placed = {name: where.path.name for name, where in stored.items()}
+    if placed != weight_map:
+        wrong = sorted(name for name, _ in placed.items() ^ weight_map.items())
+        raise WeightsError(f"{folder / INDEX} does not match its shards, look at {', '.join(dict.fromkeys(wrong))}")
     return stored
 
 
 def read_header(path: Path) -> dict[str, Stored]:
-    """Layout of a file: 8 bytes n, then n bytes of JSON with every tensor's type, shape and byte range, then the data."""
     try:
-        with safe_open(path, "pt"):                          # validates the header, and the file's length against it
-            pass
-        with open(path, "rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size))
+        with safe_open(path, "pt") as file:                  # checks the header, and the file's length against it
+            slices = {name: file.get_slice(name) for name in file.keys()}
     except (OSError, SafetensorError) as error:
         raise WeightsError(f"{path} is not a complete safetensors file: {error}") from None
-    header.pop("__metadata__", None)
-    odd = [f"{name} ({entry['dtype']})" for name, entry in header.items() if entry["dtype"] not in DTYPES]
+    stored = {name: Stored(path, part.get_dtype(), part.get_shape()) for name, part in slices.items()}
+    odd = [f"{name} ({where.dtype})" for name, where in stored.items() if where.dtype not in DTYPES]
     if odd:
         raise WeightsError(f"{path}: only {', '.join(DTYPES)} weights can be read; found {', '.join(odd)}")
-    return {name: Stored(path, DTYPES[entry["dtype"]], entry["shape"], 8 + size + entry["data_offsets"][0])
-            for name, entry in header.items()}
+    return stored
 
 
 def check_tensors(folder: Path, stored: dict[str, Stored], expected: dict[str, Tensor]) -> None:
     """Raise one error with everything that is missing, unexpected or of another shape."""
     wrong = [f"missing {name}" for name in expected if name not in stored]
     wrong += [f"unexpected {name}" for name in sorted(stored) if name not in expected]
-    wrong += [f"{name} is {where.shape}, the config says {list(expected[name].shape)}" for name, where in stored.items()
-              if name in expected and where.shape != list(expected[name].shape)]
+    for name, where in stored.items():
+        if name in expected and where.shape != list(expected[name].shape):
+            wrong.append(f"{name} is {where.shape}, the config says {list(expected[name].shape)}")
     if wrong:
         raise WeightsError(f"the tensors in {folder} are not those of its config.json:\n  " + "\n  ".join(wrong))
 
 
-def read_tensor(where: Stored, device, dtype: torch.dtype, buffer: Tensor) -> Tensor:
-    """One parameter, through `buffer`, bytes of any number that holds at least one element."""
+def read_tensor(name: str, where: Stored, device, dtype: torch.dtype) -> Tensor:
+    """One parameter, read some rows at a time. The library maps the file, and pages that were read count as this
+    process's memory until the file is closed: so it is opened anew for every piece."""
     tensor = torch.empty(where.shape, dtype=dtype, device=device)
-    with open(where.path, "rb") as file:
-        file.seek(where.offset)
-        for piece in tensor.view(-1).split(len(buffer) // where.dtype.itemsize):
-            raw = buffer[:len(piece) * where.dtype.itemsize]
-            if file.readinto(raw.numpy().data) != len(raw):
-                raise WeightsError(f"{where.path} ended while it was read")
-            piece.copy_(raw.view(where.dtype))
+    rows = max(1, PIECE // max(1, 4 * tensor[0].numel()))
+    for start in range(0, len(tensor), rows):
+        try:
+            with safe_open(where.path, "pt") as file:
+                tensor[start:start + rows].copy_(file.get_slice(name)[start:start + rows])
+        except (OSError, SafetensorError) as error:
+            raise WeightsError(f"{where.path} changed while it was read: {error}") from None
     return tensor
 
 
-# ------------------------------------------------------------------------------------------------------------------ saving
+# ------------------------------------------------------------------------------------------------------------ saving
 
 
-def save(model: Qwen3, folder, tokenizer_files: Mapping | Iterable = (), generation: dict | None = None, shard_bytes=5 * 10**9):
+def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path] | None = None, shard_bytes=5 * 10**9):
     """Write a folder that `load` and transformers read, in the model's own type; replace the one that is there.
 
-    `tokenizer_files` are copied in: paths, or a mapping from the name in the folder to the path. `generation` is what
-    generation_config.json says, by default Qwen3's published values. A tensor larger than `shard_bytes` has a file of its own.
+    `tokenizer_files` maps a name in the folder to the file that is copied there. A tensor larger than `shard_bytes` has
+    a file of its own.
     """
     kind = str(model.head_weight.dtype).removeprefix("torch.")
-    named = tokenizer_files if isinstance(tokenizer_files, Mapping) else {Path(file).name: file for file in tokenizer_files}
+    copied = tokenizer_files or {}
     with replaced(folder) as new:
-        check_save(model, Path(folder), named)
-        for name, file in named.items():
+        check_save(model, Path(folder), copied)
+        for name, file in copied.items():
             shutil.copyfile(file, new / name)
         write_tensors(model.state_dict(), new, shard_bytes)
-        write_json(new / "generation_config.json", default_generation(model.config) if generation is None else generation)
-        write_json(new / "config.json", {**model.config.to_hf(), "dtype": kind, "torch_dtype": kind})    # new and old key
+        write_json(new / "generation_config.json", default_generation(model.config))
+        write_json(new / "config.json", {**model.config.to_hf(), "dtype": kind, "torch_dtype": kind})   # new, old key
         for file in new.glob("*.safetensors"):
             shutil.copymode(new / "config.json", file)       # save_file leaves them readable to their owner only
 
 
-def check_save(model: Qwen3, folder: Path, tokenizer_files: Mapping) -> None:
+def check_save(model: Qwen3, folder: Path, tokenizer_files: Mapping[str, Path]) -> None:
     if model.head_weight.is_meta:
         raise WeightsError("a model on the meta device has no weights to save")
     absent = [str(file) for file in tokenizer_files.values() if not Path(file).is_file()]
     if absent:
         raise WeightsError(f"tokenizer files that do not exist: {', '.join(absent)}")
-    own = {"config.json", "generation_config.json"}
-    taken = [name for name in tokenizer_files if name in own or WEIGHT_FILE.fullmatch(name) or Path(name).name != name]
-    if taken:
-        raise WeightsError(f"{', '.join(taken)} cannot name a tokenizer file: save writes it itself, or it is not a plain name")
     if folder.exists() and not folder.is_dir():
         raise WeightsError(f"{folder} is a file, not a folder")
+    own = {"config.json", "generation_config.json", *tokenizer_files}
     present = sorted(os.listdir(folder)) if folder.exists() else []
-    lost = [name for name in present if name not in own | tokenizer_files.keys() and not WEIGHT_FILE.fullmatch(name)]
+    lost = [name for name in present if name not in own and not WEIGHT_FILE.fullmatch(name)]
     if lost:                                                 # a home or run folder given by mistake must survive
-        raise WeightsError(f"saving replaces the whole of {folder} and would delete {', '.join(lost)}: choose another folder, or "
-                           f"give them as tokenizer_files")
+        raise WeightsError(f"saving replaces the whole of {folder} and would delete {', '.join(lost)}: choose another "
+                           "folder, or give them as tokenizer_files")
 
 
 def write_tensors(state: dict[str, Tensor], folder: Path, shard_bytes: int) -> None:
@@ -238,12 +225,13 @@ def write_tensors(state: dict[str, Tensor], folder: Path, shard_bytes: int) -> N
             room = shard_bytes
         shards[-1].append(name)
         room -= tensor.nbytes
-    files = [SINGLE] if len(shards) == 1 else [f"model-{i + 1:05}-of-{len(shards):05}.safetensors" for i in range(len(shards))]
-    for file, names in zip(files, shards, strict=True):
+    weight_map = {}
+    for i, names in enumerate(shards, start=1):
+        file = SINGLE if len(shards) == 1 else f"model-{i:05}-of-{len(shards):05}.safetensors"
         tensors = {name: state[name].cpu().contiguous() for name in names}
         save_file(tensors, folder / file, metadata={"format": "pt"})         # transformers asks for this entry
-    if len(files) > 1:
-        weight_map = {name: file for file, names in zip(files, shards, strict=True) for name in names}
+        weight_map |= dict.fromkeys(names, file)
+    if len(shards) > 1:
         total = sum(tensor.nbytes for tensor in state.values())
         write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
 
@@ -253,7 +241,3 @@ def default_generation(config: ModelConfig) -> dict:
     if config.vocab_size <= IM_END:
         return GENERATION
     return GENERATION | {"bos_token_id": ENDOFTEXT, "eos_token_id": [IM_END, ENDOFTEXT], "pad_token_id": ENDOFTEXT}
-
-
-def write_json(path: Path, value: dict) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

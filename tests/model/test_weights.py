@@ -83,8 +83,8 @@ def test_load_converts_to_the_type_asked_for_and_defaults_to_float32(stored, wan
     assert load(single).head_weight.dtype == torch.float32
 
 
-def test_a_tensor_longer_than_the_buffer_is_read_whole(single, monkeypatch):
-    monkeypatch.setattr(weights, "BUFFER", 27)
+def test_a_tensor_longer_than_a_piece_is_read_whole(single, monkeypatch):
+    monkeypatch.setattr(weights, "PIECE", 27)
     assert same(load(single), Qwen3(TIED))
 
 
@@ -105,7 +105,7 @@ def test_loading_draws_no_random_numbers_and_leaves_nothing_on_the_meta_device(s
 
 def test_a_saved_folder_holds_what_transformers_asks_for(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
-    save(Qwen3(TIED).bfloat16(), tmp_path / "m", tokenizer_files=[tmp_path / "tokenizer.json"])
+    save(Qwen3(TIED).bfloat16(), tmp_path / "m", tokenizer_files={"tokenizer.json": tmp_path / "tokenizer.json"})
     assert sorted(os.listdir(tmp_path / "m")) == ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"]
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     assert config["dtype"] == config["torch_dtype"] == "bfloat16" and config["architectures"] == ["Qwen3ForCausalLM"]
@@ -156,8 +156,6 @@ def test_generation_ids_are_written_only_for_a_vocabulary_that_has_them(single, 
         "do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20}
     big = weights.default_generation(replace(TIED, vocab_size=151_936))
     assert big["eos_token_id"] == [151_645, 151_643] and big["pad_token_id"] == 151_643
-    save(Qwen3(TIED), tmp_path / "own", generation={"eos_token_id": 7})
-    assert json.loads((tmp_path / "own" / "generation_config.json").read_text()) == {"eos_token_id": 7}
 
 
 # ----------------------------------------------------------------------------------------------------- damaged checkpoints
@@ -218,11 +216,18 @@ def test_one_wrong_byte_in_the_header_never_crashes_or_loads_another_shape(place
         assert {n: t.shape for n, t in model.state_dict().items()} == {n: t.shape for n, t in Qwen3(TIED).state_dict().items()}
 
 
-def test_a_file_that_shrinks_after_its_header_was_read_is_noticed(single):
-    where = weights.read_header(single / "model.safetensors")["model.norm.weight"]
-    os.truncate(single / "model.safetensors", where.offset + 4)
-    with pytest.raises(WeightsError, match="ended while it was read"):
-        weights.read_tensor(where, "cpu", torch.float32, torch.empty(4096, dtype=torch.uint8))
+def test_a_file_that_is_cut_while_it_is_read_is_noticed(single, monkeypatch):
+    monkeypatch.setattr(weights, "PIECE", 27)
+    opened = []
+
+    def cut_after_some(path, *args):
+        opened.append(path)
+        if len(opened) == 9:
+            os.truncate(path, path.stat().st_size - 1)
+        return safe_open(path, *args)
+    monkeypatch.setattr(weights, "safe_open", cut_after_some)
+    with pytest.raises(WeightsError, match="changed while it was read"):
+        load(single)
 
 
 def test_integer_weights_are_refused_by_name(single):
@@ -250,9 +255,9 @@ def move_a_tensor(raw):
     (lambda raw: raw["weight_map"].update({"model.norm.weight": "model.bin"}), "plain name.*'model.bin'"),
     (lambda raw: raw["weight_map"].update({"model.norm.weight": None}), "plain name.*None"),
     (lambda raw: raw["weight_map"].update({"model.norm.weight": "gone.safetensors"}), "lacks 1 of .* shards.*gone.safetensors"),
-    (lambda raw: raw["weight_map"].update({"model.more": "model-00001-of-00006.safetensors"}), "lacks|model.more is not in"),
-    (move_a_tensor, r"model\.norm\.weight is not in .*; model\.norm\.weight is in .* without being listed there"),
-    (lambda raw: raw["weight_map"].pop("model.norm.weight"), r"model\.norm\.weight is in .* without being listed"),
+    (lambda raw: raw["weight_map"].update({"model.more": "model-00001-of-00006.safetensors"}), "lacks|look at model.more"),
+    (move_a_tensor, r"does not match its shards, look at model\.norm\.weight$"),
+    (lambda raw: raw["weight_map"].pop("model.norm.weight"), r"does not match its shards, look at model\.norm\.weight$"),
 ])
 def test_a_bad_index_is_refused_with_its_reason(change, message, sharded):
     edit_index(sharded, change)
@@ -299,7 +304,7 @@ def test_save_refuses_to_delete_files_that_are_not_a_checkpoints(single, tmp_pat
 
 def test_save_again_with_fewer_shards_or_the_same_tokenizer_replaces_everything(sharded):
     (sharded / "tokenizer.json").write_text("{}")
-    save(Qwen3(TIED, seed=1), sharded, tokenizer_files=[sharded / "tokenizer.json"])
+    save(Qwen3(TIED, seed=1), sharded, tokenizer_files={"tokenizer.json": sharded / "tokenizer.json"})
     assert sorted(os.listdir(sharded)) == ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"]
     assert same(load(sharded), Qwen3(TIED, seed=1))
 
@@ -310,12 +315,8 @@ def test_save_refuses_what_it_cannot_do(single, tmp_path):
     with pytest.raises(WeightsError, match="meta device"):
         save(nothing, single)
     with pytest.raises(WeightsError, match=r"do not exist: .*gone\.json"):
-        save(Qwen3(TIED), single, tokenizer_files=[tmp_path / "gone.json"])
-    with pytest.raises(WeightsError, match=r"config\.json cannot name a tokenizer file"):
-        save(Qwen3(TIED), single, tokenizer_files=[single / "config.json"])
+        save(Qwen3(TIED), single, tokenizer_files={"gone.json": tmp_path / "gone.json"})
     (tmp_path / "file").write_text("")
-    with pytest.raises(WeightsError, match=r"\.\./vocab\.json cannot name a tokenizer file"):
-        save(Qwen3(TIED), single, tokenizer_files={"../vocab.json": tmp_path / "file"})
     with pytest.raises(WeightsError, match="is a file, not a folder"):
         save(Qwen3(TIED), tmp_path / "file")
 
@@ -374,18 +375,18 @@ def test_a_crash_at_any_step_leaves_the_old_checkpoint_or_the_new_one(for_good, 
         vocab, folder = root / "tokenizer.json", root / "m"
         vocab.write_text("old")
         if not fresh:
-            save(old, folder, [vocab])
+            save(old, folder, {"tokenizer.json": vocab})
         vocab.write_text("new")
         with monkeypatch.context() as patch:
             die_at(step, patch, for_good)
             try:
-                save(new, folder, [vocab], shard_bytes=9_000)
+                save(new, folder, {"tokenizer.json": vocab}, shard_bytes=9_000)
                 done = True
             except Death:
                 pass
         outcomes.append(what_is_there(folder, old, new))
         assert fresh or for_good or folder.exists()          # a process that lives on puts the old one back itself
-        save(old, folder, [vocab])                           # and life goes on
+        save(old, folder, {"tokenizer.json": vocab})                           # and life goes on
         assert same(load(folder), old) and sorted(os.listdir(root)) == ["m", "tokenizer.json"]
     before = "nothing" if fresh else "old"
     assert step > 15 and outcomes == sorted(outcomes, key=[before, "new"].index) and {*outcomes} == {before, "new"}
@@ -422,13 +423,22 @@ def test_between_the_two_renames_load_reads_the_old_one_and_the_next_save_puts_i
     assert same(load(single), Qwen3(TIED)) and os.listdir(tmp_path) == ["single"]
 
 
-def test_every_file_is_on_the_disk_before_a_name_changes_and_the_names_before_the_old_one_goes(single, monkeypatch):
-    order = []
-    for module, name in ((os, "fsync"), (os, "rename"), (shutil, "rmtree")):
-        real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *args, real=real, name=name, **kw: (order.append(name), real(*args, **kw))[1])
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads the names of open files from /proc")
+def test_every_file_is_on_the_disk_before_the_folder_gets_its_name(single, monkeypatch):
+    synced, real_sync, real_rename = set(), os.fsync, os.rename
+
+    def fsync(handle):
+        synced.add(Path(os.readlink(f"/proc/self/fd/{handle}")))
+        real_sync(handle)
+
+    def rename(source, target):
+        if target == single:
+            assert {*source.iterdir(), source} <= synced and len(synced) >= 4
+        real_rename(source, target)
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "rename", rename)
     save(Qwen3(TIED, seed=1), single)
-    assert order == ["fsync"] * 4 + ["rename"] * 2 + ["fsync", "rmtree"]          # three files, their folder; its parent
+    assert single.parent in synced, "and the new name is on the disk before the old folder is deleted"
 
 
 def test_a_failed_save_frees_the_disk_at_once(single, tmp_path, monkeypatch):
