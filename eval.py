@@ -18,9 +18,9 @@ from minvenus.engine import Engine
 from minvenus.evaluation import tables
 from minvenus.evaluation.aggregate import Summary, accuracy, summarise
 from minvenus.evaluation.compare import Comparison, compare
-from minvenus.evaluation.judge import Grader, Judge
+from minvenus.evaluation.judge import Grader, GradeItem, Judge
 from minvenus.evaluation.questions import Entry, QuestionSource, open_questions
-from minvenus.evaluation.results import ResultsFile, default_folder, item_of, model_fingerprint, read_both
+from minvenus.evaluation.results import ResultsFile, answer_of, default_folder, model_fingerprint, read_both
 from minvenus.files import digest, write_json
 from minvenus.flags import parse_flags
 from minvenus.model import weights
@@ -134,7 +134,8 @@ def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Entry
                 running[episode] = entry, run
             ended = loop.step() if running else []
             for episode in ended:
-                grader.add((*running.pop(episode), episode.rollout), item_of(episode.rollout))
+                rollout = episode.rollout
+                grader.add((*running.pop(episode), rollout), GradeItem(rollout.question, answer_of(rollout)))
             save(grader.ready(0.0 if running else 1.0))
             for episode in ended:
                 guard.add(episode.rollout.error)

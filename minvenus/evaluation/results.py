@@ -35,7 +35,7 @@ from minvenus.evaluation.questions import Entry
 from minvenus.files import claimed, digest, replaced_file, sync
 from minvenus.flags import save_config
 from minvenus.settings import EvalConfig
-from minvenus.types import Question, Rollout
+from minvenus.types import Rollout
 
 NAME = "results.jsonl"
 Key = tuple[str, int]                 # question id, number of the run
@@ -124,7 +124,7 @@ class ResultsFile:
         """Append a line for a new run."""
         if (entry.question.id, run) in self.results:
             raise ValueError(f"run {run} of question {entry.question.id!r} is there already")
-        answer = item_of(rollout).answer
+        answer = answer_of(rollout)
         line = rollout_to_json(rollout) | {
             "run": run, "seed": self.seed, "hops": entry.hops, "source": entry.source, **self._graded(verdict),
             "em": exact_match(answer, entry.question.answers), "f1": f1(answer, entry.question.answers),
@@ -146,8 +146,12 @@ class ResultsFile:
         """The answers without a verdict, or all of them."""
         if not everything and all(result.correct is not None for result in self.results.values()):
             return {}
-        return {(line["id"], line["run"]): item_of_line(line) for line in read_lines(self.path)
-                if everything or line["correct"] is None}
+        items = {}
+        for line in read_lines(self.path):
+            if everything or line["correct"] is None:
+                rollout = rollout_from_json(line)
+                items[line["id"], line["run"]] = GradeItem(rollout.question, answer_of(rollout))
+        return items
 
     def set_verdicts(self, verdicts: dict[Key, Verdict]) -> None:
         def change(line: dict) -> dict:
@@ -171,15 +175,9 @@ class ResultsFile:
 # -------------------------------------------------------------------------------------------------------------------- lines
 
 
-def item_of(rollout: Rollout) -> GradeItem:
-    """What is graded: a run that ended without an answer has none, whatever its last turn looks like."""
-    finished = rollout.termination.startswith("answered")
-    return GradeItem(rollout.question, final_answer(rollout.turns) if finished else None, finished)
-
-
-def item_of_line(line: dict) -> GradeItem:
-    return GradeItem(Question(line["id"], line["question"], line["answers"]), line["prediction"],
-                     line["termination"].startswith("answered"))
+def answer_of(rollout: Rollout) -> str | None:
+    """The answer to grade; None for a run that ended without one, whatever its last turn looks like."""
+    return final_answer(rollout.turns) if rollout.termination.startswith("answered") else None
 
 
 def result_of_line(line: dict) -> RunResult:

@@ -11,19 +11,19 @@ from tests.evaluation.local_judge import CAPITAL, chat, grading, judge_at, plant
 from tests.tools.servers import serve
 
 pytestmark = pytest.mark.usefixtures("planted")
-RIGHT, WRONG, OPEN = GradeItem(CAPITAL, "rome!"), GradeItem(CAPITAL, "Milan"), GradeItem(CAPITAL, "Rome", finished=False)
+RIGHT, WRONG, OPEN = GradeItem(CAPITAL, "rome!"), GradeItem(CAPITAL, "Milan"), GradeItem(CAPITAL, None)
 
 
 @pytest.mark.parametrize(("answer", "score", "at_least", "word"), [
     ("Rome", "em", 0.5, "yes"), ("the city of Rome", "em", 0.5, "no"), ("the city of Rome", "f1", 0.4, "yes"),     # F1 = 2/5
-    ("the city of Rome", "f1", 0.41, "no"), (None, "em", 0.5, "no"), (None, "f1", 0.1, "no"), ("Roma", "em", 0.5, "yes")])
+    ("the city of Rome", "f1", 0.41, "no"), ("", "em", 0.5, "no"), ("", "f1", 0.1, "no"), ("Roma", "em", 0.5, "yes")])
 def test_words_by_hand(answer, score, at_least, word):
     [verdict] = Grader(score, at_least).grade_all({"x": GradeItem(CAPITAL, answer)}).values()
     assert (verdict.word, verdict.by) == (word, score)
 
 
 @pytest.mark.parametrize("score", ["em", "f1"])
-def test_a_run_that_did_not_finish_is_wrong_whatever_it_wrote(score):
+def test_a_run_without_an_answer_is_wrong(score):
     assert Grader(score).grade_all({0: OPEN}) == {0: Verdict("no", "unfinished")}
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from minvenus.evaluation import results as module
 from minvenus.evaluation.aggregate import result_of
 from minvenus.evaluation.judge import Verdict
 from minvenus.evaluation.questions import Entry
-from minvenus.evaluation.results import ResultsFile, read_results
+from minvenus.evaluation.results import ResultsFile, model_fingerprint, read_results
 from minvenus.settings import AgentConfig, EvalConfig
 from tests.agent.scripted import BROKEN, QUESTION, Tools, answer, budget, run, search, visit
 
@@ -136,6 +137,20 @@ def test_files_count_by_their_content(folder, name):
         open_results(folder, fingerprints=FINGERPRINTS | {name: "new"})
 
 
+def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(tmp_path, monkeypatch):
+    def write(folder, tensors):
+        (tmp_path / folder).mkdir()
+        for name, content in {"a.safetensors": tensors, "b.safetensors": b"b", "config.json": b"{}", "notes.txt": b"?"}.items():
+            (tmp_path / folder / name).write_bytes(content)
+        return str(tmp_path / folder)
+    one, same, other = write("one", b"12"), write("same", b"12"), write("other", b"13")
+    first = model_fingerprint(one)
+    (tmp_path / "same" / "notes.txt").write_bytes(b"!")
+    real = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: reversed(sorted(real(self, pattern))))
+    assert model_fingerprint(same) == first != model_fingerprint(other)
+
+
 def test_another_grading_needs_regrade_and_a_file_has_one_way_of_grading(folder, monkeypatch):
     f1 = "word F1 of at least 0.5"
     with pytest.raises(ConfigError, match=f"were graded by exact match, not by {f1}: --regrade"):
@@ -180,10 +195,11 @@ def test_failed_runs_are_removed_and_unknown_ones_get_their_verdict(folder):
         results.remove_failed()
         assert [*results.results] == [("q", 0), ("q", 1)]
         [(key, item)] = results.ungraded().items()
-        assert key == ("q", 1) and (item.question, item.answer, item.finished) == (QUESTION, "cat", True)
+        assert key == ("q", 1) and item == (QUESTION, "cat")
         results.set_verdicts({key: Verdict("no", "judge")})
         assert [r.correct for r in results.results.values()] == [True, False] and not results.ungraded()
-        assert len(results.ungraded(everything=True)) == 2
+        add(results, 3, NO, [search(), search("cats")])
+        assert [item.answer for item in results.ungraded(everything=True).values()] == ["cat", "cat", None]
     assert {path.name for path in folder.iterdir()} == {".lock", "run.json", "results.jsonl"}
 
 
