@@ -13,7 +13,7 @@ from minvenus.agent.episode import Episode
 from minvenus.agent.policy import PAGE_SIZE, limits_of, load_policy, model_folder, prompt_and_notices
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ConfigError, Recipe
-from minvenus.console import Progress
+from minvenus.console import Progress, stop_on_signals
 from minvenus.engine import Engine
 from minvenus.evaluation import tables
 from minvenus.evaluation.aggregate import Summary, accuracy, summarise
@@ -30,7 +30,6 @@ from minvenus.settings import EvalConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard, TooManyFailures
 from minvenus.tools.toyweb_lessons import LEAD_IN
-from minvenus.train.signals import stop_on_signals
 
 FAILURES = 5              # the evaluation stops after so many runs in a row that ended in an error
 

@@ -10,13 +10,13 @@ from minvenus.agent.record import rollout_to_json, save_rollout
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.agent.show import Show
 from minvenus.config import ConfigError
+from minvenus.console import stop_on_signals
 from minvenus.evaluation.questions import IMMEDIATE
 from minvenus.flags import parse_flags, save_config
 from minvenus.settings import InferConfig
 from minvenus.tools.base import TooManyFailures
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.web import make_tools
-from minvenus.train.signals import stop_on_signals
 from minvenus.types import Question, Rollout
 
 

@@ -35,7 +35,7 @@ from minvenus.text.tokenizer import Tokenizer  # noqa: E402
 from minvenus.tools.toyweb import ToyWeb  # noqa: E402
 from minvenus.tools.toyweb_lessons import Teacher, lessons  # noqa: E402
 from minvenus.train.optim import adamw  # noqa: E402
-from minvenus.train.sft import train_step  # noqa: E402
+from minvenus.train.update import sft_step  # noqa: E402
 
 PEER = "MINVENUS_TRANSFORMERS_PYTHON"
 BATCH, RATE, TARGET = 16, 1e-4, 1.5
@@ -97,7 +97,7 @@ def speed(options) -> None:
         group["lr"] = RATE
 
     def run_ours():
-        return [train_step(ours, own, batch, RATE, 1.0, 8192, "token-mean")[0]["loss"] for batch in batches]
+        return [sft_step(ours, own, batch, RATE, 1.0, 8192, "token-mean")["loss"] for batch in batches]
 
     def run_peer():
         return [peer_step(peer, other, x) for x in inputs]
@@ -153,7 +153,7 @@ def one_step(tokens: int) -> None:
     sampled = torch.ones(tokens, dtype=torch.bool)
     sampled[0] = False
     before, start = status("VmRSS"), time.perf_counter()
-    train_step(model, optimizer, [Example(ids, sampled, (tokens,))], RATE, 1.0, tokens, "trajectory-mean")
+    sft_step(model, optimizer, [Example(ids, sampled, (tokens,))], RATE, 1.0, tokens, "trajectory-mean")
     print(before, status("VmHWM"), time.perf_counter() - start)
 
 

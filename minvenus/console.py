@@ -1,9 +1,12 @@
-"""What a long run shows in a terminal: one line that renews itself, and a curve at the end. Plain lines where nobody watches."""
+"""The terminal of a long run: one progress line, a curve at the end, and Ctrl-C as a request to stop."""
 
+import os
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -65,3 +68,34 @@ def table(rows: Sequence[Sequence[str]], left: bool = False) -> str:
         cells = [first.ljust(widths[0]), *padded]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+class StopRequest:
+    """True once Ctrl-C or SIGTERM has come."""
+
+    def __init__(self) -> None:
+        self.made = False
+
+    def __bool__(self) -> bool:
+        return self.made
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """`with stop_on_signals() as stop:` and look at `stop` between steps. A second signal is a KeyboardInterrupt. Only in
+    the main thread."""
+    stop = StopRequest()
+
+    def handler(number, frame):
+        if stop:
+            raise KeyboardInterrupt
+        stop.made = True
+        with suppress(OSError):                  # print could fail: the signal may come in the middle of another print
+            os.write(2, b"\nstopping after this step; once more to stop at once\n")
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -6,6 +6,7 @@ The model is random and its rollouts follow a script, as in tests/test_train_igp
 import json
 import os
 import signal
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
@@ -16,14 +17,14 @@ import train_igpo
 from minvenus.config import ConfigError, Recipe
 from minvenus.evaluation import judge as judging
 from minvenus.evaluation import questions as question_files
+from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPO_PRESETS, IGPOConfig
 from minvenus.tools import base
 from minvenus.tools.base import ToolCounters, failed
 from minvenus.tools.web import make_tools
-from minvenus.train import igpo, metrics
-from minvenus.types import Question
+from minvenus.train import update as updating
 from tests.agent.scripted import Tools, answer, engine_for, search, visit
 from tests.evaluation.local_judge import QUICK, planted, yes_to  # noqa: F401
 from tests.train.igpo_runs import command, small_igpo, write_model
@@ -83,7 +84,7 @@ def whole(config, tmp_path_factory):
 
 
 def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_web_knows(whole, config):
-    rows = metrics.read(whole / "metrics.jsonl")
+    rows = read_jsonl(whole / "metrics.jsonl")
     assert [row["step"] for row in rows] == [1, 2]
     for row in rows:
         assert row["outcome"] == 0.5 and row["turns"] == 2 and row["updates"] == 1 and "gain_mean" in row
@@ -98,14 +99,14 @@ def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_we
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(whole, config, tmp_path, monkeypatch):
-    config, update = replace(config, out=str(tmp_path)), igpo.update
+    config, update = replace(config, out=str(tmp_path)), updating.igpo_update
 
     def signalled(*arguments):
         os.kill(os.getpid(), signal.SIGTERM)
         return update(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(igpo, "update", signalled)
+        patch.setattr(train_igpo, "igpo_update", signalled)
         train_igpo.main(config)
     assert (tmp_path / "latest").read_text() == "step-00000001\n"
     train_igpo.main(config)
@@ -119,14 +120,14 @@ def test_a_run_does_not_go_on_with_other_questions_or_another_prompt(config, tmp
     system.write_text("Search.")
     config = replace(config, out=str(tmp_path / "run"), data=str(data), system_prompt=str(system), steps=1, evaluate_questions=0)
     train_igpo.main(config)
-    assert "test_exact_match" not in metrics.read(tmp_path / "run" / "metrics.jsonl")[0], "no question is held out"
+    assert "test_exact_match" not in read_jsonl(tmp_path / "run" / "metrics.jsonl")[0], "no question is held out"
     train_igpo.main(config)
     system.write_text("Visit.")
-    with pytest.raises(ConfigError, match="another system prompt or other questions"):
+    with pytest.raises(ConfigError, match="was made with other data or another prompt"):
         train_igpo.main(config)
     system.write_text("Search.")
     data.write_text("\n".join(lines[:2]))
-    with pytest.raises(ConfigError, match="another system prompt or other questions"):
+    with pytest.raises(ConfigError, match="was made with other data or another prompt"):
         train_igpo.main(config)
 
 
@@ -138,7 +139,7 @@ def test_the_judge_gives_the_outcomes(config, tmp_path, monkeypatch):
         monkeypatch.setenv("JUDGE_BASE_URL", server.url)
         train_igpo.main(replace(config, out=str(tmp_path), judge=True, steps=1))
         assert len(server.seen) == 2, "one guess for each question"
-    assert metrics.read(tmp_path / "metrics.jsonl")[0]["outcome"] == 1.0 and (tmp_path / "judge.sqlite").exists()
+    assert read_jsonl(tmp_path / "metrics.jsonl")[0]["outcome"] == 1.0 and (tmp_path / "judge.sqlite").exists()
 
 
 # ---------------------------------------------------------------------------------------------------------------- tools that fail
@@ -159,7 +160,7 @@ class Breaking:
         return failed("http", "the network is down") if self.left == 0 else call()
 
 
-@pytest.mark.parametrize(("calls", "saved", "rows"), [(1, 0, 0), (3, 0, 0), (7, 1, 1), (9, 1, 1)],
+@pytest.mark.parametrize(("calls", "saved", "rows"), [(1, None, 0), (3, None, 0), (7, 1, 1), (9, 1, 1)],
                          ids=["before the first step", "in the first step", "in the evaluation after it", "in the second step"])
 def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint(calls, saved, rows, whole, config, tmp_path,
                                                                                 monkeypatch, capsys):
@@ -172,14 +173,13 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     assert command(config) == 2
     err = capsys.readouterr().err
     assert "1 of the last 1 tool calls failed" in err and "check the network" in err and "Traceback" not in err
-    assert (tmp_path / "latest").read_text() == f"step-{saved:08d}\n"
-    log = tmp_path / "metrics.jsonl"
-    assert (len(metrics.read(log)) if log.exists() else 0) == rows
+    newest, log = latest_checkpoint(tmp_path), tmp_path / "metrics.jsonl"
+    assert (newest and newest.name) == (saved and f"step-{saved:08d}") and len(read_jsonl(log)) == rows
     tools.left = -1
     assert command(config) == 0
     ours, theirs = content(tmp_path), content(whole)
     if calls == 7:
-        assert "test_exact_match" not in metrics.read(log)[0]
+        assert "test_exact_match" not in read_jsonl(log)[0]
         del ours["metrics.jsonl"], theirs["metrics.jsonl"]
     assert ours == theirs
 
@@ -191,11 +191,11 @@ def test_only_live_tools_run_in_threads(config, monkeypatch, tmp_path):
     monkeypatch.setenv("SERPER_API_KEY", "planted")
     limits = []
     for tools in (config.tools, f"record:{tmp_path / 'cassette'}", "live"):
-        job = train_igpo.Job(replace(config, tools=tools, tool_threads=3, tool_seconds=7.0, max_observation_tokens=99))
-        limits.append(job.limits)
-        job.close()
-    assert [budget.tool_threads for budget in limits] == [None, 3, 3]
-    assert {(budget.tool_seconds, budget.max_observation_tokens) for budget in limits} == {(7.0, 99)}
+        settings = replace(config, tools=tools, tool_threads=3, tool_seconds=7.0, max_observation_tokens=99)
+        with closing(train_igpo.questions_of(settings)) as source:
+            limits.append(train_igpo.limits_of(settings, source))
+    assert [own.tool_threads for own in limits] == [None, 3, 3]
+    assert {(own.tool_seconds, own.max_observation_tokens) for own in limits} == {(7.0, 99)}
 
 
 # ------------------------------------------------------------------------------------------------------------------ settings
@@ -204,14 +204,27 @@ def test_only_live_tools_run_in_threads(config, monkeypatch, tmp_path):
 def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
     data = tmp_path / "twice.jsonl"
     data.write_text("".join(json.dumps({"question": f"Pet of {name}?", "answer": "cat"}) + "\n" for name in "ABACA"))
-    job = train_igpo.Job(replace(config, data=str(data)))
-    assert [q.text for q in job.asked.held_out] == ["Pet of A?"]
-    assert [q.text for q in job.asked.training] == ["Pet of B?", "Pet of C?"]
+    source = train_igpo.questions_of(replace(config, data=str(data)))
+    assert [question.text for question in source.held_out] == ["Pet of A?"]
+    assert [question.text for question in source.training] == ["Pet of B?", "Pet of C?"]
 
 
-def test_a_question_that_comes_twice_in_a_step_has_two_names():
-    questions = [Question(name, "?", ["!"]) for name in ("a", "b", "a")]
-    assert train_igpo.names_of(questions) == ["a", "b", "again a"]
+def test_a_question_that_comes_twice_in_a_step_is_sampled_under_two_names(config):
+    """Where an epoch of the two training questions ends within a step of three."""
+    asked = []
+
+    class Loop:
+        def add(self, question, tools_for, n, *, name, step, max_turns):
+            asked.append((step, name))
+            return []
+
+        def run(self):
+            pass
+
+    with closing(train_igpo.questions_of(config)) as source:
+        train_igpo.collect(Loop(), source, 3, replace(config, questions=3))
+    assert sorted(name for _, name in asked if "again" not in name) == ["Bob", "Cleo"] and len({*asked}) == 3
+    assert {step for step, _ in asked} == {2}, "random streams count steps from 0"
 
 
 def test_the_preset_of_the_4b_model_with_a_file_live_tools_and_a_judge_is_a_valid_run(config):

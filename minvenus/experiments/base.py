@@ -13,6 +13,7 @@ Look-up appears after 90 steps of readings instead of not within 1,000 because o
 embeddings and norms as for matrices (AdamW with a seventh of it stays at guessing among the names in sight), Muon on
 the matrices, and readings in which a relation stands right before its name and on one page only."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from minvenus.sft.dataset import Example, encode, encode_pieces
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import make_case
 from minvenus.tools.toyweb_lessons import Teacher, notes, reading, teach
-from minvenus.train.sft import train_step, validation_loss
+from minvenus.train.update import sft_step, validation_loss
 
 WANDERER = Teacher(wrong_result=0.5, wrong_relation=0.1, at_once=0.05, stop_early=0.1)
 INIT_STD = 0.08                   # of the random weights; projections into the residual stream start at zero
@@ -62,10 +63,12 @@ def main(config: BaseConfig) -> Path:
     for step in range(config.steps):
         rate = config.learning_rate * min(1.0, (step + 1) / 20, (config.steps - step) / (0.4 * config.steps))
         batch = texts(config, step, tokenizer)
-        numbers, timing = train_step(model, optimizer, batch, rate, 1.0, config.pack_tokens, "token-mean")
+        began = time.perf_counter()
+        numbers = sft_step(model, optimizer, batch, rate, 1.0, config.pack_tokens, "token-mean")
         if (step + 1) % 100 == 0 or step + 1 == config.steps:
             numbers["validation_loss"] = validation_loss(model, held_out, config.pack_tokens, "token-mean")
-        progress.show(step + 1, numbers, timing)
+        speed = numbers["tokens"] / (time.perf_counter() - began)
+        progress.show(step + 1, numbers, {"tokens_per_second": speed})
     weights.save(model, folder, tokenizer.files)                    # whole or not at all
     return folder
 

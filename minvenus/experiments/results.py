@@ -7,10 +7,9 @@ from pathlib import Path
 
 from minvenus.config import ConfigError
 from minvenus.experiments.audit import run_gains
-from minvenus.files import write_text
+from minvenus.files import read_jsonl, write_text
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.page import figure, figures, page, section, table
-from minvenus.train.metrics import read
 
 # two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom; above 10 the last one, a little too wide
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
@@ -70,7 +69,7 @@ def band(name: str, values: dict[int, list[float]]) -> Series:
 
 def read_outcome(folder: Path, at: int) -> Outcome:
     """The numbers of the run METHOD-SEED in a folder of train_igpo.py."""
-    lines = read(folder / "metrics.jsonl")
+    lines = read_jsonl(folder / "metrics.jsonl")
     curves: dict[str, dict[int, float]] = {}
     for key, *_ in PLOTS:
         curves[key] = {row["step"]: row[key] for row in lines if row.get(key) is not None}

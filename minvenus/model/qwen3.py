@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 
 from minvenus.config import ModelConfig
 from minvenus.kernels.attention import attention
+from minvenus.kernels.logprob import token_logprobs
 
 # attend(layer index, q [M, H, D], k [N, K, D], v [N, K, D]) -> [M, H, D]; q and k are normalised and rotated. M is N, except in
 # the last layer when hidden states of some rows only are asked for: then q is of these rows.
@@ -205,6 +206,17 @@ class Qwen3(nn.Module):
         own = torch.searchsorted(cu_seqlens, index.to(cu_seqlens.dtype), right=True) - 1          # [N]  whose sequence
         positions = index - cu_seqlens[own]
         return self.model(tokens, positions, lambda layer, q, k, v: attention(q, k, v, cu_seqlens))
+
+    def logprobs(self, tokens: Tensor, cu_seqlens: Tensor, sources: Tensor, targets: Tensor, temperature: float = 1.0,
+                 entropy: bool = False, dtype: torch.dtype | None = None):
+        """The one call that trains: log-probs [M] of `targets` [M], each from the hidden state at position `sources` [M] of the
+        packed sequences; with `entropy`, (log-probs, entropies). Products are in `dtype`, by default bfloat16 on a GPU and the
+        parameters' own type elsewhere."""
+        device, own = tokens.device.type, self.head_weight.dtype
+        dtype = dtype or (torch.bfloat16 if device == "cuda" else own)
+        with torch.autocast(device, dtype, enabled=dtype != own):
+            hidden = self.packed(tokens, cu_seqlens)[sources].to(dtype)
+        return token_logprobs(hidden, self.head_weight.to(dtype), targets, temperature, entropy=entropy)
 
     def paged(self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None) -> Tensor:
         """For the engine: any tokens of any sequences; `attend` stores their keys and values and finds the earlier ones.

@@ -1,7 +1,7 @@
-"""The optimiser step: AdamW, linear warm-up and cosine or constant learning rate, clipping by the gradient's norm.
+"""The optimiser step: AdamW, clipping by the gradient's norm, and the learning rate of SFT.
 
-    lr(k) = peak * (k + 1) / warm-up                                        for the first steps, k counted from 0
-    lr(k) = peak * (1 + cos(pi * (k - warm-up) / (steps - warm-up))) / 2    after them; or just peak
+    lr(k) = peak * k / warm-up                                              for the first steps, k = 1, 2, ...
+    lr(k) = peak * (1 + cos(pi * (k - 1 - warm-up) / (steps - warm-up))) / 2                       after them
 """
 
 import math
@@ -11,21 +11,14 @@ from torch import nn
 
 
 class Diverged(RuntimeError):
-    """Training cannot go on; the message says which number went wrong and what to look at. `moved`: the weights have changed
-    since the last whole step, so they are no state to keep."""
-
-    def __init__(self, message: str, moved: bool = False):
-        super().__init__(message)
-        self.moved = moved
+    """Training cannot go on; the message says which number went wrong and what to look at."""
 
 
-def learning_rate(step: int, steps: int, peak: float, warmup: int, cosine: bool = True) -> float:
-    """The rate of 0-based step `step` out of `steps`."""
-    if step < warmup:
-        return peak * ((step + 1) / warmup)
-    if not cosine:
-        return peak
-    return peak * 0.5 * (1.0 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+def learning_rate(step: int, steps: int, peak: float, warmup: int) -> float:
+    """The rate of step 1, 2, ... `steps`."""
+    if step <= warmup:
+        return peak * (step / warmup)
+    return peak * 0.5 * (1.0 + math.cos(math.pi * (step - 1 - warmup) / max(1, steps - warmup)))
 
 
 def adamw(model: nn.Module, betas: tuple[float, float], weight_decay: float) -> torch.optim.AdamW:
@@ -33,7 +26,7 @@ def adamw(model: nn.Module, betas: tuple[float, float], weight_decay: float) -> 
     return torch.optim.AdamW(model.parameters(), lr=0.0, betas=betas, weight_decay=weight_decay)
 
 
-def optimiser_step(model: nn.Module, optimizer: torch.optim.Optimizer, rate: float, clip: float) -> float:
+def optimizer_step(model: nn.Module, optimizer: torch.optim.Optimizer, rate: float, clip: float) -> float:
     """Clip, step and reset the gradients; returns their norm before clipping. A norm that is not finite changes nothing."""
     norm = float(nn.utils.clip_grad_norm_(model.parameters(), clip))
     if not math.isfinite(norm):
@@ -44,3 +37,8 @@ def optimiser_step(model: nn.Module, optimizer: torch.optim.Optimizer, rate: flo
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)       # or the next step would add to this one's
     return norm
+
+
+def steps_taken(optimizer: torch.optim.Optimizer) -> int:
+    """How often AdamW has moved the weights."""
+    return max((int(state["step"]) for state in optimizer.state.values()), default=0)

@@ -7,17 +7,17 @@ import pytest
 from minvenus.config import ConfigError
 from minvenus.experiments import demo
 from minvenus.experiments.demo import DemoConfig
+from minvenus.files import read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.settings import EvalConfig, IGPOConfig, InferConfig, SFTConfig
-from minvenus.train.metrics import read
 
 
 def test_base_sft_igpo_evaluation_audit_live_question_and_report_in_a_few_steps_each(tmp_path, capfd):
     config = DemoConfig(out=str(tmp_path), sft_steps=3, igpo_steps=2, batch=1, questions=4)
     last = demo.main(config)
     shown = capfd.readouterr().out
-    assert len(read(tmp_path / "sft" / "metrics.jsonl")) == 3
-    rows = read(tmp_path / "igpo" / "metrics.jsonl")
+    assert len(read_jsonl(tmp_path / "sft" / "metrics.jsonl")) == 3
+    rows = read_jsonl(tmp_path / "igpo" / "metrics.jsonl")
     assert len(rows) == 2 and "before_test_exact_match" in rows[0] and "test_exact_match" in rows[-1]
     for name in ("SFT", "IGPO"):
         assert len((tmp_path / "eval" / name / "results.jsonl").read_text().splitlines()) == 4

@@ -2,10 +2,13 @@
 
 import runpy
 import sys
-from dataclasses import asdict, replace
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import pytest
 import torch
 
 import minvenus.engine
@@ -13,12 +16,13 @@ import minvenus.tools.toyweb
 import train_igpo
 from minvenus.config import Recipe
 from minvenus.evaluation import questions as question_files
-from minvenus.evaluation.questions import toy_questions
-from minvenus.igpo.credit import credit
+from minvenus.igpo import credit as crediting
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import IGPOConfig
 from minvenus.tools.toyweb import ToyWeb
+from minvenus.train import batch as batching
+from minvenus.train.update import igpo_update
 from tests.agent.scripted import answer, engine_for, search, visit
 from tests.train.runs import SMALL, TINY
 
@@ -110,21 +114,50 @@ def command(config: IGPOConfig, *more: str) -> int:
         sys.argv = before
 
 
-def scripted_job(config: IGPOConfig, plays) -> train_igpo.Job:
-    job = train_igpo.Job(config)
-    job.engine, job.asked = scripted_engine(config, plays)(job.model), toy_questions(web_of(config), config.evaluate_questions, per_step=1)
-    return job
+class UpdateReached(Exception):
+    """Ends a run before its first update."""
 
 
-def credited_batch(job: train_igpo.Job, recipe: Recipe | None = None, step: int = 0):
-    """(batch, credit) of one step."""
-    batch = job.grade(*job.collect(job.questions(step), step))
-    return batch, credit(batch.measured, recipe or job.recipe)
+@dataclass
+class FirstStep:
+    """What the first step of a run has made when it reaches its update. `update` makes it."""
+
+    model: object = None
+    optimizer: object = None
+    rows: list | None = None
+    reference: object = None
+    config: IGPOConfig | None = None
+    batch: object = None
+    credited: object = None
+    collected: list | None = None          # all rollouts, those that were dropped included
+    logprobs: list | None = None           # of theirs
+
+    def update(self, rows=None, step=1) -> dict:
+        return igpo_update(self.model, self.optimizer, self.rows if rows is None else rows, self.reference, self.config, step)
 
 
-def rows_of(batch, credited):
-    return [train_igpo.igpo.trained(rollout, advantages)
-            for rollout, advantages in zip(batch.rollouts, credited.record.advantages, strict=True)]
+def first_step(config: IGPOConfig, plays, recipe: Recipe | None = None) -> FirstStep:
+    """Run train_igpo.py's own code up to its first update, with rollouts that follow `plays`."""
+    made = FirstStep()
+
+    def make_batch(rollouts, logprobs, *rest):
+        made.collected, made.logprobs, made.batch = rollouts, logprobs, batching.make_batch(rollouts, logprobs, *rest)
+        return made.batch
+
+    def credit(measured, own):
+        made.credited = crediting.credit(measured, recipe or own)
+        return made.credited
+
+    def update(model, optimizer, rows, reference, config, step):
+        made.model, made.optimizer, made.rows, made.reference, made.config = model, optimizer, rows, reference, config
+        raise UpdateReached
+
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as out, suppress(UpdateReached):
+        script_runs(patch, config, plays)
+        for name, stand_in in (("make_batch", make_batch), ("credit", credit), ("igpo_update", update)):
+            patch.setattr(train_igpo, name, stand_in)
+        train_igpo.main(replace(config, out=out))
+    return made
 
 
 def with_recipe(config: IGPOConfig, **changes) -> IGPOConfig:

@@ -14,6 +14,8 @@ from minvenus.sft.dataset import Example, load
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher, lessons
+from minvenus.train.optim import adamw, optimizer_step
+from minvenus.train.run import Run
 
 TINY = Tokenizer.tiny()
 SMALL = ModelConfig(16, 32, 1, 2, 1, head_dim=8, vocab_size=768, rope_theta=100.0, max_position_embeddings=4096)
@@ -49,6 +51,22 @@ def content(run) -> dict[str, bytes]:
     return {str(path.relative_to(run)): path.read_bytes() for path in [*files, run / "metrics.jsonl"]}
 
 
+def made_up_run(config, evaluate=dict, during=lambda step: None, after=lambda step: None):
+    """A run in its folder with made-up gradients. `during` is called before the weights move, `after` once they have."""
+    with Run("sft", config) as run:
+        model = Qwen3(SMALL, seed=0)
+        optimizer = adamw(model, (0.9, 0.95), 0.01)
+        run.begin(model, optimizer, TINY.files, "data", evaluate, config.validate_every)
+        for step in run.steps():
+            during(step)
+            for i, parameter in enumerate(model.parameters()):
+                parameter.grad = torch.sin(torch.arange(parameter.numel()) + i + step).view_as(parameter)
+            norm = optimizer_step(model, optimizer, 1e-2, 1.0)
+            after(step)
+            run.log({"grad_norm": norm})
+    return parameters(model)
+
+
 @contextmanager
 def one_thread():
     """More threads only wait for each other on models this small, and a fork has none of its parent's."""
@@ -59,7 +77,7 @@ def one_thread():
 
 
 def parameters(model) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
+    return torch.cat([p.detach().flatten() for p in model.parameters()]).clone()
 
 
 def gradients(model) -> torch.Tensor:

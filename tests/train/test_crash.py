@@ -14,28 +14,32 @@ import signal
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+import train_igpo
 import train_sft
+from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.model import weights
+from minvenus.report.saved import load_batch, path_of
 from minvenus.train import checkpoint
-from tests.train.runs import content, small_config, write_inputs
+from tests.train.igpo_runs import MIXED, script_runs, small_igpo, write_model
+from tests.train.runs import content, made_up_run, small_config, write_inputs
 
-STEPS = {"steps": 3, "save_every": 1}             # the third checkpoint is the first that removes one
 FULL = "No space left on device"
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    """(settings of the inputs, content of the run that was never stopped, a place for runs)"""
+def config(tmp_path_factory):
+    """Three steps with a checkpoint each: the third is the first that removes one. A run that was never stopped is in whole/."""
     folder = tmp_path_factory.mktemp("crash")
-    inputs = write_inputs(folder)
-    train_sft.main(small_config(inputs, folder / "whole", **STEPS))
-    return inputs, content(folder / "whole"), folder
+    config = small_config(write_inputs(folder), folder / "run", save_every=1)
+    made_up_run(replace(config, out=str(folder / "whole")))
+    return config
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +49,7 @@ def no_waiting(monkeypatch):
 
 
 def fork(work) -> int:
-    """Run `work` in a child, silently; returns the child's process id. Its exit code is 0, or 3 with a traceback in stderr."""
+    """Run `work` in a child, silently; returns the child's process id. Its exit code is 0, or 3 after an error."""
     pid = os.fork()
     if pid:
         return pid
@@ -95,65 +99,48 @@ class Boundaries:
         self.reached("tensor file")
         whole = Path(path).with_suffix(".part")
         save_file(tensors, whole, **options)
-        content = whole.read_bytes()
+        written = whole.read_bytes()
         whole.unlink()
-        Path(path).write_bytes(content[:len(content) // 2])
+        Path(path).write_bytes(written[:len(written) // 2])
         self.reached("half a tensor file")
-        Path(path).write_bytes(content)
+        Path(path).write_bytes(written)
 
 
-def count_boundaries(lab, name) -> int:
-    inputs, _, folder = lab
+def count_boundaries(config) -> int:
+    counted = Path(config.out).parent / "count"
 
     def work():
-        seen = Boundaries(folder / name, 0, None)
-        train_sft.main(small_config(inputs, folder / name, **STEPS))
-        (folder / "count").write_text(str(seen.count))
+        seen = Boundaries(config.out, 0, None)
+        made_up_run(config)
+        counted.write_text(str(seen.count))
 
+    shutil.rmtree(config.out, ignore_errors=True)
     assert ended(fork(work)) == 0
-    return int((folder / "count").read_text())
+    return int(counted.read_text())
 
 
-def goes_on(lab, run, what) -> None:
+def goes_on(config, what) -> None:
     """The same command again ends with what the run that was never stopped has. A kill while the oldest checkpoint is removed may
     leave a part of it, which the next save would remove."""
-    inputs, whole, _ = lab
-    train_sft.main(small_config(inputs, run, **STEPS))
-    assert content(run) == whole, what
+    run = Path(config.out)
+    made_up_run(config)
+    assert content(run) == content(run.parent / "whole"), what
     kept = sorted(path.name for path in (run / "checkpoints").iterdir())
     assert kept[-2:] == ["step-00000002", "step-00000003"] and kept[:-2] in ([], ["step-00000001"]), what
+    shutil.rmtree(run)
 
 
-def test_a_kill_at_any_change_of_the_disk_loses_nothing(lab):
-    inputs, _, folder = lab
-    total = count_boundaries(lab, "counted")
+def test_a_kill_at_any_change_of_the_disk_loses_nothing(config):
+    total = count_boundaries(config)
+    shutil.rmtree(config.out)
     assert total > 60, "three checkpoints are this many changes at least"
     for number in range(1, total + 1):
-        run = folder / "killed"
-        shutil.rmtree(run, ignore_errors=True)
-
-        def work(run=run, number=number):
-            Boundaries(run, number, lambda name: os.kill(os.getpid(), signal.SIGKILL))
-            train_sft.main(small_config(inputs, run, **STEPS))
+        def work(number=number):
+            Boundaries(config.out, number, lambda name: os.kill(os.getpid(), signal.SIGKILL))
+            made_up_run(config)
 
         assert ended(fork(work)) == -signal.SIGKILL
-        goes_on(lab, run, f"killed at change {number} of {total}")
-
-
-def test_kills_at_random_moments_one_after_the_other_lose_nothing(lab):
-    inputs, _, folder = lab
-    run, dice = folder / "random", random.Random(0)
-    start = time.perf_counter()
-    train_sft.main(small_config(inputs, folder / "timed", **STEPS))
-    seconds = time.perf_counter() - start
-    for _ in range(12):
-        pid = fork(lambda: train_sft.main(small_config(inputs, run, **STEPS)))
-        time.sleep(dice.uniform(0, 1.2 * seconds))
-        os.kill(pid, signal.SIGKILL)
-        assert ended(pid) in (0, -signal.SIGKILL)
-        if dice.random() < 0.3:
-            shutil.rmtree(run, ignore_errors=True)             # or most kills would meet a run that has ended
-    goes_on(lab, run, "killed at random moments")
+        goes_on(config, f"killed at change {number} of {total}")
 
 
 def full(name):
@@ -164,18 +151,15 @@ def full(name):
         raise OSError(errno.ENOSPC, FULL)
 
 
-def test_a_disk_that_fills_up_at_any_change_is_a_clear_error_and_loses_nothing(lab):
-    inputs, _, folder = lab
-    total = count_boundaries(lab, "counted again")
-    seen = set()
-    for number in range(1, total + 1, 3):                      # it stays full: the next change that needs room fails
-        run, message = folder / "full", folder / "message"
-        shutil.rmtree(run, ignore_errors=True)
-
-        def work(run=run, number=number, message=message):
-            hook = Boundaries(run, number, full, stays=True)
+def test_a_disk_that_fills_up_at_any_change_is_a_clear_error_and_loses_nothing(config):
+    total = count_boundaries(config)
+    shutil.rmtree(config.out)
+    seen, message = set(), Path(config.out).parent / "message"
+    for number in range(1, total + 1, 2):                      # it stays full: the next change that needs room fails
+        def work(number=number):
+            hook = Boundaries(config.out, number, full, stays=True)
             try:
-                train_sft.main(small_config(inputs, run, **STEPS))
+                made_up_run(config)
                 text = "ended well"
             except OSError as error:
                 text = str(error)
@@ -184,24 +168,23 @@ def test_a_disk_that_fills_up_at_any_change_is_a_clear_error_and_loses_nothing(l
 
         assert ended(fork(work)) == 0
         text = message.read_text()
-        seen.add(text.split(" could")[0] if "could" in text else text.split(":")[0])
+        seen.add(text.split(" could")[0])
         assert FULL in text or (text == "ended well" and number > total - 12), (number, text)      # the last changes only remove
         if "checkpoint" in text:
             assert "once the disk has room again the same command goes on from the latest" in text
-        goes_on(lab, run, f"full from change {number} of {total}")
+        goes_on(config, f"full from change {number} of {total}")
     assert {f"the checkpoint after step {n}" for n in (1, 2, 3)} <= seen
 
 
-def test_a_write_that_really_fails_half_way_loses_nothing(lab):
+def test_a_write_that_really_fails_half_way_loses_nothing(config):
     """A limit on the size of files, so that the tensor library itself runs into the error."""
-    inputs, _, folder = lab
-    run, message = folder / "limited", folder / "message"
+    run, message = Path(config.out), Path(config.out).parent / "message"
 
     def work():
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
         try:
-            train_sft.main(small_config(inputs, run, **STEPS))
+            made_up_run(config)
         except OSError as error:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
             message.write_text(f"{type(error).__name__} {error}")
@@ -210,4 +193,49 @@ def test_a_write_that_really_fails_half_way_loses_nothing(lab):
     text = message.read_text()
     assert text.startswith("SaveError the checkpoint after step 1 could not be written") and "File too large" in text
     assert not (run / "latest").exists() and os.listdir(run / "checkpoints") == []
-    goes_on(lab, run, "limited")
+    goes_on(config, "limited")
+
+
+# ------------------------------------------------------------------------------------------ the scripts, at random moments
+
+
+def computing_seconds(pid: int) -> float:
+    """What a child has had of the processor; how busy the machine is does not matter then."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def kill_after(pid: int, seconds: float) -> int:
+    """Kill the child when it has computed for so long; returns how it ended."""
+    while computing_seconds(pid) < seconds and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        time.sleep(0.001)
+    os.kill(pid, signal.SIGKILL)
+    return ended(pid)
+
+
+@pytest.mark.parametrize("script", ["sft", "igpo"])
+def test_a_script_killed_at_ten_random_moments_loses_one_step_at_most_and_no_bit(script, config, tmp_path, monkeypatch):
+    main = train_sft.main
+    if script == "igpo":
+        main = train_igpo.main
+        config = small_igpo(write_model(tmp_path / "model"), kl_coef=0.001, evaluate_every=2, rollouts_every=2)
+        script_runs(monkeypatch, config, MIXED)
+    main(replace(config, out=str(tmp_path / "whole")))                    # here, so that no child has to warm up
+    pid = fork(lambda: main(replace(config, out=str(tmp_path / "timed"))))
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    seconds = computing_seconds(pid)
+    assert ended(pid) == 0
+    run, dice, killed = tmp_path / "killed", random.Random(0), 0
+    config = replace(config, out=str(run))
+    while killed < 10:
+        code = kill_after(fork(lambda: main(config)), dice.uniform(0, 0.8 * seconds))
+        killed += code == -signal.SIGKILL
+        assert code in (0, -signal.SIGKILL)
+        newest = latest_checkpoint(run)
+        done = len(read_jsonl(run / "metrics.jsonl"))                     # the steps that had ended
+        assert done - (int(newest.name.removeprefix("step-")) if newest else 0) in (0, 1)
+        if done > 1 and killed < 10:
+            shutil.rmtree(run)                                            # or most kills would meet a run that has ended
+    main(config)
+    assert content(run) == content(tmp_path / "whole")
+    for step in (1, 2, 3) if script == "igpo" else ():
+        assert load_batch(path_of(run, step)).credit == load_batch(path_of(tmp_path / "whole", step)).credit

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from minvenus.igpo.gain import wrap_answer
-from minvenus.train import igpo
-from tests.train.igpo_runs import credited_batch, rows_of, scripted_job, small_igpo, write_model
-from tests.train.runs import gradients
+from minvenus.train.update import backward, row_logprobs
+from tests.train.igpo_runs import first_step, small_igpo, write_model
+from tests.train.runs import TINY, gradients
 
 # of the first question one rollout is right, of the second none; the gains of all four visits differ
 PLAYS = [["right: right", "wrong: dog"], ["right: dog", "wrong search: dog"]]
@@ -17,18 +17,15 @@ KINDS = [["search", "visit", "answer"]] * 3 + [["search", "visit", "search", "an
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """(job, batch, credit) before any update."""
-    config = small_igpo(write_model(tmp_path_factory.mktemp("model")), slack=1)
-    job = scripted_job(config, PLAYS)
-    return job, *credited_batch(job)
+    return first_step(small_igpo(write_model(tmp_path_factory.mktemp("model")), slack=1), PLAYS)
 
 
-def belief(job, rollout, turn: int) -> float:
+def belief(made, rollout, turn: int) -> float:
     """Mean log-prob of the truth's tokens before a turn, from a fresh forward over nothing but that context and the answer."""
-    wrapped = wrap_answer(rollout.question.answers[0], job.tokenizer, job.recipe)
+    wrapped = wrap_answer(rollout.question.answers[0], TINY, made.config.recipe)
     context = rollout.tokens[:rollout.turns[turn].start]
     with torch.no_grad():
-        logp = job.model(torch.tensor([context + wrapped.ids]))[0].double().log_softmax(-1)        # [L, V]
+        logp = made.model(torch.tensor([context + wrapped.ids]))[0].double().log_softmax(-1)        # [L, V]
     return sum(logp[len(context) + j - 1, wrapped.ids[j]].item() for j in range(wrapped.start, len(wrapped.ids))) / (
         len(wrapped.ids) - wrapped.start)
 
@@ -57,10 +54,10 @@ def advantages_by_hand(gains: list[float], outcomes: list[float], gamma=0.95) ->
 
 
 def test_rewards_and_advantages_of_the_batch_are_those_worked_out_by_hand(made):
-    job, batch, credited = made
+    batch, credited = made.batch, made.credited
     assert [[turn.kind for turn in rollout.turns] for rollout in batch.rollouts] == KINDS
     assert [m.outcome for m in batch.measured] == [1.0, 0.0, 0.0, 0.0] and [m.group for m in batch.measured] == [0, 0, 1, 1]
-    gains = [belief(job, rollout, 2) - belief(job, rollout, 0) for rollout in batch.rollouts]
+    gains = [belief(made, rollout, 2) - belief(made, rollout, 0) for rollout in batch.rollouts]
     assert len({round(gain, 3) for gain in gains}) == 4, "a case worth computing"
     assert [row[1] for row in credited.gains] == pytest.approx(gains, abs=1e-5)
     assert [r.turns[:2] for r in credited.rewards] == [[gain[1]] * 2 for gain in credited.gains]
@@ -69,36 +66,36 @@ def test_rewards_and_advantages_of_the_batch_are_those_worked_out_by_hand(made):
         assert own == pytest.approx(expected, abs=2e-4)              # z-scores divide the rounding of float32 by their spread
 
 
-def loss_by_hand(job, batch, credited):
+def loss_by_hand(made):
     """-1/B sum over rollouts of the mean over their sampled tokens of A log pi, whose gradient is the policy gradient; and the
     logits of every rollout [L, V]."""
     loss, logits = 0.0, []
-    for rollout, advantages in zip(batch.rollouts, credited.record.advantages, strict=True):
-        logits.append(job.model(torch.tensor([rollout.tokens]))[0])
+    for rollout, advantages in zip(made.batch.rollouts, made.credited.record.advantages, strict=True):
+        logits.append(made.model(torch.tensor([rollout.tokens]))[0])
         logits[-1].retain_grad()
         logp = logits[-1].log_softmax(-1)
         terms = [advantage * logp[k - 1, rollout.tokens[k]] for turn, advantage in zip(rollout.turns, advantages, strict=True)
                  for k in range(turn.start, turn.end) if rollout.sampled[k]]
-        loss = loss - sum(terms) / len(terms) / len(batch.rollouts)
+        loss = loss - sum(terms) / len(terms) / len(made.rows)
     return loss, logits
 
 
 def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gradient(made):
-    job, batch, credited = made
-    job.model.zero_grad()
-    stats = igpo.backward(job.model, rows_of(batch, credited), None, job.config)
+    batch, credited = made.batch, made.credited
+    made.model.zero_grad()
+    stats = backward(made.model, made.rows, None, made.config)
     assert stats["ratio_min"] == pytest.approx(1.0, abs=1e-5) and stats["ratio_max"] == pytest.approx(1.0, abs=1e-5)
     assert stats["logprob_gap"] < 1e-5 and stats["clip_fraction"] == 0.0
-    shipped = gradients(job.model)
+    shipped = gradients(made.model)
     # the value of the loss, every ratio being 1: minus the mean over rollouts of the token mean of A
     means = [sum(a * sum(r.sampled[t.start:t.end]) for t, a in zip(r.turns, row, strict=True)) / sum(r.sampled)
              for r, row in zip(batch.rollouts, credited.record.advantages, strict=True)]
     assert stats["policy_loss"] == pytest.approx(-sum(means) / 4, abs=1e-5) == stats["loss"]
 
-    job.model.zero_grad()
-    loss, logits = loss_by_hand(job, batch, credited)
+    made.model.zero_grad()
+    loss, logits = loss_by_hand(made)
     loss.backward()
-    expected = gradients(job.model)
+    expected = gradients(made.model)
     assert expected.norm() > 1e-3 and (shipped - expected).norm() < 1e-5 * expected.norm()
 
     # one logit, with no autograd at all: d loss / d logit of the sampled token = -A (1 - p) / (tokens of the rollout * rollouts)
@@ -109,15 +106,13 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
         assert logits[i].grad[k - 1, rollout.tokens[k]].item() == pytest.approx(wanted, rel=1e-4) and wanted * sign > 0
 
 
-def test_a_step_makes_what_has_a_high_advantage_more_probable(made, tmp_path):
-    job = scripted_job(small_igpo(made[0].config.model, slack=1, learning_rate=1e-4), PLAYS)
-    batch, credited = credited_batch(job)
-    rows = rows_of(batch, credited)
+def test_a_step_makes_what_has_a_high_advantage_more_probable(made):
+    step = first_step(small_igpo(made.config.model, slack=1, learning_rate=1e-4), PLAYS)
 
     def weighed() -> float:
-        new = igpo.all_logprobs(job.model, rows, 1.0, job.config.pack_tokens)
-        return sum(float((row.advantages * logp).mean()) for row, logp in zip(rows, new, strict=True))
+        new = row_logprobs(step.model, step.rows, 1.0, step.config.pack_tokens)
+        return sum(float((row.advantages * logp).mean()) for row, logp in zip(step.rows, new, strict=True))
 
     before = weighed()
-    stats = job.update(batch, credited, 0)
+    stats = step.update()
     assert stats["updates"] == 1 and stats["grad_norm"] > 0 and weighed() > before + 1e-3

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from minvenus.config import ModelConfig
 from minvenus.model.qwen3 import Qwen3
 from minvenus.sft.dataset import Example, fill_packs, step_packs
-from minvenus.train.data import batch_indices
+from minvenus.train.batch import batch_indices
 from minvenus.train.optim import Diverged, adamw, learning_rate
-from minvenus.train.sft import sft_loss, train_step, validation_loss
+from minvenus.train.update import sft_loss, sft_step, validation_loss
 from tests.train.runs import SMALL, examples, gradients, parameters
 
 BATCH = examples(10)
@@ -53,7 +53,7 @@ def gradient(batch, budget, reduction="trajectory-mean", recompute=False):
 
 def one_step(batch, budget, reduction="trajectory-mean"):
     model = small_model()
-    numbers, _ = train_step(model, adamw(model, (0.9, 0.95), 0.01), batch, 1e-4, 1.0, budget, reduction)
+    numbers = sft_step(model, adamw(model, (0.9, 0.95), 0.01), batch, 1e-4, 1.0, budget, reduction)
     return parameters(model), numbers
 
 
@@ -146,16 +146,16 @@ def test_a_step_starts_from_no_gradient():
     """Two steps with a rate of zero see the same gradient; left-over gradients would double its norm."""
     model = small_model()
     optimizer = adamw(model, (0.9, 0.95), 0.0)
-    norms = [train_step(model, optimizer, BATCH, 0.0, 1.0, 10_000, "trajectory-mean")[0]["grad_norm"] for _ in range(2)]
+    norms = [sft_step(model, optimizer, BATCH, 0.0, 1.0, 10_000, "trajectory-mean")["grad_norm"] for _ in range(2)]
     assert norms[0] == norms[1] > 0
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_metrics_count_tokens_and_trained_tokens_and_timing_stands_apart():
+def test_metrics_count_tokens_and_trained_tokens():
     model = small_model()
-    numbers, timing = train_step(model, adamw(model, (0.9, 0.95), 0.0), BATCH, 1e-3, 1.0, 10_000, "trajectory-mean")
+    numbers = sft_step(model, adamw(model, (0.9, 0.95), 0.0), BATCH, 1e-3, 1.0, 10_000, "trajectory-mean")
     assert numbers["tokens"] == sum(map(len, BATCH)) and numbers["trained_tokens"] == sum(e.trained for e in BATCH)
-    assert numbers["learning_rate"] == 1e-3 and set(timing) == {"seconds", "tokens_per_second"}
+    assert numbers["learning_rate"] == 1e-3
     assert numbers["loss"] == pytest.approx(total_loss(small_model(), BATCH), rel=1e-6)
 
 
@@ -165,7 +165,7 @@ def test_a_gradient_that_is_not_finite_stops_training_and_changes_nothing():
         model.model.norm.weight[0] = float("inf")
     before = parameters(model)
     with pytest.raises(Diverged, match="norm is nan: lower the learning rate"):
-        train_step(model, adamw(model, (0.9, 0.95), 0.01), BATCH, 1e-3, 1.0, 10_000, "trajectory-mean")
+        sft_step(model, adamw(model, (0.9, 0.95), 0.01), BATCH, 1e-3, 1.0, 10_000, "trajectory-mean")
     assert torch.equal(parameters(model), before)
 
 
@@ -181,7 +181,30 @@ def test_a_small_model_learns_32_trajectories_by_heart():
     shape = ModelConfig(64, 128, 1, 4, 2, head_dim=16, vocab_size=768, rope_theta=100.0, max_position_embeddings=4096)
     model, data, steps = Qwen3(shape), examples(32, hops=(1,)), 200
     optimizer = adamw(model, (0.9, 0.95), 0.0)
-    for step in range(steps):
+    for step in range(1, steps + 1):
         batch = [data[i] for i in batch_indices(step, 8, len(data), seed=0)]
-        train_step(model, optimizer, batch, learning_rate(step, steps, 2e-2, 20), 1.0, 8192, "trajectory-mean")
+        sft_step(model, optimizer, batch, learning_rate(step, steps, 2e-2, 20), 1.0, 8192, "trajectory-mean")
     assert validation_loss(model, data, 8192, "trajectory-mean") < 0.05
+
+
+# ----------------------------------------------------------------------------------------------- the learning rate
+
+
+def test_warm_up_and_cosine_worked_by_hand():
+    """Six steps, two of warm-up: half, all; then (1 + cos(pi k / 4)) / 2 for k = 0 1 2 3."""
+    rates = [learning_rate(step, 6, 2.0, 2) for step in range(1, 7)]
+    assert rates == pytest.approx([1.0, 2.0, 2.0, 1 + math.sqrt(0.5), 1.0, 1 - math.sqrt(0.5)])
+    assert [learning_rate(step, 2, 3.0, 2) for step in (1, 2)] == [1.5, 3.0]
+    assert learning_rate(1, 1, 3.0, 0) == 3.0
+
+
+@given(st.integers(1, 500), st.floats(0, 1), st.floats(1e-6, 1.0))
+def test_every_step_moves_up_to_the_peak_and_down_again(steps, share, peak):
+    warmup = int(share * steps)
+    rates = [learning_rate(step, steps, peak, warmup) for step in range(1, steps + 1)]
+    assert all(0 < rate <= peak for rate in rates)
+    top = max(warmup - 1, 0)
+    assert rates[top] == pytest.approx(peak)
+    assert rates[:top + 1] == sorted(rates[:top + 1]) and rates[top:] == sorted(rates[top:], reverse=True)
+
+

@@ -1,15 +1,17 @@
-"""Which rollouts count and what is said about a step: a failure is never a reward, a mean of nothing is absent."""
+"""What a step trains on: the order of the data, what is held out, which rollouts count, and the numbers about them."""
 
 from collections import Counter
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.config import Recipe
+from minvenus.config import ConfigError, Recipe
 from minvenus.igpo.credit import credit
-from minvenus.train.igpo_batch import behaviour, failed, health, make_batch
+from minvenus.sft.dataset import Example
+from minvenus.train.batch import batch_indices, behaviour, fingerprint, health, hold_out, make_batch
 from minvenus.types import Question, Rollout, Turn
 
 PAPER = Recipe.paper()
@@ -43,8 +45,10 @@ def batch_of(rollouts, outcomes, group_size=2, logprobs=None):
 
 
 def test_an_error_and_a_blank_last_turn_are_failures_and_a_wrong_answer_is_not():
-    assert failed(rollout("search", "none", termination="error")) and failed(rollout("search", "none", blank=True))
-    assert not failed(rollout("search", "none", termination="max_steps")) and not failed(rollout("answer"))
+    rollouts = [rollout("search", "none", termination="error"), rollout("search", "none", blank=True),
+                rollout("search", "none", termination="max_steps"), rollout("answer")]
+    batch = batch_of(rollouts, [0.0] * 4, group_size=4)
+    assert batch.rollouts == rollouts[2:] and batch.dropped["failed"] == 2
 
 
 def test_failed_unknown_and_lonely_rollouts_are_dropped_and_counted():
@@ -144,3 +148,56 @@ def test_an_answer_in_a_rollout_that_was_cut_is_not_correct():
 
 def test_behaviour_of_no_rollouts_is_none():
     assert behaviour([], [], []) == {"turns": None, "malformed": None, "right_pages": None}
+
+
+# ----------------------------------------------------------------------------------------------- the order of the data
+
+
+@given(st.integers(1, 30), st.integers(1, 12), st.integers(0, 3), st.integers(-5, 10**12))
+def test_every_epoch_has_every_example_once(total, batch, epochs, seed):
+    steps = -(-total * (epochs + 1) // batch)
+    order = [i for step in range(1, steps + 1) for i in batch_indices(step, batch, total, seed)]
+    for epoch in range(epochs + 1):
+        assert sorted(order[epoch * total:(epoch + 1) * total]) == list(range(total))
+
+
+def test_the_seed_and_the_epoch_reach_the_order():
+    def first_epoch(seed, epoch=0):
+        return [i for step in range(1, 5) for i in batch_indices(4 * epoch + step, 5, 20, seed)]
+
+    assert first_epoch(0) == first_epoch(0)
+    assert len({tuple(first_epoch(seed, epoch)) for seed in range(5) for epoch in range(5)}) == 25
+    assert first_epoch(0) != list(range(20))
+
+
+def example(number):
+    return Example(torch.tensor([1, number], dtype=torch.int32), torch.tensor([False, True]), (2,))
+
+
+def numbers(examples):
+    return [int(e.tokens[1]) for e in examples]
+
+
+def test_copies_of_a_held_out_trajectory_are_not_trained_on():
+    training, held_out = hold_out([example(n) for n in (1, 2, 3, 1, 4, 3, 2, 3)], 2)
+    assert numbers(held_out) == [2, 3] and numbers(training) == [1, 1, 4]
+    assert [numbers(part) for part in hold_out([example(1), example(1)], 0)] == [[1, 1], []]
+
+
+@given(st.lists(st.integers(0, 12), min_size=1), st.integers(0, 14))
+def test_held_out_trajectories_are_different_ones_and_never_trained_on(drawn, count):
+    examples = [example(n) for n in drawn]
+    if count >= len(set(drawn)):
+        with pytest.raises(ConfigError, match=f"{len(set(drawn))} different trajectories are not enough to hold {count} out"):
+            hold_out(examples, count)
+        return
+    training, held_out = (numbers(part) for part in hold_out(examples, count))
+    assert len(set(held_out)) == len(held_out) == count and not set(held_out) & set(training)
+    assert training == [n for n in drawn if n not in held_out], "all others stay, in their order"
+
+
+def test_the_fingerprint_sees_tokens_masks_and_order():
+    a, b = example(1), Example(torch.tensor([1, 2, 3], dtype=torch.int32), torch.tensor([False, True, True]), (3,))
+    masked = Example(b.tokens, torch.tensor([False, False, True]), (3,))
+    prints = [fingerprint(examples) for examples in ([a, b], [b, a], [a, masked], [a], [example(2), b])]
+    assert len(set(prints)) == len(prints) and fingerprint([example(1), b]) == prints[0]

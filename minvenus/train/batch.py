@@ -1,0 +1,157 @@
+"""What a step trains on: which examples of the data it takes, and which of its rollouts count.
+
+The order of the data is a function of seed and step, so a resumed run needs no saved position. Rollouts are dropped before
+anything is normalised, and counted: they are in no mean, no standard deviation and no update.
+
+    failed           the policy failed, or its last turn has no sampled token      no outcome, never a reward
+    judge_unknown    the judge gave no verdict                                     unknown is not wrong
+    alone            the only rollout of its question that is left                 nothing to compare it with
+
+labels[i][t]      what each page that turn t of rollout i visited was: "right", "wrong", "repeated" or "failed"
+right_pages[i]    how many right pages its question has; None where that is not known, as on the real web
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import torch
+
+from minvenus.config import ConfigError
+from minvenus.evaluation.aggregate import browse_ratio, executed_calls
+from minvenus.igpo.credit import Credit, Measured
+from minvenus.sft.dataset import Example
+from minvenus.types import Rollout
+
+# ---------------------------------------------------------------------------------------------------- which examples, when
+
+
+def batch_indices(step: int, batch: int, total: int, seed: int) -> list[int]:
+    """Indices of the `batch` examples of step 1, 2, ...: every epoch is a new permutation, and batches run across epochs."""
+    places = range((step - 1) * batch, step * batch)
+    order = {epoch: permutation(total, seed, epoch) for epoch in {place // total for place in places}}
+    return [order[place // total][place % total] for place in places]
+
+
+def permutation(total: int, seed: int, epoch: int) -> list[int]:
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+    return torch.randperm(total, generator=generator).tolist()
+
+
+def hold_out(examples: Sequence[Example], count: int) -> tuple[list[Example], list[Example]]:
+    """(training, held out): the last `count` different trajectories are held out, all others are for training. Resampling repeats
+    long trajectories: a copy of one that is held out is not trained on either."""
+    digests = [digest(example) for example in examples]
+    held_out: dict[bytes, Example] = {}
+    for key, example in zip(reversed(digests), reversed(examples), strict=True):
+        if len(held_out) < count:
+            held_out.setdefault(key, example)
+    training = [example for key, example in zip(digests, examples, strict=True) if key not in held_out]
+    if not training or len(held_out) < count:
+        raise ConfigError(f"{len(set(digests))} different trajectories are not enough to hold {count} out for validation and "
+                          "train on others: give more, raise max_tokens if they are too long, or lower validation")
+    return training, list(held_out.values())[::-1]
+
+
+def fingerprint(examples: Sequence[Example]) -> str:
+    """Tells whether a resumed run has the data it began with, in the same order."""
+    return hashlib.sha256(b"".join(digest(example) for example in examples)).hexdigest()
+
+
+def digest(example: Example) -> bytes:
+    return hashlib.sha256(example.tokens.numpy().tobytes() + example.sampled.numpy().tobytes()).digest()
+
+
+# --------------------------------------------------------------------------------------------------- which rollouts count
+
+
+@dataclass(frozen=True)
+class RolloutBatch:
+    """The rollouts of a step that count, and how many were dropped. Lists have one entry per rollout."""
+
+    rollouts: list[Rollout]
+    measured: list[Measured]
+    groups: int                        # questions of the step, those without any rollout left included
+    dropped: Counter[str]
+
+
+def make_batch(rollouts: list[Rollout], logprobs: list[list[list[float] | None]], group_size: int,
+               grade: Callable[[list[Rollout]], list[float | None]]) -> RolloutBatch:
+    """`logprobs` of the answer, as igpo/gain.py has them. `grade` gives the outcome of each rollout, None where it is unknown;
+    it is not asked about rollouts that failed."""
+    sound = [i for i, rollout in enumerate(rollouts) if not failed(rollout)]
+    outcomes = dict(zip(sound, grade([rollouts[i] for i in sound]), strict=True))
+    known = {i: outcome for i, outcome in outcomes.items() if outcome is not None}
+    group_sizes = Counter(i // group_size for i in known)
+    kept = [i for i in known if group_sizes[i // group_size] > 1]
+    measured = [Measured.of(rollouts[i], logprobs[i], known[i], i // group_size) for i in kept]
+    dropped = Counter(failed=len(rollouts) - len(sound), judge_unknown=len(sound) - len(known), alone=len(known) - len(kept))
+    return RolloutBatch([rollouts[i] for i in kept], measured, len(rollouts) // group_size, dropped)
+
+
+def failed(rollout: Rollout) -> bool:
+    last = rollout.turns[-1]
+    return rollout.termination == "error" or not any(rollout.sampled[last.start:last.end])
+
+
+# ------------------------------------------------------------------------------------------------------------- the numbers
+
+
+def health(batch: RolloutBatch, credited: Credit, labels: list[list[list[str]]],
+           right_pages: list[int | None]) -> dict[str, float]:
+    """The numbers to watch a step by, the most telling first. A mean of nothing is absent, never 0."""
+    gains = [gain for row in credited.gains for gain in row if gain is not None]
+    calls: dict[bool, list[tuple[int, int]]] = {True: [], False: []}        # (searches, visits) of right and wrong rollouts
+    for rollout, measured in zip(batch.rollouts, batch.measured, strict=True):
+        right = measured.outcome == 1.0 and rollout.termination.startswith("answered")
+        calls[right].append(executed_calls(rollout.turns))
+    numbers = {
+        "outcome": mean([measured.outcome for measured in batch.measured]),
+        "gain_mean": mean(gains),
+        **behaviour(batch.rollouts, labels, right_pages),
+        **signal_shares(batch, credited),
+        "gain_positive": mean([float(gain > 0) for gain in gains]),
+        **gains_by_page(credited, labels),
+        "scale": credited.record.scale,
+        "browse_correct": browse_ratio(calls[True]).macro,
+        "browse_wrong": browse_ratio(calls[False]).macro,
+        **batch.dropped,
+    }
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def behaviour(rollouts: list[Rollout], labels: list[list[list[str]]], right_pages: list[int | None]) -> dict[str, float | None]:
+    """Share of the question's right pages that were found, turns of a rollout, share of malformed turns."""
+    found = []
+    for labels_of_turns, total in zip(labels, right_pages, strict=True):
+        if total is not None:
+            found.append(sum(page == "right" for pages in labels_of_turns for page in pages) / total)
+    return {"right_pages": mean(found), "turns": mean([float(len(rollout.turns)) for rollout in rollouts]),
+            "malformed": mean([float(turn.malformed) for rollout in rollouts for turn in rollout.turns])}
+
+
+def gains_by_page(credited: Credit, labels: list[list[list[str]]]) -> dict[str, float | None]:
+    """The mean gain of turns that opened a right page, and of those that opened nothing but wrong ones."""
+    right, wrong = [], []
+    for gains, labels_of_turns in zip(credited.gains, labels, strict=True):
+        for gain, pages in zip(gains, labels_of_turns, strict=True):
+            if gain is not None and "right" in pages:
+                right.append(gain)
+            elif gain is not None and set(pages) == {"wrong"}:
+                wrong.append(gain)
+    return {"gain_right": mean(right), "gain_wrong": mean(wrong)}
+
+
+def signal_shares(batch: RolloutBatch, credited: Credit) -> dict[str, float]:
+    """The shares of credit.py, over all groups of the step: one that lost its rollouts teaches nothing either."""
+    shares = dict(credited.health)
+    left = len(credited.record.groups)
+    for name in ("groups_without_outcome_signal", "groups_without_any_signal"):
+        shares[name] = (shares[name] * left + batch.groups - left) / batch.groups
+    return shares
+
+
+def mean(values: list[float]) -> float | None:
+    return fmean(values) if values else None

@@ -1,0 +1,181 @@
+"""The two updates: supervised fine-tuning on trajectories, IGPO on rollouts with advantages. Both go through `model.logprobs`.
+
+    SFT    L = sum over trained tokens of weight * -log p(token)                     weights: sft/dataset.py      [P eq.1]
+    IGPO   L = igpo_loss(log pi, log pi_old, log pi_ref, advantages)                 see igpo/loss.py             [P eq.10]
+
+Sequences are packed end to end without padding, at most `pack_tokens` in one forward. Both losses are sums over tokens with
+weights that count the whole optimiser step, so a step adds up gradients pack by pack and moves once; how it is packed changes
+memory and speed, not the result.
+
+B rollouts of a mini-batch, N tokens of a pack, M sampled ones among them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from minvenus.igpo.advantage import token_advantages
+from minvenus.igpo.loss import igpo_loss
+from minvenus.model.qwen3 import Qwen3
+from minvenus.settings import IGPOConfig
+from minvenus.sft.dataset import Example, Pack, Reduction, fill_packs, step_packs
+from minvenus.train.batch import batch_indices
+from minvenus.train.optim import Diverged, optimizer_step
+from minvenus.types import Rollout
+
+# ------------------------------------------------------------------------------------------------ supervised fine-tuning
+
+
+def sft_loss(model: Qwen3, pack: Pack, dtype: torch.dtype | None = None) -> Tensor:
+    """The pack's share of the step's loss; products in `dtype`, see Qwen3.logprobs."""
+    device = model.head_weight.device
+    inputs = (x.to(device) for x in (pack.tokens, pack.cu_seqlens, pack.sources, pack.targets))
+    logp = model.logprobs(*inputs, dtype=dtype)
+    return -(pack.weights.to(device) * logp).sum()
+
+
+def sft_step(model: Qwen3, optimizer, examples: Sequence[Example], rate: float, clip: float, pack_tokens: int,
+             reduction: Reduction) -> dict:
+    """One optimiser step on trajectories; returns its numbers."""
+    loss = 0.0
+    for pack in step_packs(examples, pack_tokens, reduction):
+        part = sft_loss(model, pack)
+        part.backward()
+        loss += part.item()
+    norm = optimizer_step(model, optimizer, rate, clip)
+    return {"loss": loss, "grad_norm": norm, "learning_rate": rate, "tokens": sum(len(example) for example in examples),
+            "trained_tokens": sum(example.trained for example in examples)}
+
+
+@torch.no_grad()
+def validation_loss(model: Qwen3, examples: Sequence[Example], pack_tokens: int, reduction: Reduction) -> float:
+    """The same loss on trajectories that are never trained on."""
+    return sum(float(sft_loss(model, pack)) for pack in step_packs(examples, pack_tokens, reduction))
+
+
+# ------------------------------------------------------------------------------------------------------------------- IGPO
+
+
+@dataclass(frozen=True)
+class Row:
+    """A rollout as the loss needs it. The last three have one entry per sampled token."""
+
+    tokens: Tensor               # [L] int64
+    sources: Tensor              # [m] the position whose hidden state predicts the token
+    old_logp: Tensor             # [m] float32, stored while sampling: the old policy
+    advantages: Tensor           # [m] float32
+
+    @property
+    def has_signal(self) -> bool:
+        """Whether the policy loss has a gradient here. The bound is that of the shares in igpo/advantage.py."""
+        return bool((self.advantages.abs() >= 1e-9).any())
+
+
+def row_of(rollout: Rollout, advantages: list[float]) -> Row:
+    """Each turn's advantage on that turn's sampled tokens; prompts, observations and forced tokens are left out."""
+    positions = torch.tensor(rollout.sampled).nonzero()[:, 0]
+    old_logp = torch.tensor([logp for logp in rollout.logprobs if logp is not None])
+    per_token = token_advantages(advantages, [(turn.start, turn.end) for turn in rollout.turns], len(rollout.tokens))
+    return Row(torch.tensor(rollout.tokens), positions - 1, old_logp, torch.tensor(per_token)[positions])
+
+
+def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | None, config: IGPOConfig, step: int) -> dict:
+    """`epochs` passes over the rows, each in `minibatches` optimiser steps; returns the numbers of them all. A mini-batch without
+    any signal costs no optimiser step, unless there is a KL term to the reference. `tokens` counts those that ran."""
+    ref_logp = None
+    if config.kl_coef and rows:
+        ref_logp = row_logprobs(reference, rows, config.temperature, config.pack_tokens)
+    done: list[dict] = []
+    for epoch in range(config.epochs):
+        # the random order of (seed, step, epoch); the streams count steps and epochs from 0
+        order = batch_indices(epoch + 1, len(rows), len(rows), config.seed * 1_000_003 + step - 1) if rows else []
+        for i in range(config.minibatches):
+            part = order[len(order) * i // config.minibatches:len(order) * (i + 1) // config.minibatches]
+            if not any(rows[j].has_signal or config.kl_coef for j in part):
+                continue
+            try:
+                numbers = backward(model, [rows[j] for j in part], ref_logp and [ref_logp[j] for j in part], config)
+                if not done:
+                    check_gap(numbers["logprob_gap"], config.logprob_gap)
+                numbers["grad_norm"] = optimizer_step(model, optimizer, config.learning_rate, config.clip)
+            except Diverged as error:
+                raise Diverged(f"step {step}: {error}") from None
+            done.append(numbers)
+    return summary(done)
+
+
+def backward(model: Qwen3, rows: list[Row], ref_logp: list[Tensor] | None, config: IGPOConfig) -> dict[str, float]:
+    """Add the gradient of one mini-batch to the model; returns its numbers. Rows without a signal do not run where there is no
+    KL term, and still count in the loss's mean; clip fractions, ratios and entropy are over the tokens that ran."""
+    counts = {"step_sequences": sum(1 for row in rows if len(row.sources)), "step_tokens": sum(len(row.sources) for row in rows)}
+    ref_logp = ref_logp or [row.old_logp for row in rows]                # not read without a KL term
+    runs = [(row, ref) for row, ref in zip(rows, ref_logp, strict=True) if row.has_signal or config.kl_coef]
+    sampled = sum(len(row.sources) for row, _ in runs)
+    totals = dict.fromkeys(("loss", "policy_loss", "kl", "clip_fraction", "dual_clip_fraction", "approx_kl", "entropy"), 0.0)
+    gap, ratio_min, ratio_max = 0.0, float("inf"), 0.0
+    for pack in fill_packs([len(row.tokens) for row, _ in runs], config.pack_tokens):
+        part = [runs[i][0] for i in pack]
+        logp, entropies = packed_logprobs(model, part, config.temperature)
+        old_logp = [row.old_logp for row in part]
+        mask = [torch.ones(len(row.sources), dtype=torch.bool) for row in part]
+        columns = (logp, old_logp, [runs[i][1] for i in pack], [row.advantages for row in part], mask)
+        padded = (pad_sequence(list(column), batch_first=True).to(logp[0].device) for column in columns)       # [B, longest]
+        loss, stats = igpo_loss(*padded, clip_low=config.clip_low, clip_high=config.clip_high, dual_clip=config.dual_clip,
+                                kl_coef=config.kl_coef, aggregate=config.aggregate, **counts)
+        if not torch.isfinite(loss):
+            raise Diverged(f"the loss is {loss.item()}: look at the last lines of metrics.jsonl for a ratio, a KL or a gradient "
+                           "norm that grew, and lower the learning rate")
+        loss.backward()
+        gap = max(gap, float((torch.cat(logp).detach().cpu() - torch.cat(old_logp)).abs().max()))
+        ratio_min, ratio_max = min(ratio_min, stats["ratio_min"]), max(ratio_max, stats["ratio_max"])
+        for key in ("clip_fraction", "dual_clip_fraction", "approx_kl"):
+            totals[key] += stats["tokens"] / sampled * stats[key]
+        totals["entropy"] += float(torch.cat(entropies).sum()) / sampled
+        for key, value in (("loss", loss.item()), ("policy_loss", stats["policy_loss"]), ("kl", stats["kl"])):
+            totals[key] += value
+    tokens = sum(len(row.tokens) for row, _ in runs)
+    return totals | {"tokens": tokens, "logprob_gap": gap, "ratio_min": ratio_min, "ratio_max": ratio_max}
+
+
+def packed_logprobs(model: Qwen3, rows: list[Row], temperature: float) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Log-probs of the sampled tokens of each row, and their entropies: two tuples of [m] tensors. At the sampling temperature:
+    the ratio compares the distribution that was sampled from."""
+    device = model.head_weight.device
+    tokens = torch.cat([row.tokens for row in rows]).to(device)                                              # [N]
+    starts = [0, *accumulate(len(row.tokens) for row in rows)]
+    sources = torch.cat([row.sources + start for row, start in zip(rows, starts, strict=False)]).to(device)  # [M]
+    cu_seqlens = torch.tensor(starts, dtype=torch.int32, device=device)
+    logp, entropies = model.logprobs(tokens, cu_seqlens, sources, tokens[sources + 1], temperature, entropy=True)
+    counts = [len(row.sources) for row in rows]
+    return logp.split(counts), entropies.detach().split(counts)
+
+
+@torch.no_grad()
+def row_logprobs(model: Qwen3, rows: list[Row], temperature: float, pack_tokens: int) -> list[Tensor]:
+    """Log-probs of every row under a model that is not trained, such as the reference policy."""
+    result: list[Tensor] = [torch.empty(0)] * len(rows)
+    for pack in fill_packs([len(row.tokens) for row in rows], pack_tokens):
+        logp, _ = packed_logprobs(model, [rows[i] for i in pack], temperature)
+        for i, own in zip(pack, logp, strict=True):
+            result[i] = own.cpu()
+    return result
+
+
+def check_gap(gap: float, limit: float) -> None:
+    if gap > limit:
+        raise Diverged(f"new and stored log-probs differ by {gap:.2g} before the first update, more than --logprob-gap {limit}: "
+                       "engine and trainer do not run the same model, or not in the same precision")
+
+
+def summary(done: list[dict]) -> dict:
+    """One set of numbers for all optimiser steps of a batch: means, but the extremes of ratios and the gap before the first."""
+    if not done:
+        return {"updates": 0, "tokens": 0}
+    means = {key: sum(numbers[key] for numbers in done) / len(done) for key in done[0]}
+    return means | {"updates": len(done), "tokens": sum(numbers["tokens"] for numbers in done),
+                    "logprob_gap": done[0]["logprob_gap"], "ratio_min": min(numbers["ratio_min"] for numbers in done),
+                    "ratio_max": max(numbers["ratio_max"] for numbers in done)}

@@ -1,0 +1,201 @@
+"""The update of IGPO: GRPO is IGPO without gains, no signal costs nothing and changes nothing, divergence stops it in time."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from minvenus.config import Recipe
+from minvenus.igpo.credit import credit
+from minvenus.igpo.loss import AGGREGATIONS, k3
+from minvenus.train import update as updating
+from minvenus.train.batch import health, make_batch
+from minvenus.train.optim import Diverged, optimizer_step
+from minvenus.train.update import Row, backward, packed_logprobs, row_logprobs, summary
+from tests.train.igpo_runs import MIXED, first_step, small_igpo, with_recipe, write_model
+from tests.train.runs import gradients, parameters
+
+FAILED = [["right: dog", "wrong: dog"], ["wrong: dog", "right: dog"]]
+SEARCHES = [["search: right", "search: dog"], [": dog", "search: right"]]       # no visit, so no gain
+GRPO = Recipe.paper(use_gain=False)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    return small_igpo(write_model(tmp_path_factory.mktemp("model")))
+
+
+def gradient_of(step, rows=None, ref_logp=None, config=None) -> tuple[torch.Tensor, dict]:
+    """The gradient of a mini-batch and its numbers; the model keeps no gradient."""
+    step.model.zero_grad()
+    numbers = backward(step.model, step.rows if rows is None else rows, ref_logp, config or step.config)
+    found = gradients(step.model)
+    step.model.zero_grad()
+    return found, numbers
+
+
+# ------------------------------------------------------------------------------------------------------ GRPO and IGPO
+
+
+def test_grpo_and_igpo_without_gains_give_the_same_update_to_the_last_bit(config):
+    """Three epochs, so that ratios leave 1 and the optimiser has moments."""
+    updated = []
+    for use_gain in (True, False):
+        step = first_step(with_recipe(replace(config, epochs=3), use_gain=use_gain), SEARCHES)
+        assert [m.outcome for m in step.batch.measured] == [1.0, 0.0, 0.0, 1.0]
+        assert not any(gain for row in step.credited.gains for gain in row)
+        before = parameters(step.model)
+        assert step.update()["updates"] == 3
+        updated.append(parameters(step.model))
+    assert torch.equal(*updated) and not torch.equal(updated[0], before)
+
+
+def test_grpo_undiscounted_is_the_textbook_formula(config):
+    """(r - mean) / std on every token of a rollout: +1 for the right one of two, -1 for the other."""
+    step = first_step(with_recipe(config, use_gain=False, gamma=1.0), SEARCHES)
+    for m, own in zip(step.batch.measured, step.credited.record.advantages, strict=True):
+        assert own == pytest.approx([1.0 if m.outcome else -1.0] * len(own), abs=1e-5)
+
+
+def test_where_all_have_failed_grpo_gives_no_gradient_at_all_and_igpo_gives_one(config):
+    step = first_step(config, FAILED, GRPO)
+    before = parameters(step.model)
+    assert [m.outcome for m in step.batch.measured] == [0.0] * 4 and not any(row.advantages.any() for row in step.rows)
+    assert step.update() == {"updates": 0, "tokens": 0} and torch.equal(parameters(step.model), before)
+    assert all(parameter.grad is None for parameter in step.model.parameters()) and not step.optimizer.state
+    assert gradient_of(first_step(config, FAILED))[0].norm() > 1e-3
+
+
+def test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term_alone(config, tmp_path):
+    """The reference is another model, or the term would have none either."""
+    config = replace(config, kl_coef=0.1)
+    step = first_step(config, FAILED, GRPO)
+    other = first_step(replace(config, model=write_model(tmp_path / "other", seed=4)), FAILED).model
+    reference = row_logprobs(other, step.rows, 1.0, config.pack_tokens)
+    shipped, numbers = gradient_of(step, ref_logp=reference)
+    assert numbers["policy_loss"] == 0.0 and numbers["kl"] > 0.01
+    new, _ = packed_logprobs(step.model, step.rows, 1.0)
+    (0.1 * sum(k3(logp, r).mean() for logp, r in zip(new, reference, strict=True)) / len(step.rows)).backward()
+    assert (shipped - gradients(step.model)).norm() < 1e-5 * shipped.norm()
+
+
+# ---------------------------------------------------------------------------------------------------- without a signal
+
+
+@pytest.mark.parametrize("aggregate", AGGREGATIONS)
+def test_a_group_without_a_signal_does_not_run_and_still_counts_in_the_mean(config, aggregate, monkeypatch):
+    step = first_step(replace(config, aggregate=aggregate), MIXED, GRPO)
+    assert [row.has_signal for row in step.rows] == [True, True, False, False]
+    skipped, some = gradient_of(step)
+    monkeypatch.setattr(Row, "has_signal", True)
+    whole, every = gradient_of(step)
+    assert some["tokens"] == sum(len(row.tokens) for row in step.rows[:2]) < every["tokens"]
+    assert every["loss"] == pytest.approx(some["loss"], abs=1e-6) and every["loss"] != 0.0
+    assert (skipped - whole).norm() < 1e-5 * skipped.norm()
+
+
+def test_a_mini_batch_without_a_signal_costs_no_optimiser_step(config):
+    """Not even one on a gradient of zero: the moments of earlier steps would move the weights."""
+    step = first_step(replace(config, minibatches=4), MIXED, GRPO)
+    assert step.update()["updates"] == 2
+    assert {int(state["step"]) for state in step.optimizer.state.values()} == {2}
+    moved = parameters(step.model)
+    assert step.update(first_step(config, FAILED, GRPO).rows, step=2)["updates"] == 0
+    assert torch.equal(parameters(step.model), moved)
+
+
+def test_a_batch_from_which_everything_was_dropped_is_no_update(config):
+    step = first_step(config, MIXED)
+    broken = [replace(rollout, termination="error", error="down") for rollout in step.collected]
+    batch = make_batch(broken, step.logprobs, 2, lambda sound: [])
+    credited = credit(batch.measured, step.config.recipe)
+    assert batch.dropped["failed"] == 4 and step.update(rows=[]) == {"updates": 0, "tokens": 0}
+    numbers = health(batch, credited, [], [])
+    assert numbers["groups_without_any_signal"] == 1.0 and "outcome" not in numbers and "turns" not in numbers
+
+
+# ------------------------------------------------------------------------------------------------------------- numbers
+
+
+def test_recomputation_changes_memory_and_no_number(config):
+    updated = []
+    for recompute in (False, True):
+        step = first_step(replace(config, recompute=recompute), MIXED)
+        assert step.model.model.recompute == recompute
+        updated.append((step.update(), parameters(step.model)))
+    assert updated[0][0] == updated[1][0] and torch.equal(updated[0][1], updated[1][1])
+
+
+def test_the_numbers_of_several_optimiser_steps_are_means_extremes_and_the_gap_before_the_first():
+    first = {"tokens": 10, "entropy": 1.0, "logprob_gap": 1e-6, "ratio_min": 1.0, "ratio_max": 1.0}
+    second = {"tokens": 10, "entropy": 2.0, "logprob_gap": 0.5, "ratio_min": 0.75, "ratio_max": 1.5}
+    assert summary([first, second]) == {"tokens": 20, "entropy": 1.5, "logprob_gap": 1e-6, "ratio_min": 0.75,
+                                        "ratio_max": 1.5, "updates": 2}
+
+
+def test_gradient_and_numbers_do_not_depend_on_how_rollouts_are_packed(config):
+    step = first_step(replace(config, epochs=2), MIXED)
+    step.update()                                                         # now ratios are not 1
+    longest = max(len(row.tokens) for row in step.rows)
+    together, numbers = gradient_of(step)
+    apart, others = gradient_of(step, config=replace(config, max_context=longest, pack_tokens=longest))
+    assert numbers["ratio_max"] > 1.01 and (together - apart).norm() < 1e-5 * together.norm()
+    assert others == pytest.approx(numbers, rel=1e-4, abs=1e-6)
+
+
+def test_every_step_and_every_epoch_has_an_order_of_its_own(config, monkeypatch):
+    """Mini-batches of one rollout: the order in which they run."""
+    step = first_step(replace(config, minibatches=4, epochs=3, logprob_gap=100.0), MIXED)
+    running = []
+
+    def watched(model, rows, *rest):
+        running.append(next(i for i, row in enumerate(step.rows) if row is rows[0]))
+        return backward(model, rows, *rest)
+
+    monkeypatch.setattr(updating, "backward", watched)
+    for number in range(1, 9):
+        step.update(step=number)
+    epochs = [tuple(running[i:i + 4]) for i in range(0, len(running), 4)]
+    assert len(epochs) == 24 and all(sorted(epoch) == [0, 1, 2, 3] for epoch in epochs)
+    assert len({tuple(epochs[i:i + 3]) for i in range(0, 24, 3)}) == 8, "steps differ"
+    assert len(set(epochs[:3])) > 1 and len(set(epochs)) > 10, "epochs differ"
+
+
+def test_the_settings_of_the_loss_are_those_of_the_run(config, monkeypatch):
+    step, seen, real = first_step(config, MIXED), [], updating.igpo_loss
+
+    def loss(*tensors, **options):
+        seen.append(options)
+        return real(*tensors, **options)
+
+    monkeypatch.setattr(updating, "igpo_loss", loss)
+    own = {"clip_low": 0.11, "clip_high": 0.33, "dual_clip": 7.0, "aggregate": "token-mean"}
+    backward(step.model, step.rows, None, replace(config, **own))
+    assert seen and all(options.items() >= own.items() for options in seen)
+
+
+@pytest.mark.parametrize(("clip", "length"), [(1.0, 1.0), (5.0, 5.0), (50.0, 13.0)])
+def test_a_gradient_longer_than_the_clip_is_cut_to_it_and_a_shorter_one_is_not(clip, length):
+    model = torch.nn.Linear(2, 1, bias=False)
+    before = model.weight.detach().clone()
+    model.weight.grad = torch.tensor([[5.0, 12.0]])                            # of length 13
+    assert optimizer_step(model, torch.optim.SGD(model.parameters(), lr=0.0), 0.1, clip) == pytest.approx(13.0)
+    assert float((model.weight.detach() - before).norm()) == pytest.approx(0.1 * length, rel=1e-4)
+
+
+# ---------------------------------------------------------------------------------------------------------- divergence
+
+
+@pytest.mark.parametrize(("column", "change", "words"), [
+    ("advantages", lambda a: a * float("inf"), "step 7: the loss is .*: look at the last lines of metrics.jsonl"),
+    ("old_logp", lambda x: x * float("nan"), "step 7: the loss is nan"),
+    ("old_logp", lambda x: x - 0.5, "step 7: new and stored log-probs differ by 0.5 before the first update, more than"),
+    ("advantages", lambda a: a * 1e38, "step 7: the (loss|gradient's norm) is"),
+])
+def test_a_number_that_cannot_be_trained_on_stops_before_the_weights_move(config, column, change, words):
+    step = first_step(config, MIXED)
+    before = parameters(step.model)
+    spoilt = [replace(row, **{column: change(getattr(row, column))}) for row in step.rows]
+    with pytest.raises(Diverged, match=words) as stopped:
+        step.update(spoilt, step=7)
+    assert torch.equal(parameters(step.model), before) and "\n" not in str(stopped.value)
