@@ -112,11 +112,11 @@ def test_the_same_seed_gives_the_same_weights_to_the_last_bit(tmp_path, capsys):
 def test_the_rate_rises_over_20_steps_and_falls_to_nothing_over_the_last_two_fifths(tmp_path, monkeypatch):
     rates = []
 
-    def train_step(model, optimizer, batch, rate, *rest):
+    def sft_step(model, optimizer, batch, rate, *rest):
         rates.append(rate)
-        return {}, {"tokens_per_second": 1.0}
+        return {"tokens": 1}
 
-    monkeypatch.setattr(base, "train_step", train_step)
+    monkeypatch.setattr(base, "sft_step", sft_step)
     monkeypatch.setattr(base, "validation_loss", lambda *_: 0.0)
     monkeypatch.setattr(base, "texts", lambda *_: [])
     base.main(config(tmp_path, steps=100, learning_rate=1.0))
@@ -140,7 +140,7 @@ def interrupt(monkeypatch, module, name, at=1):
 
 
 def test_a_run_interrupted_in_its_second_step_leaves_nothing(tmp_path, monkeypatch):
-    interrupt(monkeypatch, base, "train_step", at=2)
+    interrupt(monkeypatch, base, "sft_step", at=2)
     with pytest.raises(KeyboardInterrupt):
         base.main(config(tmp_path, sessions_from=5))
     assert not (tmp_path / "model").exists()
@@ -164,7 +164,7 @@ def test_a_model_that_is_there_is_replaced_by_the_next_one(tmp_path):
 def test_a_folder_that_holds_other_things_is_refused_before_the_training(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "thesis.txt").write_text("years of work")
-    monkeypatch.setattr(base, "train_step", lambda *_: pytest.fail("it has begun to train"))
+    monkeypatch.setattr(base, "sft_step", lambda *_: pytest.fail("it has begun to train"))
     with pytest.raises(ValueError, match=r"would delete thesis.txt"):
         base.main(config(tmp_path))
 
