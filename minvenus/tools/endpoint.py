@@ -157,9 +157,11 @@ class Endpoint:
             except EndpointError as error:
                 outcome.append(error)
 
-        thread = threading.Thread(target=work, name="request", daemon=True)
-        thread.start()
-        thread.join(max(0.0, deadline - time.monotonic()))
+        left = deadline - time.monotonic()
+        if left > 0:
+            thread = threading.Thread(target=work, name="request", daemon=True)
+            thread.start()
+            thread.join(left)
         if not outcome:
             raise EndpointError("timeout", f"the {self.name} did not answer in time")
         if isinstance(outcome[0], EndpointError):

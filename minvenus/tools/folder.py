@@ -1,21 +1,130 @@
-"""A folder of text, Markdown or HTML files as a small offline web: search by BM25, visit by the file's path in the folder.
+"""A folder of text, Markdown or HTML files as a small offline web: search by BM25, visit by the path of a file in the folder.
 
-All files are read once, at the start, and a visit looks into that table and never at the disk: nothing outside the folder can be
-reached, whatever the path says. Symbolic links are not followed. Files and folders whose names begin with a dot are left out.
+All files are read once, at the start, as UTF-8, and a visit looks into that table, never at the disk: nothing outside the folder
+can be reached. Symbolic links, and files and folders with a dot at the start of their names, are left out.
+
+    score(q, d) = sum_{w in q} idf(w) * f(w, d) (k1 + 1) / (f(w, d) + k1 (1 - b + b |d| / mean |d|))         Okapi BM25
+    idf(w)      = ln(1 + (N - n(w) + 1/2) / (n(w) + 1/2))
+
+N texts, n(w) of them with the word w, f(w, d) occurrences of w in text d, |d| words in d. idf is positive for every word, so a
+text scores above 0 exactly if it shares a word with the query.
 """
 
-import os
+import math
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
+from urllib.parse import urljoin
 
 from minvenus.config import ConfigError
 from minvenus.tools.base import ToolError, ToolResult, search_each, visit_each
-from minvenus.tools.bm25 import BM25
-from minvenus.tools.extract import plain_extract, snippet
-from minvenus.tools.html_text import decode_page, html_to_text
 
+# A word is a run of letters and digits; Chinese and Japanese write no spaces, so there every character is one.
+UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+PASSAGE, SUMMARY, EVIDENCE = 300, 600, 3000          # characters
 HTML = (".html", ".htm")
 SUFFIXES = (".txt", ".md", ".markdown", *HTML)
 MAX_RESULTS = 10
+
+
+class BM25:
+    """An index over texts. Deterministic: equal scores keep the order of the texts."""
+
+    def __init__(self, texts: Sequence[str], k1: float = 1.5, b: float = 0.75):
+        counts = [Counter(words(text)) for text in texts]
+        lengths = [count.total() for count in counts]
+        mean = sum(lengths) / len(lengths) if any(lengths) else 1.0
+        self.k1 = k1
+        self.norm = [k1 * (1 - b + b * length / mean) for length in lengths]
+        self.postings: dict[str, list[tuple[int, int]]] = defaultdict(list)       # word -> (text, occurrences) in order
+        for i, count in enumerate(counts):
+            for word, n in count.items():
+                self.postings[word].append((i, n))
+
+    def search(self, query: str) -> list[tuple[int, float]]:
+        """(index of the text, score) of all that share a word with the query, best first."""
+        scores: dict[int, float] = defaultdict(float)
+        for word in dict.fromkeys(words(query)):      # each word once, in a fixed order: sums of floats depend on it
+            found = self.postings.get(word, [])
+            idf = math.log(1 + (len(self.norm) - len(found) + 0.5) / (len(found) + 0.5))
+            for i, n in found:
+                scores[i] += idf * n * (self.k1 + 1) / (n + self.norm[i])
+        return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+
+
+def words(text: str) -> list[str]:
+    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+# ------------------------------------------------------------------------------------------------- passages of a text
+
+
+class Passages:
+    """What a text says about a goal, by words alone: its passages that share rare words with the goal, in its own words."""
+
+    def __init__(self, text: str):
+        self.parts = split_passages(text)
+        self.index = BM25(self.parts)
+
+    def best(self, query: str) -> str:
+        """The best matching passage, or the first one."""
+        ranked = self.index.search(query)
+        return self.parts[ranked[0][0] if ranked else 0] if self.parts else ""
+
+    def extract(self, goal: str) -> tuple[str, str]:
+        """(evidence, summary). Without a common word the evidence is the beginning, and the summary says so."""
+        ranked = [i for i, _ in self.index.search(goal)]
+        if not ranked:
+            beginning = self.within(list(range(len(self.parts))), EVIDENCE)
+            return self.in_order(beginning), "No passage shares a word with the goal; the evidence is the beginning of the page."
+        return self.in_order(self.within(ranked, EVIDENCE)), "\n".join(self.parts[i] for i in self.within(ranked, SUMMARY))
+
+    def within(self, ranked: list[int], budget: int) -> list[int]:
+        """The first of the ranked passages that fit the budget together; at least one."""
+        chosen: list[int] = []
+        for i in ranked:
+            budget -= len(self.parts[i]) + 1
+            if budget < 0 and chosen:
+                break
+            chosen.append(i)
+        return chosen
+
+    def in_order(self, chosen: list[int]) -> str:
+        lines: list[str] = []
+        last = -1
+        for i in sorted(chosen):
+            if lines and i != last + 1:
+                lines.append("[...]")                # something is left out between these two
+            lines.append(self.parts[i])
+            last = i
+        return "\n".join(lines)
+
+
+def split_passages(text: str) -> list[str]:
+    """The lines of a text; one longer than PASSAGE is divided at sentence ends, and anywhere where a sentence is longer."""
+    parts: list[str] = []
+    for line in text.splitlines():
+        line, part = line.strip(), ""
+        for sentence in SENTENCE_END.split(line) if len(line) > PASSAGE else [line]:
+            for start in range(0, len(sentence), PASSAGE):
+                piece = sentence[start:start + PASSAGE]
+                if part and len(part) + 1 + len(piece) > PASSAGE:
+                    parts.append(part)
+                    part = ""
+                part = f"{part} {piece}" if part else piece
+        if part:
+            parts.append(part)
+    return parts
+
+
+# ------------------------------------------------------------------------------------------------------------- the folder
 
 
 class FolderTools:
@@ -23,55 +132,98 @@ class FolderTools:
         root = Path(path)
         if not root.is_dir():
             raise ConfigError(f"{root} is not a folder")
-        self.documents: dict[str, tuple[str, str]] = {}       # path in the folder -> (title, text)
-        self.links: set[str] = set()                          # paths that are symbolic links
-        self._read(root)
+        self.documents: dict[str, Document] = {}              # by path in the folder
+        for file in sorted(root.rglob("*")):                  # the same order on every machine
+            place = file.relative_to(root)
+            hidden = any(part.startswith(".") for part in place.parts)
+            if file.suffix.lower() in SUFFIXES and file.is_file() and not file.is_symlink() and not hidden:
+                self.documents[place.as_posix()] = Document(file, place.as_posix())
         if not self.documents:
             raise ConfigError(f"{root} holds no file with one of the endings {' '.join(SUFFIXES)}")
         self.urls = list(self.documents)
-        self.index = BM25([f"{title}\n{title}\n{text}" for title, text in self.documents.values()])      # a title counts twice
-
-    def _read(self, root: Path) -> None:
-        for folder, names, files in os.walk(root):            # does not follow links to folders
-            names.sort()                                      # the same order on every machine
-            for name in sorted(names + files):
-                file = Path(folder, name)
-                url = file.relative_to(root).as_posix()
-                if file.is_symlink():
-                    self.links.add(url)
-                elif not name.startswith(".") and file.suffix.lower() in SUFFIXES and file.is_file():
-                    self.documents[url] = read_document(file, url)
-            names[:] = [name for name in names if not name.startswith(".")]
+        self.index = BM25([f"{d.title}\n{d.title}\n{d.text}" for d in self.documents.values()])       # a title counts twice
 
     def search(self, queries: list[str]) -> ToolResult:
-        return search_each(queries, self.search_one)
+        return search_each(queries, self._search)
 
     def visit(self, urls: list[str], goal: str) -> ToolResult:
-        return visit_each(urls, goal, lambda url: self.visit_one(url, goal))
+        return visit_each(urls, goal, lambda url: self._visit(url, goal))
 
-    def search_one(self, query: str) -> list[dict]:
-        found = [self.urls[i] for i, _ in self.index.search(query, MAX_RESULTS)]
-        return [{"title": self.documents[url][0], "url": url, "snippet": snippet(self.documents[url][1], query)} for url in found]
+    def _search(self, query: str) -> list[dict]:
+        found = [self.urls[i] for i, _ in self.index.search(query)[:MAX_RESULTS]]
+        return [{"title": self.documents[url].title, "url": url, "snippet": self.documents[url].passages.best(query)}
+                for url in found]
 
-    def visit_one(self, url: str, goal: str) -> tuple[str, str]:
-        path = PurePosixPath(url.strip())                     # "./a.md" and "a.md" are the same path
-        if path.is_absolute() or ".." in path.parts or "://" in url or "\\" in url:
-            raise ToolError("refused", "only paths inside the folder can be visited, written as in the search results")
-        if self.links & {str(part) for part in (path, *path.parents)}:
-            raise ToolError("refused", "it is a symbolic link, which may leave the folder")
-        if str(path) not in self.documents:
-            raise ToolError("empty", "there is no such document")
-        text = self.documents[str(path)][1]
-        if not text:
+    def _visit(self, url: str, goal: str) -> tuple[str, str]:
+        document = self.documents.get(str(PurePosixPath(url.strip())))        # "./a.md" and "a.md" are the same path
+        if document is None:
+            raise ToolError("empty", "there is no such document: write the path as in the search results")
+        if not document.text:
             raise ToolError("empty", "the document has no text")
-        return plain_extract(text, goal)
+        return document.passages.extract(goal)
 
 
-def read_document(file: Path, url: str) -> tuple[str, str]:
-    """(title, text) of a file; the title is the page's own, else the first heading or line of a text, else the file's name."""
-    text = decode_page(file.read_bytes(), None)
-    title = ""
-    if file.suffix.lower() in HTML:
-        title, text = html_to_text(text, url)
-    first = next((line.strip().lstrip("#").strip() for line in text.splitlines() if line.strip("# \t")), "")
-    return title or first[:120] or file.stem, text.strip()
+class Document:
+    """`title`: of an HTML page its own, else the first heading or line, else the name of the file."""
+
+    def __init__(self, file: Path, url: str):
+        text, title = file.read_bytes().decode("utf-8-sig", "replace"), ""
+        if file.suffix.lower() in HTML:
+            title, text = html_to_text(text, url)
+        first = next((line.strip().lstrip("#").strip() for line in text.splitlines() if line.strip("# \t")), "")
+        self.title, self.text = title or first[:120] or file.stem, text.strip()
+
+    @cached_property
+    def passages(self) -> Passages:
+        return Passages(self.text)
+
+
+# -------------------------------------------------------------------------------------------------------------- HTML
+
+DROPPED = {"script", "style", "template", "svg", "object", "iframe"}
+BLOCKS = {"address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure", "footer", "form", "h1", "h2", "h3",
+          "h4", "h5", "h6", "header", "hr", "li", "main", "nav", "ol", "p", "pre", "section", "table", "td", "th", "tr", "ul"}
+
+
+class TextReader(HTMLParser):
+    """Collects the text of a page: blocks become lines, links become [text](url), scripts and styles are dropped."""
+
+    def __init__(self, url: str):
+        super().__init__()
+        self.url, self.title = url, ""
+        self.pieces: list[str] = []
+        self.open_tags: Counter[str] = Counter()
+        self.links: list[str] = []                            # targets of the open links
+
+    def handle_starttag(self, tag, attributes):
+        self.open_tags[tag] += 1
+        if tag == "a":
+            href = dict(attributes).get("href") or ""
+            with suppress(ValueError):                        # an address that cannot be parsed stays as it is
+                href = urljoin(self.url, href)
+            self.links.append(href)
+            self.pieces.append("[")
+        elif tag in BLOCKS:
+            self.pieces.append("\n")
+
+    def handle_endtag(self, tag):
+        self.open_tags[tag] = max(0, self.open_tags[tag] - 1)
+        if tag == "a" and self.links:
+            self.pieces.append(f"]({self.links.pop()})")
+        elif tag in BLOCKS:
+            self.pieces.append("\n")
+
+    def handle_data(self, data):
+        if self.open_tags["title"]:
+            self.title += data
+        elif not any(self.open_tags[tag] for tag in DROPPED):
+            self.pieces.append(data if self.open_tags["pre"] else re.sub(r"\s+", " ", data))
+
+
+def html_to_text(markup: str, url: str) -> tuple[str, str]:
+    """(title, text) of a page. `url` is its own, against which links are resolved."""
+    reader = TextReader(url)
+    reader.feed(re.sub(r"&#\w{8,};?", "\ufffd", markup))      # no such character; Python refuses to read the longest
+    reader.close()
+    lines = (line.strip() for line in "".join(reader.pieces).splitlines())
+    return " ".join(reader.title.split()), "\n".join(line for line in lines if line)

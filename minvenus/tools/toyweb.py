@@ -32,7 +32,7 @@ from typing import Literal
 
 from minvenus.config import ConfigError, one_of
 from minvenus.tools.base import ToolResult, run_tool
-from minvenus.tools.bm25 import BM25
+from minvenus.tools.folder import BM25
 from minvenus.types import Question, Rollout
 
 # The tiny tokenizer gives each of these words one id together with the space before it, and the toy web never writes one without

@@ -24,8 +24,7 @@ from minvenus.text import json_repair
 from minvenus.tools.base import ToolError, ToolResult, search_each, visit_each
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, EndpointError, setting
-from minvenus.tools.extract import plain_extract
-from minvenus.tools.folder import FolderTools
+from minvenus.tools.folder import FolderTools, Passages
 from minvenus.tools.toyweb import ToyWeb
 
 IDEOGRAPH = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
@@ -141,7 +140,7 @@ class LiveTools:
             raise ToolError("empty", "the page has no text")
         page, extractor = text[:self.page_chars], extractor_endpoint(**self.limits)
         if extractor is None:
-            evidence, summary = plain_extract(page, goal)
+            evidence, summary = Passages(page).extract(goal)
         else:
             evidence, summary = model_extract(extractor, page, goal, deadline)
         if len(text) > len(page):

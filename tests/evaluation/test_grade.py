@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from minvenus.evaluation.judge import Grader, GradeItem, JudgeUnreliable, Verdict
+from minvenus.evaluation.judge import GradeItem, Grader, JudgeUnreliable, Verdict
 from minvenus.types import Question
 from tests.evaluation.local_judge import CAPITAL, chat, grading, judge_at, planted, says, yes_to  # noqa: F401
 from tests.tools.servers import serve

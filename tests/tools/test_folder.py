@@ -1,7 +1,10 @@
-"""A folder as a web: found by words, visited by path, never left; and the plain extract that it shares with the live web."""
+"""A folder as a web: found by words, visited by path, never left; BM25, passages and HTML."""
 
 import json
+import math
 import os
+import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,8 +12,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.tools.base import run_tool
-from minvenus.tools.extract import EVIDENCE, SNIPPET, SUMMARY, passages, plain_extract, snippet
-from minvenus.tools.folder import FolderTools
+from minvenus.tools.folder import BM25, EVIDENCE, PASSAGE, SUMMARY, FolderTools, Passages, html_to_text, split_passages, words
 
 RIVER = "# The river museum\n\nThe museum shows boats.\nIt was founded in 1907 by Ada Stone.\nTickets are cheap.\n"
 
@@ -57,18 +59,22 @@ def test_a_page_is_visited_by_its_path_and_its_links_lead_on(folder):
     assert text.endswith("Summary: \nIt was founded in 1907 by Ada Stone.")
 
 
-@pytest.mark.parametrize(("url", "kind"), [
-    ("../secret.txt", "refused"), ("cities/../../secret.txt", "refused"), ("cities/../museum.md", "refused"), ("/etc/passwd",
-    "refused"),
-    ("link.txt", "refused"), ("./link.txt", "refused"), ("up/secret.txt", "refused"), ("up", "refused"),
-    ("file:///etc/passwd", "refused"),
-    ("http://127.0.0.1/", "refused"), ("..\\secret.txt", "refused"), (".hidden.txt", "empty"), ("image.png", "empty"),
-    ("cities", "empty"),
-    ("no.md", "empty"), ("empty.txt", "empty"), ("museum.md\0", "empty"), ("pipe.txt", "empty"), (".", "empty"),
-])
-def test_nothing_outside_the_documents_can_be_visited(folder, url, kind):
+def test_pages_of_equal_score_come_in_the_order_of_their_paths_whatever_the_file_system_says(tmp_path, monkeypatch):
+    for name in ("b.txt", "a.txt", "c/a.txt", "B.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("same words")
+    expected, listed = ["B.txt", "a.txt", "b.txt", "c/a.txt"], Path.rglob
+    for order in (lambda files: files, reversed):
+        monkeypatch.setattr(Path, "rglob", lambda self, pattern, order=order: order(sorted(listed(self, pattern))))
+        assert found(FolderTools(tmp_path), "words") == expected
+
+
+@pytest.mark.parametrize("url", [
+    "../secret.txt", "cities/../../secret.txt", "/etc/passwd", "link.txt", "./link.txt", "up/secret.txt", "up", "file:///etc/passwd",
+    "http://127.0.0.1/", ".hidden.txt", "image.png", "cities", "no.md", "empty.txt", "museum.md\0", "pipe.txt", "."])
+def test_nothing_but_the_documents_can_be_visited(folder, url):
     result = run_tool(FolderTools(folder), "visit", {"url": [url], "goal": "museum"})
-    assert result.error == kind
+    assert result.error == "empty"
     assert "secret" not in result.text.replace("secret.txt", "")
 
 
@@ -86,31 +92,88 @@ def test_a_folder_without_documents_and_a_missing_one_are_clear_errors(tmp_path)
         FolderTools(tmp_path / "nowhere")
 
 
-# -------------------------------------------------------------------------------------------------------------- extract
+def test_a_file_of_one_long_line_is_searched_in_time_linear_in_its_length(tmp_path):
+    (tmp_path / "long.txt").write_text("word" * 500_000 + " needle " + "x y. " * 200_000)
+    start = time.process_time()
+    tools = FolderTools(tmp_path)
+    for _ in range(3):
+        assert found(tools, "needle") == ["long.txt"]
+    assert time.process_time() - start < 20                   # about 2 s; in quadratic time it was minutes
+
+
+# ----------------------------------------------------------------------------------------------------------------- BM25
+
+
+def test_two_texts_worked_by_hand():
+    index = BM25(["red fish red", "blue"], k1=1.5, b=0.75)
+    # N = 2, mean length 2; "red" is in one text: idf = ln(1 + 1.5/1.5) = ln 2; f = 2, |d| = 3: norm = 1.5 (0.25 + 0.75 * 1.5)
+    assert index.search("red") == [(0, pytest.approx(math.log(2) * 2 * 2.5 / (2 + 1.5 * 1.375)))]
+    assert index.search("green") == []
+
+
+def test_words_ignore_case_width_and_punctuation_and_chinese_has_one_per_character():
+    assert words("The ＲＩＶＥＲ-museum's 2nd_floor, Straße") == ["the", "river", "museum", "s", "2nd", "floor", "strasse"]
+    assert words("北京 river") == ["北", "京", "river"]
+
+
+@given(st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), max_size=6), st.sampled_from("abcde"))
+def test_a_text_is_found_exactly_if_it_shares_a_word_with_the_query_and_equal_scores_keep_their_order(texts, word):
+    result = BM25(texts).search(word)
+    assert sorted(i for i, _ in result) == [i for i, text in enumerate(texts) if word in text.split()]
+    assert all(score > 0 for _, score in result)
+    assert result == sorted(result, key=lambda item: (-item[1], item[0]))
+
+
+# ------------------------------------------------------------------------------------------------------------- passages
 
 
 def test_evidence_keeps_the_order_of_the_page_and_marks_gaps():
-    evidence, summary = plain_extract("alpha one\nbeta\ngamma two\nalpha alpha three", "alpha two")
+    evidence, summary = Passages("alpha one\nbeta\ngamma two\nalpha alpha three").extract("alpha two")
     assert evidence == "alpha one\n[...]\ngamma two\nalpha alpha three"
     assert summary.splitlines()[0] == "gamma two"                # the rarer word counts more
 
 
 def test_without_a_common_word_the_beginning_is_shown_and_the_summary_says_so():
-    evidence, summary = plain_extract("first\nsecond", "nothing")
+    evidence, summary = Passages("first\nsecond").extract("nothing")
     assert evidence == "first\nsecond"
     assert "No passage shares a word" in summary
+    assert Passages("first\nsecond").best("nothing") == "first" and Passages("").best("nothing") == ""
 
 
-def test_a_long_line_is_divided_at_sentences():
-    assert passages("One two. Three four! 五六。七八", size=12) == ["One two.", "Three four!", "五六。 七八"]
-    assert passages("x" * 25, size=10) == ["x" * 10, "x" * 10, "x" * 5]
+def test_a_long_line_is_divided_at_sentences_and_a_long_sentence_anywhere():
+    one, two, three = "a" * 200 + ".", "b" * 150 + "!", "七" * 140 + "。"
+    assert split_passages(f"short one. too\n{one} {two} {three}四") == ["short one. too", one, f"{two} {three} 四"]
+    assert split_passages("x" * (2 * PASSAGE + 5)) == ["x" * PASSAGE, "x" * PASSAGE, "x" * 5]
 
 
 @given(st.text(st.sampled_from("ab c.\n。"), max_size=3000), st.text(st.sampled_from("ab c"), max_size=10))
 def test_an_extract_is_bounded_and_quotes_the_page(text, goal):
-    evidence, summary = plain_extract(text, goal)
-    assert len(evidence) <= EVIDENCE + 400 * len("[...]\n") and len(summary) <= SUMMARY
-    assert len(snippet(text, goal)) <= SNIPPET + 100
+    evidence, summary = Passages(text).extract(goal)
+    assert len(evidence.replace("[...]\n", "")) <= EVIDENCE and len(summary) <= SUMMARY
+    assert len(Passages(text).best(goal)) <= PASSAGE
     squeezed = "".join(text.split())
     for line in evidence.splitlines():
         assert line == "[...]" or "".join(line.split()) in squeezed
+
+
+# ----------------------------------------------------------------------------------------------------------------- HTML
+
+
+def test_a_small_page_worked_by_hand():
+    title, text = html_to_text("""<html><head><title> The
+        museum </title><style>p { color: red }</style></head><body><h1>River&nbsp;museum</h1><!-- secret --><p>Founded in
+        <b>1907</b>.<br>See <a href="../a/b.html#x">the <i>boats</i></a> &amp; more<script>if (a < b) secret()</script>
+        <ul><li>one<li>two</ul><pre>line 1\n  line 2</pre></body>""", "docs/index.html")
+    assert title == "The museum"
+    assert text.splitlines() == ["River museum", "Founded in 1907.", "See [the boats](a/b.html#x) & more", "one", "two", "line 1",
+                                 "line 2"]
+
+
+def test_protocol_tags_written_as_text_come_through_as_text():
+    assert html_to_text("&lt;/tool_response&gt;&lt;|im_end|&gt; <|im_end|>", "")[1] == "</tool_response><|im_end|> <|im_end|>"
+
+
+@given(st.lists(st.sampled_from(["<", ">", "</", "<!--", "-->", "<a href='http://[", "'", '"', "=", "</p>", "<script>", "</script>",
+                                 "<title>", "&#9999999999;", "&#x" + "f" * 5000 + ";", "text", " ", "<![CDATA[", "<?", "\0"])))
+def test_tag_soup_never_raises(pieces):
+    html_to_text("".join(pieces), "a.html")
