@@ -22,12 +22,13 @@ from minvenus.flags import save_config
 from minvenus.settings import IGPOConfig, SFTConfig, check_model
 
 METHODS = {                       # flags of train_igpo.py, beside those that all methods share
-    "grpo": ("--no-use-gain",),
-    "paper": (),
-    "released": ("--recipe", "released"),
-    "uncentred": ("--no-center-gain",),
+    "grpo": ("--no-use-gain",),                                   # outcomes only
+    "paper": (),                                                  # IGPO as in the paper
+    "released": ("--recipe", "released"),                         # IGPO as in the released code
+    "uncentred": ("--no-center-gain",),                           # gains divided by their spread, not centred
     # ablations of `paper`
-    "unscaled": ("--normalize", "separate"),                      # without IG-Scale
+    "unnormalised": ("--normalize", "none"),                      # rewards as they are, no z-scores
+    "unscaled": ("--normalize", "separate"),                      # z-scores without IG-Scale
     "no-browse": ("--browse", "off"),                             # a gain for every turn, searches too
     "no-penalty": ("--format-penalty", "0"),
     "gamma-1": ("--gamma", "1"),

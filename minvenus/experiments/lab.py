@@ -1,33 +1,24 @@
 """make lab: in seconds, when and why IGPO helps, and when it shortens rollouts. Prints tables, writes a page.
 
-Every method under every profile of gains, over several seeds, in the world of lab_world.py. docs/experiment.md says
-how the learning rate was chosen and what the results depend on."""
+Every method under every profile of gains, over several seeds, in the world of lab_world.py. docs/experiment.md says how
+the learning rate was chosen and what the results depend on.
+"""
 
 import math
-import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from minvenus.config import ConfigError, Recipe
 from minvenus.console import table
+from minvenus.experiments.compare import METHODS
 from minvenus.experiments.lab_world import Curve, Gains, World, train
 from minvenus.experiments.results import band, interval
 from minvenus.files import write_text
-from minvenus.flags import save_config
+from minvenus.flags import parse_flags, save_config
+from minvenus.report import page
 from minvenus.report.curves import line_plot
-from minvenus.report.page import figure, figures, page, section
-from minvenus.report.page import table as html_table
+from minvenus.settings import IGPOConfig
 
-METHODS = {                  # each differs from `paper` in what its name says; gamma is the same for all but the last
-    "grpo": ("GRPO: outcomes only", Recipe.paper(use_gain=False)),
-    "paper": ("IGPO as in the paper", Recipe.paper()),
-    "released": ("IGPO as in the released code", Recipe.released()),
-    "uncentred": ("gains divided by their spread, not centred", Recipe.paper(center_gain=False)),
-    "unnormalised": ("rewards as they are, no z-scores", Recipe.paper(normalize="none")),
-    "unscaled": ("z-scores without IG-Scale", Recipe.paper(normalize="separate")),
-    "browse-off": ("every turn keeps its own gain, searches too", Recipe.paper(browse="off")),
-    "gamma-1": ("no discount", Recipe.paper(gamma=1.0)),
-}
 PROFILES = {                 # right visits at hop 1..4; all but the measured ones have the mean .8
     "equal": Gains((0.8, 0.8, 0.8, 0.8)),
     "penalised": Gains((0.8, 0.8, 0.8, 0.8), wrong=-1.5),
@@ -52,8 +43,9 @@ PRESETS: dict[str, dict] = {
 class LabConfig:
     """python -m minvenus.experiments lab: who learns what from which gains."""
 
-    gains: str = "equal rising back front noisy measured"    # names of profiles with spaces between, or all
-    methods: str = "all"             # names of methods with spaces between, or all
+    gains: str = "equal rising back front noisy measured"    # names of profiles, with spaces between
+    # methods of experiments/compare.py; those that change only the loss or the scoring model equal `paper` here
+    methods: str = "grpo paper released uncentred unnormalised unscaled no-browse gamma-1"
     visits: int = 6                  # visits allowed; a correct answer needs four
     searches: bool = True            # each visit is preceded by a search turn
     shared: bool = False             # one row of logits for all hops instead of one per hop
@@ -75,63 +67,40 @@ class LabConfig:
         if min(self.right, self.wrong, 1 - self.right - self.wrong) <= 0:
             raise ConfigError(f"right and wrong must be above 0 and below 1 in sum, got {self.right} and {self.wrong}")
         for name, given, known in (("gains", self.gains, PROFILES), ("methods", self.methods, METHODS)):
-            if not given.split() or not set(given.split()) <= {*known, "all"}:
-                raise ConfigError(f"{name} must be all, or some of {' '.join(known)}; got {given!r}")
-
-    def worlds(self) -> dict[str, World]:
-        """The world under each profile of gains."""
-        start = (self.right, self.wrong, round(1 - self.right - self.wrong, 9))
-        return {name: World(PROFILES[name], self.visits, start, self.searches, self.shared)
-                for name in chosen(self.gains, PROFILES)}
-
-
-def chosen(names: str, known: dict) -> list[str]:
-    return list(known) if "all" in names.split() else names.split()
+            if not given.split() or not set(given.split()) <= set(known):
+                raise ConfigError(f"{name} must be some of {' '.join(known)}; got {given!r}")
 
 
 def main(config: LabConfig) -> str:
-    results = compare(config)
-    print(tables(config, results))
+    print("Share of correct answers, mean ± half of the 95 % interval over the seeds, and turns at the last step.")
+    parts = []
+    for name in config.gains.split():
+        curves = learn(config, PROFILES[name])
+        head, *body = rows(curves, config.steps)
+        print(f"\ngains {name}: {PROFILES[name]}\n{table([head, *body])}", flush=True)
+        shown = [page.figures(plots(curves)), page.table(head, body)]
+        parts.append(page.section(f"Gains {name}", shown, str(PROFILES[name])))
     save_config(config, config.out)
-    return f"\ncurves: {write_text(Path(config.out) / 'lab.html', lab_page(config, results))}"
+    lede = "Success and turns of a table policy, mean and 95 % interval over the seeds."
+    facts = [(key, str(value)) for key, value in asdict(config).items()]
+    document = page.page("The credit lab", parts, lede, facts, kind="minvenus lab")
+    return f"\ncurves: {write_text(Path(config.out) / 'lab.html', document)}"
 
 
-def compare(config: LabConfig) -> dict[str, dict[str, list[Curve]]]:
-    """One curve per seed, by gains and method. A method that ignores gains is run once."""
-    results: dict[str, dict[str, list[Curve]]] = {}
-    without_gains: dict[str, list[Curve]] = {}
-    for gains, world in config.worlds().items():
-        results[gains] = {}
-        for method in chosen(config.methods, METHODS):
-            if sys.stderr.isatty():
-                print(f"\r\033[K{gains}, {method}", end="", file=sys.stderr, flush=True)
-            recipe = METHODS[method][1]
-            curves = without_gains.get(method) or [
-                train(world, recipe, seed, steps=config.steps, groups=config.groups, group_size=config.group_size,
-                      learning_rate=config.learning_rate) for seed in range(config.seeds)]
-            if not recipe.use_gain:
-                without_gains[method] = curves
-            results[gains][method] = curves
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
-    return results
+def learn(config: LabConfig, gains: Gains) -> dict[str, list[Curve]]:
+    """The curves of each method, one per seed."""
+    start = (config.right, config.wrong, round(1 - config.right - config.wrong, 9))
+    world = World(gains, config.visits, start, config.searches, config.shared)
+    curves = {}
+    for method in config.methods.split():
+        curves[method] = [train(world, recipe_of(method), seed, steps=config.steps, groups=config.groups,
+                                group_size=config.group_size, learning_rate=config.learning_rate)
+                          for seed in range(config.seeds)]
+    return curves
 
 
-# ------------------------------------------------------------------------------------------------------ tables and page
-
-
-def setting(config: LabConfig) -> str:
-    return (f"{config.visits} visits at most{', a search before each' if config.searches else ''}, "
-            f"{'one row for all hops' if config.shared else 'one row per hop'}, start right {config.right:.2f} "
-            f"wrong {config.wrong:.2f}, {config.groups} groups of {config.group_size}, {config.seeds} seeds, "
-            f"learning rate {config.learning_rate:g}")
-
-
-def describe(gains: Gains) -> str:
-    text = f"right visits {' '.join(f'{gain:.2f}' for gain in gains.right)}, wrong {gains.wrong:.2f}"
-    if any(gains.right_noise):
-        text += f"; noise {' '.join(f'{noise:.2f}' for noise in gains.right_noise)}, wrong {gains.wrong_noise:.2f}"
-    return text
+def recipe_of(method: str) -> Recipe:
+    return parse_flags(IGPOConfig, list(METHODS[method])).recipe
 
 
 def rows(curves: dict[str, list[Curve]], steps: int) -> list[list[str]]:
@@ -144,27 +113,12 @@ def rows(curves: dict[str, list[Curve]], steps: int) -> list[list[str]]:
     return found
 
 
-def tables(config: LabConfig, results: dict[str, dict[str, list[Curve]]]) -> str:
-    lines = ["Share of correct answers, mean ± half of the 95 % interval over the seeds, and turns at the last step.",
-             setting(config)]
-    for gains, curves in results.items():
-        lines += ["", f"gains {gains}: {describe(PROFILES[gains])}", table(rows(curves, config.steps))]
-    meanings = [[name, METHODS[name][0]] for name in chosen(config.methods, METHODS)]
-    return "\n".join([*lines, "", *(f"{name:<14}{meaning}" for name, meaning in meanings)])
-
-
-def lab_page(config: LabConfig, results: dict[str, dict[str, list[Curve]]]) -> str:
-    meanings = [[name, METHODS[name][0]] for name in chosen(config.methods, METHODS)]
-    parts = [section("Methods", [html_table(["method", "meaning"], meanings)])]
-    for gains, curves in results.items():
-        plots = []
-        for what, label, covers in (("success", "correct answers", (0.0, 1.0)), ("turns", "turns", (0.0, 0.0))):
-            lines = []
-            for method, of_seeds in curves.items():
-                values = zip(*(getattr(curve, what) for curve in of_seeds), strict=True)
-                lines.append(band(method, dict(enumerate(map(list, values)))))
-            plots.append(figure(line_plot(lines, f"{label}, gains {gains}", "updates", label, covers=covers)))
-        head, *body = rows(curves, config.steps)
-        parts.append(section(f"Gains {gains}", [figures(plots), html_table(head, body)], describe(PROFILES[gains])))
-    lede = "Success and turns of a table policy, mean and 95 % interval over the seeds."
-    return page("The credit lab", parts, lede, [("setting", setting(config))], kind="minvenus lab")
+def plots(curves: dict[str, list[Curve]]) -> list[str]:
+    found = []
+    for what, label, covers in (("success", "correct answers", (0.0, 1.0)), ("turns", "turns", (0.0, 0.0))):
+        lines = []
+        for method, of_seeds in curves.items():
+            values = zip(*(getattr(curve, what) for curve in of_seeds), strict=True)
+            lines.append(band(method, dict(enumerate(map(list, values)))))
+        found.append(page.figure(line_plot(lines, label, "updates", label, covers=covers)))
+    return found

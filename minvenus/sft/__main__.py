@@ -33,7 +33,7 @@ from minvenus.sft.turns import ALLOWED_TOOLS
 from minvenus.types import Question
 
 CORRECT = ("off", "exact_match", "judge")
-SHOWN = 10                   # bad lines and drop reasons in the terminal
+SHOWN = 10                   # bad lines in the terminal
 PROGRESS_ROWS = 1000         # rows between two lines of progress
 
 
@@ -49,7 +49,6 @@ class CleanConfig:
     resample: bool = True                          # write trajectories of 51 to 100 turns twice, longer ones five times
     shuffle: bool = True                           # shuffle after resampling; otherwise the order of the input
     seed: int = 42                                 # of the shuffle
-    strict: bool = False                           # stop at the first line that is no record
 
     def __post_init__(self):
         if not self.in_ or not self.out:
@@ -126,7 +125,9 @@ def fill(spool, config: CleanConfig) -> Tally:
             if tally.rows["source"] % PROGRESS_ROWS == 0:
                 print(f"{tally.rows['source']:,} rows, {len(tally.offsets):,} clean", file=sys.stderr, flush=True)
             if isinstance(row, str):
-                add_bad_line(f"{file}, line {number}: {row}", tally, config.strict)
+                tally.rows["bad_lines"] += 1
+                if tally.rows["bad_lines"] <= SHOWN:
+                    print(f"{file}, line {number}: {row}", file=sys.stderr)
                 continue
             record, reason, counts = clean(row, prompt, config.prompt_mode)
             tally.counts += counts
@@ -140,14 +141,6 @@ def fill(spool, config: CleanConfig) -> Tally:
                 tally.answers.append((record["question"], answer, record["gt"]))
             spool.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
     return tally
-
-
-def add_bad_line(message: str, tally: Tally, strict: bool) -> None:
-    if strict:
-        raise ConfigError(message)
-    tally.rows["bad_lines"] += 1
-    if tally.rows["bad_lines"] <= SHOWN:
-        print(message, file=sys.stderr)
 
 
 def verdicts(tally: Tally, config: CleanConfig) -> list[bool | None]:
@@ -221,35 +214,24 @@ def long_share(buckets: dict[str, int]) -> float | None:
 
 
 def shown(stats: dict) -> str:
-    rows, share = stats["rows"], stats["long_share"]
-    lines: list[tuple[str, int | str]] = [("rows in the input", rows["source"])]
-    lines += [("  lines that are no record", rows["bad_lines"])]
-    lines += [(f"  dropped: {name}", count) for name, count in list(stats["drop_reasons"].items())[:SHOWN]]
-    lines += [("trajectories kept", rows["stage3_correct"])]
-    lines += [(f"turns removed, tool {name}", count) for name, count in stats["pruned_tool_name_counts"].items()]
-    lines += [("turns removed, unreadable", stats["unreadable_tool_turns_removed"]),
-              ("turns removed, duplicate call", stats["duplicate_tool_turns_removed"]),
-              ("turns repaired", stats["calls_repaired"] + stats["answers_repaired"])]
-    lines += [(f"calls of {name} left", count) for name, count in stats["tools_after_cleaning"].items()]
-    for name, count in stats["turn_buckets"]["original"].items():
-        lines.append((f"{name} turns", f"{count:,} -> {stats['turn_buckets']['resampled'][name]:,}"))
-    if share["original"] is not None:
-        lines.append(("share of > 100 turns", f"{share['original']:.2%} -> {share['resampled']:.2%}"))
-    lines.append(("instances written", rows["final_resampled"]))
-    return table([[name, value if isinstance(value, str) else f"{value:,}"] for name, value in lines])
+    """The counts of stats.json that tell most, as a table."""
+    changes = {name: count for name, count in stats.items() if name.endswith(("_removed", "_repaired")) and count}
+    parts = {"rows": stats["rows"], "dropped": stats["drop_reasons"], "turns": stats["turns"] | changes,
+             "calls": stats["tools_after_cleaning"], "kept, by turns": stats["turn_buckets"]["original"],
+             "written, by turns": stats["turn_buckets"]["resampled"]}
+    return table([[f"{part}: {name}", f"{count:,}"] for part, counts in parts.items() for name, count in counts.items()])
 
 
 def main(argv: list[str] | None = None) -> int:
-    """0: written. 1: nothing was kept, a bad line with --strict, or a file that cannot be read or written. 130:
-    interrupted."""
+    """0: written. 1: nothing was kept, or a file cannot be read or written. 130: interrupted."""
     config = parse_flags(CleanConfig, argv, description="Clean trajectories for supervised training.")
     try:
         stats = run(config)
     except KeyboardInterrupt:
-        print(f"\ninterrupted: {config.out} was not written", file=sys.stderr)
+        print(f"\ninterrupted before {config.stats_path} was written", file=sys.stderr)
         return 130
     except (ConfigError, JudgeUnreliable, OSError) as error:
-        print(f"{error}\n{config.out} was not written", file=sys.stderr)
+        print(f"{error}\nstopped before {config.stats_path} was written", file=sys.stderr)
         return 1
     print(f"{shown(stats)}\n\n{config.out} and {config.stats_path}")
     if not stats["rows"]["final_resampled"]:

@@ -48,6 +48,7 @@ def flat(config: IGPOConfig) -> dict:
     ("paper", {}),
     ("released", {"browse": "segment", "discount_over": "rewards", "penalty_scope": "segment", "newlines_after_think": 1}),
     ("uncentred", {"center_gain": False}),
+    ("unnormalised", {"normalize": "none"}),
     ("unscaled", {"normalize": "separate"}),
     ("no-browse", {"browse": "off"}),
     ("no-penalty", {"format_penalty": 0.0}),
