@@ -29,6 +29,7 @@ PROFILES = {                 # right visits at hop 1..4; all but the measured on
     # of a tiny language model on a toy web, before its RL
     "measured": Gains((0.47, 0.43, 0.45, 0.40), (0.25, 0.13, 0.19, 0.06), wrong=-0.05, wrong_noise=0.23),
 }
+ALL_METHODS = "grpo paper released uncentred unnormalised unscaled no-browse gamma-1"
 PRESETS: dict[str, dict] = {
     "visits-only": {"searches": False, "visits": 5, "right": 0.35, "wrong": 0.50, "group_size": 8, "steps": 60,
                     "gains": "equal penalised noisy rising back front",
@@ -44,8 +45,7 @@ class LabConfig:
     """python -m minvenus.experiments lab: who learns what from which gains."""
 
     gains: str = "equal rising back front noisy measured"    # names of profiles, with spaces between
-    # methods of experiments/compare.py; those that change only the loss or the scoring model equal `paper` here
-    methods: str = "grpo paper released uncentred unnormalised unscaled no-browse gamma-1"
+    methods: str = ALL_METHODS       # names of methods, those of experiments/compare.py that change the recipe
     visits: int = 6                  # visits allowed; a correct answer needs four
     searches: bool = True            # each visit is preceded by a search turn
     shared: bool = False             # one row of logits for all hops instead of one per hop

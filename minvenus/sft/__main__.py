@@ -219,7 +219,10 @@ def shown(stats: dict) -> str:
     parts = {"rows": stats["rows"], "dropped": stats["drop_reasons"], "turns": stats["turns"] | changes,
              "calls": stats["tools_after_cleaning"], "kept, by turns": stats["turn_buckets"]["original"],
              "written, by turns": stats["turn_buckets"]["resampled"]}
-    return table([[f"{part}: {name}", f"{count:,}"] for part, counts in parts.items() for name, count in counts.items()])
+    lines = []
+    for part, counts in parts.items():
+        lines += [[f"{part}: {name}", f"{count:,}"] for name, count in counts.items()]
+    return table(lines)
 
 
 def main(argv: list[str] | None = None) -> int:
