@@ -18,7 +18,7 @@ import torch
 
 import eval as evaluation
 from minvenus.config import ConfigError, ModelConfig
-from minvenus.evaluation import results
+from minvenus.evaluation import collect, results
 from minvenus.evaluation.judge import Judge
 from minvenus.flags import load_config
 from minvenus.model import weights
@@ -240,7 +240,7 @@ def test_a_question_of_an_evaluation_becomes_an_x_ray_page(monkeypatch, capsys):
     weights.save(Qwen3(ModelConfig.preset("tiny")), Path("toy"), tokenizer_files=Tokenizer.tiny().files)
     assert evaluation.run(["--xray", "e/results.jsonl", "--group", "test-3", "--model", "toy", "--out", "scored.html"]) == 0
     assert "according to" in Path("scored.html").read_text()
-    for argv, words in ((["--group", "test-9"], "has no group test-9"), (["--answer", "cat"], "no model has been trained")):
+    for argv, words in ((["--group", "test-9"], "has no group test-9"), (["--answer", "cat"], "none has been trained")):
         assert evaluation.run(["--xray", "e/results.jsonl", *argv]) == 2 and words in capsys.readouterr().err
 
 
@@ -285,7 +285,7 @@ def test_a_file_of_questions_at_an_endpoint_with_documents(capsys):
 
 
 def test_an_endpoint_that_fails_stops_the_evaluation_and_its_failures_can_be_made_again(capsys, monkeypatch):
-    monkeypatch.setattr(evaluation, "FAILURES", 2)
+    monkeypatch.setattr(collect, "FAILURES", 2)
     write_documents()
     good = iter([True] + [False] * 50)
     with serve(lambda h: complete(h, answer("cat")) if next(good) else h.reply("no", status=400)) as server:

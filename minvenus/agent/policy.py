@@ -16,6 +16,7 @@ again. With top-p below 1 tokens are drawn from another distribution; their log-
 """
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -177,6 +178,19 @@ def load_local(config: AgentConfig) -> tuple[Qwen3, Tokenizer, str]:
              f"{tokenizer.size:,} token ids")
     place = f"{str(dtype).removeprefix('torch.')} on {device}, loaded in {time.perf_counter() - start:.2f} s"
     return model, tokenizer, f"{source}\n{facts}\n{place}"
+
+
+def load_scorer(folder: Path) -> tuple[Tokenizer, Callable, int]:
+    """A model that scores answers: its tokenizer, score(tokens, lengths, continuation) as Engine.score_many has it, and the
+    longest context."""
+    device = weights.device_of("auto")
+    model = weights.load(folder, device, torch.bfloat16 if device == "cuda" else torch.float32)
+
+    def score(tokens: list[int], lengths: list[int], continuation: list[int]) -> list[list[float]]:
+        pages = -(-len(tokens) // PAGE_SIZE) + len(lengths) * (len(continuation) // PAGE_SIZE + 2)
+        return Engine(model, pages, PAGE_SIZE).score_many([(tokens, lengths, continuation)])[0]
+
+    return Tokenizer.of_model(folder), score, model.config.max_position_embeddings
 
 
 def model_folder(config: AgentConfig) -> Path | None:

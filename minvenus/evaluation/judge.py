@@ -107,6 +107,8 @@ class Judge:
         self.threads = threads
         self.endpoint = Endpoint.from_environment("JUDGE", "judge endpoint", **LIMITS | endpoint_limits)
         self.guard = FailureGuard("verdicts of the judge", window, limit, JudgeUnreliable)
+        if cache:
+            Path(cache).parent.mkdir(parents=True, exist_ok=True)
         self.cache = Cassette(cache) if cache else None
 
     def verdicts(self, pairs: list[tuple[Question, str | None]]) -> list[Verdict]:

@@ -1,11 +1,11 @@
-"""eval.py's loop: what the runs sample, how many are open at once, and that whatever ends it early loses no run that has ended."""
+"""The loop of an evaluation: what the runs sample, how many are open at once, and that whatever ends it early loses no run that has ended."""
 
 import threading
 
 import pytest
 
-import eval as evaluation
 from minvenus.agent.record import rollout_to_json
+from minvenus.evaluation.collect import collect as collect_runs
 from minvenus.evaluation.judge import Grader, Verdict
 from minvenus.evaluation.questions import Entry, QuestionSource
 from minvenus.evaluation.results import ResultsFile
@@ -33,7 +33,7 @@ def collect(folder, policy, missing, concurrency, judge=None, limits=None, tools
     source = QuestionSource(ENTRIES, [], "", lambda question: tools(), lambda question: 8, lambda rollout: ([], None), immediate=True)
     grader = Grader(judge=judge)
     with Saved(folder, EvalConfig(), {}, "exact match") as results, loop_for(policy, limits, QUIET, counters=counters) as loop:
-        evaluation.collect(loop, source, missing, concurrency, results, grader, stop)
+        collect_runs(loop, source, missing, concurrency, results, grader, stop)
     return rollouts
 
 
