@@ -70,8 +70,8 @@ def group_data(source: Source, places: list[int], rollouts: list[dict]) -> dict:
 def same_outcome(outcomes: list[float]) -> str | None:
     if len(outcomes) < 2 or len(set(outcomes)) > 1:
         return None
-    return (f"All {len(outcomes)} rollouts have the same outcome, {outcomes[0]:g}: their final answers say nothing about "
-            "what was better. GRPO learns nothing here; IGPO still does where gains differ.")
+    return (f"All {len(outcomes)} rollouts have the same outcome, {outcomes[0]:g}: their final answers say nothing "
+            "about what was better. GRPO learns nothing here; IGPO still does where gains differ.")
 
 
 def credit_data(a: Arithmetic, explanations: Distinct, numbers: Distinct) -> dict:
@@ -125,7 +125,7 @@ def rollout_facts(case: Case, outcome: str) -> list[tuple[str, str]]:
     return facts
 
 
-# ------------------------------------------------------------------------------------------------------- size of the page
+# ---------------------------------------------------------------------------------------- size of the page
 
 
 def shorten_texts(turns: list[dict], room: int) -> int:

@@ -38,8 +38,8 @@ class Plot:
 
 
 LEARNING = [
-    Plot("Right answers", {"outcome": "training", "test_exact_match": "held out, exact match"}, "share of right answers",
-         "Mean outcome of the training rollouts, and exact match on questions that are never trained on.", SHARE),
+    Plot("Right answers", {"outcome": "training", "test_exact_match": "held out, exact match"},
+         "share of right answers", "Mean outcome of the training rollouts, and exact match on questions that are never trained on.", SHARE),
     Plot("Groups that teach nothing",
          {"groups_without_outcome_signal": "same outcome", "groups_without_any_signal": "no signal"}, "share of groups",
          "Where all rollouts of a question end alike, GRPO learns nothing; IGPO only if the gains are alike.", SHARE),
@@ -49,7 +49,8 @@ LOSS = Plot("Loss", {"loss": "training", "validation_loss": "validation"}, "nats
 GAINS = [
     Plot("Gain of a turn", {"gain_mean": "all", "gain_right": "right page", "gain_wrong": "wrong page"},
          "gain in log P(answer)", "A gain is honest if reading a right page earns more than reading a wrong one."),
-    Plot("Turns that helped", {"gain_positive": "gain above 0"}, "share of gains", "How often a gain is positive.", SHARE),
+    Plot("Turns that helped", {"gain_positive": "gain above 0"}, "share of gains",
+         "How often a gain is positive.", SHARE),
 ]
 BEHAVIOUR = [
     Plot("Turns", {"turns": "training", "test_turns": "held out"}, "turns per rollout",
@@ -58,7 +59,7 @@ BEHAVIOUR = [
          "Share of the tool calls that read a page, in rollouts that ended right and wrong.", SHARE),
     Plot("Malformed turns", {"malformed": "training", "test_malformed": "held out"}, "share of turns",
          "Turns that break a rule of the format.", SHARE),
-    Plot("Right pages", {"right_pages": "training", "test_right_pages": "held out"}, "share of the pages that are needed",
+    Plot("Right pages", {"right_pages": "training", "test_right_pages": "held out"}, "share of the needed pages",
          "Toy web only: how much of the chain of pages was found.", SHARE),
 ]
 OPTIMISER = [
@@ -108,15 +109,18 @@ def with_step_0(rows: list[dict]) -> list[dict]:
 
 
 def tiles(rows: list[dict], timing: list[dict], labels: dict[str, str]) -> list[tuple[str, str, str]]:
-    """How the run began and how it ended: means over the first and over the last tenth of what was measured."""
+    """How the run began and how it ended: means over the first and the last tenth of what was measured."""
     found = []
     for key, label in labels.items():
-        measured = [row for row in rows if key in row]
-        if measured:
-            tenth = max(1, len(measured) // 10)
-            start, end = (fmean(row[key] for row in part) for part in (measured[:tenth], measured[-tenth:]))
-            steps = f"from step {measured[0]['step']:,} to step {measured[-1]['step']:,}"
-            found.append((f"{start:.3g} → {end:.3g}", label, steps))
+        points = [(row["step"], row[key]) for row in rows if key in row]
+        if not points:
+            continue
+        tenth = max(1, len(points) // 10)
+        start, end = (fmean(value for _, value in part) for part in (points[:tenth], points[-tenth:]))
+        value, note = f"{start:.3g} → {end:.3g}", f"from step {points[0][0]:,} to step {points[-1][0]:,}"
+        if len(points) == 1:
+            value, note = f"{end:.3g}", f"at step {points[0][0]:,}"
+        found.append((value, label, note))
     seconds = sum(row.get("seconds", 0.0) for row in timing)
     if seconds:
         found.append((clock(seconds), "of work", f"{seconds / len(timing):.2g} s per step"))

@@ -1,12 +1,14 @@
 """Rollouts of a training step with all of their reward arithmetic, one JSON line each, and back.
 
-    {"format": "minvenus credit 1", "step": 20, "group": 0, "gain_policy": "current", "recipe": {...}, "rollout": {...},
-     "answer_logprobs": [[-1.5, -2.25], null, ...], "outcome": 1.0, "arithmetic": {"values": ..., "gains": ..., ...}}
+    {"format": "minvenus credit 1", "step": 20, "group": 0, "gain_policy": "current", "recipe": {...},
+     "rollout": {...}, "answer_logprobs": [[-1.5, -2.25], null, ...], "outcome": 1.0,
+     "arithmetic": {"values": ..., "gains": ..., ...}}
 
-`rollout` is that of agent/record.py; `answer_logprobs` has an entry per turn, of the truth's tokens before it; `outcome` is what
-the answer got before any penalty; `arithmetic` is Credit.arithmetic. A file is one batch: normalisation and IG-Scale follow from
-all of its lines together, so they are written and read together. Reading computes the credit again and refuses a file that says
-otherwise: what a page shows is what the shipped code gives.
+`rollout` is that of agent/record.py. `answer_logprobs` has an entry per turn: log-probs of the true
+answer's tokens before it. `outcome` is the score of the answer before any penalty. `arithmetic` is
+Credit.arithmetic. A file is one whole batch, because normalisation and IG-Scale are over all of its
+lines. Reading computes the credit again and refuses a file that disagrees: what a page shows is what the
+shipped code gives.
 """
 
 import json
@@ -29,7 +31,7 @@ class SavedBatch:
     """The rollouts of a step that were trained on. Lists have one entry per rollout."""
 
     step: int                          # the batch that makes this step, counted from 1 as in metrics.jsonl
-    gain_policy: str                   # who was asked for the gains: "current" or "reference"
+    gain_policy: str                   # which model scored the answers: "current" or "reference"
     recipe: Recipe                     # with the lead-in that was used
     rollouts: list[Rollout]
     measured: list[Measured]
@@ -45,7 +47,7 @@ def path_of(run, step: int) -> Path:
 
 
 def save_batch(run, batch: SavedBatch) -> None:
-    """Write the step's file into the run's folder, whole or not at all."""
+    """Write the step's file into the run's folder."""
     lines = [{"format": FORMAT, "step": batch.step, "group": m.group, "gain_policy": batch.gain_policy,
               "recipe": asdict(batch.recipe), "rollout": rollout_to_json(rollout), "answer_logprobs": m.logprobs,
               "outcome": m.outcome, "arithmetic": batch.credit.arithmetic(i, m.group)}
@@ -54,12 +56,12 @@ def save_batch(run, batch: SavedBatch) -> None:
 
 
 def load_batch(path) -> SavedBatch:
-    """The batch of a file; its credit is computed from the log-probs and outcomes and must equal what the file says."""
+    """The batch of a file. Its credit is computed from log-probs and outcomes, and must be what the file says."""
     path = Path(path)
     lines = read_lines(path)
     for number, line in enumerate(lines, 1):
         if other := [key for key in SHARED if line[key] != lines[0][key]]:
-            raise ConfigError(f"{path}, line {number}: another {' and '.join(other)} than line 1; a file holds one batch")
+            raise ConfigError(f"{path}, line {number}: another {' and '.join(other)} than line 1; a file is one batch")
     rollouts, measured = [], []
     try:
         recipe = Recipe(**lines[0]["recipe"])
@@ -71,8 +73,8 @@ def load_batch(path) -> SavedBatch:
         raise ConfigError(f"{path} cannot be credited: {error}") from None
     for i, (line, m) in enumerate(zip(lines, measured, strict=True)):
         if wrong := difference(line["arithmetic"], credited.arithmetic(i, m.group)):
-            raise ConfigError(f"{path}, line {i + 1}: stored and computed reward arithmetic differ: {wrong}. The file was "
-                              "changed, or made by another version")
+            raise ConfigError(f"{path}, line {i + 1}: stored and computed reward arithmetic differ: {wrong}. The file "
+                              "was changed, or made by another version")
     return SavedBatch(lines[0]["step"], lines[0]["gain_policy"], recipe, rollouts, measured, credited)
 
 
@@ -92,7 +94,8 @@ def read_lines(path: Path) -> list[dict]:
 def difference(stored, computed, where: str = "") -> str | None:
     """The first place where two JSON values differ by more than rounding, in words; None if there is none."""
     if isinstance(computed, float) and isinstance(stored, int | float) and not isinstance(stored, bool):
-        return None if math.isclose(stored, computed, rel_tol=1e-9, abs_tol=1e-9) else f"{where} {stored}, computed {computed}"
+        close = math.isclose(stored, computed, rel_tol=1e-9, abs_tol=1e-9)
+        return None if close else f"{where} {stored}, computed {computed}"
     if isinstance(computed, dict) and isinstance(stored, dict) and stored.keys() == computed.keys():
         pairs = [(f"{where}.{key}".lstrip("."), stored[key], computed[key]) for key in computed]
     elif isinstance(computed, list) and isinstance(stored, list) and len(stored) == len(computed):

@@ -1,10 +1,10 @@
 """Files that an X-ray can be made of, read into one form.
 
-    RUN/rollouts/step-*.jsonl     a training batch with its reward arithmetic (report/saved.py): everything can be shown
-    a saved rollout               infer.py --save, or lines of eval.py: no arithmetic, one group per question
-    messages                      somebody else's trajectory, {"messages": [system, user, assistant, ...]}: text only
+    RUN/rollouts/step-*.jsonl    a training batch with its reward arithmetic (report/saved.py)
+    a saved rollout              infer.py --save, or lines of eval.py: no arithmetic, grouped by question
+    messages                     somebody else's trajectory, {"messages": [system, user, assistant, ...]}
 
-A trajectory that was not scored when it was made can be scored here by a `Scorer`; its model is not known to this folder.
+A trajectory that was not scored when it was made can be scored by a `Scorer`, which the caller provides.
 """
 
 import json
@@ -33,13 +33,13 @@ class Case:
 
     group: int | str
     question: str
-    answers: list[str]                           # the true ones; empty where they are not known
-    turns: list[dict]                            # of shown_turns
-    row: int = 0                                 # its place in the file
-    rollout: Rollout | None = None               # None for a trajectory of messages
+    answers: list[str]                 # the true ones; empty where they are not known
+    turns: list[dict]                  # of shown_turns
+    row: int = 0                       # its place in the file
+    rollout: Rollout | None = None     # None for a trajectory of messages
     messages: list[dict] | None = None
-    verdict: bool | None = None                  # of eval.py
-    name: str | None = None                      # which run of the question
+    verdict: bool | None = None        # of eval.py
+    name: str | None = None            # which run of the question
 
     @property
     def kinds(self) -> list[str]:
@@ -54,17 +54,17 @@ class Case:
 class Source:
     name: str
     cases: list[Case]
-    batch: saved.SavedBatch | None = None        # of a training file: one rollout per case
+    batch: saved.SavedBatch | None = None        # of a training file
 
 
 def read_source(path) -> Source:
     path = Path(path)
     records = read_records(path)
+    batch, cases = None, []
     if records[0].get("format") == saved.FORMAT:
         batch = saved.load_batch(path)
         cases = [case_of_rollout(rollout, m.group) for rollout, m in zip(batch.rollouts, batch.measured, strict=True)]
     else:
-        batch, cases = None, []
         for number, record in enumerate(records, start=1):
             try:
                 cases.append(read_case(record))
@@ -111,9 +111,10 @@ def case_of_rollout(rollout: Rollout, group: int | str) -> Case:
 
 
 def case_of_messages(record: dict) -> Case:
-    """A trajectory from elsewhere. Roles may come in any order, but there must be a question and a turn after it."""
+    """A trajectory from elsewhere. Roles may come in any order, but a turn must follow a question."""
     messages = record["messages"]
-    if not isinstance(messages, list) or not all(isinstance(m, dict) and isinstance(m.get("content"), str) for m in messages):
+    texts = [isinstance(m, dict) and isinstance(m.get("content"), str) for m in messages] if type(messages) is list else []
+    if not texts or not all(texts):
         raise ConfigError('"messages" must be a list of objects with a role and a text as content')
     question = None
     made: list[tuple[str, str | None, None]] = []
@@ -124,9 +125,9 @@ def case_of_messages(record: dict) -> Case:
         elif role in ("user", "tool") and question is None:
             question = content
         elif role in ("user", "tool") and made:
+            text, observation, _ = made[-1]
             if content.startswith(OPEN) and content.endswith(CLOSE):
                 content = content[len(OPEN):-len(CLOSE)]
-            text, observation, _ = made[-1]
             made[-1] = text, content if observation is None else f"{observation}\n{content}", None
     if question is None or not made:
         raise ConfigError("a trajectory needs a user message and an assistant message after it")
@@ -135,18 +136,19 @@ def case_of_messages(record: dict) -> Case:
     return Case(0, question, answers, shown_turns(made), messages=messages)
 
 
-# ------------------------------------------------------------------------------------------------------------------- turns
+# --------------------------------------------------------------------------------------------------- turns
 
 
 def shown_turns(made: Sequence[tuple[str, str | None, Turn | None]]) -> list[dict]:
-    """What a page shows of each turn, from its text, what came back, and the record of it where there is one."""
+    """What a page shows of each turn, from its text, what came back, and its record where there is one."""
     first: dict[str, int] = {}                       # a call -> the first turn that made it
     turns = []
     for t, (text, observation, turn) in enumerate(made):
         parsed = parse_turn(text)
-        same = json.dumps([parsed.tool, parsed.arguments], sort_keys=True) if parsed.arguments is not None else f"turn {t}"
-        repeats = first.get(same)
-        first.setdefault(same, t)
+        repeats = None
+        if parsed.arguments is not None:
+            earliest = first.setdefault(json.dumps([parsed.tool, parsed.arguments], sort_keys=True), t)
+            repeats = earliest if earliest < t else None
         rule = format_error(text, t == len(made) - 1)
         malformed = turn.malformed if turn else rule is not None
         not_run = parsed.arguments is not None and observation is None
@@ -154,9 +156,10 @@ def shown_turns(made: Sequence[tuple[str, str | None, Turn | None]]) -> list[dic
         turns.append({
             "kind": kind, "malformed": malformed, "rule": rule or "recorded as malformed when it was sampled",
             "thought": parsed.thought, "tool": parsed.tool, "call": call_text(parsed), "answer": parsed.answer,
-            "raw": text if parsed.error or malformed else None,        # what the model really wrote, where that is not clear
+            "raw": text if parsed.error or malformed else None,        # where the parts above are not all of it
             "observation": observation, "came_back": came_back(observation, turn), "repeats": repeats,
-            "remarks": remarks(parsed, kind, repeats, turn), "span": [turn.start, turn.end] if turn else None, "tokens": None})
+            "remarks": remarks(parsed, kind, repeats, turn), "span": [turn.start, turn.end] if turn else None,
+            "tokens": None})
     return turns
 
 
@@ -165,7 +168,8 @@ def call_text(parsed: ParsedTurn) -> str | None:
     if parsed.arguments is None:
         return None
     lines = parsed.arguments.get("query") or parsed.arguments["url"]
-    return "\n".join([*lines, f"goal: {parsed.arguments['goal']}"] if "goal" in parsed.arguments else lines)
+    goal = [f"goal: {parsed.arguments['goal']}"] if "goal" in parsed.arguments else []
+    return "\n".join([*lines, *goal])
 
 
 def came_back(observation: str | None, turn: Turn | None) -> str:
@@ -193,12 +197,12 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-# ------------------------------------------------------------------------------------------------------------------ tokens
+# -------------------------------------------------------------------------------------------------- tokens
 
 
 def find_tokenizer(rollouts: list[Rollout], path: Path) -> Tokenizer | None:
-    """The tokenizer that made these rollouts. A file names none, so some are tried: that of the run which the file belongs to
-    (RUN/rollouts/step-*.jsonl), then the tiny one. None where no one gives every turn's text back from its ids."""
+    """The tokenizer that made the rollouts of a file: that of the run which it lies in, or the tiny one.
+    The file does not name it, so it counts only if it gives the text of every turn back."""
     tried = [Tokenizer.tiny()]
     checkpoints = sorted(path.resolve().parent.parent.glob("checkpoints/*/model/tokenizer.json"))
     if checkpoints:
@@ -220,13 +224,13 @@ def spells(tokenizer: Tokenizer, rollout: Rollout) -> bool:
 
 
 def turn_tokens(rollout: Rollout, start: int, end: int, tokenizer: Tokenizer) -> list[tuple[str, float | None]]:
-    """Text and log-prob of the tokens start:end; None where a token was not sampled. Ids that hold parts of one character are
-    shown as one, with the sum of their log-probs. Nothing is encoded again."""
+    """Text and log-prob of the tokens start:end; None where a token was not sampled. Tokens that hold parts
+    of one character are shown as one, with the sum of their log-probs. Nothing is encoded again."""
     shown, held = [], []
     for i in range(start, end):
         held.append(i)
         text = tokenizer.decode([rollout.tokens[k] for k in held])
-        incomplete = "\ufffd" in text and len(held) <= 6          # no character has more than four bytes
+        incomplete = "\ufffd" in text and len(held) <= 6           # no character has more than four bytes
         border = i + 1 == end or rollout.sampled[i + 1] != rollout.sampled[i]
         if border or not incomplete:
             logprobs = [rollout.logprobs[k] or 0.0 for k in held]
@@ -235,7 +239,7 @@ def turn_tokens(rollout: Rollout, start: int, end: int, tokenizer: Tokenizer) ->
     return shown
 
 
-# ----------------------------------------------------------------------------------------------------------------- scoring
+# ------------------------------------------------------------------------------------------------- scoring
 
 
 @dataclass(frozen=True)
@@ -244,7 +248,7 @@ class Scorer:
 
     name: str
     tokenizer: Tokenizer
-    # score(tokens, lengths, continuation): for each n in lengths, the log-prob of every continuation token after tokens[:n]
+    # score(tokens, lengths, continuation): per length n, the log-prob of each continuation token after tokens[:n]
     score: Callable[[list[int], list[int], list[int]], list[list[float]]]
     context: int                                 # tokens that it takes at most
 
@@ -263,6 +267,6 @@ def answer_logprobs(case: Case, scorer: Scorer, recipe: Recipe) -> list[list[flo
         starts = [start for start, _ in spans]
     wrapped = wrap_answer(case.answers[0], scorer.tokenizer, recipe)
     if len(tokens) + len(wrapped.ids) > scorer.context:
-        raise ConfigError(f"the trajectory has {len(tokens):,} tokens and its answer {len(wrapped.ids)}; {scorer.name} takes "
-                          f"{scorer.context:,} at most")
+        raise ConfigError(f"the trajectory has {len(tokens):,} tokens and its answer {len(wrapped.ids)}; {scorer.name} "
+                          f"takes {scorer.context:,} at most")
     return [row[wrapped.start:] for row in scorer.score(tokens, starts, wrapped.ids)]

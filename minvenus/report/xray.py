@@ -89,9 +89,9 @@ def xray(source: Source, measured: list[Measured] | None, tokenizer: Tokenizer |
         add_tokens(cases, tokenizer, min(TOKENS, TOKENS_OF_ALL // len(cases)))
     data = page_data(source, measured, compared)
     conditions = {
-        "trained": batch is not None, "lone": batch is None and scored_by, "recipes": compared, "several": len(cases) > 1,
-        "scored": scored_by, "unscored": not scored_by, "unscored-run": batch and not scored_by, "shortened": shortened,
-        "text-only": cases[0].rollout is None}
+        "trained": batch, "lone": scored_by and not batch, "recipes": compared, "several": len(cases) > 1,
+        "scored": scored_by, "unscored": not scored_by, "unscored-run": batch and not scored_by,
+        "shortened": shortened, "text-only": cases[0].rollout is None}
     data["conditions"] = [name for name, holds in conditions.items() if holds]
     facts = [("file", source.name)]
     facts += [("training step", f"{batch.step:,}")] if batch else []

@@ -1,10 +1,9 @@
-"""A real browser for the tests of the pages: Chromium without a window, driven through the pipe of its DevTools protocol.
+"""A real browser for the tests of the pages: Chromium without a window, driven through its DevTools pipe.
 
-Everything that a page does wrong is collected while it is open: errors on the console, exceptions, dialogs, and every request for
-anything but the file itself.
+Everything that a page does wrong is collected while it is open: errors on the console, exceptions, dialogs,
+and every request for anything but the file itself.
 """
 
-import base64
 import fcntl
 import json
 import os
@@ -16,9 +15,9 @@ import time
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage", "--hide-scrollbars",
-         "--remote-debugging-pipe")
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+         "--disable-background-networking", "--disable-component-update", "--disable-extensions",
+         "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe")
 SECONDS = 120                     # for one answer of the browser: other work may have both cores
 MIDDLE = """(selector) => {
   const e = document.querySelector(selector);
@@ -39,7 +38,7 @@ class Browser:
     def __enter__(self) -> "Browser":
         self.profile = tempfile.mkdtemp(prefix="minvenus-browser-")
         (to_read, self.to_browser), (self.from_browser, to_write) = os.pipe(), os.pipe()
-        ends = [fcntl.fcntl(fd, fcntl.F_DUPFD, 20) for fd in (to_read, to_write)]     # away from 3 and 4, which it wants
+        ends = [fcntl.fcntl(fd, fcntl.F_DUPFD, 20) for fd in (to_read, to_write)]     # the browser wants 3 and 4
         os.close(to_read)
         os.close(to_write)
 
@@ -47,8 +46,9 @@ class Browser:
             os.dup2(ends[0], 3)
             os.dup2(ends[1], 4)
 
-        self.process = subprocess.Popen([find(), *FLAGS, f"--user-data-dir={self.profile}", "about:blank"], preexec_fn=place,
-                                        pass_fds=(3, 4), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = [find(), *FLAGS, f"--user-data-dir={self.profile}", "about:blank"]
+        self.process = subprocess.Popen(command, preexec_fn=place, pass_fds=(3, 4), stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
         for fd in ends:
             os.close(fd)
         self.waiting, self.count, self.session, self.events = b"", 0, None, []
@@ -70,12 +70,11 @@ class Browser:
         os.close(self.from_browser)
         shutil.rmtree(self.profile, ignore_errors=True)
 
-    # ---------------------------------------------------------------------------------------------------------- the protocol
+    # -------------------------------------------------------------------------------------------- the protocol
 
     def send(self, method: str, **params) -> dict:
         self.count += 1
-        message = {"id": self.count, "method": method, "params": params} | ({"sessionId": self.session} if self.session else {})
-        os.write(self.to_browser, json.dumps(message).encode() + b"\0")
+        self.write(self.count, method, params)
         while True:
             answer = self.receive()
             if answer.get("id") == self.count:
@@ -83,6 +82,12 @@ class Browser:
                     raise RuntimeError(f"{method}: {answer['error']}")
                 return answer["result"]
             self.happened(answer)
+
+    def write(self, number: int, method: str, params: dict) -> None:
+        message = {"id": number, "method": method, "params": params}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.to_browser, json.dumps(message).encode() + b"\0")
 
     def receive(self) -> dict:
         until = time.monotonic() + SECONDS
@@ -98,22 +103,19 @@ class Browser:
 
     def happened(self, message: dict) -> None:
         self.events.append(message)
-        if message.get("method") == "Page.javascriptDialogOpening":        # an alert would stop everything that follows
-            close = {"id": 10**9, "method": "Page.handleJavaScriptDialog", "params": {"accept": False}, "sessionId": self.session}
-            os.write(self.to_browser, json.dumps(close).encode() + b"\0")
+        if message.get("method") == "Page.javascriptDialogOpening":        # an alert would stop all that follows
+            self.write(10**9, "Page.handleJavaScriptDialog", {"accept": False})
 
-    # --------------------------------------------------------------------------------------------------------- what a user does
+    # ---------------------------------------------------------------------------------------- what a user does
 
     def open(self, path, width: int = 1200, height: int = 900, dark: bool = False) -> None:
-        self.size(width, height)
-        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setEmulatedMedia", features=[scheme])
         self.events, self.address = [], Path(path).resolve().as_uri()
         self.send("Page.navigate", url=self.address)
         while not any(e.get("method") == "Page.loadEventFired" for e in self.events):
             self.happened(self.receive())
-
-    def size(self, width: int, height: int) -> None:
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def js(self, expression: str):
         """The value of an expression in the page, after what it set off has run."""
@@ -132,17 +134,14 @@ class Browser:
 
     def key(self, key: str, code: int = 0) -> None:
         text = {"Enter": "\r", " ": " "}.get(key, key if len(key) == 1 else None)
-        more = {"text": text} if text else {}
-        self.send("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code or ord(key[0].upper()), **more)
-        self.send("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code or ord(key[0].upper()))
+        pressed = {"key": key, "windowsVirtualKeyCode": code or ord(key[0].upper())}
+        self.send("Input.dispatchKeyEvent", type="keyDown", **pressed, **({"text": text} if text else {}))
+        self.send("Input.dispatchKeyEvent", type="keyUp", **pressed)
 
     def text(self, selector: str) -> str:
         return self.js(f"document.querySelector({json.dumps(selector)}).textContent")
 
-    def screenshot(self, path) -> None:
-        Path(path).write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"]))
-
-    # ------------------------------------------------------------------------------------------------------ what went wrong
+    # ----------------------------------------------------------------------------------------- what went wrong
 
     def complaints(self) -> list[str]:
         """Errors, warnings and exceptions of the console, and dialogs that opened."""

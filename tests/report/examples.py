@@ -1,4 +1,4 @@
-"""Rollouts and training batches for the tests of the pages: texts and numbers are made up, the records are the shipped ones."""
+"""Rollouts and training batches for the tests of the pages: made-up texts and numbers in the shipped records."""
 
 import json
 import random
@@ -16,25 +16,24 @@ from minvenus.types import Question, Rollout, Turn
 
 TOKENIZER = Tokenizer.tiny()
 SYSTEM = "Search and visit."
+BROKEN = "Start.\n</think>\n\n<tool_call>\n{\"name\":\n</tool_call>"
+CALL = '{thought}\n</think>\n\n<tool_call>\n{{"name":"{tool}","arguments":{{{arguments}}}}}\n</tool_call>'
 
 
 def search(query="Bob", thought="Start."):
-    return f'{thought}\n</think>\n\n<tool_call>\n{{"name":"search","arguments":{{"query":["{query}"]}}}}\n</tool_call>'
+    return CALL.format(thought=thought, tool="search", arguments=f'"query":["{query}"]')
 
 
 def visit(url="Bob", thought="Open."):
-    return f'{thought}\n</think>\n\n<tool_call>\n{{"name":"visit","arguments":{{"url":["{url}"],"goal":"pet"}}}}\n</tool_call>'
+    return CALL.format(thought=thought, tool="visit", arguments=f'"url":["{url}"],"goal":"pet"')
 
 
 def answer(text="cat", thought="Answer."):
     return f"{thought}\n</think>\n\n<answer>\n{text}\n</answer>"
 
 
-BROKEN = "Start.\n</think>\n\n<tool_call>\n{\"name\":\n</tool_call>"
-
-
-def rollout(turns: list[str], observations: list[str] | None = None, question: Question | None = None, forced: int | None = None,
-            logprob: float = -0.5) -> Rollout:
+def rollout(turns: list[str], observations: list[str] | None = None, question: Question | None = None,
+            forced: int | None = None) -> Rollout:
     """`turns` begin after <think>; turn number `forced` was cut by its cap, so that its end token was not sampled."""
     question = question or Question("q", "Pet of Bob?", ["cat"])
     stream, made = Stream(TOKENIZER, SYSTEM, question.text), []
@@ -44,19 +43,20 @@ def rollout(turns: list[str], observations: list[str] | None = None, question: Q
         start, end = stream.add_turn(ids if t == forced else [*ids, TOKENIZER.im_end])
         whole = "<think>\n" + text
         parsed = parse_turn(whole)
-        call = {"name": parsed.tool, "arguments": parsed.arguments} if parsed.arguments is not None and not last else None
+        ran = parsed.arguments is not None and not last
+        call = {"name": parsed.tool, "arguments": parsed.arguments} if ran else None
         seen = None if last else (observations[t] if observations else "Bob sings")
-        made.append(Turn(parsed.kind if call or parsed.kind == "answer" else "none", start, end, whole, call, seen,
+        made.append(Turn(parsed.kind if ran or parsed.kind == "answer" else "none", start, end, whole, call, seen,
                          not is_well_formed(whole, last), seconds=0.1))
         if seen is not None:
             stream.add_observation(seen)
-    logprobs = [logprob - 0.001 * i if flag else None for i, flag in enumerate(stream.sampled)]
-    return Rollout(question, stream.ids, stream.sampled, logprobs, made, "answered" if made[-1].kind == "answer" else "max_steps",
-                   system=SYSTEM)
+    logprobs = [-0.5 - 0.001 * i if flag else None for i, flag in enumerate(stream.sampled)]
+    return Rollout(question, stream.ids, stream.sampled, logprobs, made,
+                   "answered" if made[-1].kind == "answer" else "max_steps", system=SYSTEM)
 
 
-def saved_batch(rollouts: list[Rollout], groups: list[int], outcomes: list[float], recipe: Recipe, logprobs=None, seed: int = 0,
-                step: int = 19) -> SavedBatch:
+def saved_batch(rollouts: list[Rollout], groups: list[int], outcomes: list[float], recipe: Recipe, logprobs=None,
+                seed: int = 0, step: int = 19) -> SavedBatch:
     """`logprobs` of the answers, or made up: they rise with the visits of a rollout."""
     rng = random.Random(seed)
     measured = []
@@ -72,17 +72,17 @@ def saved_batch(rollouts: list[Rollout], groups: list[int], outcomes: list[float
 
 
 # Everything that would act if it were taken for HTML or script, in the places where a model or a web page can put it.
-HOSTILE = ["<script>window.hit = 1</script>", "</script><script>window.hit = 2</script>", "<img src=x onerror='window.hit = 3'>",
-           "<!-- <script>", "<svg onload=window.hit=4>", '"><iframe src="https://example.com">', "' onclick='window.hit = 5",
-           "]]>", "javascript:window.hit=6", "&lt;b&gt; & \u2028\u2029 \u202e", "<style>body { display: none }</style>",
-           "</textarea></title>"]
+HOSTILE = ["<script>window.hit = 1</script>", "</script><script>window.hit = 2</script>", "<!-- <script>", "]]>",
+           "<img src=x onerror='window.hit = 3'>", "<svg onload=window.hit=4>", '"><iframe src="https://example.com">',
+           "' onclick='window.hit = 5", "javascript:window.hit=6", "&lt;b&gt; & \u2028\u2029 \u202e",
+           "<style>body { display: none }</style>", "</textarea></title>"]
 
 
 def hostile_rollout() -> Rollout:
     words = " ".join(HOSTILE)
     quoted = words.replace("\\", "\\\\").replace('"', '\\"')
-    turns = [search(quoted, words), visit(quoted, words), "Start.\n</think>\n\n<tool_call>\n" + words + "\n</tool_call>",
-             answer(words, words)]
+    broken = f"Start.\n</think>\n\n<tool_call>\n{words}\n</tool_call>"
+    turns = [search(quoted, words), visit(quoted, words), broken, answer(words, words)]
     return rollout(turns, [words] * 4, Question(HOSTILE[0], words, [words]))
 
 
@@ -93,7 +93,7 @@ def random_batch(seed: int, recipe: Recipe) -> SavedBatch:
     for group in rng.sample(range(-5, 50), rng.randint(1, 3)):
         for _ in range(rng.randint(1, 4)):
             kinds = [rng.choice((search, search, visit, visit, None)) for _ in range(rng.randint(0, 6))]
-            if not made:                             # malformed turns between searches and their visit, and after the last one
+            if not made:                 # malformed turns between searches and their visit, and after the last one
                 kinds = [search, None, search, visit, search, None, visit, None, search]
             turns = [BROKEN if kind is None else kind(rng.choice(("Bob", "Ada", "Kim"))) for kind in kinds]
             made.append(rollout([*turns, rng.choice((answer(), answer("dog"), BROKEN))]))
@@ -102,7 +102,7 @@ def random_batch(seed: int, recipe: Recipe) -> SavedBatch:
     return saved_batch(made, groups, outcomes, recipe, seed=seed)
 
 
-def group_of_four(recipe=None):
+def group_of_four(recipe=None) -> SavedBatch:
     turns = [[search(), visit(), search("Ada"), visit("Ada"), answer()], [search(), visit(), answer("dog")],
              [BROKEN, visit(), answer()], [search(), answer("dog")]]
     return saved_batch([rollout(t) for t in turns], [0] * 4, [1.0, 0.0, 1.0, 0.0], recipe or Recipe.paper())

@@ -63,14 +63,14 @@ def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run)
                     assert step.value == of_the_code(a.numbers, t, step.id), (one.name, i, t, step.id)
                     assert step.label and step.words and (step.value is None or step.inputs)
                     if step.value is not None:
-                        assert from_inputs(step) == pytest.approx(step.value, rel=1e-7, abs=1e-7), (one.name, i, t, step)
+                        assert from_inputs(step) == pytest.approx(step.value, rel=1e-7, abs=1e-7), (one.name, step)
                 parts = contributions(a, t)
                 assert math.fsum(factor * term for _, factor, term in parts) == pytest.approx(found[-1].value, abs=1e-9)
                 assert set(found[-1].parts) <= set(parts)
 
 
 def test_one_rollout_worked_by_hand():
-    """Two rollouts of a visit and an answer: gains 2 and 1, outcomes 1 and 0; every z is 1 or -1 but for the epsilons."""
+    """Two rollouts of a visit and an answer, gains 2 and 1, outcomes 1 and 0: every z is almost 1 or -1."""
     run = Recipe.paper(gamma=0.5)
     batch = saved_batch([rollout([visit(), answer()])] * 2, [7, 7], [1.0, 0.0], run,
                         [[[-4.0, -2.0], [-1.0, -1.0]], [[-3.0], [-2.0]]])

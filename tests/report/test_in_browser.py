@@ -1,4 +1,4 @@
-"""The pages in a real browser: they draw, show the code's numbers, obey mouse and keyboard, and hostile text does nothing."""
+"""The pages in a real browser: they draw, show the right numbers, obey mouse and keyboard, and are safe."""
 
 import json
 import re
@@ -6,7 +6,16 @@ import re
 from minvenus.config import Recipe
 from minvenus.report.run_page import write_run_page
 from minvenus.report.xray import write_page
-from tests.report.examples import HOSTILE, answer, group_of_four, hostile_rollout, random_batch, rollout, saved_batch, search
+from tests.report.examples import (
+    HOSTILE,
+    answer,
+    group_of_four,
+    hostile_rollout,
+    random_batch,
+    rollout,
+    saved_batch,
+    search,
+)
 from tests.report.test_run_page import ROW, TIME, log
 from tests.report.test_source import SCORER, messages
 
@@ -25,16 +34,16 @@ def data_of(browser) -> dict:
 def test_pages_of_every_kind_draw_without_an_error_or_a_request(browser, xray, tmp_path):
     (tmp_path / "messages.json").write_text(json.dumps({"messages": messages(), "gt": "cat"}))
     log(tmp_path / "run", [ROW, ROW | {"test_exact_match": 0.5}], [TIME, TIME], {"evaluate_questions": 10})
-    pages = [xray(group_of_four()), xray(group_of_four(Recipe.paper(use_gain=False))), xray(random_batch(2, Recipe.released())),
-             write_page(tmp_path / "messages.json", tmp_path / "a.html"),
+    batches = [group_of_four(), group_of_four(Recipe.paper(use_gain=False)), random_batch(2, Recipe.released())]
+    pages = [*map(xray, batches), write_page(tmp_path / "messages.json", tmp_path / "a.html"),
              write_page(tmp_path / "messages.json", tmp_path / "b.html", scorer=SCORER)]
     for path in pages:
         for width, dark in ((1200, False), (380, True)):
             browser.open(path, width, 800, dark)
             assert browser.js("document.querySelectorAll('article.turn').length") > 0
-            assert browser.js("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than a window of {width}"
-            written = browser.js("[document.querySelector('main').innerText, ...[...document.querySelectorAll('[title]')]"
-                                 ".map(e => e.title)].join()")
+            assert browser.js("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than {width}"
+            written = browser.js("[...document.querySelectorAll('[title]')].map(e => e.title).join()"
+                                 " + document.querySelector('main').innerText")
             assert not re.search("undefined|NaN|null", written)
             silent(browser)
     browser.open(write_run_page(tmp_path / "run"))
@@ -47,7 +56,8 @@ EVERYTHING = """(() => {
   const found = [];
   const look = (rollout, recipe) => {
     for (const b of document.querySelectorAll("button.step")) {
-      found.push([rollout, recipe, b.dataset.turn - 1, b.dataset.step, b.dataset.value === undefined ? null : +b.dataset.value]);
+      const value = b.dataset.value === undefined ? null : +b.dataset.value;
+      found.push([rollout, recipe, b.dataset.turn - 1, b.dataset.step, value]);
     }
     for (const c of document.querySelectorAll("td[data-recipe]")) {
       found.push([rollout, c.dataset.recipe, c.dataset.turn - 1, "cell", +c.dataset.value]);
@@ -197,8 +207,8 @@ def test_hostile_text_shows_as_text_and_does_nothing(browser, xray):
     assert browser.text("#turn-2 details.observation pre") == made.turns[1].observation == words
     assert browser.text("#turn-2 .said") == words and browser.text("#turn-4 .answer") == words.strip()
     assert browser.js("window.hit") is None
-    assert browser.js("[...document.querySelectorAll('script, img, iframe, style, svg[onload]')].map(e => e.tagName)") == [
-        "STYLE", "SCRIPT", "SCRIPT"]
+    dangerous = "[...document.querySelectorAll('script, img, iframe, style, svg[onload]')].map(e => e.tagName)"
+    assert browser.js(dangerous) == ["STYLE", "SCRIPT", "SCRIPT"]
     attributes = "[...document.querySelectorAll('*')].flatMap(e => [...e.attributes].map(a => a.name))"
     assert browser.js(f"{attributes}.filter(name => /^on/.test(name))") == []
     silent(browser)
@@ -207,8 +217,9 @@ def test_hostile_text_shows_as_text_and_does_nothing(browser, xray):
 def test_even_html_that_gets_in_can_neither_run_nor_load_anything(browser, xray):
     """As if the escaping had failed: the page's policy is the second wall."""
     path = xray(group_of_four())
-    injected = ("<script>window.hit = 1</script><img src=x onerror='window.hit = 2'><img src='https://example.com/a.png'>"
-                "<iframe src='javascript:parent.hit=3'></iframe><link rel=stylesheet href='https://example.com/a.css'>")
+    injected = ("<script>window.hit = 1</script><img src=x onerror='window.hit = 2'>"
+                "<iframe src='javascript:parent.hit=3'></iframe><img src='https://example.com/a.png'>"
+                "<link rel=stylesheet href='https://example.com/a.css'>")
     document = path.read_text(encoding="utf-8").replace('<main id="content">', '<main id="content">' + injected)
     path.write_text(document, encoding="utf-8")
     browser.open(path)

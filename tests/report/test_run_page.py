@@ -14,24 +14,26 @@ from tests.report.examples import answer, embedded, random_batch, rollout, saved
 
 def log(run, rows, timing=(), settings=None):
     run.mkdir(parents=True, exist_ok=True)
-    for name, lines in (("metrics", rows), ("timing", timing)):
-        (run / f"{name}.jsonl").write_text("".join(json.dumps({"step": i, **row}) + "\n" for i, row in enumerate(lines, 1)))
+    for name, numbers in (("metrics", rows), ("timing", timing)):
+        lines = [json.dumps({"step": step, **row}) + "\n" for step, row in enumerate(numbers, 1)]
+        (run / f"{name}.jsonl").write_text("".join(lines))
     (run / "run.json").write_text(json.dumps(settings or {}))
 
 
-ROW = {"outcome": 0.5, "turns": 4.0, "groups_without_outcome_signal": 0.25, "groups_without_any_signal": 0.0, "gain_mean": 0.1,
-       "browse_correct": 0.5, "browse_wrong": 0.25, "malformed": 0.0, "entropy": 1.0}
+ROW = {"outcome": 0.5, "turns": 4.0, "groups_without_outcome_signal": 0.25, "groups_without_any_signal": 0.0,
+       "gain_mean": 0.1, "browse_correct": 0.5, "browse_wrong": 0.25, "malformed": 0.0, "entropy": 1.0}
 TIME = {"rollout_seconds": 3.0, "scoring_seconds": 1.0, "seconds": 4.0, "rollout_tokens_per_second": 10.0}
 
 
 def test_a_run_of_igpo_has_its_curves_its_times_and_links_to_its_first_and_last_saved_step(tmp_path):
-    log(tmp_path, [ROW] * 9 + [ROW | {"test_exact_match": 0.75}], [TIME] * 10, {"evaluate_questions": 100, "recipe": {"gamma": 0.95}})
-    made = saved_batch([rollout([visit(), answer()]), rollout([visit(), answer()])], [0, 0], [1.0, 0.0], Recipe.paper(), step=1)
+    rows = [ROW] * 9 + [ROW | {"test_exact_match": 0.75}]
+    log(tmp_path, rows, [TIME] * 10, {"evaluate_questions": 100, "recipe": {"gamma": 0.95}})
+    made = [rollout([visit(), answer()])] * 2
     for step in (1, 5, 10):
-        save_batch(tmp_path, saved_batch(made.rollouts, [0, 0], [1.0, 0.0], Recipe.paper(), seed=step, step=step))
+        save_batch(tmp_path, saved_batch(made, [0, 0], [1.0, 0.0], Recipe.paper(), seed=step, step=step))
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
-    for words in ("Right answers", "Groups that teach nothing", "Gain of a turn", "Gains at step 1", "Gains at step 10", "Turns",
-                  "Browse ratio", "Seconds per phase", "held-out exact match", "recipe.gamma"):
+    for words in ("Right answers", "Groups that teach nothing", "Gain of a turn", "Gains at step 1", "Gains at step 10",
+                  "Turns", "Browse ratio", "Seconds per phase", "held-out exact match", "recipe.gamma"):
         assert words in html, words
     assert "Gains at step 5" not in html and "Validation" not in html and "<script" not in html
     for step in (1, 10):
@@ -42,7 +44,8 @@ def test_a_run_of_igpo_has_its_curves_its_times_and_links_to_its_first_and_last_
 def test_a_run_of_sft_has_its_losses_and_nothing_of_rewards(tmp_path):
     log(tmp_path, [{"loss": 6.0 - i / 100, "validation_loss": 6.1} for i in range(100)])
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
-    assert "nats per token" in html and "Right answers" not in html and "Browse" not in html and "Look inside" not in html
+    assert "nats per token" in html and "5.96 → 5.05" in html           # means of ten steps each
+    assert not any(words in html for words in ("Right answers", "Browse", "Look inside"))
 
 
 def test_a_saved_step_that_does_not_add_up_is_named_on_the_page_and_hides_nothing_else(tmp_path):
@@ -80,7 +83,8 @@ def test_a_large_batch_is_shown_by_the_group_whose_outcomes_differ_most(tmp_path
 
 def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path):
     before = {"before_test_exact_match": 0.25, "before_test_turns": 6.0}
-    log(tmp_path, [ROW | before, ROW, ROW | {"test_exact_match": 0.875, "test_turns": 5.0}], (), {"evaluate_questions": 8})
+    after = {"test_exact_match": 0.875, "test_turns": 5.0}
+    log(tmp_path, [ROW | before, ROW, ROW | after], (), {"evaluate_questions": 8})
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
     assert '<p class="value">0.25 → 0.875</p><p class="label">held-out exact match</p>' in html
     assert "from step 0 to step 3" in html

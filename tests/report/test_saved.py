@@ -35,10 +35,10 @@ def lines(batch, tmp_path):
 def test_one_line_per_rollout_with_what_a_page_needs(batch, lines, tmp_path):
     assert path_of(tmp_path, 20) == tmp_path / "rollouts" / "step-00000020.jsonl"
     assert [path.name for path in (tmp_path / "rollouts").iterdir()] == ["step-00000020.jsonl"]
-    assert [line["group"] for line in lines] == [0, 0, 1, 1] and [line["outcome"] for line in lines] == [1.0, 0.0, 1.0, 0.0]
+    assert [(line["group"], line["outcome"]) for line in lines] == [(0, 1.0), (0, 0.0), (1, 1.0), (1, 0.0)]
     for i, line in enumerate(lines):
-        assert line.keys() == {"format", "step", "group", "gain_policy", "recipe", "rollout", "answer_logprobs", "outcome",
-                               "arithmetic"}
+        assert line.keys() == {"format", "step", "group", "gain_policy", "recipe", "rollout", "answer_logprobs",
+                               "outcome", "arithmetic"}
         assert (line["format"], line["step"], line["gain_policy"]) == ("minvenus credit 1", 20, "current")
         assert line["recipe"] == asdict(RECIPE) and line["recipe"]["lead_in"] == "Answer."
         assert line["rollout"] == rollout_to_json(batch.rollouts[i])

@@ -1,4 +1,4 @@
-"""Files from elsewhere: trajectories of messages, saved rollouts, lines of an evaluation; and their scoring by a model."""
+"""Files from elsewhere: trajectories of messages, saved rollouts, lines of an evaluation; and their scoring."""
 
 import json
 from pathlib import Path
@@ -66,7 +66,8 @@ def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group
     assert own["gains"] == segment_gains(values, kinds, Recipe.paper())
     assert own["rewards"][:3] == [own["gains"][2]] * 3 and own["rewards"][3] == -1.0 and own["rewards"][-1] is None
     assert own["advantages"] is None and own["steps"][-1] == []
-    assert {data["explanations"][step[0]]["id"] for step in data["steps"]} == {"value-before", "value", "gain", "reward"}
+    explained = {data["explanations"][about]["id"] for about, *_ in data["steps"]}
+    assert explained == {"value-before", "value", "gain", "reward"}
     assert [one["name"] for one in data["recipes"]] == ["paper", "released"] and facts(only)["true answer"] == "cat"
 
 
@@ -86,7 +87,8 @@ def test_a_rollout_is_scored_on_its_own_tokens_before_every_turn(tmp_path):
         asked.append((tokens, lengths, continuation))
         return rising(tokens, lengths, continuation)
 
-    path = write_page(tmp_path / "rollout.json", tmp_path / "xray.html", scorer=Scorer("m", TOKENIZER, score, 999), recipe=recipe)
+    scorer = Scorer("m", TOKENIZER, score, 999)
+    path = write_page(tmp_path / "rollout.json", tmp_path / "xray.html", scorer=scorer, recipe=recipe)
     [only] = embedded(path.read_text(encoding="utf-8"))["rollouts"]
     wrapped, starts = wrap_answer("cat", TOKENIZER, recipe), [turn.start for turn in made.turns]
     assert asked == [(made.tokens, starts, wrapped.ids)]
@@ -96,9 +98,10 @@ def test_a_rollout_is_scored_on_its_own_tokens_before_every_turn(tmp_path):
 
 
 def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_path):
-    lines = [json.dumps(rollout_to_json(rollout([search(), answer()], question=Question(name, f"Pet of {name}?", ["cat"])))
-                        | {"run": run, "correct": verdict})
-             for name, run, verdict in (("a", 0, True), ("b", 0, None), ("a", 1, False))]
+    lines = []
+    for name, run, verdict in (("a", 0, True), ("b", 0, None), ("a", 1, False)):
+        made = rollout([search(), answer()], question=Question(name, f"Pet of {name}?", ["cat"]))
+        lines.append(json.dumps(rollout_to_json(made) | {"run": run, "correct": verdict}))
     data = shown(tmp_path, "\n".join(lines) + "\n")
     assert [(g["name"], g["rollouts"]) for g in data["groups"]] == [("a", [0, 2]), ("b", [1])]
     assert [(r["outcome"], r["name"]) for r in data["rollouts"]] == [
@@ -115,7 +118,8 @@ def test_a_question_of_the_users_own_has_no_known_answer(tmp_path):
 @pytest.mark.parametrize(("options", "words"), [
     ({"answer": "cat"}, "can only be scored by a model"), ({"scorer": SCORER}, "does not say what the true answer is"),
     ({"scorer": SCORER, "answer": "  "}, "the answer is blank"),
-    ({"scorer": Scorer("small", TOKENIZER, rising, 50), "answer": "cat"}, r"tokens and its answer \d+; small takes 50 at most")])
+    ({"scorer": Scorer("small", TOKENIZER, rising, 50), "answer": "cat"},
+     r"tokens and its answer \d+; small takes 50 at most")])
 def test_what_cannot_be_scored_is_refused_with_the_reason(tmp_path, options, words):
     with pytest.raises(ConfigError, match=words):
         shown(tmp_path, {"messages": messages()}, **options)

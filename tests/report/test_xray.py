@@ -79,7 +79,8 @@ def test_a_group_that_ends_alike_is_remarked_upon(tmp_path):
 
 def test_a_malformed_turn_names_the_rule_and_shows_what_was_written(tmp_path):
     turns = xray_data(tmp_path, group_of_four())["rollouts"][2]["turns"]
-    assert turns[0]["malformed"] and turns[0]["rule"].startswith("The tool call is not JSON") and BROKEN in turns[0]["raw"]
+    assert turns[0]["malformed"] and turns[0]["rule"].startswith("The tool call is not JSON")
+    assert BROKEN in turns[0]["raw"]
     assert not turns[1]["malformed"] and turns[1]["raw"] is None
 
 
@@ -130,7 +131,8 @@ def test_a_rollout_of_100_turns_gives_a_page_under_2_mb_that_says_what_it_leaves
     for turn, seen in zip(made.turns[:-1], shown, strict=False):
         assert seen["came_back"] == f"{len(turn.observation):,} characters"        # the true length, shortened or not
         if seen["observation"] != turn.observation:
-            head, left_out, tail = re.split(r"\n\[\.\.\. ([\d,]+) characters are left out here \.\.\.\]\n", seen["observation"])
+            gap = r"\n\[\.\.\. ([\d,]+) characters are left out here \.\.\.\]\n"
+            head, left_out, tail = re.split(gap, seen["observation"])
             assert turn.observation.startswith(head) and turn.observation.endswith(tail)
             assert len(head) + int(left_out.replace(",", "")) + len(tail) == len(turn.observation)
 
