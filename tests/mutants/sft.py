@@ -1,4 +1,4 @@
-"""Known bugs of trajectories as training data (20, 33, 40)."""
+"""Known bugs of trajectories as training data (20, 33, 37, 39, 40) and of files and statistics about them (49, 50)."""
 
 from tests.mutants.mutant import mutant
 
@@ -14,6 +14,15 @@ MUTANTS = (
     mutant(33, "token mean where each trajectory should weigh the same",
            "train/test_sft.py::test_the_loss_is_the_mean_over_trajectories_of_their_mean_over_the_agents_tokens",
            ("minvenus.sft.dataset:step_packs", "1.0 / (len(examples) * example.trained)", "1.0 / every_token")),
+    mutant(37, "the seed does not reach the order of the cleaned file",
+           "sft/test_command.py::test_the_same_seed_gives_the_same_bytes_and_another_one_another_order",
+           ("minvenus.sft.__main__:run", "random.Random(config.seed)", "random.Random(0)")),
+    mutant(39, "an answer that the judge could not tell is kept as correct",
+           "sft/test_command.py::test_the_judge_keeps_only_what_it_found_correct_and_unknown_verdicts_are_counted_apart",
+           ("minvenus.sft.__main__:keeps", "return verdict is True", "return verdict is not False")),
+    mutant(39, "an answer that the judge could not tell is counted as wrong",
+           "sft/test_command.py::test_the_judge_keeps_only_what_it_found_correct_and_unknown_verdicts_are_counted_apart",
+           ("minvenus.sft.__main__:keeps", '"judge_could_not_tell" if verdict is None else ', "")),
     mutant(40, "over-long trajectories cut without being asked",
            "sft/test_dataset.py::test_the_too_long_are_dropped_and_counted_or_cut_after_a_whole_turn",
            ("minvenus.sft.dataset:load",
@@ -22,4 +31,22 @@ MUTANTS = (
     mutant(40, "cut in the middle of a turn",
            "sft/test_dataset.py::test_a_cut_keeps_as_many_whole_turns_as_fit",
            ("minvenus.sft.dataset:cut_to", "if end <= max_tokens)\n", "if end <= max_tokens) + (max_tokens,)\n")),
+    mutant(40, "a nested answer gives the text before it",
+           "sft/test_clean.py::test_a_nested_answer_is_repaired_and_its_summary_moves_into_the_thought",
+           ("minvenus.sft.turns:last_answer", "flags=re.IGNORECASE)[-1]", "flags=re.IGNORECASE)[0]")),
+    mutant(49, "the order of input files is left to the file system",
+           "sft/test_command.py::test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_disk",
+           ("minvenus.sft.__main__:input_files", 'sorted(root.glob("*.jsonl"))', 'list(root.glob("*.jsonl"))')),
+    mutant(50, "statistics appear before their data",
+           "sft/test_command.py::"
+           "test_an_interruption_leaves_the_old_files_or_new_data_and_never_statistics_of_other_data",
+           ("minvenus.sft.__main__:run", "config.stats_path.unlink(missing_ok=True)",
+            "write_json(config.stats_path, stats)")),
+    mutant(50, "statistics of the old data stay beside the new",
+           "sft/test_command.py::"
+           "test_an_interruption_leaves_the_old_files_or_new_data_and_never_statistics_of_other_data",
+           ("minvenus.sft.__main__:run", "config.stats_path.unlink(missing_ok=True)", "pass")),
+    mutant(50, "removed turns are not counted",
+           "sft/test_clean.py::test_every_turn_of_the_input_is_accounted_for",
+           ("minvenus.sft.clean:without_turns", 'counts[f"{why}_tool_turns_removed"] += 1', "pass")),
 )
