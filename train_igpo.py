@@ -31,7 +31,7 @@ from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import SavedBatch, save_batch
 from minvenus.settings import IGPO_PRESETS, AgentConfig, IGPOConfig
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import ToolCounters, ToolErrorRate
+from minvenus.tools.base import ToolErrorRate, ToolGuard
 from minvenus.tools.cassette import MissingRecording
 from minvenus.tools.toyweb_lessons import LEAD_IN
 from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
@@ -57,7 +57,7 @@ def main(config: IGPOConfig) -> Path:
         policy = EnginePolicy(engine, tokenizer, Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p))
         system, notices = prompt_and_notices(agent_config(config))
         rollout_loop = partial(RolloutLoop, policy, tokenizer, limits_of(config, source), system=system, notices=notices,
-                               counters=ToolCounters())
+                               guard=ToolGuard())
         evaluate = partial(evaluation, rollout_loop, source, engine)
         run.begin(model, optimizer, tokenizer.files, digest([source.fingerprint, system]), evaluate, config.evaluate_every)
 

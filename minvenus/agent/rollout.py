@@ -30,7 +30,7 @@ from minvenus.agent.threads import in_thread
 from minvenus.config import ConfigError
 from minvenus.text.chat import Stream
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import ToolCounters, ToolResult, call_key, cap_text, failed, run_tool
+from minvenus.tools.base import ToolGuard, ToolResult, call_key, cap_text, failed, run_tool
 from minvenus.types import Question
 
 IDLE_SECONDS = 0.02                # longest pause between two looks at the clocks while nothing is computed here
@@ -44,18 +44,18 @@ Watch = Callable[[str, Episode], None]
 class RolloutLoop:
     """
     system, notices   what the model is told besides the question
-    counters          count tool calls and errors there; raises ToolErrorRate when too many fail
+    guard             raises ToolErrorRate when too many tool calls fail
     training          refuse whatever would make the log-probs of the rollouts wrong
     keep_open         keep every sequence open until the loop is closed, to be scored; else it is closed when its rollout ends
     """
 
     def __init__(self, policy, tokenizer: Tokenizer, limits: Limits, *, system: str, notices: Notices,
-                 counters: ToolCounters | None = None, watch: Watch | None = None, training: bool = False,
+                 guard: ToolGuard | None = None, watch: Watch | None = None, training: bool = False,
                  keep_open: bool = False):
         check_settings(policy, limits, training)
         self.policy, self.tokenizer, self.limits = policy, tokenizer, limits
         self.system, self.notices = system, notices
-        self.counters = counters or ToolCounters()
+        self.guard = guard or ToolGuard()
         self.watch = watch or (lambda event, episode: None)
         self.keep_open = keep_open
         self.names: set[tuple[int | None, str]] = set()
@@ -169,12 +169,11 @@ class RolloutLoop:
             self._show_format_error(episode, parsed)
 
     def _show_format_error(self, episode: Episode, parsed: ParsedTurn) -> None:
-        """A readable call that no tool takes counts as a call with an error; a turn that cannot be read is no call at all."""
+        """A readable call that no tool takes is a tool error; a turn that cannot be read is no call at all."""
         text = episode.notices.malformed.replace("{error}", parsed.error or "")
         kind = None
         if parsed.tool is not None:
             kind = "bad_arguments" if parsed.tool in ALLOWED_ARGS else "unknown_tool"
-            self.counters.add(parsed.tool, ToolResult(text, kind))
         self._show(episode, text, kind, 0.0)
 
     def _show(self, episode: Episode, text: str, error: str | None, seconds: float) -> None:
@@ -219,7 +218,7 @@ class RolloutLoop:
     def _finish_call(self, episode: Episode, result: ToolResult) -> None:
         call, episode.call = episode.call, None
         assert call is not None
-        self.counters.add(call.name, result)
+        self.guard.add(call.name, result)
         self._show(episode, result.text, result.error, time.monotonic() - call.started)
 
     # ------------------------------------------------------------------------------------------- the end of a rollout

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from minvenus.config import ConfigError
 
-ERRORS = ("timeout", "http", "refused", "empty", "bad_arguments", "unknown_tool")
+# Kinds of errors: timeout, http, refused, empty, bad_arguments, unknown_tool.
 FAULTS = ("timeout", "http")      # the tool or the world failed; the model can cause the other kinds by itself
 MAX_ITEMS = 10                    # queries or URLs in one call
 SHOWN = 200                       # characters of a query or URL that an error repeats
@@ -40,8 +40,6 @@ class ToolResult:
     error: str | None = None
 
     def __post_init__(self):
-        if self.error is not None and self.error not in ERRORS:
-            raise ValueError(f"the kind of an error must be one of {', '.join(ERRORS)}; got {self.error!r}")
         object.__setattr__(self, "text", self.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
@@ -178,25 +176,12 @@ class FailureGuard:
                              f"endpoints. {listed}")
 
 
-class ToolCounters:
-    """Calls and errors by tool and kind. `add` raises ToolErrorRate when too many calls fail. An empty search or a refused
-    address never stops a run: the model can cause those."""
+class ToolGuard:
+    """Raises ToolErrorRate when too many tool calls fail. An empty search or a refused address never stops a run: the model can
+    cause those."""
 
     def __init__(self, window: int = 50, limit: float = 0.5):
         self.guard = FailureGuard("tool calls", window, limit, ToolErrorRate)
-        self._counts: dict[str, Counter[str]] = {}
-        self._lock = threading.Lock()
 
     def add(self, name: str, result: ToolResult) -> None:
-        tool = name if name in ("search", "visit") else "other"      # models invent names: they must not fill the table
-        with self._lock:
-            counts = self._counts.setdefault(tool, Counter())
-            counts["calls"] += 1
-            if result.error is not None:
-                counts[result.error] += 1
-        self.guard.add(f"{tool} {result.error}" if result.error in FAULTS else None)
-
-    def totals(self) -> dict[str, dict[str, int]]:
-        """{"search": {"calls": 12, "timeout": 1}, ...}: only what happened."""
-        with self._lock:
-            return {tool: dict(sorted(counts.items())) for tool, counts in sorted(self._counts.items())}
+        self.guard.add(f"{name} {result.error}" if result.error in FAULTS else None)

@@ -10,7 +10,7 @@ from minvenus.evaluation.judge import Grader, Verdict
 from minvenus.evaluation.questions import Entry, QuestionSource
 from minvenus.evaluation.results import ResultsFile
 from minvenus.settings import EvalConfig
-from minvenus.tools.base import ToolCounters, ToolError, ToolErrorRate
+from minvenus.tools.base import ToolError, ToolErrorRate, ToolGuard
 from minvenus.types import Question
 from tests.agent.scripted import QUIET, Tools, answer, budget, loop_for, policy_for, random_policy, run, search
 
@@ -21,7 +21,7 @@ def broken(*_):
     raise ToolError("http", "down")
 
 
-def collect(folder, policy, missing, concurrency, judge=None, limits=None, tools=Tools, stop=False, counters=None):
+def collect(folder, policy, missing, concurrency, judge=None, limits=None, tools=Tools, stop=False, guard=None):
     """The rollouts of all runs that were saved, by question and number."""
     rollouts = {}
 
@@ -32,7 +32,7 @@ def collect(folder, policy, missing, concurrency, judge=None, limits=None, tools
 
     source = QuestionSource(ENTRIES, [], "", lambda question: tools(), lambda question: 8, lambda rollout: ([], None), immediate=True)
     grader = Grader(judge=judge)
-    with Saved(folder, EvalConfig(), {}, "exact match") as results, loop_for(policy, limits, QUIET, counters=counters) as loop:
+    with Saved(folder, EvalConfig(), {}, "exact match") as results, loop_for(policy, limits, QUIET, guard=guard) as loop:
         collect_runs(loop, source, missing, concurrency, results, grader, stop)
     return rollouts
 
@@ -106,7 +106,7 @@ class SlowJudge:
 def test_when_tools_stop_the_evaluation_runs_that_wait_for_the_judge_are_saved_as_unknown(tmp_path):
     judge, policy = SlowJudge(), policy_for(lambda name, turn, _: answer() if "q0" in name else search(f"{name} {turn}"))
     with pytest.raises(ToolErrorRate, match="4 of the last 4 tool calls failed"):
-        collect(tmp_path, policy, runs(1), 4, judge, tools=lambda: Tools(search=broken), counters=ToolCounters(window=6))
+        collect(tmp_path, policy, runs(1), 4, judge, tools=lambda: Tools(search=broken), guard=ToolGuard(window=6))
     judge.release.set()
     with ResultsFile(tmp_path, EvalConfig(), {}, "exact match") as results:
         [result] = results.results.values()

@@ -1,7 +1,6 @@
 """Typed results, dispatch, formats, the token cap and the error guard."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -10,13 +9,11 @@ from hypothesis import strategies as st
 from minvenus.config import ConfigError
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import (
-    ERRORS,
-    FAULTS,
     MAX_ITEMS,
     FailureGuard,
-    ToolCounters,
     ToolError,
     ToolErrorRate,
+    ToolGuard,
     ToolResult,
     TooManyFailures,
     cap_text,
@@ -54,12 +51,6 @@ def raising(error):
 
 
 # -------------------------------------------------------------------------------------------------------------- results
-
-
-def test_an_error_has_one_of_six_kinds():
-    assert ERRORS == ("timeout", "http", "refused", "empty", "bad_arguments", "unknown_tool")
-    with pytest.raises(ValueError, match="timeout, http, refused, empty, bad_arguments, unknown_tool; got 'teapot'"):
-        ToolResult("x", "teapot")
 
 
 def test_half_a_surrogate_pair_in_a_text_becomes_a_replacement_that_utf_8_can_hold():
@@ -201,37 +192,28 @@ def test_a_capped_text_never_exceeds_the_limit_and_keeps_a_prefix_of_whole_chara
 
 
 def test_the_run_stops_when_more_than_the_allowed_share_of_the_last_calls_failed():
-    counters = ToolCounters(window=4, limit=0.5)
+    guard = ToolGuard(window=4, limit=0.5)
     for _ in range(2):
-        counters.add("visit", failed("timeout", "x"))
-        counters.add("search", ToolResult("ok"))
-    counters.add("search", failed("http", "x"))             # 2 of the last 4: not more than half
+        guard.add("visit", failed("timeout", "x"))
+        guard.add("search", ToolResult("ok"))
+    guard.add("search", failed("http", "x"))             # 2 of the last 4: not more than half
     with pytest.raises(ToolErrorRate, match=r"3 of the last 4 tool calls failed.* 2 times: search http; 1 times: visit timeout"):
-        counters.add("search", failed("http", "x"))
-    assert counters.totals() == {"search": {"calls": 4, "http": 2}, "visit": {"calls": 2, "timeout": 2}}
+        guard.add("search", failed("http", "x"))
 
 
 def test_errors_that_left_the_window_are_forgotten():
-    counters = ToolCounters(window=3, limit=0.4)
+    guard = ToolGuard(window=3, limit=0.4)
     for _ in range(10):
-        counters.add("visit", failed("timeout", "x"))
-        counters.add("visit", ToolResult("ok"))
-        counters.add("visit", ToolResult("ok"))
+        guard.add("visit", failed("timeout", "x"))
+        guard.add("visit", ToolResult("ok"))
+        guard.add("visit", ToolResult("ok"))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ERRORS if kind not in FAULTS])
-def test_what_the_model_itself_can_cause_is_counted_but_never_stops_a_run(kind):
-    counters = ToolCounters(window=2, limit=0.0)
+@pytest.mark.parametrize("kind", ["refused", "empty", "bad_arguments", "unknown_tool"])
+def test_what_the_model_itself_can_cause_never_stops_a_run(kind):
+    guard = ToolGuard(window=2, limit=0.0)
     for i in range(10):
-        counters.add(f"invented {i}", failed(kind, "x"))
-    assert counters.totals() == {"other": {"calls": 10, kind: 10}}
-
-
-def test_counts_are_exact_under_threads():
-    counters = ToolCounters(window=10, limit=1.0)
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: counters.add("search", failed("http", "x") if i % 4 == 0 else ToolResult("ok")), range(2000)))
-    assert counters.totals() == {"search": {"calls": 2000, "http": 500}}
+        guard.add(f"invented {i}", failed(kind, "x"))
 
 
 def test_a_guard_does_not_wait_for_a_full_window_and_zero_allows_no_failure():
@@ -248,4 +230,4 @@ def test_a_guard_does_not_wait_for_a_full_window_and_zero_allows_no_failure():
 @pytest.mark.parametrize(("window", "limit"), [(0, 0.1), (10, -0.1), (10, 1.1), (10, float("nan"))])
 def test_a_guard_that_makes_no_sense_is_refused(window, limit):
     with pytest.raises(ConfigError):
-        ToolCounters(window, limit)
+        ToolGuard(window, limit)
