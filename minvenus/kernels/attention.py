@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 
 def attention_reference(q, k, v, cu_seqlens, scale=None):
-    """The definition, one query at a time in float32: slow and obvious. q [N, H, D], k and v [N, K, D] -> [N, H, D]."""
+    """The definition, one query at a time in float32. q [N, H, D], k and v [N, K, D] -> [N, H, D]."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     group = q.shape[1] // k.shape[1]
     bounds = cu_seqlens.tolist()
@@ -29,7 +29,7 @@ def attention_reference(q, k, v, cu_seqlens, scale=None):
 
 
 def attention_torch(q, k, v, cu_seqlens, scale=None):
-    """One fused call per sequence: no padding and no mask, so no work on pairs that do not count."""
+    """One fused call per sequence: no padding and no mask, so no work on masked pairs."""
     out = []
     for start, end in pairwise(cu_seqlens.tolist()):
         qs, ks, vs = (x[start:end].transpose(0, 1)[None] for x in (q, k, v))     # [1, heads, L, D]
@@ -39,7 +39,7 @@ def attention_torch(q, k, v, cu_seqlens, scale=None):
 
 
 def attention_triton(q, k, v, cu_seqlens, scale=None, max_seqlen=None):
-    """The kernels of attention_triton.py. Without `max_seqlen` the longest length is read from the device, which waits for it."""
+    """The kernels of attention_triton.py. Without `max_seqlen` the host waits for the device to read cu_seqlens."""
     if not 16 <= q.shape[2] <= 128:
         raise ValueError(f"the Triton kernels take a head_dim from 16 to 128, got {q.shape[2]}")
     if max_seqlen is None:
@@ -52,9 +52,9 @@ def attention_triton(q, k, v, cu_seqlens, scale=None, max_seqlen=None):
 
 
 def attention(q, k, v, cu_seqlens, scale=None, max_seqlen=None):
-    """q [N, H, D], k and v [N, K, D], cu_seqlens [S + 1] -> [N, H, D]. Triton on a GPU, plain torch elsewhere: the one switch.
+    """q [N, H, D], k and v [N, K, D], cu_seqlens [S + 1] -> [N, H, D]. Triton on a GPU, plain torch elsewhere.
 
-    `max_seqlen`, the longest sequence or more, spares a GPU the wait for cu_seqlens.
+    `max_seqlen` is the length of the longest sequence, or more. On a GPU it spares a wait for cu_seqlens.
     """
     check(q, k, v, cu_seqlens)
     if q.is_cuda:
@@ -66,5 +66,5 @@ def check(q, k, v, cu_seqlens):
     """Shapes only: values would have to be fetched from the device."""
     n, heads, channels = q.shape
     if k.shape != v.shape or k.shape[0] != n or k.shape[2] != channels or heads % k.shape[1] or cu_seqlens.dim() != 1:
-        raise ValueError(f"need q [N, H, D], k and v [N, K, D] with H a multiple of K, cu_seqlens [S + 1]; got {list(q.shape)}, "
-                         f"k {list(k.shape)}, v {list(v.shape)}, cu_seqlens {list(cu_seqlens.shape)}")
+        found = f"{list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}, cu_seqlens {list(cu_seqlens.shape)}"
+        raise ValueError(f"need q [N, H, D], k and v [N, K, D] with H a multiple of K, cu_seqlens [S + 1]; got {found}")

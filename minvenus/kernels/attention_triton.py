@@ -1,16 +1,19 @@
-"""Causal grouped-query attention over packed sequences, as Triton kernels: nothing of size [length, length] is ever stored.
+"""Causal grouped-query attention over packed sequences, as Triton kernels that never store a [length, length] matrix.
 
-    forward     walk over blocks of keys with a running maximum m and sum l:   out = sum_j 2^(s_j - m) v_j / l,   lse = m + log2 l
-                where s = scale * log2(e) * q k^T, so that 2^s is e^(scale * q k^T) in one instruction
+    forward     s = scale * log2(e) * q k^T, so that 2^s is e^(scale * q k^T) in one instruction
+                over blocks of keys with a running maximum m and sum l:
+                out = sum_j 2^(s_j - m) v_j / l      lse = m + log2 l
     backward    p = 2^(s - lse)      delta_i = do_i . o_i      ds = p * (do v^T - delta)
                 dv = p^T do          dk = scale * ds^T q       dq = scale * ds k
 
-Three backward passes, each the only writer of what it writes: delta; dq by blocks of queries; dk and dv by blocks of keys, which
-visit every query head of their kv head. No atomics, so the same inputs give the same bits.
+The backward pass has three kernels: delta; dq by blocks of queries; dk and dv by blocks of keys, over every query head
+of their kv head. No two programs write to the same place, so there are no atomics and the same inputs give the same
+bits.
 
-Sums are float32 whatever the inputs. float32 inputs are multiplied as three TF32 products on NVIDIA (tensor cores, float32's
-accuracy within 1e-6) and as they are on AMD, whose matrix cores take float32. Token offsets are int64: 262,144 tokens of many
-heads, packed several times over, pass 2^31 numbers. Any head_dim from 16 to 128; if no power of 2, it is padded in registers.
+Sums are float32 whatever the inputs. float32 inputs are multiplied as three TF32 products on NVIDIA (tensor cores, with
+float32's accuracy within 1e-6) and as they are on AMD, whose matrix cores take float32. Token offsets are int64:
+262,144 tokens of many heads, packed several times over, pass 2^31 numbers. Any head_dim from 16 to 128; one that is no
+power of 2 is padded in registers.
 
 This module imports triton, so it is imported only when a kernel runs. Shapes as in attention.py.
 """
@@ -35,7 +38,7 @@ def block_offsets(valid, HEADS: tl.constexpr, D: tl.constexpr, ROWS: tl.constexp
 
 @triton.jit
 def load_block(X, row, valid, HEADS: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr):
-    """Rows row ... row + ROWS of X [N, HEADS, D], which points at its head already -> [ROWS, D]; what does not exist is 0."""
+    """Rows row ... row + ROWS of one head of X [N, HEADS, D] -> [ROWS, D]; X points at the head. Missing rows are 0."""
     offsets, mask = block_offsets(valid, HEADS, D, ROWS)
     return tl.load(X + row * (HEADS * D) + offsets, mask=mask, other=0.0)
 
@@ -59,9 +62,9 @@ def forward_block(acc, m, total, q, K, V, start, first, n, length, scale2, MASKE
     """One step of the running softmax: fold keys n ... n + BLOCK_N into (acc, m, total)."""
     k = load_block(K, start + n, length - n, KV, D, BLOCK_N)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale2                              # [M, N]
-    if MASKED:                                                       # only blocks on the diagonal; also hides keys past the end
+    if MASKED:                                              # only blocks on the diagonal; also hides keys past the end
         scores = tl.where(causal(first, n, BLOCK_M, BLOCK_N), scores, float("-inf"))
-    m_new = tl.maximum(m, tl.max(scores, 1))                         # finite: key 0 is seen by every row, in the first block
+    m_new = tl.maximum(m, tl.max(scores, 1))                # finite: every row sees key 0, which is in the first block
     p = tl.math.exp2(scores - m_new[:, None])
     shrink = tl.math.exp2(m - m_new)
     v = load_block(V, start + n, length - n, KV, D, BLOCK_N)
@@ -150,7 +153,7 @@ def dq_kernel(Q, K, V, DOut, Lse, Delta, DQ, cu_seqlens, tokens, scale, scale2, 
 @triton.jit
 def dkv_block(dk, dv, k, v, Q, DOut, Lse, Delta, start, m, first, length, scale2, MASKED: tl.constexpr, H: tl.constexpr,
               D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):
-    """Everything transposed, [keys, queries]: p^T and ds^T are left operands as they stand, without a trip through memory."""
+    """Everything is transposed, [keys, queries]: p^T and ds^T are left operands without a trip through memory."""
     q = load_block(Q, start + m, length - m, H, D, BLOCK_M)
     do = load_block(DOut, start + m, length - m, H, D, BLOCK_M)
     rows = m + tl.arange(0, BLOCK_M)
@@ -167,7 +170,7 @@ def dkv_block(dk, dv, k, v, Q, DOut, Lse, Delta, start, m, first, length, scale2
 @triton.jit
 def dkv_kernel(Q, K, V, DOut, Lse, Delta, DK, DV, cu_seqlens, tokens, scale, scale2, H: tl.constexpr, KV: tl.constexpr,
                D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):
-    """One program per (block of keys, kv head, sequence), over all its query heads and the queries that see the keys."""
+    """One program per (block of keys, kv head, sequence), over its query heads and the queries that see the keys."""
     first, kv = tl.program_id(0) * BLOCK_N, tl.program_id(1)
     start, length = sequence(cu_seqlens, tl.program_id(2))
     if first >= length:
@@ -177,7 +180,7 @@ def dkv_kernel(Q, K, V, DOut, Lse, Delta, DK, DV, cu_seqlens, tokens, scale, sca
     dk = tl.zeros(k.shape, tl.float32)
     dv = tl.zeros(k.shape, tl.float32)
     diagonal = first // BLOCK_M * BLOCK_M
-    full = tl.cdiv(first + BLOCK_N, BLOCK_M) * BLOCK_M               # every query from here on sees every key of the block
+    full = tl.cdiv(first + BLOCK_N, BLOCK_M) * BLOCK_M               # queries from here on see every key of the block
     for head in range(kv * (H // KV), (kv + 1) * (H // KV)):
         for m in range(diagonal, tl.minimum(full, length), BLOCK_M):
             dk, dv = dkv_block(dk, dv, k, v, Q + head * D, DOut + head * D, Lse + head * tokens, Delta + head * tokens,
@@ -210,10 +213,13 @@ class PackedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, cu_seqlens, max_seqlen, scale):
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-        out, lse = torch.empty_like(q), q.new_empty((q.shape[1], len(q)), dtype=torch.float32)
-        options = tiles("forward", q.dtype, q.shape[2])
-        grid = (triton.cdiv(max_seqlen, options["BLOCK_M"]), q.shape[1], len(cu_seqlens) - 1)
-        forward_kernel[grid](q, k, v, out, lse, cu_seqlens, len(q), scale * LOG2E, q.shape[1], k.shape[1], q.shape[2], **options)
+        tokens, heads, channels = q.shape
+        out = torch.empty_like(q)
+        lse = q.new_empty((heads, tokens), dtype=torch.float32)
+        options = tiles("forward", q.dtype, channels)
+        grid = (triton.cdiv(max_seqlen, options["BLOCK_M"]), heads, len(cu_seqlens) - 1)
+        shape = cu_seqlens, tokens, scale * LOG2E, heads, k.shape[1], channels
+        forward_kernel[grid](q, k, v, out, lse, *shape, **options)
         ctx.save_for_backward(q, k, v, out, lse, cu_seqlens)
         ctx.options = max_seqlen, scale
         return out
@@ -226,11 +232,12 @@ class PackedAttention(torch.autograd.Function):
         (tokens, heads, channels), kv_heads, sequences = q.shape, k.shape[1], len(cu_seqlens) - 1
         do = do.contiguous()
         delta, dq, dk, dv = (torch.empty_like(x) for x in (lse, q, k, v))
+        shape = cu_seqlens, tokens, scale, scale * LOG2E, heads, kv_heads, channels
         delta_kernel[triton.cdiv(tokens, 64), heads](out, do, delta, tokens, heads, channels, 64)
         options = tiles("dq", q.dtype, channels)
-        dq_kernel[triton.cdiv(max_seqlen, options["BLOCK_M"]), heads, sequences](
-            q, k, v, do, lse, delta, dq, cu_seqlens, tokens, scale, scale * LOG2E, heads, kv_heads, channels, **options)
+        grid = (triton.cdiv(max_seqlen, options["BLOCK_M"]), heads, sequences)
+        dq_kernel[grid](q, k, v, do, lse, delta, dq, *shape, **options)
         options = tiles("dkv", q.dtype, channels)
-        dkv_kernel[triton.cdiv(max_seqlen, options["BLOCK_N"]), kv_heads, sequences](
-            q, k, v, do, lse, delta, dk, dv, cu_seqlens, tokens, scale, scale * LOG2E, heads, kv_heads, channels, **options)
+        grid = (triton.cdiv(max_seqlen, options["BLOCK_N"]), kv_heads, sequences)
+        dkv_kernel[grid](q, k, v, do, lse, delta, dk, dv, *shape, **options)
         return dq, dk, dv, None, None, None

@@ -1,15 +1,15 @@
 """Log-probs of given targets straight from hidden states, without the [tokens, vocabulary] matrix of logits.
 
     z = hidden @ weight.T / temperature          logp = z[target] - logsumexp(z)          p = softmax(z)
-    H = logsumexp(z) - sum_v p_v z_v             the entropy, on request
+    H = logsumexp(z) - sum_v p_v z_v             the entropy, on request, without a gradient
 
-    for upstream gradients g of logp and e of H:
-        dz_v = g ([v = target] - p_v) - e p_v (log p_v + H)
+    for the upstream gradient g of logp:
+        dz_v = g ([v = target] - p_v)
         dhidden = dz @ weight / temperature      dweight = dz.T @ hidden / temperature
 
-Both passes walk over the tokens in chunks and reuse one [chunk, V] buffer; the backward computes z again instead of keeping it.
-Memory is therefore chunk * V, whatever the number of tokens. A row of `hidden` is a position that is asked for: callers select
-positions before the call (`hidden[mask]`) and pay for nothing else. Nothing here knows what a token means or which ones count.
+Both passes walk over the positions in chunks and reuse one [chunk, V] buffer; the backward pass computes z again
+instead of keeping it. So memory is chunk * V, whatever the number of positions. Callers select the positions that
+count before the call (`hidden[mask]`) and pay for no others.
 
 Shapes: N positions, d channels, V vocabulary.
 """
@@ -20,7 +20,7 @@ TILE = 2**26    # logits held at once when no chunk is given: 256 MiB in float32
 
 
 def token_logprobs_reference(hidden, weight, targets, temperature=1.0, entropy=False):
-    """The definition, with all logits at once. hidden [N, d], weight [V, d], targets [N] -> [N], and entropies [N] if asked."""
+    """The definition, with all logits at once: hidden [N, d], weight [V, d], targets [N] -> [N], and entropies [N]."""
     dtype = accumulator(hidden)
     logp = (hidden.to(dtype) @ weight.to(dtype).T / temperature).log_softmax(dim=-1)          # [N, V]
     chosen = logp.gather(1, targets[:, None])[:, 0]
@@ -28,22 +28,21 @@ def token_logprobs_reference(hidden, weight, targets, temperature=1.0, entropy=F
 
 
 def token_logprobs(hidden, weight, targets, temperature=1.0, chunk=None, entropy=False):
-    """hidden [N, d], weight [V, d], targets [N] -> log-probs [N], and entropies [N] if asked, in float32 (float64 for float64).
+    """hidden [N, d], weight [V, d], targets [N] -> log-probs [N] in float32 (float64 for float64 inputs), and with
+    `entropy` also entropies [N].
 
-    `chunk` is the number of positions whose logits exist at the same time; it changes memory and speed, never the result
-    beyond rounding.
+    `chunk` is the number of positions whose logits exist at the same time; it changes memory and speed, and the result
+    only by rounding.
     """
     if hidden.dim() != 2 or weight.dim() != 2 or hidden.shape[1] != weight.shape[1] or hidden.dtype != weight.dtype:
-        raise ValueError(f"need hidden [N, d] and weight [V, d] of one dtype, got {list(hidden.shape)} {hidden.dtype} and "
-                         f"{list(weight.shape)} {weight.dtype}")
+        raise ValueError(f"need hidden [N, d] and weight [V, d] of one dtype, got {list(hidden.shape)} {hidden.dtype} "
+                         f"and {list(weight.shape)} {weight.dtype}")
     if targets.shape != hidden.shape[:1] or targets.dtype != torch.int64:
-        raise ValueError(f"need one int64 target per position ({hidden.shape[0]}), got {list(targets.shape)} {targets.dtype}")
+        raise ValueError(f"need one int64 target per position ({hidden.shape[0]}), got {list(targets.shape)} "
+                         f"{targets.dtype}")
     if not temperature > 0:
         raise ValueError(f"temperature must be > 0, got {temperature}; greedy decoding has no log-probs to train on")
-    if chunk is None:
-        chunk = max(1, TILE // weight.shape[0])
-    elif chunk < 1:
-        raise ValueError(f"chunk must be at least 1 position, got {chunk}")
+    chunk = chunk or max(1, TILE // weight.shape[0])
     logp, entropies = ChunkedLogprob.apply(hidden, weight, targets, float(temperature), chunk, entropy)
     return (logp, entropies) if entropy else logp
 
@@ -54,14 +53,14 @@ def accumulator(x):
 
 
 def multiplicand(x):
-    """Half-precision operands stay as they are on a GPU, whose tensor cores add in float32; a CPU multiplies them in float32."""
+    """A GPU multiplies half-precision operands as they are, its tensor cores add in float32; a CPU gets float32."""
     return x if x.is_cuda else x.to(accumulator(x))
 
 
 def matmul(a, b, out, add=False, factor=1.0):
     """out = factor * a @ b, or added to out; summed in the dtype of `out` however narrow a and b are."""
     if a.dtype == out.dtype:
-        torch.addmm(out, a, b, beta=1 if add else 0, alpha=factor, out=out)       # beta 0: what stood in out is not read
+        torch.addmm(out, a, b, beta=1 if add else 0, alpha=factor, out=out)       # with beta 0 `out` is not read
     else:
         product = torch.mm(a, b, out_dtype=out.dtype).mul_(factor)
         out.add_(product) if add else out.copy_(product)
@@ -80,24 +79,23 @@ class ChunkedLogprob(torch.autograd.Function):
             matmul(h[rows], w.T, z, factor=1 / temperature)
             chosen = z.gather(1, targets[rows, None])[:, 0]
             highest = z.amax(dim=1)
-            z.sub_(highest[:, None])                                            # exp cannot overflow; large logits do not drown H
+            z.sub_(highest[:, None])                                            # so that exp cannot overflow
             exp = z.exp() if entropy else z.exp_()
             total = exp.sum(dim=1)
             lse[rows] = highest + total.log()
             logp[rows] = chosen - lse[rows]
             if entropy:
                 entropies[rows] = total.log() - exp.mul_(z).sum(dim=1) / total
-        ctx.save_for_backward(hidden, weight, targets, lse, entropies)
-        ctx.options = temperature, chunk, entropy
-        if not entropy:
-            ctx.mark_non_differentiable(entropies)                              # never filled: the caller does not see it
+        ctx.save_for_backward(hidden, weight, targets, lse)
+        ctx.options = temperature, chunk
+        ctx.mark_non_differentiable(entropies)
         return logp, entropies
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_logp, grad_entropy):
-        hidden, weight, targets, lse, entropies = ctx.saved_tensors
-        temperature, chunk, entropy = ctx.options
+    def backward(ctx, grad_logp, _):
+        hidden, weight, targets, lse = ctx.saved_tensors
+        temperature, chunk = ctx.options
         n, vocabulary = hidden.shape[0], weight.shape[0]
         h, w = multiplicand(hidden), multiplicand(weight)
         tile = torch.empty((min(chunk, n), vocabulary), dtype=lse.dtype, device=h.device)
@@ -105,21 +103,14 @@ class ChunkedLogprob(torch.autograd.Function):
         d_weight = torch.zeros_like(w, dtype=lse.dtype) if ctx.needs_input_grad[1] else None
         for i in range(0, n, chunk):
             rows = slice(i, min(i + chunk, n))
-            z = tile[:rows.stop - i]                                            # [chunk, V]: logits, then log p, then dz
+            g = grad_logp[rows, None]                                           # [chunk, 1]
+            z = tile[:rows.stop - i]                                            # [chunk, V]: logits, then p, then dz
             matmul(h[rows], w.T, z, factor=1 / temperature)
-            z.sub_(lse[rows, None])
-            dz = logit_gradients(z, grad_logp[rows], grad_entropy[rows] if entropy else None, entropies[rows])
-            dz = dz.scatter_add_(1, targets[rows, None], grad_logp[rows, None]).to(h.dtype)
+            z.sub_(lse[rows, None]).exp_().mul_(-g)
+            dz = z.scatter_add_(1, targets[rows, None], g).to(h.dtype)
             if d_hidden is not None:
                 matmul(dz, w, d_hidden[rows], factor=1 / temperature)
-            if d_weight is not None:                                            # one sum over all chunks, rounded once at the end
+            if d_weight is not None:                                            # summed over all chunks, rounded once
                 matmul(dz.T, h[rows], d_weight, add=True, factor=1 / temperature)
         return (None if d_hidden is None else d_hidden.to(hidden.dtype),
                 None if d_weight is None else d_weight.to(weight.dtype), None, None, None, None)
-
-
-def logit_gradients(logp, g, e, entropies):
-    """dz without its target term, -p (g + e (log p + H)). Overwrites logp [chunk, V] where no entropy is asked for."""
-    if e is None:
-        return logp.exp_().mul_(-g[:, None])
-    return logp.exp().mul_(-(g[:, None] + e[:, None] * (logp + entropies[:, None])))

@@ -146,7 +146,7 @@ def test_slots_past_2_to_the_31_numbers_are_found():
     x[far:] = case.k_pages[case.block_table[0].long()]
     expected = paged_attention_reference(case.q, case.k_pages, case.k_pages, case.block_table, case.lengths, case.cu_queries)
     case.k_pages = case.v_pages = x
-    case.block_table = torch.tensor([[far, far + 1]])
+    case.block_table = torch.tensor([[far, far + 1]], dtype=torch.int32)            # as the engine's
     torch.testing.assert_close(run_paged(case, 1), expected, **close)
 
 
