@@ -1,18 +1,69 @@
 """Where every number of a turn's reward comes from: its formula, its equation and its inputs.
 
-    steps(arithmetic, t)      the numbers of turn t in the order of the computation; its advantage is last
+    under_recipes(measured, recipe)     a batch under each of the recipes that a page compares
+    steps(arithmetic, t)                the numbers of turn t in the order of the computation
 
 The values are those of igpo/credit.py. A test computes each of them again from the inputs that are shown
-with it. In equations P is the DR-Venus paper and I the IGPO paper.
+with it. A recipe that needs more than was measured has no numbers: nothing is filled with zeros. In
+equations P is the DR-Venus paper and I the IGPO paper.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import exp, fsum
 
+from minvenus.config import Recipe
 from minvenus.igpo.advantage import SCALE_CAP, SCALE_FLOOR
-from minvenus.report.recipes import Arithmetic
+from minvenus.igpo.credit import Measured, credit
+from minvenus.igpo.gain import needed_values
 
+MEASURING = ("lead_in", "newlines_after_think")       # how the answer was asked for: not arithmetic
+WITHOUT_GROUP = ("values", "gains", "turn_rewards", "penalties")      # numbers that need no group
+WORDS = {
+    "paper": "A visit is paid the gain in log P(answer) since the last visit, and so is every search that led to it. "
+             "Every turn costs a factor gamma.",
+    "released": "The gain stays on the visit; the searches before it share its return. Only rewarded turns cost a "
+                "factor gamma, and a malformed turn's penalty is shared by the searches before it.",
+    "GRPO": "Only the final answer is paid: every turn of a rollout gets the same number, and a group whose rollouts "
+            "all failed teaches nothing.",
+}
+NOT_SCORED = "The file has no log P(answer) for it: nothing was scored in this run, so there are no gains."
 MOST_PARTS = 8                          # of an advantage, the largest ones
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """One rollout under one recipe."""
+
+    recipe: Recipe
+    measured: Measured
+    numbers: dict                       # Credit.arithmetic; of a lone trajectory WITHOUT_GROUP only
+    group: list[dict]                   # the numbers of all rollouts of its group
+    batch: str                          # what IG-Scale is over, in words
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A batch under one recipe."""
+
+    name: str
+    recipe: Recipe
+    trained: bool                       # the rollouts were trained with it
+    rollouts: list[Arithmetic] | None   # None: not everything that it needs was measured
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} (this run)" if self.trained and self.name != "this run" else self.name
+
+    @property
+    def described(self) -> str:
+        """Its name, or what it changes in the paper's recipe."""
+        paper = settings(Recipe.paper())
+        changed = [f"{key} {value}" for key, value in settings(self.recipe).items() if value != paper[key]]
+        return self.name if self.name in WORDS else f"paper with {', '.join(changed)}"
+
+    @property
+    def words(self) -> str:
+        return WORDS.get(self.name) or f"What this run was trained with: {self.described}."
 
 
 @dataclass(frozen=True)
@@ -20,12 +71,58 @@ class Step:
     """One number on the way from the measurements to an advantage."""
 
     id: str
-    label: str
+    name: str                           # on the button
     value: float | None                 # None: there is none, and `words` say why
     formula: str                        # and its equation in brackets
     words: str
     inputs: list[tuple[str, float]]
     parts: list[tuple[int, float, float]] = field(default_factory=list)    # turn, factor, term
+
+
+def recipes_for(run: Recipe | None) -> dict[str, Recipe]:
+    """The three to compare, and that of the run if it is none of them."""
+    named = {"paper": Recipe.paper(), "released": Recipe.released(), "GRPO": Recipe.paper(use_gain=False, gamma=1.0)}
+    if run is not None and not any(same_numbers(run, recipe) for recipe in named.values()):
+        named = {"this run": run} | named
+    return named
+
+
+def same_numbers(a: Recipe, b: Recipe) -> bool:
+    """Whether two recipes give the same numbers from the same measurements."""
+    return a == replace(b, **{name: getattr(a, name) for name in MEASURING})
+
+
+def settings(recipe: Recipe) -> dict[str, str]:
+    """The settings that change numbers."""
+    words = {True: "on", False: "off"}
+    return {key: words[value] if isinstance(value, bool) else str(value)
+            for key, value in asdict(recipe).items() if key not in MEASURING}
+
+
+def under_recipes(measured: list[Measured], run: Recipe | None) -> list[Compared]:
+    """A whole training batch under every recipe: IG-Scale is over all of it. Without a run, each rollout
+    is a trajectory without group or outcome: recipes that pay the outcome only are left out."""
+    compared = []
+    for name, recipe in recipes_for(run).items():
+        trained = run is not None and same_numbers(run, recipe)
+        if any(m.logprobs[t] is None for m in measured for t in needed_values(m.kinds, recipe)):
+            compared.append(Compared(name, recipe, trained, None))
+        elif run is not None or recipe.use_gain:
+            compared.append(Compared(name, recipe, trained, arithmetic(measured, recipe, run is not None)))
+    return compared
+
+
+def arithmetic(measured: list[Measured], recipe: Recipe, grouped: bool) -> list[Arithmetic]:
+    whole = credit(measured, recipe)
+    numbers = [whole.arithmetic(i, m.group) for i, m in enumerate(measured)]
+    if not grouped:
+        numbers = [{key: n[key] for key in WITHOUT_GROUP} for n in numbers]
+    groups: dict[int, list[dict]] = {}
+    for m, n in zip(measured, numbers, strict=True):
+        groups.setdefault(m.group, []).append(n)
+    rewarded = sum(reward is not None for n in numbers for reward in n["turn_rewards"])
+    batch = f"{len(measured)} rollouts, {len(groups)} questions, {rewarded} rewarded turns"
+    return [Arithmetic(recipe, m, n, groups[m.group], batch) for m, n in zip(measured, numbers, strict=True)]
 
 
 def steps(a: Arithmetic, t: int) -> list[Step]:
@@ -47,27 +144,24 @@ def gain_steps(a: Arithmetic, t: int) -> list[Step]:
     if gain is None:
         return []
     before = max(p for p in range(t + 1) if values[p] is not None)
-    words = "How much this turn raised the probability of the true answer."
-    if before < t:
-        since = f"the last visit (turn {before})" if before else "the question"
-        words = (f"How much the probability of the true answer rose since {since}: a visit's gain covers the searches "
-                 "that led to it.")
+    words = f"How much more probable the true answer became since {f'turn {before}' if before else 'the question'}."
+    words += " A visit's gain covers the searches that led to it." if before < t else ""
     start = f"V after turn {before}" if before else "V of the question"
     inputs = [(f"V after turn {t + 1}", values[t + 1]), (start, values[before])]
     return [value_step(a, before, "value-before", "before"), value_step(a, t + 1, "value", "after"),
             Step("gain", "gain", gain, "IG = V after − V before [P eq.3]", words, inputs)]
 
 
-def value_step(a: Arithmetic, p: int, name: str, when: str) -> Step:
+def value_step(a: Arithmetic, p: int, step: str, when: str) -> Step:
     logprobs = a.measured.logprobs[p] or []
     place = f"turn {p}" if p else "reading the question alone"
     words = (f"How probable the model found the true answer after {place}, had it been asked right then: the mean "
              f"log-probability of the answer's tokens, {exp(fsum(logprobs) / len(logprobs)):.2%} per token.")
     inputs = [(f"token {j}", logprob) for j, logprob in enumerate(logprobs, 1)]
-    label, formula = f"log P {when}", "V = 1/L · Σ log π(answer token) [P eq.2]"
+    name, formula = f"log P {when}", "V = 1/L · Σ log π(answer token) [P eq.2]"
     if a.recipe.gain == "prob":
-        label, formula = f"P {when}", "V = exp( 1/L · Σ log π(answer token) ) [I v1]"
-    return Step(name, label, a.numbers["values"][p], formula, words, inputs)
+        name, formula = f"P {when}", "V = exp( 1/L · Σ log π(answer token) ) [I v1]"
+    return Step(step, name, a.numbers["values"][p], formula, words, inputs)
 
 
 def reward_step(a: Arithmetic, t: int) -> Step:
@@ -93,11 +187,11 @@ def reward_step(a: Arithmetic, t: int) -> Step:
 def why_no_reward(a: Arithmetic, t: int) -> str:
     if not a.recipe.use_gain:
         return "Only the last turn is paid in GRPO; this turn shares its result."
-    if a.measured.kinds[t] == "search" and a.recipe.browse == "segment":
+    if a.measured.kinds[t] != "search":
+        return "This turn has no gain. Absent is not zero: it enters no statistics."
+    if a.recipe.browse == "segment":
         return "The gain stays on the visit; this search shares the visit's return."
-    if a.measured.kinds[t] == "search":
-        return "No visit follows this search, so there is no gain to share."
-    return "This turn has no gain. Absent is not zero: it enters no statistics."
+    return "No visit follows this search, so there is no gain to share."
 
 
 def outcome_step(a: Arithmetic) -> Step:
@@ -133,9 +227,7 @@ def z_steps(a: Arithmetic, reward: float, z: float, last: bool) -> list[Step]:
     half, stats = "outcome" if last else "gain", a.numbers["group_stats"]
     mean, std = stats[f"{half}_mean"], stats[f"{half}_std"]
     what, listed = compared_with(a, last)
-    spread = f"How far the group's {what} lie apart."
-    if len(listed) == 1:
-        spread = "A single number has no spread: σ is set to 1, and z becomes 0."
+    spread = f"How far the group's {what} lie apart. A single number has no spread: σ is set to 1, and z becomes 0."
     formula = "z = (r − μ) / (σ + 1e-6) [P eq.5]"
     words = "How far this reward lies above or below the group's mean."
     inputs = [("r", reward), ("μ", mean), ("σ", std)]
@@ -170,7 +262,9 @@ def advantage_step(a: Arithmetic, t: int) -> Step:
     elif a.recipe.discount_over == "turns":
         formula = "A = r̃ + γ · A of the next turn   ( = Σ γ^(k−t) r̃ )"
         words = "What the turn earned itself, and what it made possible: every later turn counts, γ less per turn."
-        inputs = [("r̃", term or 0.0), gamma, (f"A of turn {t + 2}", advantages[t + 1])]
+        inputs = [("r̃", term), gamma, (f"A of turn {t + 2}", advantages[t + 1])]
+        if term is None:
+            formula, inputs = "A = γ · A of the next turn", inputs[1:]
     elif term is None:
         start = return_start(a, t)
         formula = f"A = A of turn {start + 1}"
@@ -201,6 +295,5 @@ def return_start(a: Arithmetic, t: int) -> int:
     penalties that are not shared."""
     terms, penalties = a.numbers["terms"], [*a.numbers["penalties"], False]
     passed = [penalty and a.recipe.penalty_scope == "turn" for penalty in penalties]
-    if terms[t] is not None:
-        return t
-    return next(k for k in range(t + 1, len(terms)) if terms[k] is not None and not passed[k])
+    following = (k for k in range(t + 1, len(terms)) if terms[k] is not None and not passed[k])
+    return next(following) if terms[t] is None else t

@@ -34,7 +34,7 @@ MUTANTS = (
     mutant(48, "lines of two batches credited as one", CHANGED_FILE,
            ("minvenus.report.saved:load_batch", "if other := [", "if None and [")),
     mutant(48, "the step shown is the next rollout's", SHOWN,
-           ("minvenus.report.content:page_data", "credit_data(one.rollouts[row]", "credit_data(one.rollouts[row - 1]")),
+           ("minvenus.report.xray:page_data", "credit_data(one.rollouts[row]", "credit_data(one.rollouts[row - 1]")),
     mutant(48, "a step of a turn that shows another turn's advantage", EXPLAINED,
            ("minvenus.report.explain:advantage_step", '"advantage A", advantages[t]', '"advantage A", advantages[0]')),
     mutant(48, "a gain explained by the value of the turn before", EXPLAINED,

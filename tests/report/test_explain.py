@@ -4,13 +4,12 @@ import math
 from statistics import fmean
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from minvenus.config import Recipe
 from minvenus.igpo.credit import credit
-from minvenus.report.explain import contributions, steps
-from minvenus.report.recipes import as_change, recipes_for, under_recipes
+from minvenus.report.explain import Compared, contributions, recipes_for, steps, under_recipes
 from tests.igpo.strategies import recipes
 from tests.report.examples import answer, random_batch, rollout, saved_batch, visit
 
@@ -38,13 +37,18 @@ def from_inputs(step) -> float:
     if step.id == "z":
         return (named["r"] - (named["μ"] if "μ" in step.formula else 0.0)) / (named["σ"] + 1e-6)
     if step.id == "advantage":
-        return x[0] if len(x) == 1 else x[0] + x[1] * x[2]
+        return math.prod(x) if len(x) < 3 else x[0] + x[1] * x[2]            # A = z or A, A = γ · A, A = r̃ + γ · A
     if step.id == "reward":
         return -x[0] if "−λ" in step.formula else x[0]
     return {"gain": lambda: x[0] - x[1], "mean": lambda: fmean(x), "term": lambda: x[0] * x[1] * x[2],
             "scale": lambda: min(max(x[0], 0.3) / (x[1] + 1e-6), 10.0)}[step.id]()
 
 
+@example(0, Recipe(normalize="joint", browse="off", gain="prob"))
+@example(1, Recipe(normalize="none", penalty_scope="segment", ig_weight=0.5))
+@example(2, Recipe(normalize="separate", discount_over="rewards"))
+@example(3, Recipe(center_gain=False, browse="segment", gamma=0.5))
+@example(4, Recipe.released(penalty_scope="turn"))
 @given(st.integers(0, 2**32 - 1), recipes(use_gain=(True, False)))
 @settings(max_examples=max(5, settings.default.max_examples // 2))
 def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run):
@@ -61,7 +65,7 @@ def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run)
                 assert found[-1].id == "advantage" and len({step.id for step in found}) == len(found)
                 for step in found:
                     assert step.value == of_the_code(a.numbers, t, step.id), (one.name, i, t, step.id)
-                    assert step.label and step.words and (step.value is None or step.inputs)
+                    assert step.name and step.words and (step.value is None or step.inputs)
                     if step.value is not None:
                         assert from_inputs(step) == pytest.approx(step.value, rel=1e-7, abs=1e-7), (one.name, step)
                 parts = contributions(a, t)
@@ -90,5 +94,6 @@ def test_one_rollout_worked_by_hand():
 
 
 def test_a_recipe_is_described_by_what_it_changes():
-    assert as_change(Recipe.paper(center_gain=False, gamma=0.5)) == "paper with center_gain off, gamma 0.5"
+    changed = Compared("this run", Recipe.paper(center_gain=False, gamma=0.5), True, None)
+    assert changed.described == "paper with center_gain off, gamma 0.5"
     assert list(recipes_for(Recipe.released(lead_in="Answer."))) == ["paper", "released", "GRPO"]
