@@ -16,7 +16,7 @@ from minvenus.evaluation.collect import PolicyFails, collect
 from minvenus.evaluation.compare import Comparison, compare
 from minvenus.evaluation.judge import Grader, Judge
 from minvenus.evaluation.questions import QuestionSource, open_questions
-from minvenus.evaluation.results import ResultsFile, default_folder, model_fingerprint, read_both
+from minvenus.evaluation.results import default_folder, model_fingerprint, open_results, read_both
 from minvenus.files import digest, write_json
 from minvenus.flags import parse_flags
 from minvenus.model import weights
@@ -62,7 +62,7 @@ def evaluate(config: EvalConfig) -> Summary:
         folder = Path(config.out) if config.out else default_folder(config, fingerprints)
         judge = stack.enter_context(closing(Judge(folder / "judge.sqlite"))) if config.judge else None
         grader = Grader(config.score, config.f1_at_least, judge)
-        results = stack.enter_context(ResultsFile(folder, config, fingerprints, grader.graded_by))
+        results = stack.enter_context(open_results(folder, config, fingerprints, grader.graded_by))
         if config.redo_failed:
             results.remove_failed()
         results.set_verdicts(grader.grade_all(results.ungraded(everything=config.regrade)))

@@ -2,26 +2,26 @@
 
     run.json         the settings of the newest command (flags.py)
     results.jsonl    one line per finished run: a rollout as agent/record.py writes it, with these keys on top
-        run, seed         number of the run among those of its question, from 0; seed of the sampling
+        run               number of the run among those of its question, from 0
         hops, source      of the question
         correct           true, false, or null: unknown
-        verdict           {"word": "yes" | "no" | "unknown", "by": how it was found, "note": the judge's words, or why it is unknown}
+        verdict           {"word": yes, no or unknown, "by": how it was found, "note": the judge's words, or why it is unknown}
         graded_by         how `correct` was decided: exact match, word F1 with its threshold, or the judge's model
-        em, f1            of the answer, 0 without one
+        f1                of the answer, 0 without one
         fingerprints      of the questions, the system prompt and the model
     judge.sqlite     the judge's verdicts
     report.json      the summary
 
-A run with other settings or files is refused: mixed runs are an evaluation of nothing. A line is on the disk before the next run
-counts; a torn last line of a killed process is dropped. New verdicts and removed runs make a new file, which replaces the old one
-as a whole, so a file has one way of grading. A lock keeps other processes out of the folder. Rollouts are not kept in memory.
+Other settings or files are refused: mixed runs are an evaluation of nothing. A line is on the disk before the next run
+counts; the torn last line of a killed process is dropped. New verdicts and removed runs make a new file that replaces the
+old one as a whole, so all lines are graded alike. A lock keeps other processes out. Rollouts are not kept in memory.
 """
 
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from minvenus.agent.protocol import final_answer
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError, read_json
 from minvenus.evaluation.aggregate import RunResult, result_of
-from minvenus.evaluation.answers import exact_match, f1
+from minvenus.evaluation.answers import f1
 from minvenus.evaluation.judge import GradeItem, Verdict
 from minvenus.evaluation.questions import Entry
 from minvenus.files import claimed, digest, replaced_file, sync
@@ -41,8 +41,8 @@ NAME = "results.jsonl"
 Key = tuple[str, int]                 # question id, number of the run
 
 # Settings that may change when an evaluation goes on: how much, how fast, at which address, what is shown.
-MAY_CHANGE = {"limit", "runs", "concurrency", "pages", "api_base", "published", "json", "out", "redo_failed", "regrade", "compare",
-              "xray", "group", "answer"}
+MAY_CHANGE = {"limit", "runs", "concurrency", "pages", "api_base", "published", "json", "out", "redo_failed", "regrade",
+              "compare", "xray", "group", "answer"}
 BY_CONTENT = {"questions", "system_prompt", "model"}          # compared by fingerprint, not by name
 GRADING = {"score", "f1_at_least", "judge"}                   # compared by each line's graded_by
 
@@ -77,58 +77,48 @@ def model_fingerprint(model: str) -> str:
     return found.hexdigest()[:16]
 
 
+@contextmanager
+def open_results(folder, config: EvalConfig, fingerprints: dict, graded_by: str) -> Iterator["ResultsFile"]:
+    """The results of a folder, to be continued with these settings. Meanwhile no other process may use the folder."""
+    with claimed(folder, "evaluating"):
+        results = ResultsFile(Path(folder), fingerprints, graded_by)
+        drop_torn_line(results.path)
+        results.check(config)
+        save_config(config, folder)
+        results.read()
+        yield results
+
+
 class ResultsFile:
-    """The results of a folder, to be read and continued; a context manager that holds the folder's lock."""
-
-    def __init__(self, folder, config: EvalConfig, fingerprints: dict, graded_by: str):
-        self.folder, self.path = Path(folder), Path(folder) / NAME
-        self.fingerprints, self.graded_by, self.seed = fingerprints, graded_by, config.agent.seed
+    def __init__(self, folder: Path, fingerprints: dict, graded_by: str):
+        self.folder, self.path = folder, folder / NAME
+        self.fingerprints, self.graded_by = fingerprints, graded_by
         self.results: dict[Key, RunResult] = {}
-        self._lock = ExitStack()
-        self._lock.enter_context(claimed(self.folder, "evaluating"))
-        try:
-            drop_torn_line(self.path)
-            self._check(config)
-            save_config(config, self.folder)
-            self._read()
-        except BaseException:
-            self._lock.close()
-            raise
 
-    def __enter__(self) -> "ResultsFile":
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._lock.close()
-
-    def _check(self, config: EvalConfig) -> None:
+    def check(self, config: EvalConfig) -> None:
+        """Refuse to continue runs that were made or graded differently."""
         first = next(read_lines(self.path), None)
         if first is None:
             return
-        if not (self.folder / "run.json").exists():
-            raise ConfigError(f"{self.path} has runs, but there is no run.json that says how they were made: choose another --out")
         before = fixed_settings(read_json(self.folder / "run.json")) | first["fingerprints"]
-        now = fixed_settings(json.loads(json.dumps(asdict(config)))) | self.fingerprints
+        now = fixed_settings(asdict(config)) | self.fingerprints
         changed = [f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in sorted(before.keys() | now.keys())
                    if before.get(key) != now.get(key)]
         if changed:
-            raise ConfigError(f"{self.folder} holds runs with other settings: {'; '.join(changed)}. Use the same, or another --out")
+            raise ConfigError(f"{self.folder} holds runs with other settings: {'; '.join(changed)}. Use the same, or "
+                              "another --out")
         if first["graded_by"] != self.graded_by and not config.regrade:
-            raise ConfigError(f"the runs in {self.folder} were graded by {first['graded_by']}, not by {self.graded_by}: --regrade "
-                              "grades them again")
+            raise ConfigError(f"the runs in {self.folder} were graded by {first['graded_by']}, not by {self.graded_by}: "
+                              "--regrade grades them again")
 
-    def _read(self) -> None:
+    def read(self) -> None:
         self.results = {(result.question, result.run): result for result, _ in read_results(self.path)}
 
     def add(self, entry: Entry, run: int, rollout: Rollout, verdict: Verdict) -> RunResult:
         """Append a line for a new run."""
-        if (entry.question.id, run) in self.results:
-            raise ValueError(f"run {run} of question {entry.question.id!r} is there already")
-        answer = answer_of(rollout)
-        line = rollout_to_json(rollout) | {
-            "run": run, "seed": self.seed, "hops": entry.hops, "source": entry.source, **self._graded(verdict),
-            "em": exact_match(answer, entry.question.answers), "f1": f1(answer, entry.question.answers),
-            "fingerprints": self.fingerprints}
+        line = rollout_to_json(rollout) | self._graded(verdict) | {
+            "run": run, "hops": entry.hops, "source": entry.source, "fingerprints": self.fingerprints,
+            "f1": f1(answer_of(rollout), entry.question.answers)}
         new = not self.path.exists()
         with self.path.open("ab") as file:
             file.write(as_bytes(line))
@@ -167,9 +157,12 @@ class ResultsFile:
         """Every line as `change` gives it; None removes it."""
         if self.path.exists():
             with replaced_file(self.path) as new, new.open("wb") as file:
-                file.writelines(as_bytes(changed) for line in read_lines(self.path) if (changed := change(line)) is not None)
+                for line in read_lines(self.path):
+                    changed = change(line)
+                    if changed is not None:
+                        file.write(as_bytes(changed))
             sync(self.folder)
-            self._read()
+            self.read()
 
 
 # -------------------------------------------------------------------------------------------------------------------- lines
@@ -195,7 +188,8 @@ def read_results(path: Path) -> Iterator[tuple[RunResult, str]]:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"{path}, line {number} cannot be read: {type(error).__name__}: {error}") from None
         if (result.question, result.run) in seen:
-            raise ConfigError(f"{path}, line {number}: run {result.run} of question {result.question!r} is there twice")
+            raise ConfigError(f"{path}, line {number}: run {result.run} of question {result.question!r} is there "
+                              "twice")
         seen.add((result.question, result.run))
         yield result, line["question"]
 
@@ -207,11 +201,12 @@ def read_both(a: str, b: str) -> tuple[list[RunResult], list[RunResult]]:
     for name, results in zip((a, b), found, strict=True):
         path = Path(name) / NAME if Path(name).is_dir() else Path(name)
         if not path.is_file():
-            raise ConfigError(f"{path} does not exist: --compare takes two folders of finished evaluations, or their {NAME}")
+            raise ConfigError(f"{path} does not exist: --compare takes two folders of evaluations, or their {NAME}")
         for result, text in read_results(path):
             results.append(result)
             if texts.setdefault(result.question, text) != text:
-                raise ConfigError(f"question {result.question!r} is another one in {a} than in {b}: they cannot be compared")
+                raise ConfigError(f"question {result.question!r} is another one in {a} than in {b}: they cannot be "
+                                  "compared")
     return found
 
 
@@ -228,7 +223,8 @@ def read_lines(path: Path) -> Iterator[dict]:
             except (ValueError, RecursionError):
                 line = None
             if not isinstance(line, dict) or not {"run", "correct", "verdict", "graded_by", "fingerprints"} <= line.keys():
-                raise ConfigError(f"{path}, line {number} is not a finished run of an evaluation: repair or remove the file")
+                raise ConfigError(f"{path}, line {number} is not a finished run of an evaluation: repair or remove the "
+                                  "file")
             yield line
 
 

@@ -1,14 +1,15 @@
 """The loop of an evaluation: what the runs sample, how many are open at once, and that whatever ends it early loses no run that has ended."""
 
+import json
 import threading
 
 import pytest
 
-from minvenus.agent.record import rollout_to_json
+from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.evaluation.collect import collect as collect_runs
 from minvenus.evaluation.judge import Grader, Verdict
 from minvenus.evaluation.questions import Entry, QuestionSource
-from minvenus.evaluation.results import ResultsFile
+from minvenus.evaluation.results import open_results
 from minvenus.settings import EvalConfig
 from minvenus.tools.base import ToolError, ToolErrorRate, ToolGuard
 from minvenus.types import Question
@@ -23,18 +24,16 @@ def broken(*_):
 
 def collect(folder, policy, missing, concurrency, judge=None, limits=None, tools=Tools, stop=False, guard=None):
     """The rollouts of all runs that were saved, by question and number."""
-    rollouts = {}
+    source = QuestionSource(ENTRIES, [], "", tools_for=lambda question: tools(), max_turns=lambda question: 8,
+                            pages=lambda rollout: ([], None), immediate=True)
+    with opened(folder) as results, loop_for(policy, limits, QUIET, guard=guard) as loop:
+        collect_runs(loop, source, missing, concurrency, results, Grader(judge=judge), stop)
+    lines = [json.loads(text) for text in results.path.read_text().splitlines()]
+    return {(line["id"], line["run"]): rollout_from_json(line) for line in lines}
 
-    class Saved(ResultsFile):
-        def add(self, entry, run, rollout, verdict):
-            rollouts[entry.question.id, run] = rollout
-            return super().add(entry, run, rollout, verdict)
 
-    source = QuestionSource(ENTRIES, [], "", lambda question: tools(), lambda question: 8, lambda rollout: ([], None), immediate=True)
-    grader = Grader(judge=judge)
-    with Saved(folder, EvalConfig(), {}, "exact match") as results, loop_for(policy, limits, QUIET, guard=guard) as loop:
-        collect_runs(loop, source, missing, concurrency, results, grader, stop)
-    return rollouts
+def opened(folder):
+    return open_results(folder, EvalConfig(), {}, "exact match")
 
 
 def runs(count, entries=ENTRIES):
@@ -108,7 +107,7 @@ def test_when_tools_stop_the_evaluation_runs_that_wait_for_the_judge_are_saved_a
     with pytest.raises(ToolErrorRate, match="4 of the last 4 tool calls failed"):
         collect(tmp_path, policy, runs(1), 4, judge, tools=lambda: Tools(search=broken), guard=ToolGuard(window=6))
     judge.release.set()
-    with ResultsFile(tmp_path, EvalConfig(), {}, "exact match") as results:
+    with opened(tmp_path) as results:
         [result] = results.results.values()
     assert (result.question, result.correct, result.note) == ("q0", None, "stopped before the judge had answered")
     assert is_empty(policy)
@@ -118,5 +117,5 @@ def test_verdicts_that_come_after_the_last_run_are_waited_for(tmp_path):
     judge = SlowJudge()
     threading.Timer(0.3, judge.release.set).start()
     collect(tmp_path, policy_for([answer()]), runs(1), 4, judge)
-    with ResultsFile(tmp_path, EvalConfig(), {}, "exact match") as results:
+    with opened(tmp_path) as results:
         assert [result.correct for result in results.results.values()] == [True] * 4

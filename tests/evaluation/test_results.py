@@ -12,7 +12,7 @@ from minvenus.evaluation import results as module
 from minvenus.evaluation.aggregate import result_of
 from minvenus.evaluation.judge import Verdict
 from minvenus.evaluation.questions import Entry
-from minvenus.evaluation.results import ResultsFile, model_fingerprint, read_results
+from minvenus.evaluation.results import model_fingerprint, open_results, read_results
 from minvenus.settings import AgentConfig, EvalConfig
 from tests.agent.scripted import BROKEN, QUESTION, Tools, answer, budget, run, search, visit
 
@@ -34,8 +34,13 @@ def rollout_of(turns):
     return run(turns, budget(4), Tools(visit=fails) if "nowhere" in str(turns) else Tools())
 
 
-def open_results(folder, config=CONFIG, fingerprints=FINGERPRINTS, graded_by="exact match"):
-    return ResultsFile(folder, config, fingerprints, graded_by)
+def opened(folder, config=CONFIG, fingerprints=FINGERPRINTS, graded_by="exact match"):
+    return open_results(folder, config, fingerprints, graded_by)
+
+
+def refused(folder, words, *settings, **more):
+    with pytest.raises(ConfigError, match=words), opened(folder, *settings, **more):
+        pass
 
 
 def add(results, number, verdict=YES, turns=(search(), answer())):
@@ -45,7 +50,7 @@ def add(results, number, verdict=YES, turns=(search(), answer())):
 @pytest.fixture
 def folder(tmp_path):
     """With one run in it."""
-    with open_results(tmp_path / "e") as results:
+    with opened(tmp_path / "e") as results:
         add(results, 0)
     return tmp_path / "e"
 
@@ -54,22 +59,20 @@ def folder(tmp_path):
 def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(name, tmp_path):
     turns, verdict = SCRIPTS[name]
     rollout = rollout_of(turns)
-    with open_results(tmp_path) as results:
+    with opened(tmp_path) as results:
         added = results.add(ENTRY, 3, rollout, verdict)
     [line] = [json.loads(text) for text in results.path.read_text().splitlines()]
     f1 = 1.0 if rollout.termination.startswith("answered") else 0.0
     assert added == result_of(rollout, 3, verdict.correct, hops=2, source="web", f1=f1, note=verdict.note)
     assert [result for result, _ in read_results(results.path)] == [added] and rollout_from_json(line) == rollout
-    assert (line["run"], line["seed"], line["hops"], line["source"], line["correct"]) == (3, 7, 2, "web", verdict.correct)
-    assert line["f1"] == line["em"] == f1 and line["graded_by"] == "exact match"
+    assert (line["run"], line["hops"], line["source"], line["correct"]) == (3, 2, "web", verdict.correct)
+    assert line["f1"] == f1 and line["graded_by"] == "exact match"
 
 
 def test_runs_are_kept_counted_once_and_read_again(folder):
-    with open_results(folder) as results:
+    with opened(folder) as results:
         add(results, 1, UNKNOWN)
-        with pytest.raises(ValueError, match="there already"):
-            add(results, 0)
-    with open_results(folder) as results:
+    with opened(folder) as results:
         assert [*results.results] == [("q", 0), ("q", 1)]
         assert results.results["q", 1].correct is None and results.results["q", 1].note == "no reply"
 
@@ -79,12 +82,12 @@ def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(folder, tor
     path = folder / "results.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + torn)
-    with open_results(folder) as results:
+    with opened(folder) as results:
         assert [*results.results] == [("q", 0)] and path.read_bytes() == whole
         add(results, 1)
     assert path.read_bytes().startswith(whole) and len(list(read_results(path))) == 2
     path.write_bytes(torn)
-    with open_results(folder, replace(CONFIG, agent=AgentConfig())) as results:
+    with opened(folder, replace(CONFIG, agent=AgentConfig())) as results:
         assert not results.results and path.read_bytes() == b"", "nothing is left that other settings could contradict"
 
 
@@ -119,22 +122,20 @@ def test_a_changed_setting_is_refused_unless_the_list_says_that_it_may_change(tm
                                           tools="folder:docs" if from_file else "toyweb"),
                         xray="page" if name in ("group", "answer") else None, **from_file)
     after = replace(before, agent=replace(before.agent, **{name: value})) if name in AGENT else replace(before, **{name: value})
-    with open_results(tmp_path, before) as results:
+    with opened(tmp_path, before) as results:
         add(results, 0)
     data = results.path.read_bytes()
     if expected == "refused":
-        with pytest.raises(ConfigError, match=rf"other settings: {name} was .*, is .*\. Use the same, or another --out"):
-            open_results(tmp_path, after)
+        refused(tmp_path, rf"other settings: {name} was .*, is .*\. Use the same, or another --out", after)
         after = before
-    with open_results(tmp_path, after) as results:
+    with opened(tmp_path, after) as results:
         assert len(results.results) == 1
     assert results.path.read_bytes() == data
 
 
 @pytest.mark.parametrize("name", FINGERPRINTS)
 def test_files_count_by_their_content(folder, name):
-    with pytest.raises(ConfigError, match=f"other settings: {name} was '{FINGERPRINTS[name]}', is 'new'"):
-        open_results(folder, fingerprints=FINGERPRINTS | {name: "new"})
+    refused(folder, f"other settings: {name} was '{FINGERPRINTS[name]}', is 'new'", fingerprints=FINGERPRINTS | {name: "new"})
 
 
 def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(tmp_path, monkeypatch):
@@ -153,34 +154,31 @@ def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(
 
 def test_another_grading_needs_regrade_and_a_file_has_one_way_of_grading(folder, monkeypatch):
     f1 = "word F1 of at least 0.5"
-    with pytest.raises(ConfigError, match=f"were graded by exact match, not by {f1}: --regrade"):
-        open_results(folder, graded_by=f1)
+    refused(folder, f"were graded by exact match, not by {f1}: --regrade", graded_by=f1)
     again = replace(CONFIG, regrade=True)
     before = (folder / "results.jsonl").read_bytes()
-    with open_results(folder, again, graded_by=f1) as results:
+    with opened(folder, again, graded_by=f1) as results:
         [key] = results.ungraded(everything=True)
         with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
             patch.setattr(module, "as_bytes", lambda line: (_ for _ in ()).throw(OSError("full")))
             results.set_verdicts({key: NO})
         assert (folder / "results.jsonl").read_bytes() == before, "a process that dies here has changed nothing"
-    with pytest.raises(ConfigError, match="graded by exact match"):
-        open_results(folder, graded_by=f1)
-    with open_results(folder, again, graded_by=f1) as results:
+    refused(folder, "graded by exact match", graded_by=f1)
+    with opened(folder, again, graded_by=f1) as results:
         results.set_verdicts({key: NO})
-    with open_results(folder, graded_by=f1) as results:
+    with opened(folder, graded_by=f1) as results:
         assert [(r.correct, r.graded_by) for r in results.results.values()] == [(False, f1)]
 
 
 def test_results_without_their_settings_are_refused(folder):
     (folder / "run.json").unlink()
-    with pytest.raises(ConfigError, match=r"no run\.json"):
-        open_results(folder)
+    refused(folder, r"run\.json does not exist")
 
 
 def test_two_processes_cannot_have_the_same_folder(folder):
-    with open_results(folder), pytest.raises(ConfigError, match="another process is evaluating into"):
-        open_results(folder)
-    with open_results(folder):
+    with opened(folder):
+        refused(folder, "another process is evaluating into")
+    with opened(folder):
         pass
 
 
@@ -188,7 +186,7 @@ def test_two_processes_cannot_have_the_same_folder(folder):
 
 
 def test_failed_runs_are_removed_and_unknown_ones_get_their_verdict(folder):
-    with open_results(folder) as results:
+    with opened(folder) as results:
         add(results, 1, UNKNOWN)
         failed = replace(rollout_of([search()]), termination="error", error="the endpoint is down")
         results.add(ENTRY, 2, failed, NO)
@@ -210,5 +208,4 @@ def test_failed_runs_are_removed_and_unknown_ones_get_their_verdict(folder):
 def test_a_damaged_file_is_one_clear_error(folder, change, words):
     path = folder / "results.jsonl"
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(ConfigError, match=words):
-        open_results(folder)
+    refused(folder, words)
