@@ -76,8 +76,8 @@ def evaluate(config: EvalConfig) -> Summary:
                 collect(loop, source, missing, config.concurrency, results, grader, stop)
         done = [results.results[key] for key in wanted if key in results.results]
         if len(done) < len(wanted):
-            raise KeyboardInterrupt(f"stopped: {len(done)} of {len(wanted)} runs are in {results.path}; the same command "
-                                    "goes on from there")
+            raise KeyboardInterrupt(f"stopped: {len(done)} of {len(wanted)} runs are in {results.path}; the same "
+                                    "command goes on from there")
     summary = summarise(done)
     write_json(folder / "report.json", asdict(summary))
     show(config, summary, f"{summary.questions} questions, {config.runs} run{'s' * (config.runs > 1)} each\n\n"
@@ -99,7 +99,7 @@ def xray(config: EvalConfig, source: str) -> Path:
     scored = config.answer is not None or config.agent.model != "tiny"
     folder = model_folder(config.agent) if scored else None
     if scored and folder is None:
-        raise ConfigError("--answer needs a --model that says how probable it is: none has been trained under runs/ yet")
+        raise ConfigError("--answer needs a --model that says how probable it is: none has been trained under runs/")
     recipe = Recipe(lead_in=LEAD_IN) if config.agent.tiny else None        # as the tiny model has learned to answer
     scorer = Scorer(str(folder), *load_scorer(folder)) if folder is not None else None
     out = config.out or Path(source).with_suffix(".html")
@@ -125,7 +125,7 @@ def show(config: EvalConfig, found: Summary | Comparison, text: str) -> None:
 
 
 def run(argv: list[str] | None = None) -> int:
-    """The exit code: 0, 130 after Ctrl-C, 2 with one line that says what is wrong. Other errors keep their traceback."""
+    """The exit code: 0, 130 after Ctrl-C, 2 with one line that says what is wrong. A bug keeps its traceback."""
     try:
         main(parse_flags(EvalConfig, argv, description=__doc__))
     except KeyboardInterrupt as stopped:

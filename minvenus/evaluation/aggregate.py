@@ -4,19 +4,19 @@ A run is right, wrong or unknown (correct = None: the judge gave no verdict). A 
 
     accuracy      right runs / runs with a verdict
     avg@k         mean over the k runs of that run's accuracy
-    pass@k        mean over questions of 1 - C(n-c, k) / C(n, k), for c right runs of n with a verdict: the chance that k new
-                  runs have a right one, without bias
-    any of k      the same of the first k runs only: the share of questions with a right run among them, which papers plot
+    pass@k        mean over questions of 1 - C(n-c, k) / C(n, k), for c right runs of n with a verdict: the chance that
+                  k new runs have a right one, without bias
+    any of k      the same of the first k runs only: the share of questions with a right run among them, as papers plot
     interval      Wilson:  (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n),   z = 1.96, n questions
     browse ratio  visits / (searches + visits) of executed calls; macro = mean over runs, pooled = of the sums
 
-Unknown runs are left out, and `worst` and `best` say what the value would be if all of them were wrong or right. pass@k leaves
-out a question with fewer than k verdicts, whatever these are. Counting [right, unknown] and leaving out [wrong, unknown] would
-depend on the result and read too high. The bounds are over all questions with k runs, so with few questions the value can lie
+Unknown runs are left out; `worst` and `best` are the value if all of them were wrong or right. pass@k leaves out a
+question with fewer than k verdicts, whatever these are: counting [right, unknown] but not [wrong, unknown] would depend
+on the result and read too high. The bounds are over all questions with k runs, so with few questions the value can lie
 outside them.
 
-The n of an interval counts questions, also where p is a mean over runs: runs of one question resemble each other, and the
-variance of their mean is at most that of one run. So with several runs the interval is too wide rather than too narrow.
+The n of an interval counts questions, also where p is a mean over runs: runs of one question resemble each other, and
+the variance of their mean is at most that of one run. With several runs the interval is too wide, never too narrow.
 """
 
 import math
@@ -56,8 +56,8 @@ class RunResult:
         if self.correct is not None and type(self.correct) is not bool:
             raise ValueError(f"correct must be True, False or None, got {self.correct!r}")
         if not self.finished and self.correct is not False:
-            raise ValueError(f"run {self.run} of question {self.question!r} ended as {self.termination}, which counts as wrong; "
-                             f"got correct = {self.correct}")
+            raise ValueError(f"run {self.run} of question {self.question!r} ended as {self.termination}, which counts "
+                             f"as wrong; got correct = {self.correct}")
 
     @property
     def finished(self) -> bool:
@@ -67,10 +67,11 @@ class RunResult:
 def result_of(rollout: Rollout, run: int, correct: bool | None, **more) -> RunResult:
     searches, visits = executed_calls(rollout.turns)
     return RunResult(
-        rollout.question.id, run, correct, rollout.termination, searches=searches, visits=visits, turns=len(rollout.turns),
-        malformed=sum(turn.malformed for turn in rollout.turns),
+        rollout.question.id, run, correct, rollout.termination, searches=searches, visits=visits,
+        turns=len(rollout.turns), malformed=sum(turn.malformed for turn in rollout.turns),
         tool_errors=[turn.tool_error for turn in rollout.turns if turn.tool_error is not None],
-        tokens=len(rollout.tokens), written=sum(turn.end - turn.start for turn in rollout.turns), seconds=rollout.seconds, **more)
+        tokens=len(rollout.tokens), written=sum(turn.end - turn.start for turn in rollout.turns),
+        seconds=rollout.seconds, **more)
 
 
 def executed_calls(turns: Sequence[Turn]) -> tuple[int, int]:
@@ -79,7 +80,7 @@ def executed_calls(turns: Sequence[Turn]) -> tuple[int, int]:
     return kinds["search"], kinds["visit"]
 
 
-# ----------------------------------------------------------------------------------------------------------------- shares
+# --------------------------------------------------------------------------------------------------------- shares
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,9 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
     p, zz = successes / n, Z95 * Z95 / n
     middle, half = p + zz / 2, Z95 * math.sqrt(p * (1 - p) / n + zz / n / 4)
     low, high = (middle - half) / (1 + zz), (middle + half) / (1 + zz)
-    return 0.0 if successes == 0 else max(0.0, low), 1.0 if successes == n else min(1.0, high)       # exactly, not up to rounding
+    low = 0.0 if successes == 0 else max(0.0, low)            # exactly 0 and 1, not up to rounding
+    high = 1.0 if successes == n else min(1.0, high)
+    return low, high
 
 
 def share(known: list[float], worst: list[float], best: list[float], questions: int) -> Share:
@@ -132,7 +135,7 @@ def accuracy_by(results: Sequence[RunResult], name: str) -> dict[int | str, Shar
     return {"none" if value is None else value: accuracy(groups[value]) for value in order}
 
 
-# ----------------------------------------------------------------------------------------------- several runs of a question
+# --------------------------------------------------------------------------------------- several runs of a question
 
 
 def by_question(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
@@ -172,7 +175,7 @@ def pass_share(results: Sequence[RunResult], k: int, first: bool = False) -> Sha
     return share(known, worst, best, len(known))
 
 
-# --------------------------------------------------------------------------------------------------------------- behaviour
+# -------------------------------------------------------------------------------------------------------- behaviour
 
 
 @dataclass(frozen=True)
@@ -231,7 +234,8 @@ def summarise(results: Sequence[RunResult]) -> Summary:
     return Summary(
         graded_by=", ".join(sorted({r.graded_by for r in results})), questions=len(groups), runs=len(results), k=k,
         accuracy=accuracy(results), each_run=each, avg=fmean(values) if values else None,
-        pass_any={i: pass_share(results, i, first=True) for i in ks}, pass_unbiased={i: pass_share(results, i) for i in ks},
+        pass_any={i: pass_share(results, i, first=True) for i in ks},
+        pass_unbiased={i: pass_share(results, i) for i in ks},
         by_hops=accuracy_by(results, "hops"), by_source=accuracy_by(results, "source"),
         terminations={name: ended[name] for name in TERMINATIONS if ended[name]},
         unfinished=[r for r in results if not r.finished and r.termination != "error"],

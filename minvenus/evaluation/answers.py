@@ -10,13 +10,13 @@ repositories compare sets of tokens instead, and there the two are equal.
 
 Normalisation, in this order
     invisible format characters (category Cf: zero-width spaces, soft hyphens, direction marks) are dropped
-    Unicode NFKC: full-width, half-width and ligature forms become plain ones. Superscripts and fractions are set off by spaces
-        first, otherwise 10² would equal 102 and 3½ would equal 31/2
+    Unicode NFKC: full-width, half-width and ligature forms become plain ones. Superscripts and fractions are set off by
+        spaces first, otherwise 10² would equal 102 and 3½ would equal 31/2
     case folding, a lower-casing that also knows ß = ss; NFKC once more, because folding can undo it
-    every character of the Unicode categories P and S (punctuation, symbols) becomes a space. In ASCII these are exactly the 32
-        characters of string.punctuation, which is the rule of the released code; outside it 。「」・’ – € ° go the same way
-    split at white space; Han characters and kana each stand alone, because there are no spaces between their words. Korean
-        has spaces and is split like English; so is Thai, which has none and is compared as a whole
+    every character of the Unicode categories P and S (punctuation, symbols) becomes a space. In ASCII these are the 32
+        characters of string.punctuation, the rule of the released code; beyond it 。「」・’ – € ° go the same way
+    split at white space; Han characters and kana each stand alone, because there are no spaces between their words.
+        Korean has spaces and is split like English; so is Thai, which has none and is compared as a whole
 Articles stay, as in the released code. Known cost of the rule: C++ and C# are both `c`, and -5 is `5`.
 
 Only the text of the answer is compared (agent.protocol.final_answer finds it). No answer is None and scores 0.

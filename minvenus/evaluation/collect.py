@@ -19,8 +19,8 @@ class PolicyFails(TooManyFailures):
 
 def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Entry, int]], concurrency: int,
             results: ResultsFile, grader: Grader, stop: object) -> None:
-    """Make the runs (question, number). Whatever ends this early, every run that has ended is saved. Once `stop` is true,
-    no other run starts, and those that are open are dropped."""
+    """Make the runs (question, number). Whatever ends this early, every run that has ended is saved. Once `stop` is
+    true, no other run starts, and those that are open are dropped."""
     waiting = deque(missing)
     running: dict[Episode, tuple[Entry, int]] = {}
     guard = FailureGuard("runs", FAILURES, 1 - 1 / FAILURES, PolicyFails)
@@ -33,7 +33,9 @@ def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Entry
             verdicts[verdict.correct] += 1
             known = verdicts[True] + verdicts[False]
             numbers = {"accuracy": verdicts[True] / known} if known else {}
-            progress.show(len(results.results), numbers | ({"unknown": float(verdicts[None])} if verdicts[None] else {}))
+            if verdicts[None]:
+                numbers["unknown"] = float(verdicts[None])
+            progress.show(len(results.results), numbers)
 
     try:
         while (waiting or running or grader.pending) and not (stop or grader.failure):
@@ -43,13 +45,15 @@ def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Entry
                 name = question.id if run == 0 else f"{question.id} run {run}"        # run 0 samples as infer.py does
                 [episode] = loop.add(question, source.tools_for, name=name, max_turns=source.max_turns(question))
                 running[episode] = entry, run
-            ended = loop.step() if running else []
-            for episode in ended:
+            errors = []
+            for episode in loop.step() if running else []:
                 rollout = episode.rollout
+                assert rollout is not None
                 grader.add((*running.pop(episode), rollout), GradeItem(rollout.question, answer_of(rollout)))
+                errors.append(rollout.error)
             save(grader.ready(0.0 if running else 1.0))
-            for episode in ended:
-                guard.add(episode.rollout.error)
+            for error in errors:
+                guard.add(error)
     finally:
         save(grader.give_up())
         progress.end()

@@ -3,8 +3,8 @@
     B - A       mean, over the questions that both have, of B's accuracy on the question minus A's
     interval    95 % of the means of as many questions, drawn from these with replacement
 
-Pairing removes what makes a question easy or hard for both, so a small steady difference becomes visible. Questions are paired by
-id; the caller checks that equal ids are equal questions.
+Pairing removes what makes a question easy or hard for both, so a small steady difference becomes visible. Questions are
+paired by id; the caller checks that equal ids are equal questions.
 """
 
 import random
@@ -43,13 +43,14 @@ def compare(a: Sequence[RunResult], b: Sequence[RunResult], names: tuple[str, st
     """Refuses results that were graded differently: their difference would be one of the graders."""
     found = Comparison(summarise(a), summarise(b), paired_difference(a, b))
     if a and b and found.a.graded_by != found.b.graded_by:
-        raise ConfigError(f"{names[0]} was graded by {found.a.graded_by}, {names[1]} by {found.b.graded_by}: they cannot be "
-                          "compared. Grade one of them like the other: repeat its eval.py command with the other's --score, "
-                          "--f1-at-least or --judge, and --regrade")
+        raise ConfigError(f"{names[0]} was graded by {found.a.graded_by}, {names[1]} by {found.b.graded_by}: they "
+                          "cannot be compared. Grade one like the other: repeat its eval.py command with the other's "
+                          "--score, --f1-at-least or --judge, and --regrade")
     return found
 
 
-def paired_difference(a: Sequence[RunResult], b: Sequence[RunResult], samples: int = SAMPLES, seed: int = 0) -> Difference:
+def paired_difference(a: Sequence[RunResult], b: Sequence[RunResult], samples: int = SAMPLES,
+                      seed: int = 0) -> Difference:
     of_a, of_b = by_question(a), by_question(b)
     both = sorted(of_a.keys() & of_b.keys())               # sorted: the interval must not depend on the order in a file
     pairs = [(accuracy(of_a[question]).value, accuracy(of_b[question]).value) for question in both]

@@ -14,8 +14,8 @@ the run, because the rest would be a biased sample.
 Reading a reply: the last `correct: yes` or `correct: no` counts, in any markdown or JSON. "incorrect: no" is another
 word, "correct: yes/no" repeats the question, and a thought that was never closed holds no verdict.
 
-JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY name the judge. Verdicts are kept in a SQLite file (tools/cassette.py) under a
-hash of the whole request: another model, question, truth or answer is another row, another address is not.
+JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY name the judge. Verdicts are kept in a SQLite file (tools/cassette.py)
+under a hash of the whole request: another model, question, truth or answer is another row, another address is not.
 """
 
 import hashlib
@@ -75,7 +75,7 @@ class GradeItem(NamedTuple):
     answer: str | None                # None = the run ended without one
 
 
-# ------------------------------------------------------------------------------------------------------------- the judge
+# ------------------------------------------------------------------------------------------------------ the judge
 
 
 class JudgeUnreliable(TooManyFailures):
@@ -112,8 +112,8 @@ class Judge:
         self.cache = Cassette(cache) if cache else None
 
     def verdicts(self, pairs: list[tuple[Question, str | None]]) -> list[Verdict]:
-        """The verdicts in order. Equal answers to the same question are judged once, so that the rollouts of a group get
-        the same verdict."""
+        """The verdicts in order. Equal answers to the same question are judged once, so that the rollouts of a group
+        get the same verdict."""
         keys = [(question.text, tuple(question.answers), (answer or "").strip()) for question, answer in pairs]
         once = {key: GradeItem(question, answer or "") for key, (question, answer) in zip(keys, pairs, strict=True)}
         judged = Grader(judge=self).grade_all(once)
@@ -131,7 +131,7 @@ class Judge:
         if self.cache and (kept := self.cache.get(key)):
             return Verdict(by="cache", **json.loads(kept))
         verdict = self._ask(messages)
-        if self.cache and verdict.word != "unknown":          # of several threads or processes the first one's verdict stays
+        if self.cache and verdict.word != "unknown":          # of several threads or processes the first one's stays
             kept = self.cache.put(key, json.dumps({"word": verdict.word, "note": verdict.note}))
             verdict = Verdict(by="judge", **json.loads(kept))
         self.guard.add(verdict.note if verdict.word == "unknown" else None)
@@ -152,7 +152,7 @@ class Judge:
             self.cache.close()
 
 
-# ----------------------------------------------------------------------------------------------- grading while runs go on
+# --------------------------------------------------------------------------------------- grading while runs go on
 
 
 class Grader:

@@ -1,14 +1,15 @@
-"""Questions and the tools to answer them with: the toy web's own questions, or a file of questions with any other tool set.
+"""Questions and the tools to answer them with: the toy web's own, or a file of questions with any other tool set.
 
-    JSONL     {"question": "...", "answer": "..." or ["...", ...]}, optional "id", "source", "hops"; other keys are ignored
-    Parquet   the same columns, or those of the released data: prompt (one user message), reward_model.ground_truth, data_source
+    JSONL     {"question": "...", "answer": "..." or ["...", ...]}, optional "id", "source", "hops"; others are ignored
+    Parquet   the same columns, or those of the released data: prompt (one user message), reward_model.ground_truth and
+              data_source
     CSV       BrowseComp: problem, answer, canary, optional problem_topic. Problem and answer are encrypted, row by row:
                   text = base64^-1(cell) XOR key,   key = SHA-256(canary), repeated
 
-JSONL and Parquet files may have either form of record. Several accepted answers are a list, or one string joined by
-answers.ALIAS_MARK. A question without an id gets a hash of its text as its id, so sorting or shortening the file renames
-nothing; the same text again gets "-2" after it and is a question of its own. A line that cannot be read is an error with its
-number: skipping it would evaluate another set of questions than the file claims.
+Several accepted answers are a list, or one string joined by answers.ALIAS_MARK. A question without an id gets a hash of
+its text as its id, so sorting or shortening the file renames nothing; the same text again gets "-2" after it and is a
+question of its own. A line that cannot be read is an error with its number: without it the questions would not be those
+that the file's name claims.
 
 BrowseComp is encrypted so that its answers stay out of training data: do not publish what is decrypted here.
 """
@@ -49,10 +50,10 @@ class QuestionSource:
 
     entries: list[Entry]                           # to evaluate on; in training these are held out
     training: list[Question]                       # empty unless asked for
-    fingerprint: str                               # of all questions that could be asked: a resumed run must have the same
+    fingerprint: str                               # of all questions in the source: a resumed run must have the same
     tools_for: Callable[[Question], object]        # a new tool set for one rollout
     max_turns: Callable[[Question], int]
-    # per turn the labels of its pages ("right", "wrong", ...), and the number of right pages; none known outside the toy web
+    # per turn the labels of its pages ("right", "wrong", ...), and how many right pages the question has, if known
     pages: Callable[[Rollout], tuple[list[list[str]], int | None]]
     immediate: bool                                # no tool call can hang, so none needs a thread
     close: Callable[[], None] = lambda: None       # closes the tools
@@ -69,8 +70,8 @@ class QuestionSource:
 
 def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | None = None, slack: int | None = None,
                    max_turns: int | None = None, limit: int | None = None, per_step: int = 0) -> QuestionSource:
-    """The questions of the file `path`, or of the toy web. The first `limit` are for evaluation (None = all). Training passes the
-    number of questions in a step as `per_step`; then the others are training questions."""
+    """The questions of the file `path`, or of the toy web. The first `limit` are for evaluation (None = all). Training
+    passes the number of questions in a step as `per_step`; then the others are training questions."""
     if tools == "toyweb":
         return toy_questions(ToyWeb(seed, hops, slack or 0), limit, max_turns, per_step)
     assert path is not None
@@ -79,11 +80,11 @@ def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | N
     held_out_texts = {entry.question.text for entry in held_out}      # the same text may come again further down
     training = [entry.question for entry in entries if entry.question.text not in held_out_texts] if per_step else []
     if per_step and (len(entries) < (limit or 0) or len(training) < per_step):
-        raise ConfigError(f"{path} has {len(entries)} questions: {limit} are held out, {len(training)} others are left to train "
-                          f"on, and a step takes {per_step}: lower --questions or --evaluate-questions")
+        raise ConfigError(f"{path} has {len(entries)} questions: {limit} are held out, {len(training)} others are left "
+                          f"to train on, and a step takes {per_step}: lower --questions or --evaluate-questions")
     tool_set = make_tools(tools, seed)
     return QuestionSource(
-        entries=held_out, training=training, fingerprint=fingerprint(entries),
+        entries=held_out, training=training, fingerprint=digest([asdict(entry) for entry in entries]),
         tools_for=lambda question: tool_set,
         max_turns=lambda question: max_turns or 200,
         pages=lambda rollout: ([[] for _ in rollout.turns], None),
@@ -91,7 +92,8 @@ def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | N
         close=getattr(tool_set, "close", lambda: None))
 
 
-def toy_questions(web: ToyWeb, limit: int | None = None, max_turns: int | None = None, per_step: int = 0) -> QuestionSource:
+def toy_questions(web: ToyWeb, limit: int | None = None, max_turns: int | None = None,
+                  per_step: int = 0) -> QuestionSource:
     def pages(rollout: Rollout) -> tuple[list[list[str]], int]:
         labels: list[list[str]] = [[label.kind for label in turn] for turn in visit_labels(web, rollout)]
         return labels, web.case(rollout.question.id).hops
@@ -101,17 +103,14 @@ def toy_questions(web: ToyWeb, limit: int | None = None, max_turns: int | None =
         raise ConfigError(f"the toy web has {len(questions)} test questions, not {limit}: ask for fewer")
     entries = [Entry(question, hops=web.case(question.id).hops) for question in questions]
     return QuestionSource(
-        entries=entries[:limit], training=web.questions("train") if per_step else [], fingerprint=fingerprint(entries),
+        entries=entries[:limit], training=web.questions("train") if per_step else [],
+        fingerprint=digest([asdict(entry) for entry in entries]),
         tools_for=lambda question: web.for_question(question.id),
         max_turns=lambda question: max_turns or web.max_turns(question.id),
         pages=pages, immediate=True)
 
 
-def fingerprint(entries: list[Entry]) -> str:
-    return digest([asdict(entry) for entry in entries])
-
-
-# ----------------------------------------------------------------------------------------------------------- question files
+# ---------------------------------------------------------------------------------------------------- question files
 
 
 def read_entries(path) -> list[Entry]:
@@ -150,7 +149,8 @@ def read_entry(record: dict, repeats: Counter[str]) -> Entry:
     if "prompt" in record and "question" not in record:
         record = released_record(record) | {"id": record.get("id")}
     if "question" not in record:
-        raise ValueError(f'need "question" and "answer", or "prompt" and "reward_model"; got {", ".join(record) or "nothing"}')
+        keys = ", ".join(record) or "nothing"
+        raise ValueError(f'need "question" and "answer", or "prompt" and "reward_model"; got {keys}')
     text, source = record["question"], record.get("source")
     if not isinstance(text, str):
         raise ValueError(f"the question must be a text, got {type(text).__name__}")
@@ -183,12 +183,12 @@ def question_id(given, text: str, repeats: Counter[str]) -> str:
 
 
 def released_record(record: dict) -> dict:
-    """A record of the released RL data in our form. A list of truths is refused: there only its last entry is the answer, in our
-    form any entry is."""
+    """A record of the released RL data in our form. A list of truths is refused: there only its last entry is the
+    answer, in our form any entry is."""
     match record:
         case {"prompt": [{"role": "user", "content": text}], "reward_model": {"ground_truth": str(truth)}}:
             return {"question": text, "answer": truth, "source": record.get("data_source")}
-    raise ValueError(f'"prompt" must be a list of one message with the role user, and "reward_model" must have a string '
+    raise ValueError('"prompt" must be a list of one message with the role user, and "reward_model" must have a string '
                      f"ground_truth, aliases joined by {ALIAS_MARK}")
 
 
@@ -199,7 +199,8 @@ def browsecomp(path: Path) -> Iterator[tuple[int, dict]]:
         try:
             missing = {"problem", "answer", "canary"} - set(reader.fieldnames or ())
             if missing:
-                raise ValueError(f"BrowseComp has the columns problem, answer and canary; missing: {', '.join(sorted(missing))}")
+                raise ValueError("BrowseComp has the columns problem, answer and canary; missing: "
+                                 + ", ".join(sorted(missing)))
             for row in reader:
                 if None in row or None in row.values():
                     raise ValueError(f"{len(reader.fieldnames or ())} columns are expected")

@@ -5,7 +5,7 @@
         run               number of the run among those of its question, from 0
         hops, source      of the question
         correct           true, false, or null: unknown
-        verdict           {"word": yes, no or unknown, "by": how it was found, "note": the judge's words, or why it is unknown}
+        verdict           {"word": yes, no or unknown, "by": how it was found, "note": judge's words, or why unknown}
         graded_by         how `correct` was decided: exact match, word F1 with its threshold, or the judge's model
         f1                of the answer, 0 without one
         fingerprints      of the questions, the system prompt and the model
@@ -13,8 +13,8 @@
     report.json      the summary
 
 Other settings or files are refused: mixed runs are an evaluation of nothing. A line is on the disk before the next run
-counts; the torn last line of a killed process is dropped. New verdicts and removed runs make a new file that replaces the
-old one as a whole, so all lines are graded alike. A lock keeps other processes out. Rollouts are not kept in memory.
+counts; the torn last line of a killed process is dropped. New verdicts and removed runs make a new file that replaces
+the old one as a whole, so all lines are graded alike. A lock keeps other processes out. Memory holds no rollouts.
 """
 
 import hashlib
@@ -38,6 +38,7 @@ from minvenus.settings import EvalConfig
 from minvenus.types import Rollout
 
 NAME = "results.jsonl"
+OWN_KEYS = {"run", "hops", "source", "correct", "verdict", "graded_by", "f1", "fingerprints"}
 Key = tuple[str, int]                 # question id, number of the run
 
 # Settings that may change when an evaluation goes on: how much, how fast, at which address, what is shown.
@@ -108,8 +109,8 @@ class ResultsFile:
             raise ConfigError(f"{self.folder} holds runs with other settings: {'; '.join(changed)}. Use the same, or "
                               "another --out")
         if first["graded_by"] != self.graded_by and not config.regrade:
-            raise ConfigError(f"the runs in {self.folder} were graded by {first['graded_by']}, not by {self.graded_by}: "
-                              "--regrade grades them again")
+            raise ConfigError(f"the runs in {self.folder} were graded by {first['graded_by']}, not by {self.graded_by}"
+                              ": --regrade grades them again")
 
     def read(self) -> None:
         self.results = {(result.question, result.run): result for result, _ in read_results(self.path)}
@@ -165,7 +166,7 @@ class ResultsFile:
             self.read()
 
 
-# -------------------------------------------------------------------------------------------------------------------- lines
+# ------------------------------------------------------------------------------------------------------------ lines
 
 
 def answer_of(rollout: Rollout) -> str | None:
@@ -222,7 +223,7 @@ def read_lines(path: Path) -> Iterator[dict]:
                 line = json.loads(text)
             except (ValueError, RecursionError):
                 line = None
-            if not isinstance(line, dict) or not {"run", "correct", "verdict", "graded_by", "fingerprints"} <= line.keys():
+            if not isinstance(line, dict) or OWN_KEYS - line.keys():
                 raise ConfigError(f"{path}, line {number} is not a finished run of an evaluation: repair or remove the "
                                   "file")
             yield line

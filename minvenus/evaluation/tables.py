@@ -1,4 +1,4 @@
-"""Evaluations as text: one alone, two side by side, and the published numbers. Shares are in percent with 95 % intervals."""
+"""Evaluations as text: one alone, two side by side, and the published numbers. Shares in percent, 95 % intervals."""
 
 from minvenus.console import table
 from minvenus.evaluation.aggregate import BrowseRatio, Share, Summary
@@ -6,8 +6,8 @@ from minvenus.evaluation.compare import Comparison
 
 SHOWN = 5                                 # runs that are named in the report; report.json has all of them
 
-# Published accuracies (%). They were made with other judges, tools and dates than yours. The K = 1 numbers of GAIA and xBench
-# look like avg@3. None = not reported.
+# Published accuracies (%), made with other judges, tools and dates than yours. Those of GAIA and xBench look like
+# avg@3. None = not reported.
 BENCHMARKS = ("BrowseComp", "BrowseComp-ZH", "GAIA", "xBench-DS-2505", "xBench-DS-2510", "DeepSearchQA")
 PUBLISHED: dict[str, tuple[float | None, ...]] = {
     "DeepDive-9B-SFT": (5.6, 15.7, None, 35.0, None, None),
@@ -82,11 +82,13 @@ def difference(found: Comparison) -> str:
 
 
 def published() -> str:
-    rows = [(model, *("–" if value is None else f"{value:.1f}" for value in values)) for model, values in PUBLISHED.items()]
-    return table([("", *BENCHMARKS), *rows])
+    rows: list[tuple[str, ...]] = [("", *BENCHMARKS)]
+    for model, values in PUBLISHED.items():
+        rows.append((model, *("–" if value is None else f"{value:.1f}" for value in values)))
+    return table(rows)
 
 
-# ------------------------------------------------------------------------------------------------------------------- cells
+# ------------------------------------------------------------------------------------------------------------ cells
 
 
 def plain(text: str) -> str:
