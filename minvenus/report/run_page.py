@@ -39,7 +39,8 @@ class Plot:
 
 LEARNING = [
     Plot("Right answers", {"outcome": "training", "test_exact_match": "held out, exact match"},
-         "share of right answers", "Mean outcome of the training rollouts, and exact match on questions that are never trained on.", SHARE),
+         "share of right answers", "Mean outcome of the training rollouts, and exact match on questions that are "
+         "never trained on.", SHARE),
     Plot("Groups that teach nothing",
          {"groups_without_outcome_signal": "same outcome", "groups_without_any_signal": "no signal"}, "share of groups",
          "Where all rollouts of a question end alike, GRPO learns nothing; IGPO only if the gains are alike.", SHARE),

@@ -40,7 +40,7 @@ from minvenus.text.tokenizer import Tokenizer
 LARGEST = 24_000_000                             # bytes of a page; browsers become slow beyond
 TEXT, TEXT_OF_ALL = 1_000_000, 6_000_000         # bytes of the texts of one rollout, and of a page
 TOKENS, TOKENS_OF_ALL = 500_000, 3_000_000       # bytes of their tokens
-TEXTS = ("observation", "thought", "call", "answer", "raw")
+TEXTS, LEAST_TEXT = ("observation", "thought", "call", "answer", "raw"), 100     # letters that always stay
 TITLE = 160                                      # letters
 POLICIES = {"current": "the policy itself, before the update", "reference": "the start checkpoint"}
 
@@ -158,7 +158,7 @@ def page_data(source: Source, measured: list[Measured] | None, compared: list[Co
         groups.setdefault(case.group, []).append(i)
         row = case.row if source.batch else i
         logprobs = measured[row].logprobs if measured else [None] * len(case.turns)
-        outcome = outcome_text(case, source.batch and source.batch.measured[row].outcome)
+        outcome = outcome_text(case, measured[row].outcome if measured and source.batch else None)
         rollouts.append({
             "name": case.name or f"rollout {len(groups[case.group])}", "prediction": case.turns[-1]["answer"],
             "outcome": outcome, "facts": rollout_facts(case, outcome), "turns": case.turns,
@@ -245,12 +245,12 @@ def rollout_facts(case: Case, outcome: str) -> list[tuple[str, str]]:
 
 
 def shorten_texts(turns: list[dict], room: int) -> int:
-    """Shorten the longest texts of a rollout, in place, until they take `room` bytes in the page's data.
-    How many were shortened."""
+    """Shorten the longest texts of a rollout, in place, until all take `room` bytes in the page's data.
+    Return how many were shortened."""
     texts = [(turn, name) for turn in turns for name in TEXTS if turn[name]]
     whole = [turn[name] for turn, name in texts]
     limit = max(map(len, whole), default=0)
-    while sum(page.embedded_size(shortened(text, limit)) for text in whole) > room:
+    while limit > LEAST_TEXT and sum(page.embedded_size(shortened(text, limit)) for text in whole) > room:
         limit = limit * 4 // 5
     for (turn, name), text in zip(texts, whole, strict=True):
         turn[name] = shortened(text, limit)
@@ -269,9 +269,12 @@ def shortened(text: str, limit: int) -> str:
 def add_tokens(cases: list[Case], tokenizer: Tokenizer, room: int) -> None:
     """Give the turns of each rollout their tokens, from the first turn on and as far as `room` bytes go."""
     for case in cases:
+        if case.rollout is None:
+            continue
         left = room
-        for turn in case.turns if case.rollout else []:
-            tokens = turn_tokens(case.rollout, *turn["span"], tokenizer)
+        for turn in case.turns:
+            start, end = turn["span"]
+            tokens = turn_tokens(case.rollout, start, end, tokenizer)
             left -= page.embedded_size(tokens)
             if left < 0:
                 break

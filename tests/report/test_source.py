@@ -4,10 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from minvenus.agent.policy import load_scorer
 from minvenus.agent.record import rollout_to_json, save_rollout
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError, ModelConfig, Recipe
 from minvenus.igpo.gain import segment_gains, value, wrap_answer
+from minvenus.model import weights
+from minvenus.model.qwen3 import Qwen3
 from minvenus.report.source import Scorer
 from minvenus.report.xray import write_page
 from minvenus.types import Question
@@ -95,6 +99,24 @@ def test_a_rollout_is_scored_on_its_own_tokens_before_every_turn(tmp_path):
     expected = [row[wrapped.start:] for row in rising(made.tokens, starts, wrapped.ids)]
     assert only["measured"] == [value(row, "log_prob") for row in expected]
     assert only["turns"][0]["tokens"] is not None
+
+
+def test_a_model_folder_scores_as_a_fresh_forward_does(tmp_path):
+    shape = ModelConfig(16, 24, 1, 2, 1, head_dim=8, vocab_size=TOKENIZER.size, rope_theta=100.0)
+    model, made, recipe = Qwen3(shape, seed=3), rollout([search(), visit(), answer()]), Recipe(lead_in="Answer.")
+    weights.save(model, tmp_path / "model", TOKENIZER.files)
+    save_rollout(made, tmp_path / "rollout.json")
+    scorer = Scorer("m", *load_scorer(tmp_path / "model"))
+    path = write_page(tmp_path / "rollout.json", tmp_path / "xray.html", scorer=scorer, recipe=recipe)
+    [only] = embedded(path.read_text(encoding="utf-8"))["rollouts"]
+    wrapped = wrap_answer("cat", TOKENIZER, recipe)
+    for turn, shown in zip(made.turns, only["measured"], strict=True):
+        tokens = [*made.tokens[:turn.start], *wrapped.ids]
+        logprobs = model(torch.tensor([tokens])).log_softmax(-1)[0].detach()
+        first = turn.start + wrapped.start
+        expected = [float(logprobs[k - 1, tokens[k]]) for k in range(first, len(tokens))]
+        assert shown == pytest.approx(value(expected, "log_prob"), abs=1e-5)
+    assert scorer.context == shape.max_position_embeddings
 
 
 def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_path):

@@ -137,6 +137,13 @@ def test_a_rollout_of_100_turns_gives_a_page_under_2_mb_that_says_what_it_leaves
             assert len(head) + int(left_out.replace(",", "")) + len(tail) == len(turn.observation)
 
 
+def test_some_of_every_text_stays_however_small_the_room(tmp_path, monkeypatch):
+    monkeypatch.setattr("minvenus.report.xray.TEXT", 1)
+    turns = turns_of(tmp_path, [search(thought="Think. " * 400)] * 3 + [answer()])
+    assert all(turn["thought"].startswith("Think.") and "are left out here" in turn["thought"] for turn in turns[:3])
+    assert turns[3]["answer"] == "cat"
+
+
 # ----------------------------------------------------------------------------------- hostile text, errors
 
 
