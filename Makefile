@@ -27,17 +27,9 @@ compare: .venv/installed
 base: .venv/installed
 	OMP_NUM_THREADS=1 $(PY) -m minvenus.experiments base
 
-# Three processes, because Triton's interpreter and its compiler cannot live in one; those two run beside the main one.
 test: .venv/installed
-	@echo "Running the tests; those of the Triton kernels run beside the others, their result comes last."
-	@export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1; log=$$(mktemp); \
-	( $(PY) -m pytest tests/kernels -m compile -s; compiled=$$?; \
-	  TRITON_INTERPRET=1 $(PY) -m pytest tests/kernels -m interpret && exit $$compiled ) > $$log 2>&1 & kernels=$$!; \
-	trap 'kill $$kernels 2>/dev/null' INT TERM; \
-	$(PY) -m pytest -m "not interpret and not compile"; main=$$?; \
-	wait $$kernels; triton=$$?; \
-	echo "Triton kernels:"; cat $$log; rm -f $$log; \
-	exit $$(( main || triton ))
+	@echo "Running the tests, two processes at a time; the output of a process comes when it ends."
+	@$(PY) -m tests.run
 
 mutants: .venv/installed
 	$(PY) -m tests.mutants.run

@@ -11,7 +11,7 @@ import pytest
 
 reason = ("compiled kernels cannot share a process with TRITON_INTERPRET=1" if os.environ.get("TRITON_INTERPRET") == "1" else
           "triton is not installed" if find_spec("triton") is None else "")
-pytestmark = [pytest.mark.compile, pytest.mark.skipif(bool(reason), reason=reason)]
+pytestmark = [pytest.mark.compile, pytest.mark.seconds(900), pytest.mark.skipif(bool(reason), reason=reason)]
 
 TENSOR = ("forward", "dq", "dkv", "paged decode", "paged chunk")                # the kernels that multiply matrices
 OTHERS = ("delta", "paged combine")                                             # sums of products by rows: limited by memory

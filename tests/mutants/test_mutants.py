@@ -80,6 +80,7 @@ def opened():
     yield 1
 
 
+@pytest.mark.seconds(900)
 def test_every_mutant_is_killed_by_the_test_named_for_it():
     command = [sys.executable, "-m", "tests.mutants.run", "--skip-baseline"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
