@@ -6,7 +6,8 @@
 For each kind and hop: how often, the mean gain, its spread and the share of positive ones. Before any RL, right
 visits should gain clearly more than wrong ones, and as much at the last hop as at the first: gains that all come
 early make it pay to stop early. The policy in training also scores the gains, so the same table is made again after
-training."""
+training.
+"""
 
 import statistics
 import tempfile

@@ -11,7 +11,8 @@ base can read and write the format, but not find its way. Everything follows fro
 
 Look-up appears after 90 steps of readings instead of not within 1,000 because of three things: the same high rate for
 embeddings and norms as for matrices (AdamW with a seventh of it stays at guessing among the names in sight), Muon on
-the matrices, and readings in which a relation stands right before its name and on one page only."""
+the matrices, and readings in which a relation stands right before its name and on one page only.
+"""
 
 import time
 from dataclasses import dataclass

@@ -6,7 +6,8 @@ settings.
 
 Compared are the accuracy on held-out questions after step `at`, the area under its curve (its mean over the
 evaluations), and the share of right pages found after step `at`. A run that is stopped goes on where it was when the
-command is given again; runs that are finished are only read."""
+command is given again; runs that are finished are only read.
+"""
 
 import os
 import time

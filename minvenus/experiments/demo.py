@@ -4,7 +4,8 @@
     after -> what the gains rewarded -> one question answered live -> the report
 
 Names on the pages of test questions occur in no demonstration and in no RL question, and RL asks other questions than
-the demonstrations answer. Given again, the command goes on where it was stopped."""
+the demonstrations answer. Given again, the command goes on where it was stopped.
+"""
 
 import time
 from dataclasses import dataclass

@@ -16,7 +16,8 @@ policy gradient:
 
 This is the gradient that the default loss has before its first update, with one token per turn. A turn without a
 choice has no gradient and still counts in the mean. Success and turns of a policy are exact, so a curve has no other
-noise than that of learning."""
+noise than that of learning.
+"""
 
 from dataclasses import dataclass
 

@@ -5,7 +5,8 @@
 orthogonal(X) moves every singular value of X close to 1 by five rounds of  X <- a X + (b XX' + c (XX')^2) X. A
 direction with a small gradient gets as large a step as one with a large gradient: so a small model finds look-up by
 attention early, where AdamW stays with the frequencies of words for long. In float32, unlike torch's own, which
-computes in bfloat16. Used for the tiny base model only; demonstrations and RL are trained with AdamW."""
+computes in bfloat16. Used for the tiny base model only; demonstrations and RL are trained with AdamW.
+"""
 
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,8 @@
 """Runs the project's own scripts, each in a process of its own with one thread, as a reader would from a terminal.
 
 They have sessions of their own, so that Ctrl-C reaches only us: we ask them once to finish their step and save, and
-wait."""
+wait.
+"""
 
 import os
 import signal

@@ -8,7 +8,8 @@
 
 Normaliser, split pattern and decoder are those of Qwen3's file: digits stay single, punctuation joins the newlines
 after it, a word takes the space before it. So a test of token borders with this tokenizer holds with the real one.
-The tiny model has 768 rows; ids 752 .. 767 are unused, as are the last 267 rows of a Qwen3 model."""
+The tiny model has 768 rows; ids 752 .. 767 are unused, as are the last 267 rows of a Qwen3 model.
+"""
 
 from pathlib import Path
 

@@ -8,7 +8,8 @@ Memory grows by some 20 bytes a record (and by its answer where answers are chec
 not records. Without a shuffle, the five copies of a long trajectory would stand in one batch.
 
 The correctness filter promises that what it keeps was found correct: a judge that could not tell keeps nothing, and
-those records are counted apart."""
+those records are counted apart.
+"""
 
 import json
 import random

@@ -6,7 +6,8 @@ Every token k in M_i carries its weight 1 / (B n_i), so the loss of a step is th
 its packs, the same however the trajectories are packed, split over micro-batches or ordered.
 
 A pack is whole trajectories end to end, without padding. Over-long ones are dropped and counted; on request they are
-cut after the last turn that fits, which loses their answer. Streams are held in memory, five bytes a token."""
+cut after the last turn that fits, which loses their answer. Streams are held in memory, five bytes a token.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

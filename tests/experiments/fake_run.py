@@ -1,7 +1,7 @@
 """Stands in for train_igpo.py in tests of the comparison: writes what a run of so many steps leaves behind, in no time.
 
-Files in the folder above the run's say how: `fail`, `wait` and `short` name runs that end with an error, wait to be stopped, or
-end one step early; `order.txt` gets a line when a run starts and when it ends.
+Files in the folder above the run's say how: `fail`, `wait` and `short` name runs that end with an error, wait to be
+stopped, or end one step early; `order.txt` gets a line when a run starts and when it ends.
 """
 
 import json
@@ -55,7 +55,8 @@ def finish(folder: Path, steps: int, every: int) -> None:
         accuracy = len(folder.name) / 100 + step / 1000
         row = {"step": step + 1, "outcome": 0.5, "groups_without_outcome_signal": 0.25}
         if (step + 1) % every == 0:
-            row |= {"test_exact_match": accuracy, "test_right_pages": accuracy / 2, "test_turns": 8.0, "test_malformed": 0.0}
+            row |= {"test_exact_match": accuracy, "test_right_pages": accuracy / 2, "test_turns": 8.0,
+                    "test_malformed": 0.0}
         rows.append(row)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     checkpoint = folder / "checkpoints" / f"step-{steps:08d}"

@@ -18,7 +18,8 @@ from tests.report.examples import answer, rollout, saved_batch, search, visit
 WEB = ToyWeb(5, hops=(2,), slack=2)
 CASE = WEB.case("train-0")
 FIRST, SECOND = CASE.path
-OTHER = next(page.title for page in WEB.for_question("train-0").results(FIRST) if page.title != FIRST)   # shown beside the first
+# a page that a search shows beside the first
+OTHER = next(page.title for page in WEB.for_question("train-0").results(FIRST) if page.title != FIRST)
 
 
 def played(*titles):
@@ -30,15 +31,17 @@ def played(*titles):
 
 
 def batch(recipe=None, step=1, lift=0.0):
-    """Two rollouts. The first opens both right pages, its values -4, -3, -1; the second another page, a page that no search has
-    listed, the first right page and that one again, its values -4, -4.5, -4.5, -3.5, -3.75."""
+    """Two rollouts. The first opens both right pages, its values -4, -3, -1; the second another page, a page that no
+    search has listed, the first right page and that one again, its values -4, -4.5, -4.5, -3.5, -3.75."""
     one, two = played(FIRST, SECOND), played(OTHER, f"!{SECOND}", FIRST, f"!{FIRST}")
-    logprobs = [[[-4.0], None, [-3.0], None, [-1.0 + lift]], [[-4.0, -4.0], None, [-4.5], [-4.5], None, [-3.5], [-3.75]]]
+    logprobs = [[[-4.0], None, [-3.0], None, [-1.0 + lift]],
+                [[-4.0, -4.0], None, [-4.5], [-4.5], None, [-3.5], [-3.75]]]
     return saved_batch([one, two], [0, 0], [1.0, 0.0], recipe or Recipe(), logprobs, step=step)
 
 
 def gains():
-    return {("right", 1): [1.0, 1.0], ("right", 2): [2.0], ("wrong", 1): [-0.5], ("failed", 1): [0.0], ("repeated", 2): [-0.25]}
+    return {("right", 1): [1.0, 1.0], ("right", 2): [2.0], ("wrong", 1): [-0.5], ("failed", 1): [0.0],
+            ("repeated", 2): [-0.25]}
 
 
 def test_gains_are_told_apart_by_what_the_visit_was_and_at_which_hop():
@@ -62,7 +65,7 @@ def test_the_table_word_for_word():
     assert table(rows(gains() | {("right", 2): [2.0, 3.0, -1.0]})).splitlines() == [
         "visit     hop  count   mean  spread  positive",
         "right       1      2  +1.00    0.00      100%",
-        "right       2      3  +1.33    1.70       67%",             # variance ((2/3)^2 + (5/3)^2 + (7/3)^2) / 3 = 26 / 9
+        "right       2      3  +1.33    1.70       67%",           # variance ((2/3)^2 + (5/3)^2 + (7/3)^2) / 3 = 26 / 9
         "right     all      5  +1.20    1.33       80%",             # variance (2 * 0.04 + 0.64 + 3.24 + 4.84) / 5
         "wrong       1      1  -0.50    0.00        0%",
         "repeated    2      1  -0.25    0.00        0%",
@@ -71,10 +74,11 @@ def test_the_table_word_for_word():
 
 @pytest.mark.parametrize(("found", "words"), [
     # right (1 + 1 + 2) / 3, others (-0.5 + 0 - 0.25) / 3: apart 4/3 + 1/4
-    (gains(), "right visits gain +1.58 more than the others; hop 1 +1.00, later hops +2.00 on average: not front-loaded"),
-    ({("right", 1): [2.0], ("right", 2): [1.5], ("right", 3): [0.3], ("wrong", 1): [0.0]},        # later (1.5 + 0.3) / 2
-     "right visits gain +1.27 more than the others; hop 1 +2.00, later hops +0.90 on average: front-loaded: stopping early may "
-     "pay"),
+    (gains(),
+     "right visits gain +1.58 more than the others; hop 1 +1.00, later hops +2.00 on average: not front-loaded"),
+    ({("right", 1): [2.0], ("right", 2): [1.5], ("right", 3): [0.3], ("wrong", 1): [0.0]},   # later (1.5 + 0.3) / 2
+     "right visits gain +1.27 more than the others; hop 1 +2.00, later hops +0.90 on average: front-loaded: "
+     "stopping early may pay"),
     ({("right", 1): [-0.2], ("right", 2): [-0.15], ("wrong", 1): [0.0]},                          # nothing comes early
      "right visits gain -0.17 more than the others; hop 1 -0.20, later hops -0.15 on average: not front-loaded"),
     ({("right", 1): [1.0], ("failed", 1): [0.5]}, "right visits gain +0.50 more than the others"),
@@ -86,7 +90,7 @@ def test_the_verdict_by_hand(found, words):
     assert verdict(found) == words
 
 
-# ------------------------------------------------------------------------------------------------------------ of a run's folder
+# ---------------------------------------------------------------------------------------------------- of a run's folder
 
 
 def saved_run(folder, *batches):

@@ -1,4 +1,4 @@
-"""The base model's training: what it reads and when, that it follows from the seed, and that no half model is left behind."""
+"""The base model's training: what it reads and when, that it follows from the seed, that no half model is left."""
 
 import hashlib
 import os
@@ -26,7 +26,8 @@ TINY = Tokenizer.tiny()
 
 def config(tmp_path, **changes) -> BaseConfig:
     """Three steps of two texts: readings, then with notes, then with sessions."""
-    values = {"out": str(tmp_path / "model"), "steps": 3, "notes_from": 1, "sessions_from": 2, "batch": 2, "learning_rate": 0.01}
+    values = {"out": str(tmp_path / "model"), "steps": 3, "notes_from": 1, "sessions_from": 2, "batch": 2,
+              "learning_rate": 0.01}
     return BaseConfig(**(values | changes))
 
 
@@ -34,7 +35,7 @@ def digest(folder) -> str:
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
-# -------------------------------------------------------------------------------------------------------------------- its texts
+# ------------------------------------------------------------------------------------------------------------ its texts
 
 
 def kind(e) -> str:
@@ -42,8 +43,8 @@ def kind(e) -> str:
     return "session" if words.startswith("<|im_start|>system") else "notes" if words.startswith("From ") else "reading"
 
 
-@pytest.mark.parametrize(("step", "counts"), [(0, (24, 0, 0)), (119, (24, 0, 0)), (120, (12, 12, 0)), (249, (12, 12, 0)),
-                                              (250, (6, 6, 12)), (999, (6, 6, 12))])
+@pytest.mark.parametrize(("step", "counts"), [(0, (24, 0, 0)), (119, (24, 0, 0)), (120, (12, 12, 0)),
+                                              (249, (12, 12, 0)), (250, (6, 6, 12)), (999, (6, 6, 12))])
 def test_the_kinds_of_text_are_mixed_from_their_steps_on(step, counts):
     kinds = [kind(e) for e in texts(BaseConfig(), step, TINY)]
     assert tuple(kinds.count(name) for name in ("reading", "notes", "session")) == counts
@@ -76,7 +77,8 @@ def test_the_webs_of_the_base_have_all_names_and_are_no_questions_web():
     assert names == set(TRAIN_NAMES + TEST_NAMES)
     asked = {str(web) for pool in ("train", "test") for web in webs[pool]}
     assert len(asked) == 240 and not asked & {str(web) for web in webs["base"]}
-    pets = {pool: {tuple(page.pet for page in web.values()) for web in own if len(web) > 4} for pool, own in webs.items()}
+    pets = {pool: {tuple(page.pet for page in web.values()) for web in own if len(web) > 4}
+            for pool, own in webs.items()}
     assert not pets["base"] & (pets["train"] | pets["test"]), "nor one of the same pets under other names"
 
 
@@ -85,7 +87,7 @@ def test_held_out_sessions_are_none_of_those_trained_on():
     assert not trained & {tuple(session(base.HELD_OUT, i, TINY).tokens.tolist()) for i in range(32)}
 
 
-# ----------------------------------------------------------------------------------------------------------------- its training
+# --------------------------------------------------------------------------------------------------------- its training
 
 
 def test_at_the_start_attention_and_mlp_add_nothing_and_all_embeddings_share_their_first_number():
@@ -94,10 +96,11 @@ def test_at_the_start_attention_and_mlp_add_nothing_and_all_embeddings_share_the
         if name.endswith(("o_proj.weight", "down_proj.weight")):
             assert parameter.abs().max() == 0
     embedding = model.model.embed_tokens.weight
-    assert (embedding[:, 0] == base.SHARED).all() and embedding[:, 1:].std().item() == pytest.approx(base.INIT_STD, rel=0.05)
+    assert (embedding[:, 0] == base.SHARED).all()
+    assert embedding[:, 1:].std().item() == pytest.approx(base.INIT_STD, rel=0.05)
     tokens = torch.randint(0, 700, (1, 9), generator=torch.Generator().manual_seed(0))
-    swapped = tokens.flip(1)
-    assert torch.equal(model(tokens)[0, -1], model(torch.cat([swapped[:, 1:], tokens[:, -1:]], 1))[0, -1]), "context is not read"
+    other_context = torch.cat([tokens.flip(1)[:, 1:], tokens[:, -1:]], 1)
+    assert torch.equal(model(tokens)[0, -1], model(other_context)[0, -1]), "context is not read"
 
 
 def test_the_same_seed_gives_the_same_weights_to_the_last_bit(tmp_path, capsys):
@@ -124,7 +127,7 @@ def test_the_rate_rises_over_20_steps_and_falls_to_nothing_over_the_last_two_fif
     assert rates[80] == pytest.approx(0.5) and rates[99] == pytest.approx(1 / 40)
 
 
-# ------------------------------------------------------------------------------------------------------- interrupted or refused
+# ----------------------------------------------------------------------------------------------- interrupted or refused
 
 
 def interrupt(monkeypatch, module, name, at=1):
@@ -149,7 +152,7 @@ def test_a_run_interrupted_in_its_second_step_leaves_nothing(tmp_path, monkeypat
 def test_a_run_interrupted_while_it_saves_leaves_the_old_model_whole(tmp_path, monkeypatch):
     weights.save(start(5), tmp_path / "model", TINY.files)
     before = digest(tmp_path / "model")
-    interrupt(monkeypatch, weights, "write_json", at=2)                # weights, tokenizer and one of two settings are written
+    interrupt(monkeypatch, weights, "write_json", at=2)     # weights, tokenizer and one of two settings are written
     with pytest.raises(KeyboardInterrupt):
         base.main(config(tmp_path, steps=1))
     assert digest(tmp_path / "model") == before and Tokenizer.from_file(tmp_path / "model").size == TINY.size
@@ -177,7 +180,8 @@ def test_settings_that_train_nothing_are_refused(wrong):
 
 def test_a_termination_is_one_line_and_exit_code_130_and_leaves_nothing(tmp_path):
     command = [sys.executable, "-m", "minvenus.experiments", "base", "--out", str(tmp_path / "model"), "--batch", "2"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}) as process:
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr.readline().startswith("base 1/1000")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 130
@@ -185,7 +189,7 @@ def test_a_termination_is_one_line_and_exit_code_130_and_leaves_nothing(tmp_path
     assert not list(tmp_path.iterdir())
 
 
-# ------------------------------------------------------------------------------------------------------ the one in the repository
+# -------------------------------------------------------------------------------------------- the one in the repository
 
 
 def test_the_shipped_base_has_the_shape_and_the_tokenizer_of_this_code():

@@ -26,8 +26,8 @@ def small(tmp_path, monkeypatch):
     shutil.copy(Path(__file__).with_name("fake_run.py"), tmp_path / "train_igpo.py")
     monkeypatch.setattr(scripts, "ROOT", tmp_path)
     monkeypatch.setattr(scripts, "LOOK_EVERY", 0.01)
-    return CompareConfig(model=str(tmp_path / "model"), out=str(tmp_path / "out"), methods="grpo paper", seeds=2, first_seed=7,
-                         steps=4, at=2, evaluate_every=2, jobs=1)
+    return CompareConfig(model=str(tmp_path / "model"), out=str(tmp_path / "out"), methods="grpo paper", seeds=2,
+                         first_seed=7, steps=4, at=2, evaluate_every=2, jobs=1)
 
 
 def order(config) -> list[str]:
@@ -35,7 +35,7 @@ def order(config) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-# ------------------------------------------------------------------------------------------------------------------ the methods
+# ---------------------------------------------------------------------------------------------------------- the methods
 
 
 def flat(config: IGPOConfig) -> dict:
@@ -46,7 +46,8 @@ def flat(config: IGPOConfig) -> dict:
 @pytest.mark.parametrize(("method", "changes"), [
     ("grpo", {"use_gain": False}),
     ("paper", {}),
-    ("released", {"browse": "segment", "discount_over": "rewards", "penalty_scope": "segment", "newlines_after_think": 1}),
+    ("released", {"browse": "segment", "discount_over": "rewards", "penalty_scope": "segment",
+                  "newlines_after_think": 1}),
     ("uncentred", {"center_gain": False}),
     ("unnormalised", {"normalize": "none"}),
     ("unscaled", {"normalize": "separate"}),
@@ -74,14 +75,14 @@ def test_all_methods_are_started_with_the_same_settings_beside_their_own(method,
     config = replace(small, steps=6, questions=3, group=5, hops=2, slack=1, learning_rate=2e-5, evaluate_questions=9)
     job = compare.job_of(config, Path(config.model), method, 8)
     started = parse_flags(IGPOConfig, [str(flag) for flag in job.flags])
-    shared = {"model": config.model, "out": f"{config.out}/{method}-8", "seed": 8, "steps": 6, "questions": 3, "group": 5,
-              "hops": 2, "slack": 1, "learning_rate": 2e-5, "evaluate_every": 2, "evaluate_questions": 9,
+    shared = {"model": config.model, "out": f"{config.out}/{method}-8", "seed": 8, "steps": 6, "questions": 3,
+              "group": 5, "hops": 2, "slack": 1, "learning_rate": 2e-5, "evaluate_every": 2, "evaluate_questions": 9,
               "rollouts_every": 6}
     assert started == replace(parse_flags(IGPOConfig, list(METHODS[method])), **shared)
     assert job.script == "train_igpo.py" and job.log == Path(config.out) / f"{method}-8" / "log.txt"
 
 
-# --------------------------------------------------------------------------------------------------------------------- refusals
+# ------------------------------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(("given", "words"), [
@@ -89,8 +90,10 @@ def test_all_methods_are_started_with_the_same_settings_beside_their_own(method,
     ({"methods": " "}, "got none"),
     ({"methods": "paper grpo paper"}, "names one twice"),
     ({"at": 45}, r"at \(45\) must be an evaluated step"), ({"at": 70}, "at most steps"), ({"at": 0}, "evaluated step"),
-    ({"evaluate_every": 0}, "evaluate_every .* must be at least 1"), ({"seeds": 0}, "seeds"), ({"jobs": -1}, "jobs at least 0"),
-    ({"model": "nowhere"}, "'nowhere'"), ({"group": 1}, "group must be at least 2"), ({"hops": 5}, "hops must be 1, 2, 3 or 4"),
+    ({"evaluate_every": 0}, "evaluate_every .* must be at least 1"), ({"seeds": 0}, "seeds"),
+    ({"jobs": -1}, "jobs at least 0"),
+    ({"model": "nowhere"}, "'nowhere'"), ({"group": 1}, "group must be at least 2"),
+    ({"hops": 5}, "hops must be 1, 2, 3 or 4"),
     ({"learning_rate": 0.0}, "learning_rate"), ({"questions": 0}, "questions must be at least 1"),
 ])
 def test_what_cannot_be_compared_is_refused_before_anything_runs(given, words):
@@ -101,12 +104,12 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(given, words):
 def test_a_folder_of_runs_with_other_settings_is_refused_and_left_as_it_is(small):
     compare.main(replace(small, methods="paper", seeds=1))
     before = {path: path.read_bytes() for path in Path(small.out).rglob("*") if path.is_file()}
-    with pytest.raises(ConfigError, match=r"holds runs with other settings: hops was 4, is 2; .*Use the same, or another --out"):
+    with pytest.raises(ConfigError, match=r"other settings: hops was 4, is 2; .*Use the same, or another --out"):
         compare.main(replace(small, hops=2, learning_rate=1e-5))
     assert {path: path.read_bytes() for path in Path(small.out).rglob("*") if path.is_file()} == before
 
 
-# ------------------------------------------------------------------------------------------------------------------ running them
+# --------------------------------------------------------------------------------------------------------- running them
 
 
 def test_all_methods_of_a_seed_run_before_the_next_seed_and_the_table_and_page_are_written(small, capsys):
@@ -118,7 +121,8 @@ def test_all_methods_of_a_seed_run_before_the_next_seed_and_the_table_and_page_a
     written = (Path(small.out) / "table.txt").read_text()
     assert told.startswith(written.rstrip()) and re.search(r"grpo +0.061 ± 0.000", written) and "0.07 0.07" in written
     page = (Path(small.out) / "report.html").read_text()
-    assert "0.061 ± 0.000" in page and "Collapsed groups" in page and "Gain of right visits" not in page, "nobody had gains"
+    assert "0.061 ± 0.000" in page and "Collapsed groups" in page
+    assert "Gain of right visits" not in page, "nobody had gains"
     assert json.loads((Path(small.out) / "run.json").read_text()) == asdict(small)
 
 
@@ -136,7 +140,7 @@ def test_finished_runs_are_only_read_and_others_go_on(small, capsys):
 def test_a_run_that_fails_stops_the_comparison_names_its_log_and_lets_the_others_save(small):
     (Path(small.out) / "fail").write_text("paper-7\n")
     (Path(small.out) / "wait").write_text("grpo-7\n")
-    with pytest.raises(ScriptFailed, match=f"paper-7 ended with exit code 3; its last lines are in {small.out}/paper-7/log.txt"):
+    with pytest.raises(ScriptFailed, match=f"paper-7 ended .* 3; its last lines are in {small.out}/paper-7/log.txt"):
         compare.main(replace(small, jobs=2))
     assert (Path(small.out) / "paper-7" / "log.txt").read_text() == "out of luck\n"
     assert order(small)[-1] == "stopped grpo-7" and "start grpo-8" not in order(small)

@@ -23,12 +23,14 @@ def test_base_sft_igpo_evaluation_audit_live_question_and_report_in_a_few_steps_
         assert len((tmp_path / "eval" / name / "results.jsonl").read_text().splitlines()) == 4
         assert json.loads((tmp_path / "eval" / name / "report.json").read_text())["runs"] == 4
     assert "format errors" in shown and "browse, wrong" in shown             # the table of before and after
-    assert "right visits gain" in shown or "too few visits" in shown         # the audit, at the first and at the last step
+    assert "right visits gain" in shown or "too few visits" in shown         # the audit, at the first and last step
     assert "step 1:" in shown and "step 2:" in shown
-    assert str(tmp_path / "igpo" / "report.html") in last and (tmp_path / "igpo" / "report.html").stat().st_size > 10_000
+    page = tmp_path / "igpo" / "report.html"
+    assert str(page) in last and page.stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("wrong", ({"questions": 0}, {"questions": 257}, {"sft_steps": 0}, {"igpo_steps": 0}, {"batch": 0}))
+@pytest.mark.parametrize("wrong", ({"questions": 0}, {"questions": 257}, {"sft_steps": 0}, {"igpo_steps": 0},
+                                   {"batch": 0}))
 def test_what_the_demo_cannot_do_is_refused_before_it_trains_anything(wrong):
     with pytest.raises(ConfigError, match="must be at least 1, questions from 1 to 256"):
         DemoConfig(**wrong)
@@ -67,9 +69,12 @@ def test_every_command_of_the_demo_is_understood_and_goes_from_stage_to_stage(mo
     told = demo.main(DemoConfig(out=str(tmp_path), sft_steps=5, igpo_steps=3, questions=7))
     assert [script for script, _ in seen] == ["train_sft.py", "train_igpo.py", *["eval.py"] * 3, "audit", "infer.py"]
     sft, igpo, before, after, compared, audited, asked = (config for _, config in seen)
-    assert sft.model == "tiny-base" and sft.steps == 5 and igpo.steps == 3 and igpo.model == before.agent.model == f"{sft.out}/model"
-    assert after.agent.model == asked.agent.model == f"{igpo.out}/model" and audited.run == igpo.out and str(igpo.out) in told
+    assert sft.model == "tiny-base" and sft.steps == 5 and igpo.steps == 3
+    assert igpo.model == before.agent.model == f"{sft.out}/model"
+    assert after.agent.model == asked.agent.model == f"{igpo.out}/model"
+    assert audited.run == igpo.out and str(igpo.out) in told
     assert (before.limit, before.agent.seed, before.slack) == (after.limit, after.agent.seed, after.slack) == (7, 1, 0)
-    assert igpo.hops is None and not igpo.recipe.center_gain and igpo.seed != sft.seed, "other questions than were demonstrated"
+    assert igpo.hops is None and not igpo.recipe.center_gain
+    assert igpo.seed != sft.seed, "other questions than were demonstrated"
     assert before.agent.temperature == after.agent.temperature == 1.0
     assert list(compared.compare) == [before.out, after.out] and before.out != after.out

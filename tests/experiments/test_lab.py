@@ -48,17 +48,18 @@ def last(gains: str, method: str, seed: int, steps: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_where_outcomes_are_sparse_and_gains_are_honest_igpo_learns_faster_than_grpo(seed):
-    """5 % at the start; after 40 updates over seeds 1000..1199: GRPO .086 ± .006, paper .715 ± .025, difference .629 ± .022,
-    the smallest of the 200 .553. The margin is 5.8 spreads away: for a fresh seed a false alarm has a chance of about 4e-9 if
-    differences are normal, and is under 1.5 % with 95 % confidence whatever they are (none in 200)."""
+    """5 % at the start; after 40 updates over seeds 1000..1199: GRPO .086 ± .006, paper .715 ± .025, difference .629
+    ± .022, the smallest of the 200 .553. The margin is 5.8 spreads away: for a fresh seed a false alarm has a chance
+    of about 4e-9 if differences are normal, and is under 1.5 % with 95 % confidence whatever they are (none in
+    200)."""
     assert last("measured", "paper", seed, 40)[0] > last("measured", "grpo", seed, 40)[0] + 0.5
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_front_loaded_gains_shorten_rollouts_when_they_are_centred_and_not_when_they_are_not(seed):
-    """8.00 turns at the start; after 60 updates over seeds 1000..1099: paper 5.70 ± .22 (largest 6.16), uncentred 9.82 ± .04
-    (smallest 9.71). The limits are 5.9 and 52 spreads away, and a false alarm is under 3 % with 95 % confidence without any
-    assumption (none in 100)."""
+    """8.00 turns at the start; after 60 updates over seeds 1000..1099: paper 5.70 ± .22 (largest 6.16), uncentred
+    9.82 ± .04 (smallest 9.71). The limits are 5.9 and 52 spreads away, and a false alarm is under 3 % with 95 %
+    confidence without any assumption (none in 100)."""
     assert last("front", "paper", seed, 60)[1] < 7.0
     assert last("front", "uncentred", seed, 60)[1] > 8.0
 
@@ -68,11 +69,12 @@ def test_the_same_seed_gives_the_same_curve_to_the_bit_and_another_seed_another(
     assert runs[0] == runs[1] and runs[0].success != runs[2].success and runs[0].success[0] == runs[2].success[0]
 
 
-# ------------------------------------------------------------------------------------------------------ rewards, gradient
+# ---------------------------------------------------------------------------------------------------- rewards, gradient
 
 
 def batch(choices, hops, visit_gain, search_gain, success) -> LabRollouts:
-    return LabRollouts(np.array(choices), np.array(hops), np.array(visit_gain), np.array(search_gain), np.array(success))
+    return LabRollouts(np.array(choices), np.array(hops), np.array(visit_gain), np.array(search_gain),
+                       np.array(success))
 
 
 # 2 hops, 3 visits: a wrong visit, then both right ones; a right one, then stop
@@ -96,7 +98,8 @@ def test_rewards_of_two_rollouts_worked_by_hand(recipe, first, second):
 
 
 def test_gradient_of_two_rollouts_worked_by_hand():
-    """Choices are made in turns 0, 2, 4 of the first rollout (7 turns, its answer came by itself), in 0 and 2 of the second (3).
+    """Choices are made in turns 0, 2, 4 of the first rollout (7 turns, its answer came by itself), in 0 and 2 of the
+    second (3).
     Row 0 of the table: A = .7 for wrong and 1.4 for right, each / 7; A = 3 for right, / 3.
     Row 1: A = 2.1 for right, / 7; A = -.6 for stop, / 3."""
     probs = choice_probs(WORLD, start_logits(WORLD))
@@ -109,7 +112,8 @@ def test_gradient_of_two_rollouts_worked_by_hand():
 
 
 def loss_gradient(world: World, logits, rollouts: LabRollouts, advantages) -> np.ndarray:
-    """The same through autograd and the shipped loss: one token per turn; a turn without a choice has the constant log-prob 0."""
+    """The same through autograd and the shipped loss: one token per turn; a turn without a choice has the constant
+    log-prob 0."""
     table = torch.tensor(logits, requires_grad=True)
     log_probs = table.log_softmax(dim=1).expand(world.hops, 3)
     longest = max(map(len, advantages))
@@ -150,7 +154,7 @@ def test_where_every_turn_is_a_visit_the_two_recipes_and_own_gains_are_the_same(
         assert curve.success == pytest.approx(curves[0].success, abs=1e-9)
 
 
-# ------------------------------------------------------------------------------------------------------------ the command
+# ---------------------------------------------------------------------------------------------------------- the command
 
 
 SMALL = ["lab", "--steps", "4", "--seeds", "2", "--groups", "2"]
@@ -179,7 +183,8 @@ def test_the_page_shows_the_numbers_of_the_table_and_a_second_run_gives_the_same
 
 
 def test_rows_worked_by_hand():
-    """Success .5 and .7: standard deviation .1414, half an interval 12.706 * .1 = 1.271; turns 5 and 6: half 12.706 * .5."""
+    """Success .5 and .7: standard deviation .1414, half an interval 12.706 * .1 = 1.271; turns 5 and 6: half 12.706 *
+    .5."""
     curves = [Curve([0.1, 0.5], [3.0, 5.0]), Curve([0.1, 0.7], [3.0, 6.0])]
     assert rows({"paper": curves, "grpo": curves[:1]}, steps=2) == [
         ["method", "step 0", "step 1", "turns"],
@@ -194,7 +199,8 @@ def test_some_steps_are_shown_and_always_the_last(steps, shown):
 
 
 def test_grpo_is_the_same_whatever_the_gains():
-    front, noisy = (learn(LabConfig(steps=3, seeds=2, methods="grpo paper"), PROFILES[name]) for name in ("front", "noisy"))
+    front, noisy = (learn(LabConfig(steps=3, seeds=2, methods="grpo paper"), PROFILES[name])
+                    for name in ("front", "noisy"))
     assert front["grpo"] == noisy["grpo"] and front["paper"] != noisy["paper"] and len(front["paper"]) == 2
 
 

@@ -40,7 +40,7 @@ def enumerated(world, probs):
     for wanted in itertools.product((RIGHT, WRONG, STOP), repeat=world.visits):
         hop, visits, weight, going = 0, 0, 1.0, True
         for choice in wanted:
-            weight *= probs[hop, choice] if going else 1 / 3          # what would come after the end is shared out evenly
+            weight *= probs[hop, choice] if going else 1 / 3          # after the end all choices are alike
             if going and choice != STOP:
                 visits, hop = visits + 1, hop + (choice == RIGHT)
             going = going and choice != STOP and hop < world.hops
@@ -53,7 +53,8 @@ def test_one_hop_two_visits_worked_by_hand():
     """right 1/2, wrong 1/4, stop 1/4: success 1/2 + 1/4 * 1/2, visits 3/4 + 1/4 * 3/4"""
     world = world_of(hops=1, visits=2)
     assert expected(world, choice_probs(world, start_logits(world))) == pytest.approx((0.625, 1 + 2 * 0.9375))
-    assert expected(world_of(hops=1, visits=2, searches=False), np.array([[0.5, 0.25, 0.25]])) == pytest.approx((0.625, 1.9375))
+    visits_only = world_of(hops=1, visits=2, searches=False)
+    assert expected(visits_only, np.array([[0.5, 0.25, 0.25]])) == pytest.approx((0.625, 1.9375))
 
 
 @given(worlds(), st.integers(0, 1000))
@@ -96,7 +97,8 @@ def test_gains_have_the_mean_and_the_spread_that_were_asked_for():
     assert wrong.mean() == pytest.approx(-1.0, abs=0.02) and wrong.std() == pytest.approx(0.2, rel=0.05)
     assert rollouts.search_gain.mean() == pytest.approx(0.0, abs=0.01)
     assert rollouts.search_gain.std() == pytest.approx(0.2, rel=0.05)
-    assert abs(np.corrcoef(wrong, rollouts.search_gain[rollouts.choice == WRONG])[0, 1]) < 0.05      # two draws, not one
+    correlation = np.corrcoef(wrong, rollouts.search_gain[rollouts.choice == WRONG])[0, 1]
+    assert abs(correlation) < 0.05, "two draws, not one"
 
 
 @settings(max_examples=max(5, settings.default.max_examples // 4))

@@ -34,7 +34,8 @@ def test_two_steps_on_a_matrix_follow_the_formula_by_hand_and_a_vector_goes_with
     total = torch.zeros_like(weight)
     for step in range(2):
         gradient = torch.randn(8, 4, generator=torch.Generator().manual_seed(step))
-        model[0].weight.grad, model[0].bias.grad, bias.grad = gradient.clone(), gradient[:, 0].clone(), gradient[:, 0].clone()
+        model[0].weight.grad = gradient.clone()
+        model[0].bias.grad, bias.grad = gradient[:, 0].clone(), gradient[:, 0].clone()
         optimizer.step()
         adam.step()
         total = 0.5 * total + gradient

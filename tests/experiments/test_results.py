@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from minvenus.config import ConfigError
 from minvenus.console import table
 from minvenus.experiments import results
-from minvenus.experiments.results import T95, Outcome, band, differences, gains_by_hop, interval, read_outcome, rows, series
+from minvenus.experiments.results import (
+    T95,
+    Outcome,
+    band,
+    differences,
+    gains_by_hop,
+    interval,
+    read_outcome,
+    rows,
+    series,
+)
 
 numbers = st.lists(st.floats(-100, 100), min_size=2, max_size=15)
 
@@ -18,7 +28,7 @@ numbers = st.lists(st.floats(-100, 100), min_size=2, max_size=15)
 def test_intervals_by_hand():
     three = interval([1.0, 2.0, 3.0])                          # standard deviation 1; 4.303 / sqrt(3)
     assert three.mean == 2.0 and three.half == pytest.approx(2.48434, abs=1e-5)
-    two = interval([0.0, 1.0])                                 # standard deviation sqrt(1/2); 12.706 * sqrt(1/2) / sqrt(2)
+    two = interval([0.0, 1.0])                           # standard deviation sqrt(1/2); 12.706 * sqrt(1/2) / sqrt(2)
     assert two.mean == 0.5 and two.half == pytest.approx(6.353)
     assert str(three) == "2.000 ± 2.484" and str(interval([0.25, 0.25])) == "0.250 ± 0.000"
 
@@ -51,7 +61,7 @@ def test_shifting_all_values_shifts_the_interval_and_scaling_them_scales_it(valu
     assert moved.half == pytest.approx(scale * plain.half, rel=1e-6, abs=1e-6)
 
 
-# ----------------------------------------------------------------------------------------------------------- from a run's files
+# --------------------------------------------------------------------------------------------------- from a run's files
 
 
 def write_run(folder, accuracies, evaluate_every=2):
@@ -94,7 +104,8 @@ def test_a_step_that_was_not_evaluated_is_refused_with_the_folder(tmp_path):
 
 
 def test_the_table_word_for_word(tmp_path):
-    runs = [read_outcome(write_run(tmp_path / f"paper-{seed}", [0.1, 0.2, last]), 4) for seed, last in ((1, 0.4), (2, 0.6))]
+    runs = [read_outcome(write_run(tmp_path / f"paper-{seed}", [0.1, 0.2, last]), 4)
+            for seed, last in ((1, 0.4), (2, 0.6))]
     single = [read_outcome(write_run(tmp_path / "grpo-1", [0.0, 0.1, 0.3]), 4)]
     # accuracies 0.4 and 0.6: half is 12.706 * 0.1; areas 0.3 and 0.4, pages 0.2 and 0.3: half of that
     assert table(rows({"paper": runs, "grpo": single}, 4)).splitlines() == [
@@ -129,19 +140,22 @@ def finished(seed, accuracy, area=0.0):
 
 
 def test_differences_are_paired_by_seed_and_leave_out_seeds_that_only_one_method_has():
-    runs = {"grpo": [finished(1, 0.1), finished(2, 0.3), finished(9, 1.0)], "paper": [finished(2, 0.5), finished(1, 0.2)]}
+    runs = {"grpo": [finished(1, 0.1), finished(2, 0.3), finished(9, 1.0)],
+            "paper": [finished(2, 0.5), finished(1, 0.2)]}
     # 0.1 and 0.2: standard deviation 0.0707, half 12.706 * 0.05
-    assert differences(runs) == [["paper - grpo", "accuracy", "0.150 ± 0.635"], ["paper - grpo", "area", "0.000 ± 0.000"]]
+    assert differences(runs) == [["paper - grpo", "accuracy", "0.150 ± 0.635"],
+                                 ["paper - grpo", "area", "0.000 ± 0.000"]]
     assert differences({"grpo": runs["grpo"]}) == []
 
 
-# -------------------------------------------------------------------------------------------------------------- the page
+# ------------------------------------------------------------------------------------------------------------- the page
 
 
 def test_gains_by_hop_are_means_over_seeds_of_right_visits_at_the_first_and_the_last_saved_step(tmp_path, monkeypatch):
     saved = {
-        "paper-1/rollouts/step-00000001.jsonl": {("right", 1): [0.1, 0.3], ("wrong", 1): [-9.0], ("repeated", 2): [7.0]},
-        "paper-1/rollouts/step-00000020.jsonl": {("right", 1): [50.0]},                            # neither first nor last
+        "paper-1/rollouts/step-00000001.jsonl": {("right", 1): [0.1, 0.3], ("wrong", 1): [-9.0],
+                                                 ("repeated", 2): [7.0]},
+        "paper-1/rollouts/step-00000020.jsonl": {("right", 1): [50.0]},                    # neither first nor last
         "paper-1/rollouts/step-00000039.jsonl": {("right", 2): [0.5]},
         "paper-2/rollouts/step-00000001.jsonl": {("right", 1): [0.8], ("right", 4): [-0.25]},
         "paper-2/rollouts/step-00000039.jsonl": {("failed", 3): [1.0]},

@@ -129,7 +129,7 @@ def test_a_training_that_somebody_stopped_is_not_taken_for_a_finished_one(folder
         scripts.train("train_sft.py", folder, 51)
 
 
-# --------------------------------------------------------------------------------------------------------- the command line
+# ----------------------------------------------------------------------------------------------------- the command line
 
 
 def test_an_unknown_command_is_told_the_known_ones(capsys):
@@ -139,7 +139,8 @@ def test_an_unknown_command_is_told_the_known_ones(capsys):
 
 
 @pytest.mark.parametrize(("error", "code", "words"), [
-    (ConfigError("no such thing"), 2, "demo: no such thing\n"), (ScriptFailed("eval.py ended"), 2, "demo: eval.py ended\n"),
+    (ConfigError("no such thing"), 2, "demo: no such thing\n"),
+    (ScriptFailed("eval.py ended"), 2, "demo: eval.py ended\n"),
     (OSError("disk full"), 2, "demo: disk full\n"),
     (KeyboardInterrupt(), 130, "\ndemo: stopped; the same command goes on from there\n")])
 def test_what_a_user_can_mend_is_one_line_and_an_exit_code(error, code, words, monkeypatch, capsys):

@@ -1,10 +1,11 @@
-"""Random conversations as they come: good ones, raw ones, and every kind of damage that cleaning must name or repair."""
+"""Random conversations: good ones, raw ones, and every kind of damage that cleaning must name or repair."""
 
 import json
 
 from hypothesis import strategies as st
 
-WORDS = ["Rome", "the museum", "who's who", "東京 駅", "a [b] (c)", 'say "hi"', "x < y", "two\nlines", "<summary>", "\ud83d"]
+WORDS = ["Rome", "the museum", "who's who", "東京 駅", "a [b] (c)", 'say "hi"', "x < y", "two\nlines", "<summary>",
+         "\ud83d"]
 words = st.sampled_from(WORDS)
 queries = st.lists(st.sampled_from(["a", "b", "c", " a "]), min_size=1, max_size=2)
 NAMES = ["search", "visit", "Search", "PythonInterpreter", "google_scholar"]
@@ -53,14 +54,16 @@ def contents(record):
 
 def readable_turns():
     """Our own tools, now and then one that does not exist here."""
-    return (st.builds(lambda q: search_turn(*q), queries) | st.builds(lambda u, goal: visit_turn(*u, goal=goal), queries, words)
+    return (st.builds(lambda q: search_turn(*q), queries)
+            | st.builds(lambda u, goal: visit_turn(*u, goal=goal), queries, words)
             | st.just(think("compute") + call("PythonInterpreter", {})))
 
 
 @st.composite
 def tool_turns(draw):
     name = draw(st.sampled_from(NAMES))
-    target = draw(st.sampled_from(["query", "queries"] if name.lower() == "search" else ["url", "urls", "query", "code"]))
+    target = draw(st.sampled_from(["query", "queries"] if name.lower() == "search"
+                                  else ["url", "urls", "query", "code"]))
     arguments = {target: draw(queries | words)}
     if draw(st.booleans()):
         arguments["goal"] = draw(words | st.lists(words, max_size=1))
@@ -68,26 +71,31 @@ def tool_turns(draw):
 
 
 BROKEN = [
-    "", "no tags", "<think>open", think("two") + call("search", {"query": ["a"]}) + call("visit", {"url": ["b"], "goal": "g"}),
-    think("both") + call("search", {"query": ["a"]}) + "<answer>x</answer>", think("") + call("search", {"query": ["a"]}),
+    "", "no tags", "<think>open",
+    think("two") + call("search", {"query": ["a"]}) + call("visit", {"url": ["b"], "goal": "g"}),
+    think("both") + call("search", {"query": ["a"]}) + "<answer>x</answer>",
+    think("") + call("search", {"query": ["a"]}),
     think("bad json") + "<tool_call>{'name': </tool_call>",
     think("lenient") + "<tool_call>{name: 'search', arguments: {query: 'a',}}</tool_call>",
     think("python") + '<tool_call>{"name": "PythonInterpreter", "arguments": {}}\n<code>print(1)</code></tool_call>',
-    think("mentions <answer>x</answer>") + call("search", {"query": ["d"]}), "<THINK>loud</THINK><Tool_Call>{}</Tool_Call>",
+    think("mentions <answer>x</answer>") + call("search", {"query": ["d"]}),
+    "<THINK>loud</THINK><Tool_Call>{}</Tool_Call>",
     think("one") + think("two") + call("search", {"query": ["e"]}),
     think("x <tool_response> y") + call("search", {"query": ["f"]}),
 ]
 FINALS = [
     answer_of(), answer_of("<summary>all of it</summary>\n<answer>\nRome"), answer_of() + " trailing", answer_of("  "),
     think("x") + "none",
-    think("x <answer>a</answer>") + "<summary>s</summary><answer>b</answer>", answer_of() + call("search", {"query": ["a"]}),
+    think("x <answer>a</answer>") + "<summary>s</summary><answer>b</answer>",
+    answer_of() + call("search", {"query": ["a"]}),
     "<answer>x</answer>",
     think("x") + "<answer><summary>only</summary></answer>", think("x") + "<answer>a</answer><answer>b</answer>",
     answer_of("</answer>"),
     think("x <answer>in here</answer>"),
 ]
 observations = st.sampled_from([
-    observation(), observation() + "\n", "bare text", "<tool_response></tool_response>", observation("</tool_response>"),
+    observation(), observation() + "\n", "bare text", "<tool_response></tool_response>",
+    observation("</tool_response>"),
     observation(""),
     "A Google search for 'a' found 1 results:\n\n## Web Results\n1. [T](http://t)\nDate published: 1\ntext",
     observation("Web Results"),

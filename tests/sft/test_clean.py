@@ -95,7 +95,8 @@ def test_a_nested_answer_is_repaired_and_its_summary_moves_into_the_thought():
         assert reason is None and contents(out)[-1] == answer_of("Rome", thought="Enough.\n\nAll clues fit.")
         assert counts["answers_repaired"] == ("gt" in record)
     repeated = nested.replace("Enough.", "Enough. All clues fit.")
-    assert contents(clean(conversation("Where?", repeated))[0])[-1] == answer_of("Rome", thought="Enough. All clues fit.")
+    last = contents(clean(conversation("Where?", repeated))[0])[-1]
+    assert last == answer_of("Rome", thought="Enough. All clues fit.")
 
 
 MIDDLE = (search_turn("a"), observation())
@@ -127,7 +128,8 @@ def test_every_fault_has_its_name(messages, reason):
 
 
 @pytest.mark.parametrize("record", [
-    {}, {"messages": GOOD}, {"question": "Q", "messages": GOOD, "gt": " "}, {"question": 3, "messages": GOOD, "gt": "x"},
+    {}, {"messages": GOOD}, {"question": "Q", "messages": GOOD, "gt": " "},
+    {"question": 3, "messages": GOOD, "gt": "x"},
     {"meta": {"question": "Q"}, "messages": GOOD}, {"meta": "Q", "messages": GOOD},
     {"question": "Q", "messages": GOOD, "gt": ["x"]},
 ])
@@ -136,7 +138,8 @@ def test_a_record_without_question_or_truth_is_dropped(record):
 
 
 def test_halves_of_surrogate_pairs_are_replaced_everywhere():
-    record = conversation("Where \ud83d?", search_turn("a"), observation("\udc00"), answer_of("Ro\ud83dme")) | {"gt": "\ud83d"}
+    record = conversation("Where \ud83d?", search_turn("a"), observation("\udc00"), answer_of("Ro\ud83dme"))
+    record["gt"] = "\ud83d"
     out, reason, _ = clean(record)
     assert reason is None
     for text in (*contents(out), out["question"], out["gt"]):
@@ -155,7 +158,7 @@ def test_the_papers_numbers_of_resampling():
         copies(0)
 
 
-# ------------------------------------------------------------------------------------------------------------- properties
+# ----------------------------------------------------------------------------------------------------------- properties
 
 
 @given(records(), st.sampled_from(["template", "row"]))
@@ -180,7 +183,7 @@ def test_what_comes_out_is_well_formed_and_can_be_trained_on(record):
     assert all(is_well_formed(turn, final=i == len(turns) - 1) for i, turn in enumerate(turns))
     kinds = [parse_turn(turn).kind for turn in turns]
     assert kinds[-1] == "answer" and set(kinds[:-1]) <= set(TOOLS)
-    assert {name: counts[f"tools_after_cleaning/{name}"] for name in TOOLS} == {name: kinds.count(name) for name in TOOLS}
+    assert all(counts[f"tools_after_cleaning/{name}"] == kinds.count(name) for name in TOOLS)
     stream(out["messages"], TINY)
 
 
@@ -201,7 +204,7 @@ def test_every_turn_of_the_input_is_accounted_for(record):
 @given(records())
 def test_first_occurrences_stay_with_their_observations_and_repeats_go_with_theirs(record):
     record["messages"] = [m for m in record.get("messages") or [] if isinstance(m, dict)]
-    for i, message in enumerate(record["messages"]):         # number the observations and thoughts, to see which belong together
+    for i, message in enumerate(record["messages"]):         # numbers tell which observation belongs to which turn
         if message.get("role") == "user" and i > 1:
             message["content"] = observation(f"number {i}")
         if message.get("role") == "assistant":
@@ -212,8 +215,7 @@ def test_first_occurrences_stay_with_their_observations_and_repeats_go_with_thei
     made = []
     for turn, following in zip(out["messages"][2:-1:2], out["messages"][3::2], strict=True):
         parsed = parse_turn(turn["content"])
-        made.append((parsed.tool, *sorted({target.strip() for target in parsed.arguments["query" if parsed.tool == "search"
-                                                                                          else "url"]})))
+        made.append((parsed.tool, *sorted({target.strip() for target in next(iter(parsed.arguments.values()))})))
         number = int(following["content"].split()[2])
         assert turn["content"].removeprefix("<think>").strip().startswith(f"turn {number - 1}.")
     assert len(set(made)) == len(made)

@@ -1,4 +1,4 @@
-"""Token streams and packs: what is trained, that packing changes nothing, and what happens to trajectories that are too long."""
+"""Token streams and packs: what is trained, packing that changes nothing, trajectories that are too long."""
 
 import random
 
@@ -33,10 +33,11 @@ def record_of(turns):
 
 
 examples = st.lists(st.builds(lambda turns, prompt: example(*turns, prompt=prompt),
-                              st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 5)), min_size=1, max_size=12)
+                              st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 5)), min_size=1,
+                              max_size=12)
 
 
-# ---------------------------------------------------------------------------------------------------------------- streams
+# -------------------------------------------------------------------------------------------------------------- streams
 
 
 def test_what_is_trained_is_the_agents_text_and_nothing_else():
@@ -72,7 +73,7 @@ def test_lines_are_read_one_by_one_and_a_broken_one_is_named(tmp_path):
         next(lines)
 
 
-# --------------------------------------------------------------------------------------------------------------- too long
+# ------------------------------------------------------------------------------------------------------------- too long
 
 
 def test_the_too_long_are_dropped_and_counted_or_cut_after_a_whole_turn():
@@ -84,7 +85,8 @@ def test_the_too_long_are_dropped_and_counted_or_cut_after_a_whole_turn():
     assert "1 dropped because they are too long" in str(loaded)
     kept, loaded = load(rows, TINY, max_tokens=lengths[2], overlong="truncate")
     whole = encode(rows[1], TINY)
-    assert len(kept[1]) == max(end for end in whole.turn_ends if end <= lengths[2]) and kept[1].tokens[-1] == TINY.im_end
+    assert len(kept[1]) == max(end for end in whole.turn_ends if end <= lengths[2])
+    assert kept[1].tokens[-1] == TINY.im_end
     cut = len(whole.turn_ends) - len(kept[1].turn_ends)
     assert cut > 0 and (loaded.kept, loaded.dropped_overlong, loaded.truncated, loaded.turns_cut) == (3, 0, 1, cut)
     assert "answers are lost" in str(loaded)
@@ -112,7 +114,7 @@ def test_an_example_needs_something_to_learn_and_something_before_it():
         Example(torch.zeros(3, dtype=torch.int32), torch.tensor([False, True]), (2,))
 
 
-# ------------------------------------------------------------------------------------------------------------------ packs
+# ---------------------------------------------------------------------------------------------------------------- packs
 
 
 def test_two_trajectories_worked_by_hand():
@@ -123,7 +125,8 @@ def test_two_trajectories_worked_by_hand():
     assert pack.cu_seqlens.tolist() == [0, 3, 10]
     assert pack.sources.tolist() == [0, 1, 4, 6, 7, 8] and pack.targets.tolist() == [1, 2, 2, 4, 5, 6]
     assert pack.weights.tolist() == [0.25, 0.25, 0.125, 0.125, 0.125, 0.125]        # 1/2 of 1/2, 1/2 of 1/4
-    assert pack.tokens.dtype == pack.targets.dtype == pack.sources.dtype == torch.int64 and pack.cu_seqlens.dtype == torch.int32
+    assert pack.tokens.dtype == pack.targets.dtype == pack.sources.dtype == torch.int64
+    assert pack.cu_seqlens.dtype == torch.int32
     by_token = step_packs([example(2), example(1, 3)], 100, reduction="token-mean")[0]
     assert by_token.weights.tolist() == pytest.approx([1 / 6] * 6)
     assert step_packs([example(2)], 100, reduction="sum")[0].weights.tolist() == [1.0, 1.0]
@@ -131,7 +134,8 @@ def test_two_trajectories_worked_by_hand():
 
 def definition(batch, score):
     """Mean over trajectories of the mean over their own trained tokens, written down once more."""
-    return sum(sum(score(one, k) for k in range(len(one)) if one.sampled[k]) / one.trained for one in batch) / len(batch)
+    return sum(sum(score(one, k) for k in range(len(one)) if one.sampled[k]) / one.trained
+               for one in batch) / len(batch)
 
 
 def packed_loss(packs, score):
@@ -139,7 +143,8 @@ def packed_loss(packs, score):
     total = 0.0
     for pack in packs:
         bounds = pack.cu_seqlens.tolist()
-        for source, target, weight in zip(pack.sources.tolist(), pack.targets.tolist(), pack.weights.tolist(), strict=True):
+        columns = (pack.sources.tolist(), pack.targets.tolist(), pack.weights.tolist())
+        for source, target, weight in zip(*columns, strict=True):
             start = max(bound for bound in bounds if bound <= source)
             assert start <= source < source + 1 < min(bound for bound in bounds if bound > source)
             total += weight * score(pack.tokens[start:source + 1].tolist(), target)

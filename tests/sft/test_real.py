@@ -49,7 +49,8 @@ def test_the_nested_answer_fails_the_strict_check_before_and_passes_after():
     last, final = record["messages"][-1]["content"], clean(record)[0]["messages"][-1]["content"]
     assert not is_well_formed(last, final=True) and is_well_formed(final, final=True)
     assert final.endswith(f"</think>\n<answer>\n**{record['gt']}**\n</answer>")
-    assert final.split("</think>")[0].strip() == last.split("</think>")[0].strip(), "the summary was in the thought already"
+    thoughts = [text.split("</think>")[0].strip() for text in (final, last)]
+    assert thoughts[0] == thoughts[1], "the summary was in the thought already"
 
 
 @pytest.mark.parametrize("name", TURNS)

@@ -128,6 +128,7 @@ def test_what_is_printed_is_read_back(answers):
         text += f"A Google search for '{query}' found {len(links)} results:\n\n## Web Results\n"
         for i, (title, url, body) in enumerate(links, start=1):
             text += "\n".join([f"{i}. [{title}]({url})", "", *body, ""])
-        pages = [{"title": t.strip(), "url": u, "snippet": "\n".join(line.strip() for line in body)} for t, u, body in links]
+        pages = [{"title": title.strip(), "url": url, "snippet": "\n".join(line.strip() for line in body)}
+                 for title, url, body in links]
         expected.append({"query": query.strip(), "web_page_info_list": pages})
     assert parse_search_text(text) == expected

@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 
 from minvenus.sft.clean import clean
 from minvenus.sft.turns import answer_turn, blocks, without_blocks
-from tests.sft.conversations import answer_of, call, contents, conversation, observation, raw, search_turn, think, visit_turn
+from tests.sft.conversations import (
+    answer_of,
+    call,
+    contents,
+    conversation,
+    observation,
+    raw,
+    search_turn,
+    think,
+    visit_turn,
+)
 
 PAGE = {"title": "T", "url": "http://t", "snippet": "text"}
 
@@ -20,14 +30,15 @@ def turns_of(content, make):
     return contents(out)[2:-1:2], counts
 
 
-# ----------------------------------------------------------------------------------------------------------- raw records
+# ---------------------------------------------------------------------------------------------------------- raw records
 
 
 def test_a_raw_record_worked_by_hand():
     loose = "<tool_call>{name: 'Search', arguments: {queries: 'a',}}</tool_call> done"
     printed = "A Google search for 'a' found 1 results:\n\n## Web Results\n1. [T](http://t)\nDate published: 2020\ntext"
     record = raw("Where?", "Let me see. " + think("I <summary>look</summary>.") + loose, printed,
-                 think("read") + call("visit", {"urls": "u", "goal": ["g", "h"], "depth": 2}), "  a page about Web Results\n\n",
+                 think("read") + call("visit", {"urls": "u", "goal": ["g", "h"], "depth": 2}),
+                 "  a page about Web Results\n\n",
                  "just text", observation("of the skipped turn"), answer_of(" Rome "))
     out, reason, counts = clean(record, "System.")
     assert reason is None
@@ -102,14 +113,16 @@ def test_code_after_a_call_is_pruned_by_the_name_of_its_tool():
     (think("x") + call("Search", {"query": ["a"]}), search_turn("a", thought="x")),
     (think("x") + call("search", {"query": ["a", "", " "]}), search_turn("a", thought="x")),
     (think("x") + call("search", {"query": ["a", 3]}), search_turn("a", thought="x")),
-    (think("x") + call("visit", {"url": "u", "urls": ["wrong"], "goal": ["g", "h"]}), visit_turn("u", goal="g", thought="x")),
+    (think("x") + call("visit", {"url": "u", "urls": ["wrong"], "goal": ["g", "h"]}),
+     visit_turn("u", goal="g", thought="x")),
     (think("x") + call("visit", {"links": ["u"], "goal": "g"}), visit_turn("u", goal="g", thought="x")),
     (think("x") + call("search", {"query": ["a"]}) + call("search", {"query": ["b"]}), search_turn("a", thought="x")),
     (think("x") + think("y") + call("search", {"query": ["a"]}), search_turn("a", thought="x")),
     ("Hm. " + search_turn("a") + " Done.", search_turn("a")),
     (call("search", {"query": ["a"]}) + think("x"), search_turn("a", thought="x")),
     (think("x <tool_response> y") + call("search", {"query": ["a"]}), search_turn("a", thought="x  y")),
-    ("<THINK>x</Think><Tool_Call>{name: 'search', arguments: {query: 'a',}}</TOOL_CALL>", search_turn("a", thought="x")),
+    ("<THINK>x</Think><Tool_Call>{name: 'search', arguments: {query: 'a',}}</TOOL_CALL>",
+     search_turn("a", thought="x")),
     (think("x") + call("search", {"query": [" "]}), None),
     (think("x") + call("search", {"query": 3}), None),
     (think("x") + call("visit", {"url": ["u"]}), None),
@@ -162,7 +175,7 @@ def test_text_around_a_wrapper_moves_inside_and_a_lost_wrapper_is_not_guessed():
     assert clean(conversation("Q", search_turn("a"), "x", answer_of()))[1] == "user_missing_tool_response_at_3"
 
 
-# --------------------------------------------------------------------------------------------------------------- answers
+# -------------------------------------------------------------------------------------------------------------- answers
 
 
 @pytest.mark.parametrize(("content", "expected"), [
@@ -186,10 +199,11 @@ def test_the_final_turn(content, expected):
     assert (out and contents(out)[-1]) == expected and reason == (None if expected else "raw_clean_failed")
 
 
-# ---------------------------------------------------------------------------------------------------------------- blocks
+# --------------------------------------------------------------------------------------------------------------- blocks
 
 
-pieces = st.lists(st.sampled_from(["<answer>", "</answer>", "<ANSWER>", "a", "b ", "<think>"]), max_size=10).map("".join)
+pieces = st.lists(st.sampled_from(["<answer>", "</answer>", "<ANSWER>", "a", "b ", "<think>"]),
+                  max_size=10).map("".join)
 
 
 @given(pieces)
