@@ -1,0 +1,60 @@
+"""For the tests of eval.py: a clean environment, documents with questions, and its files as the tests compare them."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy", "SERPER_API_KEY",
+             "JUDGE_BASE_URL", "JUDGE_MODEL", "JUDGE_API_KEY")
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch, tmp_path):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("POLICY_API_KEY", "sk-planted-0123456789")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda handle: None)          # what a kill leaves does not depend on it
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def lines(folder="e") -> dict:
+    """Log-probs and the rest of each line, by question and run. Without timings; log-probs depend a little on the batch."""
+    found = {}
+    for text in (Path(folder) / "results.jsonl").read_text().splitlines():
+        line = json.loads(text)
+        del line["elapsed_seconds"]
+        for turn in line["turns"]:
+            del turn["seconds"], turn["tool_seconds"]
+        assert (line["id"], line["run"]) not in found, "no run twice"
+        found[line["id"], line["run"]] = line.pop("logprobs"), line
+    return found
+
+
+def squeezed(text: str) -> str:
+    """Without the blanks that align the columns of a table."""
+    return re.sub(" +", " ", text)
+
+
+def printed_json(capsys) -> dict:
+    [line] = capsys.readouterr().out.splitlines()
+    return json.loads(line)
+
+
+def write_documents():
+    Path("docs").mkdir()
+    Path("docs/bob.md").write_text("# Bob\nBob keeps a cat.")
+    questions = [{"question": f"Pet of Bob {i}?", "answer": ["cat"], "source": "ab"[i % 2]} for i in range(4)]
+    Path("q.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
+
+
+def at(server, *more):
+    return ["--api-base", f"{server.url}/v1", "--api-model", "venus", "--tools", "folder:docs",
+            "--questions", "q.jsonl", "--out", "e", "--temperature", "0.5", *more]
