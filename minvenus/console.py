@@ -63,9 +63,10 @@ def table(rows: Sequence[Sequence[str]], left: bool = False) -> str:
     """Rows of cells as lines of text: the first column left-aligned, the others right-aligned unless `left`."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
-    for first, *others in rows:
-        padded = [cell.ljust(width) if left else cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        cells = [first.ljust(widths[0]), *padded]
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        for cell, width in zip(row[1:], widths[1:], strict=True):
+            cells.append(cell.ljust(width) if left else cell.rjust(width))
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
 
@@ -82,8 +83,8 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """`with stop_on_signals() as stop:` and look at `stop` between steps. A second signal is a KeyboardInterrupt. Only in
-    the main thread."""
+    """`with stop_on_signals() as stop:` look at `stop` between steps. A second signal raises KeyboardInterrupt. For the
+    main thread only."""
     stop = StopRequest()
 
     def handler(number, frame):

@@ -1,12 +1,13 @@
-"""A folder replaced as a whole, so that a crash at any moment leaves the old content or the new one, never a mix.
+"""Files and folders: written completely or not at all, locks, and files of records.
+
+A folder is replaced as a whole, so that a crash at any moment leaves the old content or the new one, never a mix:
 
     1. write .NAME.new beside it, to the disk          2. rename NAME to .NAME.old
     3. rename .NAME.new to NAME                        4. delete .NAME.old
 
-Step 3 is the moment from which the new content counts. After a crash before it the old one is still whole: under its own name, or
-between 2 and 3 as .NAME.old, where `current` finds it and from where the next `replaced` puts it back. Only `replaced` renames or
-deletes; reading works from a read-only disk. One process replaces a folder at a time; `claimed` keeps others out of a folder
-that somebody is working in. What is in the folder is not known here.
+The new content counts from step 3 on. After a crash before it the old content is complete: under its own name, or
+between 2 and 3 as .NAME.old, where `current` finds it and from where the next `replaced` puts it back. Reading renames
+nothing, so it works on a read-only disk. Only one process may replace a folder at a time: see `claimed`.
 """
 
 import fcntl
@@ -25,7 +26,7 @@ from minvenus.config import ConfigError
 
 
 def step_name(step: int) -> str:
-    """The one name of a step in files: "after `step` updates", or the rollouts of the batch that makes that step."""
+    """The name of a step in files: the state after `step` updates, or the rollouts of the batch that makes it."""
     return f"step-{step:08d}"
 
 
@@ -42,48 +43,22 @@ def latest_checkpoint(run) -> Path | None:
 
 @contextmanager
 def claimed(folder, doing: str) -> Iterator[None]:
-    """`with claimed(folder, "training"):` nobody else is in it. The lock ends with the process, however that ends."""
+    """`with claimed(folder, "training"):` keeps other processes out. The lock ends with the process."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     with (Path(folder) / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ConfigError(f"another process is {doing} into {folder}: wait for it, or choose another --out") from None
+            raise ConfigError(f"another process is {doing} into {folder}: wait for it, or use another --out") from None
         yield
 
 
-def current(folder) -> Path:
-    """Where the last complete content of this name lies: the folder itself, except after a crash between the two renames."""
-    folder = Path(folder).resolve()
-    old = beside(folder, "old")
-    if folder.exists() or not old.exists():
-        return folder
-    warnings.warn(f"replacing {folder} was interrupted; using what it held before, in {old}", stacklevel=3)
-    return old
-
-
-@contextmanager
-def replaced(folder) -> Iterator[Path]:
-    """`with replaced(folder) as new:` write into `new`; it takes the folder's place when the block ends without an error."""
-    folder = Path(folder).resolve()
-    new, old = beside(folder, "new"), beside(folder, "old")
-    put_back(folder)
-    remove(new, old)                                         # what an earlier crash left behind
-    try:
-        new.mkdir(parents=True)
-        yield new
-        for path in (*new.rglob("*"), new):
-            sync(path)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)               # a full disk should not stay full
-        raise
-    swap(folder)
-    remove(old)
+# ---------------------------------------------------------------------------------------- complete or not at all
 
 
 @contextmanager
 def replaced_file(path) -> Iterator[Path]:
-    """`with replaced_file(path) as new:` write the file `new`; it gets the name `path` when the block ends without an error."""
+    """`with replaced_file(path) as new:` write the file `new`; without an error it is renamed to `path`."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.getpid()}")
@@ -107,32 +82,54 @@ def write_json(path, value) -> Path:
     return write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def swap(folder: Path) -> None:
-    if folder.exists():
-        os.rename(folder, beside(folder, "old"))
+@contextmanager
+def replaced(folder) -> Iterator[Path]:
+    """`with replaced(folder) as new:` write into `new`; without an error it takes the folder's place."""
+    folder = Path(folder).resolve()
+    new, old = beside(folder, "new"), beside(folder, "old")
+    put_back(folder)
+    for left_by_a_crash in (new, old):
+        if left_by_a_crash.exists():
+            shutil.rmtree(left_by_a_crash)
     try:
-        os.rename(beside(folder, "new"), folder)
+        new.mkdir(parents=True)
+        yield new
+        for path in (*new.rglob("*"), new):
+            sync(path)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)               # a full disk should not stay full
+        raise
+    if folder.exists():
+        os.rename(folder, old)
+    try:
+        os.rename(new, folder)
     except BaseException:
         put_back(folder)
         raise
-    sync(folder.parent)                                      # .NAME.old may go once the new name is on the disk
+    sync(folder.parent)                                      # the old content may go once the new name is on the disk
+    if old.exists():
+        shutil.rmtree(old)
+
+
+def current(folder) -> Path:
+    """Where the last complete content of a folder is: at its name, or after a crash between the renames beside it."""
+    folder = Path(folder).resolve()
+    old = beside(folder, "old")
+    if folder.exists() or not old.exists():
+        return folder
+    warnings.warn(f"replacing {folder} was interrupted; using what it held before, in {old}", stacklevel=3)
+    return old
 
 
 def put_back(folder: Path) -> None:
-    """Undo step 2 when step 3 never came."""
+    """Undo step 2 if step 3 never came."""
     if not folder.exists() and beside(folder, "old").exists():
         os.rename(beside(folder, "old"), folder)
 
 
 def beside(folder: Path, ending: str) -> Path:
-    """Hidden and oddly named, so that no search for checkpoints takes it for one."""
+    """A hidden name, so that no search for checkpoints takes it for one."""
     return folder.parent / f".{folder.name}.{ending}"
-
-
-def remove(*folders: Path) -> None:
-    for folder in folders:
-        if folder.exists():
-            shutil.rmtree(folder)
 
 
 def sync(path: Path) -> None:
@@ -144,17 +141,17 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+# ------------------------------------------------------------------------------------------------- files of records
+
+
 def digest(value) -> str:
     """A short name for the content of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-# ------------------------------------------------------------------------------------------------------- files of records
-
-
 def read_rows(path: Path) -> Iterator[tuple[int, dict | str]]:
-    """(number from 1, record) of every line of a JSONL file or row of a Parquet file. A line that is no JSON object gives a
-    string that says why; the caller decides whether that is fatal. Blank lines are skipped but counted."""
+    """(number from 1, record) of every line of a JSONL file or row of a Parquet file. For a line that is no JSON object
+    the record is a string that says why: the caller decides. Blank lines are skipped but counted."""
     if path.suffix == ".parquet":
         batches = parquet_reader(path).ParquetFile(path).iter_batches(batch_size=64)
         yield from enumerate((record for batch in batches for record in batch.to_pylist()), start=1)
@@ -172,8 +169,8 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict | str]]:
 
 
 def read_jsonl(path) -> list[dict]:
-    """The complete lines of a JSONL file, none where there is no file. What follows the last line end was cut off while it was
-    written."""
+    """The complete lines of a JSONL file, none if there is no file. Text after the last line end is left out: its line
+    was cut off while it was written."""
     if not Path(path).exists():
         return []
     try:
@@ -187,5 +184,5 @@ def parquet_reader(path: Path) -> Any:
     try:
         return importlib.import_module("pyarrow.parquet")
     except ImportError:
-        raise ConfigError(f"{path} is a Parquet file, and reading one needs pyarrow: pip install 'minvenus[parquet]', or use "
-                          "JSONL") from None
+        raise ConfigError(f"{path} is a Parquet file, and reading one needs pyarrow: pip install 'minvenus[parquet]', "
+                          "or use JSONL") from None

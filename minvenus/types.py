@@ -1,4 +1,4 @@
-"""The records that every part speaks: a question, a turn, a rollout and its rewards. Nothing here knows a model or a tokenizer.
+"""The records that every part uses: a question, a turn, a rollout and its rewards.
 
 A rollout is one append-only token stream. Ids and log-probs are kept exactly as they were sampled; text is for display.
 """
@@ -15,7 +15,7 @@ TERMINATIONS = ("answered", "answered_token_limit", "answered_max_steps",
 
 @dataclass(frozen=True)
 class Question:
-    """A question and every accepted spelling of its answer; the first one is the one whose probability is scored."""
+    """A question and every accepted spelling of its answer; the probability of the first one is scored."""
 
     id: str
     text: str
@@ -30,8 +30,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Turn:
-    """One output of the model and what came back. `tokens[start:end]` of the rollout is what the model wrote,
-    the closing end-of-turn token included; the context before turn t is therefore `tokens[:turns[t].start]`."""
+    """One output of the model and what came back. `tokens[start:end]` of the rollout is what the model wrote, with the
+    closing end-of-turn token; so `tokens[:turns[t].start]` is the context before turn t."""
 
     kind: Kind
     start: int
@@ -41,7 +41,7 @@ class Turn:
     observation: str | None = None    # what came back, as the model saw it; None for the last turn
     malformed: bool = False           # failed the strict format check
     tool_error: str | None = None     # the kind of error that came back, if one did
-    discarded: list[str] = field(default_factory=list)    # why earlier attempts at this turn were thrown away, one reason each
+    discarded: list[str] = field(default_factory=list)    # why earlier attempts at this turn were thrown away
     seconds: float = 0.0              # from the start of sampling to its end, other rollouts' work included
     tool_seconds: float = 0.0         # from the call of the tool to its result
 
@@ -74,12 +74,12 @@ class Rollout:
             raise ValueError(f"termination must be one of {', '.join(TERMINATIONS)}, got {self.termination!r}")
         for i, (chosen, logprob) in enumerate(zip(self.sampled, self.logprobs, strict=True)):
             if chosen != (logprob is not None):
-                raise ValueError(f"token {i}: sampled is {chosen} but its log-prob is {logprob}; only sampled tokens have one")
+                raise ValueError(f"token {i}: sampled is {chosen}, its log-prob is {logprob}; only sampled tokens have one")
         self._check_turns()
 
     @property
     def trainable(self) -> bool:
-        """A policy behind an endpoint returns text: the ids here were made from it, so none of them counts as sampled."""
+        """False for a remote policy: it returns text, and ids made from text do not count as sampled."""
         return any(self.sampled)
 
     def _check_turns(self):

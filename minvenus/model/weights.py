@@ -47,7 +47,7 @@ class Stored(NamedTuple):
     shape: list[int]
 
 
-# ------------------------------------------------------------------------------------------- which model, on which device
+# ----------------------------------------------------------------------------------- which model, on which device
 
 
 def start_folder(name: str) -> Path | None:

@@ -180,8 +180,8 @@ def check_ids(path: Path, raw: dict) -> int:
 
 
 def load_without_added_tokens(path: Path, raw: dict) -> tokenizers.Tokenizer:
-    """The library's tokenizer, unable to produce an added token. The post-processor (a BOS, trimmed offsets), truncation
-    and padding go too: every id stands for text that was there."""
+    """The library's tokenizer, unable to produce an added token. The post-processor (a BOS, trimmed offsets),
+    truncation and padding go too: every id stands for text that was there."""
     model = raw["model"] | {"unk_token": None}          # with all 256 bytes nothing is unknown
     added = {token["id"] for token in raw["added_tokens"]}
     listed = {content for content, i in model["vocab"].items() if i in added}
