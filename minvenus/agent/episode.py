@@ -1,13 +1,13 @@
 """One rollout while it grows: its token stream, its turns, its limits, and what the model is shown next.
 
-    R = max_turn_tokens + 1         tokens of a turn: what may be sampled, and the im_end of a turn that was cut
-    N                               tokens of the context notice as an observation
+    R = max_turn_tokens + 1    tokens of a turn: what may be sampled, and the im_end of a turn that was cut
+    N                          tokens of the context notice, shown as an observation
 
-A turn that is not the last starts only where R + N + R tokens are left. So whatever it writes, the notice and a full last turn
-still fit: every rollout that meets the context limit gets a chance to answer, and none is ever longer than max_context. If an
-observation leaves less, the notice is shown after it where R still fits after both, else in its place, and the next turn is the
-last. This is decided before anything is appended. Before the last turn that max_turns allows, another notice is shown after the
-observation.
+A turn that is not the last starts only where R + N + R tokens are left. So whatever it writes, the notice and a full
+last turn still fit: every rollout that meets the context limit gets a chance to answer, and none is ever longer than
+max_context. If an observation leaves less, the notice is shown after it where R still fits after both, else in its
+place, and the next turn is the last. This is decided before anything is appended. Before the last turn that max_turns
+allows, another notice is shown after the observation.
 """
 
 import time
@@ -26,14 +26,14 @@ from minvenus.types import Question, Rollout, Turn
 class Limits:
     """What a rollout may use."""
 
-    max_turns: int                              # turns of the model, the last one included
-    max_context: int                            # tokens of the whole rollout, prompt and last turn included
-    max_turn_tokens: int                        # tokens sampled in one turn
-    max_observation_tokens: int = 8192          # longer tool results are cut, and say so
-    time_limit: float | None = None             # seconds of a rollout from its first turn on; None = no limit
-    tool_seconds: float = 150.0                 # for one tool call that runs in a thread
-    tool_threads: int | None = 16               # tool calls at once; None = in the loop's own thread, for tools that cannot hang
-    retries: int = 0                            # new attempts at a malformed, repetitive or duplicate turn; 0 in training
+    max_turns: int                        # turns of the model, the last one included
+    max_context: int                      # tokens of the whole rollout, prompt and last turn included
+    max_turn_tokens: int                  # tokens sampled in one turn
+    max_observation_tokens: int = 8192    # longer tool results are cut, and say so
+    time_limit: float | None = None       # seconds of a rollout from its first turn on; None = no limit
+    tool_seconds: float = 150.0           # for one tool call that runs in a thread
+    tool_threads: int | None = 16         # tool calls at once; None = in the loop's thread, for tools that cannot hang
+    retries: int = 0                      # new attempts at a malformed, repetitive or duplicate turn; 0 in training
 
     def __post_init__(self):
         check(self)
@@ -45,25 +45,25 @@ class TurnOutput:
 
     tokens: list[int]
     logprobs: list[float] | None = None
-    error: str | None = None                    # why the turn could not be written to its end: the rollout is over
+    error: str | None = None              # why the turn could not be written to its end: the rollout is over
 
 
 @dataclass(eq=False)
 class ToolCall:
-    """A call that runs, or that waits for a free thread."""
+    """A call that runs in a thread, or waits for a free one."""
 
     name: str
     arguments: dict
-    future: Future | None = None                # None = waits for a free thread
+    future: Future | None = None          # None = it waits
     started: float = 0.0
 
 
 @dataclass(eq=False)
 class Episode:
-    """The state of one rollout. `rollout` is the finished record, None until then."""
+    """The state of one rollout; `rollout` is the finished record."""
 
     question: Question
-    name: str                                   # of the question, for the sampling
+    name: str                             # of the question, for the sampling
     stream: Stream
     tools: object
     system: str
@@ -71,27 +71,28 @@ class Episode:
     limits: Limits
     max_turns: int
     turns: list[Turn] = field(default_factory=list)
-    logprobs: list[float | None] = field(default_factory=list)          # as long as stream.ids
-    calls_made: set[str] = field(default_factory=set)                   # keys of executed calls, to find duplicates
-    discarded: list[str] = field(default_factory=list)                  # why attempts at the current turn were thrown away
-    is_last: bool = False                                               # the current turn is the last one
-    forced_by: Literal["token_limit", "max_steps"] | None = None        # the notice that the model was shown before it
-    notice_tokens: int = 0                                              # N
-    handle: Any = None                                                  # the policy's own record of this rollout
-    writing: bool = False                                               # the policy is writing a turn
-    call: ToolCall | None = None                                        # the tool call that it waits for
+    logprobs: list[float | None] = field(default_factory=list)    # as long as stream.ids
+    calls_made: set[str] = field(default_factory=set)             # keys of executed calls, to find duplicates
+    discarded: list[str] = field(default_factory=list)            # why attempts at the current turn were thrown away
+    is_last: bool = False                                         # the current turn is the last one
+    forced_by: Literal["token_limit", "max_steps"] | None = None  # the notice that announced it, if one did
+    notice_tokens: int = 0                                        # N
+    handle: Any = None                                            # the policy's own record of this rollout
+    writing: bool = False                                         # the policy is writing a turn
+    call: ToolCall | None = None                                  # the tool call whose result it waits for
     started: float = 0.0
     turn_started: float = 0.0
-    rollout: Rollout | None = None
+    rollout: Rollout | None = None                                # None until the rollout has ended
 
     def __post_init__(self):
         self.is_last = self.max_turns == 1
         self.notice_tokens = self.observation_tokens(self.notices.context)
         self._pad_logprobs()
-        needed = len(self.stream.ids) + self.turn_tokens + (0 if self.is_last else self.notice_tokens + self.turn_tokens)
+        reserve = 0 if self.is_last else self.notice_tokens + self.turn_tokens
+        needed = len(self.stream.ids) + self.turn_tokens + reserve
         if needed > self.limits.max_context:
-            raise ConfigError(f"question {self.question.id!r}: the prompt has {len(self.stream.ids)} tokens and turns may have "
-                              f"{self.limits.max_turn_tokens}, so max_context must be at least {needed}, not "
+            raise ConfigError(f"question {self.question.id!r}: the prompt has {len(self.stream.ids)} tokens and turns may "
+                              f"have {self.limits.max_turn_tokens}, so max_context must be at least {needed}, not "
                               f"{self.limits.max_context}; or allow fewer tokens per turn")
 
     @property
@@ -101,6 +102,7 @@ class Episode:
 
     @property
     def turn_tokens(self) -> int:
+        """R"""
         return self.limits.max_turn_tokens + 1
 
     @property
@@ -110,8 +112,8 @@ class Episode:
 
     def add_turn(self, output: TurnOutput, text: str, parsed: ParsedTurn) -> None:
         """Append what the policy wrote. A call in the last turn is not run, so that turn is no search and no visit."""
-        im_end = self.stream.tokenizer.im_end
-        start, end = self.stream.add_turn(output.tokens or [im_end])         # nothing was written: a closed, blank turn
+        tokens = output.tokens or [self.stream.tokenizer.im_end]      # nothing was written: a blank turn, closed
+        start, end = self.stream.add_turn(tokens)
         if output.tokens and output.logprobs is not None:
             self.logprobs += output.logprobs
         else:
@@ -123,7 +125,8 @@ class Episode:
         kind = parsed.kind if call or parsed.kind == "answer" else "none"
         malformed = not is_well_formed(text, final=kind == "answer" or self.is_last)
         seconds = time.monotonic() - self.turn_started
-        self.turns.append(Turn(kind, start, end, text, call, malformed=malformed, discarded=self.discarded, seconds=seconds))
+        self.turns.append(Turn(kind, start, end, text, call, malformed=malformed, discarded=self.discarded,
+                               seconds=seconds))
         self.discarded = []
 
     def add_observation(self, text: str, error: str | None, seconds: float) -> None:
@@ -134,7 +137,7 @@ class Episode:
         self.turns[-1] = replace(self.turns[-1], observation=shown, tool_error=error, tool_seconds=seconds)
 
     def fit(self, observation: str) -> tuple[str, bool, Literal["token_limit", "max_steps"] | None]:
-        """(text to show, whether the next turn is the last one, which notice the text contains)."""
+        """(the text to show, whether the next turn is the last one, which notice the text contains)."""
         left = self.limits.max_context - len(self.stream.ids)
         if len(self.turns) + 1 == self.max_turns:
             notice = self.notices.last_turn
@@ -153,12 +156,12 @@ class Episode:
         return len(observation_ids(self.stream.tokenizer, text))
 
     def finish(self, termination: str | None = None, error: str | None = None) -> None:
-        """Make the record. Without a given termination, the newest turn and the limits decide."""
-        if termination is None and self.turns[-1].kind == "answer":
+        """Make the record. Without a given termination, the newest turn and the notices decide."""
+        last = self.turns[-1]
+        if termination is None and last.kind == "answer":
             termination = f"answered_{self.forced_by}" if self.forced_by else "answered"
         elif termination is None:
             termination = "token_limit_no_answer" if self.forced_by == "token_limit" else "max_steps"
-        last = self.turns[-1]
         turns = [*self.turns[:-1], replace(last, malformed=not is_well_formed(last.text, final=True))]
         self.rollout = Rollout(self.question, self.stream.ids, self.stream.sampled, self.logprobs, turns, termination,
                                system=self.system, error=error, seconds=time.monotonic() - self.started)

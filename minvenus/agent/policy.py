@@ -1,4 +1,4 @@
-"""Policies: what writes the turns. The loop uses these methods, of the local engine and of a remote endpoint (remote.py) alike:
+"""Policies write the turns. The loop uses these methods, of the local engine and of an endpoint (remote.py) alike:
 
     open(prompts_Q, n, names_Q, step)       n handles for each prompt
     start(handle, ids, max_tokens)          begin a turn after `ids`, the whole stream so far
@@ -8,11 +8,12 @@
     discard_turn(handle, ids)               throw the finished turn away; `ids` is the stream before it
     close(handle)                           free what it holds
 
-`handle.output` is the TurnOutput of a turn that has ended, None while it is being written. `max_context` is the largest number
-of tokens that a sequence may have, None if unknown. `check_trainable` raises where log-probs would be missing or wrong.
+`handle.output` is the TurnOutput of a turn that has ended, None while it is being written. `max_context` is the largest
+number of tokens that a sequence may have, None if unknown. `check_trainable` raises where log-probs would be missing or
+wrong.
 
-Log-probs are under the plain softmax at the sampling temperature over the whole vocabulary, which is what a trainer computes
-again. With top-p below 1 tokens are drawn from another distribution; their log-probs here are still the plain ones.
+Log-probs are under the plain softmax at the sampling temperature over the whole vocabulary, which is what a trainer
+computes again. With top-p below 1 tokens are drawn from another distribution; their log-probs are still the plain ones.
 """
 
 import time
@@ -28,7 +29,6 @@ from minvenus.agent.prompt import SYSTEM_PROMPT, Notices, read_prompt
 from minvenus.agent.remote import RemotePolicy
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.engine import Engine, Sampling, Sequence
-from minvenus.engine.sequence import Turn
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig
@@ -37,7 +37,7 @@ from minvenus.tools import toyweb_lessons as toy
 
 PAGE_SIZE = 64
 CACHE_BYTES = 4 << 30                 # several sequences share at most this much; one alone gets what it needs
-TOY_NOTICES = Notices(malformed=toy.NOT_READ, last_turn=toy.LAST_TURN)        # what the tiny model has learned to read
+TOY_NOTICES = Notices(malformed=toy.NOT_READ, last_turn=toy.LAST_TURN)       # what the tiny model has learned to read
 
 
 @dataclass(eq=False)
@@ -45,13 +45,13 @@ class EngineHandle:
     """One rollout in the engine."""
 
     sequence: Sequence
-    name: str                                   # of the question
-    discarded: int = 0                          # turns thrown away so far
+    name: str                         # of the question
+    discarded: int = 0                # turns thrown away so far
     output: TurnOutput | None = None
 
 
 class EnginePolicy:
-    """Turns from the local engine. The max_tokens of `sampling` is replaced turn by turn; its stop_ids come on top of the
+    """Turns from the local engine. The max_tokens of `sampling` is replaced in each turn; its stop_ids are added to the
     tokenizer's."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, sampling: Sampling):
@@ -60,7 +60,7 @@ class EnginePolicy:
         self.max_context = min(engine.config.max_position_embeddings, engine.pool.count * engine.pool.page_size)
         self.writing: dict[Sequence, EngineHandle] = {}
 
-    def open(self, prompts_Q: list[list[int]], n: int, names_Q: list[str], step: int | None = None) -> list[list[EngineHandle]]:
+    def open(self, prompts_Q: list[list[int]], n: int, names_Q: list[str], step: int | None) -> list[list[EngineHandle]]:
         """Each prompt is computed once for its n rollouts. (engine seed, step, name, rollout) decide what is sampled."""
         groups = self.engine.open_groups(prompts_Q, n, [*names_Q], step)
         return [[EngineHandle(s, name) for s in group] for name, group in zip(names_Q, groups, strict=True)]
@@ -76,7 +76,6 @@ class EnginePolicy:
     def step(self) -> bool:
         for sequence in self.engine.step():
             done = sequence.completion
-            assert done is not None
             self.writing.pop(sequence).output = TurnOutput(done.tokens, done.logprobs)
         return bool(self.writing)
 
@@ -85,14 +84,13 @@ class EnginePolicy:
 
     def cut(self, handle: EngineHandle) -> TurnOutput:
         del self.writing[handle.sequence]
-        turn = handle.sequence.job
-        assert isinstance(turn, Turn)
-        output = TurnOutput(list(turn.tokens), list(turn.logprobs))
+        partial = handle.sequence.job
+        output = TurnOutput(list(partial.tokens), list(partial.logprobs))
         self._reopen(handle, list(handle.sequence.tokens))
         return output
 
     def discard_turn(self, handle: EngineHandle, ids: list[int]) -> None:
-        handle.discarded += 1                   # gives the next attempt other noise, or the same turn would come again
+        handle.discarded += 1         # gives the next attempt other noise, or the same turn would come again
         self._reopen(handle, ids)
 
     def close(self, handle: EngineHandle) -> None:
@@ -106,8 +104,8 @@ class EnginePolicy:
         if s.temperature == 0:
             wrong.append("temperature 0")
         if wrong:
-            raise ConfigError(f"{', '.join(wrong)}: for inference only, because the log-probs of such turns are not those of the "
-                              "policy that is trained")
+            raise ConfigError(f"{', '.join(wrong)}: for inference only, because the log-probs of such turns are not those "
+                              "of the policy that is trained")
 
     def _reopen(self, handle: EngineHandle, ids: list[int]) -> None:
         """A fresh sequence with these tokens; it finds its full pages again."""
@@ -120,50 +118,55 @@ class EnginePolicy:
 
 
 def prompt_and_notices(config: AgentConfig) -> tuple[str, Notices]:
-    """The system prompt and the notices: those of its lessons for the tiny model on the toy web."""
-    learned = config.tiny and config.tools == "toyweb"
-    own = toy.SYSTEM if learned else SYSTEM_PROMPT
-    return read_prompt(config.system_prompt) if config.system_prompt else own, TOY_NOTICES if learned else Notices()
-
-
-def load_policy(config: AgentConfig, sequences: int = 1,
-                pages: int | None = None) -> tuple[EnginePolicy | RemotePolicy, Tokenizer, str]:
-    """The policy, its tokenizer, and where it comes from in words. `config` is a resolved one. The cache has room for so many
-    sequences of full length (within CACHE_BYTES), or has so many pages; with fewer than they need, sequences take turns."""
-    sampling = Sampling(1, config.temperature or 0.0, config.top_k or None, config.top_p or 1.0, config.presence_penalty or 0.0)
-    if config.api_base is not None and config.api_model is not None:
-        own = config.model != "tiny"
-        tokenizer = Tokenizer.from_file(config.model) if own else Tokenizer.tiny()
-        policy = RemotePolicy(tokenizer, config.api_base, config.api_model, sampling, send_ids=own)
-        return policy, tokenizer, f"{config.api_model} at {config.api_base}"
-    model, tokenizer, source = load_local(config)
-    if tokenizer.size > model.config.vocab_size:
-        raise ConfigError(f"the tokenizer has {tokenizer.size} ids, the model only {model.config.vocab_size}: they do not belong "
-                          "together")
-    context = min(config.max_context or 0, model.config.max_position_embeddings)
-    pages = pages or cache_pages(model, context, sequences)
-    engine = Engine(model, pages, PAGE_SIZE, seed=config.seed, vocab_limit=tokenizer.size)
-    sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))       # only the environment writes what comes then
-    return EnginePolicy(engine, tokenizer, sampling), tokenizer, source
+    """What the model is told: by default the words of its lessons for the tiny model on the toy web, else our own."""
+    taught = config.tiny and config.tools == "toyweb"
+    system = toy.SYSTEM if taught else SYSTEM_PROMPT
+    if config.system_prompt:
+        system = read_prompt(config.system_prompt)
+    return system, TOY_NOTICES if taught else Notices()
 
 
 def limits_of(config: AgentConfig, policy: EnginePolicy | RemotePolicy, tool_threads: int | None) -> Limits:
     """The limits of a rollout: those of the resolved settings, within the context that the policy has."""
-    context = config.max_context if policy.max_context is None else min(config.max_context, policy.max_context)
+    assert config.max_context is not None and config.max_new_tokens is not None and config.retries is not None
+    context = min(config.max_context, policy.max_context or config.max_context)
     return Limits(config.max_turns or 200, context, config.max_new_tokens, config.max_observation_tokens,
                   time_limit=config.time_limit, tool_seconds=config.tool_seconds, tool_threads=tool_threads,
                   retries=config.retries)
 
 
+def load_policy(config: AgentConfig, sequences: int = 1,
+                pages: int | None = None) -> tuple[EnginePolicy | RemotePolicy, Tokenizer, str]:
+    """(policy, tokenizer, description in words) of resolved settings. The cache has `pages`, or else room for so many
+    `sequences` of full length within CACHE_BYTES; with less than they need, sequences take turns."""
+    sampling = Sampling(1, config.temperature or 0.0, config.top_k or None, config.top_p or 1.0,
+                        config.presence_penalty or 0.0)
+    if config.api_base is not None and config.api_model is not None:
+        own = config.model != "tiny"
+        tokenizer = Tokenizer.from_file(config.model) if own else Tokenizer.tiny()
+        policy = RemotePolicy(tokenizer, config.api_base, config.api_model, sampling, send_ids=own)
+        return policy, tokenizer, f"{config.api_model} at {config.api_base}"
+    model, tokenizer, description = load_local(config)
+    if tokenizer.size > model.config.vocab_size:
+        raise ConfigError(f"the tokenizer has {tokenizer.size} ids, the model only {model.config.vocab_size}: they do not "
+                          "belong together")
+    context = min(config.max_context or 0, model.config.max_position_embeddings)
+    engine = Engine(model, pages or cache_pages(model, context, sequences), PAGE_SIZE, seed=config.seed,
+                    vocab_limit=tokenizer.size)
+    sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))        # only the environment writes what comes then
+    return EnginePolicy(engine, tokenizer, sampling), tokenizer, description
+
+
 def cache_pages(model: Qwen3, context: int, sequences: int) -> int:
-    shape, one = model.config, -(-context // PAGE_SIZE)
-    page_bytes = 2 * shape.num_hidden_layers * PAGE_SIZE * shape.num_key_value_heads * shape.head_dim * model.head_weight.itemsize
-    return max(one, min(one * sequences, CACHE_BYTES // page_bytes))
+    shape = model.config
+    token_bytes = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * model.head_weight.itemsize
+    one = -(-context // PAGE_SIZE)
+    return max(one, min(one * sequences, CACHE_BYTES // (PAGE_SIZE * token_bytes)))
 
 
 def load_local(config: AgentConfig) -> tuple[Qwen3, Tokenizer, str]:
     device = weights.device_of(config.device)
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32           # bfloat16 is slow on most CPUs
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32            # bfloat16 is slow on most CPUs
     start = time.perf_counter()
     folder = model_folder(config)
     if folder is None:
@@ -181,8 +184,8 @@ def load_local(config: AgentConfig) -> tuple[Qwen3, Tokenizer, str]:
 
 
 def load_scorer(folder: Path) -> tuple[Tokenizer, Callable, int]:
-    """A model that scores answers: its tokenizer, score(tokens, lengths, continuation) as Engine.score_many has it, and the
-    longest context."""
+    """(tokenizer, score, longest context) of a model that scores answers; score(tokens, lengths, continuation) is that of
+    Engine.score_many for one request."""
     device = weights.device_of("auto")
     model = weights.load(folder, device, torch.bfloat16 if device == "cuda" else torch.float32)
 
@@ -194,5 +197,5 @@ def load_scorer(folder: Path) -> tuple[Tokenizer, Callable, int]:
 
 
 def model_folder(config: AgentConfig) -> Path | None:
-    """Where the weights are; None = nowhere, they are random."""
+    """The folder of the weights; None = there is none, they are random."""
     return weights.newest_model() if config.model == "tiny" else Path(config.model)

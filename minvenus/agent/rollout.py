@@ -6,16 +6,17 @@
 
     with RolloutLoop(policy, tokenizer, limits, system=..., notices=...) as loop:
         episodes = loop.add(question, tools_for, n=8)
-        loop.run()                                      # or step() after step(), with more add() in between
+        loop.run()                                  # or step() after step(), with more add() in between
         rollouts = [episode.rollout for episode in episodes]
 
-The loop has one thread and needs no lock: between two steps of the policy it looks at the futures of tool calls and at the
-clocks. While one rollout waits for its tool the others go on. A rollout can be cut at any moment; it keeps the partial turn as
-its last. A call that is not back in time becomes a timeout error, and its result is dropped. Its thread cannot be killed; it is
-a daemon, occupies no place among the calls at once, and ends with the process at the latest.
+The loop has one thread and needs no lock: between two steps of the policy it looks at the futures of tool calls and at
+the clocks. While one rollout waits for its tool the others go on. A rollout can be cut at any moment; it keeps the
+partial turn as its last.
 
-With tool_threads None tools run in the loop's own thread, and a run is reproducible to the last bit. With threads, the time that
-tools take decides which rollouts share a step of the engine, and sums in batches of another size differ in their last bits.
+A tool call that is not back in time becomes a timeout error, and its result is dropped. Its thread cannot be killed:
+it is a daemon, does not count among the calls at once, and ends with the process at the latest. Without tool_threads
+tools run in the loop's own thread, and a run is reproducible to the last bit. With threads, the time that tools take
+decides which rollouts share a step of the engine, and sums in batches of another size differ in their last bits.
 """
 
 import time
@@ -23,7 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, wait
 
-from minvenus.agent.episode import Episode, Limits, ToolCall, TurnOutput
+from minvenus.agent.episode import Episode, Limits, ToolCall
 from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import ALLOWED_ARGS, ParsedTurn, parse_turn
 from minvenus.agent.threads import in_thread
@@ -36,17 +37,18 @@ from minvenus.types import Question
 IDLE_SECONDS = 0.02                # longest pause between two looks at the clocks while nothing is computed here
 REPEATED_TAIL, REPEATS = 50, 5     # a text is repetitive if its last 50 characters occur more than 5 times
 
-# watch(event, episode): "turn" after a turn was written, "observation" after it was answered, "discarded" after an attempt at it
-# was thrown away, "end" when episode.rollout is there
+# watch(event, episode): "turn" after a turn was written, "observation" after it was answered,
+# "discarded" after an attempt at a turn was thrown away, "end" when episode.rollout is there
 Watch = Callable[[str, Episode], None]
 
 
 class RolloutLoop:
-    """
+    """Rollouts of one policy.
+
     system, notices   what the model is told besides the question
     guard             raises ToolErrorRate when too many tool calls fail
     training          refuse whatever would make the log-probs of the rollouts wrong
-    keep_open         keep every sequence open until the loop is closed, to be scored; else it is closed when its rollout ends
+    keep_open         keep every sequence open until the loop is closed, to be scored; else it is closed with its rollout
     """
 
     def __init__(self, policy, tokenizer: Tokenizer, limits: Limits, *, system: str, notices: Notices,
@@ -58,11 +60,11 @@ class RolloutLoop:
         self.guard = guard or ToolGuard()
         self.watch = watch or (lambda event, episode: None)
         self.keep_open = keep_open
-        self.names: set[tuple[int | None, str]] = set()
-        self.added: list[tuple[list[Episode], int | None]] = []       # groups that are opened with the next step, and their step
+        self.names: set[tuple[int | None, str]] = set()            # (step, name) of all questions so far
+        self.added: list[tuple[list[Episode], int | None]] = []    # groups that start with the next step()
         self.running: list[Episode] = []
-        self.ended: list[Episode] = []                                # with keep_open: their sequences are open
-        self.waiting_calls: deque[Episode] = deque()                  # no thread is free for their calls
+        self.ended: list[Episode] = []                             # their sequences are open (keep_open)
+        self.waiting_calls: deque[Episode] = deque()               # no thread is free for their calls
 
     def __enter__(self) -> "RolloutLoop":
         return self
@@ -70,30 +72,33 @@ class RolloutLoop:
     def __exit__(self, *_) -> None:
         self.close()
 
-    # --------------------------------------------------------------------------------------------- what callers use
+    # ------------------------------------------------------------------------------------------ what callers use
 
     def add(self, question: Question, tools_for: Callable[[Question], object], n: int = 1, *, name: str | None = None,
             step: int | None = None, max_turns: int | None = None) -> list[Episode]:
-        """n rollouts of a question on one shared prompt, each with its own tools from `tools_for`. They start with the next step;
-        groups that are added before it share one prefill. (seed, step, name, number in the group) decide what is sampled."""
+        """n rollouts of a question on one shared prompt, each with its own tools from `tools_for`.
+
+        They start with the next step(); groups that are added before it share one prefill. The engine's seed, `step`,
+        `name` (default: the question's id) and the number in the group decide what is sampled.
+        """
         name = question.id if name is None else name
         if n < 1 or (step, name) in self.names:
-            raise ValueError(f"need n >= 1 and a name that no other question of this loop has, got n = {n} and {name!r}")
-        group = [Episode(question, name, Stream(self.tokenizer, self.system, question.text), tools_for(question), self.system,
-                         self.notices, self.limits, max_turns or self.limits.max_turns) for _ in range(n)]
+            raise ValueError(f"need n >= 1 and a name that no other question of this loop has, got {n} and {name!r}")
+        group = [Episode(question, name, Stream(self.tokenizer, self.system, question.text), tools_for(question),
+                         self.system, self.notices, self.limits, max_turns or self.limits.max_turns) for _ in range(n)]
         self.names.add((step, name))
         self.added.append((group, step))
         return group
 
     def step(self) -> list[Episode]:
-        """Advance every rollout a little; returns those that ended. They are forgotten here, unless they are kept open."""
+        """Advance every rollout a little; returns those that ended. The loop forgets them unless they are kept open."""
         self._open_added()
         busy = self.policy.step()
         for episode in self.running:
             if episode.writing and episode.handle.output is not None:
                 self._read_turn(episode)
         if not busy:
-            calls = [e.call.future for e in self.running if e.call and e.call.future]
+            calls = [episode.call.future for episode in self.running if episode.call and episode.call.future]
             wait([*calls, *self.policy.futures()], IDLE_SECONDS, FIRST_COMPLETED)
         self._check_calls()
         for episode in self.running:
@@ -106,7 +111,7 @@ class RolloutLoop:
         return ended
 
     def run(self, stop: object = False) -> None:
-        """Until all rollouts have ended. Once `stop` is true, every one ends where it is, with the error "stopped by the user"."""
+        """Step until all rollouts have ended. Once `stop` is true, every rollout is cut where it is."""
         while self.added or self.running:
             self.step()
             if stop:
@@ -119,19 +124,19 @@ class RolloutLoop:
                 self._cut(episode, "error", error)
 
     def close(self) -> None:
-        """Close all sequences. Results of tools that still run are dropped."""
+        """Close all sequences and forget all rollouts. Results of tools that still run are dropped."""
         for episode in [*self.running, *self.ended]:
             self._close_handle(episode)
         self.running, self.ended, self.added = [], [], []
         self.waiting_calls.clear()
 
-    # ----------------------------------------------------------------------------------------------------- one turn
+    # -------------------------------------------------------------------------------------------------- one turn
 
     def _open_added(self) -> None:
-        """One call of the policy for all groups that have the same size and step."""
+        """Open the groups that were added: one call of the policy for all that have the same size and step."""
         added, self.added = self.added, []
         for n, step in dict.fromkeys((len(group), step) for group, step in added):
-            groups = [group for group, own in added if (len(group), own) == (n, step)]
+            groups = [group for group, own_step in added if (len(group), own_step) == (n, step)]
             prompts = [group[0].stream.ids for group in groups]
             handles_Q_G = self.policy.open(prompts, n, [group[0].name for group in groups], step)
             for group, handles in zip(groups, handles_Q_G, strict=True):
@@ -146,7 +151,7 @@ class RolloutLoop:
 
     def _read_turn(self, episode: Episode) -> None:
         """Keep the turn or discard it; then end the rollout, run the tool, or show what is wrong."""
-        output: TurnOutput = episode.handle.output
+        output = episode.handle.output
         episode.writing = False
         text = turn_text(self.tokenizer, output.tokens)
         parsed = parse_turn(text)
@@ -163,13 +168,13 @@ class RolloutLoop:
             self._end(episode, "error", output.error)
         elif parsed.kind == "answer" or episode.is_last:
             self._end(episode)
-        elif parsed.tool is not None and parsed.arguments is not None:
+        elif parsed.tool and parsed.arguments:
             self._call_tool(episode, parsed.tool, parsed.arguments)
         else:
             self._show_format_error(episode, parsed)
 
     def _show_format_error(self, episode: Episode, parsed: ParsedTurn) -> None:
-        """A readable call that no tool takes is a tool error; a turn that cannot be read is no call at all."""
+        """A readable call that no tool takes is a tool error; any other malformed turn is no call at all."""
         text = episode.notices.malformed.replace("{error}", parsed.error or "")
         kind = None
         if parsed.tool is not None:
@@ -181,39 +186,44 @@ class RolloutLoop:
         self.watch("observation", episode)
         self._start_turn(episode)
 
-    # --------------------------------------------------------------------------------------------------- tool calls
+    # ------------------------------------------------------------------------------------------------ tool calls
 
     def _call_tool(self, episode: Episode, name: str, arguments: dict) -> None:
         episode.calls_made.add(call_key(name, arguments))
         episode.call = ToolCall(name, arguments, started=time.monotonic())
-        if self.limits.tool_threads is not None:
-            self.waiting_calls.append(episode)
-        else:
+        if self.limits.tool_threads is None:
             self._finish_call(episode, self._run_tool(episode.tools, episode.call))
+        else:
+            self.waiting_calls.append(episode)
 
     def _run_tool(self, tools: object, call: ToolCall) -> ToolResult:
-        """The result of a tool, cut to its limit of tokens. Runs in a thread of its own, so it changes nothing of the loop."""
+        """The tool's result, cut to its limit of tokens. Runs in a thread, so it changes nothing of the loop."""
         result = run_tool(tools, call.name, call.arguments)
-        text = cap_text(result.text, lambda text: len(self.tokenizer.encode_untrusted(text)), self.limits.max_observation_tokens)
+        text = cap_text(result.text, lambda text: len(self.tokenizer.encode_untrusted(text)),
+                        self.limits.max_observation_tokens)
         return ToolResult(text, result.error)
 
     def _check_calls(self) -> None:
         """Take the results that are there, give up on calls that take too long, start calls while threads are free."""
+        running = 0
         for episode in self.running:
             call = episode.call
             if call is None or call.future is None:
                 continue
             if call.future.done():
-                self._finish_call(episode, call.future.result())       # raises what stops the run, such as a ConfigError
+                self._finish_call(episode, call.future.result())      # raises what stops the run, such as a ConfigError
             elif time.monotonic() >= call.started + self.limits.tool_seconds:
-                late = failed("timeout", f"{call.name} did not return within {self.limits.tool_seconds:g} seconds")
-                self._finish_call(episode, late)
-        running = sum(1 for episode in self.running if episode.call and episode.call.future)
+                message = f"{call.name} did not return within {self.limits.tool_seconds:g} seconds"
+                self._finish_call(episode, failed("timeout", message))
+            else:
+                running += 1
         while self.waiting_calls and running < (self.limits.tool_threads or 0):
             running += 1
             episode = self.waiting_calls.popleft()
-            episode.call.started = time.monotonic()
-            episode.call.future = in_thread(f"tool {episode.call.name}", self._run_tool, episode.tools, episode.call)
+            call = episode.call
+            assert call is not None
+            call.started = time.monotonic()
+            call.future = in_thread(f"tool {call.name}", self._run_tool, episode.tools, call)
 
     def _finish_call(self, episode: Episode, result: ToolResult) -> None:
         call, episode.call = episode.call, None
@@ -221,15 +231,15 @@ class RolloutLoop:
         self.guard.add(call.name, result)
         self._show(episode, result.text, result.error, time.monotonic() - call.started)
 
-    # ------------------------------------------------------------------------------------------- the end of a rollout
+    # -------------------------------------------------------------------------------------- the end of a rollout
 
     def _cut(self, episode: Episode, termination: str, error: str | None = None) -> None:
         if episode in self.waiting_calls:
             self.waiting_calls.remove(episode)
-        episode.call = None                                            # the result of a tool that still runs is dropped
+        episode.call = None                              # the result of a tool that still runs is dropped
         if episode.writing:
             episode.writing = False
-            episode.is_last = True                                     # so that a call in it is not taken for an executed one
+            episode.is_last = True                       # so that a call in the partial turn does not count as executed
             output = self.policy.cut(episode.handle)
             text = turn_text(self.tokenizer, output.tokens)
             episode.add_turn(output, text, parse_turn(text))
@@ -255,8 +265,8 @@ def check_settings(policy, limits: Limits, training: bool) -> None:
     if training:
         policy.check_trainable()
         if limits.retries:
-            raise ConfigError(f"retries {limits.retries}: for inference only, because a turn chosen among attempts is no sample "
-                              "of the policy")
+            raise ConfigError(f"retries {limits.retries}: for inference only, because a turn chosen among attempts is no "
+                              "sample of the policy")
 
 
 def turn_text(tokenizer: Tokenizer, tokens: list[int]) -> str:
@@ -271,6 +281,6 @@ def retry_reason(text: str, parsed: ParsedTurn, calls_made: set[str]) -> str | N
         return "repetition"
     if parsed.error is not None:
         return "malformed"
-    if parsed.tool is not None and parsed.arguments is not None and call_key(parsed.tool, parsed.arguments) in calls_made:
+    if parsed.tool and parsed.arguments and call_key(parsed.tool, parsed.arguments) in calls_made:
         return "duplicate"
     return None

@@ -32,7 +32,7 @@ class Show:
             self.turn(len(episode.turns), episode.turns[-1])
         elif event == "observation":
             self.observation(episode.turns[-1])
-        elif event == "end":
+        elif episode.rollout:
             self.end(episode.rollout)
 
     def row(self, name: str, text: str, colour: str | None = None) -> None:

@@ -1,7 +1,7 @@
 """Calls in daemon threads, with the standard library's Future.
 
-Not a ThreadPoolExecutor: it joins its threads when the interpreter exits, so one tool that hangs would keep the process alive
-for ever. A daemon thread dies with the process. A caller that no longer wants a result drops the future.
+Not a ThreadPoolExecutor: it joins its threads when the interpreter exits, so one tool that hangs would keep the process
+alive for ever. A daemon thread dies with the process. A caller that no longer wants a result drops the future.
 """
 
 import threading
@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 
 def in_thread(name: str, function: Callable, *arguments) -> Future:
-    """Call the function in a thread of its own; the future has its result, or the exception that it raised."""
+    """Call the function in a thread of its own; the future gets its result, or the exception that it raised."""
     future: Future = Future()
 
     def work() -> None:
