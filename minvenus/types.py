@@ -74,7 +74,7 @@ class Rollout:
             raise ValueError(f"termination must be one of {', '.join(TERMINATIONS)}, got {self.termination!r}")
         for i, (chosen, logprob) in enumerate(zip(self.sampled, self.logprobs, strict=True)):
             if chosen != (logprob is not None):
-                raise ValueError(f"token {i}: sampled is {chosen}, its log-prob is {logprob}; only sampled tokens have one")
+                raise ValueError(f"token {i}: sampled is {chosen}, log-prob is {logprob}; only sampled tokens have one")
         self._check_turns()
 
     @property

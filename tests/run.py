@@ -18,23 +18,26 @@ from queue import Empty, SimpleQueue
 TESTS = Path(__file__).resolve().parent
 AT_ONCE = 2
 NEITHER = ("-m", "not interpret and not compile")
-PARTS = {                                     # name -> paths below tests/, longest first
-    "training": ["train", "test_train_igpo.py", "test_train_igpo_data.py", "test_train_sft.py"],
+PARTS = {                                     # name -> patterns of paths below tests/, longest first
+    "training": ["train", "test_train*.py"],
     "mutants": ["mutants"],
     "engine": ["engine", "model", "kernels"],
-    "evaluation": ["evaluation", "report", "experiments", "sft", "test_eval.py"],
+    "evaluation": ["evaluation", "report", "experiments", "sft", "test_eval*.py"],
 }
 
 
 def commands(more: list[str]) -> dict[str, list[str]]:
     """name of a part -> its command. Tests that no part names are in the last one, so that none is forgotten."""
     python = [sys.executable, "-m", "pytest"]
-    named = [str(TESTS / path) for paths in PARTS.values() for path in paths]
+    paths = {}
+    for name, patterns in PARTS.items():
+        paths[name] = [str(path) for pattern in patterns for path in sorted(TESTS.glob(pattern))]
     found = {"compiled kernels": [*python, str(TESTS / "kernels"), "-m", "compile", "-s", *more]}
-    for name, paths in PARTS.items():
-        found[name] = [*python, *(str(TESTS / path) for path in paths), *NEITHER, *more]
+    for name, own in paths.items():
+        found[name] = [*python, *own, *NEITHER, *more]
     found["interpreted kernels"] = [*python, str(TESTS / "kernels"), "-m", "interpret", *more]
-    found["all others"] = [*python, str(TESTS), *(f"--ignore={path}" for path in named), *NEITHER, *more]
+    ignored = [f"--ignore={path}" for own in paths.values() for path in own]
+    found["all others"] = [*python, str(TESTS), *ignored, *NEITHER, *more]
     return found
 
 
