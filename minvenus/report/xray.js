@@ -100,6 +100,12 @@ function points(index) {
   return data.rollouts[index].measured.map((value, t) => [t, value]).filter(([, value]) => value !== null);
 }
 
+// Where log P(answer) lies in the group's range, from 0 to 1
+function height(value) {
+  const [low, high] = group().range;
+  return (value - low) / (high - low);
+}
+
 // ------------------------------------------------------------------------------------------- the list of rollouts
 
 function drawPicker() {
@@ -108,17 +114,15 @@ function drawPicker() {
   const options = data.groups.map((one, i) => el("option", { value: i, selected: one === group() },
     (has("trained") ? "group " : "") + one.name + ": " + one.question.slice(0, OPTION)
     + (one.question.length > OPTION ? " ..." : "")));
-  const values = group().rollouts.flatMap((index) => points(index).map(([, value]) => value));
-  const range = [Math.min(...values), Math.max(...values)];
   const head = ["rollout", "outcome", "advantage of each turn", "answer given", "turns", "log P(answer)"];
   draw("picker",
     several && el("p", {}, el("label", { for: "group" }, "Question "), el("select", { id: "group" }, options)),
     !shown && el("p", { class: "question" }, question),
-    has("several") && table(head, group().rollouts.map((index) => pickerRow(index, range)), "picker"),
+    has("several") && table(head, group().rollouts.map(pickerRow), "picker"),
     group().remark && el("p", { class: "remark" }, group().remark));
 }
 
-function pickerRow(index, range) {
+function pickerRow(index) {
   const one = data.rollouts[index], pressed = index === chosen;
   const signs = advantages(index).map((value, t) => shade(el("i",
     { title: `turn ${t + 1}, ${KINDS[one.turns[t].kind].name}: ${number(value, true)}` },
@@ -128,14 +132,13 @@ function pickerRow(index, range) {
       click: () => pick(index) }, one.name)),
     el("td", {}, one.outcome), el("td", {}, el("span", { class: "strip" }, signs)),
     el("td", { class: "given" }, one.prediction || el("span", { class: "soft" }, "none")),
-    el("td", {}, one.turns.length), el("td", {}, sparkline(index, range)));
+    el("td", {}, one.turns.length), el("td", {}, sparkline(index)));
 }
 
-function sparkline(index, [low, high]) {
+function sparkline(index) {
   const line = points(index), last = line[line.length - 1], turns = data.rollouts[index].turns.length;
   if (line.length < 2) return el("span", { class: "soft" }, "not scored");
-  const x = (turn) => 3 + 86 * turn / Math.max(1, turns - 1);
-  const y = (value) => 20 - 16 * (value - low) / (high - low || 1);
+  const x = (turn) => 3 + 86 * turn / Math.max(1, turns - 1), y = (value) => 22 - 20 * height(value);
   const title = `log P(answer) from ${number(line[0][1])} to ${number(last[1])}`;
   return svg("svg", { width: 92, height: 24, class: "spark", role: "img", "aria-label": title },
     svg("polyline", { points: line.map(([turn, value]) => `${x(turn)},${y(value)}`).join(" "), class: "line" }),
@@ -158,8 +161,8 @@ function drawChart() {
   const frame = { slot, left, right: width - right, x: (turn) => left + slot * (turn + 0.5) };
   const lineHeight = points(chosen).length ? 190 : 0;
   const room = (sign) => bars.length && 22 + 50 * Math.max(0, ...bars.map((value) => sign * value)) / most;
-  const middle = lineHeight + (slot < 14 ? 46 : 34) + room(1), height = middle + room(-1);
-  const chart = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "chart", role: "group",
+  const middle = lineHeight + (slot < 14 ? 46 : 34) + room(1), tall = middle + room(-1);
+  const chart = svg("svg", { width, height: tall, viewBox: `0 0 ${width} ${tall}`, class: "chart", role: "group",
     "aria-label": "log P(answer) after each turn, and the advantage of each turn" },
   lineHeight > 0 && linePanel(frame, 14, lineHeight),
   slot >= 40 && label(frame.x(0), lineHeight + 19, slot >= 60 ? "question" : "Q", "soft"),
@@ -177,24 +180,13 @@ function label(x, y, text, name, anchor) {
   return svg("text", { x, y, "text-anchor": anchor || "middle", class: name || null }, text);
 }
 
-function ticks(low, high, about) {
-  const rough = (high - low) / about, power = 10 ** Math.floor(Math.log10(rough));
-  const unit = [1, 2, 5, 10].map((m) => m * power).find((m) => m >= rough * 0.999);
-  const found = [];
-  for (let k = Math.ceil(low / unit - 1e-9); k * unit <= high + 1e-9 * unit; k += 1) found.push(k * unit);
-  return found;
-}
-
 function linePanel({ x, left, right, slot }, top, bottom) {
   const own = points(chosen), others = group().rollouts.filter((index) => index !== chosen).map(points);
-  const values = [...own, ...others.flat()].map(([, value]) => value);
-  const spread = Math.max(...values) - Math.min(...values), air = spread > 1e-9 ? 0.12 * spread : 0.5;
-  const low = Math.min(...values) - air, high = Math.max(...values) + air;
-  const y = (value) => bottom - (value - low) / (high - low) * (bottom - top);
+  const y = (value) => bottom - height(value) * (bottom - top);
   const inside = ([turn]) => x(turn) <= right - slot * 0.25;               // another rollout may be longer
   const line = (some, name) => svg("polyline", { class: name,
     points: some.filter(inside).map(([turn, value]) => `${x(turn)},${y(value)}`).join(" ") });
-  const grid = ticks(low, high, 5).map((value) => [
+  const grid = group().ticks.map((value) => [
     svg("path", { d: `M${left} ${y(value)}H${right}`, class: "grid" }),
     label(left - 8, y(value) + 4, exact(Number(value.toFixed(6))), "", "end"),
     label(right + 8, y(value) + 4, Number((100 * Math.exp(value)).toPrecision(2)) + "\u00a0%", "soft", "start")]);

@@ -24,6 +24,7 @@ from minvenus.files import write_text
 from minvenus.igpo.credit import Measured
 from minvenus.igpo.gain import value
 from minvenus.report import page
+from minvenus.report.curves import ticks, value_range
 from minvenus.report.explain import NOT_SCORED, Arithmetic, Compared, settings, steps, under_recipes
 from minvenus.report.source import (
     Case,
@@ -173,14 +174,18 @@ def page_data(source: Source, measured: list[Measured] | None, compared: list[Co
 
 
 def group_data(source: Source, places: list[int], rollouts: list[dict]) -> dict:
+    """A group; `largest` is the number with the strongest colour, `range` and `ticks` are of log P(answer)."""
     cases = [source.cases[i] for i in places]
     credits = [credit for i in places for credit in rollouts[i]["credit"].values()]
     sizes = [abs(x) for credit in credits for x in credit["advantages"] or credit["rewards"] if x is not None]
     remark = None
     if source.batch:
         remark = same_outcome([source.batch.credit.rewards[case.row].outcome for case in cases])
+    low, high = value_range([x for i in places for x in rollouts[i]["measured"] if x is not None])
+    air = 0.12 * (high - low)
     return {"name": str(cases[0].group), "question": cases[0].question, "rollouts": places, "remark": remark,
-            "largest": max(sizes, default=0.0)}
+            "largest": max(sizes, default=0.0), "range": [low - air, high + air],
+            "ticks": ticks(low - air, high + air, about=5)}
 
 
 def same_outcome(outcomes: list[float]) -> str | None:
