@@ -57,9 +57,12 @@ class BaseConfig:
 
 def main(config: BaseConfig) -> Path:
     torch.manual_seed(config.seed)
-    tokenizer, model, folder = Tokenizer.tiny(), start(config.seed), Path(config.out)
+    tokenizer = Tokenizer.tiny()
+    model = start(config.seed)
+    folder = Path(config.out)
     weights.check_save(model, folder, tokenizer.files)              # refused now rather than after the training
-    optimizer, progress = Muon(model), Progress("base", 0, config.steps)
+    optimizer = Muon(model)
+    progress = Progress("base", 0, config.steps)
     held_out = [session(config.seed + HELD_OUT, i, tokenizer) for i in range(32)]
     for step in range(config.steps):
         rate = config.learning_rate * min(1.0, (step + 1) / 20, (config.steps - step) / (0.4 * config.steps))
@@ -95,13 +98,9 @@ def texts(config: BaseConfig, step: int, tokenizer: Tokenizer) -> list[Example]:
     if step >= config.sessions_from:
         kinds = ["reading", "notes", "session", "session"]
     makers = {"reading": lambda i: encode_pieces(reading(config.seed, i), tokenizer),
-              "notes": lambda i: note(config.seed, i, tokenizer),
+              "notes": lambda i: encode_pieces(notes(config.seed, i), tokenizer),
               "session": lambda i: session(config.seed, i, tokenizer)}
     return [makers[kinds[i % len(kinds)]](first + i) for i in range(config.batch)]
-
-
-def note(seed: int, index: int, tokenizer: Tokenizer) -> Example:
-    return encode_pieces(notes(seed, index), tokenizer)
 
 
 def session(seed: int, index: int, tokenizer: Tokenizer) -> Example:

@@ -6,7 +6,7 @@ r"""Cleans one trajectory, raw or clean, so that it can be trained on.
     1. raw      every turn is rewritten as `<think>\n..\n</think>\n<tool_call>\n{json}\n</tool_call>` (or `<answer>`)
     2. prune    a turn with a call of a tool other than search and visit goes, with its observation
     3. repair   a turn that fails the strict checker is rewritten as in 1; if that is impossible, it goes
-    4. dedup    a turn that only repeats earlier calls goes; the goal of a visit does not count
+    4. dedup    a turn that repeats an earlier call goes; the goal of a visit does not count
     5. validate roles, tags and order; a record that fails is dropped, with the name of the fault
 
 A record that comes out goes through again unchanged. The turns add up, over all records that step 1 can read:
@@ -38,6 +38,7 @@ Where this differs from the released script, and why:
     does not see stay (two calls, text outside tags)    counted                     turns only
     clean records: text around a tool_response stays    moves inside                the template would take it for a new
                                                                                     question and drop earlier thoughts
+    clean records: an empty last thought stays          dropped                     it cannot be rendered
     a record may end with an observation                dropped                     nothing answers it
 
 This file reads no files and judges no answers.
@@ -206,22 +207,19 @@ def repair(messages: list, counts: Counter) -> list:
 
 
 def remove_duplicates(messages: list, counts: Counter) -> list:
-    """Without the turns whose calls were all made before. Two calls are the same if tool and set of queries or
-    addresses are."""
+    """Without the turns that repeat a call: the same tool with the same set of queries or addresses."""
     seen: set[tuple] = set()
     unwanted = set()
     for i, message in enumerate(messages):
         found = calls(text_of(message)) if role(message) == "assistant" else []
-        signatures = {signature for call in found if (signature := call_signature(call))}
-        if signatures and signatures <= seen:
+        names = targets(found[0]) if found else []
+        if not names:
+            continue
+        signature = (tool_of(found[0]), *sorted({name.strip() for name in names}))
+        if signature in seen:
             unwanted.add(i)
-        seen |= signatures
+        seen.add(signature)
     return without_turns(messages, unwanted, "duplicate", counts)
-
-
-def call_signature(call: dict) -> tuple | None:
-    found = targets(call)
-    return (tool_of(call), *sorted({target.strip() for target in found})) if found else None
 
 
 def without_turns(messages: list, unwanted: set[int], why: str, counts: Counter) -> list:

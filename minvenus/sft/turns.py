@@ -86,7 +86,7 @@ def answer_turn(content: str) -> str | None:
     summaries = [without_tags(block.body) for block in blocks(rest, "summary")]
     answer = last_answer(without_blocks(rest, "summary"))
     if not answer:                                           # it is a summary, or does not stand after the thought
-        answer, summaries = last_answer(rest) or last_answer(content), []
+        answer, summaries = last_answer(content), []
     parts = [thought, *(summary for summary in summaries if summary not in thought)]
     text = "<think>\n" + "\n\n".join(filter(None, parts)) + f"\n</think>\n<answer>\n{answer}\n</answer>"
     return text if is_trainable(text, final=True) else None

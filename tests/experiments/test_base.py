@@ -13,7 +13,7 @@ import torch
 
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.experiments import base
-from minvenus.experiments.base import BaseConfig, note, session, start, texts
+from minvenus.experiments.base import BaseConfig, session, start, texts
 from minvenus.model import weights
 from minvenus.model.weights import TINY_BASE, start_model
 from minvenus.sft.dataset import encode_pieces
@@ -38,16 +38,14 @@ def digest(folder) -> str:
 # ------------------------------------------------------------------------------------------------------------ its texts
 
 
-def kind(e) -> str:
-    words = TINY.decode(e.tokens.tolist())
-    return "session" if words.startswith("<|im_start|>system") else "notes" if words.startswith("From ") else "reading"
-
-
-@pytest.mark.parametrize(("step", "counts"), [(0, (24, 0, 0)), (119, (24, 0, 0)), (120, (12, 12, 0)),
-                                              (249, (12, 12, 0)), (250, (6, 6, 12)), (999, (6, 6, 12))])
-def test_the_kinds_of_text_are_mixed_from_their_steps_on(step, counts):
-    kinds = [kind(e) for e in texts(BaseConfig(), step, TINY)]
-    assert tuple(kinds.count(name) for name in ("reading", "notes", "session")) == counts
+def test_the_texts_are_those_that_the_shipped_base_was_trained_on():
+    """At the steps where each kind of text begins, and at the first and the last. `make base` takes minutes; this hash
+    tells in a second whether it could still give the model in the repository."""
+    found = hashlib.sha256()
+    for step in (0, 119, 120, 249, 250, 999):
+        for e in texts(BaseConfig(), step, TINY):
+            found.update(e.tokens.numpy().tobytes() + e.sampled.numpy().tobytes())
+    assert found.hexdigest() == "443bd76cbc6336a530fc48aaa45c4046058f8ca04463cd6543c91dad36982c2f"
 
 
 def test_no_text_comes_twice_and_another_seed_reads_others():
@@ -56,18 +54,6 @@ def test_no_text_comes_twice_and_another_seed_reads_others():
             for e in texts(replace(settings, seed=seed), step, TINY)]
     assert len(set(seen)) == len(seen) == 96
     assert seen[:8] == [tuple(e.tokens.tolist()) for e in texts(settings, 0, TINY)]
-
-
-def test_the_flags_of_pieces_become_those_of_their_tokens():
-    e = encode_pieces([("page Bob own", False), (" cat", True), (".\n", False)], TINY)
-    assert TINY.decode(e.tokens.tolist()) == "page Bob own cat.\n"
-    assert [TINY.decode([i]) for i, flag in zip(e.tokens.tolist(), e.sampled.tolist(), strict=True) if flag] == [" cat"]
-
-
-def test_every_text_is_short_has_something_to_learn_and_begins_with_something_given():
-    for i in range(40):
-        for e in (encode_pieces(reading(0, i), TINY), note(0, i, TINY), session(0, i, TINY)):
-            assert len(e) <= 1024 and e.trained and not e.sampled[0]
 
 
 def test_the_webs_of_the_base_have_all_names_and_are_no_questions_web():
@@ -130,38 +116,14 @@ def test_the_rate_rises_over_20_steps_and_falls_to_nothing_over_the_last_two_fif
 # ----------------------------------------------------------------------------------------------- interrupted or refused
 
 
-def interrupt(monkeypatch, module, name, at=1):
-    calls, real = [], getattr(module, name)
+def test_a_run_interrupted_before_its_end_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
 
-    def function(*arguments, **named):
-        calls.append(1)
-        if len(calls) == at:
-            raise KeyboardInterrupt
-        return real(*arguments, **named)
-
-    monkeypatch.setattr(module, name, function)
-
-
-def test_a_run_interrupted_in_its_second_step_leaves_nothing(tmp_path, monkeypatch):
-    interrupt(monkeypatch, base, "sft_step", at=2)
-    with pytest.raises(KeyboardInterrupt):
-        base.main(config(tmp_path, sessions_from=5))
-    assert not (tmp_path / "model").exists()
-
-
-def test_a_run_interrupted_while_it_saves_leaves_the_old_model_whole(tmp_path, monkeypatch):
-    weights.save(start(5), tmp_path / "model", TINY.files)
-    before = digest(tmp_path / "model")
-    interrupt(monkeypatch, weights, "write_json", at=2)     # weights, tokenizer and one of two settings are written
+    monkeypatch.setattr(base, "validation_loss", interrupted)                 # after the last step
     with pytest.raises(KeyboardInterrupt):
         base.main(config(tmp_path, steps=1))
-    assert digest(tmp_path / "model") == before and Tokenizer.from_file(tmp_path / "model").size == TINY.size
-
-
-def test_a_model_that_is_there_is_replaced_by_the_next_one(tmp_path):
-    weights.save(start(5), tmp_path / "model", TINY.files)
-    before = digest(tmp_path / "model")
-    assert digest(base.main(config(tmp_path, steps=1))) != before
+    assert not (tmp_path / "model").exists()
 
 
 def test_a_folder_that_holds_other_things_is_refused_before_the_training(tmp_path, monkeypatch):

@@ -121,6 +121,7 @@ GOOD = conversation("Where?", *MIDDLE, answer_of())["messages"]
     (conversation("Q", search_turn("a") + "<answer>x</answer>", observation(), answer_of())["messages"],
      "assistant_tool_turn_contains_answer"),
     (conversation("Q", *MIDDLE)["messages"], "last_message_not_assistant"),
+    (conversation("Q", PYTHON, "bare", answer_of())["messages"], "bad_role_at_2"),      # is it its observation?
     (conversation("Q", *MIDDLE, think(" ") + "<answer>a</answer>")["messages"], "final_answer_unusable"),
 ])
 def test_every_fault_has_its_name(messages, reason):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.sft.clean import clean
-from minvenus.sft.dataset import Example, cut_to, encode, fill_packs, load, read_records, step_packs
+from minvenus.sft.dataset import Example, cut_to, encode, encode_pieces, fill_packs, load, read_records, step_packs
 from minvenus.text.tokenizer import Tokenizer
 from tests.sft.conversations import answer_of, conversation, observation, records, search_turn
 
@@ -47,6 +47,12 @@ def test_what_is_trained_is_the_agents_text_and_nothing_else():
     assert trained == "I look.\n</think>\n\n" + call + "Enough.\n</think>\n\n<answer>\nRome\n</answer><|im_end|>"
     context = TINY.decode(one.tokens[~one.sampled].tolist())
     assert "page 0" in context and "Where?" in context and "Rome" not in context
+
+
+def test_the_flags_of_pieces_become_those_of_their_tokens():
+    e = encode_pieces([("page Bob own", False), (" cat", True), (".\n", False)], TINY)
+    assert TINY.decode(e.tokens.tolist()) == "page Bob own cat.\n"
+    assert [TINY.decode([i]) for i, flag in zip(e.tokens.tolist(), e.sampled.tolist(), strict=True) if flag] == [" cat"]
 
 
 @given(records())

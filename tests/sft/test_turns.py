@@ -110,7 +110,7 @@ def test_code_after_a_call_is_pruned_by_the_name_of_its_tool():
 
 @pytest.mark.parametrize("make", [raw, conversation])
 @pytest.mark.parametrize(("turn", "kept"), [
-    (think("x") + call("Search", {"query": ["a"]}), search_turn("a", thought="x")),
+    (think("x") + call(" Search ", {"query": ["a"]}), search_turn("a", thought="x")),
     (think("x") + call("search", {"query": ["a", "", " "]}), search_turn("a", thought="x")),
     (think("x") + call("search", {"query": ["a", 3]}), search_turn("a", thought="x")),
     (think("x") + call("visit", {"url": "u", "urls": ["wrong"], "goal": ["g", "h"]}),
