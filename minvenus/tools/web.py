@@ -7,16 +7,16 @@
 
 All of them are read when a call is made. Tools keep no state between calls, so any number of threads may use one object.
 
-This machine opens no page itself, but a reader of one's own may stand in a private network, and the model chooses the URLs. So
-a URL must be a public one: its spelling is checked always, and with JINA_BASE_URL every address of its host, too. (The reader
-looks the name up again; a name server that answers differently then can only be stopped by the reader itself.)
+This machine opens no page itself, but the model chooses the URLs, and a reader of one's own (JINA_BASE_URL) may reach a private
+network: for it every address of the host must be public. (The reader looks the name up again; only it can refuse a name server
+that answers differently then.)
 """
 
 import json
 import re
 import socket
 import time
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import quote, urldefrag, urlsplit
 
 from minvenus.config import ConfigError
@@ -191,82 +191,43 @@ def read_extract(reply: str) -> tuple[str, str]:
 
 # ---------------------------------------------------------------------------------------------------------- public URLs
 
-LOCAL_NAMES = ("localhost", "local", "internal", "localdomain", "home.arpa", "lan")
-HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?")
-NUMERIC = re.compile(r"(.*\.)?(0x[0-9a-f]*|[0-9]+)")         # old resolvers read 2130706433, 0x7f.1 and 127.1 as addresses
 MAX_URL = 4096
-# Beyond what every version of Python's ipaddress calls not global: protocol assignments, metadata of clouds, 6to4, documentation.
-NOT_PUBLIC = [IPv4Network(network) for network in ("192.0.0.0/24", "168.63.129.16/32", "192.88.99.0/24")]
-NOT_PUBLIC += [IPv6Network(network) for network in ("2001::/23", "2002::/16", "3fff::/20")]
-PUBLIC_V6 = IPv6Network("2000::/3")
-NAT64 = IPv6Network("64:ff9b::/96")                          # the last 32 bits are an IPv4 address
+# Not public, though Python's ipaddress calls some of them global: protocol assignments, metadata of clouds, 6to4, documentation.
+SPECIAL = ("192.0.0.0/24", "168.63.129.16/32", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20")
+PUBLIC_V6 = ip_network("2000::/3")
+NAT64 = ip_network("64:ff9b::/96")                           # the last 32 bits are an IPv4 address
+
+
+def check_url(url: str, resolve: bool) -> None:
+    """Raise ToolError unless it is the URL of a public page. With `resolve` a host name is looked up to tell."""
+    try:
+        parts = urlsplit(url.strip())
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise refused("it is not a URL") from None
+    if parts.scheme not in ("http", "https") or not host or port == 0 or len(url) > MAX_URL:
+        raise refused(f"it must be http://HOST/... or https://HOST/... of at most {MAX_URL:,} characters")
+    if "@" in parts.netloc or "%" in parts.netloc:
+        raise refused("no user name, password, zone or percent sign before the path")
+    if re.search(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029]", url.strip()):
+        raise refused("spaces, control characters and backslashes must be percent-encoded")
+    try:                                                      # numbers are read as resolvers do: 2130706433, 0x7f.1, 127.1
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=0 if resolve else socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
+        if resolve:
+            raise refused("the host name cannot be resolved") from None
+        return                                                # a name, which a hosted reader looks up
+    if not all(is_public(ip_address(str(entry[4][0]).split("%")[0])) for entry in found):
+        raise refused("only the public web can be visited")
 
 
 def refused(reason: str) -> ToolError:
     return ToolError("refused", f"this address is not allowed: {reason}")
 
 
-def check_url(url: str, resolve: bool) -> None:
-    """Raise ToolError unless the URL leads to the public web; `resolve` looks up the host and checks all its addresses, too."""
-    if len(url) > MAX_URL:
-        raise refused(f"it has {len(url):,} characters, more than {MAX_URL:,}")
-    if re.search(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029]", url.strip()):
-        raise refused("spaces, control characters and backslashes must be percent-encoded")
-    try:
-        parts = urlsplit(url.strip())
-        name, port = parts.hostname or "", parts.port
-    except ValueError:
-        raise refused("it is not a URL") from None
-    if parts.scheme not in ("http", "https"):
-        raise refused("it must begin with http:// or https://")
-    if "@" in parts.netloc:
-        raise refused("no user name or password in a URL")
-    if port == 0:
-        raise refused("there is no port 0")
-    host = check_host(name)
-    if as_address(host) is None and resolve:
-        try:
-            found = socket.getaddrinfo(host, port or 80, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):
-            raise refused("the host name cannot be resolved") from None
-        for entry in found:
-            check_address(ip_address(str(entry[4][0]).split("%")[0]))
-
-
-def check_host(name: str) -> str:
-    """The one canonical spelling of a public host."""
-    if ":" in name:                                           # in brackets, or urlsplit would have taken it for a port
-        address = as_address(name)
-        if address is None or "%" in name:
-            raise refused("it is not a valid IPv6 address")
-        check_address(address)
-        return str(address)
-    try:
-        host = name.encode("idna").decode("ascii").lower().rstrip(".")       # full-width digits and dots become plain ones
-    except UnicodeError:
-        raise refused("the host name is not valid") from None
-    if not HOST.fullmatch(host):
-        raise refused("the host name is not valid")
-    if any(host == local or host.endswith("." + local) for local in LOCAL_NAMES):
-        raise refused("it is a local name")
-    address = as_address(host)
-    if address is not None:
-        check_address(address)
-    elif NUMERIC.fullmatch(host):
-        raise refused("write an IPv4 address as four plain decimal numbers")
-    return host
-
-
-def as_address(host: str) -> IPv4Address | IPv6Address | None:
-    try:
-        return ip_address(host)                               # strict: four decimal numbers without leading zeros
-    except ValueError:
-        return None
-
-
-def check_address(address: IPv4Address | IPv6Address) -> None:
-    if isinstance(address, IPv6Address) and address in NAT64:
+def is_public(address: IPv4Address | IPv6Address) -> bool:
+    if address.version == 6 and address in NAT64:
         address = IPv4Address(int(address) & 0xFFFF_FFFF)
-    public = address.is_global and not address.is_multicast and not any(address in network for network in NOT_PUBLIC)
-    if not public or (isinstance(address, IPv6Address) and address not in PUBLIC_V6):
-        raise refused("only the public web can be visited")
+    if not address.is_global or address.is_multicast or any(address in ip_network(network) for network in SPECIAL):
+        return False
+    return address.version == 4 or address in PUBLIC_V6

@@ -18,16 +18,12 @@ def names(monkeypatch) -> dict[str, list[str]]:
     for variable in VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     table: dict[str, list[str]] = {}
-    real_connect = socket.socket.connect
+    real_connect, real_getaddrinfo = socket.socket.connect, socket.getaddrinfo
 
-    def getaddrinfo(host, port, *rest, **more):
-        if host in table:
-            found = table[host]
-        elif host == "127.0.0.1":
-            found = [host]
-        else:
-            raise socket.gaierror(socket.EAI_NONAME, f"no entry for {host!r} in the table of this test")
-        return [(socket.AF_INET6 if ":" in a else socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, port)) for a in found]
+    def getaddrinfo(host, port, *rest, flags=0, **more):
+        if host in table and not flags & socket.AI_NUMERICHOST:
+            return [(socket.AF_INET6 if ":" in a else socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, port)) for a in table[host]]
+        return real_getaddrinfo(host, port, *rest, flags=socket.AI_NUMERICHOST, **more)           # an error for a name
 
     def connect(self, address):
         assert address[0] == "127.0.0.1", f"a test tried to reach {address}"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.tools.base import ToolError
-from minvenus.tools.web import check_address, check_url
+from minvenus.tools.web import check_url, is_public
 
 REFUSED = [
     # loopback and its spellings
@@ -44,65 +44,57 @@ REFUSED = [
     "http://[example.com]/", "http://a..example/", "http://-a.example/", "http://a.example-/", "http://exam\u2028ple.com/",
     "http://a/" + "x" * 5000, "http://1.2.3.4.5/", "http://256.1.1.1/", "http://example.1/", "http://example.0x7f/",
 ]
-ACCEPTED = [
-    "http://example.com", " https://Example.COM./a?b=c#d ", "https://example.com:8443/ä?q=ö%20x", "https://münchen.example/",
-    "https://en.wikipedia.org/wiki/Rome_(city)", "http://8.8.8.8/", "http://100.63.255.255/", "http://172.32.0.1/",
-    "http://[2606:4700::1111]/", "http://[64:ff9b::8.8.8.8]/",
-]
+ACCEPTED = ["http://8.8.8.8/", "http://100.63.255.255/", "http://172.32.0.1/", "http://[2606:4700::1111]/", "http://[64:ff9b::8.8.8.8]/",
+            "http://public.example", " https://public.example:8443/ä?q=ö%20x#part ", "https://public.example/wiki/Rome_(city)"]
 
 
-def refuses(check, *arguments, **options):
+def refuses(url, resolve):
     with pytest.raises(ToolError, match="not allowed") as caught:
-        check(*arguments, **options)
+        check_url(url, resolve)
     return caught.value.kind == "refused"
 
 
 @pytest.mark.parametrize("url", REFUSED, ids=ascii)
 def test_an_address_outside_the_public_web_is_refused_however_it_is_spelled(url):
-    assert refuses(check_url, url, resolve=False)
+    assert refuses(url, resolve=True)
 
 
-@pytest.mark.parametrize("url", ACCEPTED, ids=ascii)
-def test_a_public_url_is_accepted(url):
-    check_url(url, resolve=False)
+@pytest.mark.parametrize("resolve", [True, False])
+def test_a_public_url_is_accepted_and_a_private_number_is_not(names, resolve):
+    names["public.example"] = ["93.184.216.34", "2606:4700::1111"]
+    for url in ACCEPTED:
+        check_url(url, resolve)
+    for url in ("http://10.0.0.1/", "http://0x7f.1/", "http://[::1]/", "ftp://public.example/", "https://me@public.example/"):
+        assert refuses(url, resolve)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "::ffff:10.0.0.1", "fe80::1",
                                      "fe80::1%eth0", "2002:a00:1::", "64:ff9b::a00:1"])
 def test_one_forbidden_address_among_public_ones_refuses_the_name(names, address):
     names["mixed.example"] = ["93.184.216.34", address, "2606:4700::1111"]
-    assert refuses(check_url, "http://mixed.example/", resolve=True)
+    assert refuses("http://mixed.example/", resolve=True)
     check_url("http://mixed.example/", resolve=False)               # a hosted reader looks the name up elsewhere
-
-
-def test_a_name_with_public_addresses_is_accepted_and_an_unknown_one_refused(names):
-    names["public.example"] = ["2606:4700::1111", "93.184.216.34"]
-    check_url("http://public.example/", resolve=True)
-    assert refuses(check_url, "http://nowhere.example/", resolve=True)
 
 
 @given(st.integers(0, 2**32 - 1).map(IPv4Address))
 def test_an_ipv4_address_that_the_standard_library_calls_not_global_is_forbidden_also_inside_ipv6(address):
-    assert refuses(check_address, IPv6Address(int(address)))
-    assert refuses(check_address, IPv6Address(0xFFFF << 32 | int(address)))
-    assert refuses(check_address, IPv6Address(0x2002 << 112 | int(address) << 80))
-    if not address.is_global or address.is_multicast:
-        assert refuses(check_address, address)
-        assert refuses(check_address, IPv6Address(0x64_FF9B << 96 | int(address)))
+    assert not is_public(IPv6Address(int(address))) and not is_public(IPv6Address(0xFFFF << 32 | int(address)))
+    assert not is_public(IPv6Address(0x2002 << 112 | int(address) << 80))
+    assert is_public(IPv6Address(0x64_FF9B << 96 | int(address))) == is_public(address)
+    assert not is_public(address) or (address.is_global and not address.is_multicast)
 
 
-FORBIDDEN_V6 = [IPv6Network(network) for network in ("::/8", "100::/64", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
-                                                     "2001::/32", "2001:db8::/32", "2002::/16", "4000::/3")]
+SPECIAL_V6 = [IPv6Network(network) for network in ("::/16", "100::/64", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+                                                   "2001::/32", "2001:db8::/32", "2002::/16", "3fff::/20", "4000::/3")]
 
 
-@given(st.sampled_from(FORBIDDEN_V6), st.integers(0, 2**128 - 1))
-def test_every_address_of_a_special_block_of_ipv6_is_forbidden(network, host):
-    address = IPv6Address(int(network.network_address) | host % network.num_addresses)
-    assert address in IPv6Network("64:ff9b::/96") or refuses(check_address, address)
+@given(st.sampled_from(SPECIAL_V6), st.integers(0, 2**128 - 1))
+def test_no_address_of_a_special_block_of_ipv6_is_public(network, host):
+    assert not is_public(IPv6Address(int(network.network_address) | host % network.num_addresses))
 
 
 @given(st.text(max_size=40) | st.text(max_size=20).map(lambda host: f"http://{host}/"))
-def test_whatever_the_url_is_the_check_answers_or_refuses(url):
+def test_whatever_the_url_is_the_check_accepts_or_refuses_it(url):
     try:
         check_url(url, resolve=False)
     except ToolError as error:
