@@ -15,7 +15,7 @@ from minvenus.settings import SFT_PRESETS, SFTConfig
 from minvenus.sft import dataset
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
-from minvenus.tools.toyweb_lessons import Teacher, lessons, notes
+from minvenus.tools.toyweb_lessons import Teacher, demonstrations, notes
 from minvenus.train.batch import batch_indices, fingerprint, hold_out
 from minvenus.train.optim import adamw, learning_rate
 from minvenus.train.run import Run, one_line_errors
@@ -64,8 +64,8 @@ def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset
     """Training and held-out trajectories."""
     if config.data == "toyweb":
         web = ToyWeb(config.seed, hops=tuple(range(1, config.hops + 1)), train=config.demonstrations)
-        taught = lessons(web, config.demonstrations, TEACHER, seed=config.seed)
-        records: Iterable[dict] = ({"messages": lesson.messages} for lesson in taught)
+        taught = demonstrations(web, config.demonstrations, TEACHER, seed=config.seed)
+        records: Iterable[dict] = ({"messages": messages} for messages in taught)
     else:
         records = dataset.read_records(config.data)
     examples, loaded = dataset.load(records, tokenizer, config.max_tokens, config.overlong)

@@ -33,7 +33,7 @@ from minvenus.model.qwen3 import Qwen3  # noqa: E402
 from minvenus.sft.dataset import Example, load  # noqa: E402
 from minvenus.text.tokenizer import Tokenizer  # noqa: E402
 from minvenus.tools.toyweb import ToyWeb  # noqa: E402
-from minvenus.tools.toyweb_lessons import Teacher, lessons  # noqa: E402
+from minvenus.tools.toyweb_lessons import Teacher, demonstrations  # noqa: E402
 from minvenus.train.optim import adamw  # noqa: E402
 from minvenus.train.update import sft_step  # noqa: E402
 
@@ -49,7 +49,7 @@ def batches_of(count: int) -> list[list[Example]]:
     """What train_sft.py trains on by default: questions of 1 to 4 hops, a teacher that errs."""
     web = ToyWeb(0, train=count * BATCH)
     teacher = Teacher(wrong_result=0.5, wrong_relation=0.3, at_once=0.04)
-    records = [{"messages": lesson.messages} for lesson in lessons(web, count * BATCH, teacher)]
+    records = [{"messages": messages} for messages in demonstrations(web, count * BATCH, teacher)]
     examples = load(records, Tokenizer.tiny(), max_tokens=4096)[0]
     return [examples[i:i + BATCH] for i in range(0, len(examples), BATCH)]
 

@@ -20,8 +20,7 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig, EvalConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
-from minvenus.tools.toyweb_lessons import Teacher
-from minvenus.tools.toyweb_lessons import lessons as taught
+from minvenus.tools.toyweb_lessons import Teacher, demonstrations
 from tests.agent.scripted import TOKENIZER, all_threads_end, answer, policy_for, search, visit
 from tests.agent.test_remote import complete, scripted
 from tests.evaluation.eval_runs import at, environment, lines, printed_json, squeezed, write_documents  # noqa: F401
@@ -34,9 +33,9 @@ SCRIPTED = EvalConfig(limit=8, runs=2, agent=AgentConfig(temperature=1.0, max_ne
 def expert_with_faults():
     """The expert's turns by question, in which some runs go wrong in the same way every time."""
     turns = {}
-    for lesson in taught(ToyWeb(0), 8, Teacher(), split="test"):
-        said = [message["content"] for message in lesson.messages if message["role"] == "assistant"]
-        turns[lesson.question_id] = [text.removeprefix("<think>\n") for text in said]
+    for i, messages in enumerate(demonstrations(ToyWeb(0), 8, Teacher(), split="test")):
+        said = [message["content"] for message in messages if message["role"] == "assistant"]
+        turns[f"test-{i}"] = [text.removeprefix("<think>\n") for text in said]
 
     def script(name, turn, attempt):
         question, _, number = name.split("/")[1].partition(" run ")

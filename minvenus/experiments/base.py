@@ -104,5 +104,5 @@ def texts(config: BaseConfig, step: int, tokenizer: Tokenizer) -> list[Example]:
 
 
 def session(seed: int, index: int, tokenizer: Tokenizer) -> Example:
-    lesson = teach(make_case(seed, "base", index), WANDERER, f"session {seed} {index}")
-    return encode({"messages": lesson.messages}, tokenizer)
+    messages = teach(make_case(seed, "base", index), WANDERER, f"session {seed} {index}")
+    return encode({"messages": messages}, tokenizer)

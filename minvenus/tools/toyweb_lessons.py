@@ -30,7 +30,7 @@ import json
 import random
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 from minvenus.config import ConfigError
 from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, Case, ToyTools, ToyWeb, answer_text, make_case
@@ -62,69 +62,52 @@ class Teacher:
             raise ConfigError("at_once and stop_early exclude each other: their rates must not add up to more than 1")
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """A demonstration, and the weaknesses that it shows, in order."""
-
-    question_id: str
-    messages: list[dict]
-    weaknesses: list[str] = field(default_factory=list)
+def demonstrations(web: ToyWeb, count: int, teacher: Teacher, split: str = "train", seed: int = 0) -> list[list[dict]]:
+    """The messages of `count` demonstrations: of question 0, 1, ... of the split, and around again."""
+    cases = [web.case(f"{split}-{i % web.size[split]}") for i in range(count)]
+    return [teach(case, teacher, f"{web.seed} {seed} {i}") for i, case in enumerate(cases)]
 
 
-def lessons(web: ToyWeb, count: int, teacher: Teacher, split: str = "train", seed: int = 0) -> list[Lesson]:
-    """`count` demonstrations: of question 0, 1, ... of the split, and around again."""
-    ids = [f"{split}-{i % web.size[split]}" for i in range(count)]
-    return [teach(web.case(name), teacher, f"{web.seed} {seed} {i}") for i, name in enumerate(ids)]
-
-
-def teach(case: Case, teacher: Teacher, seed: str) -> Lesson:
-    """One demonstration: search and visit from hop to hop, up to the last one or to an end that is a weakness."""
+def teach(case: Case, teacher: Teacher, seed: str) -> list[dict]:
+    """The messages of one demonstration: search and visit from hop to hop, up to the last one or to an end that is a weakness."""
     rng = random.Random(f"teacher {seed} {case.question.id}")
-    writer = LessonWriter(case, teacher, rng)
+    writer = TurnWriter(case, teacher, rng)
     pets: list[str] = []                                       # those that were read
     with suppress(OutOfTurns):
         for hop in range(writer.draw_hops()):
-            if hop and writer.shows("wrong_relation"):
+            if hop and rng.random() < teacher.wrong_relation:
                 writer.follow_wrong_relation(hop)
             writer.search(hop)
-            if writer.shows("wrong_result"):
+            if rng.random() < teacher.wrong_result:
                 writer.visit(rng.choice([title for title in writer.results if title != case.path[hop]]))
             pets.append(case.pages[case.path[hop]].pet)
             writer.visit(case.path[hop])
     writer.answer(pets + [rng.choice(PETS) for _ in range(case.hops - len(pets))])
-    return writer.lesson
+    return writer.messages
 
 
 class OutOfTurns(Exception):
     """The next turn has to be the answer."""
 
 
-class LessonWriter:
+class TurnWriter:
     """Writes the turns of a teacher and adds the observations of the tools."""
 
     def __init__(self, case: Case, teacher: Teacher, rng: random.Random):
         self.case, self.tools, self.teacher, self.rng = case, ToyTools(case), teacher, rng
-        self.lesson = Lesson(case.question.id, [message("system", SYSTEM), message("user", case.question.text)])
+        self.messages = [message("system", SYSTEM), message("user", case.question.text)]
         self.query = ""                                        # the newest one; a visit has it as its goal
         self.results: list[str] = []                           # the titles that it found
         self.turns_left: int | None = None                     # before the answer; None = no limit
         if teacher.cut_off and rng.random() < teacher.cut_off:
             self.turns_left = min(rng.randint(1, 4 * case.hops), 2 * case.hops)      # half of them with no turn to spare
 
-    def shows(self, weakness: str) -> bool:
-        shown = self.rng.random() < getattr(self.teacher, weakness)
-        if shown:
-            self.lesson.weaknesses.append(weakness)
-        return shown
-
     def draw_hops(self) -> int:
         """How many pages of the path are read before the answer; fewer than all is a weakness."""
         draw = self.rng.random()
         if draw < self.teacher.at_once:
-            self.lesson.weaknesses.append("at_once")
             return 0
         if draw - self.teacher.at_once < self.teacher.stop_early and self.case.hops > 1:
-            self.lesson.weaknesses.append("stop_early")
             return self.rng.randrange(1, self.case.hops)
         return self.case.hops
 
@@ -153,7 +136,7 @@ class LessonWriter:
 
     def answer(self, pets: list[str]) -> None:
         text = answer_text(self.case.relations, pets)
-        self.lesson.messages.append(message("assistant", turn(LEAD_IN, f"<answer>\n{text}\n</answer>")))
+        self.messages.append(message("assistant", turn(LEAD_IN, f"<answer>\n{text}\n</answer>")))
 
     def _write_call(self, thought: str, name: str, arguments: dict, observation: str) -> None:
         self.rng.random()         # unused, but the lessons that the committed base model was trained on drew it
@@ -162,10 +145,9 @@ class LessonWriter:
             self.turns_left -= 1
         if self.turns_left == 0:
             observation += f"\n\n{LAST_TURN}"
-        self.lesson.messages.append(message("assistant", turn(thought, f"<tool_call>\n{call}\n</tool_call>")))
-        self.lesson.messages.append(message("user", f"<tool_response>\n{observation}\n</tool_response>"))
+        self.messages.append(message("assistant", turn(thought, f"<tool_call>\n{call}\n</tool_call>")))
+        self.messages.append(message("user", f"<tool_response>\n{observation}\n</tool_response>"))
         if self.turns_left == 0:
-            self.lesson.weaknesses.append("cut_off")
             raise OutOfTurns
 
 
@@ -211,8 +193,8 @@ def page_pieces(title: str, goal: str, pet: str, links: list[tuple[str, str]]) -
 
 def notes(seed: int, index: int) -> list[Piece]:
     """An expert's demonstration on a web of its own, with thoughts, queries, addresses and goals in plain lines."""
-    lesson = teach(make_case(seed, "base", index), Teacher(), f"notes {seed} {index}")
-    return [(plain(message["content"]) + "\n", message["role"] == "assistant") for message in lesson.messages[1:]]
+    messages = teach(make_case(seed, "base", index), Teacher(), f"notes {seed} {index}")
+    return [(plain(message["content"]) + "\n", message["role"] == "assistant") for message in messages[1:]]
 
 
 def plain(content: str) -> str:

@@ -21,7 +21,7 @@ from minvenus.tools.toyweb_lessons import (
     LEAD_IN,
     SYSTEM,
     Teacher,
-    lessons,
+    demonstrations,
     notes,
     page_pieces,
     plain,
@@ -53,7 +53,7 @@ def calls(messages):
 def test_every_text_of_a_seed_is_the_one_that_the_committed_base_model_was_trained_on():
     """The texts of all kinds, as one hash: another draw anywhere would give another base model and other results."""
     teacher = Teacher(wrong_result=0.5, wrong_relation=0.3, at_once=0.1, stop_early=0.1, cut_off=0.5)
-    texts = [[lesson.messages for lesson in lessons(ToyWeb(seed, hops), 24, teacher, split, seed)]
+    texts = [demonstrations(ToyWeb(seed, hops), 24, teacher, split, seed)
              for seed in (0, 7) for hops in (None, 4) for split in ("train", "test")]
     texts += [[question.text, question.answers] for question in ToyWeb(3, test=64).questions("test")]
     texts += [[reading(seed, i), notes(seed, i)] for seed in (0, 1) for i in range(24)]
@@ -68,7 +68,7 @@ def test_the_expert_on_two_hops_word_for_word():
     web = ToyWeb(0, hops=2)
     case = web.case("train-0")
     first, second = (case.pages[title] for title in case.path)
-    messages = lessons(web, 1, Teacher())[0].messages
+    messages, = demonstrations(web, 1, Teacher())
     one, two, relation = first.title, second.title, case.relations[0]
     assert [m["content"] for m in messages[:2]] == [SYSTEM, f"From {one} own {relation}?"]
     assert turns(messages) == [
@@ -84,9 +84,9 @@ def test_the_expert_on_two_hops_word_for_word():
 
 @given(st.integers(0, 10**6), teachers)
 def test_a_search_says_what_was_read_last_and_what_comes_next_and_a_visit_what_was_searched(seed, teacher):
-    for lesson in lessons(ToyWeb(seed), 8, teacher):
+    for messages in demonstrations(ToyWeb(seed), 8, teacher):
         query = None
-        for parsed, _ in calls(lesson.messages):
+        for parsed, _ in calls(messages):
             if parsed.kind == "search":
                 query, = parsed.arguments["query"]
                 *done, asked = parsed.thought.rstrip(".").split()
@@ -96,57 +96,61 @@ def test_a_search_says_what_was_read_last_and_what_comes_next_and_a_visit_what_w
 
 
 @given(st.integers(0, 10**6))
-def test_experts_are_well_formed_and_right(seed):
+def test_experts_are_right_and_need_no_more_turns_than_allowed(seed):
     web = ToyWeb(seed)
-    for lesson in lessons(web, 4, Teacher(), split="test"):
-        *before, last = turns(lesson.messages)
-        assert all(is_well_formed(text, final=False) for text in before) and is_well_formed(last, final=True)
-        assert exact_match(parse_turn(last).answer, web.case(lesson.question_id).question.answers) == 1.0
-        assert len(before) + 1 == web.max_turns(lesson.question_id) and lesson.weaknesses == []
-        assert not any(observation.startswith("ERROR") for _, observation in calls(lesson.messages))
+    for i, messages in enumerate(demonstrations(web, 4, Teacher(), split="test")):
+        question = web.case(f"test-{i}").question
+        assert exact_match(parse_turn(turns(messages)[-1]).answer, question.answers) == 1.0
+        assert len(turns(messages)) == web.max_turns(question.id)
 
 
 # -------------------------------------------------------------------------------------------------------- the weak ones
 
 
+def weaknesses(case, messages) -> Counter:
+    """How often each weakness shows in a demonstration, told from its messages."""
+    searches = [parsed.arguments["query"][0].split() for parsed, _ in calls(messages) if parsed.kind == "search"]
+    visits = [(parsed.arguments["url"][0].split()[1], parsed.arguments["goal"].split()[1])
+              for parsed, _ in calls(messages) if parsed.kind == "visit"]
+    cut_off = sum(m["content"].count(NOTICE) for m in messages)
+    read = sum(title in case.path for title in {title for title, wanted in visits if title == wanted})
+    return Counter({"wrong_result": sum(title != wanted for title, wanted in visits),
+                    "wrong_relation": sum(relation not in (FIRST, *case.relations) for relation, _ in searches),
+                    "at_once": not searches, "stop_early": bool(searches) and read < case.hops and not cut_off,
+                    "cut_off": cut_off})
+
+
 @given(st.integers(0, 10**6), teachers)
-def test_a_lesson_shows_exactly_the_weaknesses_it_names(seed, teacher):
+def test_every_turn_is_well_formed_no_tool_fails_and_what_was_read_is_answered(seed, teacher):
     web = ToyWeb(seed)
-    for lesson in lessons(web, 8, teacher):
-        case, shown = web.case(lesson.question_id), Counter(lesson.weaknesses)
-        *before, last = turns(lesson.messages)
+    for i, messages in enumerate(demonstrations(web, 8, teacher)):
+        case = web.case(f"train-{i}")
+        *before, last = turns(messages)
         assert all(is_well_formed(text, final=False) for text in before) and is_well_formed(last, final=True)
-        assert not any(observation.startswith("ERROR") for _, observation in calls(lesson.messages))
-        visits = [parsed.arguments["url"][0].split()[1] for parsed, _ in calls(lesson.messages) if parsed.kind == "visit"]
-        right = set(visits) & set(case.path)
-        assert shown["cut_off"] == sum(m["content"].count(NOTICE) for m in lesson.messages)
-        if not {"at_once", "stop_early", "cut_off"} & set(lesson.weaknesses):
-            assert len(right) == case.hops and parse_turn(last).answer == case.question.answers[0]
-            assert len(visits) - len(right) == shown["wrong_result"] + shown["wrong_relation"]
-        elif not shown["cut_off"]:
-            assert len(right) < case.hops
-        assert parse_turn(last).answer.split()[1::2] == [FIRST, *case.relations]
-        assert not shown["at_once"] or not before
+        assert not any(observation.startswith("ERROR") for _, observation in calls(messages))
+        said = parse_turn(last).answer.split()
+        assert said[1::2] == [FIRST, *case.relations]
+        read = {parsed.arguments["url"][0].split()[1] for parsed, seen in calls(messages)
+                if parsed.kind == "visit" and set(PETS) & set(seen.rstrip(".").split())}
+        assert all(pet == case.pets[hop] for hop, pet in enumerate(said[2::2]) if case.path[hop] in read)
+        assert case.hops == len(read & set(case.path)) or weaknesses(case, messages) & Counter(at_once=1, stop_early=1, cut_off=1)
 
 
 def test_a_page_opened_by_mistake_says_nothing_about_the_answer():
     """The goal names the page that was wanted, so that only its own page has a pet for it."""
-    for lesson in lessons(ToyWeb(3), 40, Teacher(wrong_result=1.0)):
-        visits = [(parsed.arguments, seen) for parsed, seen in calls(lesson.messages) if parsed.kind == "visit"]
+    for messages in demonstrations(ToyWeb(3), 40, Teacher(wrong_result=1.0)):
+        visits = [(parsed.arguments, seen) for parsed, seen in calls(messages) if parsed.kind == "visit"]
         right = [arguments["url"] == [f"page {arguments['goal'].split()[-1]}"] for arguments, _ in visits]
         assert right == [False, True] * (len(visits) // 2)
         assert [bool(set(PETS) & set(seen.rstrip(".").split())) for _, seen in visits] == right
 
 
-def test_a_teacher_that_is_cut_off_is_told_once_right_before_the_answer_and_knows_what_it_has_read():
-    lengths, web = set(), ToyWeb(5, hops=3)
-    for lesson in lessons(web, 60, Teacher(cut_off=1.0)):
-        told = [m["content"].endswith(f"{NOTICE}\n</tool_response>") for m in lesson.messages]
-        assert told == [False] * (len(told) - 2) + [True, False] and lesson.weaknesses == ["cut_off"]
-        read = sum(parsed.kind == "visit" for parsed, _ in calls(lesson.messages))
-        pets = web.case(lesson.question_id).pets[:read]
-        assert parse_turn(turns(lesson.messages)[-1]).answer.split()[2::2][:read] == pets
-        lengths.add(len(turns(lesson.messages)))
+def test_a_teacher_that_is_cut_off_is_told_once_right_before_the_answer():
+    lengths = set()
+    for messages in demonstrations(ToyWeb(5, hops=3), 60, Teacher(cut_off=1.0)):
+        told = [m["content"].endswith(f"{NOTICE}\n</tool_response>") for m in messages]
+        assert told == [False] * (len(told) - 2) + [True, False]
+        lengths.add(len(turns(messages)))
     assert lengths == {2, 3, 4, 5, 6, 7}, "anywhere on the way, after the last page too"
 
 
@@ -154,18 +158,20 @@ def test_a_teacher_that_is_cut_off_is_told_once_right_before_the_answer_and_know
 def test_rates_are_honoured(name):
     """Within four standard deviations of the binomial; chances are hops, links or demonstrations."""
     rate, count = 0.3, 400
-    taught = lessons(ToyWeb(1, hops=3), count, Teacher(**{name: rate}))
+    web = ToyWeb(1, hops=3)
+    shown = [weaknesses(web.case(f"train-{i}"), messages) for i, messages in enumerate(demonstrations(web, count, Teacher(**{name: rate})))]
     chances = count * {"wrong_result": 3, "wrong_relation": 2}.get(name, 1)
-    seen = sum(lesson.weaknesses.count(name) for lesson in taught)
+    seen = sum(weak[name] for weak in shown)
     assert abs(seen - rate * chances) < 4 * math.sqrt(chances * rate * (1 - rate))
-    assert all(set(lesson.weaknesses) <= {name} for lesson in taught)
+    assert all(weak.total() == weak[name] for weak in shown)
 
 
-def test_the_same_seeds_give_the_same_lessons_and_others_other_ones():
+def test_the_same_seeds_give_the_same_demonstrations_and_others_other_ones():
     web, noisy = ToyWeb(11, train=4), Teacher(wrong_result=0.5, wrong_relation=0.5)
-    assert lessons(web, 8, noisy, seed=1) == lessons(ToyWeb(11, train=4), 8, noisy, seed=1) != lessons(web, 8, noisy, seed=2)
-    first, again = lessons(web, 8, noisy)[:4], lessons(web, 8, noisy)[4:]             # around the four questions again
-    assert [lesson.question_id for lesson in first] == [lesson.question_id for lesson in again] and first != again
+    made = demonstrations(web, 8, noisy, seed=1)
+    assert made == demonstrations(ToyWeb(11, train=4), 8, noisy, seed=1) != demonstrations(web, 8, noisy, seed=2)
+    first, again = made[:4], made[4:]                          # around the four questions again
+    assert [m[1] for m in first] == [m[1] for m in again] and first != again
 
 
 @pytest.mark.parametrize("wrong", [{"wrong_result": 1.1}, {"at_once": -0.1}, {"at_once": 0.6, "stop_early": 0.6}])
@@ -185,8 +191,7 @@ def test_every_word_has_one_id_after_a_space():
 def test_expert_rollouts_keep_their_token_budgets():
     tiny, web = Tokenizer.tiny(), ToyWeb(4)
     for split in ("train", "test"):
-        lengths = {(web.case(lesson.question_id).hops, len(stream(lesson.messages, tiny)[0]))
-                   for lesson in lessons(web, 40, Teacher(), split)}
+        lengths = {(len(turns(messages)) // 2, len(stream(messages, tiny)[0])) for messages in demonstrations(web, 40, Teacher(), split)}
         assert lengths == {(1, 119), (2, 211), (3, 303), (4, 395)}               # under 120 for one hop, under 400 for four
 
 
@@ -258,7 +263,7 @@ def test_notes_on_a_web_by_hand():
 
 @given(st.integers(0, 10**6), st.integers(0, 7))
 def test_plain_texts_have_the_words_of_the_demonstration_in_its_order(seed, index):
-    for message in teach(make_case(seed, "base", index), WANDERER, str(seed)).messages[1:]:
+    for message in teach(make_case(seed, "base", index), WANDERER, str(seed))[1:]:
         text, rest = plain(message["content"]), message["content"]
         for word in text.split():
             assert word in rest

@@ -12,8 +12,9 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import SFTConfig
 from minvenus.sft.dataset import Example, load
 from minvenus.text.tokenizer import Tokenizer
+from minvenus.tools import toyweb_lessons
 from minvenus.tools.toyweb import ToyWeb
-from minvenus.tools.toyweb_lessons import Teacher, lessons
+from minvenus.tools.toyweb_lessons import Teacher
 from minvenus.train.optim import adamw, optimizer_step
 from minvenus.train.run import Run
 
@@ -23,7 +24,7 @@ SMALL = ModelConfig(16, 32, 1, 2, 1, head_dim=8, vocab_size=768, rope_theta=100.
 
 def demonstrations(count: int, hops=(1,), **rates) -> list[dict]:
     web = ToyWeb(0, hops=hops, train=count)
-    return [{"messages": lesson.messages} for lesson in lessons(web, count, Teacher(**rates))]
+    return [{"messages": messages} for messages in toyweb_lessons.demonstrations(web, count, Teacher(**rates))]
 
 
 def examples(count: int, hops=(1, 2)) -> list[Example]:
