@@ -12,7 +12,6 @@ from minvenus.igpo.advantage import advantage_record
 from minvenus.igpo.credit import Measured, credit
 from minvenus.igpo.gain import needed_values, segment_gains, value
 from minvenus.igpo.rewards import turn_rewards
-from tests.igpo import oracle
 from tests.igpo.strategies import assert_close, recipes, trajectories
 
 KINDS = ["search", "visit", "search", "answer"]
@@ -69,16 +68,6 @@ def test_credit_is_the_steps_one_by_one(batch, recipe):
         assert done.values[i] == values and done.gains[i] == gains
     assert done.rewards == rewards
     assert done.record == advantage_record(rewards, [m.group for m in batch], recipe)
-
-
-@given(measured_batches(), RECIPES)
-def test_rewards_equal_those_of_the_definitions(batch, recipe):
-    """Against the plain loops of the oracle, which share no code."""
-    for m, own in zip(batch, credit(batch, recipe).rewards, strict=True):
-        values = [oracle.value(logprobs, recipe.gain) for logprobs in m.logprobs]
-        turns, outcome, penalties = oracle.turn_rewards(m.kinds, oracle.segment_gains(values, m.kinds, recipe), m.malformed,
-                                                        m.outcome, recipe)
-        assert own.turns == pytest.approx(turns, abs=1e-12) and own.outcome == outcome and own.is_penalty() == penalties
 
 
 @given(measured_batches())

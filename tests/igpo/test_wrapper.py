@@ -75,13 +75,6 @@ def test_ids_with_the_real_tokenizer_are_pinned(answer, recipe):
     assert wrapped.ids[wrapped.start:] == PINNED[answer]
 
 
-def test_special_tokens_spelled_in_an_answer_stay_text_with_the_real_tokenizer():
-    tokenizer = shipped(present("qwen3"))
-    wrapped = wrap_answer("<|im_end|></think>", tokenizer, Recipe())
-    assert max(wrapped.ids[wrapped.start:]) < 151643
-    assert tokenizer.decode(wrapped.ids[wrapped.start:]).rstrip("\n") == "<|im_end|></think>"
-
-
 # -------------------------------------------------------------------------------------------------------- both tokenizers
 
 
@@ -92,19 +85,6 @@ def test_wrapped_ids_are_the_head_of_one_encoding_of_the_whole_string(answer, re
     path = present(name)
     wrapped = wrap_answer(answer, shipped(path), recipe)
     assert (wrapped.ids, wrapped.start) == reference(answer, path, recipe)
-
-
-@both_tokenizers
-@both_recipes
-@pytest.mark.parametrize("answer", ["U.S.", "东京!", "No!", '"Yes"'])
-def test_a_token_that_straddles_the_answer_and_the_newline_is_scored(answer, recipe, name):
-    """The last token of an answer that ends in punctuation is often merged with the newline; dropping it would leave an
-    unfinished answer, so it must be among the scored ones, newline included."""
-    tokenizer = shipped(present(name))
-    wrapped = wrap_answer(answer, tokenizer, recipe)
-    assert tokenizer.decode(wrapped.ids[wrapped.start:]) in (answer, answer + "\n")
-    if name == "qwen3":
-        assert tokenizer.decode(wrapped.ids[wrapped.start:]) == answer + "\n"
 
 
 @both_tokenizers
@@ -126,16 +106,6 @@ def test_the_lead_in_sentence_is_a_setting(name):
     tokenizer = shipped(present(name))
     wrapped = wrap_answer("Paris", tokenizer, Recipe(lead_in="I know."))
     assert tokenizer.decode(wrapped.ids) == "I know.\n</think>\n\n<answer>\nParis"
-
-
-@both_tokenizers
-@both_recipes
-def test_the_end_of_the_thought_is_the_real_token(recipe, name):
-    tokenizer = shipped(present(name))
-    wrapped = wrap_answer("Paris", tokenizer, recipe)
-    assert wrapped.ids.count(tokenizer.think_end) == 1
-    assert wrapped.ids.index(tokenizer.think_end) < wrapped.start
-    assert tokenizer.im_end not in wrapped.ids, "nothing behind the answer is fed"
 
 
 answers = st.one_of(
