@@ -30,7 +30,7 @@ import torch  # noqa: E402
 
 from minvenus.config import ModelConfig  # noqa: E402
 from minvenus.engine import Engine, Sampling  # noqa: E402
-from minvenus.engine.score_packed import score_packed  # noqa: E402
+
 from minvenus.kernels.logprob import token_logprobs  # noqa: E402
 from minvenus.model import weights  # noqa: E402
 from minvenus.model.qwen3 import Qwen3  # noqa: E402
@@ -259,7 +259,7 @@ def score(options):
         return result
 
     forms = {"forks": lambda: engine.score_many([(sequence, lengths, answer)])[0],
-             "packed": lambda: score_packed(model, tokens, lengths, [answer] * 20), "fresh": fresh}
+             "fresh": fresh}
     results = {name: torch.tensor(form()) for name, form in forms.items()}
     times = [{name: seconds(form, options.clock) for name, form in forms.items()} for _ in range(options.rounds)]
     for name, target in (("forks", 10.0), ("packed", 1.0)):

@@ -1,92 +1,105 @@
 """The rollout engine: sequences that live across turns, sampled and scored from one paged cache.
 
-    step = schedule (who runs, with how many tokens) -> run (the model over pages) -> finish (draw tokens, keep log-probs)
+    step = schedule (which sequences run, with how many tokens) -> run (the model over pages) -> finish (draw tokens, keep log-probs)
 
-One kind of step serves everything. A turn runs the tokens that are not computed yet and draws from what the last one gives.
-Scoring log P(continuation | prefix) runs the prefix's last token and the continuation without its own last, on a fork of the
-prefix's pages: as many tokens as the continuation has. Ids, stop ids and the size of the vocabulary are numbers here, not text.
+One kind of step serves everything:
+
+    a turn    runs the tokens that are not computed yet and draws the next token from the last hidden state, until the turn ends.
+    scoring   log P(c_1 .. c_R | x_1 .. x_n) is a fork of x's pages at n - 1 tokens. The R tokens x_n c_1 .. c_{R-1} run, and each
+              hidden state gives the log-prob of the token after it: the cost is the continuation, not the prefix.
+
+Ids, stop ids and the size of the vocabulary are numbers here; the engine knows no text.
 """
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import islice
+
+import torch
+from torch import Tensor
 
 from minvenus.engine.pages import PagePool
 from minvenus.engine.runner import Runner
-from minvenus.engine.sampler import Noise, Sampling
-from minvenus.engine.scheduler import Scheduler
-from minvenus.engine.scoring import ScoreRequest, score_requests
-from minvenus.engine.sequence import Completion, Prefill, Scoring, Sequence, Turn
-from minvenus.engine.step import Counters, Draw, Stepper
+from minvenus.engine.sampler import Noise, Sampling, plain_logprobs, sample
+from minvenus.engine.scheduler import Counters, Scheduler, Work
+from minvenus.engine.sequence import Completion, Generation, Prefill, Scoring, Sequence
+
+Draw = Callable[[list[Sequence], Tensor], list[int]]
+ScoreRequest = tuple[Sequence | list[int], list[int], list[int]]      # (prefix, lengths of beginnings of it, continuation)
 
 
 class Engine:
     """Rollouts of one model from one pool of pages.
 
-    pages, page_size  the cache: pages * page_size tokens, all sequences together
+    pages, page_size  the cache: pages * page_size tokens of all sequences together
     seed              of all sampling
-    step_tokens       prefilled tokens in one step at most
+    step_tokens       most tokens that are prefilled in one step
     vocab_limit       ids from here on are never drawn (the tokenizer's size, where the model's vocabulary is padded)
-    draw              for tests: draw(sequences, logits [S, V]) -> a token for each, in place of sampling
+    draw              for tests: draw(sequences, logits [S, V]) -> one token for each, instead of sampling
     """
 
     def __init__(self, model, pages: int, page_size: int = 64, seed: int = 0, step_tokens: int = 4096,
                  vocab_limit: int | None = None, draw: Draw | None = None):
-        self.config = model.config
-        self.width = self.config.vocab_size if vocab_limit is None else vocab_limit
-        if not 1 <= self.width <= self.config.vocab_size:
+        self.config, self.seed = model.config, seed
+        self.vocab_limit = self.config.vocab_size if vocab_limit is None else vocab_limit
+        if not 1 <= self.vocab_limit <= self.config.vocab_size:
             raise ValueError(f"vocab_limit must lie in 1 to {self.config.vocab_size} (vocab_size), got {vocab_limit}")
-        self.seed = seed
         self.pool = PagePool(pages, page_size)
         self.scheduler = Scheduler(self.pool, step_tokens)
         self.runner = Runner(model, pages, page_size)
-        self.stepper = Stepper(self.scheduler, self.runner, self.width, draw)
-        self._opened = 0                                               # sequences so far: the next one's number
-        self._finished: list[Sequence] = []                            # turns that ended and that step() has not told yet
+        self._draw = draw or self._sample
+        self._opened = 0                                               # sequences so far
+        self._ended: list[Sequence] = []                               # turns that ended and that step() has not returned yet
 
     # ------------------------------------------------------------------------------------------- the life of a sequence
 
     def open(self, tokens: list[int], question: int | str = "", rollout: int = 0, step: int | None = None) -> Sequence:
         """A sequence that begins with `tokens`; nothing is computed yet. (seed, step, question, rollout) name its random numbers."""
-        self.check_tokens(tokens)
-        return self.add(list(tokens), question, rollout, step)
+        self._check_tokens(tokens)
+        sequence = Sequence(self._opened, list(tokens), question, rollout, step, Noise(self.seed, question, rollout, step))
+        self._opened += 1
+        self.scheduler.sequences.add(sequence)
+        return sequence
 
     def open_groups(self, prompts: list[list[int]], n: int, questions: list[int | str] | None = None,
                     step: int | None = None) -> list[list[Sequence]]:
-        """n rollouts of every prompt, on shared pages: each prompt is computed once."""
+        """n rollouts of every prompt on shared pages: each prompt is computed once."""
         questions = list(range(len(prompts))) if questions is None else questions
-        for prompt in prompts:                                         # before anything is opened that would stay behind
-            self.check_tokens(prompt)
-            self.check_room(len(prompt), 1)
+        for prompt in prompts:                                         # before anything is opened that would stay open
+            self._check_tokens(prompt)
+            self._check_room(len(prompt), 1)
         first = [self.open(prompt, question, 0, step) for prompt, question in zip(prompts, questions, strict=True)]
         if n > 1:
             self.prefill(first)
-        return [[s, *(self.fork(s, q, rollout, step) for rollout in range(1, n))] for s, q in zip(first, questions, strict=True)]
+        return [[sequence, *(self.fork(sequence, sequence.question, rollout, step) for rollout in range(1, n))]
+                for sequence in first]
 
     def fork(self, sequence: Sequence, question: int | str, rollout: int, step: int | None = None) -> Sequence:
-        """A second sequence with the same tokens, on the same pages, with its own sampling."""
-        self.check_idle(sequence)
-        copy = self.add(list(sequence.tokens), question, rollout, step)
-        if sequence.table:
-            copy.table = self.pool.fork(sequence.table)
-            self.scheduler.shared += copy.table.length
+        """A second sequence with the same tokens, on the same pages, with its own random numbers."""
+        self._check_idle(sequence)
+        copy = self.open(sequence.tokens, question, rollout, step)
+        if sequence.block_table:
+            copy.block_table = self.pool.fork(sequence.block_table)
+            self.scheduler.counters.shared += copy.num_computed
         return copy
 
     def append(self, sequence: Sequence, tokens: list[int]) -> None:
-        """Tokens from outside, such as an observation; they are computed with the next turn."""
-        self.check_idle(sequence)
-        self.check_tokens(tokens)
+        """Add tokens from outside, such as an observation; they are computed with the next turn."""
+        self._check_idle(sequence)
+        self._check_tokens(tokens)
         sequence.tokens.extend(tokens)
 
     def close(self, sequence: Sequence) -> None:
-        """Give the pages back. They can still be found by the next sequence that starts alike, until they are reused."""
-        self._check_open(sequence)
-        sequence.closed, sequence.job = True, None
-        if sequence in self._finished:
-            self._finished.remove(sequence)
-        self.scheduler.running.discard(sequence)
+        """Give the pages back. The next sequence with the same beginning still finds them, until they are reused."""
+        if sequence.closed:
+            raise ValueError(f"sequence {sequence.number} is closed")
+        sequence.closed = True
+        if sequence in self._ended:
+            self._ended.remove(sequence)
+        self.scheduler.end(sequence)
+        self.scheduler.free(sequence)
         self.scheduler.sequences.discard(sequence)
-        if sequence.table:
-            self.pool.free(sequence.table)
-            sequence.table = None
 
     def weights_changed(self) -> None:
         """Drop everything that was computed. Open sequences keep their tokens and are computed again with their next turn."""
@@ -94,35 +107,33 @@ class Engine:
             raise RuntimeError(f"{len(self.scheduler.running)} sequences are running: a turn has one policy, so change weights "
                                "between turns")
         for sequence in self.scheduler.sequences:
-            if sequence.table:
-                self.pool.free(sequence.table)
-                sequence.table = None
+            self.scheduler.free(sequence)
         self.pool.forget()
         self.runner.forget()
 
     # --------------------------------------------------------------------------------------------------------- sampling
 
     def start(self, sequence: Sequence, sampling: Sampling) -> None:
-        """Begin a turn: it joins the others that are running, from the next step on."""
-        self.check_idle(sequence)
-        self.check_room(len(sequence.tokens), sampling.max_tokens)
+        """Begin a turn. It runs from the next step on, together with all others that are running."""
+        self._check_idle(sequence)
+        length = len(sequence.tokens)
+        self._check_room(length, sampling.max_tokens)
         sequence.completion = None
         written = self.runner.nothing_written() if sampling.presence_penalty else None
-        self.run_job(sequence, Turn(sampling, written), len(sequence.tokens))
+        self.scheduler.run(sequence, Generation(sampling, written), goal=length, output_from=length - 1)
 
     def step(self) -> list[Sequence]:
-        """One step for all that run; returns the sequences whose turn has ended (see `completion`)."""
-        self._advance()
-        finished, self._finished = self._finished, []
-        return finished
+        """One step of everything that is running; returns the sequences whose turn has ended (see `completion`)."""
+        self._step()
+        ended, self._ended = self._ended, []
+        return ended
 
     def turn(self, sequences: list[Sequence], sampling: Sampling) -> list[Completion]:
-        """One turn of each, batched."""
+        """One turn of each sequence, batched."""
         for sequence in sequences:
             self.start(sequence, sampling)
-        self.advance_until_done(sequences)
-        own = set(sequences)
-        self._finished = [s for s in self._finished if s not in own]
+        self._step_until_idle(sequences)
+        self._ended = [s for s in self._ended if s not in set(sequences)]
         return [s.completion for s in sequences]
 
     def generate(self, prompts: list[list[int]], sampling: Sampling, n: int = 1,
@@ -130,89 +141,176 @@ class Engine:
         """n completions of every prompt. `questions` names the prompts for the sampling; default: their places in the list."""
         if n < 1:
             raise ValueError(f"n must be at least 1 completion per prompt, got {n}")
-        for prompt in prompts:
-            self.check_room(len(prompt), sampling.max_tokens)
         groups = self.open_groups(prompts, n, questions)
+        sequences = [sequence for group in groups for sequence in group]
         try:
-            self.turn([s for group in groups for s in group], sampling)
-            return [[s.completion for s in group] for group in groups]
+            self.turn(sequences, sampling)
+            return [[sequence.completion for sequence in group] for group in groups]
         finally:
-            for sequence in (s for group in groups for s in group):
+            for sequence in sequences:
                 self.close(sequence)
+
+    def prefill(self, sequences: Iterable[Sequence]) -> None:
+        """Compute all tokens but the last of each sequence, without drawing."""
+        self._prefill((sequence, len(sequence.tokens) - 1) for sequence in sequences)
 
     # ---------------------------------------------------------------------------------------------------------- scoring
 
-    def prefill(self, sequences: Iterable[Sequence]) -> None:
-        """Compute all tokens but the last, without drawing anything."""
-        self.prefill_to([(s, len(s.tokens) - 1) for s in sequences])
-
     def score(self, prefix: Sequence | list[int], continuations: list[list[int]], temperature: float = 1.0) -> list[list[float]]:
         """Log-probs of the tokens of each continuation after the prefix, under the plain softmax at the temperature."""
-        length = len(prefix.tokens if isinstance(prefix, Sequence) else prefix)
-        return [scores for [scores] in self.score_many([(prefix, [length], c) for c in continuations], temperature)]
+        source = prefix if isinstance(prefix, Sequence) else self.open(prefix)
+        try:
+            requests = [(source, [len(source.tokens)], continuation) for continuation in continuations]
+            return [scores for [scores] in self.score_many(requests, temperature)]
+        finally:
+            if source is not prefix:
+                self.close(source)
 
     def score_many(self, requests: list[ScoreRequest], temperature: float = 1.0) -> list[list[list[float]]]:
         """For each (prefix, lengths, continuation): for each n in lengths, the log-prob of every continuation token after the
         first n tokens of the prefix. All requests run in one batch; equal ones, such as a group's prompt, run once."""
-        return score_requests(self, requests, temperature)
+        opened: list[Sequence] = []                                    # for the time of this call
+        jobs: dict[tuple, Scoring] = {}
+        try:
+            sources = [self._source(*request, opened) for request in requests]
+            self._prefill((source, max(lengths) - 1) for source, (_, lengths, _) in zip(sources, requests, strict=True))
+            jobs_R_N = []                                              # R requests, N lengths of one
+            for source, (_, lengths, continuation) in zip(sources, requests, strict=True):
+                keys = [self._score_key(source, length, continuation) for length in lengths]
+                for key, length in zip(keys, lengths, strict=True):
+                    if key not in jobs:
+                        jobs[key] = Scoring(temperature, source)
+                        opened.append(self.open(source.tokens[:length] + continuation))
+                        self.scheduler.run(opened[-1], jobs[key], goal=length + len(continuation) - 1, output_from=length - 1)
+                jobs_R_N.append([jobs[key] for key in keys])
+            self._step_until_idle(opened)
+            return [[list(job.logprobs) for job in jobs_N] for jobs_N in jobs_R_N]
+        finally:
+            for sequence in opened:
+                self.close(sequence)
 
-    def prefill_to(self, goals: list[tuple[Sequence, int]]) -> None:
-        """Compute that many tokens of each sequence; what is there already is not computed again."""
-        started = set()
-        for sequence, goal in goals:
-            if goal > max(sequence.goal if sequence in started else 0, sequence.table.length if sequence.table else 0):
-                if sequence not in started:
-                    self.check_idle(sequence)
-                self.check_room(goal, 1)
-                self.run_job(sequence, Prefill(), goal)
-                started.add(sequence)
-        self.advance_until_done(started)
+    def _source(self, prefix: Sequence | list[int], lengths: list[int], continuation: list[int], opened: list) -> Sequence:
+        """The sequence that holds the prefix of a request; a prefix given as tokens is opened."""
+        tokens = prefix.tokens if isinstance(prefix, Sequence) else prefix
+        if not lengths or not 1 <= min(lengths) <= max(lengths) <= len(tokens):
+            raise ValueError(f"lengths of prefixes must lie in 1 to {len(tokens)}, the number of tokens; got {lengths}")
+        self._check_tokens(continuation)
+        self._check_room(max(lengths), len(continuation))
+        if isinstance(prefix, Sequence):
+            self._check_idle(prefix)
+            return prefix
+        opened.append(self.open(prefix))
+        return opened[-1]
+
+    def _score_key(self, source: Sequence, length: int, continuation: list[int]) -> tuple:
+        """Equal only where prefix and continuation are equal. Full pages are compared by content id, not token by token."""
+        pages = (length - 1) // self.pool.page_size
+        start = pages * self.pool.page_size
+        if source.num_computed < start:
+            return source, length, tuple(continuation)                 # it has lost its pages to others since the prefill
+        content = self.pool.content(source.block_table, pages) if pages else None
+        return content, tuple(source.tokens[start:length]), tuple(continuation)
 
     # ---------------------------------------------------------------------------------------------------------- running
 
-    def add(self, tokens: list[int], question: int | str = "", rollout: int = 0, step: int | None = None) -> Sequence:
-        noise = Noise(self.seed, question, rollout, step)
-        sequence = Sequence(self._opened, tokens, question, rollout, step, noise)
-        self._opened += 1
-        self.scheduler.sequences.add(sequence)
-        return sequence
+    def _prefill(self, goals: Iterable[tuple[Sequence, int]]) -> None:
+        """Compute the first tokens of each sequence, as many as its goal; those that are computed are not computed again."""
+        started: dict[Sequence, int] = {}
+        for sequence, goal in goals:
+            self._check_room(goal, 1)
+            if goal > max(sequence.num_computed, started.get(sequence, 0)):
+                started[sequence] = goal
+        for sequence, goal in started.items():
+            self._check_idle(sequence)
+            self.scheduler.run(sequence, Prefill(), goal, output_from=goal)
+        self._step_until_idle(started)
 
-    def run_job(self, sequence: Sequence, job: Turn | Scoring | Prefill, goal: int) -> None:
-        sequence.job, sequence.goal = job, goal
-        self.scheduler.running.add(sequence)
+    def _step_until_idle(self, sequences: Iterable[Sequence]) -> None:
+        while any(sequence.job for sequence in sequences):
+            self._step()
 
-    def _advance(self) -> None:
+    @torch.inference_mode()
+    def _step(self) -> None:
         if self.scheduler.running:
-            self._finished += self.stepper.step()
+            self._finish(*self.runner.run(self.scheduler.schedule()))
 
-    def advance_until_done(self, sequences: Iterable[Sequence]) -> None:
-        while any(s.job for s in sequences):
-            self._advance()
+    def _finish(self, work: list[Work], hidden: Tensor) -> None:
+        """Commit the tokens that ran; give every job the hidden states that it wants, hidden [M, hidden] in the order of work."""
+        drawing: dict[Sequence, int] = {}                              # sequence -> its row of hidden
+        scoring: dict[Sequence, range] = {}                            # sequence -> its rows
+        row = 0
+        for sequence, new, _ in work:
+            outputs = sequence.outputs(new)
+            self.pool.commit(sequence.block_table, sequence.tokens, new)
+            if type(sequence.job) is Generation and outputs:
+                drawing[sequence] = row
+            elif type(sequence.job) is Scoring and outputs:
+                scoring[sequence] = range(row, row + outputs)
+            row += outputs
+        if scoring:
+            self._keep_scores(scoring, hidden)
+        if drawing:
+            self._draw_tokens(list(drawing), hidden[list(drawing.values())] if scoring else hidden)
+        for sequence, _, _ in work:
+            if type(sequence.job) is not Generation and sequence.num_computed == sequence.goal:
+                self.scheduler.end(sequence)
+
+    def _keep_scores(self, scoring: dict[Sequence, range], hidden: Tensor) -> None:
+        rows = [row for own in scoring.values() for row in own]
+        targets = []
+        for sequence, own in scoring.items():
+            targets += sequence.tokens[sequence.num_computed - len(own) + 1:sequence.num_computed + 1]
+        temperature = next(iter(scoring)).job.temperature              # score_many runs alone, so all jobs have the same
+        logprobs = iter(self.runner.logprobs(hidden[rows], targets, temperature))
+        for sequence, own in scoring.items():
+            sequence.job.logprobs += islice(logprobs, len(own))
+
+    def _draw_tokens(self, sequences: list[Sequence], hidden: Tensor) -> None:
+        """One token for each sequence; those with the same distribution settings are drawn together."""
+        logits = self.runner.logits(hidden)                            # [S, V]
+        alike: dict[tuple, list[int]] = defaultdict(list)
+        for row, sequence in enumerate(sequences):
+            alike[sequence.job.sampling.distribution].append(row)
+        for rows in alike.values():
+            members, own = [sequences[row] for row in rows], logits if len(alike) == 1 else logits[rows]
+            tokens = self._draw(members, own)
+            logprobs = plain_logprobs(own, tokens, members[0].job.sampling.plain_temperature)
+            for sequence, token, logprob in zip(members, tokens, logprobs, strict=True):
+                sequence.tokens.append(token)
+                sequence.goal, sequence.output_from = sequence.goal + 1, sequence.output_from + 1
+                sequence.completion = sequence.job.add(token, logprob)
+                if sequence.completion:
+                    self.scheduler.end(sequence)
+                    self._ended.append(sequence)
+
+    def _sample(self, sequences: list[Sequence], logits: Tensor) -> list[int]:
+        sampling = sequences[0].job.sampling
+        noise = [s.noise.draw() for s in sequences] if sampling.temperature else []
+        written = torch.stack([s.job.written for s in sequences]) if sampling.presence_penalty else None       # [S, V]
+        return sample(logits, sampling, noise, self.vocab_limit, written)
+
+    # ---------------------------------------------------------------------------------------------- counters and checks
 
     def counters(self) -> Counters:
-        return self.stepper.counters()
+        return replace(self.scheduler.counters, pages_used=self.pool.used, pages_peak=self.pool.peak)
 
     def reset_counters(self) -> None:
-        self.stepper.reset_counters()
+        self.scheduler.counters = Counters()
+        self.pool.peak = self.pool.used
 
-    # ----------------------------------------------------------------------------------------------------------- checks
-
-    def _check_open(self, sequence: Sequence) -> None:
+    def _check_idle(self, sequence: Sequence) -> None:
         if sequence.closed:
             raise ValueError(f"sequence {sequence.number} is closed")
-
-    def check_idle(self, sequence: Sequence) -> None:
-        self._check_open(sequence)
         if sequence.job:
             raise ValueError(f"sequence {sequence.number} is running: wait until its turn has ended")
 
-    def check_tokens(self, tokens: list[int]) -> None:
+    def _check_tokens(self, tokens: list[int]) -> None:
         if not tokens or min(tokens) < 0 or max(tokens) >= self.config.vocab_size:
             raise ValueError(f"need at least one token, all in 0 to {self.config.vocab_size - 1} (vocab_size "
                              f"{self.config.vocab_size}); got {len(tokens)}, from {min(tokens, default=None)} to "
                              f"{max(tokens, default=None)}")
 
-    def check_room(self, length: int, more: int) -> None:
+    def _check_room(self, length: int, more: int) -> None:
         """Refuse what could never run, not even alone."""
         limit = self.config.max_position_embeddings
         if length + more > limit:

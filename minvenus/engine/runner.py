@@ -1,160 +1,125 @@
-"""The tensors of the engine: the pages of keys and values, and one run of the model over them.
+"""The tensors of the engine: the pages of keys and values, and the model's forward pass over them.
 
-It turns the scheduler's work into flat tokens, positions and slots; the attention over pages is the kernels' business, the rest
-of the forward pass is the model's. Which tokens run and what happens with the result is not known here.
+It turns the scheduler's work into flat tokens, positions and slots. Attention over pages is in kernels/paged.py, the rest of the
+forward pass in model/qwen3.py.
 
 N tokens of all sequences in a step, S sequences, P pages, K kv heads, D channels of one, V vocabulary.
 """
 
-from typing import Any, NamedTuple
+from itertools import accumulate
 
-import numpy
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from minvenus.engine.dense import DenseCache
-from minvenus.engine.pages import Table
+from minvenus.engine.decode import DecodeCache, MergedDecoder
 from minvenus.engine.scheduler import Work
-from minvenus.engine.sequence import Sequence
-from minvenus.kernels.logprob import accumulator, matmul, multiplicand, token_logprobs
-from minvenus.kernels.paged import paged_attention, paged_plan, write_pages
-from minvenus.model.fused import FusedDecoder, fusible
+from minvenus.kernels.logprob import matmul, multiplicand, token_logprobs
+from minvenus.kernels.paged import paged_attention, write_pages
+from minvenus.model.qwen3 import Qwen3
 
-PIECE = 1024      # tokens that a CPU runs at once: what a layer computes for them stays in the cache
-
-
-class Chunk(NamedTuple):
-    """The `count` tokens of a sequence from `start` on; hidden states are asked for of the last `asked` of them."""
-
-    sequence: Sequence
-    start: int
-    count: int                       # type: ignore[assignment]
-    asked: int
-
-
-def decodes(work: list[Work]) -> bool:
-    """One token of every sequence, and what follows it is asked for."""
-    return all(count == 1 and sequence.asked(1) for sequence, count, _ in work)
-
-
-def pieces(work: list[Work], limit: int) -> list[list[Chunk]]:
-    """A step in parts of at most `limit` tokens, to be run one after the other. Only what is longer than a part is cut."""
-    parts: list[list[Chunk]] = []
-    room = 0
-    for sequence, new, _ in work:
-        start, end = sequence.table.length, sequence.table.length + new
-        first_asked = end - sequence.asked(new)
-        while start < end:
-            count = min(end - start, limit)
-            if count > room:
-                parts.append([])
-                room = limit
-            parts[-1].append(Chunk(sequence, start, count, max(0, start + count - max(start, first_asked))))
-            start, room = start + count, room - count
-    return parts
-
-
-def bounds(counts: numpy.ndarray) -> numpy.ndarray:
-    """counts [S] -> where each begins, and the end [S + 1]."""
-    return numpy.concatenate(([0], counts.cumsum()))
+PART = 1024      # tokens that a CPU runs at once: what a layer computes for them stays in the CPU's cache
 
 
 class Runner:
     def __init__(self, model, pages: int, page_size: int):
         config, weight = model.config, model.head_weight
-        self.model, self.page_size, self.device, self.heads = model, page_size, weight.device, config.num_attention_heads
+        self.model, self.page_size, self.device = model, page_size, weight.device
         shape = (config.num_hidden_layers, pages, page_size, config.num_key_value_heads, config.head_dim)
-        self.k_pages = torch.empty(shape, dtype=weight.dtype, device=weight.device)       # [layers, P, page, K, D]
+        self.k_pages = torch.empty(shape, dtype=weight.dtype, device=self.device)        # [layers, P, page, K, D]
         self.v_pages = torch.empty_like(self.k_pages)
-        self.dense: Any = DenseCache(self.k_pages, self.v_pages, self.heads) if weight.device.type == "cpu" else None
-        self._fusible = fusible(model)
-        self._fused: Any = None                                        # copies of the weights, made with the first step
-        self._blocks = numpy.zeros((1, 1), dtype=numpy.int32)          # [rows, pages]: the page list of every table, by its row
+        self.on_cpu = self.device.type == "cpu"
+        self.forget()
+
+    def forget(self) -> None:
+        """The weights have changed: drop every copy of them, and every key and value that was computed with them."""
+        self._decoder = None                                            # made with the next step
+        self.decode_cache = DecodeCache(self.k_pages, self.v_pages) if self.on_cpu else None
 
     def run(self, work: list[Work]) -> tuple[list[Work], Tensor]:
-        """Compute the tokens of a step and store their keys and values. Returns the work in the order in which it ran, which is
-        the cheapest, and the hidden states that its jobs ask for, in that order [M, hidden]."""
+        """Compute the tokens of a step and store their keys and values. Returns the work in the order in which it ran, and the
+        hidden states that its jobs want, in that order [M, hidden]."""
         self._copy([pair for _, _, copies in work for pair in copies])
-        if not self.dense:
-            return work, self._piece(*pieces(work, sum(w.new for w in work)))
-        if decodes(work):
-            work = [work[i] for i in self.dense.arrange([sequence.table for sequence, _, _ in work])]
-            tables = [sequence.table for sequence, _, _ in work]
-            if self.dense.hold(tables):
-                return work, self._decode([s.tokens[s.table.length] for s, _, _ in work], tables)
-        work = sorted(work, key=lambda w: (w.new, w.sequence.table.length), reverse=True)        # like ones into one piece
-        return work, torch.cat([self._piece(piece) for piece in pieces(work, PIECE)])
+        if self._decoder is None:
+            self._decoder = self._make_decoder()
+        if self.decode_cache and all(sequence.decoding for sequence, _, _ in work):
+            work = self.decode_cache.arrange(work)
+            if self.decode_cache.hold([sequence.block_table for sequence, _, _ in work]):
+                return work, self._decode(work)
+        return work, torch.cat([self._forward(part) for part in self._parts(work)])
 
-    def _decode(self, tokens: list[int], tables: list[Table]) -> Tensor:
+    def _parts(self, work: list[Work]) -> list[list[Work]]:
+        parts: list[list[Work]] = [[]]
+        for item in work:
+            if self.on_cpu and parts[-1] and sum(w.new for w in parts[-1]) + item.new > PART:
+                parts.append([])
+            parts[-1].append(item)
+        return parts
+
+    def _decode(self, work: list[Work]) -> Tensor:
         """One token of every sequence, on a CPU."""
-        size = self.page_size
-        slots = self._tensor([t.pages[t.length // size] * size + t.length % size for t in tables])
-        positions = self._tensor([t.length for t in tables])
-        attention = self.dense.attention(positions)
+        computed = [sequence.num_computed for sequence, _, _ in work]
+        positions = torch.tensor(computed)
+        slots = torch.tensor([self._slot(s.block_table.pages, p) for (s, _, _), p in zip(work, computed, strict=True)])
+        tokens = torch.tensor([sequence.tokens[p] for (sequence, _, _), p in zip(work, computed, strict=True)])
+        attend_cache = self.decode_cache.attend(positions)
 
         def attend(layer, q, k, v):
             write_pages(k, v, self.k_pages[layer], self.v_pages[layer], slots)
-            return attention(layer, q, k, v)
+            return attend_cache(layer, q, k, v)
 
-        hidden = self._model(self._tensor(tokens), positions, attend)
-        self.dense.advance()
-        return hidden
+        return self._decoder(tokens, positions, attend)
 
-    def _piece(self, piece: list[Chunk]) -> Tensor:
-        """Some tokens of some sequences. Where they go is worked out in numpy, in which many small steps cost less."""
-        size = self.page_size
-        tokens: list[int] = []
-        for sequence, start, count, _ in piece:
-            if sequence.table.changed < len(sequence.table.pages):
-                self._note(sequence.table)
-            tokens += sequence.tokens[start:start + count]
-        starts, counts, asked = numpy.array([chunk[1:] for chunk in piece]).T                   # [S] each
-        lengths, cu_counts = starts + counts, bounds(counts)
-        owner = numpy.repeat(numpy.arange(len(piece)), counts)                                  # [N]   whose token
-        positions = numpy.arange(len(tokens)) + (starts - cu_counts[:-1])[owner]                # [N]
-        blocks = self._blocks[[c.sequence.table.row for c in piece], :-(-lengths.max() // size)]                # [S, pages]
-        slots = self._tensor(blocks[owner, positions // size].astype(numpy.int64) * size + positions % size)
-        block_table, device_lengths = torch.from_numpy(blocks).to(self.device), self._tensor(lengths)
-        plan = paged_plan(self.heads, self.k_pages[0], block_table, device_lengths, self._tensor(cu_counts))
-        rows, last_plan = None, plan
-        if (asked != counts).any():                                    # in the last layer, only some of the tokens are queries
-            rows = self._tensor(numpy.flatnonzero(positions >= (lengths - asked)[owner]))
-            last_plan = paged_plan(self.heads, self.k_pages[0], block_table, device_lengths, self._tensor(bounds(asked)))
+    def _forward(self, work: list[Work]) -> Tensor:
+        """Any tokens of any sequences. In the last layer only tokens whose hidden state is wanted are queries."""
+        tokens, positions, slots, rows = [], [], [], []
+        for sequence, new, _ in work:
+            start, pages = sequence.num_computed, sequence.block_table.pages
+            tokens += sequence.tokens[start:start + new]
+            positions += range(start, start + new)
+            slots += [self._slot(pages, position) for position in range(start, start + new)]
+            rows += range(len(tokens) - sequence.outputs(new), len(tokens))
+        outputs = [sequence.outputs(new) for sequence, new, _ in work]
+        lengths = [sequence.num_computed + new for sequence, new, _ in work]
+        all_queries = self._queries([new for _, new, _ in work])
+        last_queries = self._queries(outputs)
+        slots, device_lengths = self._tensor(slots), self._tensor(lengths)
+        block_table = pad_sequence([torch.tensor(s.block_table.pages) for s, _, _ in work], batch_first=True).to(self.device)
 
         def attend(layer, q, k, v):
             k_pages, v_pages = self.k_pages[layer], self.v_pages[layer]
             write_pages(k, v, k_pages, v_pages, slots)
-            own = plan if len(q) == len(k) else last_plan
-            return paged_attention(q, k_pages, v_pages, block_table, device_lengths, plan=own) if len(q) else q
+            cu_queries, most = all_queries if len(q) == len(k) else last_queries
+            return paged_attention(q, k_pages, v_pages, block_table, device_lengths, cu_queries, max_queries=most,
+                                   max_length=max(lengths)) if len(q) else q
 
-        return self._model(self._tensor(numpy.array(tokens)), self._tensor(positions), attend, rows)
-
-    def _model(self, tokens: Tensor, positions: Tensor, attend, rows: Tensor | None = None) -> Tensor:
-        if not self._fusible:
-            return self.model.paged(tokens, positions, attend, rows)
-        self._fused = self._fused or FusedDecoder(self.model)
-        return self._fused(tokens, positions, attend, rows)
+        some = None if len(rows) == len(tokens) else self._tensor(rows)
+        return self.model.paged(self._tensor(tokens), self._tensor(positions), attend, some)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """hidden [B, hidden] -> [B, V] in float32, added up as the trainer does it."""
+        """hidden [B, hidden] -> [B, V] in float32, summed as the trainer does it."""
+        if hidden.dtype == torch.float32:
+            return self.model.logits(hidden)
         weight = self.model.head_weight
-        out = torch.empty((len(hidden), len(weight)), dtype=accumulator(hidden), device=self.device)
+        out = torch.empty((len(hidden), len(weight)), dtype=torch.float32, device=self.device)
         matmul(multiplicand(hidden), multiplicand(weight).T, out)
         return out
 
-    def logprobs(self, hidden: Tensor, targets, temperature: float) -> list[float]:
-        """Log-prob of one target behind each hidden state [M, hidden]."""
+    def logprobs(self, hidden: Tensor, targets: list[int], temperature: float) -> list[float]:
+        """The log-prob of the target after each hidden state [M, hidden]."""
         return token_logprobs(hidden, self.model.head_weight, self._tensor(targets), temperature).tolist()
 
-    def forget(self) -> None:
-        """The weights have changed: no copy of old ones may stay, nor of old keys and values."""
-        self._fused = None
-        if self.dense:
-            self.dense.forget()
-
     def nothing_written(self) -> Tensor:
-        """For presence penalties: no id is written yet. [V]"""
+        """For a presence penalty: no id is written yet. [V]"""
         return torch.zeros(len(self.model.head_weight), device=self.device)
+
+    def _make_decoder(self):
+        """What runs the decoding steps. A large model on a CPU gets copies of its weights in oneDNN's layout."""
+        if self.on_cpu and MergedDecoder.fits(self.model):
+            return MergedDecoder(self.model)
+        if self.on_cpu and isinstance(self.model, Qwen3):
+            self.model.pack()
+        return self.model.paged
 
     def _copy(self, copies: list[tuple[int, int]]) -> None:
         if copies:
@@ -162,15 +127,12 @@ class Runner:
             for pages in (self.k_pages, self.v_pages):
                 pages[:, target] = pages[:, source]                    # everything is read before anything is written
 
-    def _note(self, table: Table) -> None:
-        """Bring a table's row of the matrix up to date."""
-        rows, width = self._blocks.shape
-        if table.row >= rows or len(table.pages) > width:
-            bigger = numpy.zeros((max(rows, 2 * table.row + 1), max(width, 2 * len(table.pages))), dtype=numpy.int32)
-            bigger[:rows, :width] = self._blocks
-            self._blocks = bigger
-        self._blocks[table.row, table.changed:len(table.pages)] = table.pages[table.changed:]
-        table.changed = len(table.pages)
+    def _slot(self, pages: list[int], position: int) -> int:
+        return pages[position // self.page_size] * self.page_size + position % self.page_size
 
-    def _tensor(self, values) -> Tensor:
+    def _queries(self, counts: list[int]) -> tuple[Tensor, int]:
+        """cu_queries [S + 1] and the largest count."""
+        return self._tensor([0, *accumulate(counts)]), max(counts)
+
+    def _tensor(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)

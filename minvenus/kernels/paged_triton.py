@@ -117,26 +117,27 @@ def choose_splits(programs, longest, processors):
 
 
 @torch.no_grad()
-def paged_attention_triton(q, k_pages, v_pages, plan, scale=None, splits=None):
-    """q [N, H, D], pages [P, page, K, D], plan of the step -> [N, H, D]. `splits` None: chosen from the GPU's size."""
+def paged_attention_triton(q, k_pages, v_pages, block_table, lengths, cu_queries, max_queries, max_length, scale=None,
+                           splits=None):
+    """As `paged_attention`; max_queries and max_length are plain numbers. `splits` None: chosen from the GPU's size."""
     tokens, heads, channels = q.shape
     _, page, kv_heads, _ = k_pages.shape
     if tokens == 0:
         return torch.empty_like(q)
     group = heads // kv_heads
-    options = tiles(q.dtype, plan.max_queries * group, group)
-    blocks = triton.cdiv(plan.max_queries, options["BLOCK_R"] // group)
+    options = tiles(q.dtype, max_queries * group, group)
+    blocks = triton.cdiv(max_queries, options["BLOCK_R"] // group)
     if splits is None:
         processors = torch.cuda.get_device_properties(q.device).multi_processor_count
-        splits = choose_splits(blocks * len(plan.lengths) * kv_heads, plan.max_length, processors)
-    split_length = triton.cdiv(triton.cdiv(plan.max_length, splits), options["BLOCK_N"]) * options["BLOCK_N"]
-    splits = triton.cdiv(plan.max_length, split_length)
+        splits = choose_splits(blocks * len(lengths) * kv_heads, max_length, processors)
+    split_length = triton.cdiv(triton.cdiv(max_length, splits), options["BLOCK_N"]) * options["BLOCK_N"]
+    splits = triton.cdiv(max_length, split_length)
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     parts = out if splits == 1 else q.new_empty((splits, *q.shape), dtype=torch.float32)
     lse = q.new_empty((splits, tokens, heads), dtype=torch.float32)
-    split_kernel[blocks, len(plan.lengths) * kv_heads, splits](
-        q.contiguous(), k_pages, v_pages, plan.block_table, plan.lengths, plan.cu_queries, parts, lse, tokens,
-        plan.block_table.stride(0), split_length, (channels**-0.5 if scale is None else scale) * LOG2E,
+    split_kernel[blocks, len(lengths) * kv_heads, splits](
+        q.contiguous(), k_pages, v_pages, block_table, lengths, cu_queries, parts, lse, tokens,
+        block_table.stride(0), split_length, (channels**-0.5 if scale is None else scale) * LOG2E,
         H=heads, KV=kv_heads, D=channels, PAGE=page, **options)
     if splits > 1:
         combine_kernel[(tokens * heads,)](parts, lse, out, tokens * heads, splits, channels, triton.next_power_of_2(splits))

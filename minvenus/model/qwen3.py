@@ -1,15 +1,15 @@
-"""The Qwen3 forward pass, written out: one core over flat tokens, and three thin forwards over the same weights.
+"""The Qwen3 forward pass: one core over flat tokens, and thin methods around it for training and for the engine.
 
     x = embed[token]
     in every layer:   n = norm(x);   x += W_o attend(rope(norm(W_q n)), rope(norm(W_k n)), W_v n)
                       n = norm(x);   x += W_down (silu(W_gate n) * W_up n)
     hidden = norm(x);   logits = W_head hidden             W_head is the embedding when the two are tied
 
-    norm(x) = weight * x / sqrt(mean(x^2) + eps)           in float32, cast back before the weight; q and k: over each head
+    norm(x) = weight * x / sqrt(mean(x^2) + eps)           q and k: over the channels of each head
     rope: channels i and i + D/2 of a head turn together by position * theta^(-2i/D)               angles in float32
 
-The core never mixes tokens itself: only `attend` does, and the caller brings it. So this file knows nothing of sequences that
-share a batch, of caches or of pages. Parameter names are Hugging Face's, which makes loading a one-to-one mapping.
+The core never mixes tokens: only `attend` does, and the caller brings it. So this file knows no batches, caches or pages.
+Parameter names are those of Hugging Face, which makes loading a one-to-one mapping.
 
 B rows of equal length L; S sequences of any length, N tokens in all; H query heads, K kv heads, D channels of one; V vocabulary.
 """
@@ -25,22 +25,24 @@ from torch.utils.checkpoint import checkpoint
 
 from minvenus.config import ModelConfig
 from minvenus.kernels.attention import attention
+from minvenus.kernels.linear import PackedWeight, can_pack, linear
 from minvenus.kernels.logprob import token_logprobs
 
 # attend(layer index, q [M, H, D], k [N, K, D], v [N, K, D]) -> [M, H, D]; q and k are normalised and rotated. M is N, except in
-# the last layer when hidden states of some rows only are asked for: then q is of these rows.
+# the last layer when hidden states of some rows only are wanted: then q has these rows.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 class Linear(nn.Module):
-    """y = W x. torch's own would draw random numbers on construction, from the global generator."""
+    """y = W x. torch's own class would draw random numbers on construction, from the global generator."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
+        self.packed: PackedWeight | None = None
 
     def forward(self, x):
-        return F.linear(x, self.weight)
+        return linear(x, self.weight, self.packed)
 
 
 class Embedding(nn.Module):
@@ -53,7 +55,7 @@ class Embedding(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """Over the last axis, whatever stands before it: a token's hidden channels, or the channels of each of its heads."""
+    """Over the last axis: the hidden channels of a token, or the channels of each of its heads."""
 
     def __init__(self, channels: int, eps: float):
         super().__init__()
@@ -61,26 +63,28 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x):
-        wide = x.float()                                     # squares of bfloat16 would keep 8 bits of the sum
-        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        return self.weight * wide.to(x.dtype)
+        return self.weight * F.rms_norm(x, self.weight.shape, eps=self.eps)          # in float32, rounded before the weight
 
 
 def rotation(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of every angle, positions [N] -> two [N, 1, D/2] in float32.
+    """Cosines and signed sines for `rotate`: positions [N] -> two [N, 1, D] in float32.
 
     Computed from the positions at hand: no table that grows with the longest context, no buffer that a cast to bfloat16 would
     round. A float32 holds every whole number up to 2^24 exactly, so also position 262,143.
     """
     exponents = torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim         # 2i / D
-    angles = positions.float()[:, None] * (1.0 / theta**exponents)                               # [N, D/2]
-    return angles.cos()[:, None], angles.sin()[:, None]
+    angles = positions.float()[:, None, None] * (1.0 / theta**exponents)                         # [N, 1, D/2]
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn channel pairs (i, i + D/2) of x [N, heads, D]; in float32, then back to x's own type."""
-    first, second = x.chunk(2, dim=-1)                                                           # [N, heads, D/2] each
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+    """Turn the channel pairs (i, i + D/2) of x [N, heads, D], in float32; then back to the type of x.
+
+        out_i = x_i cos - x_{i + D/2} sin          out_{i + D/2} = x_{i + D/2} cos + x_i sin
+    """
+    partners = x.roll(x.shape[-1] // 2, dims=-1)                                                 # i and i + D/2 swapped
+    return (x * cos + partners * sin).to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -95,15 +99,13 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
 
     def forward(self, x, cos, sin, attend, rows=None):
-        asked = x if rows is None else x[rows]
-        q = self.q_proj(asked).unflatten(-1, (-1, self.head_dim))             # [M, H, D]
+        wanted = x if rows is None else x[rows]
+        q = self.q_proj(wanted).unflatten(-1, (-1, self.head_dim))             # [M, H, D]
         k = self.k_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, K, D]
         v = self.v_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, K, D]   neither normalised nor rotated
         k = rotate(self.k_norm(k), cos, sin)
         q = rotate(self.q_norm(q), *((cos, sin) if rows is None else (cos[rows], sin[rows])))
         out = attend(q.to(v.dtype), k.to(v.dtype), v)                         # under autocast the norms give float32
-        if out.shape != q.shape:                                              # [M, D, H] would flatten to the same size
-            raise ValueError(f"attend returned {list(out.shape)}, expected the shape of q, {list(q.shape)}")
         return self.o_proj(out.flatten(-2))                                   # [M, H * D] -> [M, hidden]
 
 
@@ -152,16 +154,13 @@ class Decoder(nn.Module):
         x = self.embed_tokens(tokens)                                         # [N, hidden]
         for index, layer in enumerate(self.layers):
             arguments = x, cos, sin, partial(attend, index), rows if index + 1 == len(self.layers) else None
-            x = checkpoint(layer, *arguments, use_reentrant=False) if self.recompute else layer(*arguments)
+            recompute = self.recompute and torch.is_grad_enabled()
+            x = checkpoint(layer, *arguments, use_reentrant=False) if recompute else layer(*arguments)
         return self.norm(x)
 
 
 class Qwen3(nn.Module):
-    """Qwen3 with random weights drawn from `seed`; on the meta device, shapes only.
-
-    Token ids and positions are checked by value on the CPU; on a GPU that would make every decoding step wait, and the lengths of
-    packed sequences are the only values checked there.
-    """
+    """Qwen3 with random weights drawn from `seed`; on the meta device, shapes only."""
 
     def __init__(self, config: ModelConfig, seed: int = 0):
         super().__init__()
@@ -169,6 +168,7 @@ class Qwen3(nn.Module):
         self.model = Decoder(config)
         if not config.tie_word_embeddings:
             self.lm_head = Linear(config.hidden_size, config.vocab_size)
+        self.packed_head: PackedWeight | None = None
         if self.head_weight.device.type != "meta":
             self.initialise(seed)
 
@@ -182,16 +182,24 @@ class Qwen3(nn.Module):
             else:
                 parameter.normal_(0.0, 0.02, generator=generator)
 
+    def pack(self) -> None:
+        """Copy every matrix for faster inference on a CPU (kernels/linear.py), until the weights change. Doubles their memory."""
+        if can_pack(self.head_weight):
+            self.packed_head = PackedWeight(self.head_weight)
+            for module in self.model.modules():
+                if isinstance(module, Linear):
+                    module.packed = PackedWeight(module.weight)
+
     @property
     def head_weight(self) -> Tensor:
         """[V, hidden]: the embedding itself when tied."""
         return self.model.embed_tokens.weight if self.config.tie_word_embeddings else self.lm_head.weight
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.head_weight)                             # [..., hidden] -> [..., V]
+        return linear(hidden, self.head_weight, self.packed_head)             # [..., hidden] -> [..., V]
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Plain: every row a sequence of its own from position 0. tokens [B, L] -> logits [B, L, V]."""
+        """Plain: every row is a sequence of its own from position 0. tokens [B, L] -> logits [B, L, V]."""
         if tokens.dim() != 2 or tokens.numel() == 0:
             raise ValueError(f"the plain forward takes tokens [B, L] with at least one token, got {list(tokens.shape)}")
         rows, length = tokens.shape
@@ -199,13 +207,12 @@ class Qwen3(nn.Module):
         return self.logits(self.packed(tokens.flatten(), cu_seqlens)).unflatten(0, (rows, length))
 
     def packed(self, tokens: Tensor, cu_seqlens: Tensor) -> Tensor:
-        """For training: S sequences end to end, without padding. tokens [N], cu_seqlens [S + 1] -> hidden [N, hidden]."""
-        self._check_tokens(tokens)
-        self._check_lengths(len(tokens), cu_seqlens)
+        """S sequences end to end, without padding. tokens [N], cu_seqlens [S + 1] -> hidden [N, hidden]."""
+        longest = self._check_packed(tokens, cu_seqlens)
         index = torch.arange(len(tokens), device=tokens.device)
-        own = torch.searchsorted(cu_seqlens, index.to(cu_seqlens.dtype), right=True) - 1          # [N]  whose sequence
+        own = torch.searchsorted(cu_seqlens, index.to(cu_seqlens.dtype), right=True) - 1          # [N]  number of the sequence
         positions = index - cu_seqlens[own]
-        return self.model(tokens, positions, lambda layer, q, k, v: attention(q, k, v, cu_seqlens))
+        return self.model(tokens, positions, lambda layer, q, k, v: attention(q, k, v, cu_seqlens, max_seqlen=longest))
 
     def logprobs(self, tokens: Tensor, cu_seqlens: Tensor, sources: Tensor, targets: Tensor, temperature: float = 1.0,
                  entropy: bool = False, dtype: torch.dtype | None = None):
@@ -219,36 +226,23 @@ class Qwen3(nn.Module):
         return token_logprobs(hidden, self.head_weight.to(dtype), targets, temperature, entropy=entropy)
 
     def paged(self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None) -> Tensor:
-        """For the engine: any tokens of any sequences; `attend` stores their keys and values and finds the earlier ones.
-
-        tokens [N], positions [N] -> hidden [N, hidden], or of the tokens at `rows` [M] only: [M, hidden]
-        """
-        self._check_tokens(tokens)
-        if positions.shape != tokens.shape:
-            raise ValueError(f"one position per token: tokens {list(tokens.shape)}, positions {list(positions.shape)}")
-        if positions.device.type == "cpu":
-            check_range("position", positions, self.config.max_position_embeddings, "max_position_embeddings")
+        """For the engine, which has checked them: any tokens of any sequences; `attend` stores their keys and values and finds
+        the earlier ones. tokens [N], positions [N] -> hidden [N, hidden], or of the tokens at `rows` [M] only: [M, hidden]."""
         return self.model(tokens, positions, attend, rows)
 
-    def _check_tokens(self, tokens: Tensor) -> None:
+    def _check_packed(self, tokens: Tensor, cu_seqlens: Tensor) -> int:
+        """The length of the longest sequence. Token ids are checked on a CPU only: a GPU would have to wait for them."""
         if tokens.dim() != 1 or tokens.numel() == 0:
             raise ValueError(f"tokens must be flat, [N] with N > 0; got {list(tokens.shape)}")
-        if tokens.device.type == "cpu":
-            check_range("token id", tokens, self.config.vocab_size, "vocab_size")
-
-    def _check_lengths(self, count: int, cu_seqlens: Tensor) -> None:
+        if tokens.device.type == "cpu" and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.config.vocab_size:
+            raise ValueError(f"token ids must lie in 0 to {self.config.vocab_size - 1} (vocab_size {self.config.vocab_size}), got "
+                             f"{int(tokens.min())} to {int(tokens.max())}")
         bounds = cu_seqlens.tolist() if cu_seqlens.dim() == 1 else []
         lengths = [end - start for start, end in pairwise(bounds)]
-        if not lengths or bounds[0] != 0 or bounds[-1] != count or min(lengths) < 1:
-            raise ValueError(f"cu_seqlens [S + 1] must rise from 0 to the number of tokens, {count}; got {cu_seqlens.tolist()}")
+        if not lengths or bounds[0] != 0 or bounds[-1] != len(tokens) or min(lengths) < 1:
+            raise ValueError(f"cu_seqlens [S + 1] must rise from 0 to the number of tokens, {len(tokens)}; got "
+                             f"{cu_seqlens.tolist()}")
         if max(lengths) > self.config.max_position_embeddings:
             raise ValueError(f"sequence {lengths.index(max(lengths))} has {max(lengths)} tokens, the model has "
                              f"max_position_embeddings {self.config.max_position_embeddings}: shorten it")
-
-
-def check_range(what: str, values: Tensor, limit: int, limit_name: str) -> None:
-    """Raise unless every value lies in 0 .. limit - 1; the message names the first that does not."""
-    wrong = ((values < 0) | (values >= limit)).nonzero()
-    if len(wrong):
-        index = int(wrong[0])
-        raise ValueError(f"{what} {int(values[index])} at index {index} is outside 0 to {limit - 1} ({limit_name} {limit})")
+        return max(lengths)

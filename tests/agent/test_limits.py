@@ -31,6 +31,7 @@ from tests.agent.scripted import (
     sleeper,
     visit,
 )
+from tests.engine.models import check_pool
 
 PROMPT = len(prompt_ids(TOKENIZER, SYSTEM, QUESTION.text))
 ROOM = 61                # of a turn: 60 tokens, and an im_end
@@ -144,7 +145,7 @@ def test_the_wall_clock_ends_a_rollout_in_the_middle_of_a_turn_with_what_there_i
         assert sequence.tokens == rollout.tokens[:-1], "open and whole, to be scored"
         assert not sequence.job
     check_stream(rollout)
-    policy.engine.pool.check()
+    check_pool(policy.engine.pool)
 
 
 def test_the_wall_clock_ends_a_rollout_while_its_tool_runs():

@@ -34,7 +34,7 @@ from tests.agent.scripted import (
     search,
     visit,
 )
-from tests.engine.models import naive_scores
+from tests.engine.models import check_pool, naive_scores
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,7 +74,7 @@ def test_sequences_stay_open_to_be_scored_and_are_closed_behind_the_with():
         assert engine.counters().prefilled == before.prefilled, "no prefix is computed again to score on it"
         assert engine.pool.used > 0
     assert engine.pool.used == 0
-    engine.pool.check()
+    check_pool(engine.pool)
 
 
 def test_without_scoring_a_rollout_gives_its_pages_back_when_it_ends():
@@ -203,6 +203,6 @@ def test_two_hundred_random_rollouts_with_failing_tools_leak_no_thread_and_no_pa
     assert endings >= {"answered", "answered_max_steps", "max_steps"}
     for rollout in (rollout for group in groups for rollout in group):
         check_stream(rollout)
-    policy.engine.pool.check()
+    check_pool(policy.engine.pool)
     assert policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
     assert all_threads_end()

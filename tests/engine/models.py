@@ -1,10 +1,12 @@
 """What the engine's tests compare with: small models that depend on every token, and the definitions without any cache."""
 
 import math
+from collections import Counter
 
 import torch
 
 from minvenus.config import ModelConfig
+from minvenus.engine.pages import START, PagePool
 from minvenus.model.qwen3 import Qwen3
 
 CONFIG = ModelConfig(32, 48, 2, 4, 2, head_dim=8, vocab_size=40, rope_theta=50.0, max_position_embeddings=512,
@@ -34,9 +36,24 @@ class FixedLogits:
         attend(0, asked, heads, heads)
         return torch.ones(len(asked), 1)
 
+    def logits(self, hidden):
+        return hidden @ self.head_weight.T
+
+
+class CountingModel:
+    """Counts the tokens that run."""
+
+    def __init__(self, model):
+        self.model, self.count = model, 0
+        self.config, self.head_weight, self.logits = model.config, model.head_weight, model.logits
+
+    def paged(self, tokens, positions, attend, rows=None):
+        self.count += len(tokens)
+        return self.model.paged(tokens, positions, attend, rows)
+
 
 def next_logprobs(model, tokens, temperature=1.0):
-    """Log-probs [V] of the token behind `tokens`, by a forward of its own."""
+    """Log-probs [V] of the token after `tokens`, by a forward of its own."""
     return (model(torch.tensor([tokens]))[0, -1].double() / temperature).log_softmax(dim=-1)
 
 
@@ -54,8 +71,31 @@ def naive_greedy(model, prompt, count, stop_ids=()):
     return tokens[len(prompt):]
 
 
+def is_greedy(model, prompt, tokens):
+    """Whether each of the tokens is the most probable one after those before it; one forward for all."""
+    logits = model(torch.tensor([prompt + tokens]))[0]
+    return logits[len(prompt) - 1:-1].argmax(dim=-1).tolist() == tokens
+
+
 def poisoned(engine):
     """Every slot of the cache that nobody has written holds NaN."""
     engine.runner.k_pages.fill_(math.nan)
     engine.runner.v_pages.fill_(math.nan)
     return engine
+
+
+def check_pool(pool: PagePool) -> None:
+    """Every invariant of a page pool, or an AssertionError that names the one that does not hold."""
+    held = Counter(page for table in pool._tables for page in table.pages)
+    assert all(pool._references[p] == held[p] for p in range(pool.count)), "references differ from the tables that hold pages"
+    assert set(pool._free) == {p for p in range(pool.count) if not held[p]}, "free pages are not those that no table holds"
+    assert {k: p for p, k in enumerate(pool._key) if k is not None} == pool._index, "index and keys differ"
+    assert all(pool._content[p] is not None for p in pool._index.values()), "a listed page has no content id"
+    for table in pool._tables:
+        assert len(set(table.pages)) == len(table.pages), "a table holds a page twice"
+        assert table.num_computed <= len(table.pages) * pool.page_size, "more tokens than room"
+        content = START
+        for page in table.pages[:table.num_computed // pool.page_size]:
+            assert pool._content[page] is not None, "a full page has no content id"
+            assert pool._key[page] is None or pool._key[page][0] == content, "a page is listed after the wrong one"
+            content = pool._content[page]

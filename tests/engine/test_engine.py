@@ -11,8 +11,8 @@ import torch
 
 from minvenus.engine import Engine, Sampling
 from minvenus.kernels.logprob import token_logprobs
-from tests.engine.models import naive_greedy, naive_scores, poisoned, sharp_model
-from tests.engine.test_score import CountingModel, close
+from tests.engine.models import CONFIG, CountingModel, check_pool, naive_greedy, naive_scores, poisoned, sharp_model
+from tests.engine.test_score import close
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = sharp_model()
@@ -35,14 +35,8 @@ def test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size(page
     assert [c.tokens for c in completions] == WANTED
     assert close([c.logprobs for c in completions], [naive_scores(MODEL, p, w) for p, w in zip(PROMPTS, WANTED, strict=True)])
     assert all(c.stop is None for c in completions)
-    engine.pool.check()
+    check_pool(engine.pool)
     assert engine.pool.used == 0
-
-
-def test_gathering_from_pages_gives_what_the_contiguous_copy_gives():
-    engine = poisoned(Engine(MODEL, pages=60, page_size=16))
-    engine.runner.dense = None
-    assert [c.tokens for [c] in engine.generate(PROMPTS, GREEDY)] == WANTED
 
 
 def test_samples_do_not_depend_on_what_else_is_in_the_batch():
@@ -106,7 +100,6 @@ def test_a_turn_computes_only_what_was_appended():
     assert sequence.tokens == PROMPTS[1] + first.tokens + PROMPTS[3] + second.tokens
     counters = engine.counters()
     assert (counters.prefilled, counters.decoded, counters.preemptions) == (33 + 18, 22, 0)
-    assert set(counters.seconds) == {"schedule", "prefill", "decode", "score", "finish"} and counters.seconds["decode"] > 0
 
 
 def test_a_fully_cached_prompt_still_runs_its_last_tokens():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from minvenus.engine import Engine, Sampling
-from tests.engine.models import naive_scores, next_logprobs, poisoned, sharp_model
+from tests.engine.models import check_pool, naive_scores, next_logprobs, poisoned, sharp_model
 
 WEIGHTS = [sharp_model(seed).state_dict() for seed in (0, 1)]
 PAGES, PAGE_SIZE = 24, 3                                             # 72 tokens in all
@@ -90,13 +90,13 @@ class EngineMachine(RuleBasedStateMachine):
         for _ in range(times):
             for sequence in self.engine.step():
                 self.verify(sequence)
-            self.engine.pool.check()
+            check_pool(self.engine.pool)
 
     def collect(self):
         """Turns that ended while something else was waited for are told by the next step."""
         for sequence in [s for s in self.started if not s.job]:
             self.verify(sequence)
-            self.engine._finished.remove(sequence)
+            self.engine._ended.remove(sequence)
 
     @rule(chosen=st.lists(sequences, min_size=1, max_size=5, unique=True), sampling=samplings)
     def turn(self, chosen, sampling):
@@ -142,7 +142,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_torn(self):
-        self.engine.pool.check()
+        check_pool(self.engine.pool)
         for sequence, ids in self.expected.items():
             if sequence not in self.started:
                 assert sequence.tokens == ids and sequence.job is None
@@ -151,7 +151,7 @@ class EngineMachine(RuleBasedStateMachine):
         for sequence in list(self.expected):
             self.engine.close(sequence)
         assert self.engine.pool.used == 0 and not self.engine.scheduler.sequences and not self.engine.scheduler.running
-        self.engine.pool.check()
+        check_pool(self.engine.pool)
 
 
 EngineMachine.TestCase.settings = settings(stateful_step_count=40)

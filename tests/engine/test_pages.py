@@ -5,11 +5,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from minvenus.engine.pages import OutOfPages, PagePool
+from tests.engine.models import check_pool
 
 
 def compute(pool, table, tokens):
-    """What an engine does: make room for the tokens behind table.length, compute them, commit."""
-    count = len(tokens) - table.length
+    """What an engine does: make room for the tokens behind table.num_computed, compute them, commit."""
+    count = len(tokens) - table.num_computed
     copies = pool.extend(table, count)
     pool.commit(table, tokens, count)
     return copies
@@ -18,32 +19,32 @@ def compute(pool, table, tokens):
 def test_pages_are_taken_as_tokens_come_and_given_back():
     pool = PagePool(pages=4, page_size=2)
     table = pool.open([1, 2, 3])
-    assert compute(pool, table, [1, 2, 3]) == [] and table.length == 3 and len(table.pages) == 2
+    assert compute(pool, table, [1, 2, 3]) == [] and table.num_computed == 3 and len(table.pages) == 2
     compute(pool, table, [1, 2, 3, 4])
     assert len(table.pages) == 2 and pool.used == 2
     compute(pool, table, [1, 2, 3, 4, 5])
     assert len(table.pages) == 3 and pool.peak == 3
     pool.free(table)
     assert pool.used == 0 and pool.available == 4
-    pool.check()
+    check_pool(pool)
 
 
 def test_a_known_prefix_is_found_page_by_page_and_only_with_the_same_tokens_before_it():
     pool = PagePool(pages=8, page_size=2)
     compute(pool, first := pool.open([1, 2, 3, 4, 5]), [1, 2, 3, 4, 5])
     second = pool.open([1, 2, 3, 4, 9])
-    assert second.pages == first.pages[:2] and second.length == 4          # the partial third page is not shared
+    assert second.pages == first.pages[:2] and second.num_computed == 4          # the partial third page is not shared
     assert pool.open([1, 2, 8, 8]).pages == first.pages[:1]
     assert pool.open([3, 4, 5]).pages == []                                # the same two tokens, but at another place
-    pool.check()
+    check_pool(pool)
 
 
 def test_a_fully_known_prompt_leaves_a_token_to_run():
     pool = PagePool(pages=8, page_size=2)
     compute(pool, pool.open([1, 2, 3, 4]), [1, 2, 3, 4])
-    assert pool.open([1, 2, 3, 4]).length == 2
-    assert pool.open([1, 2]).length == 0
-    assert pool.open([1]).length == 0
+    assert pool.open([1, 2, 3, 4]).num_computed == 2
+    assert pool.open([1, 2]).num_computed == 0
+    assert pool.open([1]).num_computed == 0
 
 
 def test_the_first_of_two_forks_to_write_copies_the_page_and_the_second_does_not():
@@ -54,7 +55,7 @@ def test_the_first_of_two_forks_to_write_copies_the_page_and_the_second_does_not
     old = table.pages[0]
     assert compute(pool, fork, [1, 2, 3]) == [(old, fork.pages[0])] and fork.pages[0] != old
     assert compute(pool, table, [1, 2, 4]) == []
-    pool.check()
+    check_pool(pool)
 
 
 def test_writing_into_a_listed_page_whose_other_holders_are_gone_unlists_it():
@@ -63,8 +64,8 @@ def test_writing_into_a_listed_page_whose_other_holders_are_gone_unlists_it():
     fork = pool.fork(table, length=2)
     pool.free(table)
     assert compute(pool, fork, [1, 2, 9]) == []                            # in place: nobody else holds it
-    assert pool.open([1, 2, 3, 4, 5]).length == 0                          # and so 1 2 3 4 is no longer there
-    pool.check()
+    assert pool.open([1, 2, 3, 4, 5]).num_computed == 0                          # and so 1 2 3 4 is no longer there
+    check_pool(pool)
 
 
 def test_freed_pages_stay_findable_until_reused_and_the_tail_is_reused_first():
@@ -73,13 +74,13 @@ def test_freed_pages_stay_findable_until_reused_and_the_tail_is_reused_first():
     pool.free(table)
     compute(pool, other := pool.open([9, 9]), [9, 9])                       # takes one page: that of 5 6
     again = pool.open([1, 2, 3, 4, 5, 6, 7])
-    assert again.length == 4
+    assert again.num_computed == 4
     pool.free(again)
     pool.free(other)
     compute(pool, pool.open([7, 7]), [7, 7])                                # 3 4 goes: given back first, because it is the tail
-    assert pool.open([1, 2, 3, 4, 5]).length == 2
-    assert pool.open([9, 9, 9]).length == 2
-    pool.check()
+    assert pool.open([1, 2, 3, 4, 5]).num_computed == 2
+    assert pool.open([9, 9, 9]).num_computed == 2
+    check_pool(pool)
 
 
 def test_a_reused_page_is_not_found_under_its_old_tokens():
@@ -88,19 +89,19 @@ def test_a_reused_page_is_not_found_under_its_old_tokens():
     pool.free(table)
     compute(pool, table := pool.open([3]), [3])
     pool.free(table)
-    assert pool.open([1, 2, 3]).length == 0
-    pool.check()
+    assert pool.open([1, 2, 3]).num_computed == 0
+    check_pool(pool)
 
 
 def test_nothing_is_found_after_forgetting_and_open_tables_are_refused():
     pool = PagePool(pages=4, page_size=2)
     compute(pool, table := pool.open([1, 2, 3]), [1, 2, 3])
-    with pytest.raises(RuntimeError, match="1 tables are still open"):
+    with pytest.raises(RuntimeError, match="1 block tables are open"):
         pool.forget()
     pool.free(table)
     pool.forget()
-    assert pool.open([1, 2, 3]).length == 0
-    pool.check()
+    assert pool.open([1, 2, 3]).num_computed == 0
+    check_pool(pool)
 
 
 def test_too_few_pages_is_an_error_with_the_numbers_and_changes_nothing():
@@ -108,8 +109,8 @@ def test_too_few_pages_is_an_error_with_the_numbers_and_changes_nothing():
     compute(pool, table := pool.open([1, 2, 3]), [1, 2, 3])
     with pytest.raises(OutOfPages, match="2 pages needed for 5 more tokens, 0 of 2 are free"):
         pool.extend(table, 5)
-    assert table.length == 3 and len(table.pages) == 2
-    pool.check()
+    assert table.num_computed == 3 and len(table.pages) == 2
+    check_pool(pool)
     with pytest.raises(ValueError, match="at least one page"):
         PagePool(0, 16)
     with pytest.raises(ValueError, match="cannot fork at 4 tokens, 3 are computed"):
@@ -129,7 +130,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.memory, self.live = {}, {}
 
     def write(self, table, tokens):
-        start = table.length
+        start = table.num_computed
         try:
             copies = self.pool.extend(table, len(tokens) - start)
         except OutOfPages:
@@ -147,8 +148,8 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(target=tables, tokens=some)
     def open(self, tokens):
         table = self.pool.open(tokens)
-        assert table.length < len(tokens)
-        self.live[table] = tokens[:table.length]
+        assert table.num_computed < len(tokens)
+        self.live[table] = tokens[:table.num_computed]
         self.write(table, tokens)
         return table
 
@@ -158,7 +159,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(target=tables, table=tables, share=st.floats(0, 1))
     def fork(self, table, share):
-        length = round(share * table.length)
+        length = round(share * table.num_computed)
         copy = self.pool.fork(table, length)
         self.live[copy] = self.live[table][:length]
         return copy
@@ -176,9 +177,9 @@ class PoolMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_table_reads_its_own_sequence(self):
-        self.pool.check()
+        check_pool(self.pool)
         for table, tokens in self.live.items():
-            assert table.length == len(tokens)
+            assert table.num_computed == len(tokens)
             for i in range(len(tokens)):
                 assert self.memory[table.pages[i // 2], i % 2] == tuple(tokens[:i + 1])
 
@@ -186,7 +187,7 @@ class PoolMachine(RuleBasedStateMachine):
         for table in list(self.live):
             self.pool.free(table)
         assert self.pool.used == 0
-        self.pool.check()
+        check_pool(self.pool)
 
 
 TestPool = PoolMachine.TestCase

@@ -1,109 +1,104 @@
-"""The scheduler without a model: who runs, in which chunks, and who gives way when pages run out."""
+"""Scheduling as the engine shows it: which sequences get a token in a step, and which give way when pages run out."""
 
+from minvenus.engine import Engine, Sampling
 from minvenus.engine.pages import PagePool
-from minvenus.engine.sampler import Noise, Sampling
+from minvenus.engine.sampler import Noise
 from minvenus.engine.scheduler import Scheduler
-from minvenus.engine.sequence import Sequence, Turn
+from minvenus.engine.sequence import Generation, Sequence
+from tests.engine.models import FixedLogits, check_pool
+
+MODEL = FixedLogits([0.0] * 40)
 
 
-def scheduler(pages=100, page_size=4, step_tokens=8):
-    return Scheduler(PagePool(pages, page_size), step_tokens)
+def an_engine(pages=100, page_size=4, step_tokens=8):
+    return Engine(MODEL, pages=pages, page_size=page_size, step_tokens=step_tokens)
 
 
-def running(scheduler, length):
-    """A sequence of `length` tokens, different from all others, that wants its next token."""
-    number = len(scheduler.sequences)
-    tokens = [1000 * number + i for i in range(length)]
-    sequence = Sequence(number, tokens, Noise(0, 0, number), job=Turn(Sampling(99)), goal=length)
-    scheduler.sequences.add(sequence)
-    scheduler.running.add(sequence)
+def started(engine, length, max_tokens=99):
+    """A running sequence of `length` tokens that no other sequence begins with."""
+    sequence = engine.open([engine._opened % 40] * length, engine._opened)
+    engine.start(sequence, Sampling(max_tokens))
     return sequence
 
 
-def step(scheduler):
-    """Run what is scheduled: every sequence whose tokens are all computed gets one more. Returns {number: tokens run}."""
-    work = scheduler.schedule()
-    for sequence, count, _ in work:
-        scheduler.pool.commit(sequence.table, sequence.tokens, count)
-        if sequence.table.length == sequence.goal:
-            sequence.tokens.append(-sequence.goal)
-            sequence.goal += 1
-    scheduler.pool.check()
-    return {s.number: count for s, count, _ in work}
-
-
-def finish(scheduler, sequence):
-    scheduler.running.remove(sequence)
-    sequence.job = None
+def drawn(engine, sequences, steps):
+    """For each step, how many tokens each sequence has drawn in it."""
+    table = []
+    for _ in range(steps):
+        before = [len(s.tokens) for s in sequences]
+        engine.step()
+        check_pool(engine.pool)
+        table.append([len(s.tokens) - count for s, count in zip(sequences, before, strict=True)])
+    return table
 
 
 def test_a_long_prompt_is_cut_into_chunks_and_decoding_goes_on_beside_it():
-    s = scheduler()
-    running(s, 3)
-    assert step(s) == {0: 3}
-    running(s, 20)
-    assert [step(s) for _ in range(4)] == [{0: 1, 1: 8}, {0: 1, 1: 8}, {0: 1, 1: 4}, {0: 1, 1: 1}]
+    engine = an_engine()
+    first = started(engine, 3)
+    engine.step()
+    second = started(engine, 20)                                          # chunks of 8, 8 and 4
+    assert drawn(engine, [first, second], 5) == [[1, 0], [1, 0], [1, 1], [1, 1], [1, 1]]
 
 
-def test_a_short_prompt_does_not_wait_behind_a_long_one_for_more_than_a_chunk():
-    s = scheduler()
-    running(s, 80)
-    step(s)
-    running(s, 3)
-    assert step(s) == {1: 3, 0: 5}
-    assert step(s) == {1: 1, 0: 8}
+def test_a_short_prompt_waits_for_one_chunk_of_a_long_one_at_most():
+    engine = an_engine()
+    long = started(engine, 80)
+    engine.step()
+    short = started(engine, 3)
+    assert drawn(engine, [long, short], 2) == [[0, 1], [0, 1]]
 
 
-def test_prompts_that_fit_a_step_are_not_cut():
-    s = scheduler()
-    for _ in range(3):
-        running(s, 5)
-    assert [step(s) for _ in range(3)] == [{0: 5}, {0: 1, 1: 5}, {0: 1, 1: 1, 2: 5}]
+def test_prompts_share_the_tokens_of_a_step():
+    engine = an_engine()
+    sequences = [started(engine, 5) for _ in range(3)]                    # 15 tokens: two steps of 8
+    assert drawn(engine, sequences, 3) == [[1, 0, 0], [1, 1, 1], [1, 1, 1]]
 
 
 def test_the_youngest_gives_way_and_comes_back_when_there_is_room():
-    s = scheduler(pages=4, page_size=4)
-    old, young = running(s, 7), running(s, 7)
-    assert step(s) == {0: 7} and step(s) == {0: 1, 1: 7}                  # two pages each: all four
-    assert step(s) == {0: 1}                                              # the ninth token of the old one needs a page
-    assert young.table is None and s.preemptions == 1 and len(young.tokens) == 8
-    while len(old.tokens) < 16:
-        assert step(s) == {0: 1}                                          # two pages are needed, one is free: no start
-    finish(s, old)
-    assert step(s) == {1: 8}                                              # an idle one gives way to a running one, younger or not
-    assert old.table is None and s.preemptions == 2 and step(s) == {1: 1}
+    engine = an_engine(pages=4, step_tokens=16)
+    old, young = started(engine, 7, max_tokens=9), started(engine, 7, max_tokens=9)
+    assert drawn(engine, [old, young], 2) == [[1, 1], [1, 1]]             # two pages each: all four
+    assert drawn(engine, [old, young], 7) == [[1, 0]] * 7                 # the ninth token of the old one needs a page
+    assert engine.counters().preemptions == 1 and old.completion and not young.completion
+    assert drawn(engine, [old, young], 7) == [[0, 1]] * 7                 # the old one is idle now, so it gives way
+    assert engine.counters().preemptions == 2 and len(young.completion.tokens) == 9
 
 
-def test_the_oldest_running_sequence_is_never_preempted_and_always_runs():
-    s = scheduler(pages=5, page_size=2, step_tokens=4)
-    sequences = [running(s, 4) for _ in range(4)]
-    for _ in range(40):
-        oldest = min(s.running, key=lambda x: x.number)
-        waiting, before = oldest.served, oldest.table
-        ran = step(s)
-        assert ran, "somebody always runs"
-        assert before is None or oldest.table is before
-        assert oldest.number in ran or oldest.served == waiting
-        if len(oldest.tokens) == 9:
-            finish(s, oldest)
-            s.pool.free(oldest.table)
-            oldest.table = None
-        if not s.running:
-            break
-    assert not s.running and s.preemptions > 0 and all(len(x.tokens) == 9 for x in sequences)
-    assert s.pool.used == 0
+def test_the_oldest_running_sequence_gets_a_token_in_every_step():
+    engine = an_engine(pages=5, page_size=2, step_tokens=40)
+    sequences = [started(engine, 4, max_tokens=5) for _ in range(4)]
+    while engine.scheduler.running:
+        oldest = min(engine.scheduler.running, key=lambda s: s.number)
+        assert drawn(engine, [oldest], 1) == [[1]]
+        if not oldest.job:
+            engine.close(oldest)
+    assert all(len(s.completion.tokens) == 5 for s in sequences)
+    assert engine.counters().preemptions > 0 and engine.pool.used == 0
+
+
+def test_a_sequence_that_waits_for_room_does_not_stop_one_that_runs():
+    """The second needs all five pages, so it waits until the first has ended; the third is not let in before it."""
+    engine = an_engine(pages=5, step_tokens=40)
+    first = started(engine, 4, max_tokens=3)
+    engine.step()
+    second, third = started(engine, 18, max_tokens=1), started(engine, 3, max_tokens=1)
+    assert drawn(engine, [first, second, third], 2) == [[1, 0, 0], [1, 0, 0]]
+    engine.close(first)
+    assert drawn(engine, [second, third], 2) == [[1, 0], [0, 1]]
 
 
 def test_a_victim_that_was_planned_already_leaves_the_plan_with_its_copies():
     """The young one decodes into a shared page, so a copy is planned; then the old one's prompt takes its pages."""
-    s = scheduler(pages=4, page_size=4, step_tokens=16)
-    old, young = running(s, 14), running(s, 5)
-    s.running.remove(old)
-    step(s)
-    twin = Sequence(2, list(young.tokens), table=s.pool.fork(young.table))
-    s.sequences.add(twin)
-    s.running.add(old)
-    work = s.schedule()
-    assert [(w.sequence, w.new, w.copies) for w in work] == [(old, 14, [])]
-    assert young.table is None and twin.table is None
-    s.pool.check()
+    scheduler = Scheduler(PagePool(4, 4), step_tokens=16)
+    old, young, twin = (Sequence(i, [50 * i + j for j in range(n)], "", 0, None, Noise(0, 0, i)) for i, n in ((0, 14), (1, 5), (2, 5)))
+    scheduler.sequences |= {old, young, twin}
+    scheduler.run(young, Generation(Sampling(9)), goal=5, output_from=4)
+    [(_, count, _)] = scheduler.schedule()
+    scheduler.pool.commit(young.block_table, young.tokens, count)
+    twin.block_table = scheduler.pool.fork(young.block_table)
+    young.tokens.append(1)
+    scheduler.run(young, young.job, goal=6, output_from=5)
+    scheduler.run(old, Generation(Sampling(9)), goal=14, output_from=13)
+    assert scheduler.schedule() == [(old, 14, [])]
+    assert young.block_table is None and twin.block_table is None
+    check_pool(scheduler.pool)

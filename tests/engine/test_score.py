@@ -1,4 +1,4 @@
-"""Scoring, with and without a cache, against its definition: a fresh forward for every prefix."""
+"""Scoring against its definition: a fresh forward for every prefix."""
 
 import math
 
@@ -8,25 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minvenus.engine import Engine, Sampling
-from minvenus.engine.score_packed import score_packed
-from minvenus.engine.scoring import start_scoring
-from tests.engine.models import CONFIG, naive_scores, poisoned, sharp_model
+from tests.engine.models import CONFIG, CountingModel, check_pool, naive_greedy, naive_scores, poisoned, sharp_model
 
 MODEL = sharp_model()
 TOKENS = torch.randint(0, 40, (60,), generator=torch.Generator().manual_seed(1)).tolist()
 ANSWER = [3, 1, 4, 1, 5]
-
-
-class CountingModel:
-    """Counts the tokens that run."""
-
-    def __init__(self, model):
-        self.model, self.count = model, 0
-        self.config, self.head_weight = model.config, model.head_weight
-
-    def paged(self, tokens, positions, attend, rows=None):
-        self.count += len(tokens)
-        return self.model.paged(tokens, positions, attend, rows)
 
 
 def close(got, wanted):
@@ -38,7 +24,6 @@ def test_a_two_token_continuation_worked_by_hand():
     logits = MODEL(torch.tensor([[7, 8, 9, 5]]))[0].tolist()
     wanted = [row[t] - math.log(math.fsum(math.exp(z) for z in row)) for row, t in ((logits[2], 5), (logits[3], 6))]
     assert close(engine.score([7, 8, 9], [[5, 6]]), [wanted])
-    assert close(score_packed(MODEL, [7, 8, 9], [3], [[5, 6]]), [wanted])
 
 
 def test_the_boundaries_of_a_living_sequence_cost_the_continuations_only():
@@ -55,15 +40,7 @@ def test_the_boundaries_of_a_living_sequence_cost_the_continuations_only():
     assert close(scores, [naive_scores(MODEL, sequence.tokens[:n], ANSWER) for n in boundaries])
     engine.close(sequence)
     assert engine.pool.used == 0
-    engine.pool.check()
-
-
-def test_the_packed_form_runs_the_trajectory_once_and_every_continuation_once():
-    model = CountingModel(MODEL)
-    boundaries = [1, 13, 20, 21, 60]
-    scores = score_packed(model, TOKENS, boundaries, [ANSWER] * 5)
-    assert model.count == len(TOKENS) + 5 * len(ANSWER)
-    assert close(scores, [naive_scores(MODEL, TOKENS[:n], ANSWER) for n in boundaries])
+    check_pool(engine.pool)
 
 
 def test_an_observation_that_is_not_computed_yet_is_computed_once_for_all_of_its_boundaries():
@@ -101,31 +78,52 @@ def test_prefixes_given_as_tokens_are_computed_once_and_found_again():
     assert model.count == 59 + 6 + 3 + 1                                      # the last page was not full: its 3 tokens run again
 
 
-def test_scores_are_the_same_beside_a_turn_that_runs_and_at_two_temperatures():
-    """One step gives hidden states to all of them: each finds its own, whoever stands first."""
-    engine = Engine(MODEL, pages=80, page_size=4)
-    sequence, other = engine.open(TOKENS[:20]), engine.open(TOKENS[20:])
+def test_scores_beside_a_turn_that_runs_are_those_of_a_fresh_forward():
+    """One step gives hidden states to all of them: each job finds its own, whichever runs first."""
+    engine = poisoned(Engine(MODEL, pages=80, page_size=4, step_tokens=50))
+    older, sequence, younger = engine.open(TOKENS[20:]), engine.open(TOKENS[:20], 1), engine.open(TOKENS[10:], 2)
     engine.prefill([sequence])
-    jobs = [start_scoring(engine, sequence, n, ANSWER, temperature) for n, temperature in ((9, 1.0), (15, 2.0), (20, 1.0))]
-    scored = [job.job for job in jobs]
-    engine.start(other, Sampling(2, temperature=0))                           # its 40 tokens run first, in the same step
-    engine.advance_until_done(jobs)
-    for (n, temperature), got in zip(((9, 1.0), (15, 2.0), (20, 1.0)), scored, strict=True):
-        assert close([got.logprobs], [naive_scores(MODEL, TOKENS[:n], ANSWER, temperature)])
-    engine.advance_until_done([other])
-    assert other.completion.tokens == Engine(MODEL, pages=40).generate([TOKENS[20:]], Sampling(2, temperature=0))[0][0].tokens
+    for other in (older, younger):
+        engine.start(other, Sampling(20, temperature=0))
+    lengths = [9, 15, 20]
+    [scores] = engine.score_many([(sequence, lengths, ANSWER)], 2.0)
+    assert close(scores, [naive_scores(MODEL, TOKENS[:n], ANSWER, 2.0) for n in lengths])
+    while older.job or younger.job:
+        engine.step()
+    for other, prompt in ((older, TOKENS[20:]), (younger, TOKENS[10:])):
+        assert other.completion.tokens == naive_greedy(MODEL, prompt, 20)
 
 
-def test_scoring_goes_on_when_its_source_loses_the_pages_first():
-    engine = Engine(MODEL, pages=40, page_size=4, step_tokens=4)              # the prefix comes back in chunks that score nothing
-    sequence = engine.open(TOKENS[:30])
-    engine.prefill([sequence])
-    job = start_scoring(engine, sequence, 30, ANSWER, 1.0)
-    scoring = job.job
-    engine.scheduler.preempt(sequence)
-    engine.pool.forget()
-    engine.advance_until_done([job])
-    assert close([scoring.logprobs], [naive_scores(MODEL, TOKENS[:30], ANSWER)])
+@pytest.mark.parametrize("pages", range(21, 33))
+def test_a_preempted_scoring_starts_again_with_nothing_kept(pages):
+    """An older sequence decodes beside it and takes its pages, here when it has scored some chunks of its continuation."""
+    engine = poisoned(Engine(MODEL, pages=pages, page_size=2, step_tokens=3))
+    old = engine.open(TOKENS[:12])
+    engine.start(old, Sampling(24, temperature=0))
+    continuation = TOKENS[30:50]
+    [[scores]] = engine.score_many([(TOKENS[12:20], [8], continuation)])
+    assert close([scores], [naive_scores(MODEL, TOKENS[12:20], continuation)])
+    while old.job:
+        engine.step()
+    assert old.completion.tokens == naive_greedy(MODEL, TOKENS[:12], 24)
+    check_pool(engine.pool)
+
+
+def test_scoring_goes_on_when_its_source_has_lost_its_pages():
+    """The older turn takes the idle prefix's pages while the continuations are scored; they come back in chunks of 4 tokens."""
+    engine = poisoned(Engine(MODEL, pages=16, page_size=4, step_tokens=4))
+    old, prefix = engine.open(TOKENS[:20]), engine.open(TOKENS[:30], 1)
+    engine.start(old, Sampling(30, temperature=0))
+    continuations = [ANSWER, TOKENS[40:52], [7]]
+    assert close(engine.score(prefix, continuations), [naive_scores(MODEL, TOKENS[:30], c) for c in continuations])
+    assert engine.counters().preemptions > 0
+
+
+def test_scoring_may_fill_the_pool_exactly_and_no_more():
+    engine = poisoned(Engine(MODEL, pages=4, page_size=4))
+    assert close(engine.score(TOKENS[:9], [TOKENS[:8]]), [naive_scores(MODEL, TOKENS[:9], TOKENS[:8])])       # 16 tokens run
+    with pytest.raises(ValueError, match="need 5 pages of 4 for 9 tokens and up to 9 more, the pool has 4"):
+        engine.score(TOKENS[:9], [TOKENS[:9]])
 
 
 def test_the_callable_of_the_reward_maths_is_one_line():
@@ -141,8 +139,7 @@ def test_scores_are_taken_at_the_given_temperature():
     """Drawn at 0.7 and scored at 0.7 is the same number; scored at 1.0 it is another one."""
     engine = Engine(MODEL, pages=40, page_size=4, seed=3)
     [[drawn]] = engine.generate([TOKENS], Sampling(6, temperature=0.7))
-    for form in (engine.score(TOKENS, [drawn.tokens], temperature=0.7), score_packed(MODEL, TOKENS, [60], [drawn.tokens], 0.7)):
-        assert close(form, [drawn.logprobs])
+    assert close(engine.score(TOKENS, [drawn.tokens], temperature=0.7), [drawn.logprobs])
     assert not close(engine.score(TOKENS, [drawn.tokens]), [drawn.logprobs])
 
 
@@ -163,8 +160,7 @@ def test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each(reque
     for (tokens, lengths, continuation), scores in zip(requests, got, strict=True):
         wanted = [naive_scores(MODEL, tokens[:n], continuation, temperature) for n in lengths]
         assert close(scores, wanted)
-        assert close(score_packed(MODEL, tokens, lengths, [continuation] * len(lengths), temperature), wanted)
-    engine.pool.check()
+    check_pool(engine.pool)
     assert engine.pool.used == 0
 
 
@@ -178,12 +174,6 @@ def test_impossible_requests_are_refused_with_the_numbers_and_leave_nothing_behi
         engine.score([1, 2, 3], [[]])
     with pytest.raises(ValueError, match="need 5 pages of 4 for 15 tokens and up to 3 more, the pool has 4"):
         engine.score(TOKENS[:15], [[1, 2, 3]])
-    with pytest.raises(ValueError, match="continuation 1 is empty"):
-        score_packed(MODEL, TOKENS, [3, 4], [[1], []])
-    with pytest.raises(ValueError, match="2 prefixes, 1 continuations"):
-        score_packed(MODEL, TOKENS, [3, 4], [[1]])
-    with pytest.raises(ValueError, match="lie in 1 to 60"):
-        score_packed(MODEL, TOKENS, [61], [[1]])
     assert not engine.scheduler.sequences and engine.pool.used == 0
     assert CONFIG.max_position_embeddings == 512
     with pytest.raises(ValueError, match="510 tokens and up to 3 more are 513, the model has room for 512"):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minvenus.kernels.attention import attention_reference, attention_triton
-from minvenus.kernels.paged import paged_attention_reference, paged_plan
+from minvenus.kernels.paged import paged_attention_reference
 from tests.kernels.cases import packed, paged, paged_cases
 from tests.kernels.test_attention import with_gradients
 
@@ -85,8 +85,8 @@ def test_strided_inputs_and_int32_lengths_are_taken():
 
 
 def run_paged(case, splits):
-    plan = paged_plan(case.q.shape[1], case.k_pages, case.block_table, case.lengths, case.cu_queries)
-    return paged_kernels.paged_attention_triton(case.q, case.k_pages, case.v_pages, plan, splits=splits)
+    return paged_kernels.paged_attention_triton(*case, max_queries=int(case.cu_queries.diff().max()),
+                                                max_length=int(case.lengths.max()), splits=splits)
 
 
 @settings(max_examples=max(5, settings.default.max_examples // 2))

@@ -122,6 +122,7 @@ def norm_after_rope(model, patch):
 def interleaved_rope(model, patch):
     def turn(x, cos, sin):
         even, odd = x[..., ::2], x[..., 1::2]
+        cos, sin = cos.chunk(2, dim=-1)[0], sin.chunk(2, dim=-1)[1]
         return torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1).flatten(-2)
     patch.setattr(qwen3, "rotate", turn)
 
@@ -142,19 +143,19 @@ def other_theta(model, patch):
 def scale_of_the_hidden_size(model, patch):
     right = qwen3.attention
     wrong = (model.config.hidden_size / model.config.num_attention_heads) ** -0.5
-    patch.setattr(qwen3, "attention", lambda q, k, v, cu: right(q, k, v, cu, scale=wrong))
+    patch.setattr(qwen3, "attention", lambda q, k, v, cu, **_: right(q, k, v, cu, scale=wrong))
 
 
 def query_heads_dealt_round_robin(model, patch):
     right, kv_heads = qwen3.attention, model.config.num_key_value_heads
-    def attend(q, k, v, cu):
+    def attend(q, k, v, cu, **_):
         group = q.shape[1] // kv_heads
         return right(q, k.repeat(1, group, 1), v.repeat(1, group, 1), cu)
     patch.setattr(qwen3, "attention", attend)
 
 
 def no_causal_mask(model, patch):
-    def attend(q, k, v, cu):
+    def attend(q, k, v, cu, **_):
         out = []
         for start, end in zip(cu.tolist(), cu.tolist()[1:], strict=False):
             qs, ks, vs = (x[start:end].transpose(0, 1)[None] for x in (q, k, v))

@@ -111,7 +111,7 @@ def test_with_silent_layers_the_logits_are_the_head_times_the_normed_embedding()
 def test_positions_up_to_the_longest_context_are_exact_and_distinct():
     positions = torch.tensor([0, 1, 131_071, 262_142, 262_143])
     cos, sin = rotation(positions, head_dim=128, theta=5e6)
-    for p, c, s in zip(positions.tolist(), cos[:, 0, 0], sin[:, 0, 0], strict=True):        # pair 0: the angle is the position
+    for p, c, s in zip(positions.tolist(), cos[:, 0, 64], sin[:, 0, 64], strict=True):      # pair 0: the angle is the position
         assert (float(c), float(s)) == pytest.approx((math.cos(p), math.sin(p)), abs=1e-6)
     assert cos.dtype == torch.float32 and len({tuple(row) for row in cos[:, 0].tolist()}) == 5
 
@@ -300,8 +300,8 @@ def test_fresh_norms_are_one_and_fresh_matrices_have_deviation_two_hundredths():
 
 
 @pytest.mark.parametrize("call, message", [
-    (lambda m: m(torch.tensor([[0, 61]])), r"token id 61 at index 1 is outside 0 to 60 \(vocab_size 61\)"),
-    (lambda m: m(torch.tensor([[-1, 0]])), "token id -1 at index 0"),
+    (lambda m: m(torch.tensor([[0, 61]])), r"0 to 60 \(vocab_size 61\), got 0 to 61"),
+    (lambda m: m(torch.tensor([[-1, 0]])), "got -1 to 0"),
     (lambda m: m(torch.tensor([0, 1])), r"tokens \[B, L\].*got \[2\]"),
     (lambda m: m(torch.zeros(2, 0, dtype=torch.long)), r"at least one token, got \[2, 0\]"),
     (lambda m: m(torch.zeros(1, 65, dtype=torch.long)), "65 tokens.*max_position_embeddings 64"),
@@ -311,10 +311,6 @@ def test_fresh_norms_are_one_and_fresh_matrices_have_deviation_two_hundredths():
     (lambda m: m.packed(torch.zeros(4, dtype=torch.long), torch.tensor([0, 2, 2, 4])), r"got \[0, 2, 2, 4\]"),
     (lambda m: m.packed(torch.zeros(4, dtype=torch.long), torch.tensor([[0, 4]])), r"cu_seqlens \[S \+ 1\]"),
     (lambda m: m.packed(torch.zeros(67, dtype=torch.long), bounds([1, 66])), "sequence 1 has 66 tokens.*64"),
-    (lambda m: m.paged(torch.tensor([1]), torch.tensor([64]), None), "position 64 at index 0.*max_position_embeddings 64"),
-    (lambda m: m.paged(torch.tensor([1]), torch.tensor([-1]), None), "position -1"),
-    (lambda m: m.paged(torch.tensor([1, 2]), torch.tensor([0]), None), r"tokens \[2\], positions \[1\]"),
-    (lambda m: m.paged(torch.tensor([1, 2]), torch.arange(2), lambda i, q, k, v: q.transpose(1, 2)), r"returned \[2, 8, 4\]"),
 ])
 def test_impossible_input_is_refused_with_the_numbers(call, message):
     with pytest.raises(ValueError, match=message):

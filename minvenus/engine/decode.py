@@ -1,0 +1,148 @@
+"""Decoding on a CPU: one new token of every running sequence, without gathering pages and with few calls.
+
+Two copies make it fast; benchmarks/bench_engine.py measures what each of them gains.
+
+    DecodeCache     the keys and values of the decoding sequences side by side. Attention over pages has to gather them first, which
+                    reads and writes the whole context once more for every token. The pages stay complete: they are written as
+                    well, and whatever is missing here is read from them. So sequences may come, go, be preempted or prefilled in
+                    between, and nobody has to tell this cache.
+    MergedDecoder   the matrices of a small model, those that read the same input merged into one. A small model spends more time
+                    on starting calls than on arithmetic.
+
+S sequences, K kv heads, G query heads of one, D channels, L tokens of the longest sequence, C room for tokens in a row.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from minvenus.engine.pages import BlockTable
+from minvenus.engine.scheduler import Work
+from minvenus.model.qwen3 import Qwen3, rotate, rotation
+
+LARGEST_MERGED = 2**24      # numbers in the merged matrices: 64 MiB
+
+
+class DecodeCache:
+    """Row r holds the first lengths[r] tokens of tables[r]. The slots after them are finite (old or zero) and masked."""
+
+    def __init__(self, k_pages: Tensor, v_pages: Tensor):
+        layers, pages, self.page_size, heads, channels = k_pages.shape
+        self.k_pages, self.v_pages, self.most_tokens = k_pages, v_pages, pages * self.page_size
+        self.k = self.v = k_pages.new_zeros((layers, 0, heads, 0, channels))             # [layers, rows, K, C, D]
+        self.tables: list[BlockTable] = []
+        self.lengths: list[int] = []
+
+    def arrange(self, work: list[Work]) -> list[Work]:
+        """The work in an order in which sequences keep their rows, as far as possible."""
+        by_table = {item.sequence.block_table: item for item in work}
+        kept = [by_table.pop(table, None) for table in self.tables[:len(work)]]
+        others = iter(by_table.values())
+        return [item or next(others) for item in kept] + list(others)
+
+    def hold(self, tables: list[BlockTable]) -> bool:
+        """Read what is missing from the pages, with room for one more token in each row. False where padding or shared pages
+        would make this copy too large."""
+        lengths = [table.num_computed for table in tables]
+        longest = max(lengths) + 1
+        if len(tables) * longest > min(2 * sum(lengths) + 4096, self.most_tokens):
+            return False
+        _, rows, _, room, _ = self.k.shape
+        if len(tables) > rows or longest > room:
+            self._make_room(max(rows, len(tables)), max(room, longest + longest // 2 + 64))
+        for row, table in enumerate(tables):
+            kept = row < len(self.tables) and self.tables[row] is table
+            held = self.lengths[row] if kept else 0
+            if held < table.num_computed:
+                self._fetch(row, table, held)
+        self.tables, self.lengths = tables, [length + 1 for length in lengths]           # with the token that runs now
+        return True
+
+    def attend(self, positions: Tensor):
+        """For the tables held: attend(layer, q [S, H, D], k and v [S, K, D] of the new tokens at `positions`) -> [S, H, D]."""
+        count, longest = len(self.tables), max(self.lengths)
+        rows, bias = torch.arange(count), None
+        if min(self.lengths) < longest:
+            unseen = torch.arange(longest) > positions[:, None]                          # [S, L]
+            bias = torch.zeros_like(unseen, dtype=self.k.dtype).masked_fill_(unseen, -torch.inf)[:, None, None]
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            keys, values = self.k[layer, :count], self.v[layer, :count]                  # [S, K, C, D]
+            keys[rows, :, positions], values[rows, :, positions] = k, v
+            grouped = q.unflatten(1, (k.shape[1], -1))                                   # [S, K, G, D]: G queries of one kv head
+            return F.scaled_dot_product_attention(grouped, keys[:, :, :longest], values[:, :, :longest],
+                                                  attn_mask=bias).flatten(1, 2)
+
+        return attend
+
+    def _make_room(self, rows: int, room: int) -> None:
+        """Larger and empty: everything is read from the pages again."""
+        layers, _, heads, _, channels = self.k.shape
+        self.k = self.k.new_zeros((layers, rows, heads, room, channels))
+        self.v = torch.zeros_like(self.k)
+        self.tables, self.lengths = [], []
+
+    def _fetch(self, row: int, table: BlockTable, start: int) -> None:
+        """Copy the tokens from `start` on from their pages."""
+        first, end = start // self.page_size, table.num_computed
+        pages = torch.tensor(table.pages[first:-(-end // self.page_size)])
+        span = slice(start - first * self.page_size, end - first * self.page_size)
+        for copy, stored in ((self.k, self.k_pages), (self.v, self.v_pages)):
+            tokens = stored.index_select(1, pages).flatten(1, 2)[:, span]                # [layers, n, K, D]
+            copy[:, row, :, start:end] = tokens.transpose(1, 2)
+
+
+class MergedLayer(NamedTuple):
+    norm: Tensor         # [hidden]
+    qkv: Tensor          # [hidden, (H + 2 K) D]
+    qk_norm: Tensor      # [H + K, D]
+    out: Tensor          # [H D, hidden]
+    mlp_norm: Tensor     # [hidden]
+    gate_up: Tensor      # [hidden, 2 * intermediate]
+    down: Tensor         # [intermediate, hidden]
+
+
+class MergedDecoder:
+    """tokens [N], positions [N], attend -> hidden states [N, hidden], as Qwen3.paged, up to rounding."""
+
+    @staticmethod
+    def fits(model) -> bool:
+        """A small Qwen3 in float32."""
+        return (isinstance(model, Qwen3) and model.head_weight.dtype == torch.float32
+                and sum(p.numel() for p in model.model.layers.parameters()) <= LARGEST_MERGED)
+
+    @torch.no_grad()
+    def __init__(self, model: Qwen3):
+        self.config, self.embedding, self.norm = model.config, model.model.embed_tokens.weight, model.model.norm.weight
+        self.layers = [self._merge(layer) for layer in model.model.layers]
+
+    def _merge(self, layer) -> MergedLayer:
+        attention, mlp, config = layer.self_attn, layer.mlp, self.config
+        qk_norm = torch.cat((attention.q_norm.weight.expand(config.num_attention_heads, -1),
+                             attention.k_norm.weight.expand(config.num_key_value_heads, -1)))
+        return MergedLayer(
+            layer.input_layernorm.weight,
+            torch.cat([x.weight for x in (attention.q_proj, attention.k_proj, attention.v_proj)]).T.contiguous(),
+            qk_norm,
+            attention.o_proj.weight.T.contiguous(),
+            layer.post_attention_layernorm.weight,
+            torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)).T.contiguous(),
+            mlp.down_proj.weight.T.contiguous())
+
+    def __call__(self, tokens: Tensor, positions: Tensor, attend) -> Tensor:
+        heads, kv_heads, channels = self.config.num_attention_heads, self.config.num_key_value_heads, self.config.head_dim
+        cos, sin = rotation(positions, channels, self.config.rope_theta)
+        x = self.embedding[tokens]                                                       # [N, hidden]
+        for index, layer in enumerate(self.layers):
+            qkv = (self._normalise(x) * layer.norm @ layer.qkv).unflatten(1, (-1, channels))                     # [N, H + 2 K, D]
+            qk, v = qkv.split((heads + kv_heads, kv_heads), dim=1)
+            q, k = rotate(self._normalise(qk) * layer.qk_norm, cos, sin).split((heads, kv_heads), dim=1)
+            x = torch.addmm(x, attend(index, q, k, v).flatten(1), layer.out)
+            gate, up = (self._normalise(x) * layer.mlp_norm @ layer.gate_up).chunk(2, dim=1)
+            x = torch.addmm(x, F.silu(gate) * up, layer.down)
+        return self._normalise(x) * self.norm
+
+    def _normalise(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:], eps=self.config.rms_norm_eps)

@@ -1,0 +1,86 @@
+"""The decoding step on a CPU: keys and values side by side, and the merged matrices of small models, against the plain model."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.config import ModelConfig
+from minvenus.engine import Engine, Sampling
+from minvenus.engine.decode import MergedDecoder
+from minvenus.model.qwen3 import Qwen3
+from tests.engine.models import CONFIG, CountingModel, FixedLogits, is_greedy, naive_scores, poisoned, sharp_model
+
+MODEL = sharp_model()
+
+
+def sees_everything(layer, q, k, v):
+    keys, values = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+    return torch.einsum("qhk,khd->qhd", torch.einsum("qhd,khd->qhk", q, keys).softmax(dim=-1), values)
+
+
+def uneven(config, seed=0):
+    """Random weights everywhere: norms of 1 would hide that one was left out or applied twice."""
+    model, generator = Qwen3(config, seed).requires_grad_(False), torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.mul_(3.0) if parameter.dim() == 2 else parameter.uniform_(0.5, 2.0, generator=generator)
+    return model
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 2, 4]), st.integers(1, 5), st.integers(0, 9))
+def test_the_merged_decoder_gives_the_hidden_states_of_the_plain_one(layers, kv_heads, group, half, seed):
+    config = ModelConfig(24, 40, layers, kv_heads * group, kv_heads, head_dim=2 * half, vocab_size=40, rms_norm_eps=1e-2)
+    model = uneven(config, seed)
+    tokens, positions = torch.arange(12), torch.arange(12) * 7
+    plain = model.paged(tokens, positions, sees_everything)
+    torch.testing.assert_close(MergedDecoder(model)(tokens, positions, sees_everything), plain, rtol=1e-5, atol=1e-5)
+
+
+def test_large_models_half_precision_and_models_of_another_kind_are_not_merged():
+    small = Qwen3(CONFIG)
+    assert MergedDecoder.fits(small) and not MergedDecoder.fits(small.bfloat16()) and not MergedDecoder.fits(FixedLogits([0.0]))
+    with torch.device("meta"):
+        assert not MergedDecoder.fits(Qwen3(ModelConfig.preset("qwen3-0.6b")))
+
+
+@given(st.lists(st.integers(0, 11), unique=True, max_size=12))
+def test_hidden_states_of_some_rows_are_those_of_all(rows):
+    tokens, positions, kept = torch.arange(12), torch.arange(12), torch.tensor(rows, dtype=torch.int64)
+    torch.testing.assert_close(MODEL.paged(tokens, positions, sees_everything, kept),
+                               MODEL.paged(tokens, positions, sees_everything)[kept])
+
+
+@pytest.mark.parametrize("model", (MODEL, CountingModel(MODEL)), ids=("merged", "plain"))
+def test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model(model):
+    """Turns of different lengths end at different times. A sequence goes on with its next turn, or leaves its row to a new one;
+    contexts outgrow the room of a row."""
+    engine = poisoned(Engine(model, pages=400, page_size=4))
+    turn_tokens = {}
+
+    def start(sequence):
+        turn_tokens[sequence] = 4 + 25 * (sequence.number % 3)
+        engine.start(sequence, Sampling(turn_tokens[sequence], temperature=0))
+
+    for i in range(5):
+        start(engine.open([(7 * i + j) % 40 for j in range(3 + 9 * i)]))
+    ended = 0
+    while ended < 12:
+        for sequence in engine.step():
+            ended += 1
+            prompt, turn = sequence.tokens[:-turn_tokens[sequence]], sequence.completion
+            assert is_greedy(MODEL, prompt, turn.tokens)
+            assert turn.logprobs == pytest.approx(naive_scores(MODEL, prompt, turn.tokens), abs=1e-5)
+            if ended % 3:
+                engine.append(sequence, [1, 2, 3])
+                start(sequence)
+            elif ended % 2:
+                engine.close(sequence)
+                start(engine.open([(3 * ended + j) % 40 for j in range(5)]))
+
+
+def test_a_group_on_one_long_prompt_decodes_from_the_pages_when_a_copy_would_be_larger_than_the_pool():
+    prompt = [(5 * i) % 40 for i in range(200)]
+    engine = poisoned(Engine(MODEL, pages=100, page_size=4))
+    [group] = engine.generate([prompt], Sampling(5, temperature=0), n=6)
+    assert all(is_greedy(MODEL, prompt, c.tokens) for c in group)
+    assert engine.runner.decode_cache.k.numel() == 0
