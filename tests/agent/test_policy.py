@@ -53,7 +53,7 @@ def test_the_policy_samples_as_its_settings_say_and_stops_where_only_the_environ
     settings = {"temperature": 0.6, "top_k": 7, "top_p": 0.9, "presence_penalty": 1.5}
     policy, tokenizer, _ = load_policy(AgentConfig(**settings).resolved())
     assert {name: getattr(policy.sampling, name) for name in settings} == settings
-    assert policy.sampling.stop_ids == (tokenizer.tool_response,) and policy.engine.width == tokenizer.size
+    assert policy.sampling.stop_ids == (tokenizer.tool_response,) and policy.engine.vocab_limit == tokenizer.size
     assert load_policy(AgentConfig(top_k=0).resolved())[0].sampling.top_k is None
 
 
