@@ -1,7 +1,7 @@
-"""The words that minvenus itself says to the model: one system prompt for SFT, RL and inference, and the notices of the loop.
+"""What minvenus itself says to the model: one system prompt for SFT, RL and inference, and the notices of the loop.
 
 The system prompt has three parts: the agent's task, the tools as Qwen's template lists them, a fixed date. The released
-checkpoints were trained with other words and want theirs byte for byte: `read_prompt` takes them from a file.
+checkpoints were trained with other words and need theirs byte for byte: `read_prompt` takes them from a file.
 """
 
 import json
@@ -10,10 +10,10 @@ from pathlib import Path
 
 from minvenus.config import ConfigError
 
-TASK = """You are a deep-research agent. Questions may come from everyday life or from a specialised field of study. Look for \
-the answer on the web: search, open the pages that look promising, and compare several credible sources before you rely on a \
-claim. Weigh what they say without taking sides. When the evidence is enough, write the whole final answer between <answer> and \
-</answer>."""
+TASK = """You are a deep-research agent. Questions may come from everyday life or from a specialised field of study. \
+Look for the answer on the web: search, open the pages that look promising, and compare several credible sources before \
+you rely on a claim. Weigh what they say without taking sides. When the evidence is enough, write the whole final answer \
+between <answer> and </answer>."""
 
 
 def array_of_strings(description: str) -> dict:
@@ -33,7 +33,7 @@ TOOLS = [
         "goal": {"type": "string", "description": "What to find out on these pages."}}),
 ]
 
-# The words around the schemas are those of Qwen's chat template, which the base model knows from its own training.
+# The words around the schemas are those of Qwen's chat template: the base model was trained on them.
 SYSTEM_PROMPT = f"""{TASK}
 
 # Tools
@@ -61,9 +61,12 @@ ANSWER_NOW = "Write the final answer now, between <answer> and </answer>, from w
 class Notices:
     """What the loop says as the environment; all of it is shown inside <tool_response>."""
 
-    malformed: str = "ERROR: {error}"         # in answer to a turn that cannot be read; {error} is the parser's reason
-    last_turn: str | None = f"NOTICE: No tool calls are left. {ANSWER_NOW}"     # before the last allowed turn; None = say nothing
-    context: str = f"NOTICE: The context is full. {ANSWER_NOW}"                 # when the next observation might not fit
+    # in answer to a turn that cannot be read; {error} is the parser's reason
+    malformed: str = "ERROR: {error}"
+    # before the last allowed turn; None = no notice
+    last_turn: str | None = f"NOTICE: No tool calls are left. {ANSWER_NOW}"
+    # when the next observation might not fit
+    context: str = f"NOTICE: The context is full. {ANSWER_NOW}"
 
 
 def read_prompt(path) -> str:

@@ -3,11 +3,12 @@
     tool turn    <think> thought </think> <tool_call> {"name": ..., "arguments": {...}} </tool_call>
     final turn   <think> thought </think> <answer> answer </answer>
 
-The text of a turn starts with the `<think>` that ends the generation prompt, so callers prepend it. It has no end-of-turn token.
+The text of a turn starts with the `<think>` that ends the generation prompt, so callers prepend it. It has no
+end-of-turn token.
 
-`format_error` returns the first broken rule, or None. `parse_turn` reads what can be understood, so some malformed turns are
-executed and penalised all the same. The reverse cannot happen: a turn that passes the check is an answer, a call, or a call that
-no tool takes, with the parser's reason.
+`format_error` returns the first broken rule, or None. `parse_turn` reads what can be understood, so some malformed
+turns are executed and penalised all the same. The reverse cannot happen: a turn that passes the check is an answer, a
+call, or a call that no tool takes, with the parser's reason.
 """
 
 import re
@@ -22,7 +23,7 @@ THINK_TAG = re.compile(r"</?think>")
 ALLOWED_ARGS = {"search": ("query",), "visit": ("url", "goal")}    # all of them are required; others are dropped
 
 
-# ------------------------------------------------------------------------------------------------------ the strict check
+# ---------------------------------------------------------------------------------------------------- the strict check
 
 
 def is_well_formed(text: str, final: bool) -> bool:
@@ -30,11 +31,12 @@ def is_well_formed(text: str, final: bool) -> bool:
 
 
 def format_error(text: str, final: bool) -> str | None:
-    """The first rule that a turn breaks, as a sentence; None for a well-formed turn. `final`: it is the last turn of its rollout.
+    """The first rule that a turn breaks, as a sentence; None for a well-formed turn. `final`: the last turn of a rollout.
 
-    Tool and argument names are free, as in the released checker. Three choices differ from it: a PythonInterpreter body with
-    `<code>` is no exception, because there is no such tool here; `<tool_response>` is refused everywhere, because its tokens stay
-    in our stream, where the released loop cut them out before the check; and the tool's name must be a string.
+    Tool and argument names are free, as in the released checker. Three choices differ from it: a PythonInterpreter body
+    with `<code>` is no exception, because there is no such tool here; `<tool_response>` is refused everywhere, because
+    its tokens stay in our stream, where the released loop cut them out before the check; and the tool's name must be a
+    string.
     """
     if not text.strip():
         return "The turn is blank."
@@ -73,21 +75,21 @@ def block_error(text: str, tag: str) -> str | None:
     return None if body.strip() else f"The {tag} block is empty."
 
 
-# ------------------------------------------------------------------------------------------------------------ the parser
+# ---------------------------------------------------------------------------------------------------------- the parser
 
 
 @dataclass(frozen=True)
 class ParsedTurn:
     """What the loop should do with a turn: exactly one of a call, an answer and an error.
 
-    An error with a `tool` is a readable call that cannot be run: unknown tool or bad arguments. Its kind is "none", so that a
-    visit which fetched nothing is not counted as a visit.
+    An error with a `tool` is a readable call that cannot be run: unknown tool or bad arguments. Its kind is "none", so
+    that a visit which fetched nothing is not counted as a visit.
     """
 
     kind: Kind
     thought: str                       # everything up to the last </think>, without the tags
     tool: str | None = None            # as the model wrote it
-    arguments: dict | None = None      # {"query": [...]} or {"url": [...], "goal": "..."}; of kinds search and visit only
+    arguments: dict | None = None      # {"query": [...]} or {"url": [...], "goal": "..."}; of search and visit only
     answer: str | None = None          # stripped and not empty; of kind answer only
     error: str | None = None           # of kind none only: what is wrong and how to fix it, in words for the model
 
@@ -95,60 +97,67 @@ class ParsedTurn:
 def parse_turn(text: str) -> ParsedTurn:
     """Read one generated turn. Never raises.
 
-    1. Everything from the first `<tool_response>` on is dropped: the model invented it, so nothing in it is a call or an answer.
-    2. A `</think>` before any `<think>` gets the prompt's `<think>` in front. A thought that is never closed ends with the turn.
-    3. The whole turn is searched, the thought included. A complete answer and a complete call together are an error, even if
-       one of them is only mentioned in the thought. Otherwise the first block after the last `</think>` counts; if there is
-       none, the first one inside the thought. So a call in a thought that was left open is run, and the turn is penalised.
+    1. Everything from the first `<tool_response>` on is dropped: the model invented it, so nothing in it is a call or an
+       answer.
+    2. A `</think>` before any `<think>` gets the prompt's `<think>` in front. A thought that is never closed ends with
+       the turn.
+    3. The whole turn is searched, the thought included. A complete answer and a complete call together are an error,
+       even if one of them is only mentioned in the thought. Otherwise the first block after the last `</think>` counts;
+       if there is none, the first one inside the thought. So a call in a thought that was left open is run, and the turn
+       is penalised.
     4. Of nested openings the innermost counts: `<answer> a summary <answer> Rome </answer>` answers Rome.
-    5. The tool must be search or visit, with all its arguments. A string for `query` or `url` becomes a list; unknown arguments
-       are dropped. Tools rely on this.
+    5. The tool must be search or visit, with all its arguments. A string for `query` or `url` becomes a list; unknown
+       arguments are dropped. Tools rely on this.
     """
     text = text.split("<tool_response>", 1)[0]
     first_tag = THINK_TAG.search(text)
     if first_tag is None:
-        return ParsedTurn("none", "", error="The turn has no thought. Start with <think>, close it with </think>, then write one "
-                                            "<tool_call> or one <answer>.")
+        return malformed("", "The turn has no thought. Start with <think>, close it with </think>, then write one "
+                             "<tool_call> or one <answer>.")
     if first_tag[0] == "</think>":
         text = "<think>" + text
     answer, call = find_block(text, "answer"), find_block(text, "tool_call")
     thought = THINK_TAG.sub("", text[:after_thought(text)]).strip()
     if answer is not None and call is not None:
-        return ParsedTurn("none", thought, error="The turn has both an <answer> and a <tool_call>. Write only one of them, and "
-                                                 "do not mention the other's tags in the thought.")
+        return malformed(thought, "The turn has both an <answer> and a <tool_call>. Write only one of them, and do not "
+                                  "mention the other's tags in the thought.")
     if call is not None:
         return parse_call(thought, call)
     if answer is not None and answer.strip():
         return ParsedTurn("answer", thought, answer=answer.strip())
     if answer is not None:
-        return ParsedTurn("none", thought, error="The <answer> is empty. Write the final answer between <answer> and </answer>.")
+        return malformed(thought, "The <answer> is empty. Write the final answer between <answer> and </answer>.")
     if text.rfind("<think>") > text.rfind("</think>"):
-        return ParsedTurn("none", thought, error="The thought is not closed. Close it with </think>, then write one <tool_call> or "
-                                                 "one <answer>.")
-    return ParsedTurn("none", thought, error="The turn has neither a complete <tool_call> nor a complete <answer>. Write one of "
-                                             "them after </think>.")
+        return malformed(thought, "The thought is not closed. Close it with </think>, then write one <tool_call> or one "
+                                  "<answer>.")
+    return malformed(thought, "The turn has neither a complete <tool_call> nor a complete <answer>. Write one of them "
+                              "after </think>.")
 
 
 def final_answer(turns: Sequence[Turn]) -> str | None:
-    """The text to grade: the answer in the last turn's own words, or None. Observations and earlier turns are never read."""
+    """The text to grade: the answer in the last turn's own words, or None. Observations are never read."""
     return parse_turn(turns[-1].text).answer if turns else None
+
+
+def malformed(thought: str, error: str, tool: str | None = None) -> ParsedTurn:
+    return ParsedTurn("none", thought, tool, error=error)
 
 
 def parse_call(thought: str, body: str) -> ParsedTurn:
     call, error = read_call(body)
     if error:
-        return ParsedTurn("none", thought, error=error + ' Write {"name": "search" or "visit", "arguments": {...}} between '
-                                                         "<tool_call> and </tool_call>.")
+        return malformed(thought, error + ' Write {"name": "search" or "visit", "arguments": {...}} between <tool_call> '
+                                          "and </tool_call>.")
     name = whole_characters(call["name"])
     if name not in ALLOWED_ARGS:
-        return ParsedTurn("none", thought, name, error=f"There is no tool {name[:40]!r}. The tools are search and visit.")
+        return malformed(thought, f"There is no tool {name[:40]!r}. The tools are search and visit.", name)
     arguments: dict[str, str | list[str]] = {}
     for key in ALLOWED_ARGS[name]:
         value = call["arguments"].get(key)
         items = value if isinstance(value, list) and key != "goal" else [value]
         if not items or not all(isinstance(item, str) and item.strip() for item in items):
             needed = "a non-empty string" if key == "goal" else "a list of non-empty strings"
-            return ParsedTurn("none", thought, name, error=f'{name} needs "{key}", {needed}.')
+            return malformed(thought, f'{name} needs "{key}", {needed}.', name)
         texts = [whole_characters(item) for item in items]
         arguments[key] = texts[0] if key == "goal" else texts
     return ParsedTurn(cast(Kind, name), thought, name, arguments)
@@ -170,7 +179,7 @@ def read_call(body: str) -> tuple[dict, str | None]:
     return call, None
 
 
-# ------------------------------------------------------------------------------------------------------------------ text
+# ---------------------------------------------------------------------------------------------------------------- text
 
 
 def has_tag(text: str, tag: str) -> bool:
@@ -196,5 +205,5 @@ def find_block(text: str, tag: str) -> str | None:
 
 
 def whole_characters(text: str) -> str:
-    """Replace lone halves of surrogate pairs (JSON can spell them, UTF-8 cannot), so that a tool can encode what it gets."""
+    """Replace lone halves of surrogate pairs: JSON can spell them, UTF-8 cannot."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
