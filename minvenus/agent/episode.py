@@ -54,8 +54,8 @@ class ToolCall:
 
     name: str
     arguments: dict
+    started: float                        # when it was made; once it runs, when it began to run
     future: Future | None = None          # None = it waits
-    started: float = 0.0
 
 
 @dataclass(eq=False)
@@ -64,6 +64,7 @@ class Episode:
 
     question: Question
     name: str                             # of the question, for the sampling
+    step: int | None                      # of training
     stream: Stream
     tools: object
     system: str
@@ -77,8 +78,10 @@ class Episode:
     is_last: bool = False                                         # the current turn is the last one
     forced_by: Literal["token_limit", "max_steps"] | None = None  # the notice that announced it, if one did
     notice_tokens: int = 0                                        # N
-    handle: Any = None                                            # the policy's own record of this rollout
+    sequence: Any = None                                          # the engine's sequence while it is open, of a local policy
+    attempts: int = 0                                             # turns thrown away so far
     writing: bool = False                                         # the policy is writing a turn
+    output: TurnOutput | None = None                              # the turn that the policy has written
     call: ToolCall | None = None                                  # the tool call whose result it waits for
     started: float = 0.0
     turn_started: float = 0.0
@@ -94,11 +97,6 @@ class Episode:
             raise ConfigError(f"question {self.question.id!r}: the prompt has {len(self.stream.ids)} tokens and turns may "
                               f"have {self.limits.max_turn_tokens}, so max_context must be at least {needed}, not "
                               f"{self.limits.max_context}; or allow fewer tokens per turn")
-
-    @property
-    def sequence(self):
-        """The engine's sequence, of a local policy."""
-        return self.handle.sequence
 
     @property
     def turn_tokens(self) -> int:

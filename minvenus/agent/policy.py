@@ -1,16 +1,14 @@
-"""Policies write the turns. The loop uses these methods, of the local engine and of an endpoint (remote.py) alike:
+"""Policies write the turns of episodes. The loop uses these methods, of the engine and of an endpoint (remote.py) alike:
 
-    open(prompts_Q, n, names_Q, step)       n handles for each prompt
-    start(handle, ids, max_tokens)          begin a turn after `ids`, the whole stream so far
-    step() -> bool                          do some work; False if there is none to do in this thread
-    futures()                               of the turns that are written in other threads
-    cut(handle) -> TurnOutput               end its turn now; returns the partial turn
-    discard_turn(handle, ids)               throw the finished turn away; `ids` is the stream before it
-    close(handle)                           free what it holds
-
-`handle.output` is the TurnOutput of a turn that has ended, None while it is being written. `max_context` is the largest
-number of tokens that a sequence may have, None if unknown. `check_trainable` raises where log-probs would be missing or
-wrong.
+    open(groups, step)            begin the groups of episodes; those of a group share their prompt
+    start(episode)                begin a turn after episode.stream; when it has ended it is in episode.output
+    step() -> bool                do some work; False if there is none to do in this thread
+    futures()                     of the turns that are written in other threads
+    cut(episode) -> TurnOutput    end its turn now; returns the partial turn
+    discard_turn(episode)         throw the turn away that has ended; episode.stream does not have it
+    close(episode)                free what it holds
+    check_trainable()             raise where log-probs would be missing or wrong
+    max_context                   the largest number of tokens that an episode may have, None if unknown
 
 Log-probs are under the plain softmax at the sampling temperature over the whole vocabulary, which is what a trainer
 computes again. With top-p below 1 tokens are drawn from another distribution; their log-probs are still the plain ones.
@@ -19,12 +17,12 @@ computes again. With top-p below 1 tokens are drawn from another distribution; t
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from minvenus.agent.episode import Limits, TurnOutput
+from minvenus.agent.episode import Episode, Limits, TurnOutput
 from minvenus.agent.prompt import SYSTEM_PROMPT, Notices, read_prompt
 from minvenus.agent.remote import RemotePolicy
 from minvenus.config import ConfigError, ModelConfig
@@ -40,16 +38,6 @@ CACHE_BYTES = 4 << 30                 # several sequences share at most this muc
 TOY_NOTICES = Notices(malformed=toy.NOT_READ, last_turn=toy.LAST_TURN)       # what the tiny model has learned to read
 
 
-@dataclass(eq=False)
-class EngineHandle:
-    """One rollout in the engine."""
-
-    sequence: Sequence
-    name: str                         # of the question
-    discarded: int = 0                # turns thrown away so far
-    output: TurnOutput | None = None
-
-
 class EnginePolicy:
     """Turns from the local engine. The max_tokens of `sampling` is replaced in each turn; its stop_ids are added to the
     tokenizer's."""
@@ -58,20 +46,24 @@ class EnginePolicy:
         self.engine, self.sampling = engine, sampling
         self.stop_ids = (*tokenizer.stop_ids, *sampling.stop_ids)
         self.max_context = min(engine.config.max_position_embeddings, engine.pool.count * engine.pool.page_size)
-        self.writing: dict[Sequence, EngineHandle] = {}
+        self.writing: dict[Sequence, Episode] = {}
 
-    def open(self, prompts_Q: list[list[int]], n: int, names_Q: list[str], step: int | None) -> list[list[EngineHandle]]:
-        """Each prompt is computed once for its n rollouts. (engine seed, step, name, rollout) decide what is sampled."""
-        groups = self.engine.open_groups(prompts_Q, n, [*names_Q], step)
-        return [[EngineHandle(s, name) for s in group] for name, group in zip(names_Q, groups, strict=True)]
+    def open(self, groups: list[list[Episode]], step: int | None) -> None:
+        """Each prompt is computed once for its group. (engine seed, step, name, number in the group) name the noise."""
+        prompts = [group[0].stream.ids for group in groups]
+        opened = self.engine.open_groups(prompts, len(groups[0]), [group[0].name for group in groups], step)
+        for group, sequences in zip(groups, opened, strict=True):
+            for episode, sequence in zip(group, sequences, strict=True):
+                episode.sequence = sequence
 
-    def start(self, handle: EngineHandle, ids: list[int], max_tokens: int) -> None:
-        handle.output = None
-        new = ids[len(handle.sequence.tokens):]
+    def start(self, episode: Episode) -> None:
+        sequence = episode.sequence
+        new = episode.stream.ids[len(sequence.tokens):]
         if new:
-            self.engine.append(handle.sequence, new)
-        self.engine.start(handle.sequence, replace(self.sampling, max_tokens=max_tokens, stop_ids=self.stop_ids))
-        self.writing[handle.sequence] = handle
+            self.engine.append(sequence, new)
+        max_tokens = episode.limits.max_turn_tokens
+        self.engine.start(sequence, replace(self.sampling, max_tokens=max_tokens, stop_ids=self.stop_ids))
+        self.writing[sequence] = episode
 
     def step(self) -> bool:
         for sequence in self.engine.step():
@@ -82,20 +74,20 @@ class EnginePolicy:
     def futures(self) -> list[Future]:
         return []
 
-    def cut(self, handle: EngineHandle) -> TurnOutput:
-        del self.writing[handle.sequence]
-        partial = handle.sequence.job
+    def cut(self, episode: Episode) -> TurnOutput:
+        del self.writing[episode.sequence]
+        partial = episode.sequence.job
         output = TurnOutput(list(partial.tokens), list(partial.logprobs))
-        self._reopen(handle, list(handle.sequence.tokens))
+        self._reopen(episode, list(episode.sequence.tokens))
         return output
 
-    def discard_turn(self, handle: EngineHandle, ids: list[int]) -> None:
-        handle.discarded += 1         # gives the next attempt other noise, or the same turn would come again
-        self._reopen(handle, ids)
+    def discard_turn(self, episode: Episode) -> None:
+        self._reopen(episode, episode.stream.ids)
 
-    def close(self, handle: EngineHandle) -> None:
-        self.writing.pop(handle.sequence, None)
-        self.engine.close(handle.sequence)
+    def close(self, episode: Episode) -> None:
+        self.writing.pop(episode.sequence, None)
+        self.engine.close(episode.sequence)
+        episode.sequence = None
 
     def check_trainable(self) -> None:
         s = self.sampling
@@ -107,11 +99,12 @@ class EnginePolicy:
             raise ConfigError(f"{', '.join(wrong)}: for inference only, because the log-probs of such turns are not those "
                               "of the policy that is trained")
 
-    def _reopen(self, handle: EngineHandle, ids: list[int]) -> None:
-        """A fresh sequence with these tokens; it finds its full pages again."""
-        old = handle.sequence
+    def _reopen(self, episode: Episode, ids: list[int]) -> None:
+        """A fresh sequence with these tokens, which finds its full pages again. Its name gives it noise of its own: with the
+        old noise, another attempt at a turn would be the same turn again."""
+        old = episode.sequence
         self.engine.close(old)
-        handle.sequence = self.engine.open(ids, f"{handle.name} attempt {handle.discarded}", old.rollout, old.step)
+        episode.sequence = self.engine.open(ids, f"{episode.name} attempt {episode.attempts}", old.rollout, old.step)
 
 
 # ------------------------------------------------------------------------------------------- from settings to a policy

@@ -12,11 +12,10 @@ from POLICY_API_KEY for each request; retries, deadlines and errors are those of
 """
 
 from concurrent.futures import Future
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from minvenus.agent.episode import TurnOutput
+from minvenus.agent.episode import Episode, TurnOutput
 from minvenus.agent.protocol import whole_characters
 from minvenus.agent.threads import in_thread
 from minvenus.config import ConfigError
@@ -28,11 +27,6 @@ STOP = ["<tool_response>"]                # only the environment writes this
 LIMITS = {"seconds": 3600.0, "read_seconds": 3600.0, "max_bytes": 64_000_000}
 
 
-@dataclass(eq=False)
-class RemoteHandle:
-    output: TurnOutput | None = None
-
-
 class RemotePolicy:
     """`send_ids`: the prompt is sent as ids, which needs the served model's own tokenizer. `limits` are the endpoint's."""
 
@@ -42,34 +36,34 @@ class RemotePolicy:
         self.endpoint = Endpoint("completion endpoint", base, "POLICY_API_KEY", model, url_source="--api-base",
                                  **LIMITS | limits)
         self.tokenizer, self.sampling, self.send_ids = tokenizer, sampling, send_ids
-        self.writing: dict[RemoteHandle, Future] = {}
+        self.writing: dict[Episode, Future] = {}
 
-    def open(self, prompts_Q: list[list[int]], n: int, names_Q: list[str], step: int | None) -> list[list[RemoteHandle]]:
-        return [[RemoteHandle() for _ in range(n)] for _ in prompts_Q]
+    def open(self, groups: list[list[Episode]], step: int | None) -> None:
+        """Every request has the whole prompt, so there is nothing to prepare."""
 
-    def start(self, handle: RemoteHandle, ids: list[int], max_tokens: int) -> None:
-        handle.output = None
-        self.writing[handle] = in_thread("completion", self._complete, list(ids), max_tokens)
+    def start(self, episode: Episode) -> None:
+        ids, max_tokens = list(episode.stream.ids), episode.limits.max_turn_tokens
+        self.writing[episode] = in_thread("completion", self._complete, ids, max_tokens)
 
     def step(self) -> bool:
-        for handle, future in list(self.writing.items()):
+        for episode, future in list(self.writing.items()):
             if future.done():
-                del self.writing[handle]
-                handle.output = future.result()      # raises what stops the run, such as a key that cannot be one
+                del self.writing[episode]
+                episode.output = future.result()     # raises what stops the run, such as a key that cannot be one
         return False
 
     def futures(self) -> list[Future]:
         return list(self.writing.values())
 
-    def cut(self, handle: RemoteHandle) -> TurnOutput:
-        del self.writing[handle]
+    def cut(self, episode: Episode) -> TurnOutput:
+        del self.writing[episode]
         return TurnOutput([])
 
-    def discard_turn(self, handle: RemoteHandle, ids: list[int]) -> None:
+    def discard_turn(self, episode: Episode) -> None:
         """Nothing of the turn is kept here."""
 
-    def close(self, handle: RemoteHandle) -> None:
-        self.writing.pop(handle, None)
+    def close(self, episode: Episode) -> None:
+        self.writing.pop(episode, None)
 
     def check_trainable(self) -> None:
         raise ConfigError("a policy at an endpoint cannot be trained: it gives no log-probs of the tokens it sampled")

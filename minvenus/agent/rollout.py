@@ -20,7 +20,6 @@ decides which rollouts share a step of the engine, and sums in batches of anothe
 """
 
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, wait
 
@@ -61,10 +60,9 @@ class RolloutLoop:
         self.watch = watch or (lambda event, episode: None)
         self.keep_open = keep_open
         self.names: set[tuple[int | None, str]] = set()            # (step, name) of all questions so far
-        self.added: list[tuple[list[Episode], int | None]] = []    # groups that start with the next step()
+        self.added: list[list[Episode]] = []                       # groups that start with the next step()
         self.running: list[Episode] = []
-        self.ended: list[Episode] = []                             # their sequences are open (keep_open)
-        self.waiting_calls: deque[Episode] = deque()               # no thread is free for their calls
+        self.ended: list[Episode] = []                             # those that are kept open
 
     def __enter__(self) -> "RolloutLoop":
         return self
@@ -84,10 +82,13 @@ class RolloutLoop:
         name = question.id if name is None else name
         if n < 1 or (step, name) in self.names:
             raise ValueError(f"need n >= 1 and a name that no other question of this loop has, got {n} and {name!r}")
-        group = [Episode(question, name, Stream(self.tokenizer, self.system, question.text), tools_for(question),
-                         self.system, self.notices, self.limits, max_turns or self.limits.max_turns) for _ in range(n)]
+        group = []
+        for _ in range(n):
+            stream = Stream(self.tokenizer, self.system, question.text)
+            group.append(Episode(question, name, step, stream, tools_for(question), self.system, self.notices,
+                                 self.limits, max_turns or self.limits.max_turns))
         self.names.add((step, name))
-        self.added.append((group, step))
+        self.added.append(group)
         return group
 
     def step(self) -> list[Episode]:
@@ -95,7 +96,7 @@ class RolloutLoop:
         self._open_added()
         busy = self.policy.step()
         for episode in self.running:
-            if episode.writing and episode.handle.output is not None:
+            if episode.writing and episode.output is not None:
                 self._read_turn(episode)
         if not busy:
             calls = [episode.call.future for episode in self.running if episode.call and episode.call.future]
@@ -126,40 +127,41 @@ class RolloutLoop:
     def close(self) -> None:
         """Close all sequences and forget all rollouts. Results of tools that still run are dropped."""
         for episode in [*self.running, *self.ended]:
-            self._close_handle(episode)
+            if episode.rollout is None or self.keep_open:
+                self.policy.close(episode)
         self.running, self.ended, self.added = [], [], []
-        self.waiting_calls.clear()
 
     # -------------------------------------------------------------------------------------------------- one turn
 
     def _open_added(self) -> None:
         """Open the groups that were added: one call of the policy for all that have the same size and step."""
         added, self.added = self.added, []
-        for n, step in dict.fromkeys((len(group), step) for group, step in added):
-            groups = [group for group, own_step in added if (len(group), own_step) == (n, step)]
-            prompts = [group[0].stream.ids for group in groups]
-            handles_Q_G = self.policy.open(prompts, n, [group[0].name for group in groups], step)
-            for group, handles in zip(groups, handles_Q_G, strict=True):
-                for episode, handle in zip(group, handles, strict=True):
-                    episode.handle, episode.started = handle, time.monotonic()
-                    self.running.append(episode)
-                    self._start_turn(episode)
+        for n, step in dict.fromkeys((len(group), group[0].step) for group in added):
+            groups = [group for group in added if (len(group), group[0].step) == (n, step)]
+            self.policy.open(groups, step)
+            for group in groups:
+                self.running += group
+        for group in added:
+            for episode in group:
+                episode.started = time.monotonic()
+                self._start_turn(episode)
 
     def _start_turn(self, episode: Episode) -> None:
         episode.writing, episode.turn_started = True, time.monotonic()
-        self.policy.start(episode.handle, episode.stream.ids, self.limits.max_turn_tokens)
+        self.policy.start(episode)
 
     def _read_turn(self, episode: Episode) -> None:
         """Keep the turn or discard it; then end the rollout, run the tool, or show what is wrong."""
-        output = episode.handle.output
-        episode.writing = False
+        output, episode.output, episode.writing = episode.output, None, False
+        assert output is not None
         text = turn_text(self.tokenizer, output.tokens)
         parsed = parse_turn(text)
         problem = None if output.error else retry_reason(text, parsed, episode.calls_made)
         if problem and len(episode.discarded) < self.limits.retries:
             episode.discarded.append(problem)
+            episode.attempts += 1
             self.watch("discarded", episode)
-            self.policy.discard_turn(episode.handle, episode.stream.ids)
+            self.policy.discard_turn(episode)
             self._start_turn(episode)
             return
         episode.add_turn(output, text, parsed)
@@ -190,11 +192,9 @@ class RolloutLoop:
 
     def _call_tool(self, episode: Episode, name: str, arguments: dict) -> None:
         episode.calls_made.add(call_key(name, arguments))
-        episode.call = ToolCall(name, arguments, started=time.monotonic())
+        episode.call = ToolCall(name, arguments, time.monotonic())
         if self.limits.tool_threads is None:
             self._finish_call(episode, self._run_tool(episode.tools, episode.call))
-        else:
-            self.waiting_calls.append(episode)
 
     def _run_tool(self, tools: object, call: ToolCall) -> ToolResult:
         """The tool's result, cut to its limit of tokens. Runs in a thread, so it changes nothing of the loop."""
@@ -205,7 +205,6 @@ class RolloutLoop:
 
     def _check_calls(self) -> None:
         """Take the results that are there, give up on calls that take too long, start calls while threads are free."""
-        running = 0
         for episode in self.running:
             call = episode.call
             if call is None or call.future is None:
@@ -215,15 +214,12 @@ class RolloutLoop:
             elif time.monotonic() >= call.started + self.limits.tool_seconds:
                 message = f"{call.name} did not return within {self.limits.tool_seconds:g} seconds"
                 self._finish_call(episode, failed("timeout", message))
-            else:
-                running += 1
-        while self.waiting_calls and running < (self.limits.tool_threads or 0):
-            running += 1
-            episode = self.waiting_calls.popleft()
-            call = episode.call
-            assert call is not None
+        calls = [(episode.call, episode.tools) for episode in self.running if episode.call]
+        waiting = sorted([pair for pair in calls if pair[0].future is None], key=lambda pair: pair[0].started)
+        free = (self.limits.tool_threads or 0) - (len(calls) - len(waiting))
+        for call, tools in waiting[:max(0, free)]:
             call.started = time.monotonic()
-            call.future = in_thread(f"tool {call.name}", self._run_tool, episode.tools, call)
+            call.future = in_thread(f"tool {call.name}", self._run_tool, tools, call)
 
     def _finish_call(self, episode: Episode, result: ToolResult) -> None:
         call, episode.call = episode.call, None
@@ -234,13 +230,11 @@ class RolloutLoop:
     # -------------------------------------------------------------------------------------- the end of a rollout
 
     def _cut(self, episode: Episode, termination: str, error: str | None = None) -> None:
-        if episode in self.waiting_calls:
-            self.waiting_calls.remove(episode)
         episode.call = None                              # the result of a tool that still runs is dropped
         if episode.writing:
             episode.writing = False
             episode.is_last = True                       # so that a call in the partial turn does not count as executed
-            output = self.policy.cut(episode.handle)
+            output = self.policy.cut(episode)
             text = turn_text(self.tokenizer, output.tokens)
             episode.add_turn(output, text, parse_turn(text))
             self.watch("turn", episode)
@@ -249,13 +243,8 @@ class RolloutLoop:
     def _end(self, episode: Episode, termination: str | None = None, error: str | None = None) -> None:
         episode.finish(termination, error)
         if not self.keep_open:
-            self._close_handle(episode)
+            self.policy.close(episode)
         self.watch("end", episode)
-
-    def _close_handle(self, episode: Episode) -> None:
-        if episode.handle is not None:
-            self.policy.close(episode.handle)
-            episode.handle = None
 
 
 def check_settings(policy, limits: Limits, training: bool) -> None:

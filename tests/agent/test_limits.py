@@ -1,7 +1,6 @@
 """How rollouts end: turns, context and clock, each exact."""
 
 import threading
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -180,20 +179,19 @@ class Manual:
     max_context = None
 
     def __init__(self, so_far=""):
-        self.so_far, self.handles, self.started = so_far, [], 0
+        self.so_far, self.started = so_far, 0
 
-    def open(self, prompts, n, names, step):
-        self.handles = [SimpleNamespace(output=None) for _ in range(n)]
-        return [self.handles]
+    def open(self, groups, step):
+        pass
 
-    def start(self, handle, ids, max_tokens):
-        handle.output = None
+    def start(self, episode):
+        self.episode = episode
         self.started += 1
 
     def write(self, text):
-        self.handles[0].output = TurnOutput(ids_of(text))
+        self.episode.output = TurnOutput(ids_of(text))
 
-    def cut(self, handle):
+    def cut(self, episode):
         return TurnOutput(ids_of(self.so_far)[:-1])
 
     def step(self):
@@ -202,7 +200,7 @@ class Manual:
     def futures(self):
         return []
 
-    def close(self, handle):
+    def close(self, episode):
         pass
 
 

@@ -185,7 +185,7 @@ def test_another_attempt_of_a_random_policy_is_another_draw():
 
     def watch(event, episode):
         if event == "discarded":
-            seen.append(tuple(episode.handle.output.tokens))
+            seen.append(tuple(episode.sequence.completion.tokens))
     rollout = run(policy, budget(1, 200, 8, retries=2), watch=watch)
     assert len({*seen, tuple(rollout.tokens[rollout.turns[0].start:][:8])}) == 3
 
