@@ -3,8 +3,9 @@
     base (in the repository) -> SFT on few, partly weak demonstrations -> IGPO -> the same held-out questions before and
     after -> what the gains rewarded -> one question answered live -> the report
 
-Names on the pages of test questions occur in no demonstration and in no RL question, and RL asks other questions than
-the demonstrations answer. Given again, the command goes on where it was stopped.
+Names on the pages of test questions occur in no demonstration and in no RL question. The texts of the base, and their
+replay in SFT, have all names, but no web of a test question. RL asks other questions than the demonstrations answer.
+Given again, the command goes on where it was stopped.
 """
 
 import time

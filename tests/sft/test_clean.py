@@ -146,6 +146,8 @@ def test_halves_of_surrogate_pairs_are_replaced_everywhere():
     for text in (*contents(out), out["question"], out["gt"]):
         text.encode()
     assert contents(out)[-1] == answer_of("Ro\ufffdme")
+    escaped = think("x") + '<tool_call>{"name": "search", "arguments": {"query": ["a\\ud83d"]}}</tool_call>'
+    assert contents(clean(raw("Q", escaped, observation(), answer_of()))[0])[2] == search_turn("a\ufffd", thought="x")
 
 
 @pytest.mark.parametrize(("turns", "count"), [(1, 1), (50, 1), (51, 2), (100, 2), (101, 5), (400, 5)])
