@@ -60,8 +60,9 @@ def question_and_tools(config: InferConfig) -> tuple[Question, object, int]:
         try:
             question = web.case(name).question
         except KeyError:
-            raise ConfigError(f"the toy web answers its own questions only, test-0 to test-{web.size['test'] - 1} and train-0 to "
-                              f"train-{web.size['train'] - 1}, not {name!r}; for others choose --tools") from None
+            raise ConfigError(f"the toy web answers its own questions only, test-0 to test-{web.size['test'] - 1} and "
+                              f"train-0 to train-{web.size['train'] - 1}, not {name!r}; for others choose --tools"
+                              ) from None
         return question, web.for_question(name), agent.max_turns or web.max_turns(name)
     tools = make_tools(agent.tools)
     if config.question is None:

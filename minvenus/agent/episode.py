@@ -78,7 +78,7 @@ class Episode:
     is_last: bool = False                                         # the current turn is the last one
     forced_by: Literal["token_limit", "max_steps"] | None = None  # the notice that announced it, if one did
     notice_tokens: int = 0                                        # N
-    sequence: Any = None                                          # the engine's sequence while it is open, of a local policy
+    sequence: Any = None                                          # of a local policy: the engine's, while it is open
     attempts: int = 0                                             # turns thrown away so far
     writing: bool = False                                         # the policy is writing a turn
     output: TurnOutput | None = None                              # the turn that the policy has written
@@ -94,8 +94,8 @@ class Episode:
         reserve = 0 if self.is_last else self.notice_tokens + self.turn_tokens
         needed = len(self.stream.ids) + self.turn_tokens + reserve
         if needed > self.limits.max_context:
-            raise ConfigError(f"question {self.question.id!r}: the prompt has {len(self.stream.ids)} tokens and turns may "
-                              f"have {self.limits.max_turn_tokens}, so max_context must be at least {needed}, not "
+            raise ConfigError(f"question {self.question.id!r}: the prompt has {len(self.stream.ids)} tokens and turns "
+                              f"may have {self.limits.max_turn_tokens}, so max_context must be at least {needed}, not "
                               f"{self.limits.max_context}; or allow fewer tokens per turn")
 
     @property

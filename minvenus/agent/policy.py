@@ -1,4 +1,4 @@
-"""Policies write the turns of episodes. The loop uses these methods, of the engine and of an endpoint (remote.py) alike:
+"""Policies write the turns of episodes. The loop uses these methods, of the engine's policy and of remote.py's alike:
 
     open(groups, step)            begin the groups of episodes; those of a group share their prompt
     start(episode)                begin a turn after episode.stream; when it has ended it is in episode.output
@@ -96,12 +96,12 @@ class EnginePolicy:
         if s.temperature == 0:
             wrong.append("temperature 0")
         if wrong:
-            raise ConfigError(f"{', '.join(wrong)}: for inference only, because the log-probs of such turns are not those "
-                              "of the policy that is trained")
+            raise ConfigError(f"{', '.join(wrong)}: for inference only, because the log-probs of such turns are not "
+                              "those of the policy that is trained")
 
     def _reopen(self, episode: Episode, ids: list[int]) -> None:
-        """A fresh sequence with these tokens, which finds its full pages again. Its name gives it noise of its own: with the
-        old noise, another attempt at a turn would be the same turn again."""
+        """A fresh sequence with these tokens, which finds its full pages again. Its name gives it noise of its own: with
+        the old noise, another attempt at a turn would be the same turn again."""
         old = episode.sequence
         self.engine.close(old)
         episode.sequence = self.engine.open(ids, f"{episode.name} attempt {episode.attempts}", old.rollout, old.step)
@@ -141,12 +141,12 @@ def load_policy(config: AgentConfig, sequences: int = 1,
         return policy, tokenizer, f"{config.api_model} at {config.api_base}"
     model, tokenizer, description = load_local(config)
     if tokenizer.size > model.config.vocab_size:
-        raise ConfigError(f"the tokenizer has {tokenizer.size} ids, the model only {model.config.vocab_size}: they do not "
-                          "belong together")
+        raise ConfigError(f"the tokenizer has {tokenizer.size} ids, the model only {model.config.vocab_size}: they do "
+                          "not belong together")
     context = min(config.max_context or 0, model.config.max_position_embeddings)
     engine = Engine(model, pages or cache_pages(model, context, sequences), PAGE_SIZE, seed=config.seed,
                     vocab_limit=tokenizer.size)
-    sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))        # only the environment writes what comes then
+    sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))        # only the environment writes what follows
     return EnginePolicy(engine, tokenizer, sampling), tokenizer, description
 
 
@@ -177,7 +177,7 @@ def load_local(config: AgentConfig) -> tuple[Qwen3, Tokenizer, str]:
 
 
 def load_scorer(folder: Path) -> tuple[Tokenizer, Callable, int]:
-    """(tokenizer, score, longest context) of a model that scores answers; score(tokens, lengths, continuation) is that of
+    """(tokenizer, score, longest context) of a model that scores answers. score(tokens, lengths, continuation) is
     Engine.score_many for one request."""
     device = weights.device_of("auto")
     model = weights.load(folder, device, torch.bfloat16 if device == "cuda" else torch.float32)

@@ -31,7 +31,7 @@ def is_well_formed(text: str, final: bool) -> bool:
 
 
 def format_error(text: str, final: bool) -> str | None:
-    """The first rule that a turn breaks, as a sentence; None for a well-formed turn. `final`: the last turn of a rollout.
+    """The first rule that a turn breaks, as a sentence; None for a well-formed turn. `final`: the rollout's last turn.
 
     Tool and argument names are free, as in the released checker. Three choices differ from it: a PythonInterpreter body
     with `<code>` is no exception, because there is no such tool here; `<tool_response>` is refused everywhere, because
@@ -97,14 +97,14 @@ class ParsedTurn:
 def parse_turn(text: str) -> ParsedTurn:
     """Read one generated turn. Never raises.
 
-    1. Everything from the first `<tool_response>` on is dropped: the model invented it, so nothing in it is a call or an
-       answer.
+    1. Everything from the first `<tool_response>` on is dropped: the model invented it, so nothing in it is a call or
+       an answer.
     2. A `</think>` before any `<think>` gets the prompt's `<think>` in front. A thought that is never closed ends with
        the turn.
     3. The whole turn is searched, the thought included. A complete answer and a complete call together are an error,
        even if one of them is only mentioned in the thought. Otherwise the first block after the last `</think>` counts;
-       if there is none, the first one inside the thought. So a call in a thought that was left open is run, and the turn
-       is penalised.
+       if there is none, the first one inside the thought. So a call in a thought that was left open is run, and the
+       turn is penalised.
     4. Of nested openings the innermost counts: `<answer> a summary <answer> Rome </answer>` answers Rome.
     5. The tool must be search or visit, with all its arguments. A string for `query` or `url` becomes a list; unknown
        arguments are dropped. Tools rely on this.
@@ -128,8 +128,8 @@ def parse_turn(text: str) -> ParsedTurn:
     if answer is not None:
         return malformed(thought, "The <answer> is empty. Write the final answer between <answer> and </answer>.")
     if text.rfind("<think>") > text.rfind("</think>"):
-        return malformed(thought, "The thought is not closed. Close it with </think>, then write one <tool_call> or one "
-                                  "<answer>.")
+        return malformed(thought, "The thought is not closed. Close it with </think>, then write one <tool_call> or "
+                                  "one <answer>.")
     return malformed(thought, "The turn has neither a complete <tool_call> nor a complete <answer>. Write one of them "
                               "after </think>.")
 
@@ -146,8 +146,8 @@ def malformed(thought: str, error: str, tool: str | None = None) -> ParsedTurn:
 def parse_call(thought: str, body: str) -> ParsedTurn:
     call, error = read_call(body)
     if error:
-        return malformed(thought, error + ' Write {"name": "search" or "visit", "arguments": {...}} between <tool_call> '
-                                          "and </tool_call>.")
+        return malformed(thought, error + ' Write {"name": "search" or "visit", "arguments": {...}} between '
+                                          "<tool_call> and </tool_call>.")
     name = whole_characters(call["name"])
     if name not in ALLOWED_ARGS:
         return malformed(thought, f"There is no tool {name[:40]!r}. The tools are search and visit.", name)

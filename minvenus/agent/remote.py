@@ -28,7 +28,7 @@ LIMITS = {"seconds": 3600.0, "read_seconds": 3600.0, "max_bytes": 64_000_000}
 
 
 class RemotePolicy:
-    """`send_ids`: the prompt is sent as ids, which needs the served model's own tokenizer. `limits` are the endpoint's."""
+    """`send_ids`: prompts are sent as ids, which needs the served model's own tokenizer. `limits` are the endpoint's."""
 
     max_context = None
 
@@ -88,7 +88,8 @@ class RemotePolicy:
 
 
 def safe_text(tokenizer: Tokenizer, ids: list[int]) -> str:
-    """The text of a stream in which only its own added tokens are spelled: "<|im_end|>" in a page becomes "< |im_end|>"."""
+    """The text of a stream in which only its own added tokens are spelled: a page's "<|im_end|>" becomes
+    "< |im_end|>"."""
     at_added = splitter(tokenizer.added)
     parts = []
     for added, run in groupby(ids, tokenizer.spelling.__contains__):

@@ -47,7 +47,7 @@ class RolloutLoop:
     system, notices   what the model is told besides the question
     guard             raises ToolErrorRate when too many tool calls fail
     training          refuse whatever would make the log-probs of the rollouts wrong
-    keep_open         keep every sequence open until the loop is closed, to be scored; else it is closed with its rollout
+    keep_open         keep sequences open until the loop is closed, to be scored; else each is closed with its rollout
     """
 
     def __init__(self, policy, tokenizer: Tokenizer, limits: Limits, *, system: str, notices: Notices,
@@ -95,10 +95,10 @@ class RolloutLoop:
         """Advance every rollout a little; returns those that ended. The loop forgets them unless they are kept open."""
         self._open_added()
         busy = self.policy.step()
-        for episode in self.running:
-            if episode.writing and episode.output is not None:
-                self._read_turn(episode)
-        if not busy:
+        written = [episode for episode in self.running if episode.writing and episode.output is not None]
+        for episode in written:
+            self._read_turn(episode)
+        if not busy and not written:
             calls = [episode.call.future for episode in self.running if episode.call and episode.call.future]
             wait([*calls, *self.policy.futures()], IDLE_SECONDS, FIRST_COMPLETED)
         self._check_calls()
@@ -249,13 +249,14 @@ class RolloutLoop:
 
 def check_settings(policy, limits: Limits, training: bool) -> None:
     if policy.max_context is not None and limits.max_context > policy.max_context:
-        raise ConfigError(f"max_context {limits.max_context} is more than the {policy.max_context} tokens that the model's "
-                          "positions and the cache's pages have room for: lower it, or raise the number of pages")
+        raise ConfigError(f"max_context {limits.max_context} is more than the {policy.max_context} tokens that the "
+                          "model's positions and the cache's pages have room for: lower it, or raise the number of "
+                          "pages")
     if training:
         policy.check_trainable()
         if limits.retries:
-            raise ConfigError(f"retries {limits.retries}: for inference only, because a turn chosen among attempts is no "
-                              "sample of the policy")
+            raise ConfigError(f"retries {limits.retries}: for inference only, because a turn chosen among attempts is "
+                              "no sample of the policy")
 
 
 def turn_text(tokenizer: Tokenizer, tokens: list[int]) -> str:

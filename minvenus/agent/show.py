@@ -1,7 +1,7 @@
 """Prints a rollout for people, turn by turn as it happens.
 
-Web pages and models may write anything, so control characters never reach the terminal. Colours only on a terminal, and not
-where NO_COLOR is set.
+Web pages and models may write anything, so control characters never reach the terminal. Colours only on a terminal, and
+not where NO_COLOR is set.
 """
 
 import json
