@@ -1,1 +1,1 @@
-"""The tiny experiment: a base model, an audit of the gains, the demo and the comparison of methods. See __main__.py."""
+"""The tiny experiments: base model, demo, comparison of methods, gain audit and credit lab. See __main__.py."""

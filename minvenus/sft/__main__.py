@@ -17,6 +17,7 @@ import sys
 import tempfile
 from array import array
 from collections import Counter
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -25,8 +26,7 @@ from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.agent.protocol import parse_turn
 from minvenus.config import ConfigError, one_of
 from minvenus.console import table
-from minvenus.evaluation.answers import exact_match
-from minvenus.evaluation.judge import Judge, JudgeUnreliable
+from minvenus.evaluation.judge import GradeItem, Grader, Judge, JudgeUnreliable, Verdict
 from minvenus.files import parquet_reader, read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
 from minvenus.sft.clean import COPIES, bucket, clean, copies
@@ -91,16 +91,21 @@ class Tally:
     drop_reasons: Counter = field(default_factory=Counter)
     offsets: array = field(default_factory=lambda: array("q"))       # of every clean record in the spool
     turns: array = field(default_factory=lambda: array("l"))         # of every clean record
-    answers: list[tuple[str, str, str]] = field(default_factory=list)   # (question, answer, truth), if they are checked
+    answers: list[GradeItem] = field(default_factory=list)           # of every clean record, if they are checked
 
 
 def run(config: CleanConfig) -> dict:
     """Write the output and stats.json, and return the content of stats.json."""
     out = Path(config.out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=out.parent) as spool:
+    with ExitStack() as exits:
+        judge = None
+        if config.correct == "judge":                        # its verdicts stay for the next try, beside the output
+            judge = exits.enter_context(closing(Judge(out.with_name("judge.sqlite"))))
+        spool = exits.enter_context(tempfile.TemporaryFile(dir=out.parent))
         tally = fill(spool, config)
-        kept = [i for i, verdict in enumerate(verdicts(tally, config)) if keeps(verdict, tally.drop_reasons)]
+        verdicts = Grader(judge=judge).grade_all(dict(enumerate(tally.answers)))
+        kept = [i for i in range(len(tally.offsets)) if keeps(verdicts.get(i), tally.drop_reasons)]
         order = array("q")
         for i in kept:
             order.extend([i] * (copies(tally.turns[i]) if config.resample else 1))
@@ -138,32 +143,18 @@ def fill(spool, config: CleanConfig) -> Tally:
             tally.offsets.append(spool.tell())
             tally.turns.append(len(record["messages"]) // 2)
             if config.correct != "off":
-                answer = parse_turn(record["messages"][-1]["content"]).answer or ""
-                tally.answers.append((record["question"], answer, record["gt"]))
+                question = Question(str(len(tally.answers)), record["question"], [record["gt"]])
+                tally.answers.append(GradeItem(question, parse_turn(record["messages"][-1]["content"]).answer))
             spool.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
     return tally
 
 
-def verdicts(tally: Tally, config: CleanConfig) -> list[bool | None]:
-    """Whether the answer of each clean record is correct; None where the judge could not tell."""
-    if config.correct == "off":
-        return [True] * len(tally.offsets)
-    if config.correct == "exact_match":
-        return [exact_match(answer, truth) == 1.0 for _, answer, truth in tally.answers]
-    judge = Judge()
-    try:
-        found = judge.verdicts([(Question(str(i), question, [truth]), answer)
-                                for i, (question, answer, truth) in enumerate(tally.answers)])
-    finally:
-        judge.close()
-    return [verdict.correct for verdict in found]
-
-
-def keeps(verdict: bool | None, drop_reasons: Counter) -> bool:
-    """Only True keeps a record; the others are counted."""
-    if verdict is not True:
-        drop_reasons["judge_could_not_tell" if verdict is None else "answer_not_correct"] += 1
-    return verdict is True
+def keeps(verdict: Verdict | None, drop_reasons: Counter) -> bool:
+    """Whether a record stays: answers are not checked, or it was found correct. The others are counted."""
+    if verdict is None or verdict.correct:
+        return True
+    drop_reasons["judge_could_not_tell" if verdict.correct is None else "answer_not_correct"] += 1
+    return False
 
 
 # -------------------------------------------------------------------------------------------------------- what happened

@@ -116,12 +116,6 @@ def test_the_order_of_a_seed_is_fixed(tmp_path):
     assert [row["question"] for row in read(config.out)] == [f"Q{i}" for i in (2, 3, 3, 3, 3, 1, 3, 0, 1)]
 
 
-def test_without_resampling_every_trajectory_is_written_once(tmp_path):
-    stats, config = start(tmp_path, [of_turns(51, "medium"), of_turns(101, "long")], resample=False, shuffle=False)
-    assert [row["question"] for row in read(config.out)] == ["medium", "long"]
-    assert stats["resample_policy"] is None and stats["turn_buckets"]["resampled"] == stats["turn_buckets"]["original"]
-
-
 def test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_disk(tmp_path, monkeypatch):
     names = ["b.jsonl", "c.jsonl", "a.jsonl"]
     for name in names:
@@ -202,12 +196,6 @@ def test_impossible_options_are_refused_before_any_work(tmp_path, change, words)
         CleanConfig(**({"in_": source, "out": str(tmp_path / "out.jsonl")} | change))
 
 
-def test_unknown_flags_end_with_code_2(capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["--in", "x", "--outt", "y"])
-    assert caught.value.code == 2 and "--out" in capsys.readouterr().err
-
-
 # ----------------------------------------------------------------------------------------------------- options, filters
 
 
@@ -219,10 +207,14 @@ def test_the_correctness_filter_by_exact_match(tmp_path):
 
 
 class FakeJudge:
-    def verdicts(self, pairs):
-        assert all(question.answers == ["Rome"] and answer == "in Rome" for question, answer in pairs)
-        words = {"right": "yes", "wrong": "no", "odd": "unknown"}
-        return [Verdict(words[question.text], "judge") for question, _ in pairs]
+    threads = 2
+
+    def __init__(self, cache):
+        assert cache.name == "judge.sqlite"
+
+    def verdict(self, question, answer):
+        assert question.answers == ["Rome"] and answer == "in Rome"
+        return Verdict({"right": "yes", "wrong": "no", "odd": "unknown"}[question.text], "judge")
 
     def close(self):
         pass
@@ -238,14 +230,22 @@ def test_the_judge_keeps_only_what_it_found_correct_and_unknown_verdicts_are_cou
 
 
 def test_a_judge_that_cannot_be_relied_on_ends_the_command(tmp_path, monkeypatch, capsys):
-    def unreliable(self, pairs):
+    def unreliable(self, question, answer):
         raise JudgeUnreliable("6 of the last 50 verdicts are unknown")
 
     monkeypatch.setattr(command, "Judge", FakeJudge)
-    monkeypatch.setattr(FakeJudge, "verdicts", unreliable)
+    monkeypatch.setattr(FakeJudge, "verdict", unreliable)
     source = write(tmp_path / "in.jsonl", [of_turns(2)])
     assert main(["--in", source, "--out", str(tmp_path / "out.jsonl"), "--correct", "judge"]) == 1
     assert "6 of the last 50" in capsys.readouterr().err and not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_judge_without_settings_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("JUDGE_BASE_URL", raising=False)
+    monkeypatch.setattr(command, "fill", lambda *_: pytest.fail("it has begun to clean"))
+    source = write(tmp_path / "in.jsonl", [of_turns(2)])
+    assert main(["--in", source, "--out", str(tmp_path / "out.jsonl"), "--correct", "judge"]) == 1
+    assert "JUDGE_BASE_URL" in capsys.readouterr().err
 
 
 def test_the_system_prompt_comes_from_a_text_or_a_trajectory(tmp_path):

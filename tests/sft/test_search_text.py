@@ -72,6 +72,7 @@ def test_dates_before_a_snippet_go_whatever_their_case(line):
     ("A Google search for '\"a\" OR \"b\"' found 1,200 results:", '"a" OR "b"'),
     ('A Google search for "exact" dogs found 1 results:', '"exact" dogs'),
     ("A Google search for '' found 0 results:", ""),
+    ("A Google search for 'b' found about 1,200 results (0.3 seconds):", "b"),
 ])
 def test_the_query_of_a_header(header, query):
     assert parse_search_text(f"{header}\n\n## Web Results\n") == [{"query": query, "web_page_info_list": []}]

@@ -118,7 +118,7 @@ def test_code_after_a_call_is_pruned_by_the_name_of_its_tool():
     (think("x") + call("visit", {"links": ["u"], "goal": "g"}), visit_turn("u", goal="g", thought="x")),
     (think("x") + call("search", {"query": ["a"]}) + call("search", {"query": ["b"]}), search_turn("a", thought="x")),
     (think("x") + think("y") + call("search", {"query": ["a"]}), search_turn("a", thought="x")),
-    ("Hm. " + search_turn("a") + " Done.", search_turn("a")),
+    ("Hm. " + search_turn("a 東京") + " Done.", search_turn("a 東京")),
     (call("search", {"query": ["a"]}) + think("x"), search_turn("a", thought="x")),
     (think("x <tool_response> y") + call("search", {"query": ["a"]}), search_turn("a", thought="x  y")),
     ("<THINK>x</Think><Tool_Call>{name: 'search', arguments: {query: 'a',}}</TOOL_CALL>",
