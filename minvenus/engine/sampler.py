@@ -1,16 +1,16 @@
 """Drawing the next token, and its log-prob.
 
-    drawn from    logits - penalty of ids already written in this turn, ids beyond the tokenizer's last out, / temperature,
-                  top-k, top-p, renormalised
+    drawn from    logits minus the penalty of ids already written in this turn, without ids that the tokenizer does not have,
+                  divided by the temperature, then top-k, then top-p, renormalised
     log-prob      the plain softmax of logits / temperature over the whole vocabulary: what a trainer computes again
 
 The two distributions are equal unless something is cut off or penalised. At temperature 0 the most probable token is taken, and
 its log-prob is the one at temperature 1, because at 0 there is none.
 
-A token is drawn by inverting the cumulative sum at one uniform number, which comes from the sequence's own generator: the sample
-of a sequence depends on its own logits only. Nothing here knows what a token means; ids come in as numbers.
+A token is drawn by inverting the cumulative sum at one uniform number from the sequence's own generator, so the sample of a
+sequence depends on its own logits only.
 
-B sequences of one `Sampling`, V vocabulary, W <= V ids that may be drawn at all.
+B sequences of one `Sampling`, V vocabulary, W <= V ids that may be drawn.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ NOISE = 64       # uniform numbers drawn at once: a call per token would cost mo
 class Sampling:
     """How a turn is sampled and when it ends."""
 
-    max_tokens: int                       # a turn is cut here if no stop id came
+    max_tokens: int                       # the turn is cut here if no stop id was drawn
     temperature: float = 1.0              # 0 = always the most probable token
     top_k: int | None = None              # only the k most probable ids; None = all
     top_p: float = 1.0                    # only the most probable ids that together reach this probability
     presence_penalty: float = 0.0         # subtracted from the logit of every id already written in this turn
-    stop_ids: tuple[int, ...] = ()        # ids that end the turn; the one that was drawn belongs to it
+    stop_ids: tuple[int, ...] = ()        # ids that end the turn and belong to it
 
     def __post_init__(self):
         if self.max_tokens < 1:
@@ -49,26 +49,26 @@ class Sampling:
 
     @cached_property
     def distribution(self) -> tuple:
-        """Settings that are equal here are drawn in one call, whenever their turns end."""
+        """Turns that are equal here are drawn in one call, wherever they end."""
         return self.temperature, self.top_k, self.top_p, self.presence_penalty
 
     @property
     def plain_temperature(self) -> float:
-        """The temperature of `logprobs`, and of whoever computes them again."""
+        """The temperature of the log-probs, also when they are computed again."""
         return self.temperature or 1.0
 
 
 class Noise:
-    """The uniform numbers of one sequence, from a generator of its own: seed, step, question and rollout decide all of them."""
+    """The uniform numbers of one sequence. Its name, made of seed, step, question and rollout, decides all of them."""
 
     def __init__(self, seed: int, question: int | str, rollout: int, step: int | None = None):
-        self._key = f"{seed}/{question}/{rollout}" if step is None else f"{seed}/{step} {question}/{rollout}"
+        self._name = f"{seed}/{question}/{rollout}" if step is None else f"{seed}/{step} {question}/{rollout}"
         self._generator: torch.Generator | None = None
         self._ahead: list[float] = []
 
     def draw(self) -> float:
         if self._generator is None:
-            digest = hashlib.blake2b(self._key.encode(), digest_size=8).digest()      # hash() differs from process to process
+            digest = hashlib.blake2b(self._name.encode(), digest_size=8).digest()      # hash() differs from process to process
             self._generator = torch.Generator().manual_seed(int.from_bytes(digest) >> 1)
         if not self._ahead:
             self._ahead = torch.rand(NOISE, generator=self._generator, dtype=torch.float64).tolist()[::-1]
@@ -78,14 +78,14 @@ class Noise:
 def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int, written: Tensor | None = None) -> list[int]:
     """One token for every row of logits [B, V].
 
-    noise    a uniform number per row; not looked at when greedy
-    width    ids below it may be drawn
+    noise    a uniform number per row; unused when greedy
+    width    W, ids below it may be drawn
     written  [B, V], 1.0 where the row has written the id in this turn; needed with a presence penalty
     """
-    weights = drawn_distribution(logits.float(), sampling, width, written)                # [B, W]
+    z = drawn_logits(logits.float(), sampling, width, written)                            # [B, W]
     if sampling.temperature == 0:
-        return weights.argmax(dim=-1).tolist()
-    return invert(weights, torch.tensor(noise, dtype=torch.float64, device=logits.device)).tolist()
+        return z.argmax(dim=-1).tolist()
+    return invert(z.softmax(dim=-1), torch.tensor(noise, dtype=torch.float64, device=z.device)).tolist()
 
 
 def plain_logprobs(logits: Tensor, tokens: list[int], temperature: float) -> list[float]:
@@ -101,15 +101,15 @@ def scaled(logits: Tensor, temperature: float) -> Tensor:
     return logits if temperature == 1.0 else logits / temperature
 
 
-def drawn_distribution(logits: Tensor, sampling: Sampling, width: int, written: Tensor | None = None) -> Tensor:
-    """Probabilities [B, W] of what is drawn from; 0 where an id is out."""
+def drawn_logits(logits: Tensor, sampling: Sampling, width: int, written: Tensor | None = None) -> Tensor:
+    """What tokens are drawn from: logits [B, V] -> [B, W], -inf where an id is cut off."""
     z = logits[:, :width]
     if sampling.presence_penalty:
         z = z - sampling.presence_penalty * written[:, :width]
     z = scaled(z, sampling.plain_temperature)
     if sampling.top_k is not None or sampling.top_p < 1:
         z = keep_most_probable(z, sampling.top_k, sampling.top_p)
-    return z.softmax(dim=-1)
+    return z
 
 
 def keep_most_probable(z: Tensor, top_k: int | None, top_p: float) -> Tensor:
@@ -117,7 +117,7 @@ def keep_most_probable(z: Tensor, top_k: int | None, top_p: float) -> Tensor:
     best, ids = z.topk(min(top_k or z.shape[1], z.shape[1]), dim=-1)                      # sorted, most probable first
     if top_p < 1:
         p = best.softmax(dim=-1)
-        reached = p.cumsum(dim=-1) - p                                                    # what the ids before have together
+        reached = p.cumsum(dim=-1) - p                                                    # probability of the ids before
         best = best.masked_fill(reached >= top_p, -math.inf)                              # the id that crosses top_p stays
     return torch.full_like(z, -math.inf).scatter(1, ids, best)
 

@@ -52,13 +52,22 @@ def test_samples_do_not_depend_on_what_else_is_in_the_batch():
     assert other != together and len({tuple(c.tokens) for c in together[1]}) == 3
 
 
-def test_a_group_on_shared_pages_samples_what_separate_sequences_sample():
-    sampling = Sampling(10, temperature=0.8)
-    [group] = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5)).generate([PROMPTS[2]], sampling, n=4, questions=["q"])
+@pytest.mark.parametrize("length", (31, 32, 33, 34))                           # 32 tokens are computed: a fork at a page's border
+def test_a_group_on_shared_pages_samples_what_separate_sequences_sample(length):
+    sampling, prompt = Sampling(10, temperature=0.8), PROMPTS[2][:length]
+    [group] = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5)).generate([prompt], sampling, n=4, questions=["q"])
     for rollout, completion in enumerate(group):
         engine = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5))
-        [alone] = engine.turn([engine.open(PROMPTS[2], "q", rollout)], sampling)
+        [alone] = engine.turn([engine.open(prompt, "q", rollout)], sampling)
         assert alone.tokens == completion.tokens and close([alone.logprobs], [completion.logprobs])
+
+
+def test_a_sequence_may_fill_the_pool_exactly_and_no_more():
+    engine = poisoned(Engine(MODEL, pages=4, page_size=4))
+    [[c]] = engine.generate([PROMPTS[0]], Sampling(12, temperature=0))        # 5 + 12 tokens, of which the last is never run
+    assert c.tokens == WANTED[0] and engine.counters().pages_peak == 4
+    with pytest.raises(ValueError, match="need 5 pages of 4 for 5 tokens and up to 13 more, the pool has 4"):
+        engine.generate([PROMPTS[0]], Sampling(13, temperature=0))
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])

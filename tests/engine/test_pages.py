@@ -58,6 +58,16 @@ def test_the_first_of_two_forks_to_write_copies_the_page_and_the_second_does_not
     check_pool(pool)
 
 
+def test_a_fork_that_ends_at_a_page_border_copies_nothing_and_leaves_the_page_findable():
+    pool = PagePool(pages=8, page_size=2)
+    compute(pool, table := pool.open([1, 2, 3, 4, 5]), [1, 2, 3, 4, 5])
+    fork = pool.fork(table, length=4)
+    assert fork.pages == table.pages[:2]
+    assert compute(pool, fork, [1, 2, 3, 4, 9]) == [] and fork.pages[:2] == table.pages[:2] and fork.pages[2] != table.pages[2]
+    assert pool.open([1, 2, 3, 4, 7]).num_computed == 4
+    check_pool(pool)
+
+
 def test_writing_into_a_listed_page_whose_other_holders_are_gone_unlists_it():
     pool = PagePool(pages=8, page_size=4)
     compute(pool, table := pool.open([1, 2, 3, 4]), [1, 2, 3, 4])

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from minvenus.engine import Engine
-from minvenus.engine.sampler import Noise, Sampling, drawn_distribution, invert, plain_logprobs, sample
+from minvenus.engine.sampler import Noise, Sampling, drawn_logits, invert, plain_logprobs, sample
 from tests.engine.models import FixedLogits
 
 # upper 1e-6 points of the chi-square distribution, by degrees of freedom
@@ -42,6 +42,12 @@ def assert_follows(tokens, probabilities):
 def softmax(values):
     total = math.fsum(math.exp(v) for v in values if v is not None)
     return [0.0 if v is None else math.exp(v) / total for v in values]
+
+
+def drawn(logits, sampling, written=None):
+    """The probabilities that tokens are drawn with."""
+    written = None if written is None else torch.tensor([written])
+    return drawn_logits(torch.tensor([logits]).float(), sampling, len(logits), written)[0].softmax(dim=-1).tolist()
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -74,6 +80,38 @@ def test_top_k_top_p_and_penalty_are_drawn_as_worked_by_hand():
     written = torch.tensor([0.0, 0, 1, 0, 1, 0, 0, 0])
     penalised = [0.3, -1.0, 1.2 - 1.1, 0.0, 2.0 - 1.1, -0.4, 0.9, 0.1]
     assert_follows(draw(Sampling(1, presence_penalty=1.1), written=written), softmax(penalised))
+
+
+def test_top_p_is_cut_after_the_temperature_worked_by_hand():
+    """0.6, 0.3, 0.1 at temperature 2 are 0.474, 0.335, 0.191: the first two are needed for 0.55. Before it, one would do."""
+    logits = [math.log(p) for p in (0.6, 0.3, 0.1)]
+    roots = [math.sqrt(0.6), math.sqrt(0.3)]
+    got = drawn(logits, Sampling(1, temperature=2.0, top_p=0.55))
+    assert got == pytest.approx([roots[0] / sum(roots), roots[1] / sum(roots), 0.0], abs=1e-6)
+
+
+@pytest.mark.parametrize(("top_p", "kept"), [(0.25, 1), (0.26, 2), (0.5, 2), (0.75, 3), (0.76, 4), (1.0, 4)])
+def test_where_the_mass_is_reached_exactly_no_further_id_is_kept(top_p, kept):
+    got = drawn([0.0] * 4, Sampling(1, top_p=top_p))                               # four ids of exactly a quarter
+    assert sorted(got, reverse=True) == [pytest.approx(1 / kept)] * kept + [0.0] * (4 - kept)
+
+
+def test_top_p_counts_within_the_top_k():
+    """Of 0.4, 0.3, 0.2, 0.1 the top two are 4/7 and 3/7, so the first alone reaches 0.55; of all four it would not."""
+    assert drawn([math.log(p) for p in (0.4, 0.3, 0.2, 0.1)], Sampling(1, top_k=2, top_p=0.55)) == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_a_penalty_is_subtracted_before_the_temperature():
+    got = drawn([0.2, 0.1, 0.0], Sampling(1, temperature=0.5, presence_penalty=0.3), [0.0, 1.0, 1.0])
+    assert got == pytest.approx(softmax([0.4, -0.4, -0.6]), abs=1e-6)
+
+
+def test_a_presence_penalty_counts_an_id_once_however_often_it_was_written():
+    """0.4 less leaves the first id at 0.6, ahead of the second. Counted twice it would fall to 0.2, three times behind it."""
+    [[c]] = Engine(FixedLogits([1.0, 0.5, 0.0]), pages=9).generate([[1]], Sampling(6, temperature=0, presence_penalty=0.4))
+    assert c.tokens == [0] * 6
+    [[c]] = Engine(FixedLogits([1.0, 0.5, 0.0]), pages=9).generate([[1]], Sampling(4, temperature=0, presence_penalty=0.6))
+    assert c.tokens == [0, 1, 0, 0]                                                # 0.4 < 0.5; then 0.4 > -0.1
 
 
 def test_ids_beyond_the_last_token_are_never_drawn_but_count_in_the_plain_softmax():
@@ -113,18 +151,39 @@ def test_top_k_and_top_p_keep_the_fewest_most_probable_that_reach_p(values, k, p
             kept.append(i)
         reached += math.exp(values[i] / temperature) / total
     sampling = Sampling(1, top_k=k, top_p=p, temperature=temperature)
-    got = drawn_distribution(torch.tensor([values]).float(), sampling, len(values), None)[0].tolist()
+    got = drawn(values, sampling)
     assert got == pytest.approx(softmax([v / temperature if i in kept else None for i, v in enumerate(values)]), abs=1e-5)
 
 
-def test_noise_depends_on_seed_question_and_rollout_and_on_nothing_else():
-    def first(*key):
-        noise = Noise(*key)
-        return [noise.draw() for _ in range(100)]                                  # more than one refill
+def first(*name):
+    noise = Noise(*name)
+    return [noise.draw() for _ in range(100)]                                      # more than one refill
+
+
+def test_noise_depends_on_seed_step_question_and_rollout_and_on_nothing_else():
     assert first(0, 3, 1) == first(0, 3, 1)
-    streams = [first(0, 3, 1), first(1, 3, 1), first(0, 4, 1), first(0, 3, 2), first(0, "3/1", 1)]
-    assert len({tuple(s) for s in streams}) == 5
+    names = [(0, 3, 1), (1, 3, 1), (0, 4, 1), (0, 3, 2), (0, "3/1", 1), (0, 3, 1, 0), (0, 3, 1, 1), (0, 3, 1, 2)]
+    assert len({tuple(first(*name)) for name in names}) == len(names)
     assert first(0, 3, 1)[0] == pytest.approx(0.8262, abs=1e-4)                    # the same in every process
+    assert first(0, "q", 1, 7) == first(0, "7 q", 1)                               # the bytes of the name are a promise
+
+
+@pytest.mark.parametrize("names", [[(1, 23, 4), (12, 3, 4), (1, 2, 34)], [(1, 2, 3, 45), (1, 52, 3, 4), (14, 52, 3)]])
+def test_the_parts_of_a_noise_name_cannot_run_together(names):
+    assert len({tuple(first(*name)) for name in names}) == len(names)
+
+
+def test_every_part_of_the_name_reaches_the_samples_of_the_engine():
+    """One prompt, one changed part at a time."""
+    model, sampling = FixedLogits([0.0] * 40), Sampling(12)
+    drawn = []
+    for seed, question, rollout, step in [(0, "q", 0, None), (1, "q", 0, None), (0, "r", 0, None), (0, "q", 1, None),
+                                          (0, "q", 0, 1), (0, "q", 0, 2)]:
+        engine = Engine(model, pages=9, seed=seed)
+        drawn.append(engine.turn([engine.open([1], question, rollout, step)], sampling)[0].tokens)
+        [group] = Engine(model, pages=9, seed=seed).open_groups([[1]], 2, [question], step)
+        assert [(s.question, s.rollout, s.step) for s in group] == [(question, 0, step), (question, 1, step)]
+    assert len({tuple(tokens) for tokens in drawn}) == 6
 
 
 @pytest.mark.parametrize(("name", "value"), [("max_tokens", 0), ("temperature", -1.0), ("temperature", 1e-5),
