@@ -88,21 +88,22 @@ def test_the_two_recipes_differ_in_exactly_the_fields_where_paper_and_release_di
     assert Recipe.released(gamma=1.0, browse="off") == replace(Recipe.released(), gamma=1.0, browse="off")
 
 
-# ------------------------------------------------------------------------------------------- every number of every class
+# ----------------------------------------------------------------------------------------- every number of every class
 
 NAN = float("nan")
 MODEL = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
          "num_key_value_heads": 1}
 CLASSES = {ModelConfig: MODEL, Recipe: {}, AgentConfig: {}, InferConfig: {}, EvalConfig: {},
-           SFTConfig: {"max_tokens": 1}, IGPOConfig: {"max_context": 1}}       # values that make the border of others valid
-NUMBERS = {         # field: (values that are refused, values at the border that are accepted); "Class.field" where they differ
+           SFTConfig: {"max_tokens": 1}, IGPOConfig: {"max_context": 1}}  # values that make the border of others valid
+NUMBERS = {  # field: (values that are refused, values at the border that are accepted); "Class.field" where they differ
     "hidden_size": ([0], [1]), "intermediate_size": ([0], [1]), "num_hidden_layers": ([0], [1]),
     "num_attention_heads": ([0], [1]), "num_key_value_heads": ([0, 3], [1, 2]), "head_dim": ([0, 3], [2]),
     "vocab_size": ([0], [1]), "rope_theta": ([1, NAN], [1.001]), "max_position_embeddings": ([0], [1]),
     "rms_norm_eps": ([0.0, NAN], [1e-300]),
     "gamma": ([-0.001, 1.001, NAN], [0, 1]), "ig_weight": ([NAN, float("inf")], [-1, 0]),
     "format_penalty": ([-0.001, float("inf")], [0]), "newlines_after_think": ([0, 3], [1, 2]),
-    "max_turns": ([0], [1]), "max_context": ([0], [1]), "max_new_tokens": ([0], [1]), "max_observation_tokens": ([63], [64]),
+    "max_turns": ([0], [1]), "max_context": ([0], [1]), "max_new_tokens": ([0], [1]),
+    "max_observation_tokens": ([63], [64]),
     "time_limit": ([0.0, NAN], [0.001]), "tool_seconds": ([0.0, NAN], [0.001]),
     "temperature": ([-0.001, 100.1, NAN], [0, 100]), "top_p": ([0.0, 1.001], [0.001, 1]), "top_k": ([-1, 0.5], [0]),
     "presence_penalty": ([NAN, float("inf")], [-2.0, 0]), "retries": ([-1], [0]), "seed": ([0.5, True, "0"], [-1, 0]),

@@ -1,4 +1,5 @@
-"""Which folder may import which (the layers of the design), what may be imported at all, and that importing does no work."""
+"""Which folder may import which (the layers of the design), what may be imported at all, and that importing does no
+work."""
 
 import ast
 import subprocess
@@ -89,7 +90,8 @@ def test_the_runtime_dependencies_are_exactly_the_six_and_pinned():
 
 
 def test_importing_the_package_and_the_scripts_takes_under_3_seconds_and_starts_no_work():
-    """Seconds of the processor, so that other work on the machine does not count; what torch itself takes is not ours."""
+    """Seconds of the processor, so that other work on the machine does not count; what torch itself takes is not
+    ours."""
     scripts = ", ".join(sorted(SCRIPTS))
     code = ("import sys, time, threading; start = time.process_time(); import minvenus; ours = time.process_time() - start; "
             f"import torch; start = time.process_time(); import minvenus.kernels.paged, {scripts}; "

@@ -19,7 +19,11 @@ def rows() -> list[list[str]]:
 
 def equations(text: str) -> set[str]:
     """Every equation that a text cites, ranges spelled out: [P eq.6-8] -> P6 P7 P8."""
-    return {f"{paper}{n}" for paper, first, last in CITATION.findall(text) for n in range(int(first), int(last or first) + 1)}
+    return {
+        f"{paper}{n}"
+        for paper, first, last in CITATION.findall(text)
+        for n in range(int(first), int(last or first) + 1)
+    }
 
 
 def has_given(test: ast.FunctionDef) -> bool:
@@ -28,7 +32,9 @@ def has_given(test: ast.FunctionDef) -> bool:
 
 def find_test(cell: str) -> ast.FunctionDef:
     file, _, name = cell.strip("`").partition("::")
-    functions = {node.name: node for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)}
+    functions = {
+        node.name: node for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)
+    }
     assert name in functions, f"{file} has no {name}"
     return functions[name]
 

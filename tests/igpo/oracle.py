@@ -1,7 +1,8 @@
 """The IGPO mathematics written a second time, straight from the definitions: plain Python loops over plain lists.
 
-It shares no code with the package (no torch, no numpy, no helper of minvenus), so that an error has to be made twice to go
-unnoticed. Rewards are any objects with `turns`, `outcome` and `penalties`; a recipe is only read. Speed is of no concern.
+It shares no code with the package (no torch, no numpy, no helper of minvenus), so that an error has to be made twice
+to go unnoticed. Rewards are any objects with `turns`, `outcome` and `penalties`; a recipe is only read. Speed is of no
+concern.
 
     gains       r_b = V_b - V_(previous b)                                                            sections 3 and 4
     rewards     -penalty replaces the reward of a malformed turn                                      section 5
@@ -13,7 +14,7 @@ unnoticed. Rewards are any objects with `turns`, `outcome` and `penalties`; a re
 
 import math
 
-# ------------------------------------------------------------------------------------------------------ gains and rewards
+# --------------------------------------------------------------------------------------------------- gains and rewards
 
 
 def value(logprobs, kind):
@@ -61,8 +62,9 @@ def turn_rewards(kinds, gains, malformed, outcome, recipe):
 
 
 def reward_source(t, kinds, malformed, recipe):
-    """The turn whose reward turn t takes: its own, except that a replicating recipe hands a well-formed search what ends its
-    segment: the next visit, or with penalty_scope="segment" a malformed turn before that. None when nothing ends it."""
+    """The turn whose reward turn t takes: its own, except that a replicating recipe hands a well-formed search what
+    ends its segment: the next visit, or with penalty_scope="segment" a malformed turn before that. None when nothing
+    ends it."""
     if malformed[t] or recipe.browse != "replicate" or kinds[t] != "search":
         return t
     for later in range(t + 1, len(kinds) - 1):
@@ -71,7 +73,7 @@ def reward_source(t, kinds, malformed, recipe):
     return None
 
 
-# ------------------------------------------------------------------------------------------------------------- advantages
+# ---------------------------------------------------------------------------------------------------------- advantages
 
 
 def stats(values):
@@ -136,7 +138,11 @@ def returns(terms, penalties, recipe):
         total[rewarded[i]] = terms[rewarded[i]] + later
     # A turn without a reward takes the return of the next rewarded one. With penalty_scope="turn" a penalty is no such
     # target: the searches before a malformed turn keep belonging to the next visit or to the answer.
-    shared = [t for t in rewarded if not (recipe.penalty_scope == "turn" and penalties and t < len(penalties) and penalties[t])]
+    shared = [
+        t
+        for t in rewarded
+        if not (recipe.penalty_scope == "turn" and penalties and t < len(penalties) and penalties[t])
+    ]
     return [total[t] if t in total else total[min(k for k in shared if k > t)] for t in range(len(terms))]
 
 
@@ -145,7 +151,7 @@ def advantages(rewards, groups, recipe):
     return [returns(row, r.penalties, recipe) for row, r in zip(terms, rewards, strict=True)]
 
 
-# ------------------------------------------------------------------------------------------------------------------- loss
+# ---------------------------------------------------------------------------------------------------------------- loss
 
 
 def clamp(x, low, high):
@@ -186,8 +192,14 @@ def loss(logp, old, ref, advantages, mask, *, clip_low=0.2, clip_high=0.2, dual_
     policy, kl = [], []
     for b in range(len(mask)):
         keep = [k for k in range(len(mask[b])) if mask[b][k]]
-        policy.append([token_loss(logp[b][k], old[b][k], advantages[b][k], clip_low, clip_high, dual_clip) if k in keep else 0.0
-                       for k in range(len(mask[b]))])
+        policy.append(
+            [
+                token_loss(logp[b][k], old[b][k], advantages[b][k], clip_low, clip_high, dual_clip)
+                if k in keep
+                else 0.0
+                for k in range(len(mask[b]))
+            ]
+        )
         kl.append([token_kl(logp[b][k], ref[b][k]) if k in keep and kl_coef else 0.0 for k in range(len(mask[b]))])
     policy_part = aggregate(policy, mask, how, sequences, tokens)
     kl_part = aggregate(kl, mask, how, sequences, tokens)

@@ -1,8 +1,8 @@
-"""Random inputs for the tests of the reward mathematics: ragged batches of rewards, recipes, trajectories of turn kinds,
-token batches for the loss; and how exactly float64 can be expected to agree.
+"""Random inputs for the tests of the reward mathematics: ragged batches of rewards, recipes, trajectories of turn
+kinds, token batches for the loss; and how exactly float64 can be expected to agree.
 
-Small batches are drawn number by number, so that hypothesis can shrink them; wide ones (up to 12 groups x 8 rollouts x 12
-turns, too many numbers to draw) come from one drawn seed.
+Small batches are drawn number by number, so that hypothesis can shrink them; wide ones (up to 12 groups x 8 rollouts x
+12 turns, too many numbers to draw) come from one drawn seed.
 """
 
 import random
@@ -34,17 +34,21 @@ class Batch:
 def recipes(**fixed):
     """Recipes over every field that the advantages read; a keyword fixes a field, or gives the values it may take."""
     choices = {
-        "browse": st.sampled_from(("replicate", "segment", "off")), "discount_over": st.sampled_from(("turns", "rewards")),
-        "penalty_scope": st.sampled_from(("turn", "segment")), "normalize": st.sampled_from(MODES), "center_gain": st.booleans(),
+        "browse": st.sampled_from(("replicate", "segment", "off")),
+        "discount_over": st.sampled_from(("turns", "rewards")),
+        "penalty_scope": st.sampled_from(("turn", "segment")),
+        "normalize": st.sampled_from(MODES),
+        "center_gain": st.booleans(),
         "gamma": st.sampled_from((0.0, 0.5, 0.95, 1.0)) | st.floats(0.0, 1.0, allow_subnormal=False),
-        "ig_weight": st.sampled_from((1.0, 1.0, 0.0, 0.5, 2.0)), "gain": st.sampled_from(("log_prob", "prob")),
+        "ig_weight": st.sampled_from((1.0, 1.0, 0.0, 0.5, 2.0)),
+        "gain": st.sampled_from(("log_prob", "prob")),
     }
     for name, value in fixed.items():
         choices[name] = st.sampled_from(value) if isinstance(value, tuple) else st.just(value)
     return st.builds(Recipe, **choices)
 
 
-# ---------------------------------------------------------------------------------------------------------------- batches
+# ------------------------------------------------------------------------------------------------------------- batches
 
 
 def batches(magnitudes=ALL_MAGNITUDES, max_groups: int = 12):
@@ -71,8 +75,14 @@ def wide_batch(seed: int, magnitudes, max_groups: int) -> Batch:
     rewards, groups = [], []
     for group in range(rng.randint(1, max_groups)):
         size = rng.choice(magnitudes)
-        gain = rng.choice((lambda size=size: size * rng.gauss(0.0, 1.0), lambda size=size: size * rng.choice((0.0, 0.5, -0.25)),
-                           lambda: 0.0, lambda: 0.7))
+        gain = rng.choice(
+            (
+                lambda size=size: size * rng.gauss(0.0, 1.0),
+                lambda size=size: size * rng.choice((0.0, 0.5, -0.25)),
+                lambda: 0.0,
+                lambda: 0.7,
+            )
+        )
         outcome = rng.choice((lambda: float(rng.random() < 0.5), lambda: 1.0, lambda: 0.1, rng.random,
                               lambda size=size: size * rng.gauss(0.0, 1.0)))
         absent, malformed = rng.choice((0.0, 0.3, 0.9, 1.0)), rng.choice((0.0, 0.0, 0.1, 0.5))
@@ -103,8 +113,8 @@ def advantages(batch: Batch, recipe: Recipe) -> list[list[float]]:
 def amplification(batch: Batch, recipe: Recipe) -> float:
     """How much rounding a z-score can magnify: the largest |value| / (sigma + 1e-6) of any set that is normalised.
 
-    v - mu carries an absolute error of about n * 1e-16 * max|v|, and z divides it by sigma, which may be as small as 1e-4:
-    z-scores of nearly equal, large values are ill-conditioned in any implementation.
+    v - mu carries an absolute error of about n * 1e-16 * max|v|, and z divides it by sigma, which may be as small as
+    1e-4: z-scores of nearly equal, large values are ill-conditioned in any implementation.
     """
     worst = 1.0
     for group in set(batch.groups):
@@ -118,8 +128,9 @@ def amplification(batch: Batch, recipe: Recipe) -> float:
 
 
 def rounding(batch: Batch, recipe: Recipe) -> float:
-    """The absolute error allowed in an advantage: 1e-9, and where values are large against their spread, what float64 itself
-    costs: 1e-16 in the mean of a set, times the scale of up to 10, times about 10 turns in a sum, times `amplification`."""
+    """The absolute error allowed in an advantage: 1e-9, and where values are large against their spread, what float64
+    itself costs: 1e-16 in the mean of a set, times the scale of up to 10, times about 10 turns in a sum, times
+    `amplification`."""
     return 1e-9 + 1e-14 * amplification(batch, recipe)
 
 
@@ -128,10 +139,12 @@ def assert_close(ours, theirs, tolerance: float) -> None:
     assert [len(row) for row in ours] == [len(row) for row in theirs]
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         for t, (x, y) in enumerate(zip(a, b, strict=True)):
-            assert abs(x - y) <= tolerance, f"rollout {i}, turn {t}: {x!r} and {y!r} differ by more than {tolerance:.3g}"
+            assert abs(x - y) <= tolerance, (
+                f"rollout {i}, turn {t}: {x!r} and {y!r} differ by more than {tolerance:.3g}"
+            )
 
 
-# ----------------------------------------------------------------------------------------- trajectories and token batches
+# -------------------------------------------------------------------------------------- trajectories and token batches
 
 
 @st.composite
@@ -155,12 +168,14 @@ class Tokens:
 
 
 @st.composite
-def token_batches(draw, max_rows: int = 5, max_length: int = 6, spread: float = 1.0, some_tokens: bool = True) -> Tokens:
+def token_batches(
+    draw, max_rows: int = 5, max_length: int = 6, spread: float = 1.0, some_tokens: bool = True
+) -> Tokens:
     """`spread` is the usual distance of the new log-probs from the old and reference ones."""
     rng = random.Random(draw(st.integers(0, 2**32 - 1)))
     rows, length = draw(st.integers(1, max_rows)), draw(st.integers(1, max_length))
     density = draw(st.sampled_from((0.0, 0.3, 0.7, 1.0)))
-    table = lambda cell: [[cell() for _ in range(length)] for _ in range(rows)]  # noqa: E731 - a table of independent draws
+    table = lambda cell: [[cell() for _ in range(length)] for _ in range(rows)]  # noqa: E731
     logp = table(lambda: -3.0 * rng.random())
     near = [[[x + rng.choice((0.0, spread)) * rng.gauss(0.0, 1.0) for x in row] for row in logp] for _ in range(2)]
     mask = table(lambda: rng.random() < density)

@@ -1,4 +1,5 @@
-"""Advantages as a whole: the definition on random batches, the record that explains them, what is refused, and the speed."""
+"""Advantages as a whole: the definition on random batches, the record that explains them, what is refused, and the
+speed."""
 
 import math
 import time
@@ -13,14 +14,17 @@ from minvenus.types import TurnRewards
 from tests.igpo import oracle
 from tests.igpo.strategies import Batch, advantages, amplification, assert_close, batches, recipes, rounding
 
-# Beyond this, z-scores of nearly equal, large values are rounding noise and two correct programs may differ in the first digit.
+# Beyond this, z-scores of nearly equal, large values are rounding noise and two correct programs may differ in the
+# first digit.
 WELL_CONDITIONED = 1e6
 
 
 @given(batches(), recipes())
 def test_advantages_equal_the_definition(batch, recipe):
     assume(recipe.normalize == "none" or amplification(batch, recipe) < WELL_CONDITIONED)
-    assert_close(advantages(batch, recipe), oracle.advantages(batch.rewards, batch.groups, recipe), rounding(batch, recipe))
+    assert_close(
+        advantages(batch, recipe), oracle.advantages(batch.rewards, batch.groups, recipe), rounding(batch, recipe)
+    )
 
 
 @given(batches(magnitudes=(1.0, 1e9, 1e90, 1e-150)), recipes())
@@ -50,7 +54,7 @@ def test_uncentred_gains_keep_their_sign():
     assert raw[1][0] == pytest.approx(0.5 / sigma, rel=1e-14)
 
 
-# -------------------------------------------------------------------------------------------------------------- the record
+# ---------------------------------------------------------------------------------------------------------- the record
 
 
 @given(batches(), recipes())
@@ -86,8 +90,8 @@ def test_the_record_holds_the_scale_and_the_statistics_of_every_group(batch, rec
 
 
 def test_health_figures_worked_by_hand():
-    """Group 0 has equal outcomes and a lonely gain (z = 0): it teaches nothing. Group 1 has everything. 2 gains and 1 penalty in
-    the 4 turns before the last ones."""
+    """Group 0 has equal outcomes and a lonely gain (z = 0): it teaches nothing. Group 1 has everything. 2 gains and 1
+    penalty in the 4 turns before the last ones."""
     batch = [TurnRewards([0.4], 1.0), TurnRewards([], 1.0),
              TurnRewards([0.2, -1.0], 0.0, penalties=[False, True]), TurnRewards([None], 1.0)]
     advantages = turn_advantages(batch, [0, 0, 1, 1], Recipe())
@@ -96,7 +100,7 @@ def test_health_figures_worked_by_hand():
                       "turns_penalised": 0.25}
 
 
-# ------------------------------------------------------------------------------------------------------ from turns to tokens
+# ------------------------------------------------------------------------------------------------ from turns to tokens
 
 
 def test_every_token_of_a_turn_holds_its_advantage_and_the_others_hold_zero():
@@ -109,12 +113,15 @@ def test_a_span_without_an_advantage_or_outside_the_tokens_is_an_error(advantage
         token_advantages(advantages, spans, 3)
 
 
-# ------------------------------------------------------------------------------------------------------------ what is refused
+# ----------------------------------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e300])
 def test_a_reward_that_is_not_finite_or_whose_square_is_not_is_an_error(bad):
-    for batch in ([TurnRewards([bad], 1.0), TurnRewards([0.1], 0.0)], [TurnRewards([0.1], bad), TurnRewards([0.1], 0.0)]):
+    for batch in (
+        [TurnRewards([bad], 1.0), TurnRewards([0.1], 0.0)],
+        [TurnRewards([0.1], bad), TurnRewards([0.1], 0.0)],
+    ):
         with pytest.raises(ValueError):
             turn_advantages(batch, [0, 0], Recipe())
 
@@ -128,15 +135,17 @@ def test_an_empty_batch_has_no_advantages():
     assert turn_advantages([], [], Recipe()) == []
 
 
-# ------------------------------------------------------------------------------------------------------------------- speed
+# --------------------------------------------------------------------------------------------------------------- speed
 
 
 @pytest.mark.parametrize("recipe", [Recipe.paper(), Recipe.released()], ids=["paper", "released"])
 def test_128_rollouts_of_200_turns_take_under_a_fifth_of_a_second(recipe):
     """Best of five in processor time: other work on the machine must not decide."""
     turns = [None if t % 3 == 2 else math.sin(t) for t in range(199)]
-    batch = Batch([TurnRewards([None if v is None else v + 0.001 * i for v in turns], float(i % 3 == 0)) for i in range(128)],
-                  [i // 8 for i in range(128)])
+    batch = Batch(
+        [TurnRewards([None if v is None else v + 0.001 * i for v in turns], float(i % 3 == 0)) for i in range(128)],
+        [i // 8 for i in range(128)],
+    )
     times = []
     for _ in range(5):
         start = time.process_time()

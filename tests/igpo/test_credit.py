@@ -37,10 +37,10 @@ def measured_batches(draw):
 
 
 def test_two_rollouts_worked_by_hand():
-    """One question, the answer's value -2 before the first turn. A: its visit raises it to -1, answer right. B: its visit lowers
-    it to -3, answer wrong. Gains +1 and -1 (the search before a visit gets a copy): four rewards, mean 0, std 1. Outcomes 1, 0,
-    std 1/2: every z is +1 or -1, and the scale 1. The search behind the visit has no reward. gamma 1/2, over turns:
-    A_3 = 1,  A_2 = 0 + 1/2,  A_1 = 1 + 1/4,  A_0 = 1 + 5/8."""
+    """One question, the answer's value -2 before the first turn. A: its visit raises it to -1, answer right. B: its
+    visit lowers it to -3, answer wrong. Gains +1 and -1 (the search before a visit gets a copy): four rewards, mean 0,
+    std 1. Outcomes 1, 0, std 1/2: every z is +1 or -1, and the scale 1. The search behind the visit has no reward.
+    gamma 1/2, over turns: A_3 = 1,  A_2 = 0 + 1/2,  A_1 = 1 + 1/4,  A_0 = 1 + 5/8."""
     a = Measured(KINDS, [False] * 4, belief(-2.0, None, -1.0, None), 1.0, 7)
     b = Measured(KINDS, [False] * 4, belief(-2.0, None, -3.0, None), 0.0, 7)
     done = credit([a, b], Recipe(gamma=0.5))
@@ -50,7 +50,11 @@ def test_two_rollouts_worked_by_hand():
     expected = [1.625, 1.25, 0.5, 1.0]
     assert_close(done.record.advantages, [expected, [-x for x in expected]], 1e-5)
     told = done.arithmetic(1, 7)
-    assert told["gains"] == [None, -1.0, None, None] and told["turn_rewards"] == [-1.0, -1.0, None] and told["outcome"] == 0.0
+    assert (
+        told["gains"] == [None, -1.0, None, None]
+        and told["turn_rewards"] == [-1.0, -1.0, None]
+        and told["outcome"] == 0.0
+    )
     assert told["advantages"] == done.record.advantages[1] and told["terms"][2] is None
     assert told["group_stats"]["gain_count"] == 4 and told["group_stats"]["outcome_mean"] == 0.5
 
@@ -73,8 +77,12 @@ def test_credit_is_the_steps_one_by_one(batch, recipe):
 @given(measured_batches())
 def test_measured_under_the_paper_credited_as_released_or_without_gains_as_if_measured_so(batch):
     """The first two ask at the same turns, GRPO nowhere: what was measured for `paper` is enough for all three."""
-    asked = [replace(m, logprobs=[x if t in needed_values(m.kinds, Recipe.paper()) else None for t, x in enumerate(m.logprobs)])
-             for m in batch]
+    asked = [
+        replace(
+            m, logprobs=[x if t in needed_values(m.kinds, Recipe.paper()) else None for t, x in enumerate(m.logprobs)]
+        )
+        for m in batch
+    ]
     for recipe in (Recipe.paper(), Recipe.released(), Recipe.paper(center_gain=False), Recipe.paper(use_gain=False)):
         assert credit(asked, recipe) == credit(batch, recipe)
 
@@ -96,9 +104,9 @@ def test_log_probs_for_another_number_of_turns_are_an_error():
 def random_world(rng: random.Random) -> tuple[list[Measured], int, int]:
     """A group in which one visit of one rollout is the right one; (group, that rollout, that turn).
 
-    Visits follow one or two searches each. The right page lifts the belief in the answer by 1 to 3, others lower it a little: one
-    that raised it would have its own gain on top of the discounted right one behind it. The rollout that found the page is the
-    only one that may have answered right; most often nobody has, and outcomes say nothing.
+    Visits follow one or two searches each. The right page lifts the belief in the answer by 1 to 3, others lower it a
+    little: one that raised it would have its own gain on top of the discounted right one behind it. The rollout that
+    found the page is the only one that may have answered right; most often nobody has, and outcomes say nothing.
     """
     rollouts, size = [], rng.randint(2, 8)
     lucky, found = rng.randrange(size), rng.random() < 0.3
@@ -124,8 +132,8 @@ def random_world(rng: random.Random) -> tuple[list[Measured], int, int]:
                                     Recipe.paper(center_gain=False), Recipe.paper(normalize="separate")],
                          ids=["segment", "paper", "released", "uncentred", "unscaled"])
 def test_in_200_random_worlds_the_right_turn_has_the_largest_advantage_of_its_group(recipe):
-    """Where a visit's gain, or its return, is given to the searches that led to it too, one of those may have as much or more:
-    then it is the right turn's own stretch, searches and visit, that holds the largest."""
+    """Where a visit's gain, or its return, is given to the searches that led to it too, one of those may have as much
+    or more: then it is the right turn's own stretch, searches and visit, that holds the largest."""
     rng = random.Random(0)
     for number in range(200):
         group, lucky, right = random_world(rng)

@@ -15,7 +15,7 @@ logprobs = st.lists(st.floats(-30.0, 0.0), min_size=1, max_size=12)
 KINDS = ("log_prob", "prob")
 
 
-# ------------------------------------------------------------------------------------------------------------------ value
+# --------------------------------------------------------------------------------------------------------------- value
 
 
 def test_value_is_the_mean_log_prob_or_the_geometric_mean_probability():
@@ -35,7 +35,7 @@ def test_a_value_that_does_not_exist_is_an_error_not_a_number(tokens, kind):
         value(tokens, kind)
 
 
-# ------------------------------------------------------------------------------------------------------------------ gains
+# --------------------------------------------------------------------------------------------------------------- gains
 
 
 def test_gains_of_a_small_trajectory_worked_by_hand():

@@ -26,7 +26,8 @@ def test_a_genuine_zero_gain_counts_and_an_absent_gain_does_not(recipe, normaliz
 
 @given(usual, recipes(center_gain=True), st.sampled_from((1e-10, -1e-10)))
 def test_replacing_zero_by_a_trace_changes_next_to_nothing(batch, recipe, trace):
-    """Invariant 22, second half: at most 1e-10 / 1e-4 per z-score, times the scale of up to 10, summed over 13 turns."""
+    """Invariant 22, second half: at most 1e-10 / 1e-4 per z-score, times the scale of up to 10, summed over 13
+    turns."""
     after = changed(batch, turn=lambda v: trace if v == 0 else v)
     assert_close(advantages(after, recipe), advantages(batch, recipe), 2 * 1e-6 * 10 * 13 * max(1.0, recipe.ig_weight))
 
@@ -61,4 +62,6 @@ def test_scaled_is_separate_with_the_turn_rewards_times_s_and_the_outcome_untouc
     apart = advantage_record(batch.rewards, batch.groups, replace(recipe, normalize="separate"))
     assert [row[-1] for row in scaled.advantages] == [row[-1] for row in apart.advantages]
     for a, b in zip(scaled.terms, apart.terms, strict=True):
-        assert all(x is None if y is None else abs(x - scaled.scale * y) <= 1e-12 for x, y in zip(a[:-1], b[:-1], strict=True))
+        assert all(
+            x is None if y is None else abs(x - scaled.scale * y) <= 1e-12 for x, y in zip(a[:-1], b[:-1], strict=True)
+        )

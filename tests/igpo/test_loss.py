@@ -20,7 +20,9 @@ settings_of_the_loss = st.fixed_dictionaries({
 
 def tensors(batch: Tokens, dtype=torch.float64):
     """logp (a leaf with a gradient), old, ref, advantages, mask, each [B, L]."""
-    logp, old, ref, advantages = (torch.tensor(x, dtype=dtype) for x in (batch.logp, batch.old, batch.ref, batch.advantages))
+    logp, old, ref, advantages = (
+        torch.tensor(x, dtype=dtype) for x in (batch.logp, batch.old, batch.ref, batch.advantages)
+    )
     return logp.requires_grad_(), old, ref, advantages, torch.tensor(batch.mask, dtype=torch.bool)
 
 
@@ -38,14 +40,16 @@ def one_token(logp, old, advantage, ref=None, **options):
     return loss, gradient.item()
 
 
-# --------------------------------------------------------------------------------------------------------- the definition
+# ------------------------------------------------------------------------------------------------------ the definition
 
 
 @given(token_batches(), settings_of_the_loss, aggregations)
 def test_loss_equals_the_definition(batch, options, how):
     logp, old, ref, advantages, mask = tensors(batch)
     loss, stats = igpo_loss(logp, old, ref, advantages, mask, aggregate=how, **options)
-    expected, policy, kl = oracle.loss(batch.logp, batch.old, batch.ref, batch.advantages, batch.mask, how=how, **options)
+    expected, policy, kl = oracle.loss(
+        batch.logp, batch.old, batch.ref, batch.advantages, batch.mask, how=how, **options
+    )
     assert loss.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
     assert float(stats["policy_loss"]) == pytest.approx(policy, rel=1e-12, abs=1e-12)
     if options["kl_coef"]:
@@ -99,7 +103,7 @@ def test_tensors_of_different_shapes_are_an_error_not_a_broadcast(wrong, shape):
         igpo_loss(*inputs)
 
 
-# ------------------------------------------------------------------------------------------------------------ clip and KL
+# --------------------------------------------------------------------------------------------------------- clip and KL
 
 
 @pytest.mark.parametrize("advantage, distance, moves", [
@@ -107,13 +111,23 @@ def test_tensors_of_different_shapes_are_an_error_not_a_broadcast(wrong, shape):
     (-1.0, math.log(0.81), True), (-1.0, math.log(0.79), False), (-1.0, math.log(2.0), True), (-1.0, -15.0, False),
     (-1.0, math.log(2.9), True)])
 def test_clipping_stops_only_moves_that_went_far_enough_the_right_way(advantage, distance, moves):
-    """Invariant 43: good tokens above 1 + eps and bad ones below 1 - eps have no gradient left; the other sides keep theirs."""
+    """Invariant 43: good tokens above 1 + eps and bad ones below 1 - eps have no gradient left; the other sides keep
+    theirs."""
     _, gradient = one_token(-1.0 + distance, -1.0, advantage)
     assert gradient == (pytest.approx(-advantage * math.exp(distance), rel=1e-12) if moves else 0.0)
 
 
-@pytest.mark.parametrize("ratio, good_moves, bad_moves", [
-    (1.35, False, True), (1.25, True, True), (1.15, True, True), (0.95, True, True), (0.85, True, False), (0.75, True, False)])
+@pytest.mark.parametrize(
+    "ratio, good_moves, bad_moves",
+    [
+        (1.35, False, True),
+        (1.25, True, True),
+        (1.15, True, True),
+        (0.95, True, True),
+        (0.85, True, False),
+        (0.75, True, False),
+    ],
+)
 def test_the_two_clip_bounds_are_told_apart(ratio, good_moves, bad_moves):
     """Clip range 0.9 to 1.3: good tokens stop above its top, bad ones below its bottom."""
     options = {"clip_low": 0.1, "clip_high": 0.3}
@@ -131,8 +145,8 @@ def test_dual_clip_bounds_the_loss_of_bad_tokens_only():
 
 @given(st.floats(-6.0, 0.0), st.floats(-6.0, 0.0))
 def test_k3_is_never_negative_and_pulls_towards_the_reference(logp, ref):
-    """Invariant 42: k3 = e^x - x - 1 with x = log ref - log pi; zero with zero gradient iff equal; else the gradient has the sign
-    of log pi - log ref, so that descending it closes the distance (until the cap 10)."""
+    """Invariant 42: k3 = e^x - x - 1 with x = log ref - log pi; zero with zero gradient iff equal; else the gradient
+    has the sign of log pi - log ref, so that descending it closes the distance (until the cap 10)."""
     loss, gradient = one_token(logp, logp, 0.0, ref=ref, kl_coef=1.0)
     x = ref - logp
     assert loss == pytest.approx(min(math.exp(x) - x - 1, 10.0), rel=1e-9, abs=1e-12)
@@ -145,7 +159,7 @@ def test_k3_is_never_negative_and_pulls_towards_the_reference(logp, ref):
         assert gradient == 0
 
 
-# ------------------------------------------------------------------------------------------------------------ aggregation
+# --------------------------------------------------------------------------------------------------------- aggregation
 
 
 def test_the_three_aggregations_worked_by_hand():

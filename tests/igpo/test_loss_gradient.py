@@ -1,4 +1,5 @@
-"""Gradients of the loss: finite differences, masks, constants, micro-batches, and inputs at the edge of the number range."""
+"""Gradients of the loss: finite differences, masks, constants, micro-batches, and inputs at the edge of the number
+range."""
 
 import math
 import random
@@ -20,8 +21,12 @@ def far_from_kinks(batch: Tokens, options) -> bool:
         for k, keep in enumerate(row):
             ratio = math.exp(batch.logp[b][k] - batch.old[b][k])
             x = batch.ref[b][k] - batch.logp[b][k]
-            corners = [ratio - 1 + options["clip_low"], ratio - 1 - options["clip_high"], ratio - (options["dual_clip"] or 99.0),
-                       math.exp(x) - x - 11]
+            corners = [
+                ratio - 1 + options["clip_low"],
+                ratio - 1 - options["clip_high"],
+                ratio - (options["dual_clip"] or 99.0),
+                math.exp(x) - x - 11,
+            ]
             if keep and min(map(abs, corners)) < 1e-4:
                 return False
     return True
@@ -36,8 +41,12 @@ def test_gradient_equals_finite_differences_of_the_definition(batch, options, ho
         for k in range(len(batch.mask[b])):
             sides = []
             for step in (h, -h):
-                moved = [[x + step if (i, j) == (b, k) else x for j, x in enumerate(row)] for i, row in enumerate(batch.logp)]
-                sides.append(oracle.loss(moved, batch.old, batch.ref, batch.advantages, batch.mask, how=how, **options)[0])
+                moved = [
+                    [x + step if (i, j) == (b, k) else x for j, x in enumerate(row)] for i, row in enumerate(batch.logp)
+                ]
+                sides.append(
+                    oracle.loss(moved, batch.old, batch.ref, batch.advantages, batch.mask, how=how, **options)[0]
+                )
             assert gradient[b, k].item() == pytest.approx((sides[0] - sides[1]) / (2 * h), rel=1e-5, abs=1e-7)
 
 
@@ -54,7 +63,7 @@ def test_no_gradient_flows_through_advantages_or_old_or_reference_log_probs(batc
     assert torch.equal(logp.grad, loss_and_gradient(batch, aggregate=how, **options)[1])
 
 
-# ------------------------------------------------------------------------------------------------------------------ masks
+# --------------------------------------------------------------------------------------------------------------- masks
 
 
 @given(token_batches(), settings_of_the_loss, aggregations, st.integers(0, 2**32 - 1))
@@ -93,13 +102,13 @@ def test_a_batch_of_padding_only_has_loss_zero_and_gradient_zero(counts):
     assert (gradient == 0).all()
 
 
-# ---------------------------------------------------------------------------------------------------------- micro-batches
+# ------------------------------------------------------------------------------------------------------- micro-batches
 
 
 @given(token_batches(max_rows=7, some_tokens=True), settings_of_the_loss, aggregations, st.integers(0, 2**32 - 1))
 def test_micro_batches_of_any_sizes_give_the_gradient_of_the_whole_step(batch, options, how, seed):
-    """Rows are shuffled, cut anywhere, and cropped or padded to another length; the sums of losses and gradients are those of the
-    whole step."""
+    """Rows are shuffled, cut anywhere, and cropped or padded to another length; the sums of losses and gradients are
+    those of the whole step."""
     rng = random.Random(seed)
     counts = {"step_sequences": sum(any(m) for m in batch.mask), "step_tokens": sum(sum(m) for m in batch.mask)}
     whole_loss, whole = loss_and_gradient(batch, aggregate=how, **options)
@@ -118,18 +127,25 @@ def test_micro_batches_of_any_sizes_give_the_gradient_of_the_whole_step(batch, o
     assert torch.allclose(gradient, whole, rtol=1e-12, atol=1e-14)
 
 
-# ------------------------------------------------------------------------------------------------------ the number range
+# ---------------------------------------------------------------------------------------------------- the number range
 
 extremes = st.sampled_from((0.0, -1.0, 20.0, 90.0, 1e30, -1e30, 3e38, -3e38, -1e-30))
 
 
-@given(st.lists(st.tuples(extremes, extremes, extremes, st.sampled_from((0.0, 1.0, -1.0, 1e25, -1e25))), min_size=1, max_size=4),
-       settings_of_the_loss, aggregations)
+@given(
+    st.lists(
+        st.tuples(extremes, extremes, extremes, st.sampled_from((0.0, 1.0, -1.0, 1e25, -1e25))), min_size=1, max_size=4
+    ),
+    settings_of_the_loss,
+    aggregations,
+)
 def test_loss_and_gradient_are_finite_for_any_finite_float32_log_probs(tokens, options, how):
     """Differences of log-probs may overflow float32; advantages up to 1e25 leave room for the largest ratio, e^20."""
     logp, old, ref, advantages = (torch.tensor([column], dtype=torch.float32) for column in zip(*tokens, strict=True))
     logp.requires_grad_()
-    loss, stats = igpo_loss(logp, old, ref, advantages, torch.ones_like(logp, dtype=torch.bool), aggregate=how, **options)
+    loss, stats = igpo_loss(
+        logp, old, ref, advantages, torch.ones_like(logp, dtype=torch.bool), aggregate=how, **options
+    )
     loss.backward()
     assert math.isfinite(loss.item())
     assert torch.isfinite(logp.grad).all()
@@ -151,5 +167,7 @@ def test_the_ratio_is_cut_at_e_to_the_20():
 
 @given(token_batches(spread=0.1), aggregations)
 def test_float32_agrees_with_float64(batch, how):
-    single, double = (igpo_loss(*tensors(batch, dtype), aggregate=how)[0].item() for dtype in (torch.float32, torch.float64))
+    single, double = (
+        igpo_loss(*tensors(batch, dtype), aggregate=how)[0].item() for dtype in (torch.float32, torch.float64)
+    )
     assert single == pytest.approx(double, rel=1e-5, abs=1e-5)

@@ -1,5 +1,5 @@
-"""Invariants 9 to 21: what may be added, scaled, permuted, cloned or removed without changing an advantage, mode by mode,
-and for each mode in which an invariant does not hold, an example of how it fails."""
+"""Invariants 9 to 21: what may be added, scaled, permuted, cloned or removed without changing an advantage, mode by
+mode, and for each mode in which an invariant does not hold, an example of how it fails."""
 
 import math
 import random
@@ -21,7 +21,8 @@ constants = st.floats(-4.0, 4.0, allow_subnormal=False)
 
 
 def changed(batch: Batch, group=None, turn=lambda v: v, outcome=lambda v: v) -> Batch:
-    """The batch with `turn` applied to every present turn reward and `outcome` to every outcome, of one group or of all."""
+    """The batch with `turn` applied to every present turn reward and `outcome` to every outcome, of one group or of
+    all."""
     rewards = [TurnRewards([None if v is None else turn(v) for v in r.turns], outcome(r.outcome), penalties=r.penalties)
                if group is None or g == group else r for r, g in zip(batch.rewards, batch.groups, strict=True)]
     return Batch(rewards, batch.groups)
@@ -32,18 +33,28 @@ def some_group(batch: Batch, seed: int) -> int:
 
 
 def unchanged(before: Batch, after: Batch, recipe: Recipe) -> None:
-    assert_close(advantages(after, recipe), advantages(before, recipe), max(rounding(before, recipe), rounding(after, recipe)))
+    assert_close(
+        advantages(after, recipe), advantages(before, recipe), max(rounding(before, recipe), rounding(after, recipe))
+    )
 
 
 def differ(a, b) -> bool:
     return any(abs(x - y) > 1e-3 for p, q in zip(a, b, strict=True) for x, y in zip(p, q, strict=True))
 
 
-EXAMPLE = Batch([TurnRewards([0.5, -0.1], 1.0), TurnRewards([0.2, None], 0.0), TurnRewards([0.3], 1.0), TurnRewards([-0.4], 0.0),
-                 TurnRewards([0.9, 0.1], 0.0)], [0, 0, 1, 1, 1])
+EXAMPLE = Batch(
+    [
+        TurnRewards([0.5, -0.1], 1.0),
+        TurnRewards([0.2, None], 0.0),
+        TurnRewards([0.3], 1.0),
+        TurnRewards([-0.4], 0.0),
+        TurnRewards([0.9, 0.1], 0.0),
+    ],
+    [0, 0, 1, 1, 1],
+)
 
 
-# --------------------------------------------------------------------------------------------------------- shift and scale
+# ----------------------------------------------------------------------------------------------------- shift and scale
 
 
 @given(usual, recipes(normalize=APART), constants, st.integers(0, 99))
@@ -65,7 +76,8 @@ def test_a_shift_of_gains_changes_pooled_raw_and_uncentred_rewards(recipe):
 
 
 def scaling_error(batch: Batch, group: int, factor: float) -> float:
-    """The relative change of z by the two epsilons when a set with spread sigma is scaled: 1e-6 / sigma + 1e-8 / sigma^2."""
+    """The relative change of z by the two epsilons when a set with spread sigma is scaled: 1e-6 / sigma + 1e-8 /
+    sigma^2."""
     _, gains = oracle.group_sets(batch.rewards, batch.groups, group)
     sigma = oracle.stats(gains)[1] * min(1.0, factor)
     assume(sigma > 0.02)
@@ -91,7 +103,7 @@ def test_negating_every_reward_negates_every_advantage_exactly(batch, recipe):
     assert [[-a for a in row] for row in negated] == advantages(batch, recipe)
 
 
-# ------------------------------------------------------------------------------------------------- order, removal, clones
+# ---------------------------------------------------------------------------------------------- order, removal, clones
 
 
 @given(usual, recipes(), st.integers(0, 2**32 - 1))

@@ -1,7 +1,8 @@
-"""Invariants 26 to 36: from normalised rewards to advantages, discounting over turns (the `paper` recipe) or over rewarded turns
-(the `released` recipe).
+"""Invariants 26 to 36: from normalised rewards to advantages, discounting over turns (the `paper` recipe) or over
+rewarded turns (the `released` recipe).
 
-Invariant 30 (token lengths do not matter) holds by construction: advantages are computed from rewards that know no tokens.
+Invariant 30 (token lengths do not matter) holds by construction: advantages are computed from rewards that know no
+tokens.
 """
 
 import math
@@ -36,12 +37,13 @@ def without_gains(batch: Batch) -> Batch:
     return Batch([TurnRewards([None] * len(r.turns), r.outcome) for r in batch.rewards], batch.groups)
 
 
-# ------------------------------------------------------------------------------------------------------------- the return
+# ---------------------------------------------------------------------------------------------------------- the return
 
 
 @given(usual, recipes(discount_over=("turns", "rewards"), penalty_scope="segment", gamma=1.0))
 def test_with_gamma_one_the_first_turn_sums_the_whole_trajectory(batch, recipe):
-    """Invariant 27; without a discount both ways of counting agree, and a step from turn to turn is that turn's reward."""
+    """Invariant 27; without a discount both ways of counting agree, and a step from turn to turn is that turn's
+    reward."""
     for terms, a in rows(batch, recipe):
         assert close(a[0], math.fsum(r for r in terms if r is not None))
         for t in range(len(terms) - 1):
@@ -72,7 +74,7 @@ def test_over_turns_every_turn_costs_a_factor_gamma_rewarded_or_not(batch, recip
             assert close(a[t], (terms[t] or 0.0) + recipe.gamma * a[t + 1])
 
 
-# ------------------------------------------------------------------------------------------------------- unrewarded turns
+# ---------------------------------------------------------------------------------------------------- unrewarded turns
 
 
 def with_turn_inserted(batch: Batch, data, reward=None) -> tuple[Batch, int, int]:
@@ -80,7 +82,9 @@ def with_turn_inserted(batch: Batch, data, reward=None) -> tuple[Batch, int, int
     r = batch.rewards[i]
     t = data.draw(st.integers(0, len(r.turns)))
     flags = r.penalties or [False] * len(r.turns)
-    longer = TurnRewards([*r.turns[:t], reward, *r.turns[t:]], r.outcome, penalties=[*flags[:t], reward is not None, *flags[t:]])
+    longer = TurnRewards(
+        [*r.turns[:t], reward, *r.turns[t:]], r.outcome, penalties=[*flags[:t], reward is not None, *flags[t:]]
+    )
     return Batch([longer if j == i else other for j, other in enumerate(batch.rewards)], batch.groups), i, t
 
 
@@ -96,7 +100,7 @@ def test_inserting_an_unrewarded_turn_changes_no_other_advantage(batch, recipe, 
         assert after[i][t] == after[i][t + 1]
 
 
-# ----------------------------------------------------------------------------------------------------- gains off, ig_weight
+# ------------------------------------------------------------------------------------------------ gains off, ig_weight
 
 
 @given(usual, recipes(discount_over="rewards", use_gain=False, normalize=("scaled", "separate", "joint")))
@@ -114,6 +118,8 @@ def test_ig_weight_zero_is_not_gains_off_over_rewards():
     batch, groups = [TurnRewards([0.5, 0.1], 1.0), TurnRewards([0.2], 0.0)], [0, 0]
     bare = [TurnRewards([None] * len(r.turns), r.outcome) for r in batch]
     recipe = Recipe.released(ig_weight=0.0)
-    assert turn_advantages(batch, groups, recipe)[0][0] == pytest.approx(0.95**2 * turn_advantages(bare, groups, recipe)[0][0])
+    assert turn_advantages(batch, groups, recipe)[0][0] == pytest.approx(
+        0.95**2 * turn_advantages(bare, groups, recipe)[0][0]
+    )
     undiscounted = replace(recipe, gamma=1.0)
     assert turn_advantages(batch, groups, undiscounted) == turn_advantages(bare, groups, undiscounted)

@@ -32,7 +32,7 @@ def measured(draw, recipe_strategy):
 any_recipe = recipes(use_gain=(True, True, True, False), format_penalty=(1.0, 0.0, 0.25, 2.0))
 
 
-# ---------------------------------------------------------------------------------------------------------- worked by hand
+# ------------------------------------------------------------------------------------------------------ worked by hand
 
 
 @pytest.mark.parametrize("recipe, turns", [
@@ -69,12 +69,21 @@ def test_a_malformed_turn_does_not_cut_a_search_off_from_its_visit():
 
 
 def test_with_the_segment_scope_the_searches_before_a_malformed_turn_copy_its_penalty():
-    """The leak of section 5 in the replicating form: turn 3 is malformed, so the search before it no longer sees its visit."""
-    assert turn_rewards(KINDS, GAINS, bad(3), 1.0, Recipe(penalty_scope="segment")).turns == [0.5, 0.5, -1.0, -1.0, -0.25, None]
+    """The leak of section 5 in the replicating form: turn 3 is malformed, so the search before it no longer sees its
+    visit."""
+    assert turn_rewards(KINDS, GAINS, bad(3), 1.0, Recipe(penalty_scope="segment")).turns == [
+        0.5,
+        0.5,
+        -1.0,
+        -1.0,
+        -0.25,
+        None,
+    ]
 
 
 def test_grpo_has_no_turn_rewards_and_the_same_outcome():
-    """A penalty on a turn before the last would be a turn reward, which GRPO does not have; the outcome is that of IGPO."""
+    """A penalty on a turn before the last would be a turn reward, which GRPO does not have; the outcome is that of
+    IGPO."""
     rewards = turn_rewards(KINDS, [None] * 7, bad(0, 1, 6), 1.0, Recipe(use_gain=False))
     assert rewards.turns == [None] * 6
     assert rewards.outcome == -1.0
@@ -90,7 +99,7 @@ def test_lists_of_different_lengths_are_an_error(kinds, gains, malformed):
         turn_rewards(kinds, gains, malformed, 1.0, Recipe())
 
 
-# ------------------------------------------------------------------------------------------------------------- properties
+# ---------------------------------------------------------------------------------------------------------- properties
 
 
 @given(measured(any_recipe))

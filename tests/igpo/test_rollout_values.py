@@ -1,4 +1,5 @@
-"""From the model to the values of a rollout: where it is asked, what enters the mean, the telescoping sum with a real model."""
+"""From the model to the values of a rollout: where it is asked, what enters the mean, the telescoping sum with a real
+model."""
 
 import math
 from dataclasses import replace
@@ -31,7 +32,9 @@ def rollout(kinds, turn_tokens=3, observation_tokens=2, vocabulary=50):
         if t < len(kinds) - 1:
             tokens += [(7 * t + j) % vocabulary for j in range(observation_tokens)]
             sampled += [False] * observation_tokens
-    return Rollout(Question("q", "where?", ["here"]), tokens, sampled, [-1.0 if s else None for s in sampled], turns, "answered")
+    return Rollout(
+        Question("q", "where?", ["here"]), tokens, sampled, [-1.0 if s else None for s in sampled], turns, "answered"
+    )
 
 
 def values_of(r, score, recipe, name="r0"):
@@ -46,7 +49,8 @@ def score_by_length(tokens, lengths, continuation):
 
 
 def test_values_are_asked_for_at_the_start_of_the_turns_that_need_them():
-    """Turns start at 4, 9, 14, 19 (3 tokens and 2 of observation each); the truth is the last two of five wrapped tokens."""
+    """Turns start at 4, 9, 14, 19 (3 tokens and 2 of observation each); the truth is the last two of five wrapped
+    tokens."""
     r = rollout(["search", "visit", "search", "answer"])
     assert scored_lengths(r, Recipe()) == [4, 14]
     scores = score_by_length(r.tokens, [4, 14], WRAPPED.ids)
@@ -71,7 +75,10 @@ def test_rollout_values_are_there_exactly_where_they_are_needed(trajectory, reci
 
 
 def test_the_model_is_not_asked_when_no_gain_is_to_be_computed():
-    for r, recipe in ((rollout(["search", "answer"]), Recipe()), (rollout(["visit", "answer"]), Recipe(use_gain=False))):
+    for r, recipe in (
+        (rollout(["search", "answer"]), Recipe()),
+        (rollout(["visit", "answer"]), Recipe(use_gain=False)),
+    ):
         assert scored_lengths(r, recipe) == [] and answer_logprobs(r, WRAPPED, [], recipe) == [None, None]
 
 
@@ -100,7 +107,7 @@ def test_scores_that_do_not_fit_what_was_asked_are_an_error(wrong):
         answer_logprobs(rollout(["visit", "answer"]), WRAPPED, wrong, Recipe())
 
 
-# ------------------------------------------------------------------------------------------------------- with a real model
+# --------------------------------------------------------------------------------------------------- with a real model
 
 
 @pytest.mark.parametrize("kind", KINDS)

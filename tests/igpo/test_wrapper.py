@@ -1,7 +1,7 @@
 """The wrapped ground truth: which ids are fed behind a context, and which of them are scored.
 
-The reference is the `tokenizers` library itself on one whole string, with the border rule by character offsets: from the first
-token that ends behind the lead-in to the last one that begins before the end of the answer.
+The reference is the `tokenizers` library itself on one whole string, with the border rule by character offsets: from
+the first token that ends behind the lead-in to the last one that begins before the end of the answer.
 """
 
 import unicodedata
@@ -19,7 +19,10 @@ from minvenus.text import tokenizer as tokenizer_module
 from minvenus.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = {"tiny": tokenizer_module.TINY, "qwen3": ROOT.parent / "shared" / "data" / "tokenizers" / "qwen3" / "tokenizer.json"}
+FILES = {
+    "tiny": tokenizer_module.TINY,
+    "qwen3": ROOT.parent / "shared" / "data" / "tokenizers" / "qwen3" / "tokenizer.json",
+}
 RECIPES = {"paper": Recipe.paper(), "released": Recipe.released()}
 ANSWERS = ["Paris", "U.S.", "42", "东京。", "São Paulo", '"Yes"', "No!", "x<", "🦜", "a b  c", "3.14",
            "line one\nline two", "</answer>"]
@@ -57,7 +60,7 @@ def reference(answer: str, path: Path, recipe: Recipe) -> tuple[list[int], int]:
     return encoding.ids[:stop], start
 
 
-# ------------------------------------------------------------------------------------------------ pinned with the real ids
+# -------------------------------------------------------------------------------------------- pinned with the real ids
 
 LEAD_IDS = [7039, 1052, 594, 3322, 1995, 311, 4226, 198, 151668]          # the sentence, a newline, </think>
 ANSWER_TAG = [27, 9217, 397]                                              # "<", "answer", ">\n"
@@ -68,14 +71,15 @@ PINNED = {"Paris": [59604], "U.S.": [52, 808, 624], "42": [19, 17], "东京。":
 @both_recipes
 @pytest.mark.parametrize("answer", PINNED)
 def test_ids_with_the_real_tokenizer_are_pinned(answer, recipe):
-    """Two newlines are one token (271), one newline is another (198). `.` + newline is one token (624), and it is scored."""
+    """Two newlines are one token (271), one newline is another (198). `.` + newline is one token (624), and it is
+    scored."""
     wrapped = wrap_answer(answer, shipped(present("qwen3")), recipe)
     newlines = [271] if recipe.newlines_after_think == 2 else [198]
     assert wrapped.ids[:wrapped.start] == LEAD_IDS + newlines + ANSWER_TAG
     assert wrapped.ids[wrapped.start:] == PINNED[answer]
 
 
-# -------------------------------------------------------------------------------------------------------- both tokenizers
+# ----------------------------------------------------------------------------------------------------- both tokenizers
 
 
 @both_tokenizers
@@ -111,14 +115,19 @@ def test_the_lead_in_sentence_is_a_setting(name):
 answers = st.one_of(
     st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12),
     st.text(st.sampled_from("ab .!\"'<>/0é东。\n🦜|"), min_size=1, max_size=8),
-    st.lists(st.sampled_from(("<|im_end|>", "</think>", "<tool_call>", "</answer>", "Rome", ".", " ")), min_size=1, max_size=4)
-    .map("".join))
+    st.lists(
+        st.sampled_from(("<|im_end|>", "</think>", "<tool_call>", "</answer>", "Rome", ".", " ")),
+        min_size=1,
+        max_size=4,
+    ).map("".join),
+)
 
 
 @both_tokenizers
 @given(answer=answers, recipe=st.sampled_from(list(RECIPES.values())))
 def test_decoding_gives_the_lead_in_and_the_answer_back(name, answer, recipe):
-    """Whatever the answer: nothing of it is missing, at most the newline behind it is added, no added token is formed."""
+    """Whatever the answer: nothing of it is missing, at most the newline behind it is added, no added token is
+    formed."""
     assume(answer.strip())
     tokenizer = shipped(present(name))
     wrapped = wrap_answer(answer, tokenizer, recipe)

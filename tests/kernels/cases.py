@@ -1,4 +1,5 @@
-"""Problems that the tests of all implementations share: ragged packed sequences, and pages with everything dead poisoned."""
+"""Problems that the tests of all implementations share: ragged packed sequences, and pages with everything dead
+poisoned."""
 
 from dataclasses import dataclass
 
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 
 @dataclass
 class Paged:
-    """S sequences in pages of a pool whose unwritten slots are NaN. The last new_S[s] tokens of sequence s are the queries."""
+    """S sequences in pages of a pool whose unwritten slots are NaN. The last new_S[s] tokens of sequence s are the
+    queries."""
 
     q: torch.Tensor               # [N, H, D]
     k_pages: torch.Tensor         # [P, page, K, D]
@@ -34,15 +36,20 @@ def packed(lengths, heads, kv_heads, channels, seed=0, dtype=torch.float32):
     return q, k, v, cumulative(lengths)
 
 
-def paged(lengths, new, heads, kv_heads, channels, page, seed=0, shared=0, spare=2, contiguous=False, dtype=torch.float32):
-    """Scattered pages (or consecutive ones); the first `shared` pages are the same for every sequence that fills them."""
+def paged(
+    lengths, new, heads, kv_heads, channels, page, seed=0, shared=0, spare=2, contiguous=False, dtype=torch.float32
+):
+    """Scattered pages (or consecutive ones); the first `shared` pages are the same for every sequence that fills
+    them."""
     g = torch.Generator().manual_seed(seed)
     need = [-(-length // page) for length in lengths]
     pool = sum(need) + shared + 3
     free = list(range(3, pool)) if contiguous else torch.randperm(pool, generator=g).tolist()
     common, free = free[:shared], free[shared:]
     width = max(need, default=0) + spare
-    block_table = torch.randint(0, pool, (len(lengths), width), generator=g, dtype=torch.int32)        # unused entries: any page
+    block_table = torch.randint(
+        0, pool, (len(lengths), width), generator=g, dtype=torch.int32
+    )  # unused entries: any page
     k_pages, v_pages = (torch.full((pool, page, kv_heads, channels), float("nan"), dtype=dtype) for _ in range(2))
     for s, length in enumerate(lengths):
         own = [common[i] if i < shared and length >= (i + 1) * page else free.pop(0) for i in range(need[s])]
@@ -56,7 +63,9 @@ def paged(lengths, new, heads, kv_heads, channels, page, seed=0, shared=0, spare
 
 
 @st.composite
-def paged_cases(draw, pages=(16, 32), longest=70, heads=((4, 2), (1, 1), (2, 1), (4, 2), (4, 1), (8, 1)), channels=(16, 32)):
+def paged_cases(
+    draw, pages=(16, 32), longest=70, heads=((4, 2), (1, 1), (2, 1), (4, 2), (4, 1), (8, 1)), channels=(16, 32)
+):
     """Lengths at page edges are as likely as any; some sequences have no queries at all."""
     page = draw(st.sampled_from(pages))
     edge = st.sampled_from([1, page - 1, page, page + 1, 2 * page, 2 * page + 1])

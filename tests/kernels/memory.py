@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 {setup}
-def peak():                                                 # of this program alone: getrusage would begin with the parent's peak
+def peak():  # of this program alone: getrusage would begin with the parent's peak
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
 open("/proc/self/clear_refs", "w").write("5")               # forget the peak of the setup
 before = peak()
@@ -18,7 +18,8 @@ print(peak() - before)
 
 
 def peak_above(setup, run):
-    """Bytes that `run` needed at its peak above what `setup` left. `setup` calls the code once, small, to load its libraries."""
+    """Bytes that `run` needed at its peak above what `setup` left. `setup` calls the code once, small, to load its
+    libraries."""
     if not os.path.exists("/proc/self/clear_refs"):
         pytest.skip("peak memory is read from /proc, which this system does not have")
     done = subprocess.run([sys.executable, "-c", SCRIPT.format(setup=setup, run=run)], capture_output=True, text=True)

@@ -1,5 +1,5 @@
-"""Every Triton kernel, as shipped, compiled for four GPUs that are not here: tensor cores used, memory fits, nothing spills.
-Says nothing about results: test_interpreted.py does."""
+"""Every Triton kernel, as shipped, compiled for four GPUs that are not here: tensor cores used, memory fits, nothing
+spills. Says nothing about results: test_interpreted.py does."""
 
 import os
 import re
@@ -9,14 +9,24 @@ from itertools import product
 
 import pytest
 
-reason = ("compiled kernels cannot share a process with TRITON_INTERPRET=1" if os.environ.get("TRITON_INTERPRET") == "1" else
-          "triton is not installed" if find_spec("triton") is None else "")
+reason = (
+    "compiled kernels cannot share a process with TRITON_INTERPRET=1"
+    if os.environ.get("TRITON_INTERPRET") == "1"
+    else "triton is not installed"
+    if find_spec("triton") is None
+    else ""
+)
 pytestmark = [pytest.mark.compile, pytest.mark.seconds(900), pytest.mark.skipif(bool(reason), reason=reason)]
 
 TENSOR = ("forward", "dq", "dkv", "paged decode", "paged chunk")                # the kernels that multiply matrices
-OTHERS = ("delta", "paged combine")                                             # sums of products by rows: limited by memory
+OTHERS = ("delta", "paged combine")  # sums of products by rows: limited by memory
 CASES = list(product(TENSOR + OTHERS, ("bf16", "fp32"), (64, 128), ("sm_80", "sm_90", "sm_100", "gfx942")))
-INSTRUCTION = {"sm_80": {"mma.sync"}, "sm_90": {"wgmma", "mma.sync"}, "sm_100": {"tcgen05.mma", "mma.sync"}, "gfx942": {"mfma"}}
+INSTRUCTION = {
+    "sm_80": {"mma.sync"},
+    "sm_90": {"wgmma", "mma.sync"},
+    "sm_100": {"tcgen05.mma", "mma.sync"},
+    "gfx942": {"mfma"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +45,11 @@ def test_the_table_of_registers_spills_and_shared_memory(results, capsys):
         lines.append(f"{name:14}{dtype:6}{dim:4}"
                      + "".join(f"  {c.registers:4}{c.spilled:4}{c.shared:7} {c.tensor_cores:>11}" for c in cells))
     with capsys.disabled():
-        print("\n\nregisters per thread, spills (bytes; registers on gfx942), shared memory (bytes), matrix instruction",
-              *lines, sep="\n")
+        print(
+            "\n\nregisters per thread, spills (bytes; registers on gfx942), shared memory (bytes), matrix instruction",
+            *lines,
+            sep="\n",
+        )
     assert len(results) == len(CASES) == 112
 
 
@@ -66,7 +79,8 @@ def test_nothing_spills(results):
 
 @pytest.mark.parametrize("name", ("forward", "dq", "dkv"))
 def test_token_offsets_of_packed_kernels_are_int64(results, name):
-    """A token's index times the size of its row passes 2^31: such a product may be taken in 32 bits only inside a block."""
+    """A token's index times the size of its row passes 2^31: such a product may be taken in 32 bits only inside a
+    block."""
     scalar = re.findall(r"arith\.muli %\S+, %c(\d+)_i(32|64)\S* .*: i\d+", results[name, "bf16", 128, "sm_90"].ttir)
     assert not [size for size, bits in scalar if bits == "32" and int(size) in (32 * 128, 8 * 128)]
     assert [size for size, bits in scalar if bits == "64"], "no 64-bit product found at all"
@@ -74,8 +88,8 @@ def test_token_offsets_of_packed_kernels_are_int64(results, name):
 
 @pytest.mark.parametrize("name", ("paged decode", "paged chunk", "paged combine"))
 def test_slot_and_row_offsets_of_paged_kernels_are_int64(results, name):
-    """Blocks of slots, of rows and of parts are far apart: every product over a block is 64 bits wide, and every product
-    with the number of tokens, rows or table columns."""
+    """Blocks of slots, of rows and of parts are far apart: every product over a block is 64 bits wide, and every
+    product with the number of tokens, rows or table columns."""
     ttir = results[name, "bf16", 128, "sm_90"].ttir
     assert not re.findall(r"arith\.muli .*: tensor<[^>]*xi32>", ttir)
     assert not re.findall(r"arith\.muli .*%(?:tokens|rows|table_width)\b.*: i32\b", ttir)

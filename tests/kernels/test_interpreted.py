@@ -1,5 +1,6 @@
-"""The Triton kernels in Triton's interpreter, in float32, against the definitions: what they compute. That they compile is
-test_compiled.py's. The interpreter pays per block, not per number: problems are small, and most tests choose their own tiles."""
+"""The Triton kernels in Triton's interpreter, in float32, against the definitions: what they compute. That they
+compile is test_compiled.py's. The interpreter pays per block, not per number: problems are small, and most tests
+choose their own tiles."""
 
 import os
 from contextlib import contextmanager
@@ -15,8 +16,11 @@ from tests.kernels.cases import packed, paged, paged_cases
 from tests.kernels.test_attention import with_gradients
 
 interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-pytestmark = [pytest.mark.interpret, pytest.mark.skipif(not interpreted, reason="needs TRITON_INTERPRET=1 in its own process"),
-              pytest.mark.filterwarnings("ignore:divide by zero encountered in log2")]      # an empty split: its lse is -inf
+pytestmark = [
+    pytest.mark.interpret,
+    pytest.mark.skipif(not interpreted, reason="needs TRITON_INTERPRET=1 in its own process"),
+    pytest.mark.filterwarnings("ignore:divide by zero encountered in log2"),
+]  # an empty split: its lse is -inf
 if interpreted:
     pytest.importorskip("triton")
     from minvenus.kernels import attention_triton as packed_kernels
@@ -31,8 +35,13 @@ heads = ((1, 1), (2, 1), (4, 2), (4, 1), (8, 1), (6, 2))
 def tiles(module, **changed):
     """The module's tiles, changed for a while. A block (m, n) for all its passes, or its whole table."""
     shipped = dict(module.TILES)
-    module.TILES.update(changed.get("table") or {
-        key: ((*changed["block"], 4, 1),) * 3 if isinstance(key, str) else (*changed["block"], 4, 1) for key in shipped})
+    module.TILES.update(
+        changed.get("table")
+        or {
+            key: ((*changed["block"], 4, 1),) * 3 if isinstance(key, str) else (*changed["block"], 4, 1)
+            for key in shipped
+        }
+    )
     try:
         yield
     finally:
@@ -50,7 +59,9 @@ def packed_cases(draw):
     """Lengths on both sides of every block edge, 0 and 1 among them."""
     edge = st.sampled_from([1, 0, 31, 32, 33, 64, 65])
     lengths = draw(st.lists(edge | st.integers(1, 80), min_size=1, max_size=3).filter(sum))
-    return packed(lengths, *draw(st.sampled_from(heads)), draw(st.sampled_from([16, 32, 40])), draw(st.integers(0, 2**16)))
+    return packed(
+        lengths, *draw(st.sampled_from(heads)), draw(st.sampled_from([16, 32, 40])), draw(st.integers(0, 2**16))
+    )
 
 
 @few
@@ -127,7 +138,9 @@ def far_away(*shape):
     try:
         return torch.empty(shape)
     except RuntimeError:
-        pytest.skip(f"this machine does not reserve {4 * torch.Size(shape).numel() / 2**30:.0f} GiB of untouched memory")
+        pytest.skip(
+            f"this machine does not reserve {4 * torch.Size(shape).numel() / 2**30:.0f} GiB of untouched memory"
+        )
 
 
 def test_packed_tokens_past_2_to_the_31_numbers_are_found():
@@ -144,7 +157,9 @@ def test_slots_past_2_to_the_31_numbers_are_found():
     far = 2**31 // (16 * 128) + 3                                     # pages before the two that are used
     x = far_away(far + 2, 16, 1, 128)
     x[far:] = case.k_pages[case.block_table[0].long()]
-    expected = paged_attention_reference(case.q, case.k_pages, case.k_pages, case.block_table, case.lengths, case.cu_queries)
+    expected = paged_attention_reference(
+        case.q, case.k_pages, case.k_pages, case.block_table, case.lengths, case.cu_queries
+    )
     case.k_pages = case.v_pages = x
     case.block_table = torch.tensor([[far, far + 1]], dtype=torch.int32)            # as the engine's
     torch.testing.assert_close(run_paged(case, 1), expected, **close)

@@ -51,7 +51,7 @@ def edit_index(folder, change):
     (folder / INDEX).write_text(json.dumps(raw))
 
 
-# -------------------------------------------------------------------------------------------------------------- round trips
+# --------------------------------------------------------------------------------------------------------- round trips
 
 
 @pytest.mark.parametrize("config", [TIED, UNTIED], ids=["tied", "untied"])
@@ -100,13 +100,18 @@ def test_loading_draws_no_random_numbers_and_leaves_nothing_on_the_meta_device(s
     assert torch.equal(before, torch.get_rng_state()) and not any(p.is_meta for p in model.parameters())
 
 
-# ---------------------------------------------------------------------------------------------------- what is in the folder
+# ----------------------------------------------------------------------------------------------- what is in the folder
 
 
 def test_a_saved_folder_holds_what_transformers_asks_for(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     save(Qwen3(TIED).bfloat16(), tmp_path / "m", tokenizer_files={"tokenizer.json": tmp_path / "tokenizer.json"})
-    assert sorted(os.listdir(tmp_path / "m")) == ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"]
+    assert sorted(os.listdir(tmp_path / "m")) == [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     assert config["dtype"] == config["torch_dtype"] == "bfloat16" and config["architectures"] == ["Qwen3ForCausalLM"]
     assert ModelConfig.from_json(tmp_path / "m") == TIED
@@ -158,7 +163,7 @@ def test_generation_ids_are_written_only_for_a_vocabulary_that_has_them(single, 
     assert big["eos_token_id"] == [151_645, 151_643] and big["pad_token_id"] == 151_643
 
 
-# ----------------------------------------------------------------------------------------------------- damaged checkpoints
+# ------------------------------------------------------------------------------------------------- damaged checkpoints
 
 
 def test_everything_missing_unexpected_or_misshapen_is_listed_in_one_error(single):
@@ -212,8 +217,10 @@ def test_one_wrong_byte_in_the_header_never_crashes_or_loads_another_shape(place
         model = load(folder)
     except WeightsError as error:
         assert "flipped" in str(error)
-    else:                                                    # a byte of padding or of the file's own remarks, or two equal shapes
-        assert {n: t.shape for n, t in model.state_dict().items()} == {n: t.shape for n, t in Qwen3(TIED).state_dict().items()}
+    else:  # a byte of padding or of the file's own remarks, or two equal shapes
+        assert {n: t.shape for n, t in model.state_dict().items()} == {
+            n: t.shape for n, t in Qwen3(TIED).state_dict().items()
+        }
 
 
 def test_a_file_that_is_cut_while_it_is_read_is_noticed(single, monkeypatch):
@@ -245,20 +252,35 @@ def move_a_tensor(raw):
     raw["weight_map"]["model.norm.weight"] = first
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda raw: raw.pop("weight_map"), "has no weight_map"),
-    (lambda raw: raw.update(weight_map=[]), "has no weight_map"),
-    (lambda raw: raw.update(weight_map={}), "has no weight_map"),
-    (lambda raw: raw["weight_map"].update({"model.norm.weight": "../other/model.safetensors"}), r"plain name.*'\.\./other"),
-    (lambda raw: raw["weight_map"].update({"model.norm.weight": "/etc/model.safetensors"}), "plain name.*'/etc"),
-    (lambda raw: raw["weight_map"].update({"model.norm.weight": "..\\model.safetensors"}), "plain name"),
-    (lambda raw: raw["weight_map"].update({"model.norm.weight": "model.bin"}), "plain name.*'model.bin'"),
-    (lambda raw: raw["weight_map"].update({"model.norm.weight": None}), "plain name.*None"),
-    (lambda raw: raw["weight_map"].update({"model.norm.weight": "gone.safetensors"}), "lacks 1 of .* shards.*gone.safetensors"),
-    (lambda raw: raw["weight_map"].update({"model.more": "model-00001-of-00006.safetensors"}), "lacks|look at model.more"),
-    (move_a_tensor, r"does not match its shards, look at model\.norm\.weight$"),
-    (lambda raw: raw["weight_map"].pop("model.norm.weight"), r"does not match its shards, look at model\.norm\.weight$"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda raw: raw.pop("weight_map"), "has no weight_map"),
+        (lambda raw: raw.update(weight_map=[]), "has no weight_map"),
+        (lambda raw: raw.update(weight_map={}), "has no weight_map"),
+        (
+            lambda raw: raw["weight_map"].update({"model.norm.weight": "../other/model.safetensors"}),
+            r"plain name.*'\.\./other",
+        ),
+        (lambda raw: raw["weight_map"].update({"model.norm.weight": "/etc/model.safetensors"}), "plain name.*'/etc"),
+        (lambda raw: raw["weight_map"].update({"model.norm.weight": "..\\model.safetensors"}), "plain name"),
+        (lambda raw: raw["weight_map"].update({"model.norm.weight": "model.bin"}), "plain name.*'model.bin'"),
+        (lambda raw: raw["weight_map"].update({"model.norm.weight": None}), "plain name.*None"),
+        (
+            lambda raw: raw["weight_map"].update({"model.norm.weight": "gone.safetensors"}),
+            "lacks 1 of .* shards.*gone.safetensors",
+        ),
+        (
+            lambda raw: raw["weight_map"].update({"model.more": "model-00001-of-00006.safetensors"}),
+            "lacks|look at model.more",
+        ),
+        (move_a_tensor, r"does not match its shards, look at model\.norm\.weight$"),
+        (
+            lambda raw: raw["weight_map"].pop("model.norm.weight"),
+            r"does not match its shards, look at model\.norm\.weight$",
+        ),
+    ],
+)
 def test_a_bad_index_is_refused_with_its_reason(change, message, sharded):
     edit_index(sharded, change)
     with pytest.raises(WeightsError, match=message):
@@ -291,7 +313,7 @@ def test_missing_pieces_of_a_folder_are_named(single, sharded, tmp_path):
         load(tmp_path / "nowhere")
 
 
-# --------------------------------------------------------------------------------------------------------- refusals of save
+# ---------------------------------------------------------------------------------------------------- refusals of save
 
 
 def test_save_refuses_to_delete_files_that_are_not_a_checkpoints(single, tmp_path):
@@ -305,7 +327,12 @@ def test_save_refuses_to_delete_files_that_are_not_a_checkpoints(single, tmp_pat
 def test_save_again_with_fewer_shards_or_the_same_tokenizer_replaces_everything(sharded):
     (sharded / "tokenizer.json").write_text("{}")
     save(Qwen3(TIED, seed=1), sharded, tokenizer_files={"tokenizer.json": sharded / "tokenizer.json"})
-    assert sorted(os.listdir(sharded)) == ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"]
+    assert sorted(os.listdir(sharded)) == [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
     assert same(load(sharded), Qwen3(TIED, seed=1))
 
 
@@ -327,7 +354,7 @@ def test_saving_through_a_link_replaces_the_folder_and_keeps_the_link(single, tm
     assert (tmp_path / "latest").is_symlink() and same(load(single), Qwen3(TIED, seed=1))
 
 
-# ----------------------------------------------------------------------------------------------------------------- crashes
+# ------------------------------------------------------------------------------------------------------------- crashes
 
 
 class Death(BaseException):
@@ -450,7 +477,7 @@ def test_a_failed_save_frees_the_disk_at_once(single, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["single"] and same(load(single), Qwen3(TIED))
 
 
-# ------------------------------------------------------------------------------------------------------------------ memory
+# -------------------------------------------------------------------------------------------------------------- memory
 
 MEASURE = """
 import sys, torch
@@ -466,11 +493,15 @@ for dtype in (torch.bfloat16, torch.float32):      # the larger one last: the pe
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from /proc, which only Linux has")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="reads the peak memory from /proc, which only Linux has"
+)
 def test_peak_memory_while_loading_stays_under_1_2_times_the_weights(single, tmp_path):
-    """Peak resident memory (VmHWM, which counts mapped file pages too) of a fresh process, less what it held before the load.
+    """Peak resident memory (VmHWM, which counts mapped file pages too) of a fresh process, less what it held before
+    the load.
 
-    Half of this model is its embedding: in bfloat16, converting whole tensors would take 2 times the weights, mapping the file 3.
+    Half of this model is its embedding: in bfloat16, converting whole tensors would take 2 times the weights, mapping
+    the file 3.
     """
     config = ModelConfig(512, 1024, 10, 8, 4, head_dim=64, vocab_size=50_000)
     with torch.device("meta"):

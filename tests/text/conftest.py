@@ -1,4 +1,5 @@
-"""The real Qwen3 tokenizer and the five real trajectories, loaded once; tests that need them skip where they are absent."""
+"""The real Qwen3 tokenizer and the five real trajectories, loaded once; tests that need them skip where they are
+absent."""
 
 import json
 from pathlib import Path

@@ -47,7 +47,7 @@ def built(trajectory, qwen):
 
 def test_ids_equal_one_shot_encoding_of_the_rendering(trajectory, built, library):
     rendering = literal_rendering(trajectory)
-    assert rendering.count("<|im_end|>") == len(trajectory)              # no page spells one, so one-shot encoding is right
+    assert rendering.count("<|im_end|>") == len(trajectory)  # no page spells one, so one-shot encoding is right
     assert not re.search(r"<think>\n\s*[\r\n]", rendering)               # where our cut would differ: not in this data
     assert built[0] == library.encode(rendering.removesuffix("\n"), add_special_tokens=False).ids
 
@@ -88,7 +88,8 @@ def test_both_newline_forms_after_a_thought_give_the_same_stream(trajectory, bui
 
 
 def test_a_blank_line_that_opens_a_thought_stays_behind_the_cut(qwen, library):
-    """The one difference from one-shot encoding: "\\n \\n" is one token there, half of it supplied and half of it sampled."""
+    """The one difference from one-shot encoding: "\\n \\n" is one token there, half of it supplied and half of it
+    sampled."""
     messages = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"},
                 {"role": "assistant", "content": "<think> \nso</think>\n\nx"}]
     ids, _, [(start, end)] = stream(messages, qwen)

@@ -47,7 +47,9 @@ def test_tags_are_ids_in_system_and_assistant_text_and_control_tokens_nowhere(ti
     spelled = "".join(SPECIAL + NOT_SPECIAL)
     tags = [tiny.added[tag] for tag in TAGS]
     prompt = Stream(tiny, spelled, spelled).ids
-    assert sorted(i for i in prompt if i in tags) == sorted([*tags, tiny.think])   # the system's six, and the generation prompt's
+    assert sorted(i for i in prompt if i in tags) == sorted(
+        [*tags, tiny.think]
+    )  # the system's six, and the generation prompt's
     assert [prompt.count(i) for i in (tiny.im_start, tiny.im_end, tiny.end_of_text)] == [3, 2, 0]
     turn = turn_ids(tiny, "a<|im_end|>b", "<tool_call><|im_start|></tool_call>")
     assert [i for i in turn if i in tiny.spelling] == [tiny.think_end, tiny.tool_call, tiny.tool_call_end, tiny.im_end]
@@ -73,6 +75,8 @@ def test_an_observation_without_its_exact_wrapper_is_refused(tiny, content):
 
 def test_a_page_that_spells_the_wrapper_s_end_is_taken_whole(tiny):
     page = "one</tool_response>\n\n</tool_response>two"
-    ids, _, _ = stream([*GOOD[:3], {"role": "user", "content": f"<tool_response>\n{page}\n</tool_response>"}, GOOD[4]], tiny)
+    ids, _, _ = stream(
+        [*GOOD[:3], {"role": "user", "content": f"<tool_response>\n{page}\n</tool_response>"}, GOOD[4]], tiny
+    )
     first, last = ids.index(tiny.tool_response), ids.index(tiny.tool_response_end)
     assert tiny.decode(ids[first + 1:last]) == f"\n{page}\n" and ids.count(tiny.tool_response_end) == 1

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from minvenus.text.json_repair import LenientJSONError, loads
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
-values = st.recursive(scalars, lambda v: st.lists(v, max_size=4) | st.dictionaries(st.text(), v, max_size=4), max_leaves=20)
+values = st.recursive(
+    scalars, lambda v: st.lists(v, max_size=4) | st.dictionaries(st.text(), v, max_size=4), max_leaves=20
+)
 
 
 # ---------------------------------------------------------------------------------------------------------- strict JSON
@@ -41,7 +43,7 @@ def test_of_two_equal_keys_the_last_one_wins():
     assert loads('{"a": 1, "a": 2}') == json.loads('{"a": 1, "a": 2}') == {"a": 2}
 
 
-# ------------------------------------------------------------------------------------------------------- JSON5's freedoms
+# ---------------------------------------------------------------------------------------------------- JSON5's freedoms
 
 
 @pytest.mark.parametrize("text, value", [
@@ -111,7 +113,7 @@ def test_errors_say_what_is_wrong_and_where(text, message):
     assert message in str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------------------ widened by chance
+# --------------------------------------------------------------------------------------------------- widened by chance
 
 
 def write_json5(value, draw) -> str:
@@ -155,7 +157,7 @@ def test_any_text_gives_a_value_or_a_lenient_json_error(text):
     assert value is None or isinstance(value, (bool, int, float, str, list, dict))
 
 
-# ---------------------------------------------------------------------------------------------------------- hostile text
+# -------------------------------------------------------------------------------------------------------- hostile text
 
 
 @pytest.mark.parametrize("depth, works", [(100, True), (100_000, False)])

@@ -23,7 +23,8 @@ def pair(request):
     return ours, tokenizers.Tokenizer.from_file(str(ours.files["tokenizer.json"]))
 
 
-# Spellings whole, cut anywhere and joined in both orders; what NFC changes (accents, Hangul); bytes without a merge; line ends.
+# Spellings whole, cut anywhere and joined in both orders; what NFC changes (accents, Hangul); bytes without a merge;
+# line ends.
 halves = st.sampled_from(ADDED).flatmap(lambda s: st.integers(1, len(s) - 1).map(lambda cut: (s[:cut], s[cut:])))
 joined = st.one_of(halves.map(lambda h: h[0] + h[1]), halves.map(lambda h: h[1] + h[0]), halves.map(lambda h: h[0]))
 odd = st.sampled_from(["e\u0301", "\u0301", "\u0338", "\u1100\u1161", "日本", "🙂", ".\n", " \n\n ", "\r\n",
@@ -76,16 +77,18 @@ def test_every_added_token_is_one_id_when_trusted_and_none_when_not(pair):
 def test_added_tokens_that_are_also_in_the_vocabulary_are_out_of_reach(tmp_path):
     raw = json.loads(TINY.read_text(encoding="utf-8"))
     think = next(t["id"] for t in raw["added_tokens"] if t["content"] == "<think>")
-    raw["pre_tokenizer"] = raw["pre_tokenizer"]["pretokenizers"][1]     # bytes only: Qwen's split would keep "<think" from ">"
+    raw["pre_tokenizer"] = raw["pre_tokenizer"]["pretokenizers"][
+        1
+    ]  # bytes only: Qwen's split would keep "<think" from ">"
     vocab, merges = raw["model"]["vocab"], raw["model"]["merges"]
-    steps = ["<t", "<th", "<thi", "<thin", "<think", "<think>"]         # merges that lead to the whole token, and one past it
+    steps = ["<t", "<th", "<thi", "<thin", "<think", "<think>"]  # merges that lead to the whole token, and one past it
     new = iter(range(SIZE, SIZE + 100))
     vocab.update({step: think if step == "<think>" else next(new) for step in [*steps, "<think>!"]})
     merges[:0] = [["<", "t"]] + [[step, "<think>"[len(step)]] for step in steps[:-1]] + [["<think>", "!"]]
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(raw), encoding="utf-8")
     naive = tokenizers.Tokenizer.from_str(json.dumps(raw | {"added_tokens": []}))
-    assert naive.encode("<think>").ids == [think]                       # leaving the added tokens out would not be enough
+    assert naive.encode("<think>").ids == [think]  # leaving the added tokens out would not be enough
     ours = Tokenizer.from_file(path)
     assert ours.encode("<think>") == [think]
     for text in ("<think>", "<think>!", "x<think>!"):
@@ -99,7 +102,7 @@ def test_offsets_keep_whitespace_and_the_newline_merged_with_a_full_stop(pair):
     ours, _ = pair
     text = "the  city.\n\n"
     spans = ours.untrusted_offsets(text)
-    assert [ours.decode([i]) for i, _, _ in spans] == [text[a:b] for _, a, b in spans]   # ASCII: a token writes its span
+    assert [ours.decode([i]) for i, _, _ in spans] == [text[a:b] for _, a, b in spans]  # ASCII: a token writes its span
     assert text[spans[-1][1]:spans[-1][2]].endswith("\n")
     assert any(text[a:b].startswith(".") and text[a:b].endswith("\n") for _, a, b in spans)
 
@@ -134,7 +137,9 @@ def test_offsets_cover_the_text_in_order_and_their_ids_are_the_encoding(pair, te
 def test_size_counts_every_id_and_the_names_hold_the_right_ones(pair):
     ours, library = pair
     assert ours.size == library.get_vocab_size()
-    assert {name: getattr(ours, name) for name in NEEDED} == {name: library.token_to_id(text) for name, text in NEEDED.items()}
+    assert {name: getattr(ours, name) for name in NEEDED} == {
+        name: library.token_to_id(text) for name, text in NEEDED.items()
+    }
     assert ours.stop_ids == (ours.im_end, ours.end_of_text) and ours.im_end != ours.end_of_text
     assert ours.files["tokenizer.json"].exists()
 
@@ -170,9 +175,13 @@ REFUSED = {
     "not a tokenizer.json": "[]",
     "not a tokenizer.json with a BPE model": broken(lambda raw: raw["model"].update(type="WordPiece")),
     "lacks 1 of the 256 byte symbols": broken(lambda raw: raw["model"]["vocab"].pop("!")),
-    f"no token for 1 ids below {SIZE}, the first is {SIZE - 1}": broken(lambda raw: raw["added_tokens"][-1].update(id=SIZE)),
+    f"no token for 1 ids below {SIZE}, the first is {SIZE - 1}": broken(
+        lambda raw: raw["added_tokens"][-1].update(id=SIZE)
+    ),
     "rstrip": broken(lambda raw: raw["added_tokens"][-1].update(rstrip=True)),
-    "not a byte-level tokenizer": broken(lambda raw: raw["pre_tokenizer"]["pretokenizers"][1].update(add_prefix_space=True)),
+    "not a byte-level tokenizer": broken(
+        lambda raw: raw["pre_tokenizer"]["pretokenizers"][1].update(add_prefix_space=True)
+    ),
     "cannot be loaded": broken(lambda raw: raw["model"].update(merges=[["zz", "qq"]])),
 }
 
@@ -222,13 +231,15 @@ def test_the_committed_tiny_tokenizer_is_what_the_command_makes():
 
 def test_the_tiny_tokenizer_fits_the_tiny_model_and_leaves_rows_that_stand_for_nothing(tiny):
     assert tiny.size == SIZE == 752 < MODELS["tiny"].vocab_size
-    assert [tiny.decode([tiny.size - len(ADDED) + i]) for i in range(len(ADDED))] == list(ADDED)      # added tokens last
+    assert [tiny.decode([tiny.size - len(ADDED) + i]) for i in range(len(ADDED))] == list(ADDED)  # added tokens last
 
 
 def test_the_tiny_tokenizer_cuts_text_as_qwen3_does(tiny, qwen):
     small, large = (json.loads(t.files["tokenizer.json"].read_text(encoding="utf-8")) for t in (tiny, qwen))
     for part in ("normalizer", "pre_tokenizer", "post_processor"):
         assert small[part] == large[part]
-    assert small["decoder"]["type"] == large["decoder"]["type"] == "ByteLevel"    # its other fields do nothing here
-    nameless = [[{k: v for k, v in token.items() if k != "id"} for token in raw["added_tokens"]] for raw in (small, large)]
+    assert small["decoder"]["type"] == large["decoder"]["type"] == "ByteLevel"  # its other fields do nothing here
+    nameless = [
+        [{k: v for k, v in token.items() if k != "id"} for token in raw["added_tokens"]] for raw in (small, large)
+    ]
     assert nameless[0] == nameless[1]
