@@ -5,16 +5,17 @@ A tool set is an object with these two methods, and a close() if it holds someth
     search(queries: list[str]) -> ToolResult
     visit(urls: list[str], goal: str) -> ToolResult
 
-A result is a text, or an error of a fixed kind with a text that begins with "ERROR: ". The model sees both. If some of several
-queries or URLs fail, the text says so in their place; the result is an error only if all of them fail, of the first one's kind.
+A result is a text, or an error of a fixed kind with a text that begins with "ERROR: ". The model sees both. If
+some of several queries or URLs fail, the text says so in their place; the result is an error only if all of
+them fail, of the first one's kind.
 
     search text    [{"query": q, "web_page_info_list": [{"title", "url", "snippet"}, ...]}, ...]      JSON, one line
                    a failed query has an empty list and one more key, "error"
     visit text     The useful information in URL for user goal GOAL as follows: / Evidence in page: / Summary:
                    a line of seven "=" between URLs; a failed URL is a line "ERROR: URL: reason"
 
-Pages are not trusted and not cleaned: a protocol tag in a page stays text, because the token stream encodes every observation
-as ordinary ids.
+Pages are not trusted and not cleaned: a protocol tag in a page stays text, because the token stream encodes
+every observation as ordinary ids.
 """
 
 import json
@@ -33,8 +34,8 @@ SHOWN = 200                       # characters of a query or URL that an error r
 
 @dataclass(frozen=True)
 class ToolResult:
-    """The text that the model sees, and the kind of error if it is one. The text is valid Unicode: half a surrogate pair, which
-    JSON can spell and UTF-8 cannot, becomes U+FFFD."""
+    """The text that the model sees, and the kind of error if it is one. The text is valid Unicode: half a
+    surrogate pair, which JSON can spell and UTF-8 cannot, becomes U+FFFD."""
 
     text: str
     error: str | None = None
@@ -58,8 +59,8 @@ def failed(kind: str, message: str) -> ToolResult:
 def run_tool(tools, name: str, arguments: dict) -> ToolResult:
     """Run a call that agent/protocol.py has parsed: {"query": [...]} or {"url": [...], "goal": "..."}.
 
-    Exceptions become typed errors; an unforeseen one shows its class only, since its text may hold a key. A ConfigError passes:
-    a run that is set up wrongly (no key, no recording) must stop."""
+    Exceptions become typed errors; an unforeseen one shows its class only, since its text may hold a key. A
+    ConfigError passes: a run that is set up wrongly (no key, no recording) must stop."""
     items = arguments["query" if name == "search" else "url"]
     if len(items) > MAX_ITEMS:
         return failed("bad_arguments", f"{name} takes at most {MAX_ITEMS} entries in a call, got {len(items)}")
@@ -118,9 +119,10 @@ def visit_each(urls: list[str], goal: str, visit_one: Callable[[str], tuple[str,
 
 
 def cap_text(text: str, count: Callable[[str], int], limit: int) -> str:
-    """The text if it has at most `limit` tokens; else a longest prefix of whole characters that fits together with the mark
-    "[cut: 1,234 of 5,678 tokens shown]". `count` gives the tokens of a text. It sees the whole text once, and otherwise prefixes
-    of about `limit` tokens, so that a page of megabytes is capped in about the time that it takes to tokenise it."""
+    """The text if it has at most `limit` tokens; else a longest prefix of whole characters that fits together
+    with the mark "[cut: 1,234 of 5,678 tokens shown]". `count` gives the tokens of a text. It sees the whole
+    text once, and otherwise prefixes of about `limit` tokens, so that a page of megabytes is capped in about
+    the time that it takes to tokenise it."""
     total = count(text)
     if total <= limit:
         return text
@@ -140,7 +142,7 @@ def cap_text(text: str, count: Callable[[str], int], limit: int) -> str:
     return cut_at(low)
 
 
-# ------------------------------------------------------------------------------------------------------ too many failures
+# ------------------------------------------------------------------------------------------------ too many failures
 
 
 class TooManyFailures(RuntimeError):
@@ -171,14 +173,14 @@ class FailureGuard:
             reasons = Counter(reason for reason in self._recent if reason is not None)
         if reasons.total() / self.window > self.limit:
             listed = "; ".join(f"{n} times: {reason}" for reason, n in reasons.most_common(3))
-            raise self.error(f"{reasons.total()} of the last {seen} {self.what} failed, more than the share {self.limit:g} of "
-                             f"{self.window}, so the rest cannot be relied on: check the network, the keys and the "
-                             f"endpoints. {listed}")
+            raise self.error(f"{reasons.total()} of the last {seen} {self.what} failed, more than the share "
+                             f"{self.limit:g} of {self.window}, so the rest cannot be relied on: check the network, "
+                             f"the keys and the endpoints. {listed}")
 
 
 class ToolGuard:
-    """Raises ToolErrorRate when too many tool calls fail. An empty search or a refused address never stops a run: the model can
-    cause those."""
+    """Raises ToolErrorRate when too many tool calls fail. An empty search or a refused address never stops a
+    run: the model can cause those."""
 
     def __init__(self, window: int = 50, limit: float = 0.5):
         self.guard = FailureGuard("tool calls", window, limit, ToolErrorRate)

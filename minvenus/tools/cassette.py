@@ -2,13 +2,15 @@
 
     calls(key, text)      key = base.call_key(name, arguments) of one query or one page, text = its result as JSON
 
-Failures are not recorded: a timeout must not become what a page says for ever. Each query and each page of a call has a row
-of its own, so one that failed does not keep the others out of the file. While recording, a call that is already in the file is
-answered from it, so the recorded run sees what a replay will see. In a replay a call that is not in the file raises
-MissingRecording and stops the run: showing it to the model as a web error would change the experiment without a word.
+Failures are not recorded: a timeout must not become what a page says for ever. Each query and each page of a
+call has a row of its own, so one that failed does not keep the others out of the file. While recording, a call
+that is already in the file is answered from it, so the recorded run sees what a replay will see. In a replay a
+call that is not in the file raises MissingRecording and stops the run: showing it to the model as a web error
+would change the experiment without a word.
 
-Every row is one transaction, so a killed process leaves whole rows only. One connection under a lock serves all threads; the
-lock is not held while a call runs. Several processes may record into the same file. The judge keeps its verdicts in such a file.
+Every row is one transaction, so a killed process leaves whole rows only. One connection under a lock serves all
+threads; the lock is not held while a call runs. Several processes may record into the same file. The judge
+keeps its verdicts in such a file.
 """
 
 import json
@@ -54,7 +56,8 @@ class Cassette:
             raise ConfigError(f"{self.file} is a database, but not a recording of tools")
         if self.record:
             self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            self._db.execute("CREATE TABLE IF NOT EXISTS calls (key TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID")
+            columns = "key TEXT PRIMARY KEY, text TEXT NOT NULL"
+            self._db.execute(f"CREATE TABLE IF NOT EXISTS calls ({columns}) WITHOUT ROWID")
 
     def get(self, key: str) -> str | None:
         with self._lock:
@@ -68,12 +71,13 @@ class Cassette:
         return self.get(key) or text
 
     def fetch(self, name: str, arguments: dict, call: Callable[[], list]) -> list:
-        """The recorded result; if there is none, the result of `call()`, which is recorded unless it is empty or raises."""
+        """The recorded result; if there is none, the result of `call()`, which is recorded unless it is empty
+        or raises."""
         key = call_key(name, arguments)
         text = self.get(key)
         if text is None and not self.record:
-            raise MissingRecording(f"{self.file} has no recording of {key[:500]}: the recorded run had another seed, prompt or "
-                                   "model, or the call failed then. Record the run again")
+            raise MissingRecording(f"{self.file} has no recording of {key[:500]}: the recorded run had another seed, "
+                                   "prompt or model, or the call failed then. Record the run again")
         if text is None:
             result = call()
             if not result:

@@ -2,16 +2,17 @@
 
     judge = Endpoint.from_environment("JUDGE", "judge endpoint")       JUDGE_BASE_URL, JUDGE_MODEL, JUDGE_API_KEY
     judge.chat([{"role": "user", "content": "..."}], temperature=0)    the text of the reply
-    judge.complete([1, 2, 3], max_tokens=100)                          the first choice: {"text": ..., "finish_reason": ...}
+    judge.complete([1, 2, 3], max_tokens=100)                          the first choice: {"text": ..., ...}
     judge.post("/path", {...})                                         the JSON object of the reply
     reader.get_text("/path")                                           a reply of type text/*
 
-Every failure is an EndpointError. Connection errors, timeouts, HTTP 429 and 5xx are tried again; the wait before attempt
-i + 1 is backoff * 2^i * U(0.5, 1.5), or the server's Retry-After if that is longer. There is no further attempt if the wait
-would exceed `longest_wait` or the deadline.
+Every failure is an EndpointError. Connection errors, timeouts, HTTP 429 and 5xx are tried again; the wait
+before attempt i + 1 is backoff * 2^i * U(0.5, 1.5), or the server's Retry-After if that is longer. There is no
+further attempt if the wait would exceed `longest_wait` or the deadline.
 
-A key is read from the environment for each request and kept nowhere. Replies and errors never contain it, even if the server
-echoes it. A redirect is an error, since it would carry the key to another host. Proxies of the environment are used.
+A key is read from the environment for each request and kept nowhere. Replies and errors never contain it, even
+if the server echoes it. A redirect is an error, since it would carry the key to another host. Proxies of the
+environment are used.
 """
 
 import json
@@ -28,7 +29,7 @@ import requests
 from minvenus.config import ConfigError
 from minvenus.tools.base import ToolError
 
-SHORTEST_SECRET = 8                   # shorter keys ("EMPTY", "none") are placeholders: replacing them would damage replies
+SHORTEST_SECRET = 8      # shorter keys ("EMPTY") are placeholders, and removing them would damage replies
 
 
 class EndpointError(ToolError):
@@ -68,7 +69,8 @@ class Endpoint:
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise ConfigError(f"{self.url_source} must begin with http:// or https://")
         if "@" in parts.netloc:
-            raise ConfigError(f"{self.url_source} must not contain a user name or password: put the key into {self.key_variable}")
+            raise ConfigError(f"{self.url_source} must not contain a user name or password: put the key into "
+                              f"{self.key_variable}")
         self.key()
 
     @classmethod
@@ -109,7 +111,8 @@ class Endpoint:
         raise EndpointError("http", f'the {self.name} sent no "choices" with a "text": it must offer /completions')
 
     def post(self, path: str, body: dict, deadline: float | None = None) -> dict:
-        """The JSON object of the reply. `deadline` is a value of time.monotonic(); without one it is `seconds` from now."""
+        """The JSON object of the reply. `deadline` is a value of time.monotonic(); without one it is `seconds`
+        from now."""
         _, data = self._request(path, body, deadline)
         try:
             value = json.loads(data)
@@ -147,8 +150,8 @@ class Endpoint:
         raise AssertionError("the last attempt returns or raises")
 
     def _attempt(self, url: str, body: dict | None, key: str, deadline: float) -> tuple[str, bytes]:
-        """One attempt in a thread of its own, which is abandoned at the deadline: the name look-up and the headers of a reply
-        have no total time limit that could be set."""
+        """One attempt in a thread of its own, which is abandoned at the deadline: the name look-up and the
+        headers of a reply have no total time limit that could be set."""
         outcome: list[tuple[str, bytes] | EndpointError] = []
 
         def work() -> None:
@@ -177,8 +180,8 @@ class Endpoint:
         timeout = max(0.01, min(self.read_seconds, deadline - time.monotonic()))
         try:
             with requests.Session() as session, session.request(
-                    "GET" if body is None else "POST", url, json=body, auth=authorise, stream=True, allow_redirects=False,
-                    timeout=timeout) as response:
+                    "GET" if body is None else "POST", url, json=body, auth=authorise, timeout=timeout, stream=True,
+                    allow_redirects=False) as response:
                 data = self._read(response, deadline)
             problem = None
         except EndpointError:
@@ -188,7 +191,8 @@ class Endpoint:
         if problem is not None:       # raised here and not above, so that the original is not even chained
             if "timeout" in problem.lower():
                 raise EndpointError("timeout", f"the {self.name} did not answer in time", wait=0.0)
-            raise EndpointError("http", f"the {self.name} cannot be reached ({problem}): check {self.url_source}", wait=0.0)
+            message = f"the {self.name} cannot be reached ({problem}): check {self.url_source}"
+            raise EndpointError("http", message, wait=0.0)
         if len(key) >= SHORTEST_SECRET:
             data = data.replace(key.encode(), b"[key]")
         self._check_status(response, data)
@@ -196,7 +200,7 @@ class Endpoint:
 
     def _read(self, response: requests.Response, deadline: float) -> bytes:
         data = bytearray()
-        while block := response.raw.read1(65536, decode_content=True):       # what is there, so that the deadline is seen
+        while block := response.raw.read1(65536, decode_content=True):       # does not wait for all of them
             data += block
             if len(data) > self.max_bytes:
                 raise EndpointError("http", f"the {self.name} sent more than {self.max_bytes:,} bytes")

@@ -1,13 +1,15 @@
-"""A folder of text, Markdown or HTML files as a small offline web: search by BM25, visit by the path of a file in the folder.
+"""A folder of text, Markdown or HTML files as a small offline web: search by BM25, visit by the path of a file
+in the folder.
 
-All files are read once, at the start, as UTF-8, and a visit looks into that table, never at the disk: nothing outside the folder
-can be reached. Symbolic links, and files and folders with a dot at the start of their names, are left out.
+All files are read once, at the start, as UTF-8, and a visit looks into that table, never at the disk: nothing
+outside the folder can be reached. Symbolic links, and files and folders with a dot at the start of their names,
+are left out.
 
     score(q, d) = sum_{w in q} idf(w) * f(w, d) (k1 + 1) / (f(w, d) + k1 (1 - b + b |d| / mean |d|))         Okapi BM25
     idf(w)      = ln(1 + (N - n(w) + 1/2) / (n(w) + 1/2))
 
-N texts, n(w) of them with the word w, f(w, d) occurrences of w in text d, |d| words in d. idf is positive for every word, so a
-text scores above 0 exactly if it shares a word with the query.
+N texts, n(w) of them with the word w, f(w, d) occurrences of w in text d, |d| words in d. idf is positive for
+every word, so a text scores above 0 exactly if it shares a word with the query.
 """
 
 import math
@@ -67,7 +69,8 @@ def words(text: str) -> list[str]:
 
 
 class Passages:
-    """What a text says about a goal, by words alone: its passages that share rare words with the goal, in its own words."""
+    """What a text says about a goal, by words alone: its passages that share rare words with the goal, in its
+    own words."""
 
     def __init__(self, text: str):
         self.parts = split_passages(text)
@@ -81,10 +84,11 @@ class Passages:
     def extract(self, goal: str) -> tuple[str, str]:
         """(evidence, summary). Without a common word the evidence is the beginning, and the summary says so."""
         ranked = [i for i, _ in self.index.search(goal)]
+        summary = "\n".join(self.parts[i] for i in self.within(ranked, SUMMARY))
         if not ranked:
-            beginning = self.within(list(range(len(self.parts))), EVIDENCE)
-            return self.in_order(beginning), "No passage shares a word with the goal; the evidence is the beginning of the page."
-        return self.in_order(self.within(ranked, EVIDENCE)), "\n".join(self.parts[i] for i in self.within(ranked, SUMMARY))
+            ranked = list(range(len(self.parts)))
+            summary = "No passage shares a word with the goal; the evidence is the beginning of the page."
+        return self.in_order(self.within(ranked, EVIDENCE)), summary
 
     def within(self, ranked: list[int], budget: int) -> list[int]:
         """The first of the ranked passages that fit the budget together; at least one."""
@@ -108,7 +112,8 @@ class Passages:
 
 
 def split_passages(text: str) -> list[str]:
-    """The lines of a text; one longer than PASSAGE is divided at sentence ends, and anywhere where a sentence is longer."""
+    """The lines of a text; one longer than PASSAGE is divided at sentence ends, and anywhere where a sentence
+    is longer."""
     parts: list[str] = []
     for line in text.splitlines():
         line, part = line.strip(), ""
@@ -124,7 +129,7 @@ def split_passages(text: str) -> list[str]:
     return parts
 
 
-# ------------------------------------------------------------------------------------------------------------- the folder
+# ------------------------------------------------------------------------------------------------------- the folder
 
 
 class FolderTools:
@@ -141,7 +146,8 @@ class FolderTools:
         if not self.documents:
             raise ConfigError(f"{root} holds no file with one of the endings {' '.join(SUFFIXES)}")
         self.urls = list(self.documents)
-        self.index = BM25([f"{d.title}\n{d.title}\n{d.text}" for d in self.documents.values()])       # a title counts twice
+        documents = self.documents.values()
+        self.index = BM25([f"{d.title}\n{d.title}\n{d.text}" for d in documents])        # a title counts twice
 
     def search(self, queries: list[str]) -> ToolResult:
         return search_each(queries, self._search)
@@ -181,8 +187,9 @@ class Document:
 # -------------------------------------------------------------------------------------------------------------- HTML
 
 DROPPED = {"script", "style", "template", "svg", "object", "iframe"}
-BLOCKS = {"address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure", "footer", "form", "h1", "h2", "h3",
-          "h4", "h5", "h6", "header", "hr", "li", "main", "nav", "ol", "p", "pre", "section", "table", "td", "th", "tr", "ul"}
+BLOCKS = {"article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure", "footer", "form", "h1", "h2", "h3",
+          "h4", "h5", "h6", "header", "hr", "li", "main", "nav", "ol", "p", "pre", "section", "table", "td", "th", "tr",
+          "ul"}
 
 
 class TextReader(HTMLParser):

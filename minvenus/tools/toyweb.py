@@ -2,12 +2,13 @@
 
     web = ToyWeb(seed=0, hops=4)
     for question in web.questions("train"):
-        tools = web.for_question(question.id)          a tool set for one rollout
-        tools.search(["boss Eva"])                     page Eva sings Ida sings.              titles and verbs, the best page first
-        tools.visit(["page Eva"], "boss Eva")          page Eva boss owl twin Max heir Uma.   only if a search has listed it
-        web.case(question.id).path                     the truth, for tests and audits
+        tools = web.for_question(question.id)     a tool set for one rollout
+        tools.search(["boss Eva"])                page Eva sings Ida sings.              titles and verbs
+        tools.visit(["page Eva"], "boss Eva")     page Eva boss owl twin Max heir Uma.   only if a search has listed it
+        web.case(question.id).path                the truth, for tests and audits
 
-A web has one layer of pages for each hop of its question. A page has a title, a pet, and links to pages of the next layer:
+A web has one layer of pages for each hop of its question. A page has a title, a pet, and links to pages of the
+next layer:
 
     page Bob own cat boss Eva heir Ida.     visited for "own Bob": the pet, then the links
     page Max boss Uma heir Ida.             visited for "own Bob": another page shows no pet for this goal
@@ -17,10 +18,11 @@ A question names a first page and a chain of relations, and asks for the pet on 
     From Bob own boss twin?                 Bob's own pet, the pet of Bob's boss, the pet of that boss's twin
     pets own cat boss owl twin hen          the answer
 
-So each right page is worth the same to the answer and a wrong page nothing: every pet is drawn independently, and all pages of
-a layer have the same relations. Nothing can be remembered from other questions, because every web is drawn anew. A name stands
-right after its relation and a pet right after its name: in a trial the tiny model learned such look-ups in 150 steps, and with
-one token in between not in 300. A search never shows what the question asks for.
+So each right page is worth the same to the answer and a wrong page nothing: every pet is drawn independently,
+and all pages of a layer have the same relations. Nothing can be remembered from other questions, because every
+web is drawn anew. A name stands right after its relation and a pet right after its name: in a trial the tiny
+model learned such look-ups in 150 steps, and with one token in between not in 300. A search never shows what
+the question asks for.
 
 Everything follows from the seed. A tool set belongs to one rollout and reaches the pages of one question only.
 """
@@ -35,21 +37,22 @@ from minvenus.tools.base import ToolResult, run_tool
 from minvenus.tools.folder import BM25
 from minvenus.types import Question, Rollout
 
-# The tiny tokenizer gives each of these words one id together with the space before it, and the toy web never writes one without
-# that space: a word with two ids would be two words to a model of half a million parameters.
+# The tiny tokenizer gives each of these words one id together with the space before it, and the toy
+# web never writes one without that space: a word with two ids would be two words to a tiny model.
 NAMES = [
-    "Abe", "Ada", "Amy", "Ann", "Ali", "Art", "Ava", "Bea", "Ben", "Bill", "Bob", "Bud", "Cal", "Cam", "Cid", "Cleo", "Dan",
-    "Dean", "Dee", "Del", "Don", "Dora", "Drew", "Earl", "Eli", "Ella", "Eve", "Fay", "Finn", "Flo", "Gail", "Gia", "Gil",
-    "Gus", "Guy", "Hal", "Hans", "Hope", "Hugh", "Ian", "Ida", "Ike", "Ira", "Ivy", "Jack", "Jan", "Jay", "Jean", "Jim",
-    "Joe", "Joy", "Kai", "Kay", "Ken", "Kim", "Kit", "Lea", "Lee", "Leo", "Liz", "Lou", "Lucy", "Mae", "Max", "Meg", "Mia",
-    "Mike", "Moe", "Nan", "Ned", "Nell", "Nora", "Ole", "Omar", "Otto", "Pam", "Pat", "Paul", "Peg", "Pia", "Ray", "Rex",
-    "Rob", "Ron", "Roy", "Sam", "Sid", "Sue", "Ted", "Tess", "Tim", "Tom", "Uma", "Vic", "Will", "Zoe",
+    "Abe", "Ada", "Amy", "Ann", "Ali", "Art", "Ava", "Bea", "Ben", "Bill", "Bob", "Bud", "Cal", "Cam", "Cid",
+    "Cleo", "Dan", "Dean", "Dee", "Del", "Don", "Dora", "Drew", "Earl", "Eli", "Ella", "Eve", "Fay", "Finn",
+    "Flo", "Gail", "Gia", "Gil", "Gus", "Guy", "Hal", "Hans", "Hope", "Hugh", "Ian", "Ida", "Ike", "Ira", "Ivy",
+    "Jack", "Jan", "Jay", "Jean", "Jim", "Joe", "Joy", "Kai", "Kay", "Ken", "Kim", "Kit", "Lea", "Lee", "Leo",
+    "Liz", "Lou", "Lucy", "Mae", "Max", "Meg", "Mia", "Mike", "Moe", "Nan", "Ned", "Nell", "Nora", "Ole",
+    "Omar", "Otto", "Pam", "Pat", "Paul", "Peg", "Pia", "Ray", "Rex", "Rob", "Ron", "Roy", "Sam", "Sid", "Sue",
+    "Ted", "Tess", "Tim", "Tom", "Uma", "Vic", "Will", "Zoe",
 ]
 TEST_NAMES = NAMES[2::3]                 # the titles of train and test questions are disjoint
 TRAIN_NAMES = [name for name in NAMES if name not in TEST_NAMES]
 PETS = [
-    "cat", "dog", "owl", "hen", "fox", "pig", "cow", "bat", "bee", "ant", "emu", "elk", "ape", "yak", "ram", "rat", "eel",
-    "hog", "jay", "koi", "asp", "doe", "cub", "pug",
+    "cat", "dog", "owl", "hen", "fox", "pig", "cow", "bat", "bee", "ant", "emu", "elk", "ape", "yak", "ram",
+    "rat", "eel", "hog", "jay", "koi", "asp", "doe", "cub", "pug",
 ]
 RELATIONS = ["boss", "friend", "twin", "uncle", "coach", "rival", "host", "heir", "aunt", "nurse", "guard", "pupil"]
 VERBS = ["sings", "cooks", "paints", "sails", "dances", "writes", "digs", "swims"]
@@ -109,8 +112,8 @@ class Case:
         return self.relations[hop - 1] if hop else FIRST
 
     def label(self, title: str, succeeded: bool, seen: set[str]) -> Visit:
-        """The label of a visit after the pages `seen`. A right page counts at its own hop, every other visit at the first hop
-        with a page that has not been found yet."""
+        """The label of a visit after the pages `seen`. A right page counts at its own hop, every other visit at
+        the first hop with a page that has not been found yet."""
         open_hop = next((hop for hop, right in enumerate(self.path, 1) if right not in seen), self.hops)
         if not succeeded:
             return Visit("failed", open_hop)
@@ -136,7 +139,7 @@ def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] =
     for depth, layer in enumerate(layers):
         relations: list[str] = []                   # the last layer has no links
         following: list[str] = []
-        if depth < hops - 1:                        # the relation that the question asks for here, and one that it never does
+        if depth < hops - 1:                        # the relation that is asked for here, and one that never is
             relations = [asked[depth], *rng.sample([r for r in RELATIONS if r not in asked], 1)]
             following = layers[depth + 1]
         for title in layer:
@@ -186,8 +189,8 @@ class ToyWeb:
         if question_id not in self._cases:
             split, _, index = question_id.partition("-")
             if split not in self.size or not index.isdecimal() or int(index) >= self.size[split]:
-                raise KeyError(f"no question {question_id!r}: there are train-0 to train-{self.size['train'] - 1} and test-0 to "
-                               f"test-{self.size['test'] - 1}")
+                ranges = " and ".join(f"{split}-0 to {split}-{size - 1}" for split, size in self.size.items())
+                raise KeyError(f"no question {question_id!r}: there are {ranges}")
             self._cases[question_id] = make_case(self.seed, split, int(index), self.hops)
         return self._cases[question_id]
 
@@ -236,8 +239,8 @@ class ToyTools:
 
 
 def visit_labels(web: ToyWeb, rollout: Rollout) -> list[list[Visit]]:
-    """Per turn, one label for each page that it visited. The calls are made again, one page at a time: a call for several pages
-    may have shown some of them and refused others."""
+    """Per turn, one label for each page that it visited. The calls are made again, one page at a time: a call
+    for several pages may have shown some of them and refused others."""
     case, tools = web.case(rollout.question.id), web.for_question(rollout.question.id)
     seen: set[str] = set()
     labels: list[list[Visit]] = [[] for _ in rollout.turns]
@@ -249,7 +252,8 @@ def visit_labels(web: ToyWeb, rollout: Rollout) -> list[list[Visit]]:
             run_tool(tools, "search", arguments)
         elif turn.kind == "visit":
             for url in arguments["url"]:
-                succeeded = turn.tool_error is None and run_tool(tools, "visit", arguments | {"url": [url]}).error is None
+                error = turn.tool_error or run_tool(tools, "visit", arguments | {"url": [url]}).error
+                succeeded = error is None
                 title = url.removeprefix("page ")
                 found.append(case.label(title, succeeded, seen))
                 if succeeded:

@@ -1,29 +1,30 @@
 """Lessons on the toy web: demonstrations by teachers with weaknesses, and texts for a base model.
 
-    expert             search "own Bob", visit "page Bob", search "boss Eva", visit "page Eva", answer "pets own cat boss owl"
-    wrong_result       visits another result first, then the right one
-    wrong_relation     follows a relation that the question does not name first, then the right one
-    at_once            answers at once, by guessing
-    stop_early         answers after fewer hops and guesses the rest
-    cut_off            has a limit of turns, is told before the last one, and answers then, guessing what it has not read
+    expert            search "own Bob", visit "page Bob", search "boss Eva", visit "page Eva", answer
+    wrong_result      visits another result first, then the right one
+    wrong_relation    follows a relation that the question does not name first, then the right one
+    at_once           answers at once, by guessing
+    stop_early        answers after fewer hops and guesses the rest
+    cut_off           has a limit of turns, is told before the last one, and answers then, guessing what it has not read
 
-The first two weaknesses are the mistakes that RL should unlearn; the teacher corrects both, so that a model learns to go on after
-them. A few `at_once` and `stop_early` serve the gains: a model that has never seen an answer given too soon does not know how
-little it knows then, and its belief after half of the pages is no measure of them. Observations come from the real tools.
+The first two weaknesses are the mistakes that RL should unlearn; the teacher corrects both, so that a model
+learns to go on after them. A few `at_once` and `stop_early` serve the gains: a model that has never seen an
+answer given too soon does not know how little it knows then, and its belief after half of the pages is no
+measure of them. Observations come from the real tools.
 
 The base model learns from two kinds of text, before any demonstration, to look things up:
 
-    page Bob own cat boss Eva heir Ida. / page Eva twin owl.       reading: pages of any names, as the toy web shows them,
-    page Eva twin owl. / page Bob own cat heir Ida boss Eva.       then again in another order, their links too
+    page Bob own cat boss Eva heir Ida. / page Eva twin owl.      reading: pages as the toy web shows them,
+    page Eva twin owl. / page Bob own cat heir Ida boss Eva.      then again in another order, their links too
 
-    From Bob own boss?                                             notes: a demonstration in plain lines,
-     own. / own Bob / page Bob sings Max sings.                    without the format of tool calls
+    From Bob own boss?                                            notes: a demonstration in plain lines,
+     own. / own Bob / page Bob sings Max sings.                   without the format of tool calls
      own. / page Bob own Bob / page Bob own cat boss Eva heir Ida.
      own boss. / boss Eva / ...
     pets own cat boss owl
 
-Their names are those of both splits; no web here is the web of a question. A text is a list of pieces with a flag each: only
-flagged pieces are trained, since only they follow from what comes before.
+Their names are those of both splits; no web here is the web of a question. A text is a list of pieces with a
+flag each: only flagged pieces are trained, since only they follow from what comes before.
 """
 
 import json
@@ -36,7 +37,7 @@ from minvenus.config import ConfigError
 from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, Case, ToyTools, ToyWeb, answer_text, make_case
 
 SYSTEM = "Tools."                        # the system prompt of toy runs
-LEAD_IN = "Answer."                      # the thought of every answer turn: Recipe.lead_in for a model that learned from these
+LEAD_IN = "Answer."                      # the thought of every answer turn: Recipe.lead_in of a toy run
 NOT_READ = "ERROR: cannot read the call."     # the notice after a malformed turn
 LAST_TURN = "Answer."                    # the notice after the observation before the last turn
 
@@ -69,7 +70,8 @@ def demonstrations(web: ToyWeb, count: int, teacher: Teacher, split: str = "trai
 
 
 def teach(case: Case, teacher: Teacher, seed: str) -> list[dict]:
-    """The messages of one demonstration: search and visit from hop to hop, up to the last one or to an end that is a weakness."""
+    """The messages of one demonstration: search and visit from hop to hop, up to the last one or to an end that
+    is a weakness."""
     rng = random.Random(f"teacher {seed} {case.question.id}")
     writer = TurnWriter(case, teacher, rng)
     pets: list[str] = []                                       # those that were read
@@ -100,7 +102,7 @@ class TurnWriter:
         self.results: list[str] = []                           # the titles that it found
         self.turns_left: int | None = None                     # before the answer; None = no limit
         if teacher.cut_off and rng.random() < teacher.cut_off:
-            self.turns_left = min(rng.randint(1, 4 * case.hops), 2 * case.hops)      # half of them with no turn to spare
+            self.turns_left = min(rng.randint(1, 4 * case.hops), 2 * case.hops)      # half have no turn to spare
 
     def draw_hops(self) -> int:
         """How many pages of the path are read before the answer; fewer than all is a weakness."""
@@ -159,7 +161,7 @@ def message(role: str, content: str) -> dict:
     return {"role": role, "content": content}
 
 
-# ------------------------------------------------------------------------------------------------- texts for a base model
+# ------------------------------------------------------------------------------------------- texts for a base model
 
 
 def reading(seed: int, index: int, pages: int = 4, again: int = 3) -> list[Piece]:
@@ -184,7 +186,8 @@ def page_facts(rng: random.Random, title: str, names: list[str], relations: list
 
 
 def page_pieces(title: str, goal: str, pet: str, links: list[tuple[str, str]]) -> list[Piece]:
-    """The text of a page; a pet and a name follow from the relation before them. Pieces end where tokens of the text do."""
+    """The text of a page; a pet and a name follow from the relation before them. Pieces end where tokens of the
+    text do."""
     pieces = [(f"page {title} {goal}", False), (f" {pet}", True)]
     for relation, name in links:
         pieces += [(f" {relation}", False), (f" {name}", True)]

@@ -27,7 +27,7 @@ MUTANTS = (
            ("minvenus.tools.folder:FolderTools.__init__", 'sorted(root.rglob("*"))', 'root.rglob("*")')),
     mutant(54, "a dropped connection is not tried again",
            "tools/test_endpoint.py::test_a_connection_that_breaks_is_tried_again[reset]",
-           ("minvenus.tools.endpoint:Endpoint._exchange", "check {self.url_source}\", wait=0.0", "check {self.url_source}\"")),
+           ("minvenus.tools.endpoint:Endpoint._exchange", "message, wait=0.0", "message")),
     mutant(54, "errors that the model causes stop a run",
            "tools/test_base.py::test_what_the_model_itself_can_cause_never_stops_a_run[empty]",
            ("minvenus.tools.base:ToolGuard.add", "if result.error in FAULTS", "if result.error")),

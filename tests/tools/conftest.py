@@ -1,4 +1,5 @@
-"""No test of the tools reaches the network: names resolve by a table, and a socket connects to 127.0.0.1 or not at all."""
+"""No test of the tools reaches the network: names resolve by a table, and a socket connects to 127.0.0.1 or not
+at all."""
 
 import logging
 import socket

@@ -1,4 +1,5 @@
-"""The toy web: every question can be answered through its own tools, nothing leaks, nothing depends on the order of calls."""
+"""The toy web: every question can be answered through its own tools, nothing leaks, nothing depends on the
+order of calls."""
 
 import re
 
@@ -105,7 +106,8 @@ def test_two_rollouts_of_a_question_do_not_share_what_was_listed(hand):
 
 
 def labels(web, *calls):
-    """The labels of a rollout that makes these calls on HAND, ("search", query ...) or ("visit", title ...), and answers."""
+    """The labels of a rollout that makes these calls on HAND, ("search", query ...) or ("visit", title ...),
+    and answers."""
     tools, turns = web.for_question("train-0"), []
     for name, *words in calls:
         arguments = {"query": words} if name == "search" else {"url": [f"page {word}" for word in words], "goal": "pet"}
@@ -183,7 +185,8 @@ def test_train_and_test_questions_share_no_name(web):
 
 @given(webs)
 def test_wrong_links_look_like_right_ones(web):
-    """Every page of a layer has the relation that is asked for there and another one, and they lead to different pages."""
+    """Every page of a layer has the relation that is asked for there and another one, and they lead to
+    different pages."""
     for question in web.questions("train"):
         case = web.case(question.id)
         for i, page in enumerate(case.pages.values()):

@@ -1,4 +1,5 @@
-"""Lessons: experts are right and well formed, weaknesses show as often as asked, texts for a base model follow from themselves."""
+"""Lessons: experts are right and well formed, weaknesses show as often as asked, texts for a base model follow
+from themselves."""
 
 import hashlib
 import json

@@ -148,7 +148,8 @@ def chat(content):
 
 
 def visit_with_model(monkeypatch, replies, page=PAGE):
-    """A visit with a reader that gives `page` and a model that gives one reply after the other: the result, its requests."""
+    """A visit with a reader that gives `page` and a model that gives one reply after the other: the result, its
+    requests."""
     def answer(h):
         reply = replies[len(model.seen) - 1]
         h.reply({}, status=reply) if isinstance(reply, int) else h.reply(reply)
