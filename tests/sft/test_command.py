@@ -50,7 +50,7 @@ def start(tmp_path, rows, **options):
 
 
 def test_the_command_worked_by_hand(tmp_path, capsys):
-    rows = [of_turns(2, "short"), "garbage", "", of_turns(51, "medium"), of_turns(101, "long")]
+    rows = [of_turns(50, "short"), "garbage", "", of_turns(100, "medium"), of_turns(101, "long")]
     rows += ["[1]", {"no": "chat"}, '{"a": ']
     source, out = write(tmp_path / "in.jsonl", rows), tmp_path / "out" / "train.jsonl"
     assert main(["--in", source, "--out", str(out)]) == 0
@@ -204,6 +204,7 @@ def test_the_correctness_filter_by_exact_match(tmp_path):
     stats, config = start(tmp_path, rows, shuffle=False, correct="exact_match")
     assert [row["question"] for row in read(config.out)] == ["Rome", "rome!"]
     assert stats["drop_reasons"] == {"answer_not_correct": 1} and stats["rows"]["stage2_valid"] == 3
+    assert stats["turn_buckets"]["original"]["<=50"] == stats["turn_buckets"]["resampled"]["<=50"] == 2
 
 
 class FakeJudge:
