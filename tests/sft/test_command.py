@@ -186,7 +186,8 @@ def test_an_interruption_while_cleaning_leaves_the_old_files_untouched(tmp_path,
 @pytest.mark.parametrize(("change", "words"), [
     ({"in_": ""}, "both --in FILE and --out FILE"), ({"in_": "nowhere.jsonl"}, "nowhere.jsonl does not exist"),
     ({"out": "x.txt"}, ".jsonl"), ({"out": "{folder}/stats.json"}, ".jsonl"), ({"in_": "{folder}/empty"}, "holds no"),
-    ({"out": "{input}"}, "must differ"), ({"correct": "maybe"}, "exact_match"), ({"prompt_mode": "x"}, "template, row"),
+    ({"out": "{input}"}, "must differ"), ({"in_": "{folder}/empty/../in.jsonl", "out": "{input}"}, "must differ"),
+    ({"correct": "maybe"}, "exact_match"), ({"prompt_mode": "x"}, "template, row"),
 ])
 def test_impossible_options_are_refused_before_any_work(tmp_path, change, words):
     source = write(tmp_path / "in.jsonl", [])
