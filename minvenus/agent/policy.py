@@ -68,6 +68,7 @@ class EnginePolicy:
     def step(self) -> bool:
         for sequence in self.engine.step():
             done = sequence.completion
+            assert done is not None
             self.writing.pop(sequence).output = TurnOutput(done.tokens, done.logprobs)
         return bool(self.writing)
 
@@ -100,8 +101,8 @@ class EnginePolicy:
                               "those of the policy that is trained")
 
     def _reopen(self, episode: Episode, ids: list[int]) -> None:
-        """A fresh sequence with these tokens, which finds its full pages again. Its name gives it noise of its own: with
-        the old noise, another attempt at a turn would be the same turn again."""
+        """A fresh sequence with these tokens, which finds its full pages again. Its name gives it other noise: with the
+        old noise, another attempt at a turn would be the same turn again."""
         old = episode.sequence
         self.engine.close(old)
         episode.sequence = self.engine.open(ids, f"{episode.name} attempt {episode.attempts}", old.rollout, old.step)

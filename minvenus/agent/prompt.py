@@ -12,8 +12,8 @@ from minvenus.config import ConfigError
 
 TASK = """You are a deep-research agent. Questions may come from everyday life or from a specialised field of study. \
 Look for the answer on the web: search, open the pages that look promising, and compare several credible sources \
-before you rely on a claim. Weigh what they say without taking sides. When the evidence is enough, write the whole final \
-answer between <answer> and </answer>."""
+before you rely on a claim. Weigh what they say without taking sides. When the evidence is enough, write the whole \
+final answer between <answer> and </answer>."""
 
 
 def array_of_strings(description: str) -> dict:

@@ -28,7 +28,7 @@ LIMITS = {"seconds": 3600.0, "read_seconds": 3600.0, "max_bytes": 64_000_000}
 
 
 class RemotePolicy:
-    """`send_ids`: prompts are sent as ids, which needs the served model's own tokenizer. `limits` are the endpoint's."""
+    """`send_ids`: prompts are sent as ids, which needs the served model's tokenizer. `limits` are the endpoint's."""
 
     max_context = None
 
