@@ -240,7 +240,7 @@ def test_a_run_that_diverges_says_what_to_look_at_and_keeps_the_last_good_state(
 def test_two_runs_in_one_folder_are_refused(config, scripted, tmp_path, capsys):
     with claimed(tmp_path, "training"):
         assert command(replace(config, out=str(tmp_path))) == 2
-    assert f"another process is training into {tmp_path}: wait for it, or choose another --out" in capsys.readouterr().err
+    assert f"another process is training into {tmp_path}: wait for it, or use another --out" in capsys.readouterr().err
     assert not (tmp_path / "run.json").exists() and command(replace(config, out=str(tmp_path), steps=1)) == 0
 
 

@@ -206,23 +206,36 @@ class Qwen3(nn.Module):
         cu_seqlens = torch.arange(rows + 1, device=tokens.device, dtype=torch.int32) * length
         return self.logits(self.packed(tokens.flatten(), cu_seqlens)).unflatten(0, (rows, length))
 
-    def packed(self, tokens: Tensor, cu_seqlens: Tensor) -> Tensor:
-        """S sequences end to end, without padding. tokens [N], cu_seqlens [S + 1] -> hidden [N, hidden]."""
+    def packed(self, tokens: Tensor, cu_seqlens: Tensor, rows: Tensor | None = None) -> Tensor:
+        """S sequences end to end, without padding. tokens [N], cu_seqlens [S + 1] -> hidden [N, hidden], or of the tokens at
+        `rows` [M] only: [M, hidden]."""
         longest = self._check_packed(tokens, cu_seqlens)
         index = torch.arange(len(tokens), device=tokens.device)
         own = torch.searchsorted(cu_seqlens, index.to(cu_seqlens.dtype), right=True) - 1          # [N]  number of the sequence
         positions = index - cu_seqlens[own]
-        return self.model(tokens, positions, lambda layer, q, k, v: attention(q, k, v, cu_seqlens, max_seqlen=longest))
+
+        def attend(layer, q, k, v):
+            if rows is None or layer + 1 < len(self.model.layers):
+                return attention(q, k, v, cu_seqlens, max_seqlen=longest)
+            every = q.new_zeros(k.shape[0], *q.shape[1:]).index_copy(0, rows, q)     # queries of the others are not read
+            return attention(every, k, v, cu_seqlens, max_seqlen=longest)[rows]
+
+        return self.model(tokens, positions, attend, rows)
 
     def logprobs(self, tokens: Tensor, cu_seqlens: Tensor, sources: Tensor, targets: Tensor, temperature: float = 1.0,
-                 entropy: bool = False, dtype: torch.dtype | None = None):
+                 entropy: bool = False, dtype: torch.dtype | None = None, every_row: bool = False):
         """The one call that trains: log-probs [M] of `targets` [M], each from the hidden state at position `sources` [M] of the
         packed sequences; with `entropy`, (log-probs, entropies). Products are in `dtype`, by default bfloat16 on a GPU and the
-        parameters' own type elsewhere."""
+        parameters' own type elsewhere. The last layer computes only what the sources need, or `every_row`: the same up to
+        rounding."""
         device, own = tokens.device.type, self.head_weight.dtype
         dtype = dtype or (torch.bfloat16 if device == "cuda" else own)
         with torch.autocast(device, dtype, enabled=dtype != own):
-            hidden = self.packed(tokens, cu_seqlens)[sources].to(dtype)
+            if every_row:
+                hidden = self.packed(tokens, cu_seqlens)[sources]
+            else:
+                hidden = self.packed(tokens, cu_seqlens, sources)
+            hidden = hidden.to(dtype)
         return token_logprobs(hidden, self.head_weight.to(dtype), targets, temperature, entropy=entropy)
 
     def paged(self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None) -> Tensor:

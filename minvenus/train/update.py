@@ -34,7 +34,7 @@ def sft_loss(model: Qwen3, pack: Pack, dtype: torch.dtype | None = None) -> Tens
     """The pack's share of the step's loss; products in `dtype`, see Qwen3.logprobs."""
     device = model.head_weight.device
     inputs = (x.to(device) for x in (pack.tokens, pack.cu_seqlens, pack.sources, pack.targets))
-    logp = model.logprobs(*inputs, dtype=dtype)
+    logp = model.logprobs(*inputs, dtype=dtype, every_row=True)       # as the shipped base was trained, to the last bit
     return -(pack.weights.to(device) * logp).sum()
 
 

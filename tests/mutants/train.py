@@ -1,4 +1,4 @@
-"""Known bugs of optimiser steps, data order and resume (36 to 38)."""
+"""Known bugs of optimiser steps, data order and resume (36 to 38), and their relatives (44, 46, 51, 58)."""
 
 from tests.mutants.mutant import mutant
 
@@ -35,4 +35,37 @@ MUTANTS = (
            ("minvenus.train.checkpoint:save",
             "with replaced(folder) as new:\n",
             "(run / 'latest').write_text(folder.name + '\\n')\n        with replaced(folder) as new:\n")),
+    mutant(44, "every step draws its rollouts from the same stream",
+           "test_train_igpo_data.py::test_a_question_that_comes_twice_in_a_step_is_sampled_under_two_names",
+           ("train_igpo:collect", "step=step - 1", "step=None")),
+    mutant(44, "a question that comes twice in a step has one stream",
+           "test_train_igpo_data.py::test_a_question_that_comes_twice_in_a_step_is_sampled_under_two_names",
+           ("train_igpo:collect", 'f"again {question.id}"', "question.id")),
+    mutant(44, "every step shuffles its rollouts alike",
+           "train/test_update.py::test_every_step_and_every_epoch_has_an_order_of_its_own",
+           ("minvenus.train.update:igpo_update", " + step - 1", "")),
+    mutant(44, "every epoch shuffles its rollouts alike",
+           "train/test_update.py::test_every_step_and_every_epoch_has_an_order_of_its_own",
+           ("minvenus.train.update:igpo_update", "batch_indices(epoch + 1,", "batch_indices(1,")),
+    mutant(46, "the learning rate may change on resume",
+           "train/test_run.py::test_igpo_does_not_go_on_with_a_setting_that_changes_what_is_learned[learning_rate]",
+           ("minvenus.train.run:Run.check_resume", "not in self.may_change", "not in self.may_change | {'learning_rate'}")),
+    mutant(46, "SFT may change its number of steps on resume",
+           "train/test_run.py::test_sft_refuses_another_number_of_steps_and_says_why",
+           ("minvenus.train.run:Run.check_resume", "not in self.may_change", "not in self.may_change | {'steps'}")),
+    mutant(46, "other data is accepted on resume",
+           "train/test_run.py::test_other_data_is_refused_and_nothing_changes",
+           ("minvenus.train.run:Run.begin", 'if state["data"] != data', "if False")),
+    mutant(51, "a mean gain of wrong pages over turns without a visit",
+           "train/test_batch.py::test_the_numbers_of_a_step_worked_by_hand",
+           ("minvenus.train.batch:gains_by_page", 'set(pages) == {"wrong"}', 'set(pages) <= {"wrong", "repeated"}')),
+    mutant(51, "groups that lost their rollouts do not count as without a signal",
+           "train/test_batch.py::test_a_group_that_lost_its_rollouts_counts_as_one_without_a_signal",
+           ("minvenus.train.batch:signal_shares", "(shares[name] * left + batch.groups - left) / batch.groups", "shares[name]")),
+    mutant(38, "weights that moved before an error are kept as the step before",
+           "train/test_run.py::test_weights_that_moved_before_the_error_are_not_kept",
+           ("minvenus.train.run:Run.__exit__", "steps_taken(self.optimizer) == self.moves", "True")),
+    mutant(58, "the engine keeps its pages after an update",
+           "test_train_igpo.py::test_a_run_writes_a_model_that_loads_and_the_health_of_every_step",
+           ("train_igpo:main", "            engine.weights_changed()", "            pass")),
 )

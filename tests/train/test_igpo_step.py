@@ -1,14 +1,19 @@
 """One IGPO step on a two-question toy batch, computed a second time by hand, from the model's logits to one logit's gradient."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from minvenus.igpo.gain import wrap_answer
+from minvenus.agent.protocol import final_answer
+from minvenus.engine import Engine
+from minvenus.evaluation.answers import f1
+from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.train.update import backward, row_logprobs
 from tests.train.igpo_runs import first_step, small_igpo, write_model
 from tests.train.runs import TINY, gradients
+from train_igpo import questions_of
 
 # of the first question one rollout is right, of the second none; the gains of all four visits differ
 PLAYS = [["right: right", "wrong: dog"], ["right: dog", "wrong search: dog"]]
@@ -116,3 +121,40 @@ def test_a_step_makes_what_has_a_high_advantage_more_probable(made):
     before = weighed()
     stats = step.update()
     assert stats["updates"] == 1 and stats["grad_norm"] > 0 and weighed() > before + 1e-3
+
+
+# ------------------------------------------------------------------------------------ what a step samples, scores and grades
+
+
+@pytest.mark.parametrize("policy", ["current", "reference"])
+def test_gains_and_kl_are_at_the_sampling_temperature(made, policy):
+    """The script's stored log-probs are at temperature 1, so nothing is said about them here."""
+    step = first_step(replace(made.config, temperature=0.7, gain_policy=policy, kl_coef=0.1, logprob_gap=100.0), PLAYS)
+    for rollout, measured in zip(step.collected, step.logprobs, strict=True):
+        wrapped = wrap_answer(rollout.question.answers[0], TINY, step.config.recipe)
+        lengths = scored_lengths(rollout, step.config.recipe)
+        [scores] = Engine(step.model, 64, 16).score_many([(rollout.tokens, lengths, wrapped.ids)], 0.7)
+        for own, fresh in zip(measured, answer_logprobs(rollout, wrapped, scores, step.config.recipe), strict=True):
+            assert (own is None) == (fresh is None) and (own is None or own == pytest.approx(fresh, abs=1e-4))
+    assert step.update()["kl"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_there_is_no_reference_where_nothing_needs_it_and_adam_is_the_papers(made):
+    assert made.reference is None and made.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
+    step = first_step(replace(made.config, kl_coef=0.1), PLAYS)
+    assert not any(parameter.requires_grad for parameter in step.reference.parameters())
+
+
+def test_an_answer_that_is_half_right_is_graded_by_f1_where_that_is_asked(made):
+    step = first_step(replace(made.config, outcome="f1"), [["right: pets own dog", "right: right"]] * 2)
+    wanted = [f1(final_answer(rollout.turns), rollout.question.answers) for rollout in step.batch.rollouts]
+    assert [m.outcome for m in step.batch.measured] == wanted and wanted[1::2] == [1.0, 1.0] and 0 < wanted[0] < 1
+
+
+@pytest.mark.parametrize(("hops", "slack", "held_out"), [(1, 0, 3), (4, 2, 5), (None, 1, 8)])
+def test_the_web_of_a_run_has_the_hops_turns_and_held_out_questions_of_its_settings(made, hops, slack, held_out):
+    source = questions_of(replace(made.config, hops=hops, slack=slack, evaluate_questions=held_out))
+    turns = [2 * (1 + i % 4 if hops is None else hops) + 1 + slack for i in range(held_out)]
+    for questions in (source.held_out, source.training[:held_out]):
+        assert [source.max_turns(question) for question in questions] == turns
+    assert not {question.text for question in source.held_out} & {question.text for question in source.training}

@@ -1,6 +1,7 @@
 """The update of IGPO: GRPO is IGPO without gains, no signal costs nothing and changes nothing, divergence stops it in time."""
 
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 import torch
@@ -141,6 +142,22 @@ def test_gradient_and_numbers_do_not_depend_on_how_rollouts_are_packed(config):
     apart, others = gradient_of(step, config=replace(config, max_context=longest, pack_tokens=longest))
     assert numbers["ratio_max"] > 1.01 and (together - apart).norm() < 1e-5 * together.norm()
     assert others == pytest.approx(numbers, rel=1e-4, abs=1e-6)
+
+
+def test_the_last_layer_computes_only_what_is_trained_and_nothing_changes(config):
+    """Log-probs, entropies and gradients are those of the forward over every row."""
+    step, found = first_step(config, MIXED), []
+    lengths = [len(row.tokens) for row in step.rows]
+    tokens, starts = torch.cat([row.tokens for row in step.rows]), [0, *accumulate(lengths)]
+    sources = torch.cat([row.sources + start for row, start in zip(step.rows, starts, strict=False)])
+    for every_row in (True, False):
+        step.model.zero_grad()
+        logp, entropies = step.model.logprobs(tokens, torch.tensor(starts, dtype=torch.int32), sources, tokens[sources + 1],
+                                              0.7, entropy=True, every_row=every_row)
+        (logp * torch.sin(sources)).sum().backward()
+        found.append((logp.detach(), entropies.detach(), gradients(step.model)))
+    for whole, some in zip(*found, strict=True):
+        assert torch.allclose(whole, some, rtol=1e-4, atol=1e-5)
 
 
 def test_every_step_and_every_epoch_has_an_order_of_its_own(config, monkeypatch):
