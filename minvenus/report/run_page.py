@@ -222,7 +222,7 @@ def group_to_show(batch: saved.SavedBatch) -> int | None:
     if sum(len(rollout.tokens) for rollout in batch.rollouts) <= MANY:
         return None
     outcomes = {g: [m.outcome for m in batch.measured if m.group == g] for g in batch.groups}
-    return max(outcomes, key=lambda g: (max(outcomes[g]) - min(outcomes[g]), -g))
+    return max(outcomes, key=lambda g: max(outcomes[g]) - min(outcomes[g]))
 
 
 def flat(settings: dict, prefix: str = "") -> list[tuple[str, str]]:

@@ -147,7 +147,7 @@ def shown_turns(made: Sequence[tuple[str, str | None, Turn | None]]) -> list[dic
         parsed = parse_turn(text)
         repeats = None
         if parsed.arguments is not None:
-            earliest = first.setdefault(json.dumps([parsed.tool, parsed.arguments], sort_keys=True), t)
+            earliest = first.setdefault(json.dumps(parsed.arguments, sort_keys=True), t)
             repeats = earliest if earliest < t else None
         rule = format_error(text, t == len(made) - 1)
         malformed = turn.malformed if turn else rule is not None

@@ -95,8 +95,8 @@ def measure(source: Source, scorer: Scorer | None, recipe: Recipe) -> list[Measu
         return None
     if not all(case.answers for case in source.cases):
         raise ConfigError(f"{source.name} does not say what the true answer is: give the answer that is to be scored")
-    return [Measured(case.kinds, case.malformed, answer_logprobs(case, scorer, recipe), outcome=0.0, group=i)
-            for i, case in enumerate(source.cases)]
+    return [Measured(case.kinds, case.malformed, answer_logprobs(case, scorer, recipe), outcome=0.0, group=0)
+            for case in source.cases]                  # neither outcome nor group will be used
 
 
 def xray(source: Source, measured: list[Measured] | None, tokenizer: Tokenizer | None, scored_by: str | None) -> str:

@@ -37,7 +37,8 @@ def test_a_run_of_igpo_has_its_curves_its_times_and_links_to_its_first_and_last_
         assert words in html, words
     assert "Gains at step 5" not in html and "Validation" not in html and "<script" not in html
     for step in (1, 10):
-        assert f'href="xray-step-{step:08d}.html"' in html and (tmp_path / f"xray-step-{step:08d}.html").is_file()
+        assert f'<a href="xray-step-{step:08d}.html">X-ray of step {step}: 2 rollouts of 1 questions</a>' in html
+        assert (tmp_path / f"xray-step-{step:08d}.html").is_file()
     assert "<td>30.0</td><td>3.000</td><td>75%</td>" in html and not (tmp_path / "xray-step-00000005.html").exists()
 
 
@@ -89,5 +90,6 @@ def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path)
     assert '<p class="value">0.25 → 0.875</p><p class="label">held-out exact match</p>' in html
     assert "from step 0 to step 3" in html
     [held_out] = re.findall(r'<title>held out, exact match</title><polyline points="([^"]*)"', html)
+    assert html.count("<polygon") == 1                                       # only exact match has an interval
     first, last = [float(point.split(",")[0]) for point in held_out.split()]
     assert (first, last) == (LEFT, WIDTH - RIGHT)                            # from step 0 to step 3

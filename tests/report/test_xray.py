@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError, Recipe
+from minvenus.igpo.credit import credit
 from minvenus.report.page import embedded_size
 from minvenus.report.source import turn_tokens
 from minvenus.report.xray import write_page
@@ -69,9 +70,20 @@ def test_a_run_that_scored_nothing_says_so_and_shows_no_gains(tmp_path):
 
 
 def test_a_group_that_ends_alike_is_remarked_upon(tmp_path):
-    batch = saved_batch([rollout([visit(), answer()])] * 4, [0, 0, 1, 1], [1.0, 1.0, 1.0, 0.0], Recipe.paper())
+    right, broken = rollout([visit(), answer()]), rollout([visit(), BROKEN])        # a malformed end is penalised
+    batch = saved_batch([right, right, right, broken], [0, 0, 1, 1], [1.0, 1.0, 0.0, 0.0], Recipe.paper())
     alike, different = xray_data(tmp_path, batch)["groups"]
     assert "All 2 rollouts have the same outcome, 1:" in alike["remark"] and different["remark"] is None
+
+
+def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_largest_advantage(tmp_path):
+    batch = group_of_four()
+    [group] = xray_data(tmp_path, replace(batch, step=20))["groups"]
+    assert (tmp_path / "rollouts" / "step-00000020.jsonl").is_file()
+    assert "<dt>training step</dt><dd>20</dd>" in (tmp_path / "xray.html").read_text(encoding="utf-8")
+    recipes = [Recipe.paper(), Recipe.released(), Recipe.paper(use_gain=False, gamma=1.0)]
+    every = [a for recipe in recipes for row in credit(batch.measured, recipe).record.advantages for a in row]
+    assert group["largest"] == max(map(abs, every)) and min(every) < 0
 
 
 # ------------------------------------------------------------------------------------------------- turns
@@ -82,6 +94,22 @@ def test_a_malformed_turn_names_the_rule_and_shows_what_was_written(tmp_path):
     assert turns[0]["malformed"] and turns[0]["rule"].startswith("The tool call is not JSON")
     assert BROKEN in turns[0]["raw"]
     assert not turns[1]["malformed"] and turns[1]["raw"] is None
+
+
+def test_a_turn_that_was_recorded_as_malformed_is_shown_so_whatever_its_text_says(tmp_path):
+    made = rollout([search(), answer()])
+    changed = replace(made, turns=[replace(made.turns[0], malformed=True), made.turns[1]])
+    data = xray_data(tmp_path, saved_batch([changed], [0], [1.0], Recipe.paper()))
+    first, second = data["rollouts"][0]["turns"]
+    assert first["malformed"] and "recorded as malformed" in first["rule"] and first["raw"] and not second["malformed"]
+
+
+def test_a_turn_that_is_cut_inside_a_character_shows_all_of_its_tokens():
+    made = rollout([search("日本 😀"), answer()])
+    start = made.turns[0].start
+    for end in range(start + 1, made.turns[0].end + 1):
+        shown = turn_tokens(made, start, end, TOKENIZER)
+        assert "".join(text for text, _ in shown) == TOKENIZER.decode(made.tokens[start:end])
 
 
 def test_a_repeated_call_names_the_first_one(tmp_path):
