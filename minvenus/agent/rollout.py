@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, wait
 
-from minvenus.agent.episode import Episode, Limits, ToolCall
+from minvenus.agent.episode import Episode, Limits, ToolCall, TurnOutput
 from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import ALLOWED_ARGS, ParsedTurn, parse_turn
 from minvenus.agent.threads import in_thread
@@ -231,10 +231,10 @@ class RolloutLoop:
 
     def _cut(self, episode: Episode, termination: str, error: str | None = None) -> None:
         episode.call = None                              # the result of a tool that still runs is dropped
-        if episode.writing:
+        if episode.stream.awaits_turn:                   # the partial turn is the last one; it may be blank
+            output = self.policy.cut(episode) if episode.writing else TurnOutput([])
             episode.writing = False
             episode.is_last = True                       # so that a call in the partial turn does not count as executed
-            output = self.policy.cut(episode)
             text = turn_text(self.tokenizer, output.tokens)
             episode.add_turn(output, text, parse_turn(text))
             self.watch("turn", episode)

@@ -94,13 +94,6 @@ def as_result(value):
     return value if isinstance(value, ToolResult) else ToolResult(value)
 
 
-def sleeper(seconds, text="slow"):
-    def run(*_):
-        time.sleep(seconds)
-        return text
-    return run
-
-
 def all_threads_end() -> bool:
     """Whether the threads of tools and remote turns all end within some seconds."""
     until = time.monotonic() + 10
