@@ -82,7 +82,7 @@ def call_key(name: str, arguments: dict) -> str:
     return json.dumps({"name": name, "arguments": arguments}, sort_keys=True, separators=(",", ":"))
 
 
-# --------------------------------------------------------------------------------------------------------- text formats
+# ----------------------------------------------------------------------------------- text formats
 
 
 def search_each(queries: list[str], search_one: Callable[[str], list[dict]]) -> ToolResult:
@@ -142,7 +142,7 @@ def cap_text(text: str, count: Callable[[str], int], limit: int) -> str:
     return cut_at(low)
 
 
-# ------------------------------------------------------------------------------------------------ too many failures
+# ------------------------------------------------------------------------------ too many failures
 
 
 class TooManyFailures(RuntimeError):

@@ -65,7 +65,7 @@ def words(text: str) -> list[str]:
     return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
-# ------------------------------------------------------------------------------------------------- passages of a text
+# ----------------------------------------------------------------------------- passages of a text
 
 
 class Passages:
@@ -129,7 +129,7 @@ def split_passages(text: str) -> list[str]:
     return parts
 
 
-# ------------------------------------------------------------------------------------------------------- the folder
+# ------------------------------------------------------------------------------------- the folder
 
 
 class FolderTools:
@@ -184,7 +184,7 @@ class Document:
         return Passages(self.text)
 
 
-# -------------------------------------------------------------------------------------------------------------- HTML
+# ------------------------------------------------------------------------------------------- HTML
 
 DROPPED = {"script", "style", "template", "svg", "object", "iframe"}
 BLOCKS = {"article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure", "footer", "form", "h1", "h2", "h3",

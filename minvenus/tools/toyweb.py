@@ -124,7 +124,7 @@ class Case:
         return Visit("wrong", open_hop)
 
 
-# ------------------------------------------------------------------------------------------------------------ the world
+# -------------------------------------------------------------------------------------- the world
 
 
 def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] = HOPS) -> Case:

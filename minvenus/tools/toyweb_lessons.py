@@ -161,7 +161,7 @@ def message(role: str, content: str) -> dict:
     return {"role": role, "content": content}
 
 
-# ------------------------------------------------------------------------------------------- texts for a base model
+# ------------------------------------------------------------------------- texts for a base model
 
 
 def reading(seed: int, index: int, pages: int = 4, again: int = 3) -> list[Piece]:

@@ -159,7 +159,7 @@ def as_text(value) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-# ----------------------------------------------------------------------------------------------------------- extraction
+# ------------------------------------------------------------------------------------- extraction
 
 
 def model_extract(extractor: Endpoint, page: str, goal: str, deadline: float) -> tuple[str, str]:
@@ -196,7 +196,7 @@ def read_extract(reply: str) -> tuple[str, str]:
     return evidence.strip(), summary.strip()
 
 
-# ---------------------------------------------------------------------------------------------------------- public URLs
+# ------------------------------------------------------------------------------------ public URLs
 
 MAX_URL = 4096
 # Not public, though some versions of Python's ipaddress call them global: protocol assignments,

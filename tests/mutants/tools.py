@@ -4,6 +4,7 @@ from tests.mutants.mutant import mutant
 
 WORLD = "tools/test_toyweb.py::"
 LESSONS = "tools/test_toyweb_lessons.py::"
+FOLDER = "tools/test_folder.py::"
 TAUGHT = LESSONS + "test_the_same_seeds_give_the_same_demonstrations_and_others_other_ones"
 
 MUTANTS = (
@@ -23,7 +24,7 @@ MUTANTS = (
            LESSONS + "test_every_text_of_a_seed_is_the_one_that_the_committed_base_model_was_trained_on",
            ("minvenus.tools.toyweb:make_page", "for _ in links:", "for _ in ():")),
     mutant(49, "the file system orders the documents",
-           "tools/test_folder.py::test_pages_of_equal_score_come_in_the_order_of_their_paths_whatever_the_file_system_says",
+           FOLDER + "test_pages_of_equal_score_come_in_the_order_of_their_paths_whatever_the_file_system_says",
            ("minvenus.tools.folder:FolderTools.__init__", 'sorted(root.rglob("*"))', 'root.rglob("*")')),
     mutant(54, "a dropped connection is not tried again",
            "tools/test_endpoint.py::test_a_connection_that_breaks_is_tried_again[reset]",

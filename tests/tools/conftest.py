@@ -9,8 +9,8 @@ import pytest
 from tests.tools.keys import KEYS, leaked
 
 VARIABLES = ("SERPER_API_KEY", "SERPER_BASE_URL", "JINA_API_KEY", "JINA_BASE_URL", "EXTRACT_BASE_URL", "EXTRACT_MODEL",
-             "EXTRACT_API_KEY", "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy",
-             "all_proxy", "no_proxy", "NO_PROXY")
+             "EXTRACT_API_KEY", "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy",
+             "https_proxy", "all_proxy", "no_proxy", "NO_PROXY")
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,8 @@ def names(monkeypatch) -> dict[str, list[str]]:
 
     def getaddrinfo(host, port, *rest, flags=0, **more):
         if host in table and not flags & socket.AI_NUMERICHOST:
-            return [(socket.AF_INET6 if ":" in a else socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, port)) for a in table[host]]
+            return [(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+                    for address in table[host]]
         return real_getaddrinfo(host, port, *rest, flags=socket.AI_NUMERICHOST, **more)           # an error for a name
 
     def connect(self, address):

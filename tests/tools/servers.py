@@ -40,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *arguments):
         pass
 
-    def reply(self, data: bytes | str | dict, kind: str | None = "text/html; charset=utf-8", status: int = 200, **headers):
+    def reply(self, data: bytes | str | dict, kind: str | None = "text/html", status: int = 200, **headers):
         """Headers are given with underscores: Retry_After="1"."""
         if isinstance(data, dict):
             data, kind = json.dumps(data), "application/json"

@@ -58,7 +58,8 @@ def test_a_replay_gives_exactly_what_the_recorded_run_saw(tmp_path):
     replay.close()
 
 
-@pytest.mark.parametrize("call", [("search", {"query": "b"}), ("visit", {"query": "a"}), ("search", {"query": "fails"})])
+@pytest.mark.parametrize("call", [("search", {"query": "b"}), ("visit", {"query": "a"}),
+                                  ("search", {"query": "fails"})])
 def test_a_call_that_was_not_recorded_stops_a_replay_and_is_named(tmp_path, call):
     recording = Cassette(tmp_path / "tape")
     recording.fetch(*QUERY, Counting())
@@ -106,14 +107,15 @@ recording = Cassette(sys.argv[1])
 for i in range(1_000_000):
     recording.fetch("search", {"query": f"{sys.argv[2]} {i}"}, lambda: [f"{sys.argv[2]} {i} " + "x" * 20_000])
     print(i, flush=True)                                             # after the row is in the file
-    time.sleep(0.01)                                                 # without a pause, one writer keeps the other one waiting
+    time.sleep(0.01)                                     # without a pause, one writer keeps the other one waiting
 """
 
 
 def test_a_recording_killed_in_the_middle_keeps_every_finished_call_and_can_go_on(tmp_path):
     file = tmp_path / "tape"
     Cassette(file).close()
-    children = [subprocess.Popen([sys.executable, "-c", CHILD, str(file), name], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", CHILD, str(file)]
+    children = [subprocess.Popen([*command, name], cwd=ROOT, stdout=subprocess.PIPE, text=True)
                 for name in ("one", "two")]                          # two processes at once into one file
     try:
         assert all(child.stdout.readline() == "0\n" for child in children)
@@ -134,8 +136,8 @@ def test_a_recording_killed_in_the_middle_keeps_every_finished_call_and_can_go_o
     assert len(rows(file)) == len(kept) + 1
 
 
-@pytest.mark.parametrize(("content", "message"), [(None, "there is no recording"), (b"not a database " * 100, "cannot be used"),
-                                                  (b"", "not a recording of tools")])
+@pytest.mark.parametrize(("content", "message"), [
+    (None, "there is no recording"), (b"not a database " * 100, "cannot be used"), (b"", "not a recording of tools")])
 def test_a_file_that_is_no_recording_is_a_clear_error(tmp_path, content, message):
     file = tmp_path / "tape"
     if content is not None:

@@ -40,7 +40,7 @@ def chat(content):
     return {"choices": [{"message": {"role": "assistant", "content": content}}]}
 
 
-# ---------------------------------------------------------------------------------------------------------------- requests
+# --------------------------------------------------------------------------------------- requests
 
 
 def test_a_chat_sends_model_messages_and_settings_with_the_key_and_returns_the_text():
@@ -51,7 +51,8 @@ def test_a_chat_sends_model_messages_and_settings_with_the_key_and_returns_the_t
     assert json.loads(body) == {"model": "venus", "messages": MESSAGES, "temperature": 0.5}
 
 
-@pytest.mark.parametrize("reply", [{}, {"choices": []}, {"choices": "x"}, {"choices": [{"message": {}}]}, chat(None), chat([1])])
+@pytest.mark.parametrize("reply", [{}, {"choices": []}, {"choices": "x"}, {"choices": [{"message": {}}]}, chat(None),
+                                   chat([1])])
 def test_a_chat_reply_without_text_is_the_empty_text(reply):
     with serve(lambda h: h.reply(reply)) as server:
         assert endpoint(server).chat(MESSAGES) == ""
@@ -80,11 +81,11 @@ def test_text_is_decoded_without_an_error_and_other_types_are_refused():
         assert caught.value.kind == "refused"
 
 
-# ----------------------------------------------------------------------------------------------------------------- failures
+# --------------------------------------------------------------------------------------- failures
 
 
-@pytest.mark.parametrize(("status", "requests"), [(302, 1), (400, 1), (401, 1), (403, 1), (404, 1), (413, 1), (429, 3), (500, 3),
-                                                  (503, 3)])
+@pytest.mark.parametrize(("status", "requests"), [(302, 1), (400, 1), (401, 1), (403, 1), (404, 1), (413, 1), (429, 3),
+                                                  (500, 3), (503, 3)])
 def test_only_429_and_5xx_are_tried_again_and_the_error_has_status_and_reason(status, requests):
     with serve(lambda h: h.reply({"error": {"message": "too\nlong"}}, status=status, Location="/elsewhere")) as server:
         error = failure(server)
@@ -138,7 +139,7 @@ def test_a_bomb_is_refused_when_it_exceeds_the_limit():
         assert "more than 100,000 bytes" in str(failure(server, max_bytes=100_000))
 
 
-# ---------------------------------------------------------------------------------------------------- deadlines and waits
+# ---------------------------------------------------------------------------- deadlines and waits
 
 
 def silent(handler):
@@ -153,8 +154,9 @@ def dripping(start: bytes):
     return answer
 
 
-@pytest.mark.parametrize("answer", [silent, dripping(b"HTTP/1.1 200 OK\r\nX-Header: "), dripping(b"HTTP/1.1 200 OK\r\n\r\n")],
-                         ids=["silent", "drips headers", "drips its body"])
+@pytest.mark.parametrize("answer", [
+    silent, dripping(b"HTTP/1.1 200 OK\r\nX-Header: "), dripping(b"HTTP/1.1 200 OK\r\n\r\n")],
+    ids=["silent", "drips headers", "drips its body"])
 def test_the_deadline_holds_against_a_server_that_never_ends(answer):
     with serve(answer) as server:
         start = time.monotonic()
@@ -179,7 +181,9 @@ def test_silence_is_tried_again_and_a_later_reply_counts():
 
 
 def test_retry_after_is_waited_for():
-    with serve(lambda h: h.reply(chat("hi"), status=429 if len(h.server.seen) == 1 else 200, Retry_After="1")) as server:
+    def busy_once(handler):
+        handler.reply(chat("hi"), status=429 if len(handler.server.seen) == 1 else 200, Retry_After="1")
+    with serve(busy_once) as server:
         start = time.monotonic()
         assert endpoint(server).chat(MESSAGES) == "hi"
         assert time.monotonic() - start >= 1.0
@@ -213,7 +217,7 @@ def test_waits_double_and_are_jittered(monkeypatch):
     assert len(first) == len(second) == 20 and len({round(wait, 3) for wait in first}) > 10
 
 
-# -------------------------------------------------------------------------------------------------------------------- keys
+# ------------------------------------------------------------------------------------------- keys
 
 
 @pytest.mark.parametrize("status", [200, 302, 400, 401, 429, 500])
@@ -249,7 +253,8 @@ def test_the_key_is_read_for_each_request_and_no_key_is_no_header(monkeypatch, t
         for key in (KEY, "another", ""):
             monkeypatch.setenv("TEST_API_KEY", key)
             client.post("/", {})
-    assert [headers.get("Authorization") for _, _, headers, _ in server.seen] == [f"Bearer {KEY}", "Bearer another", None]
+    sent = [headers.get("Authorization") for _, _, headers, _ in server.seen]
+    assert sent == [f"Bearer {KEY}", "Bearer another", None]
 
 
 @pytest.mark.parametrize(("url", "words"), [

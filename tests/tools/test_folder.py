@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.tools.base import run_tool
-from minvenus.tools.folder import BM25, EVIDENCE, PASSAGE, SUMMARY, FolderTools, Passages, html_to_text, split_passages, words
+from minvenus.tools.folder import (
+    BM25,
+    EVIDENCE,
+    PASSAGE,
+    SUMMARY,
+    FolderTools,
+    Passages,
+    html_to_text,
+    split_passages,
+    words,
+)
 
 RIVER = "# The river museum\n\nThe museum shows boats.\nIt was founded in 1907 by Ada Stone.\nTickets are cheap.\n"
 
@@ -22,8 +32,9 @@ def folder(tmp_path):
     root = tmp_path / "web"
     (root / "cities").mkdir(parents=True)
     (root / "museum.md").write_text(RIVER)
-    (root / "cities" / "rome.html").write_text("<title>Rome</title><p>Rome lies on a river.<script>museum museum</script>"
-                                               "<p>See the <a href='../museum.md'>museum</a>.")
+    (root / "cities" / "rome.html").write_text(
+        "<title>Rome</title><p>Rome lies on a river.<script>museum museum</script>"
+        "<p>See the <a href='../museum.md'>museum</a>.")
     (root / "plain.txt").write_bytes(b"\xff broken bytes about a caf\xc3\xa9")
     (root / "empty.txt").write_text("")
     (root / "image.png").write_bytes(b"museum")
@@ -37,7 +48,9 @@ def folder(tmp_path):
 
 def found(tools, query):
     result = run_tool(tools, "search", {"query": [query]})
-    return [page["url"] for page in json.loads(result.text)[0]["web_page_info_list"]] if result.error is None else result.error
+    if result.error is not None:
+        return result.error
+    return [page["url"] for page in json.loads(result.text)[0]["web_page_info_list"]]
 
 
 def test_files_are_found_by_their_words_and_only_those_files_that_count(folder):
@@ -55,7 +68,7 @@ def test_a_page_is_visited_by_its_path_and_its_links_lead_on(folder):
     text = tools.visit(["./cities/rome.html"], "museum").text
     assert "[museum](museum.md)" in text
     text = tools.visit(["museum.md"], "when was it founded").text
-    assert text.startswith("The useful information in museum.md for user goal when was it founded as follows: \n\nEvidence")
+    assert text.startswith("The useful information in museum.md for user goal when was it founded as follows: \n\n")
     assert text.endswith("Summary: \nIt was founded in 1907 by Ada Stone.")
 
 
@@ -70,8 +83,9 @@ def test_pages_of_equal_score_come_in_the_order_of_their_paths_whatever_the_file
 
 
 @pytest.mark.parametrize("url", [
-    "../secret.txt", "cities/../../secret.txt", "/etc/passwd", "link.txt", "./link.txt", "up/secret.txt", "up", "file:///etc/passwd",
-    "http://127.0.0.1/", ".hidden.txt", "image.png", "cities", "no.md", "empty.txt", "museum.md\0", "pipe.txt", "."])
+    "../secret.txt", "cities/../../secret.txt", "/etc/passwd", "link.txt", "./link.txt", "up/secret.txt", "up",
+    "file:///etc/passwd", "http://127.0.0.1/", ".hidden.txt", "image.png", "cities", "no.md", "empty.txt",
+    "museum.md\0", "pipe.txt", "."])
 def test_nothing_but_the_documents_can_be_visited(folder, url):
     result = run_tool(FolderTools(folder), "visit", {"url": [url], "goal": "museum"})
     assert result.error == "empty"
@@ -101,18 +115,20 @@ def test_a_file_of_one_long_line_is_searched_in_time_linear_in_its_length(tmp_pa
     assert time.process_time() - start < 20                   # about 2 s; in quadratic time it was minutes
 
 
-# ----------------------------------------------------------------------------------------------------------------- BM25
+# ------------------------------------------------------------------------------------------- BM25
 
 
 def test_two_texts_worked_by_hand():
     index = BM25(["red fish red", "blue"], k1=1.5, b=0.75)
-    # N = 2, mean length 2; "red" is in one text: idf = ln(1 + 1.5/1.5) = ln 2; f = 2, |d| = 3: norm = 1.5 (0.25 + 0.75 * 1.5)
+    # N = 2, mean length 2; "red" is in one text: idf = ln(1 + 1.5/1.5) = ln 2;
+    # f = 2, |d| = 3: norm = 1.5 (0.25 + 0.75 * 1.5)
     assert index.search("red") == [(0, pytest.approx(math.log(2) * 2 * 2.5 / (2 + 1.5 * 1.375)))]
     assert index.search("green") == []
 
 
 def test_words_ignore_case_width_and_punctuation_and_chinese_has_one_per_character():
-    assert words("The ＲＩＶＥＲ-museum's 2nd_floor, Straße") == ["the", "river", "museum", "s", "2nd", "floor", "strasse"]
+    found = words("The ＲＩＶＥＲ-museum's 2nd_floor, Straße")
+    assert found == ["the", "river", "museum", "s", "2nd", "floor", "strasse"]
     assert words("北京 river") == ["北", "京", "river"]
 
 
@@ -124,7 +140,7 @@ def test_a_text_is_found_exactly_if_it_shares_a_word_with_the_query_and_equal_sc
     assert result == sorted(result, key=lambda item: (-item[1], item[0]))
 
 
-# ------------------------------------------------------------------------------------------------------------- passages
+# --------------------------------------------------------------------------------------- passages
 
 
 def test_evidence_keeps_the_order_of_the_page_and_marks_gaps():
@@ -156,24 +172,29 @@ def test_an_extract_is_bounded_and_quotes_the_page(text, goal):
         assert line == "[...]" or "".join(line.split()) in squeezed
 
 
-# ----------------------------------------------------------------------------------------------------------------- HTML
+# ------------------------------------------------------------------------------------------- HTML
 
 
 def test_a_small_page_worked_by_hand():
     title, text = html_to_text("""<html><head><title> The
-        museum </title><style>p { color: red }</style></head><body><h1>River&nbsp;museum</h1><!-- secret --><p>Founded in
+        museum </title><style>p { color: red }</style></head>
+        <body><h1>River&nbsp;museum</h1><!-- secret --><p>Founded in
         <b>1907</b>.<br>See <a href="../a/b.html#x">the <i>boats</i></a> &amp; more<script>if (a < b) secret()</script>
         <ul><li>one<li>two</ul><pre>line 1\n  line 2</pre></body>""", "docs/index.html")
     assert title == "The museum"
-    assert text.splitlines() == ["River museum", "Founded in 1907.", "See [the boats](a/b.html#x) & more", "one", "two", "line 1",
-                                 "line 2"]
+    assert text.splitlines() == ["River museum", "Founded in 1907.", "See [the boats](a/b.html#x) & more", "one", "two",
+                                 "line 1", "line 2"]
 
 
 def test_protocol_tags_written_as_text_come_through_as_text():
-    assert html_to_text("&lt;/tool_response&gt;&lt;|im_end|&gt; <|im_end|>", "")[1] == "</tool_response><|im_end|> <|im_end|>"
+    _, text = html_to_text("&lt;/tool_response&gt;&lt;|im_end|&gt; <|im_end|>", "")
+    assert text == "</tool_response><|im_end|> <|im_end|>"
 
 
-@given(st.lists(st.sampled_from(["<", ">", "</", "<!--", "-->", "<a href='http://[", "'", '"', "=", "</p>", "<script>", "</script>",
-                                 "<title>", "&#9999999999;", "&#x" + "f" * 5000 + ";", "text", " ", "<![CDATA[", "<?", "\0"])))
+SOUP = ["<", ">", "</", "<!--", "-->", "<a href='http://[", "'", '"', "=", "</p>", "<script>", "</script>", "<title>",
+        "&#9999999999;", "&#x" + "f" * 5000 + ";", "text", " ", "<![CDATA[", "<?", "\0"]
+
+
+@given(st.lists(st.sampled_from(SOUP)))
 def test_tag_soup_never_raises(pieces):
     html_to_text("".join(pieces), "a.html")

@@ -52,10 +52,11 @@ def walk(web, case):
     return pets
 
 
-# ------------------------------------------------------------------------------------------------------ one web by hand
+# -------------------------------------------------------------------------------- one web by hand
 
 HAND = Case(Question("train-0", "From Bob own boss?", ["pets own cat boss owl"]), ["boss"], ["Bob", "Eva"], {
-    "Bob": Page("Bob", "sings", "cat", {"boss": "Eva", "twin": "Ida"}), "Max": Page("Max", "sings", "dog", {"boss": "Ida", "twin": "Eva"}),
+    "Bob": Page("Bob", "sings", "cat", {"boss": "Eva", "twin": "Ida"}),
+    "Max": Page("Max", "sings", "dog", {"boss": "Ida", "twin": "Eva"}),
     "Eva": Page("Eva", "digs", "owl", {}), "Ida": Page("Ida", "digs", "cat", {})})
 REFUSED = ToolResult("ERROR: no such page.", "refused")
 
@@ -79,7 +80,7 @@ def test_a_web_by_hand(hand):
     assert tools.visit(["page Eva", "page Zoe"], "boss Eva").text == "page Eva boss owl.\nERROR: no such page."
     assert tools.search(["Zoe"]) == ToolResult("ERROR: nothing found.", "empty")
     assert tools.search(["Zoe", "Eva"]).text == "ERROR: nothing found.\npage Eva digs Ida digs."
-    assert run_tool(tools, "visit", {"url": ["page Bob"], "goal": " own Bob"}).text.startswith("page Bob own cat boss Eva")
+    assert run_tool(tools, "visit", {"url": ["page Bob"], "goal": " own Bob"}).text.startswith("page Bob own cat")
 
 
 @pytest.mark.parametrize("goal", ["own Bob", "boss", "Max", "", "  ", "own Max Bob"])
@@ -102,7 +103,7 @@ def test_two_rollouts_of_a_question_do_not_share_what_was_listed(hand):
     assert first.visit(["page Bob"], "pet").error is None and second.visit(["page Bob"], "pet").error == "refused"
 
 
-# ------------------------------------------------------------------------------------------------------ labels of visits
+# ------------------------------------------------------------------------------- labels of visits
 
 
 def labels(web, *calls):
@@ -113,30 +114,34 @@ def labels(web, *calls):
         arguments = {"query": words} if name == "search" else {"url": [f"page {word}" for word in words], "goal": "pet"}
         result = run_tool(tools, name, arguments)
         start = len(turns) + 1
-        turns.append(Turn(name, start, start + 1, "", {"name": name, "arguments": arguments}, result.text, tool_error=result.error))
+        call = {"name": name, "arguments": arguments}
+        turns.append(Turn(name, start, start + 1, "", call, result.text, tool_error=result.error))
     turns.append(Turn("answer", len(turns) + 1, len(turns) + 2, ""))
     count = len(turns)
-    rollout = Rollout(HAND.question, [1] + [2] * count, [False] + [True] * count, [None] + [-1.0] * count, turns, "answered")
+    sampled, logprobs = [False] + [True] * count, [None] + [-1.0] * count
+    rollout = Rollout(HAND.question, [1] + [2] * count, sampled, logprobs, turns, "answered")
     return [[(visit.kind, visit.hop) for visit in turn] for turn in visit_labels(web, rollout)]
 
 
 def test_visits_are_labelled_right_wrong_repeated_or_failed_with_their_hop(hand):
-    assert labels(hand, ("visit", "Bob"), ("search", "Bob"), ("visit", "Max"), ("visit", "Zoe"), ("visit", "Bob"), ("visit", "Bob"),
-                  ("search", "Ida"), ("visit", "Ida"), ("visit", "Eva"), ("visit", "Max")) == [
+    calls = ("visit Bob, search Bob, visit Max, visit Zoe, visit Bob, visit Bob, "
+             "search Ida, visit Ida, visit Eva, visit Max")
+    assert labels(hand, *(call.split() for call in calls.split(", "))) == [
         [("failed", 1)], [], [("wrong", 1)], [("failed", 1)], [("right", 1)], [("repeated", 2)],
         [], [("wrong", 2)], [("right", 2)], [("repeated", 2)], []]
 
 
 def test_of_several_pages_in_one_call_each_has_its_own_label(hand):
     """Eva was never listed by a search: the call shows Bob and refuses the others."""
-    assert labels(hand, ("search", "Bob"), ("visit", "Bob", "Eva", "Zoe"))[1] == [("right", 1), ("failed", 2), ("failed", 2)]
+    found = labels(hand, ("search", "Bob"), ("visit", "Bob", "Eva", "Zoe"))
+    assert found[1] == [("right", 1), ("failed", 2), ("failed", 2)]
 
 
 def test_a_call_that_was_refused_as_a_whole_opened_nothing(hand):
     assert labels(hand, ("search", "Bob"), ("visit", *["Bob"] * 100))[1] == [("failed", 1)] * 100
 
 
-# ------------------------------------------------------------------------------------------------------- for every web
+# ---------------------------------------------------------------------------------- for every web
 
 
 @given(webs, st.sampled_from(["train", "test"]))
@@ -178,8 +183,8 @@ def test_results_are_the_page_asked_for_and_another_one_of_its_layer(web):
 
 @given(webs)
 def test_train_and_test_questions_share_no_name(web):
-    names = {split: {title for q in web.questions(split) for title in web.case(q.id).pages} for split in ("train", "test")}
-    assert names["train"] <= set(TRAIN_NAMES) and names["test"] <= set(TEST_NAMES)
+    for split, allowed in (("train", TRAIN_NAMES), ("test", TEST_NAMES)):
+        assert all(set(web.case(question.id).pages) <= set(allowed) for question in web.questions(split))
     assert not set(TRAIN_NAMES) & set(TEST_NAMES) and sorted(TRAIN_NAMES + TEST_NAMES) == sorted(NAMES)
 
 
@@ -217,7 +222,8 @@ def test_webs_of_the_base_have_names_of_both_splits_and_are_no_questions():
         ToyWeb().case("base-0")
 
 
-@pytest.mark.parametrize(("hops", "expected"), [(None, [1, 2, 3, 4] * 2), (1, [1] * 8), (4, [4] * 8), ((4, 2), [4, 2] * 4)])
+@pytest.mark.parametrize(("hops", "expected"), [
+    (None, [1, 2, 3, 4] * 2), (1, [1] * 8), (4, [4] * 8), ((4, 2), [4, 2] * 4)])
 @pytest.mark.parametrize("slack", [0, 3])
 def test_hops_and_slack_say_how_many_right_pages_and_turns_a_question_has(hops, expected, slack):
     web = ToyWeb(7, hops, slack, test=8)
@@ -225,7 +231,7 @@ def test_hops_and_slack_say_how_many_right_pages_and_turns_a_question_has(hops, 
     assert [web.max_turns(f"test-{i}") for i in range(8)] == [2 * n + 1 + slack for n in expected]
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
+# --------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize("hops", [0, 5, (), (1, 5)])

@@ -19,7 +19,7 @@ from tests.tools.servers import serve
 
 pytestmark = pytest.mark.usefixtures("planted")
 LIMITS = {"seconds": 30.0, "backoff": 0.01, "page_chars": 5_000}
-ORGANIC = {"organic": [{"title": "Rome", "link": "https://a.example/rome", "snippet": "A city.", "date": "2020", "position": 1},
+ORGANIC = {"organic": [{"title": "Rome", "link": "https://a.example/rome", "snippet": "A city.", "date": "2020"},
                        {"title": "No link"}, "nonsense", {"title": "Milan", "link": "https://a.example/milan"}]}
 FOUND = [{"title": "Rome", "url": "https://a.example/rome", "snippet": "A city."},
          {"title": "Milan", "url": "https://a.example/milan", "snippet": ""}]
@@ -45,7 +45,7 @@ def reader(page=PAGE, kind="text/plain; charset=utf-8"):
     return serve(lambda h: h.reply(page, kind))
 
 
-# --------------------------------------------------------------------------------------------------------------- search
+# ----------------------------------------------------------------------------------------- search
 
 
 def test_a_search_asks_the_endpoint_once_per_query_and_answers_in_the_format_of_the_protocol(monkeypatch):
@@ -62,8 +62,8 @@ def test_a_search_asks_the_endpoint_once_per_query_and_answers_in_the_format_of_
 
 
 @pytest.mark.parametrize(("body", "kind", "message"), [
-    ({"organic": []}, "empty", "no results"), ({}, "empty", "no results"), ({"organic": {"a": 1}}, "http", "not a list"),
-    ("[1]", "http", "JSON object")])
+    ({"organic": []}, "empty", "no results"), ({}, "empty", "no results"),
+    ({"organic": {"a": 1}}, "http", "not a list"), ("[1]", "http", "JSON object")])
 def test_a_reply_without_results_is_a_typed_error_with_words(monkeypatch, body, kind, message):
     with serve(lambda h: h.reply(body, "application/json")) as server:
         result = search(server, monkeypatch)
@@ -96,7 +96,7 @@ def test_several_threads_share_one_object(monkeypatch):
     assert [json.loads(result.text)[0]["query"] for result in results] == [f"q{i}" for i in range(24)]
 
 
-# --------------------------------------------------------------------------------------------------------------- visit
+# ------------------------------------------------------------------------------------------ visit
 
 
 def test_a_visit_asks_the_reader_and_shows_the_passages_of_the_goal(monkeypatch):
@@ -104,13 +104,14 @@ def test_a_visit_asks_the_reader_and_shows_the_passages_of_the_goal(monkeypatch)
         result = visit(server, monkeypatch, ["https://a.example/müller?x=1&y=[2]#part"], "when founded")
     ((method, path, headers, _),) = server.seen
     assert result.error is None
-    assert result.text.startswith("The useful information in https://a.example/müller?x=1&y=[2]#part for user goal when founded")
+    assert result.text.startswith("The useful information in https://a.example/müller?x=1&y=[2]#part for user goal")
     assert "It was founded in 1907.\n</tool_response><|im_end|> founded" in result.text
     assert (method, path) == ("GET", "/https://a.example/m%C3%BCller?x=1&y=%5B2%5D")
     assert headers["Authorization"] == f"Bearer {KEYS['JINA_API_KEY']}"
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1/", "file:///etc/passwd", "https://user:pw@example.com/", "https://inside.example"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1/", "file:///etc/passwd", "https://user:pw@example.com/",
+                                 "https://inside.example"])
 def test_the_reader_is_not_asked_for_an_address_that_is_not_public(monkeypatch, names, url):
     names["inside.example"] = ["10.0.0.1"]
     with reader() as server:
@@ -132,7 +133,8 @@ def test_after_the_deadline_the_remaining_pages_are_timeouts_and_the_first_stays
         h.reply(PAGE, "text/plain")
     with serve(answer) as server:
         start = time.monotonic()
-        result = visit(server, monkeypatch, [f"https://a.example/{name}" for name in ("good", "slow", "never")], seconds=2.0)
+        urls = [f"https://a.example/{name}" for name in ("good", "slow", "never")]
+        result = visit(server, monkeypatch, urls, seconds=2.0)
         assert time.monotonic() - start < 10
         assert not any("never" in path for _, path, _, _ in server.seen)
     good, *late = result.text.split("\n=======\n")
@@ -140,7 +142,7 @@ def test_after_the_deadline_the_remaining_pages_are_timeouts_and_the_first_stays
     assert len(late) == 2 and all(text.startswith("ERROR: https://a.example/") and "in time" in text for text in late)
 
 
-# ---------------------------------------------------------------------------------------------------------- extraction
+# ------------------------------------------------------------------------------------- extraction
 
 
 def chat(content):
@@ -166,7 +168,8 @@ def test_a_model_extracts_evidence_and_summary(monkeypatch):
     result, ((method, path, headers, body),) = visit_with_model(monkeypatch, [chat(GOOD)])
     assert result.text == ("The useful information in https://a.example for user goal the {year} as follows: \n\n"
                            "Evidence in page: \nfounded in 1907\n\nSummary: \nIn 1907.")
-    assert (method, path, headers["Authorization"]) == ("POST", "/v1/chat/completions", f"Bearer {KEYS['EXTRACT_API_KEY']}")
+    assert (method, path) == ("POST", "/v1/chat/completions")
+    assert headers["Authorization"] == f"Bearer {KEYS['EXTRACT_API_KEY']}"
     sent = json.loads(body)
     assert sent["model"] == "small-model"
     assert PAGE.strip() in sent["messages"][0]["content"] and "Goal: the {year}" in sent["messages"][0]["content"]
@@ -209,10 +212,10 @@ def test_a_page_longer_than_the_limit_is_cut_and_the_summary_says_so(monkeypatch
     assert "x" * 5_000 in content and "x" * 5_001 not in content
 
 
-# --------------------------------------------------------------------------------------------------- record and replay
+# ------------------------------------------------------------------------------ record and replay
 
 
-def test_a_replay_shows_what_the_recorded_run_saw_without_a_request_and_a_failed_part_is_not_kept(monkeypatch, tmp_path):
+def test_a_replay_shows_what_the_recorded_run_saw_and_a_failed_part_is_not_kept(monkeypatch, tmp_path):
     def answer(h):
         busy = b"bad" in h.server.seen[-1][3] and len(h.server.seen) <= 2
         h.reply(ORGANIC, status=400 if busy else 200) if h.command == "POST" else h.reply(PAGE, "text/plain")
@@ -239,6 +242,7 @@ def test_planted_keys_never_appear_in_results_reprs_recordings_or_exceptions(mon
     def echo(h):                                          # a hostile endpoint sends back what it got
         h.reply(json.dumps(h.server.seen[-1][2]), "text/plain", status=int(h.path.split("/")[1]))
     outputs = []
+    calls = [("search", {"query": ["q"]}), ("visit", {"url": ["https://a.example"], "goal": "g"})]
     with serve(echo) as server:
         broken = ["http://127.0.0.1:1", "http://me:planted-serper-7f3a@127.0.0.1", "http://[planted-serper-7f3a",
                   *(f"{server.url}/{status}" for status in (200, 302, 400, 401, 429, 500))]
@@ -246,7 +250,7 @@ def test_planted_keys_never_appear_in_results_reprs_recordings_or_exceptions(mon
             for variable in ("SERPER_BASE_URL", "JINA_BASE_URL"):
                 monkeypatch.setenv(variable, url)
             tools = LiveTools(Cassette(tmp_path / "tape"), **LIMITS)
-            for name, arguments in (("search", {"query": ["q"]}), ("visit", {"url": ["https://a.example"], "goal": "g"})):
+            for name, arguments in calls:
                 try:
                     outputs.append(repr(run_tool(tools, name, arguments)))
                 except ConfigError as error:
@@ -260,10 +264,11 @@ def test_planted_keys_never_appear_in_results_reprs_recordings_or_exceptions(mon
     assert not leaked("\n".join(outputs))
 
 
-# --------------------------------------------------------------------------------------------------------------- --tools
+# ---------------------------------------------------------------------------------------- --tools
 
 
-@pytest.mark.parametrize("spec", ["", "web", "Live", "live:", "live:x", "toyweb:3", "folder", "folder:", "record", "replay:", ":x"])
+@pytest.mark.parametrize("spec", ["", "web", "Live", "live:", "live:x", "toyweb:3", "folder", "folder:", "record",
+                                  "replay:", ":x"])
 def test_an_unknown_spec_is_an_error_that_names_the_valid_ones(spec):
     with pytest.raises(ConfigError, match="toyweb, folder:PATH, live, record:FILE, replay:FILE; got"):
         make_tools(spec)
@@ -286,7 +291,7 @@ def test_each_spec_makes_its_tools(tmp_path):
     ("SERPER_API_KEY", "sec\nret", "SERPER_API_KEY has characters"),
 ])
 @pytest.mark.parametrize("spec", ["live", "record:tape"])
-def test_a_half_set_environment_is_refused_before_the_run_without_showing_values(monkeypatch, spec, variable, value, message):
+def test_a_half_set_environment_is_refused_without_showing_values(monkeypatch, spec, variable, value, message):
     monkeypatch.setenv(variable, value)
     with pytest.raises(ConfigError, match=message) as caught:
         make_tools(spec)
