@@ -43,7 +43,7 @@ def size(text):
 # ---------------------------------------------------------------------------------------------------------- the turn limit
 
 
-def test_the_last_allowed_turn_is_announced_behind_the_observation_and_ends_the_rollout_whatever_comes():
+def test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_rollout_whatever_comes():
     forced = run([search(), visit(), answer()], budget(3))
     assert forced.termination == "answered_max_steps"
     assert forced.turns[1].observation == "Bob\ncat.\n\n" + Notices().last_turn
