@@ -106,6 +106,7 @@ def test_what_a_file_holds_counts_and_not_its_name_when_an_evaluation_goes_on(ca
         Path(name).write_text(text)
     with serve(scripted(answer("cat"))) as server:
         flags = at(server, "--system-prompt")
+        assert evaluation.run([*flags, "prompt.txt", "--limit", "2"]) == 0
         assert [evaluation.run([*flags, name]) for name in ("prompt.txt", "same.txt", "other.txt")] == [0, 0, 2]
         assert "other settings: system_prompt was" in capsys.readouterr().err
         Path("q.jsonl").write_text(Path("q.jsonl").read_text().replace("Bob 3", "Bob 4"))

@@ -11,7 +11,7 @@ def eight_runs() -> list[RunResult]:
     rows = [("p", 0, True, "answered", {"searches": 2, "visits": 2, "tokens": 100, "seconds": 1.0, "written": 40, "f1": 1.0}),
             ("p", 1, True, "answered", {"searches": 1, "visits": 3, "tokens": 100, "seconds": 1.0, "written": 40, "f1": 1.0}),
             ("q", 0, False, "answered", {"searches": 3, "visits": 1, "tokens": 200, "seconds": 3.0, "written": 60, "f1": 0.5,
-                                         "malformed": 1, "tool_errors": ["refused"]}),
+                                         "malformed": 1, "tool_errors": ["refused", "refused"]}),
             ("q", 1, True, "answered_max_steps", {"searches": 2, "visits": 2, "tokens": 200, "seconds": 3.0, "written": 60,
                                                   "f1": 1.0}),
             ("r", 0, False, "max_steps", {"searches": 4, "turns": 4, "malformed": 4}),

@@ -138,19 +138,19 @@ def test_whether_a_question_counts_does_not_depend_on_its_results():
 
 @pytest.mark.parametrize("first", [True, False])
 def test_pass_at_k_is_unbiased_when_verdicts_are_missing_at_random(first):
-    """2,000 questions, six runs each, a tenth of the verdicts unknown, 20 times. Counting a question as soon as one of its runs
-    is right, and leaving it out if none is and one is unknown, reads 4 to 8 points too high here."""
+    """1,500 questions, six runs each, a tenth of the verdicts unknown, ten times. Counting a question as soon as one of
+    its runs is right, and leaving it out if none is and one is unknown, reads more than 4 points too high here."""
     rng, k = random.Random(3), 4
     errors, naive_errors = [], []
-    for _ in range(20):
-        chances = [rng.choice((0.02, 0.1, 0.3, 0.6)) for _ in range(2000)]
+    for _ in range(10):
+        chances = [rng.choice((0.02, 0.1, 0.3, 0.6)) for _ in range(1500)]
         truth = fmean(1 - (1 - p) ** k for p in chances)
         table = {f"q{i}": [U if rng.random() < 0.1 else rng.random() < p for _ in range(6)] for i, p in enumerate(chances)}
         errors.append(pass_share(runs_of(table), k, first).value - truth)
         decided = [True in row[:k] for row in table.values() if True in row[:k] or U not in row[:k]]
         naive_errors.append(fmean(decided) - truth)
     assert fmean(naive_errors) > 0.04, "the test would see the bias"
-    assert abs(fmean(errors)) < 0.006, errors                      # the standard error of this mean is about 0.002
+    assert abs(fmean(errors)) < 0.01, errors                       # the standard error of this mean is below 0.004
 
 
 def test_the_order_of_the_lines_in_a_file_changes_nothing():
@@ -242,7 +242,7 @@ def test_eight_runs_by_hand(eight_runs):
     assert list(s.terminations.items()) == [("answered", 5), ("answered_max_steps", 1), ("max_steps", 1), ("error", 1)]
     assert [(r.question, r.run) for r in s.unfinished] == [("r", 0)] and [r.run for r in s.failed] == [1]
     assert [(r.question, r.note) for r in s.unknown] == [("s", "no verdict in the reply")]
-    assert s.malformed == 5 / 29 and s.tool_errors == {"refused": 1} and s.means["tool_errors"] == 1 / 8
+    assert s.malformed == 5 / 29 and s.tool_errors == {"refused": 2} and s.means["tool_errors"] == 2 / 8
     assert s.means["turns"] == 29 / 8 and s.means["tokens"] == 1800 / 8 and s.means["f1"] == 3.5 / 8
     assert s.browse["correct"].macro == (1 / 2 + 3 / 4 + 1 / 2) / 3 and s.browse["correct"].pooled == 7 / 12
     assert s.browse["wrong"].macro == (1 / 4 + 0 + 0) / 3 and s.browse["wrong"].skipped == 1

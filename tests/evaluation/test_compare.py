@@ -70,7 +70,7 @@ def test_the_report_shows_every_number(eight_runs):
                   "avg@2", "41.7 %, the best run 50.0 %", "pass@2 any", "pass@2 unbiased", "66.7 %", "of 3, 1 unknown; unknown "
                   "verdicts all wrong 50.0 %, all right 75.0 %", "mean F1", "1 max_steps, 1 error", "1 without an answer, counted as wrong",
                   "1 ended in an error, counted as wrong", "s run 0: no verdict in the reply", "17.2 % of all turns",
-                  "0.12 per run: 1 refused", "0.583 mean, 0.583 pooled", "of 3 runs with a call, 1 made none", "225 per run",
+                  "0.25 per run: 2 refused", "0.583 mean, 0.583 pooled", "of 3 runs with a call, 1 made none", "225 per run",
                   "3.50 per run"):
         assert words in shown, (words, shown)
     assert "r run 1: the endpoint [2J broke" in shown and "\x1b" not in shown
@@ -92,6 +92,7 @@ def test_side_by_side_and_the_difference_in_words():
     assert lines[0].split() == ["SFT", "IGPO"] and "0.0 % [0.0, 16.1] of 20" in row
     assert lines[0].find("IGPO") == row.find("100.0 %"), "columns are aligned"
     assert "no clear difference" in tables.comparison(compare(a, a))
+    assert "B - A: -100.0 points, 95 % interval -100.0 to -100.0\n" in tables.comparison(compare(b, a))
     assert "no question has a verdict in both" in tables.comparison(compare(a, runs_of({"z": [Y]})))
 
 

@@ -48,9 +48,10 @@ def test_equal_and_empty_answers_are_not_asked_about(monkeypatch, answer, word, 
     assert server.seen == []
 
 
-def test_the_joined_string_of_aliases_is_no_answer_by_itself(monkeypatch):
+@pytest.mark.parametrize("answer", [CAPITAL.answers[1], "rome", "Rome."])
+def test_only_the_very_text_of_an_accepted_answer_is_right_without_asking(monkeypatch, answer):
     with serve(says("correct: no")) as server:
-        assert judge_at(server, monkeypatch).verdict(CAPITAL, CAPITAL.answers[1]).word == "no"
+        assert judge_at(server, monkeypatch).verdict(CAPITAL, answer).word == "no"
 
 
 BROKEN = {
@@ -124,10 +125,11 @@ def test_somebody_elses_database_is_left_alone(monkeypatch, tmp_path):
         judge_at(server, monkeypatch, cache=file)
 
 
-def test_a_reply_with_half_a_surrogate_pair_is_kept(monkeypatch, tmp_path):
-    with serve(says("\ud83d correct: yes")) as server:
+def test_a_long_reply_with_half_a_surrogate_pair_is_kept_in_part(monkeypatch, tmp_path):
+    with serve(says("\ud83d correct: yes " + "so " * 9000)) as server:
         judge = judge_at(server, monkeypatch, cache=tmp_path / "verdicts.sqlite")
-        assert [judge.verdict(CAPITAL, "R\udc00me").by for _ in range(2)] == ["judge", "cache"]
+        found = [judge.verdict(CAPITAL, "R\udc00me") for _ in range(2)]
+    assert [verdict.by for verdict in found] == ["judge", "cache"] and {len(verdict.note) for verdict in found} == {4000}
 
 
 CHILD = """

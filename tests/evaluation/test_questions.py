@@ -45,7 +45,7 @@ def test_the_released_form_by_hand(tmp_path):
 
 
 def test_made_ids_follow_the_text_and_not_the_place_and_equal_texts_stay_apart(tmp_path):
-    rows = [{"question": text, "answer": "x"} for text in ("first", "second", "first")]
+    rows = [{"question": text, "answer": "x"} for text in ("first", "second", " first ")]
     one, two, again = (q.id for q in read_questions(write(tmp_path, *rows)))
     assert again == one + "-2" and len({one, two, again}) == 3
     assert [q.id for q in read_questions(write(tmp_path, *rows[1::-1]))] == [two, one]

@@ -12,7 +12,7 @@ from minvenus.evaluation import results as module
 from minvenus.evaluation.aggregate import result_of
 from minvenus.evaluation.judge import Verdict
 from minvenus.evaluation.questions import Entry
-from minvenus.evaluation.results import model_fingerprint, open_results, read_results
+from minvenus.evaluation.results import default_folder, model_fingerprint, open_results, read_results
 from minvenus.settings import AgentConfig, EvalConfig
 from tests.agent.scripted import BROKEN, QUESTION, Tools, answer, budget, run, search, visit
 
@@ -67,6 +67,22 @@ def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(name, tm
     assert [result for result, _ in read_results(results.path)] == [added] and rollout_from_json(line) == rollout
     assert (line["run"], line["hops"], line["source"], line["correct"]) == (3, 2, "web", verdict.correct)
     assert line["f1"] == f1 and line["graded_by"] == "exact match"
+
+
+def test_the_answer_of_a_run_that_was_cut_does_not_count(tmp_path):
+    cut = replace(rollout_of([search(), answer()]), termination="timeout")
+    with opened(tmp_path) as results:
+        assert results.add(ENTRY, 0, cut, NO).f1 == 0.0
+        assert [item.answer for item in results.ungraded(everything=True).values()] == [None]
+
+
+def test_the_default_folder_follows_from_what_may_not_change():
+    usual = default_folder(CONFIG, FINGERPRINTS)
+    assert default_folder(replace(CONFIG, runs=4, score="f1", limit=3), FINGERPRINTS) == usual
+    others = [default_folder(replace(CONFIG, hops=1), FINGERPRINTS),
+              default_folder(replace(CONFIG, agent=replace(CONFIG.agent, seed=8)), FINGERPRINTS),
+              default_folder(CONFIG, FINGERPRINTS | {"model": "m2"})]
+    assert len({usual, *others}) == 4
 
 
 def test_runs_are_kept_counted_once_and_read_again(folder):
