@@ -1,0 +1,179 @@
+"""Saving leaves the old checkpoint or the new one, whatever happens on the way, and deletes nothing else."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from minvenus import files as atomic
+from minvenus.model import weights
+from minvenus.model.qwen3 import Qwen3
+from minvenus.model.weights import WeightsError, load, save
+from tests.model.checkpoints import INDEX, TIED, UNTIED, same
+
+# ---------------------------------------------------------------------------------------------------- refusals of save
+
+
+def test_save_refuses_to_delete_files_that_are_not_a_checkpoints(single, tmp_path):
+    (single / "diary.txt").write_text("dear diary")
+    with pytest.raises(WeightsError, match=r"would delete diary\.txt"):
+        save(Qwen3(TIED, seed=1), single)
+    assert (single / "diary.txt").exists() and same(load(single), Qwen3(TIED))
+    assert os.listdir(tmp_path) == ["single"]
+
+
+def test_save_again_with_fewer_shards_or_the_same_tokenizer_replaces_everything(sharded):
+    (sharded / "tokenizer.json").write_text("{}")
+    save(Qwen3(TIED, seed=1), sharded, tokenizer_files={"tokenizer.json": sharded / "tokenizer.json"})
+    assert sorted(os.listdir(sharded)) == [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+    assert same(load(sharded), Qwen3(TIED, seed=1))
+
+
+def test_save_refuses_what_it_cannot_do(single, tmp_path):
+    with torch.device("meta"):
+        nothing = Qwen3(TIED)
+    with pytest.raises(WeightsError, match="meta device"):
+        save(nothing, single)
+    with pytest.raises(WeightsError, match=r"do not exist: .*gone\.json"):
+        save(Qwen3(TIED), single, tokenizer_files={"gone.json": tmp_path / "gone.json"})
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WeightsError, match="is a file, not a folder"):
+        save(Qwen3(TIED), tmp_path / "file")
+
+
+def test_saving_through_a_link_replaces_the_folder_and_keeps_the_link(single, tmp_path):
+    (tmp_path / "latest").symlink_to(single)
+    save(Qwen3(TIED, seed=1), tmp_path / "latest")
+    assert (tmp_path / "latest").is_symlink() and same(load(single), Qwen3(TIED, seed=1))
+
+
+# ------------------------------------------------------------------------------------------------------------- crashes
+
+
+class Death(BaseException):
+    """The process ends here: nothing after it may take effect."""
+
+
+def die_at(step, patch, for_good):
+    """Let the step-th touch of the disk fail, half done where it can be; `for_good`, every later one too."""
+    count = [0]
+
+    def wrap(module, name, half=None):
+        real = getattr(module, name)
+
+        def touch(*args, **kwargs):
+            count[0] += 1
+            if count[0] == step or (for_good and count[0] > step):
+                if half and count[0] == step:
+                    half(*args)
+                raise Death(name)
+            return real(*args, **kwargs)
+        patch.setattr(module, name, touch)
+
+    def half_deleted(folder, *args, **kwargs):
+        next(Path(folder).iterdir()).unlink()
+
+    wrap(os, "rename")
+    wrap(os, "fsync")
+    wrap(Path, "mkdir")
+    wrap(Path, "write_text", lambda path, *a: path.write_bytes(b"{"))
+    wrap(weights, "save_file", lambda tensors, path: Path(path).write_bytes(b"half a file"))
+    wrap(shutil, "copyfile", lambda source, target: Path(target).write_bytes(b""))
+    wrap(shutil, "rmtree", half_deleted)
+    return count
+
+
+@pytest.mark.parametrize("for_good", [True, False], ids=["process-dies", "one-error"])
+@pytest.mark.parametrize("fresh", [True, False], ids=["no-folder-before", "replacing"])
+def test_a_crash_at_any_step_leaves_the_old_checkpoint_or_the_new_one(for_good, fresh, tmp_path, monkeypatch):
+    old, new = Qwen3(TIED, seed=1), Qwen3(UNTIED, seed=2)
+    step, outcomes, done = 0, [], False
+    while not done:
+        step += 1
+        root = tmp_path / str(step)
+        root.mkdir()
+        vocab, folder = root / "tokenizer.json", root / "m"
+        vocab.write_text("old")
+        if not fresh:
+            save(old, folder, {"tokenizer.json": vocab})
+        vocab.write_text("new")
+        with monkeypatch.context() as patch:
+            die_at(step, patch, for_good)
+            try:
+                save(new, folder, {"tokenizer.json": vocab}, shard_bytes=9_000)
+                done = True
+            except Death:
+                pass
+        outcomes.append(what_is_there(folder, old, new))
+        assert fresh or for_good or folder.exists()          # a process that lives on puts the old one back itself
+        save(old, folder, {"tokenizer.json": vocab})                           # and life goes on
+        assert same(load(folder), old) and sorted(os.listdir(root)) == ["m", "tokenizer.json"]
+    before = "nothing" if fresh else "old"
+    assert step > 15 and outcomes == sorted(outcomes, key=[before, "new"].index) and {*outcomes} == {before, "new"}
+
+
+def what_is_there(folder, old, new):
+    """Which checkpoint `load` finds, every file of it; a mix or a ruin fails."""
+    if not folder.exists() and not atomic.beside(folder, "old").exists():
+        with pytest.raises(WeightsError, match="is not a folder"):
+            load(folder)
+        return "nothing"
+    if folder.exists():
+        model, place = load(folder), folder
+    else:
+        with pytest.warns(UserWarning, match="was interrupted; using what it held before"):
+            model, place = load(folder), atomic.beside(folder, "old")
+    found = "old" if same(model, old) else "new"
+    assert same(model, old if found == "old" else new)
+    assert (place / "tokenizer.json").read_text() == found
+    assert (place / INDEX).exists() == (found == "new")
+    return found
+
+
+def test_between_the_two_renames_load_reads_the_old_one_and_the_next_save_puts_it_back_first(single, tmp_path):
+    os.rename(single, tmp_path / ".single.old")
+    save(Qwen3(TIED, seed=9), tmp_path / "other")
+    os.rename(tmp_path / "other", tmp_path / ".single.new")
+    with pytest.warns(UserWarning, match="was interrupted"):
+        assert same(load(single), Qwen3(TIED))
+    assert not single.exists()                               # reading renames nothing
+    nothing = Qwen3(TIED).to("meta")
+    with pytest.raises(WeightsError, match="meta device"):
+        save(nothing, single)
+    assert same(load(single), Qwen3(TIED)) and os.listdir(tmp_path) == ["single"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads the names of open files from /proc")
+def test_every_file_is_on_the_disk_before_the_folder_gets_its_name(single, monkeypatch):
+    synced, real_sync, real_rename = set(), os.fsync, os.rename
+
+    def fsync(handle):
+        synced.add(Path(os.readlink(f"/proc/self/fd/{handle}")))
+        real_sync(handle)
+
+    def rename(source, target):
+        if target == single:
+            assert {*source.iterdir(), source} <= synced and len(synced) >= 4
+        real_rename(source, target)
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "rename", rename)
+    save(Qwen3(TIED, seed=1), single)
+    assert single.parent in synced, "and the new name is on the disk before the old folder is deleted"
+
+
+def test_a_failed_save_frees_the_disk_at_once(single, tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr(weights, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        save(Qwen3(TIED, seed=1), single)
+    assert os.listdir(tmp_path) == ["single"] and same(load(single), Qwen3(TIED))
+
+
