@@ -55,9 +55,9 @@ lint: .venv/installed
 	@touch $@
 
 .venv-peer/installed:
-	@echo "Setting up .venv-peer with transformers, the benchmarks' peer (once) ..."
+	@echo "Setting up .venv-peer with transformers and trl, the peers of the benchmarks (once) ..."
 	"$(PYTHON)" -m venv .venv-peer
-	$(PEER) -m pip install --quiet --disable-pip-version-check torch==2.13.0 transformers==5.22.2 \
+	$(PEER) -m pip install --quiet --disable-pip-version-check torch==2.13.0 transformers==5.22.2 trl==1.16.0 \
 	    safetensors==0.8.0 tokenizers==0.23.3 numpy==2.4.6 requests==2.34.2
 	@touch $@
 
