@@ -1,5 +1,6 @@
-"""Our forward pass against numbers that transformers computed once (tests/fixtures/make_qwen3_parity.py), and the proof that they
-would notice a wrong step. Set MINVENUS_TRANSFORMERS_PYTHON to a python that has transformers to also let it load what we save."""
+"""Our forward pass against numbers that transformers computed once (tests/fixtures/make_qwen3_parity.py), and
+the proof that they would notice a wrong step. Set MINVENUS_TRANSFORMERS_PYTHON to a python that has
+transformers to also let it load what we save."""
 
 import json
 import os
@@ -18,7 +19,13 @@ from minvenus.model import qwen3, weights
 from minvenus.model.qwen3 import Qwen3
 
 FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "qwen3_parity.safetensors"
-CASES = ["tied-1-query-per-kv", "untied-2-queries-per-kv", "tied-4-queries-per-kv", "untied-one-kv-head", "tied-one-layer-longer"]
+CASES = [
+    "tied-1-query-per-kv",
+    "untied-2-queries-per-kv",
+    "tied-4-queries-per-kv",
+    "untied-one-kv-head",
+    "tied-one-layer-longer",
+]
 LIMIT = 1e-5
 
 
@@ -43,7 +50,9 @@ def configs(tmp_path_factory):
 def build(config, stored, case):
     model = Qwen3(config)
     prefix = f"{case}/weights/"
-    model.load_state_dict({name.removeprefix(prefix): tensor for name, tensor in stored.items() if name.startswith(prefix)})
+    model.load_state_dict(
+        {name.removeprefix(prefix): tensor for name, tensor in stored.items() if name.startswith(prefix)}
+    )
     return model.requires_grad_(False)
 
 
@@ -51,7 +60,9 @@ def run(model, tokens):
     """Logits, and the output of the embedding, of every layer and of the last norm, each [B, L, ...]."""
     hidden = []
     parts = (model.model.embed_tokens, *model.model.layers, model.model.norm)
-    hooks = [part.register_forward_hook(lambda part, args, out: hidden.append(out.view(*tokens.shape, -1))) for part in parts]
+    hooks = [
+        part.register_forward_hook(lambda part, args, out: hidden.append(out.view(*tokens.shape, -1))) for part in parts
+    ]
     logits = model(tokens)
     for hook in hooks:
         hook.remove()
@@ -78,7 +89,9 @@ def test_logits_and_every_layers_hidden_states_agree_with_transformers(case, con
     logits, hidden = run(build(configs[case], stored, case), stored[f"{case}/tokens"])
     assert len(hidden) == configs[case].num_hidden_layers + 2
     for i, ours in enumerate(hidden):
-        torch.testing.assert_close(ours, stored[f"{case}/hidden/{i}"], rtol=0, atol=LIMIT, msg=lambda m, i=i: f"hidden {i}: {m}")
+        torch.testing.assert_close(
+            ours, stored[f"{case}/hidden/{i}"], rtol=0, atol=LIMIT, msg=lambda m, i=i: f"hidden {i}: {m}"
+        )
     torch.testing.assert_close(logits, stored[f"{case}/logits"], rtol=0, atol=LIMIT)
 
 
@@ -92,7 +105,7 @@ def test_packed_hidden_states_agree_with_transformers_row_by_row(case, configs, 
     torch.testing.assert_close(packed, expected, rtol=0, atol=LIMIT)
 
 
-# ------------------------------------------------------------------------------------- wrong steps that the fixture must notice
+# --------------------------------------------------------------------------- wrong steps that the fixture must notice
 
 
 def without_norm(name):
@@ -186,12 +199,22 @@ def head_taken_from_the_embedding(model, patch):
 EVERY = set(CASES)
 UNTIED = {case for case in CASES if case.startswith("untied")}
 WRONG = {
-    without_norm("q_norm"): EVERY, without_norm("k_norm"): EVERY, v_normalised_like_k: EVERY, norm_after_rope: EVERY,
-    interleaved_rope: EVERY, rope_turning_backwards: EVERY, no_rope: EVERY,
-    other_theta: EVERY, scale_of_the_hidden_size: EVERY - {"tied-1-query-per-kv"},              # there head_dim is hidden / heads
-    query_heads_dealt_round_robin: EVERY - {"tied-1-query-per-kv", "untied-one-kv-head"},       # there both mappings are one
-    no_causal_mask: EVERY, gelu_for_silu: EVERY, gate_and_up_swapped: EVERY, eps_a_hundredfold: EVERY,
-    head_taken_from_the_embedding: UNTIED}
+    without_norm("q_norm"): EVERY,
+    without_norm("k_norm"): EVERY,
+    v_normalised_like_k: EVERY,
+    norm_after_rope: EVERY,
+    interleaved_rope: EVERY,
+    rope_turning_backwards: EVERY,
+    no_rope: EVERY,
+    other_theta: EVERY,
+    scale_of_the_hidden_size: EVERY - {"tied-1-query-per-kv"},  # there head_dim is hidden / heads
+    query_heads_dealt_round_robin: EVERY - {"tied-1-query-per-kv", "untied-one-kv-head"},  # there both mappings are one
+    no_causal_mask: EVERY,
+    gelu_for_silu: EVERY,
+    gate_and_up_swapped: EVERY,
+    eps_a_hundredfold: EVERY,
+    head_taken_from_the_embedding: UNTIED,
+}
 
 
 @pytest.mark.parametrize("change", WRONG, ids=lambda change: change.__name__)
@@ -207,7 +230,7 @@ def test_each_wrong_step_moves_the_logits_of_every_case_it_touches(change, confi
             assert difference < LIMIT, f"{case} should not be touched: {difference:.1e}"
 
 
-# ----------------------------------------------------------------------------------- the other way: transformers loads our folder
+# ----------------------------------------------------------------------- the other way: transformers loads our folder
 
 LOAD = """
 import sys, torch
@@ -229,7 +252,9 @@ save_file({"logits": model.float()(tokens).logits.detach().contiguous(), **saved
 @pytest.mark.parametrize("case, dtype, shard_bytes", [
     ("tied-4-queries-per-kv", torch.float32, 10**9), ("tied-4-queries-per-kv", torch.bfloat16, 9_000),
     ("untied-2-queries-per-kv", torch.float32, 20_000), ("untied-2-queries-per-kv", torch.bfloat16, 10**9)])
-def test_transformers_loads_a_saved_folder_bit_for_bit_with_the_same_logits(case, dtype, shard_bytes, configs, stored, tmp_path):
+def test_transformers_loads_a_saved_folder_bit_for_bit_with_the_same_logits(
+    case, dtype, shard_bytes, configs, stored, tmp_path
+):
     model = build(configs[case], stored, case).to(dtype)
     weights.save(model, tmp_path / "saved", shard_bytes=shard_bytes)
     assert (tmp_path / "saved" / "model.safetensors").exists() == (shard_bytes == 10**9)
