@@ -52,7 +52,7 @@ def at(server):
     return ["--api-base", f"{server.url}/v1", "--api-model", "venus"]
 
 
-# ---------------------------------------------------------------------------------------------------- what it prints and saves
+# --------------------------------------------------------------------------------------------- what it prints and saves
 
 
 def test_with_no_flags_the_tiny_model_tries_a_toy_question_in_plain_lines():
@@ -71,8 +71,9 @@ def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):
         assert infer.run([*at(server), "--save", "kept/one.json"]) == 0
         assert KEY in str(server.seen)
     shown = capsys.readouterr()
-    wanted = ["question   " + case.question.text, "turn 1", "thought  Start.", f'search   "own {case.path[0]}"', "result",
-              f'visit    "{case.pages[case.path[0]].url}"  for: own {case.path[0]}', f"own {case.pages[case.path[0]].pet}",
+    first = case.path[0]
+    wanted = ["question   " + case.question.text, "turn 1", "thought  Start.", f'search   "own {first}"', "result",
+              f'visit    "{case.pages[first].url}"  for: own {first}', f"own {case.pages[first].pet}",
               "turn 5", "I know enough.", f"answer     {case.question.answers[0]}", "ended      answered", "expected",
               "kept/one.json"]
     place = -1
@@ -114,15 +115,15 @@ def test_the_same_seed_writes_the_same_and_another_seed_something_else():
     assert tokens(1) == tokens(1) != tokens(2)
 
 
-# ------------------------------------------------------------------------------------------------- whatever ends it, it is saved
+# ---------------------------------------------------------------------------------------- whatever ends it, it is saved
 
 
 def test_ctrl_c_saves_what_there_is():
     def reply(handler):
         complete(handler, search("own")) if turn_number(handler) == 0 else hang(handler)
     with serve(reply) as server:
-        process = subprocess.Popen(command(*at(server), "--save", "part.json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True)
+        process = subprocess.Popen(command(*at(server), "--save", "part.json"), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
         until = time.monotonic() + 200
         while len(server.seen) < 2 and time.monotonic() < until:
             time.sleep(0.05)
@@ -143,7 +144,8 @@ def test_a_bug_keeps_its_traceback_and_the_turns_before_it_are_saved(fault, monk
     with serve(reply) as server, pytest.raises(type(fault), match="a bug"):
         infer.run(at(server))
     rollout = load_rollout(SAVED)
-    assert (rollout.termination, len(rollout.turns), rollout.turns[0].kind) == ("error", 1, "search") and "a bug" in rollout.error
+    assert (rollout.termination, [turn.kind for turn in rollout.turns]) == ("error", ["search"])
+    assert "a bug" in rollout.error
 
 
 def test_tools_that_keep_failing_end_the_run_with_one_line_and_its_turns_are_saved(monkeypatch, capsys):
@@ -167,7 +169,7 @@ def test_a_reader_that_goes_away_loses_nothing():
     assert len(load_rollout(SAVED).turns) >= 1
 
 
-# ----------------------------------------------------------------------------------------------------------------------- refusals
+# ------------------------------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(("argv", "words"), [
@@ -198,7 +200,8 @@ def test_impossible_flags_are_refused_with_exit_code_2(argv, words, capsys):
     assert caught.value.code == 2 and words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "words"), [("model", "holds neither model.safetensors"), ("tokenizer", "does not exist")])
+@pytest.mark.parametrize(("name", "words"), [
+    ("model", "holds neither model.safetensors"), ("tokenizer", "does not exist")])
 def test_a_broken_checkpoint_is_one_line_and_exit_code_2(name, words, tmp_path, capsys):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(json.dumps(ModelConfig.preset("tiny").to_hf()))

@@ -20,7 +20,8 @@ from minvenus.tools.base import ToolResult
 from minvenus.types import Question
 
 TOKENIZER = Tokenizer.tiny()
-CONFIG = ModelConfig(16, 24, 1, 2, 1, head_dim=8, vocab_size=TOKENIZER.size + 3, rope_theta=100.0, max_position_embeddings=40_000)
+CONFIG = ModelConfig(16, 24, 1, 2, 1, head_dim=8, vocab_size=TOKENIZER.size + 3, rope_theta=100.0,
+                     max_position_embeddings=40_000)
 MODEL = Qwen3(CONFIG, seed=0).requires_grad_(False)
 SYSTEM = "Search and visit."
 QUESTION = Question("q", "Pet of Bob?", ["cat"])
@@ -33,7 +34,8 @@ def search(query="Bob", thought="Start."):
 
 
 def visit(url="Bob", thought="Open.", goal="pet"):
-    return f'{thought}\n</think>\n\n<tool_call>\n{{"name":"visit","arguments":{{"url":["{url}"],"goal":"{goal}"}}}}\n</tool_call>'
+    call = f'{{"name":"visit","arguments":{{"url":["{url}"],"goal":"{goal}"}}}}'
+    return f"{thought}\n</think>\n\n<tool_call>\n{call}\n</tool_call>"
 
 
 def answer(text="cat", thought="Answer."):
@@ -46,8 +48,8 @@ def ids_of(turn) -> list[int]:
 
 
 def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engine:
-    """An engine that writes script(name, turn, attempt) as turn number `turn` of the rollout `name` ("0/q/0": a run's number,
-    question, rollout). Where a script ends early, its last token is repeated."""
+    """An engine that writes script(name, turn, attempt) as turn number `turn` of the rollout `name` ("0/q/0": a run's
+    number, question, rollout). Where a script ends early, its last token is repeated."""
     wanted, attempts = {}, {}
 
     def draw(sequences, logits):

@@ -1,4 +1,4 @@
-"""What the tiny model is taught is what it will meet: the loop, given a demonstration's turns, writes the demonstration."""
+"""What the tiny model is taught is what it will meet: the loop writes a demonstration, given its turns."""
 
 import pytest
 

@@ -40,7 +40,7 @@ def size(text):
     return len(observation_ids(TOKENIZER, text))
 
 
-# ---------------------------------------------------------------------------------------------------------- the turn limit
+# ------------------------------------------------------------------------------------------------------- the turn limit
 
 
 def test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_rollout_whatever_comes():
@@ -62,7 +62,8 @@ def test_an_early_answer_is_not_a_forced_one_and_without_a_notice_no_answer_is()
     assert run([search()], budget(3), notices=QUIET).termination == "max_steps"
 
 
-@pytest.mark.parametrize(("turn", "termination"), [(answer(), "answered"), (search(), "max_steps"), (BROKEN, "max_steps")])
+@pytest.mark.parametrize(("turn", "termination"), [
+    (answer(), "answered"), (search(), "max_steps"), (BROKEN, "max_steps")])
 def test_with_one_turn_there_is_nothing_to_announce(turn, termination):
     rollout = run([turn], budget(1, PROMPT + ROOM))
     assert rollout.termination == termination and len(rollout.turns) == 1
@@ -72,14 +73,14 @@ def test_a_question_may_have_a_limit_of_its_own():
     assert len(run([search()], budget(8), max_turns=2).turns) == 2
 
 
-# ------------------------------------------------------------------------------------------------------- the context limit
+# ---------------------------------------------------------------------------------------------------- the context limit
 
 
 def test_the_context_limit_is_exact_to_the_token():
     page, notice = "Bob. " * 120, Notices().context
     after = PROMPT + len(ids_of(search()))
-    free = after + size(page) + ROOM + size(notice) + ROOM          # another free turn, the notice and the last turn fit
-    behind = after + size(f"{page}\n\n{notice}") + ROOM             # the page, the notice and the last turn fit
+    free = after + size(page) + ROOM + size(notice) + ROOM      # another free turn, the notice and the last turn fit
+    behind = after + size(f"{page}\n\n{notice}") + ROOM         # the page, the notice and the last turn fit
 
     def at(limit):
         return run([search(), answer()], budget(8, limit), Tools(search=lambda q: page))
@@ -131,7 +132,7 @@ def test_no_rollout_ever_exceeds_a_limit_and_the_stream_is_sound(turns, length, 
     check_stream(rollout)
 
 
-# ---------------------------------------------------------------------------------------------------- the clock, and a stop
+# ------------------------------------------------------------------------------------------------ the clock, and a stop
 
 
 def test_the_wall_clock_ends_a_rollout_in_the_middle_of_a_turn_with_what_there_is():

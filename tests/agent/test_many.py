@@ -38,7 +38,7 @@ from tests.engine.models import check_pool, naive_scores
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# ------------------------------------------------------------------------------------------------------- sharing and scoring
+# -------------------------------------------------------------------------------------------------- sharing and scoring
 
 
 def test_a_group_shares_its_prompt_and_each_rollout_has_its_own_tools():
@@ -51,7 +51,8 @@ def test_a_group_shares_its_prompt_and_each_rollout_has_its_own_tools():
 
     policy = policy_for(lambda name, turn, attempt: search(name.replace("/", " ")) if turn == 0 else answer(name))
     groups = run_groups(policy, tools=tools_for, questions=questions, n=4)
-    assert [[final_answer(r.turns) for r in group] for group in groups] == [[f"0/q{i}/{k}" for k in range(4)] for i in range(3)]
+    answers = [[final_answer(rollout.turns) for rollout in group] for group in groups]
+    assert answers == [[f"0/q{i}/{k}" for k in range(4)] for i in range(3)]
     assert [name for name, _ in made] == ["q0"] * 4 + ["q1"] * 4 + ["q2"] * 4
     assert [tools.seen for _, tools in made] == [[("search", [f"0 q{i} {k}"])] for i in range(3) for k in range(4)]
     shared = sum(len(prompt_ids(TOKENIZER, SYSTEM, q.text)) - 1 for q in questions) * 3
@@ -79,8 +80,15 @@ def test_sequences_stay_open_to_be_scored_and_are_closed_behind_the_with():
 
 def test_without_scoring_a_rollout_gives_its_pages_back_when_it_ends():
     left = []
-    policy = policy_for(lambda name, turn, attempt: answer() if name.endswith("0") or turn == 3 else search(f"Bob {turn}"))
-    run_groups(policy, n=2, watch=lambda event, _: event == "end" and left.append(len(policy.engine.scheduler.sequences)))
+
+    def script(name, turn, attempt):
+        return answer() if name.endswith("0") or turn == 3 else search(f"Bob {turn}")
+
+    def watch(event, episode):
+        if event == "end":
+            left.append(len(policy.engine.scheduler.sequences))
+    policy = policy_for(script)
+    run_groups(policy, n=2, watch=watch)
     assert left == [1, 0]
 
 
@@ -96,7 +104,8 @@ def test_equal_seeds_give_equal_rollouts_and_names_separate_them():
 
 
 def test_two_hundred_turns_compute_every_token_once():
-    turns = [search(f"Bob {i}", "a") if i % 5 == 0 else [5, 6, TOKENIZER.im_end] for i in range(199)]      # most are malformed
+    # most turns are malformed
+    turns = [search(f"Bob {i}", "a") if i % 5 == 0 else [5, 6, TOKENIZER.im_end] for i in range(199)]
     policy = policy_for([*turns, answer()])
     rollout = run(policy, budget(200, 20_000), notices=QUIET)
     done = policy.engine.counters()
@@ -105,7 +114,7 @@ def test_two_hundred_turns_compute_every_token_once():
     assert done.shared == done.preemptions == 0
 
 
-# -------------------------------------------------------------------------------------------------------- threads, deadlines
+# --------------------------------------------------------------------------------------------------- threads, deadlines
 
 
 def test_while_one_rollout_waits_for_its_tool_the_others_go_on():
@@ -127,7 +136,7 @@ def test_a_tool_that_ignores_its_deadline_is_answered_with_a_timeout_and_what_it
                   Tools(search=lambda q: str(release.wait(60))))
     assert rollout.turns[0].observation == "ERROR: search did not return within 1 seconds"
     assert rollout.turns[0].tool_error == "timeout" and 1.0 <= rollout.turns[0].tool_seconds < 50
-    assert rollout.turns[1].observation == "Bob\ncat." and rollout.termination == "answered", "it does not hold the only place"
+    assert rollout.turns[1].observation == "Bob\ncat." and rollout.termination == "answered", "the one place is free"
     [hung] = agent_threads()
     release.set()
     hung.join(10)
@@ -159,7 +168,8 @@ def test_no_more_calls_run_at_once_than_allowed_and_waiting_does_not_use_up_a_de
         with lock:
             running[0] -= 1
         return "x"
-    limits = budget(tool_threads=2, tool_seconds=1.0)       # ten calls, two at a time: the last one waits for 1 s before it starts
+    # ten calls, two at a time: the last one waits for a second before it starts
+    limits = budget(tool_threads=2, tool_seconds=1.0)
     [group] = run_groups([search(), answer()], limits, Tools(search=busy), n=10)
     assert most == [2] and [rollout.turns[0].tool_error for rollout in group] == [None] * 10
     assert all_threads_end()
@@ -193,11 +203,13 @@ def test_two_hundred_random_rollouts_with_failing_tools_leak_no_thread_and_no_pa
 
     def script(name, turn, attempt):
         draw = random.Random(f"{name} {turn} {attempt}")
-        return draw.choice([search("a", "b"), visit("a", "b"), BROKEN, answer(), [draw.randrange(700) for _ in range(12)]])
+        noise = [draw.randrange(700) for _ in range(12)]
+        return draw.choice([search("a", "b"), visit("a", "b"), BROKEN, answer(), noise])
 
     policy = policy_for(script, pages=90, page_size=16)
     questions = [Question(f"q{i}", f"Pet of {i}?", ["cat"]) for i in range(50)]
-    limits = budget(4, 420, 30, tool_threads=8, tool_seconds=0.03, max_observation_tokens=64, retries=1, time_limit=30.0)
+    limits = budget(4, 420, 30, tool_threads=8, tool_seconds=0.03, max_observation_tokens=64, retries=1,
+                    time_limit=300.0)
     groups = run_groups(policy, limits, lambda q: Tools(fail, fail), questions, n=4, guard=ToolGuard(200, 1.0))
     endings = {rollout.termination for group in groups for rollout in group}
     assert endings >= {"answered", "answered_max_steps", "max_steps"}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from minvenus.agent.episode import Limits
 from minvenus.agent.policy import TOY_NOTICES, limits_of, load_policy, prompt_and_notices
 from minvenus.agent.prompt import SYSTEM_PROMPT, Notices
 from minvenus.config import ModelConfig
@@ -62,11 +63,11 @@ def test_the_cache_holds_the_context_of_so_many_sequences():
     assert load_policy(AgentConfig().resolved(), 3, pages=20)[0].max_context == 20 * 64
 
 
-@pytest.mark.parametrize(("max_context", "at_an_endpoint", "context"), [(900, False, 900), (5000, False, 4096), (5000, True, 5000)])
+@pytest.mark.parametrize(("max_context", "at_an_endpoint", "context"), [
+    (900, False, 900), (5000, False, 4096), (5000, True, 5000)])
 def test_limits_are_those_of_the_settings_within_the_context_of_the_policy(max_context, at_an_endpoint, context):
     endpoint = {"api_base": "http://x", "api_model": "m"} if at_an_endpoint else {}
-    config = AgentConfig(max_context=max_context, max_new_tokens=7, max_observation_tokens=99, time_limit=5.0, tool_seconds=4.0,
-                         temperature=1.0, retries=2, **endpoint).resolved()
+    config = AgentConfig(max_context=max_context, max_new_tokens=7, max_observation_tokens=99, time_limit=5.0,
+                         tool_seconds=4.0, temperature=1.0, retries=2, **endpoint).resolved()
     limits = limits_of(config, load_policy(config)[0], 3)
-    assert (limits.max_turns, limits.max_context, limits.max_turn_tokens, limits.max_observation_tokens) == (200, context, 7, 99)
-    assert (limits.time_limit, limits.tool_seconds, limits.tool_threads, limits.retries) == (5.0, 4.0, 3, 2)
+    assert limits == Limits(200, context, 7, 99, time_limit=5.0, tool_seconds=4.0, tool_threads=3, retries=2)

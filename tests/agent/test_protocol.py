@@ -7,6 +7,10 @@ from minvenus.evaluation.answers import exact_match
 from minvenus.types import Turn
 
 SEARCH = '{"name": "search", "arguments": {"query": ["capital of Italy"]}}'
+NEEDS_QUERY = 'search needs "query", a list of non-empty strings.'
+NEEDS_GOAL = 'visit needs "goal", a non-empty string.'
+CALL_AFTER = "The turn needs <tool_call>...</tool_call> after the last </think>."
+INCOMPLETE = "The turn has neither a complete <tool_call> nor a complete <answer>. Write one of them after </think>."
 VISIT = '{"name": "visit", "arguments": {"url": ["https://x.org"], "goal": "the capital"}}'
 
 
@@ -18,7 +22,7 @@ def final_turn(body="Rome", thought="hm"):
     return f"<think>{thought}</think>\n\n<answer>\n{body}\n</answer>"
 
 
-# ------------------------------------------------------------------------------------------------------ the strict check
+# ----------------------------------------------------------------------------------------------------- the strict check
 
 
 @pytest.mark.parametrize("text", [
@@ -79,20 +83,21 @@ def test_rules_that_both_kinds_of_turn_share(text, rule, final, block):
 
 
 @pytest.mark.parametrize("text, rule", [
-    ("<think>or <answer>?</think><tool_call>" + SEARCH + "</tool_call>", "A turn before the last contains an answer tag."),
-    ("<think>or </answer>?</think><tool_call>" + SEARCH + "</tool_call>", "A turn before the last contains an answer tag."),
+    (tool_turn(thought="or <answer>?"), "A turn before the last contains an answer tag."),
+    (tool_turn(thought="or </answer>?"), "A turn before the last contains an answer tag."),
     (tool_turn() + "<answer>Rome</answer>", "A turn before the last contains an answer tag."),
     (final_turn(), "A turn before the last contains an answer tag."),
     ("<think>a</think><tool_call>" + SEARCH, "exactly one <tool_call> and one </tool_call>, and has 1 and 0."),
     ("<think>a</think>" + SEARCH + "</tool_call>", "exactly one <tool_call> and one </tool_call>, and has 0 and 1."),
     ("<think>a <tool_call></think><tool_call>" + SEARCH + "</tool_call>", "and has 2 and 1."),
-    ("<think>a <tool_call></think>" + SEARCH + "</tool_call>", "needs <tool_call>...</tool_call> after the last </think>."),
-    ("<think>a</think></tool_call>" + SEARCH + "<tool_call>", "needs <tool_call>...</tool_call> after the last </think>."),
+    ("<think>a <tool_call></think>" + SEARCH + "</tool_call>", CALL_AFTER),
+    ("<think>a</think></tool_call>" + SEARCH + "<tool_call>", CALL_AFTER),
     (tool_turn(" \n"), "The tool_call block is empty."),
-    (tool_turn("search Rome"), "The tool call is not JSON: 'search' at character 2 is neither a value nor a key; write strings in quotes."),
+    (tool_turn("search Rome"), "The tool call is not JSON: 'search' at character 2 is neither a value nor a key; "
+                               "write strings in quotes."),
     (tool_turn(SEARCH + SEARCH), "The tool call is not JSON: Extra data at character"),
     (tool_turn(SEARCH[:-1]), "The tool call is not JSON: Expecting ',' delimiter at character"),
-    (tool_turn("<code>print(1)</code> PythonInterpreter"), "The tool call is not JSON"),    # the released exception, left out
+    (tool_turn("<code>print(1)</code> PythonInterpreter"), "The tool call is not JSON"),    # released: an exception
     (tool_turn("[" + SEARCH + "]"), "The tool call must be one JSON object."),
     (tool_turn('"search"'), "The tool call must be one JSON object."),
     (tool_turn('{"arguments": {}}'), 'The tool call has no "name".'),
@@ -108,7 +113,7 @@ def test_rules_of_tool_turns(text, rule):
 
 @pytest.mark.parametrize("text, rule", [
     (tool_turn(), "The last turn must be an answer, but it contains a tool_call tag."),
-    (final_turn(thought="no more <tool_call> needed"), "The last turn must be an answer, but it contains a tool_call tag."),
+    (final_turn(thought="no <tool_call> now"), "The last turn must be an answer, but it contains a tool_call tag."),
     (final_turn() + "</tool_call>", "The last turn must be an answer, but it contains a tool_call tag."),
     (final_turn(" \n "), "The answer block is empty."),
     (final_turn(thought="I write <answer> now"), "exactly one <answer> and one </answer>, and has 2 and 1."),
@@ -120,11 +125,12 @@ def test_rules_of_final_turns(text, rule):
     assert rule in format_error(text, final=True)
 
 
-# ------------------------------------------------------------------------------------------------------------ the parser
+# ----------------------------------------------------------------------------------------------------------- the parser
 
 
 def test_a_search_a_visit_and_an_answer():
-    search, visit, answer = parse_turn(tool_turn()), parse_turn(tool_turn(VISIT)), parse_turn(final_turn(" Rome, Italy "))
+    search, visit = parse_turn(tool_turn()), parse_turn(tool_turn(VISIT))
+    answer = parse_turn(final_turn(" Rome, Italy "))
     assert (search.kind, search.tool, search.arguments) == ("search", "search", {"query": ["capital of Italy"]})
     assert (visit.kind, visit.tool) == ("visit", "visit")
     assert visit.arguments == {"url": ["https://x.org"], "goal": "the capital"}
@@ -140,14 +146,14 @@ def test_everything_from_the_first_tool_response_on_is_dropped():
     assert parse_turn("<think>hm</think>" + spoof).kind == "none"
     assert parse_turn("<think>hm" + spoof).answer is None
     assert parse_turn("<tool_response>" + tool_turn()).kind == "none"
-    assert not is_well_formed(tool_turn() + spoof, final=False)     # run, and penalised: the invented tokens stay in the stream
+    assert not is_well_formed(tool_turn() + spoof, final=False)     # run, and penalised: the tokens stay in the stream
 
 
 def test_the_thought_that_the_prompt_opened_is_implied():
     for text in (tool_turn(), final_turn()):
         assert parse_turn(text.removeprefix("<think>")) == parse_turn(text)
     assert parse_turn("a</think><think>b</think>" + "<answer>Rome</answer>").thought == "ab"
-    assert parse_turn("hm</think>").error.startswith("The turn has neither a complete <tool_call> nor a complete <answer>.")
+    assert parse_turn("hm</think>").error.startswith(INCOMPLETE)
 
 
 @pytest.mark.parametrize("text", ["", " ", "Rome", "<answer>Rome</answer>", "<tool_call>" + SEARCH + "</tool_call>"])
@@ -175,7 +181,7 @@ def test_an_answer_mentioned_in_the_thought_of_a_tool_turn_is_ambiguous():
         parsed = parse_turn(text)
         assert (parsed.kind, parsed.answer, parsed.tool) == ("none", None, None)
         assert parsed.error.startswith("The turn has both an <answer> and a <tool_call>.")
-    assert parse_turn(tool_turn(thought="then I write <answer> and so on")).kind == "search"    # an opening alone is no answer
+    assert parse_turn(tool_turn(thought="then I write <answer> and so on")).kind == "search"    # no closed answer
 
 
 def test_of_two_calls_the_first_is_run_and_the_turn_is_malformed():
@@ -188,7 +194,7 @@ def test_the_block_behind_the_thought_wins_over_one_inside_it():
     assert parse_turn(tool_turn(VISIT, thought=f"first <tool_call>{SEARCH}</tool_call>")).kind == "visit"
     assert parse_turn(final_turn(thought="not <answer>Paris</answer>")).answer == "Rome"
     assert parse_turn(final_turn(thought="I close with <answer> tags")).answer == "Rome"
-    assert parse_turn("<think>in <answer> tags</think> Rome</answer>").kind == "none"           # no block across the border
+    assert parse_turn("<think>in <answer> tags</think> Rome</answer>").kind == "none"    # no block across the border
 
 
 def test_of_nested_openings_the_innermost_counts():
@@ -206,25 +212,27 @@ def test_stray_text_between_the_tags_is_forgiven_by_the_parser_only():
     ('{"name": "search", "arguments": {"query": ["a"], "top_k": 3, "goal": "x"}}', {"query": ["a"]}),
     ('{"name": "visit", "arguments": {"url": "u", "goal": "g", "params": {}}}', {"url": ["u"], "goal": "g"}),
     ("{name: 'search', arguments: {query: ['it\\'s',],}} // lenient", {"query": ["it's"]}),
-    ('{"name": "search", "arguments": {"query": ["half \\ud83d, whole \\ud83d\\ude00"]}}', {"query": ["half \ufffd, whole 😀"]}),
+    ('{"name": "search", "arguments": {"query": ["half \\ud83d, whole \\ud83d\\ude00"]}}',
+     {"query": ["half \ufffd, whole 😀"]}),
 ])
 def test_arguments_come_out_in_one_shape(body, arguments):
     assert parse_turn(tool_turn(body)).arguments == arguments
 
 
 @pytest.mark.parametrize("body, tool, error", [
-    ('{"name": "Search", "arguments": {"query": ["a"]}}', "Search", "There is no tool 'Search'. The tools are search and visit."),
+    ('{"name": "Search", "arguments": {"query": ["a"]}}', "Search",
+     "There is no tool 'Search'. The tools are search and visit."),
     ('{"name": "", "arguments": {}}', "", "There is no tool ''."),
     ('{"name": "%s", "arguments": {}}' % ("x" * 99), "x" * 99, "There is no tool '" + "x" * 40 + "'."),
-    ('{"name": "search", "arguments": {}}', "search", 'search needs "query", a list of non-empty strings.'),
-    ('{"name": "search", "arguments": {"q": "a"}}', "search", 'search needs "query", a list of non-empty strings.'),
-    ('{"name": "search", "arguments": {"query": []}}', "search", 'search needs "query", a list of non-empty strings.'),
-    ('{"name": "search", "arguments": {"query": ["a", " "]}}', "search", 'search needs "query", a list of non-empty strings.'),
-    ('{"name": "search", "arguments": {"query": ["a", 3]}}', "search", 'search needs "query", a list of non-empty strings.'),
-    ('{"name": "search", "arguments": {"query": {"a": 1}}}', "search", 'search needs "query", a list of non-empty strings.'),
+    ('{"name": "search", "arguments": {}}', "search", NEEDS_QUERY),
+    ('{"name": "search", "arguments": {"q": "a"}}', "search", NEEDS_QUERY),
+    ('{"name": "search", "arguments": {"query": []}}', "search", NEEDS_QUERY),
+    ('{"name": "search", "arguments": {"query": ["a", " "]}}', "search", NEEDS_QUERY),
+    ('{"name": "search", "arguments": {"query": ["a", 3]}}', "search", NEEDS_QUERY),
+    ('{"name": "search", "arguments": {"query": {"a": 1}}}', "search", NEEDS_QUERY),
     ('{"name": "visit", "arguments": {"goal": "g"}}', "visit", 'visit needs "url", a list of non-empty strings.'),
-    ('{"name": "visit", "arguments": {"url": ["u"]}}', "visit", 'visit needs "goal", a non-empty string.'),
-    ('{"name": "visit", "arguments": {"url": ["u"], "goal": ["g"]}}', "visit", 'visit needs "goal", a non-empty string.'),
+    ('{"name": "visit", "arguments": {"url": ["u"]}}', "visit", NEEDS_GOAL),
+    ('{"name": "visit", "arguments": {"url": ["u"], "goal": ["g"]}}', "visit", NEEDS_GOAL),
 ])
 def test_a_readable_call_that_no_tool_would_take_is_a_named_tool_error(body, tool, error):
     parsed = parse_turn(tool_turn(body))
@@ -234,15 +242,16 @@ def test_a_readable_call_that_no_tool_would_take_is_a_named_tool_error(body, too
 
 
 @pytest.mark.parametrize("text, error", [
-    (tool_turn("search Rome"), "The tool call is not JSON: 'search' at character 2 is neither a value nor a key; write strings in quotes. Write {"),
+    (tool_turn("search Rome"), "The tool call is not JSON: 'search' at character 2 is neither a value nor a key; "
+                               "write strings in quotes. Write {"),
     (tool_turn('{"name": "search"}'), 'The tool call has no "arguments". Write {'),
     (tool_turn('{"name": 3, "arguments": {}}'), '"name" of the tool call must be a string. Write {'),
     (tool_turn(""), "The tool call is not JSON: Expecting value at character 3. Write {"),
     (final_turn(" "), "The <answer> is empty."),
-    ("<think>hm</think>Rome", "The turn has neither a complete <tool_call> nor a complete <answer>."),
-    ("<think>hm</think><answer>Rome", "The turn has neither a complete <tool_call>"),
-    ("<think>hm</think><tool_call>" + SEARCH, "The turn has neither a complete <tool_call>"),
-    ("<think>hm</think></tool_call>" + SEARCH + "<tool_call>", "The turn has neither a complete <tool_call>"),
+    ("<think>hm</think>Rome", INCOMPLETE),
+    ("<think>hm</think><answer>Rome", INCOMPLETE),
+    ("<think>hm</think><tool_call>" + SEARCH, INCOMPLETE),
+    ("<think>hm</think></tool_call>" + SEARCH + "<tool_call>", INCOMPLETE),
 ])
 def test_errors_say_how_to_fix_the_turn(text, error):
     parsed = parse_turn(text)

@@ -1,4 +1,4 @@
-"""The strict format check and the parser, on tag soup, on built and on damaged turns, and on the released trajectories."""
+"""The strict format check and the parser, on tag soup, on built and damaged turns, and on released trajectories."""
 
 import json
 import time
@@ -13,11 +13,13 @@ from minvenus.agent.protocol import format_error, is_well_formed, parse_turn
 
 SEARCH = '{"name": "search", "arguments": {"query": ["capital of Italy"]}}'
 TAGS = [f"<{slash}{tag}>" for tag in ("think", "tool_call", "answer", "tool_response") for slash in ("", "/")]
-TEXT = ["", " ", "\n", "hm", "<", ">", "{", "}", '"', "'", ",", SEARCH, "Rome", '{"name": "x", "arguments": {}}', "<|im_end|>"]
+TEXT = ["", " ", "\n", "hm", "<", ">", "{", "}", '"', "'", ",", SEARCH, "Rome", '{"name": "x", "arguments": {}}',
+        "<|im_end|>"]
 soup = st.lists(st.sampled_from(TAGS + TEXT), max_size=14).map("".join) | st.text()
 
 plain = st.text(alphabet="ab <>/{}\"'\n東", max_size=12)
-thoughts = st.lists(plain, min_size=1, max_size=3).map(lambda parts: " ".join(f"<think>{part}</think>" for part in parts))
+thoughts = st.lists(plain, min_size=1, max_size=3).map(
+    lambda parts: " ".join(f"<think>{part}</think>" for part in parts))
 gaps = st.sampled_from(["", " ", "\n", "\n\n"])
 names = st.sampled_from(["search", "visit", "python", ""])
 strings = st.text(st.characters(exclude_characters="<"))      # a tag inside the JSON is a tag all the same
@@ -26,11 +28,12 @@ arguments = st.dictionaries(st.sampled_from(["query", "url", "goal", "k"]), json
 calls = st.fixed_dictionaries({"name": names, "arguments": arguments})
 tool_turns = st.tuples(thoughts, gaps, calls.map(json.dumps), gaps).map(
     lambda p: f"{p[0]}{p[1]}<tool_call>{p[3]}{p[2]}{p[1]}</tool_call>{p[3]}")
-final_turns = st.tuples(thoughts, gaps, plain.filter(str.strip), gaps).map(lambda p: f"{p[0]}{p[1]}<answer>{p[2]}</answer>{p[3]}")
+final_turns = st.tuples(thoughts, gaps, plain.filter(str.strip), gaps).map(
+    lambda p: f"{p[0]}{p[1]}<answer>{p[2]}</answer>{p[3]}")
 
 
 def check_parse(text):
-    """What holds for every text: one of a call, an answer and an error; and what passes the strict check can be used."""
+    """For every text: exactly one of a call, an answer and an error; and what passes the strict check can be used."""
     parsed = parse_turn(text)
     assert (parsed.kind == "none") == (parsed.error is not None)
     assert (parsed.kind == "answer") == (parsed.answer is not None)
@@ -81,7 +84,8 @@ EDITS = [    # (one edit of a well-formed turn with the given block tag, the rul
     (lambda t, tag: t.replace(f"<{tag}>", f"x<{tag}>"), "There is text between </think> and <{tag}>."),
     (lambda t, tag: t.replace(f"<{tag}>", ""), "exactly one <{tag}> and one </{tag}>, and has 0 and 1."),
     (lambda t, tag: t.replace(f"</{tag}>", ""), "exactly one <{tag}> and one </{tag}>, and has 1 and 0."),
-    (lambda t, tag: t.replace("<think>", f"<think><{tag}>", 1), "exactly one <{tag}> and one </{tag}>, and has 2 and 1."),
+    (lambda t, tag: t.replace("<think>", f"<think><{tag}>", 1),
+     "exactly one <{tag}> and one </{tag}>, and has 2 and 1."),
     (lambda t, tag: t + f"</{tag}>", "exactly one <{tag}> and one </{tag}>, and has 1 and 2."),
     (lambda t, tag: t[:t.index(f"<{tag}>")] + f"<{tag}> </{tag}>", "The {tag} block is empty."),
     (lambda t, tag: t.replace("<think>", "<think><tool_response>", 1), "The turn contains <tool_response>"),
@@ -102,7 +106,8 @@ def test_an_answer_tag_anywhere_in_a_tool_turn_is_malformed(text, tag, data):
     assert not is_well_formed(text[:at] + tag + text[at:], final=False)
 
 
-@pytest.mark.parametrize("piece", [*TAGS, "<think></think>", "<think><answer>", "<tool_call>{", "</think><tool_call>'\\", "<"])
+@pytest.mark.parametrize("piece", [
+    *TAGS, "<think></think>", "<think><answer>", "<tool_call>{", "</think><tool_call>'\\", "<"])
 @pytest.mark.parametrize("start", ["", "<think>", "<think></think><tool_call>", "<think></think><answer>"])
 def test_a_hundred_kilobytes_of_tags_take_linear_time(start, piece):
     text = start + piece * (100_000 // len(piece))
@@ -112,7 +117,7 @@ def test_a_hundred_kilobytes_of_tags_take_linear_time(start, piece):
     assert time.process_time() - begin < 2.0     # linear: under 0.1 s; quadratic: minutes
 
 
-# ----------------------------------------------------------------------------------------------------- real trajectories
+# ---------------------------------------------------------------------------------------------------- real trajectories
 
 TRAJECTORIES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "trajectories"
 COUNTS = {"sft_0000": (12, 12), "sft_0001": (13, 4), "sft_0007": (36, 7), "rl_0000": (44, 8), "rl_0008": (81, 7)}

@@ -23,23 +23,25 @@ def render(listed):
 
 def test_one_record_worked_by_hand():
     script = {0: [BROKEN, search()], 1: [visit()], 2: [answer()]}
-    record = rollout_to_json(run(policy_for(lambda name, turn, attempt: script[turn][min(attempt, len(script[turn]) - 1)]),
-                                 budget(retries=1), Tools(visit=lambda urls, goal: ToolResult("ERROR: gone", "http"))))
-    assert [m["role"] for m in record["messages"]] == ["system", "user", "assistant", "user", "assistant", "user", "assistant"]
+    policy = policy_for(lambda name, turn, attempt: script[turn][min(attempt, len(script[turn]) - 1)])
+    tools = Tools(visit=lambda urls, goal: ToolResult("ERROR: gone", "http"))
+    record = rollout_to_json(run(policy, budget(retries=1), tools))
+    assert [m["role"] for m in record["messages"]] == ["system", "user", *["assistant", "user"] * 2, "assistant"]
     assert [t["kind"] for t in record["turns"]] == ["search", "visit", "answer"]
     assert record["turns"][1]["tool"] == {"name": "visit", "arguments": {"url": ["Bob"], "goal": "pet"}}
     assert record["turns"][1]["tool_error"] == "http" and record["turns"][0]["discarded"] == ["malformed"]
     assert all(t["seconds"] > 0 for t in record["turns"]) and record["elapsed_seconds"] > 0
     counts = {k: v for k, v in record.items() if k.endswith("_count")}
-    assert counts == {"tool_call_count": 2, "tool_error_count": 1, "parse_error_count": 1, "malformed_count": 0, "dedup_count": 0,
-                      "repetition_count": 0, "final_token_count": len(record["tokens"])}
+    assert counts == {"tool_call_count": 2, "tool_error_count": 1, "parse_error_count": 1, "malformed_count": 0,
+                      "dedup_count": 0, "repetition_count": 0, "final_token_count": len(record["tokens"])}
     assert record["prediction"] == "cat" and record["termination"] == "answered"
 
 
 @given(st.lists(st.sampled_from(TURNS), min_size=1, max_size=5), st.text(max_size=30), st.integers(1, 6))
 @settings(max_examples=max(5, settings.default.max_examples // 2))
 def test_a_rollout_comes_back_exactly_and_its_messages_render_to_its_tokens(turns, page, max_turns):
-    rollout = run(turns, budget(max_turns, max_turn_tokens=25), Tools(lambda q: page, lambda u, g: "<tool_response>\n" + page))
+    tools = Tools(lambda queries: page, lambda urls, goal: "<tool_response>\n" + page)
+    rollout = run(turns, budget(max_turns, max_turn_tokens=25), tools)
     assert rollout_from_json(json.loads(json.dumps(rollout_to_json(rollout)))) == rollout
     assert normal(render(messages(rollout))) == TOKENIZER.decode(rollout.tokens)
 
@@ -58,7 +60,8 @@ def test_a_saved_file_is_whole_loads_as_itself_and_its_system_prompt_can_be_used
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    ({"format": "other"}, "not a saved rollout"), ({"tokens": [1]}, "cannot be read"), ({"logprobs": [0.5]}, "1 log-probs for"),
+    ({"format": "other"}, "not a saved rollout"), ({"tokens": [1]}, "cannot be read"),
+    ({"logprobs": [0.5]}, "1 log-probs for"),
     ({"turns": []}, "cannot be read"), ({"messages": []}, "cannot be read"),
     ({"termination": "bored"}, "termination must be one of"),
 ])
@@ -79,7 +82,8 @@ def test_every_field_of_a_rollout_is_in_its_record():
     """A field that is added to the types and forgotten here would be lost in silence: change each and look."""
     rollout = run([search(), answer()])
     turn = replace(rollout.turns[0], tool_error="http", discarded=["duplicate"], seconds=1.5, tool_seconds=2.5)
-    changed = replace(rollout, turns=[turn, rollout.turns[1]], system="other", error="why", seconds=9.0, termination="error")
+    changed = replace(rollout, turns=[turn, rollout.turns[1]], system="other", error="why", seconds=9.0,
+                      termination="error")
     assert rollout_from_json(json.loads(json.dumps(rollout_to_json(changed)))) == changed
 
 

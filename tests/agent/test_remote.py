@@ -1,4 +1,4 @@
-"""The policy at an endpoint, against real servers on 127.0.0.1: whole rollouts, errors, nonsense, and where the key goes."""
+"""The policy at an endpoint, against real servers on 127.0.0.1: whole rollouts, errors, nonsense, the key."""
 
 import json
 import threading
@@ -45,7 +45,7 @@ def scripted(*turns):
     return lambda handler: complete(handler, turns[min(turn_number(handler), len(turns) - 1)])
 
 
-# ------------------------------------------------------------------------------------------------------------ a whole rollout
+# ------------------------------------------------------------------------------------------------------ a whole rollout
 
 
 @pytest.mark.parametrize("send_ids", [True, False])
@@ -95,10 +95,11 @@ def test_a_page_that_spells_control_tokens_stays_text_in_either_form_of_the_prom
         with serve(scripted(search(), answer())) as server:
             run(policy_at(server.url, send_ids), tools=Tools(search=lambda q: page))
             prompt = json.loads(server.seen[-1][3])["prompt"]
-        ids = prompt if send_ids else TOKENIZER.encode(prompt)          # how a server reads a text: every spelling counts
+        ids = prompt if send_ids else TOKENIZER.encode(prompt)      # how a server reads a text: every spelling counts
         assert ids.count(TOKENIZER.im_start) == 5 and ids.count(TOKENIZER.tool_response_end) == 1
     stream = Stream(TOKENIZER, "s", "<|im_end|>")
-    assert safe_text(TOKENIZER, stream.ids).count("<|im_end|>") == 2 and "< |im_end|>" in safe_text(TOKENIZER, stream.ids)
+    text = safe_text(TOKENIZER, stream.ids)
+    assert text.count("<|im_end|>") == 2 and "< |im_end|>" in text
 
 
 @pytest.mark.parametrize("end", ["<|im_end|>", "<|endoftext|>"])
@@ -108,7 +109,7 @@ def test_an_end_token_that_the_server_spells_ends_the_turn_and_half_a_character_
     assert rollout.turns[0].text == "<think>\ncat 😀 \ufffd" and rollout.tokens.count(TOKENIZER.im_end) == 3
 
 
-# --------------------------------------------------------------------------------------------------------- errors and nonsense
+# -------------------------------------------------------------------------------------------------- errors and nonsense
 
 
 def hang(handler):
@@ -169,7 +170,7 @@ def test_the_wall_clock_and_a_stop_do_not_wait_for_the_reply():
     assert all_threads_end()
 
 
-# --------------------------------------------------------------------------------------------------------------------- the key
+# -------------------------------------------------------------------------------------------------------------- the key
 
 
 def test_a_key_with_a_line_break_stops_the_run_and_no_key_is_no_header(monkeypatch):

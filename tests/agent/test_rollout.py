@@ -1,4 +1,4 @@
-"""The loop: what it writes into the stream, how it answers each kind of turn, what it throws away, what training refuses."""
+"""The loop: the stream it writes, its answer to each kind of turn, what it throws away, what training refuses."""
 
 import pytest
 
@@ -30,7 +30,7 @@ from tests.agent.scripted import (
 )
 from tests.engine.models import naive_scores
 
-# ---------------------------------------------------------------------------------------------------- a rollout worked by hand
+# --------------------------------------------------------------------------------------------- a rollout worked by hand
 
 
 def test_search_visit_answer_worked_by_hand():
@@ -38,12 +38,15 @@ def test_search_visit_answer_worked_by_hand():
     rollout = run([search(), visit(), answer()], tools=tools)
     wrapped = "<tool_response>\n{}\n</tool_response>".format
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION.text},
-                {"role": "assistant", "content": "<think>\n" + search()}, {"role": "user", "content": wrapped("Bob sings")},
-                {"role": "assistant", "content": "<think>\n" + visit()}, {"role": "user", "content": wrapped("Bob\ncat.")},
+                {"role": "assistant", "content": "<think>\n" + search()},
+                {"role": "user", "content": wrapped("Bob sings")},
+                {"role": "assistant", "content": "<think>\n" + visit()},
+                {"role": "user", "content": wrapped("Bob\ncat.")},
                 {"role": "assistant", "content": "<think>\n" + answer()}]
     assert (rollout.tokens, rollout.sampled, [(t.start, t.end) for t in rollout.turns]) == stream(messages, TOKENIZER)
     assert tools.seen == [("search", ["Bob"]), ("visit", ["Bob"], "pet")]
-    assert [t.kind for t in rollout.turns] == ["search", "visit", "answer"] and not any(t.malformed for t in rollout.turns)
+    assert [t.kind for t in rollout.turns] == ["search", "visit", "answer"]
+    assert not any(t.malformed for t in rollout.turns)
     assert rollout.turns[1].tool == {"name": "visit", "arguments": {"url": ["Bob"], "goal": "pet"}}
     assert rollout.termination == "answered" and final_answer(rollout.turns) == "cat" and rollout.trainable
     check_stream(rollout)
@@ -65,7 +68,7 @@ def test_with_top_p_below_one_the_log_probs_are_still_those_of_the_full_softmax(
     check_stream(rollout)
 
 
-# ------------------------------------------------------------------------------------------------------------ kinds of turns
+# ------------------------------------------------------------------------------------------------------- kinds of turns
 
 
 def test_a_malformed_turn_is_kept_answered_and_marked():
@@ -78,7 +81,8 @@ def test_a_malformed_turn_is_kept_answered_and_marked():
 
 
 @pytest.mark.parametrize(("call", "kind"), [
-    ('{"name": "click", "arguments": {}}', "unknown_tool"), ('{"name": "visit", "arguments": {"url": ["a"]}}', "bad_arguments")])
+    ('{"name": "click", "arguments": {}}', "unknown_tool"),
+    ('{"name": "visit", "arguments": {"url": ["a"]}}', "bad_arguments")])
 def test_a_call_that_no_tool_takes_is_a_typed_error_and_no_search_or_visit(call, kind):
     turn = run([f"Go.\n</think>\n\n<tool_call>\n{call}\n</tool_call>", answer()]).turns[0]
     assert turn.kind == "none" and turn.tool_error == kind and turn.observation.startswith("ERROR: ")
@@ -108,11 +112,12 @@ def test_an_invented_tool_response_is_malformed_and_only_what_stands_before_it_i
     assert run(stopping).turns[0].text.endswith("</tool_call>\n<tool_response>"), "as a stop id it ends the turn"
 
 
-# -------------------------------------------------------------------------------------------------- observations of all kinds
+# -------------------------------------------------------------------------------------------- observations of all kinds
 
 
 def test_a_long_result_is_cut_to_its_cap_and_says_so():
-    rollout = run([search(), answer()], budget(8, 3000, max_observation_tokens=100), Tools(search=lambda q: "cat " * 900))
+    limits = budget(8, 3000, max_observation_tokens=100)
+    rollout = run([search(), answer()], limits, Tools(search=lambda q: "cat " * 900))
     shown = rollout.turns[0].observation
     assert len(TOKENIZER.encode_untrusted(shown)) <= 100 and "tokens shown]" in shown
 
@@ -129,7 +134,8 @@ def test_a_failing_tool_is_shown_as_an_error_and_the_rollout_goes_on():
     def burst(queries):
         raise RuntimeError("sk-secret")
     rollout = run([search(), answer()], tools=Tools(search=burst))
-    assert rollout.turns[0].observation == "ERROR: search failed (RuntimeError)" and rollout.turns[0].tool_error == "http"
+    assert rollout.turns[0].observation == "ERROR: search failed (RuntimeError)"
+    assert rollout.turns[0].tool_error == "http"
     assert rollout.turns[0].kind == "search" and rollout.termination == "answered"
 
 
@@ -140,14 +146,15 @@ def test_too_many_failures_and_a_wrong_set_up_stop_the_run_with_the_reason_and_l
 
     def failing(queries):
         return ToolResult("ERROR: x", "http")
-    for tool, error, words in ((unset, ConfigError, "no key"), (failing, ToolErrorRate, "2 of the last 2 tool calls failed")):
+    for tool, error, words in (
+            (unset, ConfigError, "no key"), (failing, ToolErrorRate, "2 of the last 2 tool calls failed")):
         policy = policy_for([search()])
         with pytest.raises(error, match=words):
             run(policy, budget(tool_threads=threads), Tools(search=tool), guard=ToolGuard(3, 0.5))
         assert policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
 
 
-# ------------------------------------------------------------------------------------------------------- retries (inference)
+# -------------------------------------------------------------------------------------------------- retries (inference)
 
 
 def retry_run(attempts_of_turn, retries):
@@ -177,7 +184,8 @@ def test_the_last_attempt_is_taken_as_it_is():
 def test_a_duplicate_is_the_exact_call_and_a_repetition_more_than_five_tails():
     assert retry_run([[visit()], [visit().replace('"pet"', '"home"')], [visit()]], 1).turns[1].discarded == []
     tail = "x" * 49 + "y"
-    assert [retry_run([["ab" * 25 + tail * times]], 1).turns[0].discarded for times in (5, 6)] == [["malformed"], ["repetition"]]
+    assert retry_run([["ab" * 25 + tail * 5]], 1).turns[0].discarded == ["malformed"]
+    assert retry_run([["ab" * 25 + tail * 6]], 1).turns[0].discarded == ["repetition"]
 
 
 def test_another_attempt_of_a_random_policy_is_another_draw():
@@ -190,7 +198,7 @@ def test_another_attempt_of_a_random_policy_is_another_draw():
     assert len({*seen, tuple(rollout.tokens[rollout.turns[0].start:][:8])}) == 3
 
 
-# -------------------------------------------------------------------------------------------------------------------- training
+# ------------------------------------------------------------------------------------------------------------- training
 
 
 @pytest.mark.parametrize(("sampling", "retries", "words"), [
@@ -203,8 +211,9 @@ def test_training_refuses_what_makes_log_probs_wrong(sampling, retries, words):
         run(policy_for([answer()], sampling), budget(retries=retries), training=True)
 
 
-@pytest.mark.parametrize("change", [{"max_turns": 0}, {"max_context": 0}, {"max_turn_tokens": 0}, {"retries": -1},
-                                    {"time_limit": 0.0}, {"tool_threads": 0}, {"tool_seconds": -1.0}, {"max_observation_tokens": 10}])
+@pytest.mark.parametrize("change", [
+    {"max_turns": 0}, {"max_context": 0}, {"max_turn_tokens": 0}, {"retries": -1}, {"time_limit": 0.0},
+    {"tool_threads": 0}, {"tool_seconds": -1.0}, {"max_observation_tokens": 10}])
 def test_impossible_limits_are_refused(change):
     with pytest.raises(ConfigError, match=next(iter(change))):
         Limits(**{"max_turns": 1, "max_context": 100, "max_turn_tokens": 10} | change)

@@ -28,7 +28,8 @@ def test_every_turn_with_its_call_and_result_discarded_attempts_and_the_end_are_
     run(policy_for(script), budget(retries=1), Tools(search=lambda q: ""), watch=Show(out).watch)
     shown = out.getvalue()
     places = [shown.index(words) for words in (
-        "turn 1", "  thought  Start.\n", '  search   \033[36m"Bob"', "\033[31m(", "error: empty)", "\033[31m(attempt thrown away: malformed)",
+        "turn 1", "  thought  Start.\n", '  search   \033[36m"Bob"', "\033[31m(", "error: empty)",
+        "\033[31m(attempt thrown away: malformed)",
         "turn 2", '"Bob"  for: pet', "Bob\n           cat.", "turn 3", "  no call  \033[31mThe thought is not closed.",
         r'"<think>\nHm"', "turn 4", "answer     \033[1mcat\033[0m", "ended      \033[32manswered (4 turns")]
     assert places == sorted(places)
@@ -50,7 +51,8 @@ def test_control_characters_of_a_page_never_reach_the_terminal():
 
 
 def test_a_long_observation_is_cut_to_a_few_lines_and_says_so():
-    assert shortened("x" * 200 + "\n" + "\n".join("abcdefghi")).splitlines() == ["x" * 160 + " ...", *"abcde", "... 4 more lines"]
+    shown = shortened("x" * 200 + "\n" + "\n".join("abcdefghi"))
+    assert shown.splitlines() == ["x" * 160 + " ...", *"abcde", "... 4 more lines"]
 
 
 def test_characters_that_the_output_does_not_know_are_replaced():
