@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -68,7 +69,7 @@ class Suite:
         start = time.monotonic()
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
             process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=TESTS.parent,
-                                       env=os.environ | one_thread | interpret)
+                                       env=os.environ | one_thread | interpret, start_new_session=True)
             self.running.add(process)
             code = process.wait()
             self.running.discard(process)
@@ -79,10 +80,12 @@ class Suite:
         if code:
             self.failed.append(name)
 
-    def stop(self) -> None:
+    def stop(self, number: signal.Signals) -> None:
+        """Send a signal to every running part and the processes that it has started."""
         self.stopped = True
         for process in [*self.running]:
-            process.send_signal(signal.SIGINT)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
 
 
 def main(more: list[str]) -> int:
@@ -90,16 +93,17 @@ def main(more: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     start = time.monotonic()
     suite = Suite(more)
-    workers = [threading.Thread(target=suite.work) for _ in range(AT_ONCE)]
+    workers = [threading.Thread(target=suite.work, daemon=True) for _ in range(AT_ONCE)]
     for worker in workers:
         worker.start()
     try:
         for worker in workers:
             worker.join()
     except KeyboardInterrupt:
-        suite.stop()
+        suite.stop(signal.SIGINT)
         for worker in workers:
-            worker.join()
+            worker.join(timeout=10)
+        suite.stop(signal.SIGKILL)
         return 130
     failed = f"FAILED: {', '.join(suite.failed)}" if suite.failed else "all parts passed"
     print(f"{failed}, {time.monotonic() - start:.0f} s")

@@ -102,3 +102,18 @@ def test_importing_the_package_and_the_scripts_takes_under_3_seconds_and_starts_
     seconds, threads, triton = done.stdout.split()
     assert float(seconds) < 3.0 and threads == "1"
     assert triton == "False", "triton may be imported only when a kernel runs"
+
+
+# ------------------------------------------------------------------------------------------------------------- sizes
+
+SOURCE = [path for path in (*(ROOT / "minvenus").rglob("*"), *ROOT.glob("*.py")) if path.suffix in (".py", ".js", ".css")]
+
+
+def test_there_are_at_most_90_source_files():
+    assert sum(path.name != "__init__.py" for path in SOURCE) <= 90
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCE if p.suffix == ".py"], ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_function_has_more_than_50_lines(path):
+    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    assert not [f"{f.name}, line {f.lineno}" for f in functions if f.end_lineno - f.lineno >= 50]
