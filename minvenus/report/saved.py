@@ -93,7 +93,7 @@ def read_lines(path: Path) -> list[dict]:
 
 def difference(stored, computed, where: str = "") -> str | None:
     """The first place where two JSON values differ by more than rounding, in words; None if there is none."""
-    if isinstance(computed, float) and isinstance(stored, int | float) and not isinstance(stored, bool):
+    if isinstance(computed, float) and isinstance(stored, int | float):
         close = math.isclose(stored, computed, rel_tol=1e-9, abs_tol=1e-9)
         return None if close else f"{where} {stored}, computed {computed}"
     if isinstance(computed, dict) and isinstance(stored, dict) and stored.keys() == computed.keys():

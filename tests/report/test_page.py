@@ -54,6 +54,11 @@ def test_hostile_text_makes_no_element_and_no_attribute_wherever_it_stands(hosti
     assert [(tag, sorted(attributes)) for tag, attributes in attacked.found] == shape
 
 
+def test_what_is_no_text_is_replaced_so_that_every_page_can_be_written():
+    document = page.page("a\x00b\ud800c", [page.note("\x1b[0m")])
+    assert "<h1>a\ufffdb\ufffdc</h1>" in document and "\x1b" not in document and document.encode("utf-8")
+
+
 @given(st.dictionaries(st.text(), json_values, max_size=4))
 def test_embedded_data_reads_back_as_it_was_and_cannot_leave_its_element(data):
     text = page.embed(data)
@@ -80,7 +85,8 @@ def test_a_page_names_nothing_outside_itself():
 def test_the_policy_allows_this_script_and_this_style_and_nothing_else():
     document = page.page("t", [], data={})
     [policy] = [a["content"] for tag, a in Elements(document).found if a.get("http-equiv") == "Content-Security-Policy"]
-    assert policy.startswith("default-src 'none'") and "unsafe" not in policy and "*" not in policy
+    assert policy.startswith("default-src 'none'; img-src data:; ") and "unsafe" not in policy and "*" not in policy
+    assert "base-uri 'none'" in policy and "form-action 'none'" in policy
     style, script = (re.search(f"<{tag}>(.*?)</{tag}>", document, re.S)[1] for tag in ("style", "script"))
     assert f"style-src '{page.digest(style)}'" in policy and f"script-src '{page.digest(script)}'" in policy
 

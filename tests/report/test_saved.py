@@ -71,6 +71,8 @@ def nudged(lines):
 
 
 @pytest.mark.parametrize(("change", "words"), [
+    (set_at(0, "arithmetic", "more", 1.0), "line 1: stored and computed"),
+    (lambda lines: lines[1]["arithmetic"].pop("terms"), "line 2: stored and computed"),
     (nudged, r"line 3: stored and computed .* differ: terms\[0\]"),
     (set_at(2, "arithmetic", "advantages", 1, 0.5), r"line 3: stored and computed .* differ: advantages\[1\] 0\.5"),
     (set_at(0, "arithmetic", "gains", 0, 0.0), r"line 1: .* gains\[0\] 0\.0, computed None"),

@@ -1,6 +1,7 @@
 """Files from elsewhere: trajectories of messages, saved rollouts, lines of an evaluation; and their scoring."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,10 @@ def test_a_rollout_is_scored_on_its_own_tokens_before_every_turn(tmp_path):
     expected = [row[wrapped.start:] for row in rising(made.tokens, starts, wrapped.ids)]
     assert only["measured"] == [value(row, "log_prob") for row in expected]
     assert only["turns"][0]["tokens"] is not None
+    longest = len(made.tokens) + len(wrapped.ids)                            # it needs room for both
+    write_page(tmp_path / "rollout.json", path, scorer=replace(scorer, context=longest), recipe=recipe)
+    with pytest.raises(ConfigError, match=f"takes {longest - 1} at most"):
+        write_page(tmp_path / "rollout.json", path, scorer=replace(scorer, context=longest - 1), recipe=recipe)
 
 
 def test_a_model_folder_scores_as_a_fresh_forward_does(tmp_path):
