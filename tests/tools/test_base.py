@@ -164,6 +164,14 @@ def test_a_cap_without_room_for_the_mark_says_so():
         cap_text("a b c d", lambda text: len(text.split()), 3)
 
 
+@pytest.mark.parametrize("length", [61, 62, 100, 119, 120, 121, 1000])
+def test_the_prefix_is_the_longest_that_fits(length):
+    def marked(shown):
+        return "x" * shown + f"\n[cut: {shown:,} of {length:,} tokens shown]"
+    longest = max(shown for shown in range(length) if len(marked(shown)) <= 60)
+    assert cap_text("x" * length, len, 60) == marked(longest)
+
+
 def test_a_page_of_megabytes_is_capped_by_looking_at_all_of_it_once():
     text, seen = "word " * 800_000, []
 

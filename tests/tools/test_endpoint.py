@@ -94,6 +94,11 @@ def test_only_429_and_5xx_are_tried_again_and_the_error_has_status_and_reason(st
     assert (status in (401, 403)) == ("check TEST_API_KEY" in str(error))
 
 
+def test_a_long_reason_is_cut():
+    with serve(lambda h: h.reply("why " * 1000, status=400)) as server:
+        assert 200 < len(str(failure(server))) < 300
+
+
 def reset(handler):
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")      # close sends a reset
     handler.connection.close()

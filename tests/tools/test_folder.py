@@ -82,6 +82,15 @@ def test_pages_of_equal_score_come_in_the_order_of_their_paths_whatever_the_file
         assert found(FolderTools(tmp_path), "words") == expected
 
 
+def test_a_word_of_the_title_counts_more_and_at_most_ten_pages_are_shown(tmp_path):
+    (tmp_path / "a.txt").write_text("boats\nriver river")
+    (tmp_path / "b.txt").write_text("river\nboats boats")
+    assert found(FolderTools(tmp_path), "river") == ["b.txt", "a.txt"]
+    for i in range(12):
+        (tmp_path / f"{i}.txt").write_text("same")
+    assert len(found(FolderTools(tmp_path), "same")) == 10
+
+
 @pytest.mark.parametrize("url", [
     "../secret.txt", "cities/../../secret.txt", "/etc/passwd", "link.txt", "./link.txt", "up/secret.txt", "up",
     "file:///etc/passwd", "http://127.0.0.1/", ".hidden.txt", "image.png", "cities", "no.md", "empty.txt",
@@ -123,7 +132,7 @@ def test_two_texts_worked_by_hand():
     # N = 2, mean length 2; "red" is in one text: idf = ln(1 + 1.5/1.5) = ln 2;
     # f = 2, |d| = 3: norm = 1.5 (0.25 + 0.75 * 1.5)
     assert index.search("red") == [(0, pytest.approx(math.log(2) * 2 * 2.5 / (2 + 1.5 * 1.375)))]
-    assert index.search("green") == []
+    assert index.search("green") == [] and index.search("red red") == index.search("red")
 
 
 def test_words_ignore_case_width_and_punctuation_and_chinese_has_one_per_character():

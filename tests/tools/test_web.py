@@ -71,6 +71,13 @@ def test_a_reply_without_results_is_a_typed_error_with_words(monkeypatch, body, 
     assert result.text.startswith("ERROR: search for 'rome': ") and message in result.text
 
 
+def test_at_most_ten_results_are_shown(monkeypatch):
+    many = {"organic": [{"title": str(i), "link": f"https://a.example/{i}"} for i in range(12)]}
+    with serve(lambda h: h.reply(many)) as server:
+        found = json.loads(search(server, monkeypatch).text)[0]["web_page_info_list"]
+    assert [page["title"] for page in found] == [str(i) for i in range(10)]
+
+
 def test_half_a_surrogate_pair_in_a_reply_becomes_valid_text(monkeypatch):
     body = '{"organic": [{"title": "a\\ud800", "link": "https://a.example", "snippet": ""}]}'
     with serve(lambda h: h.reply(body, "application/json")) as server:
@@ -198,6 +205,7 @@ def test_a_useless_reply_is_asked_again_with_less_of_the_page_and_then_an_error(
     result, requests = visit_with_model(monkeypatch, [useless] * 3, page)
     assert result.error == "http" and len(requests) == 3
     assert result.text.startswith("ERROR: https://a.example: the extraction endpoint ")
+    assert (f"status {useless}" in result.text) == isinstance(useless, int)
 
 
 def test_a_failing_model_is_an_error_and_not_a_quietly_worse_extract(monkeypatch):
