@@ -106,7 +106,7 @@ def test_importing_the_package_and_the_scripts_takes_under_3_seconds_and_starts_
 
 # ------------------------------------------------------------------------------------------------------------- sizes
 
-SOURCE = [path for path in (*(ROOT / "minvenus").rglob("*"), *ROOT.glob("*.py")) if path.suffix in (".py", ".js", ".css")]
+SOURCE = [p for p in (*(ROOT / "minvenus").rglob("*"), *ROOT.glob("*.py")) if p.suffix in (".py", ".js", ".css")]
 
 
 def test_there_are_at_most_90_source_files():

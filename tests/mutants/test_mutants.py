@@ -12,7 +12,7 @@ from tests.mutants.mutant import StaleMutant, applied, edited_codes, mutant
 from tests.mutants.run import all_mutants
 
 ROOT = Path(__file__).resolve().parents[2]
-LISTED = {*range(1, 17), 20, 21, 23, *range(26, 41), 45, 46, 49, 50, 51}   # bugs that an edit of our code brings back
+LISTED = {*range(1, 52)}          # the known bugs up to those that slipped past the first suite
 VALUE = "minvenus.igpo.gain:value"
 
 
