@@ -29,12 +29,12 @@ def main(config: InferConfig) -> Rollout:
     policy, tokenizer, description = load_policy(agent)
     threads = None if agent.tools.partition(":")[0] in IMMEDIATE else 1
     save_config(config, config.out)
+    limits = limits_of(agent, policy, threads)
     show = Show(None if config.json else sys.stdout)
     show.row("model", description)
     show.row("question", question.text)
     try:
-        with RolloutLoop(policy, tokenizer, limits_of(agent, policy, threads), system=system, notices=notices,
-                         watch=show.watch) as loop:
+        with RolloutLoop(policy, tokenizer, limits, system=system, notices=notices, watch=show.watch) as loop:
             [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
             run_and_save(loop, episode, config)
     finally:

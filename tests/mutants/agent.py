@@ -1,4 +1,4 @@
-"""Known bugs of the protocol (23), of what a rollout samples (44) and of its limits, and relatives that lie in the agent."""
+"""Known bugs of the protocol (23), of what a rollout samples (16, 44), of its limits (43) and of how it is cut (54)."""
 
 from tests.mutants.mutant import mutant
 
@@ -37,7 +37,7 @@ MUTANTS = (
     mutant(54, "an error between an observation and the next turn leaves a record that cannot be read",
            LIMITS + "test_an_error_at_any_moment_leaves_a_whole_rollout",
            ("minvenus.agent.rollout:RolloutLoop._cut", "if episode.stream.awaits_turn:", "if episode.writing:")),
-    mutant(54, "what a tool brings after its deadline is shown all the same",
+    mutant(54, "the result of a tool is shown after its rollout was cut",
            LIMITS + "test_what_a_tool_brings_after_the_end_of_its_rollout_is_dropped",
            ("minvenus.agent.rollout:RolloutLoop._cut", "episode.call = None", "pass")),
 )
