@@ -1,7 +1,7 @@
 """Stage two: reinforcement learning with IGPO.   python train_igpo.py --help
 
-A step samples `group` rollouts of each of its questions, scores the true answer before the turns of every rollout (the gains),
-grades the final answers (the outcomes), turns both into advantages (igpo/) and updates the policy once or several times.
+A step samples `group` rollouts of each of its questions, scores the true answer before the turns of every rollout (the
+gains), grades the final answers (the outcomes), turns both into advantages (igpo/) and updates the policy.
 """
 
 from collections.abc import Callable
@@ -54,12 +54,14 @@ def main(config: IGPOConfig) -> Path:
         optimizer = adamw(model, (0.9, 0.999), config.weight_decay)
         engine = Engine(model, config.pages, config.page_size, config.seed, vocab_limit=tokenizer.size)
         scorer = Engine(reference, config.pages, config.page_size) if config.gain_policy == "reference" else engine
-        policy = EnginePolicy(engine, tokenizer, Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p))
+        sampling = Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p)
+        policy = EnginePolicy(engine, tokenizer, sampling)
         system, notices = prompt_and_notices(agent_config(config))
-        rollout_loop = partial(RolloutLoop, policy, tokenizer, limits_of(config, source), system=system, notices=notices,
-                               guard=ToolGuard())
+        rollout_loop = partial(RolloutLoop, policy, tokenizer, limits_of(config, source), system=system,
+                               notices=notices, guard=ToolGuard())
         evaluate = partial(evaluation, rollout_loop, source, engine)
-        run.begin(model, optimizer, tokenizer.files, digest([source.fingerprint, system]), evaluate, config.evaluate_every)
+        data = digest([source.fingerprint, system])
+        run.begin(model, optimizer, tokenizer.files, data, evaluate, config.evaluate_every)
 
         for step in run.steps():
             engine.reset_counters()
@@ -85,8 +87,8 @@ def main(config: IGPOConfig) -> Path:
 
 
 def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:
-    """`group` rollouts of each question of the step. A question may come twice, where an epoch ends within the step; then it is
-    sampled under another name. The random streams count steps from 0."""
+    """`group` rollouts of each question of the step. A question may come twice, where an epoch ends within the step;
+    then it is sampled under another name. The random streams count steps from 0."""
     episodes: list[Episode] = []
     seen: set[str] = set()
     for i in batch_indices(step, config.questions, len(source.training), config.seed):
@@ -101,8 +103,8 @@ def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOCo
 
 def score_answers(scorer: Engine, episodes: list[Episode], tokenizer: Tokenizer,
                   config: IGPOConfig) -> list[list[list[float] | None]]:
-    """Per rollout and turn, the log-probs of the true answer's tokens before it; None where the recipe needs none. The current
-    policy scores on the open sequences, the frozen start checkpoint on an engine of its own."""
+    """Per rollout and turn, the log-probs of the true answer's tokens before it; None where the recipe needs none.
+    The current policy scores on the open sequences, the frozen start checkpoint on an engine of its own."""
     wrapped = [wrap_answer(episode.rollout.question.answers[0], tokenizer, config.recipe) for episode in episodes]
     lengths = [scored_lengths(episode.rollout, config.recipe) for episode in episodes]
     requests = {}
@@ -111,7 +113,8 @@ def score_answers(scorer: Engine, episodes: list[Episode], tokenizer: Tokenizer,
             prefix = episode.sequence if config.gain_policy == "current" else episode.rollout.tokens
             requests[i] = (prefix, lengths[i], wrapped[i].ids)
     scores = dict(zip(requests, scorer.score_many(list(requests.values()), config.temperature), strict=True))
-    return [answer_logprobs(episode.rollout, wrapped[i], scores.get(i, []), config.recipe) for i, episode in enumerate(episodes)]
+    return [answer_logprobs(episode.rollout, wrapped[i], scores.get(i, []), config.recipe)
+            for i, episode in enumerate(episodes)]
 
 
 def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[float | None]:
@@ -124,8 +127,8 @@ def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[fl
 
 
 def evaluation(rollout_loop: Callable[[], RolloutLoop], source: QuestionSource, engine: Engine) -> dict:
-    """Numbers on the held-out questions, one sampled rollout each; none where none is held out. Answers are compared by exact
-    match, with --judge too: evaluation should be cheap."""
+    """Numbers on the held-out questions, one sampled rollout each; none where none is held out. Answers are compared
+    by exact match, with --judge too: evaluation should be cheap."""
     if not source.held_out:
         return {}
     with rollout_loop() as loop:
@@ -138,7 +141,7 @@ def evaluation(rollout_loop: Callable[[], RolloutLoop], source: QuestionSource, 
     return {f"test_{name}": number for name, number in numbers.items() if number is not None}
 
 
-# ------------------------------------------------------------------------------------------------------------ the parts
+# ---------------------------------------------------------------------------------------------------------- the parts
 
 
 def with_learned_lead_in(config: IGPOConfig) -> IGPOConfig:

@@ -54,8 +54,8 @@ def prepare(config: SFTConfig) -> tuple[Qwen3, Tokenizer]:
     model = start_model(config.model, device_of(config.device), config.seed)
     tokenizer = Tokenizer.of_model(start_folder(config.model))
     if config.max_tokens > model.config.max_position_embeddings:
-        raise ConfigError(f"max_tokens is {config.max_tokens}, but the model reads {model.config.max_position_embeddings} tokens "
-                          "at most: lower max_tokens")
+        raise ConfigError(f"max_tokens is {config.max_tokens}, but the model reads "
+                          f"{model.config.max_position_embeddings} tokens at most: lower max_tokens")
     model.model.recompute = config.recompute
     return model, tokenizer
 

@@ -58,7 +58,7 @@ def whole(config, tmp_path_factory):
     return run
 
 
-# ------------------------------------------------------------------------------------------------------------- a run as a whole
+# --------------------------------------------------------------------------------------------------- a run as a whole
 
 
 def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole, config):
@@ -124,7 +124,7 @@ def test_the_progress_line_has_the_numbers_to_watch(config, scripted, tmp_path, 
     assert "accuracy" not in line, "it is exact match, also with --judge"
 
 
-# ----------------------------------------------------------------------------------------------------------------------- signal
+# ------------------------------------------------------------------------------------------------------------- signal
 
 
 def test_a_batch_without_any_signal_is_reported_and_costs_no_update(config, tmp_path, monkeypatch, capsys):
@@ -138,11 +138,12 @@ def test_a_batch_without_any_signal_is_reported_and_costs_no_update(config, tmp_
     assert torch.equal(parameters(weights.load(folder)), parameters(weights.load(config.model)))
 
 
-# -------------------------------------------------------------------------------------------------------------- the frozen model
+# --------------------------------------------------------------------------------------------------- the frozen model
 
 
 def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(config, scripted, tmp_path, monkeypatch):
-    """Stopped after the first update. What the gains were made of in the second step is what the start checkpoint says."""
+    """Stopped after the first update. What the gains were made of in the second step is what the start checkpoint
+    says."""
     config = replace(config, gain_policy="reference", rollouts_every=1, learning_rate=0.05, out=str(tmp_path), steps=2)
     with monkeypatch.context() as patch:
         signalled(patch, [signal.SIGTERM])
@@ -162,7 +163,7 @@ def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(con
             assert (gap < 1e-5) == same
 
 
-# --------------------------------------------------------------------------------------------------------- stopping and going on
+# ---------------------------------------------------------------------------------------------- stopping and going on
 
 
 def signalled(monkeypatch, numbers, at_step=0):
@@ -213,12 +214,13 @@ def test_a_run_that_is_there_is_not_overwritten_nor_trained_again(config, script
     assert content(whole) == before
 
 
-# ------------------------------------------------------------------------------------------------------------------- divergence
+# --------------------------------------------------------------------------------------------------------- divergence
 
 
 def test_a_run_that_diverges_says_what_to_look_at_and_keeps_the_last_good_state(config, scripted, whole, tmp_path, monkeypatch,
                                                                                 capsys):
-    """In the second step, and no checkpoint is due before the third. Once the cause is gone the run ends as if nothing was."""
+    """In the second step, and no checkpoint is due before the third. Once the cause is gone the run ends as if
+    nothing was."""
     config = replace(config, out=str(tmp_path), save_every=100)
     real, calls = updating.igpo_loss, []
 
@@ -250,7 +252,7 @@ def test_log_probs_that_are_not_the_engines_stop_the_run_before_its_first_update
     assert latest_checkpoint(tmp_path) is None and not read_jsonl(tmp_path / "metrics.jsonl")
 
 
-# --------------------------------------------------------------------------------------------------------------------- settings
+# ----------------------------------------------------------------------------------------------------------- settings
 
 
 def test_the_preset_of_the_4b_model_is_the_papers_recipe():

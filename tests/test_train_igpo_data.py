@@ -1,4 +1,5 @@
-"""train_igpo.py on a file of questions with tools other than the toy web: here three questions about a folder of three notes.
+"""train_igpo.py on a file of questions with tools other than the toy web: here three questions about a folder of
+three notes.
 
 The model is random and its rollouts follow a script, as in tests/test_train_igpo.py; documents, tools and judge are real ones.
 """
@@ -55,7 +56,8 @@ def config(tmp_path_factory):
 
 
 def play(name, turn, attempt):
-    """Of a question the first rollout looks it up and is right, the second guesses "fox"; a held-out one is looked up, too."""
+    """Of a question the first rollout looks it up and is right, the second guesses "fox"; a held-out one is looked
+    up, too."""
     _, question, rollout = name.split("/")
     person = question.split()[-1]
     return [search(person), visit(f"{person}.txt"), answer(PETS[person])][turn] if rollout == "0" else answer("fox")
@@ -80,7 +82,7 @@ def whole(config, tmp_path_factory):
     return run
 
 
-# ------------------------------------------------------------------------------------------------------------------ a run
+# -------------------------------------------------------------------------------------------------------------- a run
 
 
 def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_web_knows(whole, config):
@@ -142,7 +144,7 @@ def test_the_judge_gives_the_outcomes(config, tmp_path, monkeypatch):
     assert read_jsonl(tmp_path / "metrics.jsonl")[0]["outcome"] == 1.0 and (tmp_path / "judge.sqlite").exists()
 
 
-# ---------------------------------------------------------------------------------------------------------------- tools that fail
+# ---------------------------------------------------------------------------------------------------- tools that fail
 
 
 class Breaking:
@@ -164,8 +166,8 @@ class Breaking:
                          ids=["before the first step", "in the first step", "in the evaluation after it", "in the second step"])
 def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint(calls, saved, rows, whole, config, tmp_path,
                                                                                 monkeypatch, capsys):
-    """Two calls of every evaluation and four of every step. Once the tools are well again the run ends as if nothing was, but for
-    an evaluation that was not made."""
+    """Two calls of every evaluation and four of every step. Once the tools are well again the run ends as if nothing
+    was, but for an evaluation that was not made."""
     config, tools = replace(config, out=str(tmp_path), save_every=100), Breaking(config.tools)
     monkeypatch.setattr(question_files, "make_tools", tools)
     monkeypatch.setattr(base, "ToolGuard", partial(ToolGuard, window=1, limit=0.5))
@@ -198,7 +200,7 @@ def test_only_live_tools_run_in_threads(config, monkeypatch, tmp_path):
     assert {(own.tool_seconds, own.max_observation_tokens) for own in limits} == {(7.0, 99)}
 
 
-# ------------------------------------------------------------------------------------------------------------------ settings
+# ----------------------------------------------------------------------------------------------------------- settings
 
 
 def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):

@@ -56,7 +56,7 @@ def command(config: SFTConfig, *more: str) -> int:
         sys.argv = before
 
 
-# ------------------------------------------------------------------------------------------------------------- a run as a whole
+# --------------------------------------------------------------------------------------------------- a run as a whole
 
 
 def test_a_run_says_where_the_model_is_and_what_to_run_next_and_the_model_loads(inputs, tmp_path, capsys):
@@ -93,7 +93,8 @@ def test_two_runs_are_the_same_bytes_and_another_seed_trains_in_another_order(in
 
 
 def test_held_out_trajectories_are_never_trained_on(inputs, tmp_path, monkeypatch):
-    """Two of the eight records are held out; a copy of one of them stands among the others, as resampling leaves them."""
+    """Two of the eight records are held out; a copy of one of them stands among the others, as resampling leaves
+    them."""
     records = demonstrations(8)
     data = tmp_path / "data.jsonl"
     data.write_text("".join(json.dumps(record) + "\n" for record in [records[7], *records]))
@@ -125,7 +126,7 @@ def test_over_long_trajectories_are_dropped_with_their_number(inputs, tmp_path, 
     assert "6 dropped because they are too long" in capsys.readouterr().out
 
 
-# --------------------------------------------------------------------------------------------------------- stopping and going on
+# ---------------------------------------------------------------------------------------------- stopping and going on
 
 
 def signalled(monkeypatch, numbers, at_step=0):
@@ -212,7 +213,7 @@ def test_other_data_and_resume_never_are_refused_and_change_nothing(inputs, tmp_
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
 
 
-# ------------------------------------------------------------------------------------------------------------------------ errors
+# ------------------------------------------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize(("flags", "words"), [

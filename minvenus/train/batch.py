@@ -1,7 +1,7 @@
 """What a step trains on: which examples of the data it takes, and which of its rollouts count.
 
-The order of the data is a function of seed and step, so a resumed run needs no saved position. Rollouts are dropped before
-anything is normalised, and counted: they are in no mean, no standard deviation and no update.
+The order of the data is a function of seed and step, so a resumed run needs no saved position. Rollouts are dropped
+before anything is normalised, and counted: they are in no mean, no standard deviation and no update.
 
     failed           the policy failed, or its last turn has no sampled token      no outcome, never a reward
     judge_unknown    the judge gave no verdict                                     unknown is not wrong
@@ -25,11 +25,12 @@ from minvenus.igpo.credit import Credit, Measured
 from minvenus.sft.dataset import Example
 from minvenus.types import Rollout
 
-# ---------------------------------------------------------------------------------------------------- which examples, when
+# ----------------------------------------------------------------------------------------------- which examples, when
 
 
 def batch_indices(step: int, batch: int, total: int, seed: int) -> list[int]:
-    """Indices of the `batch` examples of step 1, 2, ...: every epoch is a new permutation, and batches run across epochs."""
+    """Indices of the `batch` examples of step 1, 2, ...: every epoch is a new permutation, and batches run across
+    epochs."""
     places = range((step - 1) * batch, step * batch)
     order = {epoch: permutation(total, seed, epoch) for epoch in {place // total for place in places}}
     return [order[place // total][place % total] for place in places]
@@ -41,8 +42,8 @@ def permutation(total: int, seed: int, epoch: int) -> list[int]:
 
 
 def hold_out(examples: Sequence[Example], count: int) -> tuple[list[Example], list[Example]]:
-    """(training, held out): the last `count` different trajectories are held out, all others are for training. Resampling repeats
-    long trajectories: a copy of one that is held out is not trained on either."""
+    """(training, held out): the last `count` different trajectories are held out, all others are for training.
+    Resampling repeats long trajectories: a copy of one that is held out is not trained on either."""
     digests = [digest(example) for example in examples]
     held_out: dict[bytes, Example] = {}
     for key, example in zip(reversed(digests), reversed(examples), strict=True):
@@ -50,8 +51,9 @@ def hold_out(examples: Sequence[Example], count: int) -> tuple[list[Example], li
             held_out.setdefault(key, example)
     training = [example for key, example in zip(digests, examples, strict=True) if key not in held_out]
     if not training or len(held_out) < count:
-        raise ConfigError(f"{len(set(digests))} different trajectories are not enough to hold {count} out for validation and "
-                          "train on others: give more, raise max_tokens if they are too long, or lower validation")
+        raise ConfigError(f"{len(set(digests))} different trajectories are not enough to hold {count} out for "
+                          "validation and train on others: give more, raise max_tokens if they are too long, or lower "
+                          "validation")
     return training, list(held_out.values())[::-1]
 
 
@@ -64,7 +66,7 @@ def digest(example: Example) -> bytes:
     return hashlib.sha256(example.tokens.numpy().tobytes() + example.sampled.numpy().tobytes()).digest()
 
 
-# --------------------------------------------------------------------------------------------------- which rollouts count
+# ----------------------------------------------------------------------------------------------- which rollouts count
 
 
 @dataclass(frozen=True)
@@ -79,15 +81,16 @@ class RolloutBatch:
 
 def make_batch(rollouts: list[Rollout], logprobs: list[list[list[float] | None]], group_size: int,
                grade: Callable[[list[Rollout]], list[float | None]]) -> RolloutBatch:
-    """`logprobs` of the answer, as igpo/gain.py has them. `grade` gives the outcome of each rollout, None where it is unknown;
-    it is not asked about rollouts that failed."""
+    """`logprobs` of the answer, as igpo/gain.py has them. `grade` gives the outcome of each rollout, None where it is
+    unknown; it is not asked about rollouts that failed."""
     sound = [i for i, rollout in enumerate(rollouts) if not failed(rollout)]
     outcomes = dict(zip(sound, grade([rollouts[i] for i in sound]), strict=True))
     known = {i: outcome for i, outcome in outcomes.items() if outcome is not None}
     group_sizes = Counter(i // group_size for i in known)
     kept = [i for i in known if group_sizes[i // group_size] > 1]
     measured = [Measured.of(rollouts[i], logprobs[i], known[i], i // group_size) for i in kept]
-    dropped = Counter(failed=len(rollouts) - len(sound), judge_unknown=len(sound) - len(known), alone=len(known) - len(kept))
+    dropped = Counter(failed=len(rollouts) - len(sound), judge_unknown=len(sound) - len(known),
+                      alone=len(known) - len(kept))
     return RolloutBatch([rollouts[i] for i in kept], measured, len(rollouts) // group_size, dropped)
 
 
@@ -96,14 +99,14 @@ def failed(rollout: Rollout) -> bool:
     return rollout.termination == "error" or not any(rollout.sampled[last.start:last.end])
 
 
-# ------------------------------------------------------------------------------------------------------------- the numbers
+# -------------------------------------------------------------------------------------------------------- the numbers
 
 
 def health(batch: RolloutBatch, credited: Credit, labels: list[list[list[str]]],
            right_pages: list[int | None]) -> dict[str, float]:
     """The numbers to watch a step by, the most telling first. A mean of nothing is absent, never 0."""
     gains = [gain for row in credited.gains for gain in row if gain is not None]
-    calls: dict[bool, list[tuple[int, int]]] = {True: [], False: []}        # (searches, visits) of right and wrong rollouts
+    calls: dict[bool, list[tuple[int, int]]] = {True: [], False: []}    # (searches, visits) by right or wrong
     for rollout, measured in zip(batch.rollouts, batch.measured, strict=True):
         right = measured.outcome == 1.0 and rollout.termination.startswith("answered")
         calls[right].append(executed_calls(rollout.turns))
@@ -122,7 +125,8 @@ def health(batch: RolloutBatch, credited: Credit, labels: list[list[list[str]]],
     return {name: number for name, number in numbers.items() if number is not None}
 
 
-def behaviour(rollouts: list[Rollout], labels: list[list[list[str]]], right_pages: list[int | None]) -> dict[str, float | None]:
+def behaviour(rollouts: list[Rollout], labels: list[list[list[str]]],
+              right_pages: list[int | None]) -> dict[str, float | None]:
     """Share of the question's right pages that were found, turns of a rollout, share of malformed turns."""
     found = []
     for labels_of_turns, total in zip(labels, right_pages, strict=True):

@@ -5,9 +5,10 @@
     RUN/checkpoints/step-00000120/state.json             step, versions, and what the run counts
     RUN/latest                                           the name of the newest complete one
 
-Schedule and data position follow from the step. A checkpoint is written under another name and renamed when it is complete and
-on the disk; then `latest` is moved, and only then all but the newest and the one before it are deleted. Whenever the process
-dies, `latest` names a checkpoint that loads. Safetensors and JSON only: loading a checkpoint runs no code.
+Schedule and data position follow from the step. A checkpoint is written under another name and renamed when it is
+complete and on the disk; then `latest` is moved, and only then all but the newest and the one before it are deleted.
+Whenever the process dies, `latest` names a checkpoint that loads. Safetensors and JSON only: loading a checkpoint runs
+no code.
 """
 
 import json
@@ -35,7 +36,8 @@ class SaveError(OSError):
     """A checkpoint that could not be written. The one before it is still there."""
 
 
-def save(run: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict, tokenizer_files=()) -> Path:
+def save(run: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict,
+         tokenizer_files=()) -> Path:
     """Write the checkpoint after `step` steps and point `latest` at it. `state` is JSON that `restore` gives back."""
     folder = run / "checkpoints" / step_name(step)
     before = latest_checkpoint(run)
@@ -53,8 +55,8 @@ def save(run: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimize
             pointer.write_text(folder.name + "\n")
         sync(run)                                                        # before the older one is deleted
     except (OSError, SafetensorError) as error:
-        raise SaveError(f"the checkpoint after step {step} could not be written to {folder}: {error}. Earlier ones are whole: "
-                        "once the disk has room again the same command goes on from the latest") from error
+        raise SaveError(f"the checkpoint after step {step} could not be written to {folder}: {error}. Earlier ones are "
+                        "whole: once the disk has room again the same command goes on from the latest") from error
     for old in (run / "checkpoints").glob("step-*"):
         if old not in (folder, before):
             shutil.rmtree(old)
@@ -69,8 +71,8 @@ def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) ->
         tensors = load_file(folder / "optimizer.safetensors")
         check_tensors(model, tensors)
     except (OSError, SafetensorError, ValueError) as error:
-        raise ConfigError(f"{folder} cannot be read: {error}. To go on from the checkpoint before it, write that one's name into "
-                          f"{folder.parents[1] / 'latest'}") from None
+        raise ConfigError(f"{folder} cannot be read: {error}. To go on from the checkpoint before it, write that one's "
+                          f"name into {folder.parents[1] / 'latest'}") from None
     model.load_state_dict(loaded.state_dict())
     fill_optimizer(model, optimizer, tensors)
     torch.set_rng_state(tensors["random.cpu"])

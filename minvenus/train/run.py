@@ -10,10 +10,11 @@
     RUN/metrics.jsonl   one line per step: what the same settings and seed give again, byte for byte
     RUN/timing.jsonl    one line per step: seconds and tokens per second
 
-Steps are counted from 1: step N is the N-th, and "after step N" N steps have been made. A run evaluates before its first step,
-every so many steps, and after its last. Whatever ends it, an error included, the last whole step is kept: a checkpoint is written
-unless the weights have moved since. A resumed run first cuts both files back to the checkpoint's step, so that they end as those
-of a run that was never stopped. A signal (Ctrl-C, SIGTERM) ends the run after its step, a second one at once.
+Steps are counted from 1: step N is the N-th, and "after step N" N steps have been made. A run evaluates before its
+first step, every so many steps, and after its last. Whatever ends it, an error included, the last whole step is kept: a
+checkpoint is written unless the weights have moved since. A resumed run first cuts both files back to the checkpoint's
+step, so that they end as those of a run that was never stopped. A signal (Ctrl-C, SIGTERM) ends the run after its step,
+a second one at once.
 """
 
 import json
@@ -33,18 +34,18 @@ from minvenus.train import checkpoint
 from minvenus.train.optim import Diverged, steps_taken
 
 # Settings that a resumed run may change: they decide memory, speed and what is looked at, not what is learned.
-MAY_CHANGE = {"out", "resume", "device", "pack_tokens", "recompute", "pages", "page_size", "tool_seconds", "tool_threads",
-              "evaluate_every", "validate_every", "save_every", "rollouts_every", "logprob_gap"}
+MAY_CHANGE = {"out", "resume", "device", "pack_tokens", "recompute", "pages", "page_size", "tool_seconds",
+              "tool_threads", "evaluate_every", "validate_every", "save_every", "rollouts_every", "logprob_gap"}
 
 
 class Run:
     def __init__(self, name: str, config, may_change: set[str] = MAY_CHANGE):
         self.name, self.config, self.folder, self.may_change = name, config, Path(config.out), may_change
         self.done = 0                               # steps so far
-        self.counters: dict[str, int] = {}          # what the script counts over the whole run; saved with every checkpoint
+        self.counters: dict[str, int] = {}          # counts over the whole run; saved with every checkpoint
         self.clock = Clock()
 
-    # ---------------------------------------------------------------------------------------------------- begin and end
+    # -------------------------------------------------------------------------------------------------- begin and end
 
     def __enter__(self) -> "Run":
         with ExitStack() as exits:                  # unlocks the folder if the settings are refused
@@ -57,7 +58,8 @@ class Run:
     def check_resume(self, newest: Path) -> None:
         """Other settings would make another run, half of it under the old ones."""
         if self.config.resume == "never":
-            raise ConfigError(f"{self.folder} holds a run already: choose another --out, remove it, or go on with --resume auto")
+            raise ConfigError(f"{self.folder} holds a run already: choose another --out, remove it, or go on with "
+                              "--resume auto")
         before = read_json(self.folder / "run.json")
         now = json.loads(json.dumps(asdict(self.config)))              # tuples become lists, as in the file
         changed = [name for name in now if before.get(name) != now[name] and name not in self.may_change]
@@ -66,9 +68,10 @@ class Run:
             why = " The learning rate of every step depends on the number of steps." if "steps" in changed else ""
             raise ConfigError(f"{newest} was made with other settings: {listed}.{why} Use the same, or another --out")
 
-    def begin(self, model, optimizer, tokenizer_files, data: str, evaluate: Callable[[], dict], evaluate_every: int) -> None:
-        """Start, or go on from the latest checkpoint. `data` is a fingerprint of what is trained on. `evaluate` gives numbers on
-        what is held out; none if nothing is."""
+    def begin(self, model, optimizer, tokenizer_files, data: str, evaluate: Callable[[], dict],
+              evaluate_every: int) -> None:
+        """Start, or go on from the latest checkpoint. `data` is a fingerprint of what is trained on. `evaluate` gives
+        numbers on what is held out; none if nothing is."""
         self.model, self.optimizer, self.tokenizer_files, self.data = model, optimizer, tokenizer_files, data
         self.evaluate, self.evaluate_every = evaluate, evaluate_every
         self.before: dict = {}                      # the evaluation before the first step
@@ -76,13 +79,14 @@ class Run:
         if newest:
             state = checkpoint.restore(newest, model, optimizer)
             if state["data"] != data:
-                raise ConfigError(f"{newest} was made with other data or another prompt than {self.config.data} gives now: use "
-                                  "the same, or another --out")
+                raise ConfigError(f"{newest} was made with other data or another prompt than {self.config.data} gives "
+                                  "now: use the same, or another --out")
             self.done, self.counters = state["step"], state["counters"]
         settings = {field.name: (getattr(self.config, field.name), field.default) for field in fields(self.config)}
         changed = [f"{name} {value}" for name, (value, default) in settings.items() if value != default]
         print(f"model       {sum(p.numel() for p in model.parameters()):,} parameters on {model.head_weight.device}")
-        print(f"settings    {', '.join(changed) or 'the defaults'}; all of them in {save_config(self.config, self.folder)}")
+        saved = save_config(self.config, self.folder)
+        print(f"settings    {', '.join(changed) or 'the defaults'}; all of them in {saved}")
         print(f"start       {newest or 'step 0'}", flush=True)
         for name in ("metrics.jsonl", "timing.jsonl"):
             cut_back(self.folder / name, self.done)
@@ -98,7 +102,7 @@ class Run:
                     with suppress(OSError):         # on a full disk the error that is raised already says so
                         self.save()
 
-    # ------------------------------------------------------------------------------------------------------------- steps
+    # ---------------------------------------------------------------------------------------------------------- steps
 
     def steps(self) -> Iterator[int]:
         """The numbers of the steps that are left. The body of the loop ends with `log`."""
@@ -123,7 +127,7 @@ class Run:
         self.clock.lap(phase, tokens)
 
     def log(self, numbers: dict) -> None:
-        """End the present step: its line of metrics, with an evaluation if one is due; then a checkpoint if one is due."""
+        """End the present step: its line of metrics, then a checkpoint; with an evaluation first if one is due."""
         step, failure = self.done + 1, None
         self.lap("rest")
         if self.is_due(self.evaluate_every):
@@ -160,8 +164,8 @@ class Run:
 
 @contextmanager
 def one_line_errors(script: str, *stops: type[Exception]) -> Iterator[None]:
-    """What the user can mend ends the program with one line: settings, files, and the errors in `stops`. A bug shows its
-    traceback."""
+    """What the user can mend ends the program with one line: settings, files, and the errors in `stops`. A bug shows
+    its traceback."""
     try:
         yield
     except KeyboardInterrupt:
@@ -172,7 +176,7 @@ def one_line_errors(script: str, *stops: type[Exception]) -> Iterator[None]:
         sys.exit(2)
 
 
-# ------------------------------------------------------------------------------------------------------- the two files
+# ------------------------------------------------------------------------------------------------------ the two files
 
 
 def append(path: Path, row: dict) -> None:

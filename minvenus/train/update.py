@@ -1,11 +1,12 @@
-"""The two updates: supervised fine-tuning on trajectories, IGPO on rollouts with advantages. Both go through `model.logprobs`.
+"""The two updates: supervised fine-tuning on trajectories, IGPO on rollouts with advantages. Both go through
+`model.logprobs`.
 
-    SFT    L = sum over trained tokens of weight * -log p(token)                     weights: sft/dataset.py      [P eq.1]
-    IGPO   L = igpo_loss(log pi, log pi_old, log pi_ref, advantages)                 see igpo/loss.py             [P eq.10]
+    SFT    L = sum over trained tokens of weight * -log p(token)           weights: sft/dataset.py      [P eq.1]
+    IGPO   L = igpo_loss(log pi, log pi_old, log pi_ref, advantages)       see igpo/loss.py             [P eq.10]
 
-Sequences are packed end to end without padding, at most `pack_tokens` in one forward. Both losses are sums over tokens with
-weights that count the whole optimiser step, so a step adds up gradients pack by pack and moves once; how it is packed changes
-memory and speed, not the result.
+Sequences are packed end to end without padding, at most `pack_tokens` in one forward. Both losses are sums over tokens
+with weights that count the whole optimiser step, so a step adds up gradients pack by pack and moves once; how it is
+packed changes memory and speed, not the result.
 
 B rollouts of a mini-batch, N tokens of a pack, M sampled ones among them.
 """
@@ -27,7 +28,7 @@ from minvenus.train.batch import batch_indices
 from minvenus.train.optim import Diverged, optimizer_step
 from minvenus.types import Rollout
 
-# ------------------------------------------------------------------------------------------------ supervised fine-tuning
+# --------------------------------------------------------------------------------------------- supervised fine-tuning
 
 
 def sft_loss(model: Qwen3, pack: Pack, dtype: torch.dtype | None = None) -> Tensor:
@@ -57,7 +58,7 @@ def validation_loss(model: Qwen3, examples: Sequence[Example], pack_tokens: int,
     return sum(float(sft_loss(model, pack)) for pack in step_packs(examples, pack_tokens, reduction))
 
 
-# ------------------------------------------------------------------------------------------------------------------- IGPO
+# --------------------------------------------------------------------------------------------------------------- IGPO
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,11 @@ def row_of(rollout: Rollout, advantages: list[float]) -> Row:
     return Row(torch.tensor(rollout.tokens), positions - 1, old_logp, torch.tensor(per_token)[positions])
 
 
-def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | None, config: IGPOConfig, step: int) -> dict:
-    """`epochs` passes over the rows, each in `minibatches` optimiser steps; returns the numbers of them all. A mini-batch without
-    any signal costs no optimiser step, unless there is a KL term to the reference. `tokens` counts those that ran."""
+def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | None, config: IGPOConfig,
+                step: int) -> dict:
+    """`epochs` passes over the rows, each in `minibatches` optimiser steps; returns the numbers of them all. A
+    mini-batch without any signal costs no optimiser step, unless there is a KL term to the reference. `tokens` counts
+    those that ran."""
     ref_logp = None
     if config.kl_coef and rows:
         ref_logp = row_logprobs(reference, rows, config.temperature, config.pack_tokens)
@@ -109,13 +112,16 @@ def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | Non
 
 
 def backward(model: Qwen3, rows: list[Row], ref_logp: list[Tensor] | None, config: IGPOConfig) -> dict[str, float]:
-    """Add the gradient of one mini-batch to the model; returns its numbers. Rows without a signal do not run where there is no
-    KL term, and still count in the loss's mean; clip fractions, ratios and entropy are over the tokens that ran."""
-    counts = {"step_sequences": sum(1 for row in rows if len(row.sources)), "step_tokens": sum(len(row.sources) for row in rows)}
+    """Add the gradient of one mini-batch to the model; returns its numbers. Rows without a signal do not run where
+    there is no KL term, and still count in the loss's mean; clip fractions, ratios and entropy are over the tokens
+    that ran."""
+    counts = {"step_sequences": sum(1 for row in rows if len(row.sources)),
+              "step_tokens": sum(len(row.sources) for row in rows)}
     ref_logp = ref_logp or [row.old_logp for row in rows]                # not read without a KL term
     runs = [(row, ref) for row, ref in zip(rows, ref_logp, strict=True) if row.has_signal or config.kl_coef]
     sampled = sum(len(row.sources) for row, _ in runs)
-    totals = dict.fromkeys(("loss", "policy_loss", "kl", "clip_fraction", "dual_clip_fraction", "approx_kl", "entropy"), 0.0)
+    sums = ("loss", "policy_loss", "kl", "clip_fraction", "dual_clip_fraction", "approx_kl", "entropy")
+    totals = dict.fromkeys(sums, 0.0)
     gap, ratio_min, ratio_max = 0.0, float("inf"), 0.0
     for pack in fill_packs([len(row.tokens) for row, _ in runs], config.pack_tokens):
         part = [runs[i][0] for i in pack]
@@ -123,12 +129,13 @@ def backward(model: Qwen3, rows: list[Row], ref_logp: list[Tensor] | None, confi
         old_logp = [row.old_logp for row in part]
         mask = [torch.ones(len(row.sources), dtype=torch.bool) for row in part]
         columns = (logp, old_logp, [runs[i][1] for i in pack], [row.advantages for row in part], mask)
-        padded = (pad_sequence(list(column), batch_first=True).to(logp[0].device) for column in columns)       # [B, longest]
-        loss, stats = igpo_loss(*padded, clip_low=config.clip_low, clip_high=config.clip_high, dual_clip=config.dual_clip,
-                                kl_coef=config.kl_coef, aggregate=config.aggregate, **counts)
+        padded = (pad_sequence(list(column), batch_first=True).to(logp[0].device) for column in columns)  # [B, longest]
+        loss, stats = igpo_loss(*padded, clip_low=config.clip_low, clip_high=config.clip_high,
+                                dual_clip=config.dual_clip, kl_coef=config.kl_coef, aggregate=config.aggregate,
+                                **counts)
         if not torch.isfinite(loss):
-            raise Diverged(f"the loss is {loss.item()}: look at the last lines of metrics.jsonl for a ratio, a KL or a gradient "
-                           "norm that grew, and lower the learning rate")
+            raise Diverged(f"the loss is {loss.item()}: look at the last lines of metrics.jsonl for a ratio, a KL or a "
+                           "gradient norm that grew, and lower the learning rate")
         loss.backward()
         gap = max(gap, float((torch.cat(logp).detach().cpu() - torch.cat(old_logp)).abs().max()))
         ratio_min, ratio_max = min(ratio_min, stats["ratio_min"]), max(ratio_max, stats["ratio_max"])
@@ -142,8 +149,8 @@ def backward(model: Qwen3, rows: list[Row], ref_logp: list[Tensor] | None, confi
 
 
 def packed_logprobs(model: Qwen3, rows: list[Row], temperature: float) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Log-probs of the sampled tokens of each row, and their entropies: two tuples of [m] tensors. At the sampling temperature:
-    the ratio compares the distribution that was sampled from."""
+    """Log-probs of the sampled tokens of each row, and their entropies: two tuples of [m] tensors. At the sampling
+    temperature: the ratio compares the distribution that was sampled from."""
     device = model.head_weight.device
     tokens = torch.cat([row.tokens for row in rows]).to(device)                                              # [N]
     starts = [0, *accumulate(len(row.tokens) for row in rows)]
@@ -167,12 +174,13 @@ def row_logprobs(model: Qwen3, rows: list[Row], temperature: float, pack_tokens:
 
 def check_gap(gap: float, limit: float) -> None:
     if gap > limit:
-        raise Diverged(f"new and stored log-probs differ by {gap:.2g} before the first update, more than --logprob-gap {limit}: "
-                       "engine and trainer do not run the same model, or not in the same precision")
+        raise Diverged(f"new and stored log-probs differ by {gap:.2g} before the first update, more than --logprob-gap "
+                       f"{limit}: engine and trainer do not run the same model, or not in the same precision")
 
 
 def summary(done: list[dict]) -> dict:
-    """One set of numbers for all optimiser steps of a batch: means, but the extremes of ratios and the gap before the first."""
+    """One set of numbers for all optimiser steps of a batch: means, but the extremes of ratios and the gap before the
+    first."""
     if not done:
         return {"updates": 0, "tokens": 0}
     means = {key: sum(numbers[key] for numbers in done) / len(done) for key in done[0]}

@@ -1,4 +1,5 @@
-"""Very small runs of train_igpo.py: a model of one layer with opinions of its own, and rollouts that follow a script."""
+"""Very small runs of train_igpo.py: a model of one layer with opinions of its own, and rollouts that follow a
+script."""
 
 import runpy
 import sys
@@ -33,7 +34,8 @@ MIXED = [["right: right", "wrong: dog"], ["right: dog", "wrong: dog"]]
 
 
 def write_model(folder: Path, seed: int = 3) -> str:
-    """A start checkpoint whose beliefs change from turn to turn: the usual random weights hardly look at their context."""
+    """A start checkpoint whose beliefs change from turn to turn: the usual random weights hardly look at their
+    context."""
     model = Qwen3(SMALL, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
@@ -44,7 +46,8 @@ def write_model(folder: Path, seed: int = 3) -> str:
 
 
 def small_igpo(model: str, out="unused", **changes) -> IGPOConfig:
-    """One hop, two questions with two rollouts each, turns of up to 64 tokens; pages so small that questions share some."""
+    """One hop, two questions with two rollouts each, turns of up to 64 tokens; pages so small that questions share
+    some."""
     values = {"model": model, "out": str(out), "steps": 3, "questions": 2, "group": 2, "hops": 1, "max_turn_tokens": 64,
               "max_context": 512, "pages": 2048, "page_size": 4, "evaluate_every": 100, "evaluate_questions": 2,
               "learning_rate": 1e-2, "kl_coef": 0.0, "device": "cpu"}
@@ -62,8 +65,8 @@ def web_of(config: IGPOConfig) -> ToyWeb:
 
 
 def turns_of(play: str, question_id: str, web: ToyWeb) -> list[str]:
-    """The turns of a play such as "right wrong: cat", which opens the right page, then a wrong one, and answers cat. "search" is
-    a search and nothing more; the answer "right" is the true one."""
+    """The turns of a play such as "right wrong: cat", which opens the right page, then a wrong one, and answers cat.
+    "search" is a search and nothing more; the answer "right" is the true one."""
     case = web.case(question_id)
     title = case.path[0]
     other = next(name for name in case.pages if name != title)

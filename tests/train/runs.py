@@ -53,7 +53,8 @@ def content(run) -> dict[str, bytes]:
 
 
 def made_up_run(config, evaluate=dict, during=lambda step: None, after=lambda step: None):
-    """A run in its folder with made-up gradients. `during` is called before the weights move, `after` once they have."""
+    """A run in its folder with made-up gradients. `during` is called before the weights move, `after` once they
+    have."""
     with Run("sft", config) as run:
         model = Qwen3(SMALL, seed=0)
         optimizer = adamw(model, (0.9, 0.95), 0.01)

@@ -41,7 +41,7 @@ def batch_of(rollouts, outcomes, group_size=2, logprobs=None):
         outcomes[rollouts.index(r)] for r in sound])
 
 
-# ------------------------------------------------------------------------------------------------------------- who counts
+# --------------------------------------------------------------------------------------------------------- who counts
 
 
 def test_an_error_and_a_blank_last_turn_are_failures_and_a_wrong_answer_is_not():
@@ -93,12 +93,12 @@ def test_what_is_dropped_changes_nothing_for_the_others(data):
     assert [m.logprobs for m in batch.measured] == [logprobs[i] for i in kept]
 
 
-# ------------------------------------------------------------------------------------------------------------ the numbers
+# -------------------------------------------------------------------------------------------------------- the numbers
 
 
 def test_the_numbers_of_a_step_worked_by_hand():
-    """Two questions of two right pages each. The first is answered right once: gains +1 (right page) and -0.5 (wrong page);
-    the second not at all, without a visit, one of three turns malformed."""
+    """Two questions of two right pages each. The first is answered right once: gains +1 (right page) and -0.5 (wrong
+    page); the second not at all, without a visit, one of three turns malformed."""
     a, b = rollout("search", "visit", "visit", "answer"), rollout("search", "visit", "answer")
     c, d = rollout("search", "none", "answer", malformed=(1,)), rollout("answer")
     logprobs = [beliefs(a, -2.0, None, -1.0, -1.0), beliefs(b, -2.0, None, -2.5), beliefs(c), beliefs(d)]
@@ -150,7 +150,7 @@ def test_behaviour_of_no_rollouts_is_none():
     assert behaviour([], [], []) == {"turns": None, "malformed": None, "right_pages": None}
 
 
-# ----------------------------------------------------------------------------------------------- the order of the data
+# ---------------------------------------------------------------------------------------------- the order of the data
 
 
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(0, 3), st.integers(-5, 10**12))

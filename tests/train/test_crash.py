@@ -35,7 +35,8 @@ FULL = "No space left on device"
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    """Three steps with a checkpoint each: the third is the first that removes one. A run that was never stopped is in whole/."""
+    """Three steps with a checkpoint each: the third is the first that removes one. A run that was never stopped is in
+    whole/."""
     folder = tmp_path_factory.mktemp("crash")
     config = small_config(write_inputs(folder), folder / "run", save_every=1)
     made_up_run(replace(config, out=str(folder / "whole")))
@@ -120,8 +121,8 @@ def count_boundaries(config) -> int:
 
 
 def goes_on(config, what) -> None:
-    """The same command again ends with what the run that was never stopped has. A kill while the oldest checkpoint is removed may
-    leave a part of it, which the next save would remove."""
+    """The same command again ends with what the run that was never stopped has. A kill while the oldest checkpoint is
+    removed may leave a part of it, which the next save would remove."""
     run = Path(config.out)
     made_up_run(config)
     assert content(run) == content(run.parent / "whole"), what
@@ -196,7 +197,7 @@ def test_a_write_that_really_fails_half_way_loses_nothing(config):
     goes_on(config, "limited")
 
 
-# ------------------------------------------------------------------------------------------ the scripts, at random moments
+# ------------------------------------------------------------------------------------- the scripts, at random moments
 
 
 def computing_seconds(pid: int) -> float:

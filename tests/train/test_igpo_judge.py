@@ -1,4 +1,5 @@
-"""A judge that fails, is slow or talks nonsense never changes a reward: its rollout is dropped and counted, or the run stops.
+"""A judge that fails, is slow or talks nonsense never changes a reward: its rollout is dropped and counted, or the
+run stops.
 
 Real servers on 127.0.0.1; the policy is scripted, so that the answers are known.
 """

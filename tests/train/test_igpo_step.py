@@ -1,4 +1,5 @@
-"""One IGPO step on a two-question toy batch, computed a second time by hand, from the model's logits to one logit's gradient."""
+"""One IGPO step on a two-question toy batch, computed a second time by hand, from the model's logits to one logit's
+gradient."""
 
 import math
 from dataclasses import replace
@@ -26,7 +27,8 @@ def made(tmp_path_factory):
 
 
 def belief(made, rollout, turn: int) -> float:
-    """Mean log-prob of the truth's tokens before a turn, from a fresh forward over nothing but that context and the answer."""
+    """Mean log-prob of the truth's tokens before a turn, from a fresh forward over nothing but that context and the
+    answer."""
     wrapped = wrap_answer(rollout.question.answers[0], TINY, made.config.recipe)
     context = rollout.tokens[:rollout.turns[turn].start]
     with torch.no_grad():
@@ -42,8 +44,8 @@ def z_scores(values: list[float]) -> list[float]:
 
 
 def advantages_by_hand(gains: list[float], outcomes: list[float], gamma=0.95) -> list[list[float]]:
-    """Gains of the four visits. Each stands on its search too: two equal rewards a rollout, and in the last one a search behind
-    the visit with none."""
+    """Gains of the four visits. Each stands on its search too: two equal rewards a rollout, and in the last one a
+    search behind the visit with none."""
     z_gain, z_outcome = [], []
     for a, b in ((0, 1), (2, 3)):
         z_gain += z_scores([gains[a], gains[a], gains[b], gains[b]])[::2]
@@ -72,8 +74,8 @@ def test_rewards_and_advantages_of_the_batch_are_those_worked_out_by_hand(made):
 
 
 def loss_by_hand(made):
-    """-1/B sum over rollouts of the mean over their sampled tokens of A log pi, whose gradient is the policy gradient; and the
-    logits of every rollout [L, V]."""
+    """-1/B sum over rollouts of the mean over their sampled tokens of A log pi, whose gradient is the policy
+    gradient; and the logits of every rollout [L, V]."""
     loss, logits = 0.0, []
     for rollout, advantages in zip(made.batch.rollouts, made.credited.record.advantages, strict=True):
         logits.append(made.model(torch.tensor([rollout.tokens]))[0])
@@ -123,7 +125,7 @@ def test_a_step_makes_what_has_a_high_advantage_more_probable(made):
     assert stats["updates"] == 1 and stats["grad_norm"] > 0 and weighed() > before + 1e-3
 
 
-# ------------------------------------------------------------------------------------ what a step samples, scores and grades
+# ----------------------------------------------------------------------------- what a step samples, scores and grades
 
 
 @pytest.mark.parametrize("policy", ["current", "reference"])

@@ -114,7 +114,7 @@ def test_run_json_holds_the_lead_in_that_is_used(igpo):
     assert json.loads((latest_checkpoint(igpo.out).parents[1] / "run.json").read_text())["recipe"]["lead_in"] == "Answer."
 
 
-# ------------------------------------------------------------------------------------------- a run with a made-up update
+# ---------------------------------------------------------------------------------------- a run with a made-up update
 
 
 @pytest.fixture

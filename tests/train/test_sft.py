@@ -1,4 +1,5 @@
-"""One step of supervised fine-tuning: what enters the loss, and that packing, order and recomputation change nothing."""
+"""One step of supervised fine-tuning: what enters the loss, and that packing, order and recomputation change
+nothing."""
 
 import math
 from dataclasses import replace
@@ -57,7 +58,7 @@ def one_step(batch, budget, reduction="trajectory-mean"):
     return parameters(model), numbers
 
 
-# ------------------------------------------------------------------------------------------------------------------ the loss
+# ----------------------------------------------------------------------------------------------------------- the loss
 
 
 def test_uniform_logits_lose_log_v():
@@ -81,8 +82,9 @@ def test_the_loss_is_the_mean_over_trajectories_of_their_mean_over_the_agents_to
 
 @given(st.sampled_from(BATCH), st.data())
 def test_an_observations_label_is_not_trained_and_its_input_is_read(e, data):
-    """A token is a label (what the position before it should say) and an input (what later positions see). Another token at k,
-    with the old inputs put back, has changed the label alone; in the old pack it has changed the input alone."""
+    """A token is a label (what the position before it should say) and an input (what later positions see). Another
+    token at k, with the old inputs put back, has changed the label alone; in the old pack it has changed the input
+    alone."""
     model, k = small_model(), data.draw(st.integers(1, e.turn_ends[-1] - 2))
     tokens = e.tokens.clone()
     tokens[k] = (tokens[k] + 1) % 700
@@ -115,13 +117,13 @@ def test_bfloat16_products_give_nearly_the_same_loss_and_float32_gradients():
     assert {p.grad.dtype for p in model.parameters()} == {torch.float32} and gradients(model).isfinite().all()
 
 
-# ------------------------------------------------------------------------------------------------------------------ the step
+# ----------------------------------------------------------------------------------------------------------- the step
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_one_two_or_five_packs_give_the_same_step(reduction):
-    """Of the gradient, to 1e-6 of its norm; of the weights, to 1e-6. (The first step of AdamW divides each entry by its own size,
-    so an entry at rounding level moves its weight by noise: there the gradient is the sharper test.)"""
+    """Of the gradient, to 1e-6 of its norm; of the weights, to 1e-6. (The first step of AdamW divides each entry by
+    its own size, so an entry at rounding level moves its weight by noise: there the gradient is the sharper test.)"""
     (whole, numbers), slope = one_step(BATCH, 10_000, reduction), gradient(BATCH, 10_000, reduction)
     for packs in (2, 5):
         assert (gradient(BATCH, budget_for(packs), reduction) - slope).norm() < 1e-6 * slope.norm()

@@ -1,4 +1,5 @@
-"""What train_sft.py starts from and trains on by default: the tiny base, the toy web's demonstrations, and a share of replay."""
+"""What train_sft.py starts from and trains on by default: the tiny base, the toy web's demonstrations, and a share of
+replay."""
 
 from dataclasses import replace
 from pathlib import Path

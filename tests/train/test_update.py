@@ -1,4 +1,5 @@
-"""The update of IGPO: GRPO is IGPO without gains, no signal costs nothing and changes nothing, divergence stops it in time."""
+"""The update of IGPO: GRPO is IGPO without gains, no signal costs nothing and changes nothing, divergence stops it in
+time."""
 
 from dataclasses import replace
 from itertools import accumulate
@@ -80,7 +81,7 @@ def test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term
     assert (shipped - gradients(step.model)).norm() < 1e-5 * shipped.norm()
 
 
-# ---------------------------------------------------------------------------------------------------- without a signal
+# --------------------------------------------------------------------------------------------------- without a signal
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATIONS)
@@ -115,7 +116,7 @@ def test_a_batch_from_which_everything_was_dropped_is_no_update(config):
     assert numbers["groups_without_any_signal"] == 1.0 and "outcome" not in numbers and "turns" not in numbers
 
 
-# ------------------------------------------------------------------------------------------------------------- numbers
+# ------------------------------------------------------------------------------------------------------------ numbers
 
 
 def test_recomputation_changes_memory_and_no_number(config):
@@ -200,7 +201,7 @@ def test_a_gradient_longer_than_the_clip_is_cut_to_it_and_a_shorter_one_is_not(c
     assert float((model.weight.detach() - before).norm()) == pytest.approx(0.1 * length, rel=1e-4)
 
 
-# ---------------------------------------------------------------------------------------------------------- divergence
+# --------------------------------------------------------------------------------------------------------- divergence
 
 
 @pytest.mark.parametrize(("column", "change", "words"), [
