@@ -60,7 +60,7 @@ def check_types(cls, values: dict[str, Any]) -> None:
             raise ConfigError(f"{field.name} must be {in_words(field.type)}, got {values[field.name]!r}")
 
 
-def has_type(value, kind) -> bool:
+def has_type(value, kind: Any) -> bool:
     """Whether a value, perhaps read from JSON, has a field's type. True is not a number, 3 is a float, NaN is not."""
     if get_origin(kind) is UnionType:
         return any(has_type(value, k) for k in get_args(kind))
@@ -223,5 +223,5 @@ class Recipe:
     @classmethod
     def released(cls, **changes) -> "Recipe":
         """The released code as its own training script runs it."""
-        own = {"browse": "segment", "discount_over": "rewards", "penalty_scope": "segment", "newlines_after_think": 1}
-        return cls(**(own | changes))
+        own = cls(browse="segment", discount_over="rewards", penalty_scope="segment", newlines_after_think=1)
+        return replace(own, **changes)

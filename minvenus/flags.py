@@ -66,12 +66,14 @@ def build(cls, values: dict[str, Any], flags: dict[str, Any]):
         raise ConfigError(f"unknown keys {', '.join(unknown)}; valid keys are {', '.join(f.name for f in fields(cls))}")
     own = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     for field in fields(cls):
-        name, kind = field.name, field.type
+        name = field.name
+        kind: Any = field.type
         if is_dataclass(kind):
             saved = own.get(name, {})
             if not isinstance(saved, dict):
                 raise ConfigError(f"{name} must be an object with the fields of {kind.__name__}, got {saved!r}")
-            start = asdict(getattr(kind, flags[name])()) if name in flags else asdict(field.default) | saved
+            default: Any = field.default
+            start = asdict(getattr(kind, flags[name])()) if name in flags else asdict(default) | saved
             own[name] = build(kind, start, flags)
         elif name in flags:
             own[name] = tuple(flags[name]) if isinstance(flags[name], list) else flags[name]

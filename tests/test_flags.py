@@ -39,7 +39,7 @@ def test_no_flags_give_the_defaults():
 
 
 def test_every_kind_of_field_has_its_flag():
-    argv = "--steps 7 --learning-rate 1e-3 --no-use-gain --mode exact --folder x".split()
+    argv = ["--steps", "7", "--learning-rate", "1e-3", "--no-use-gain", "--mode", "exact", "--folder", "x"]
     assert parse_flags(Example, [*argv, "--name=a b"]) == Example(7, 1e-3, False, "exact", "x", "a b")
     assert parse_flags(Example, ["--use-gain", "--folder", "none"]) == Example()
 

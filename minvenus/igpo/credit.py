@@ -27,7 +27,7 @@ class Measured:
 
     @classmethod
     def of(cls, rollout: Rollout, logprobs: list[list[float] | None], outcome: float, group: int) -> "Measured":
-        kinds = [turn.kind for turn in rollout.turns]
+        kinds: list[str] = [turn.kind for turn in rollout.turns]
         malformed = [turn.malformed for turn in rollout.turns]
         return cls(kinds, malformed, logprobs, outcome, group)
 

@@ -143,7 +143,8 @@ def read_shards(folder: Path, weight_map: dict[str, str]) -> dict[str, Stored]:
 def read_header(path: Path) -> dict[str, Stored]:
     try:
         with safe_open(path, "pt") as file:                  # checks the header, and the file's length against it
-            slices = {name: file.get_slice(name) for name in file.keys()}
+            names = list(file.keys())
+            slices = {name: file.get_slice(name) for name in names}
     except (OSError, SafetensorError) as error:
         raise WeightsError(f"{path} is not a complete safetensors file: {error}") from None
     stored = {name: Stored(path, part.get_dtype(), part.get_shape()) for name, part in slices.items()}
@@ -225,7 +226,7 @@ def write_tensors(state: dict[str, Tensor], folder: Path, shard_bytes: int) -> N
             room = shard_bytes
         shards[-1].append(name)
         room -= tensor.nbytes
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for i, names in enumerate(shards, start=1):
         file = SINGLE if len(shards) == 1 else f"model-{i:05}-of-{len(shards):05}.safetensors"
         tensors = {name: state[name].cpu().contiguous() for name in names}
