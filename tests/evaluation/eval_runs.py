@@ -26,7 +26,7 @@ def environment(monkeypatch, tmp_path):
 
 
 def lines(folder="e") -> dict:
-    """Log-probs and the rest of each line, by question and run. Without timings; log-probs depend a little on the batch."""
+    """(log-probs, the rest of the line without timings) by question and run; log-probs depend a little on the batch."""
     found = {}
     for text in (Path(folder) / "results.jsonl").read_text().splitlines():
         line = json.loads(text)

@@ -20,7 +20,7 @@ CAPITAL = Question("q1", "What is the capital of Italy?", ["Rome", "Roma" + ALIA
 
 @pytest.fixture
 def planted(monkeypatch, caplog, capsys):
-    """A key in the environment, no proxy, and no way to any address but 127.0.0.1; afterwards nothing may show the key."""
+    """A key in the environment, no proxy, no address but 127.0.0.1; afterwards nothing may show the key."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("JUDGE_API_KEY", KEY)

@@ -30,7 +30,8 @@ Y, N, U = True, False, None
 
 def runs_of(table: dict[str, list[bool | None]], **more) -> list[RunResult]:
     """{"q1": [True, None]} as runs 0 and 1 of q1."""
-    return [RunResult(name, i, correct, "answered", **more) for name, row in table.items() for i, correct in enumerate(row)]
+    rows = [(name, i, correct) for name, row in table.items() for i, correct in enumerate(row)]
+    return [RunResult(*row, "answered", **more) for row in rows]
 
 
 def named(rows):
@@ -41,11 +42,12 @@ tables = named(st.lists(st.sampled_from([Y, N, U]), min_size=1, max_size=5))
 judged = st.integers(1, 6).flatmap(lambda k: named(st.lists(st.booleans(), min_size=k, max_size=k)))
 
 
-# --------------------------------------------------------------------------------------------------------------- accuracy
+# ------------------------------------------------------------------------------------------------------------- accuracy
 
 
-@pytest.mark.parametrize(("right", "n", "low", "high"), [                 # the four cases of Newcombe 1998, and a mirrored one
-    (81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718), (20, 20, 0.8389, 1.0)])
+@pytest.mark.parametrize(("right", "n", "low", "high"), [            # the four cases of Newcombe 1998, and a mirrored one
+    (81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718),
+    (20, 20, 0.8389, 1.0)])
 def test_wilson_against_known_values(right, n, low, high):
     assert wilson(right, n) == pytest.approx((low, high), abs=6e-5)
     assert wilson(0, n)[0] == 0.0 and wilson(n, n)[1] == 1.0
@@ -108,7 +110,7 @@ def test_the_accuracy_lies_between_its_bounds_and_is_both_when_nothing_is_unknow
         assert share.worst == share.value == share.best or any(U in row for row in table.values())
 
 
-# ----------------------------------------------------------------------------------------------------------- several runs
+# --------------------------------------------------------------------------------------------------------- several runs
 
 
 TABLE = {"a": [Y, N, Y, N], "b": [N, N, N, Y], "c": [N, N, N, N]}
@@ -145,7 +147,9 @@ def test_pass_at_k_is_unbiased_when_verdicts_are_missing_at_random(first):
     for _ in range(10):
         chances = [rng.choice((0.02, 0.1, 0.3, 0.6)) for _ in range(1500)]
         truth = fmean(1 - (1 - p) ** k for p in chances)
-        table = {f"q{i}": [U if rng.random() < 0.1 else rng.random() < p for _ in range(6)] for i, p in enumerate(chances)}
+        table = {}
+        for i, p in enumerate(chances):
+            table[f"q{i}"] = [U if rng.random() < 0.1 else rng.random() < p for _ in range(6)]
         errors.append(pass_share(runs_of(table), k, first).value - truth)
         decided = [True in row[:k] for row in table.values() if True in row[:k] or U not in row[:k]]
         naive_errors.append(fmean(decided) - truth)
@@ -159,7 +163,8 @@ def test_the_order_of_the_lines_in_a_file_changes_nothing():
     mixed = runs[::-1]
     assert each_run(mixed) == each_run(runs)
     assert all(pass_share(mixed, k, first=True) == pass_share(runs, k, first=True) for k in (1, 2, 3, 4))
-    assert all(paired_difference(mixed, other, 40, seed) == paired_difference(runs, other, 40, seed) for seed in range(5))
+    for seed in range(5):
+        assert paired_difference(mixed, other, 40, seed) == paired_difference(runs, other, 40, seed)
 
 
 def test_a_run_that_is_there_twice_is_an_error():
@@ -173,7 +178,8 @@ def test_a_run_that_is_there_twice_is_an_error():
 def test_pass_at_k_is_the_mean_of_any_over_all_choices_of_k_runs(correct):
     for k in range(1, len(correct) + 1):
         choices = list(combinations(correct, k))
-        assert pass_at_k(len(correct), sum(correct), k) == pytest.approx(sum(map(any, choices)) / len(choices), abs=1e-12)
+        expected = sum(map(any, choices)) / len(choices)
+        assert pass_at_k(len(correct), sum(correct), k) == pytest.approx(expected, abs=1e-12)
 
 
 @given(judged)
@@ -184,7 +190,7 @@ def test_both_kinds_of_pass_at_k_grow_with_k_stay_in_bounds_and_meet_at_the_end(
     for curve in (plain, unbiased):
         assert all(0 <= a <= b + 1e-12 and b <= 1 for a, b in zip(curve, curve[1:] or curve, strict=False))
     assert plain == pytest.approx([fmean(any(row[:k]) for row in table.values()) for k in range(1, k_max + 1)])
-    assert unbiased[0] == pytest.approx(summarise(runs).avg) == pytest.approx(accuracy(runs).value)       # pass@1 is avg@k
+    assert unbiased[0] == pytest.approx(summarise(runs).avg) == pytest.approx(accuracy(runs).value)    # pass@1 is avg@k
     assert plain[-1] == pytest.approx(unbiased[-1])
 
 
@@ -194,7 +200,7 @@ def test_an_impossible_pass_at_k_is_refused(n, c, k):
         pass_at_k(n, c, k)
 
 
-# --------------------------------------------------------------------------------------------------- breakdowns, behaviour
+# ------------------------------------------------------------------------------------------------ breakdowns, behaviour
 
 
 def test_accuracy_by_hops_and_source_in_order():
@@ -223,7 +229,8 @@ def test_runs_without_a_call_and_the_same_runs_again_change_no_browse_ratio(call
 def test_a_call_counts_if_something_came_back_and_the_answer_is_no_call():
     def turn(kind, start, **more):
         return Turn(kind, start, start + 1, "", **more)
-    turns = [turn("search", 1, tool={}, observation="x"), turn("visit", 2, tool={}, observation="e", tool_error="timeout"),
+    turns = [turn("search", 1, tool={}, observation="x"),
+             turn("visit", 2, tool={}, observation="e", tool_error="timeout"),
              turn("none", 3, observation="e", malformed=True), turn("visit", 4, tool={})]
     rollout = Rollout(Question("q", "?", ["a"]), [0] * 5, [False] * 5, [None] * 5, turns, "timeout", seconds=2.5)
     assert result_of(rollout, 3, N, hops=2, source="s", note="why") == RunResult(
@@ -259,6 +266,7 @@ def test_the_summary_is_its_parts_and_becomes_json(rows):
     runs = runs_of(rows, turns=1)
     s = summarise(runs)
     assert s.accuracy == accuracy(runs) and s.runs == len(runs)
-    assert all(s.pass_any[k] == pass_share(runs, k, first=True) and s.pass_unbiased[k] == pass_share(runs, k) for k in s.pass_any)
+    assert s.pass_any == {k: pass_share(runs, k, first=True) for k in s.pass_any}
+    assert s.pass_unbiased == {k: pass_share(runs, k) for k in s.pass_any}
     assert len(s.unknown) == s.accuracy.unknown and sum(s.terminations.values()) == s.runs
     assert json.loads(json.dumps(asdict(s)))["accuracy"] == asdict(s.accuracy)

@@ -14,7 +14,7 @@ texts = words.map(" ".join) | st.text(max_size=30).filter(lambda text: ALIAS_MAR
 some_words = st.lists(st.sampled_from(["a", "b", "rome", "2019", "東"]), min_size=1, max_size=8)
 
 
-# --------------------------------------------------------------------------------------------------------------- by hand
+# -------------------------------------------------------------------------------------------------------------- by hand
 
 
 def test_repeated_tokens_count_as_often_as_both_have_them():
@@ -60,7 +60,7 @@ def test_a_question_without_answers_is_an_error(score):
         score("Rome", [])
 
 
-# --------------------------------------------------------------------------------------------------------- normalisation
+# -------------------------------------------------------------------------------------------------------- normalisation
 
 
 @pytest.mark.parametrize("text, expected", [
@@ -107,7 +107,7 @@ def test_powers_and_fractions_do_not_become_other_numbers():
     assert exact_match("10²", ["10^2"]) == exact_match("3½", ["3 1/2"]) == 1.0
 
 
-# ------------------------------------------------------------------------------------------------------------ properties
+# ----------------------------------------------------------------------------------------------------------- properties
 
 
 @given(texts, texts)

@@ -1,4 +1,4 @@
-"""The loop of an evaluation: what the runs sample, how many are open at once, and that whatever ends it early loses no run that has ended."""
+"""The loop of an evaluation: what runs sample, how many are open at once, and that no run that has ended is lost."""
 
 import json
 import threading
@@ -46,7 +46,9 @@ def is_empty(policy):
 
 @pytest.mark.parametrize("concurrency", [1, 3, 20])
 def test_no_more_runs_than_allowed_are_open_at_once_all_are_saved_and_no_sequence_stays(concurrency, tmp_path):
-    policy, most = policy_for(lambda name, turn, attempt: search(f"{name} {turn}") if turn < len(name) % 3 else answer(name)), []
+    def script(name, turn, attempt):
+        return search(f"{name} {turn}") if turn < len(name) % 3 else answer(name)
+    policy, most = policy_for(script), []
     step = policy.step
     policy.step = lambda: most.append(len(policy.engine.scheduler.sequences)) or step()
     found = collect(tmp_path, policy, runs(3), concurrency)
@@ -62,7 +64,8 @@ def test_what_a_run_samples_depends_on_seed_question_and_number_alone(tmp_path):
     alone = tokens("alone", 1, whole)
     assert len({tuple(t) for t in alone.values()}) == 8
     assert tokens("three", 3, whole) == alone == tokens("reversed", 8, whole[::-1])
-    assert tokens("part", 4, whole[3:6]) == {(entry.question.id, run): alone[entry.question.id, run] for entry, run in whole[3:6]}
+    part = [(entry.question.id, run) for entry, run in whole[3:6]]
+    assert tokens("part", 4, whole[3:6]) == {key: alone[key] for key in part}
     assert tokens("seed", 4, whole[:2], seed=1) != tokens("same", 4, whole[:2])
 
 
@@ -103,7 +106,8 @@ class SlowJudge:
 
 
 def test_when_tools_stop_the_evaluation_runs_that_wait_for_the_judge_are_saved_as_unknown(tmp_path):
-    judge, policy = SlowJudge(), policy_for(lambda name, turn, _: answer() if "q0" in name else search(f"{name} {turn}"))
+    judge = SlowJudge()
+    policy = policy_for(lambda name, turn, _: answer() if "q0" in name else search(f"{name} {turn}"))
     with pytest.raises(ToolErrorRate, match="4 of the last 4 tool calls failed"):
         collect(tmp_path, policy, runs(1), 4, judge, tools=lambda: Tools(search=broken), guard=ToolGuard(window=6))
     judge.release.set()

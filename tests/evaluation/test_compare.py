@@ -61,17 +61,19 @@ def test_two_evaluations_that_were_graded_differently_are_refused(other):
     assert compare(b, b).difference.value == 0.0
 
 
-# ----------------------------------------------------------------------------------------------------------------- tables
+# --------------------------------------------------------------------------------------------------------------- tables
 
 
 def test_the_report_shows_every_number(eight_runs):
     shown = tables.report(summarise(eight_runs))
-    for words in ("graded by", "the judge grader-1", "42.9 %", "of 7, 1 unknown; unknown verdicts all wrong 37.5 %, all right 50.0 %", "1 hop ",
-                  "avg@2", "41.7 %, the best run 50.0 %", "pass@2 any", "pass@2 unbiased", "66.7 %", "of 3, 1 unknown; unknown "
-                  "verdicts all wrong 50.0 %, all right 75.0 %", "mean F1", "1 max_steps, 1 error", "1 without an answer, counted as wrong",
-                  "1 ended in an error, counted as wrong", "s run 0: no verdict in the reply", "17.2 % of all turns",
-                  "0.25 per run: 2 refused", "0.583 mean, 0.583 pooled", "of 3 runs with a call, 1 made none", "225 per run",
-                  "3.50 per run"):
+    for words in (
+            "graded by", "the judge grader-1", "1 hop ", "42.9 %", "avg@2", "41.7 %, the best run 50.0 %",
+            "of 7, 1 unknown; unknown verdicts all wrong 37.5 %, all right 50.0 %",
+            "pass@2 any", "pass@2 unbiased", "66.7 %", "mean F1", "1 max_steps, 1 error",
+            "of 3, 1 unknown; unknown verdicts all wrong 50.0 %, all right 75.0 %",
+            "1 without an answer, counted as wrong", "1 ended in an error, counted as wrong",
+            "s run 0: no verdict in the reply", "17.2 % of all turns", "0.25 per run: 2 refused", "225 per run",
+            "3.50 per run", "0.583 mean, 0.583 pooled", "of 3 runs with a call, 1 made none"):
         assert words in shown, (words, shown)
     assert "r run 1: the endpoint [2J broke" in shown and "\x1b" not in shown
 
@@ -84,7 +86,8 @@ def test_one_run_each_has_no_pass_at_k_and_nothing_at_all_is_no_error(eight_runs
 
 
 def test_side_by_side_and_the_difference_in_words():
-    a, b = runs_of({f"q{i}": [N] for i in range(20)}, hops=1), runs_of({f"q{i}": [Y] for i in range(20)} | {"new": [Y]}, hops=1)
+    a = runs_of({f"q{i}": [N] for i in range(20)}, hops=1)
+    b = runs_of({f"q{i}": [Y] for i in range(20)} | {"new": [Y]}, hops=1)
     lines = tables.comparison(compare(a, b), ("SFT", "IGPO")).splitlines()
     assert lines[-2:] == ["B - A: +100.0 points, 95 % interval +100.0 to +100.0",
                           "paired over 20 questions, 20 better and 0 worse; 1 questions only in one of them"]
@@ -98,7 +101,9 @@ def test_side_by_side_and_the_difference_in_words():
 
 def test_the_published_table_is_whole_and_its_differences_are_the_stated_ones():
     assert all(len(row) == len(tables.BENCHMARKS) for row in tables.PUBLISHED.values())
-    gains = [rl - sft for rl, sft in zip(tables.PUBLISHED["DR-Venus-4B-RL"], tables.PUBLISHED["DR-Venus-4B-SFT"], strict=True)]
+    sft, rl = tables.PUBLISHED["DR-Venus-4B-SFT"], tables.PUBLISHED["DR-Venus-4B-RL"]
+    gains = [b - a for a, b in zip(sft, rl, strict=True)]
     assert gains == pytest.approx([2.3, 2.0, -1.0, 5.7, 5.4, 1.9])
     shown = tables.published().splitlines()
-    assert len(shown) == 1 + len(tables.PUBLISHED) and shown[-1].split()[-6:] == ["29.1", "37.7", "64.4", "74.7", "40.7", "39.6"]
+    assert len(shown) == 1 + len(tables.PUBLISHED)
+    assert shown[-1].split()[-6:] == ["29.1", "37.7", "64.4", "74.7", "40.7", "39.6"]

@@ -1,4 +1,4 @@
-"""Grading many answers: by words at once, by a judge in threads, equal answers alike, and nothing lost when the judge fails."""
+"""Grading many answers: by words at once, by a judge in threads, and nothing is lost when the judge fails."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ RIGHT, WRONG, OPEN = GradeItem(CAPITAL, "rome!"), GradeItem(CAPITAL, "Milan"), G
 
 
 @pytest.mark.parametrize(("answer", "score", "at_least", "word"), [
-    ("Rome", "em", 0.5, "yes"), ("the city of Rome", "em", 0.5, "no"), ("the city of Rome", "f1", 0.4, "yes"),     # F1 = 2/5
+    ("Rome", "em", 0.5, "yes"), ("the city of Rome", "em", 0.5, "no"), ("the city of Rome", "f1", 0.4, "yes"),  # F1 = 2/5
     ("the city of Rome", "f1", 0.41, "no"), ("", "em", 0.5, "no"), ("", "f1", 0.1, "no"), ("Roma", "em", 0.5, "yes")])
 def test_words_by_hand(answer, score, at_least, word):
     [verdict] = Grader(score, at_least).grade_all({"x": GradeItem(CAPITAL, answer)}).values()
@@ -38,11 +38,11 @@ def test_without_a_judge_every_verdict_is_ready_at_once():
 def test_the_way_of_grading_is_named_with_all_that_decides_it(monkeypatch):
     with serve(says("correct: no")) as server:
         judge = judge_at(server, monkeypatch)
-    names = [Grader("em").graded_by, Grader("f1", 0.5).graded_by, Grader("f1", 0.25).graded_by, Grader(judge=judge).graded_by]
-    assert names == ["exact match", "word F1 of at least 0.5", "word F1 of at least 0.25", "the judge grader-1"]
+    graders = Grader("em"), Grader("f1", 0.5), Grader("f1", 0.25), Grader(judge=judge)
+    assert [grader.graded_by for grader in graders] == ["exact match", "word F1 of at least 0.5", "word F1 of at least 0.25", "the judge grader-1"]
 
 
-# ------------------------------------------------------------------------------------------------------- a judge in threads
+# --------------------------------------------------------------------------------------------------- a judge in threads
 
 
 def test_a_judge_answers_beside_the_runs_and_is_not_asked_about_unfinished_ones(monkeypatch):
@@ -104,7 +104,7 @@ def test_threads_that_ask_the_same_at_the_same_time_all_see_one_verdict(monkeypa
     assert len(server.seen) == 4 and len({v.word for v in found.values()}) == 1
 
 
-# ---------------------------------------------------------------------------------------------- a judge that cannot be used
+# ------------------------------------------------------------------------------------------ a judge that cannot be used
 
 
 def test_a_judge_that_fails_hands_out_every_item_as_unknown_and_says_why(monkeypatch):

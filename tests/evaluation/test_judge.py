@@ -1,4 +1,4 @@
-"""The judge against real servers on 127.0.0.1: what is asked, what is kept, what stays unknown, and where the key goes."""
+"""The judge against servers on 127.0.0.1: what is asked, what is kept, what stays unknown, and where the key goes."""
 
 import io
 import json
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.usefixtures("planted")
 
 
-# --------------------------------------------------------------------------------------------------------------- verdicts
+# ------------------------------------------------------------------------------------------------------------- verdicts
 
 
 def test_a_verdict_is_asked_for_with_question_answer_and_every_alias(monkeypatch):
@@ -69,14 +69,15 @@ BROKEN = {
     "no choices": (lambda h: h.reply({"choices": []}), 1, "no verdict"),
     "error object": (lambda h: h.reply({"error": {"message": "correct: yes"}}), 1, "reported an error"),
     "empty body": (lambda h: h.reply("", kind="application/json"), 1, "JSON"),
-    "broken JSON": (lambda h: h.reply('{"choices": [{"message": {"content": "correct: yes"', kind="application/json"), 1, "JSON"),
+    "broken JSON": (lambda h: h.reply('{"choices": [{"message": {"content": "correct: yes"', kind="application/json"),
+                    1, "JSON"),
     "list": (lambda h: h.reply('["correct: yes"]', kind="application/json"), 1, "JSON"),
     "page": (lambda h: h.reply("<html>correct: yes</html>"), 1, "JSON"),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_judge_that_fails_is_unknown_is_never_kept_and_is_asked_again_only_where_that_may_help(monkeypatch, tmp_path, case):
+def test_a_judge_that_fails_is_unknown_is_never_kept_and_is_asked_again_only_where_that_helps(monkeypatch, tmp_path, case):
     answer, requests, reason = BROKEN[case]
     file = tmp_path / "verdicts.sqlite"
     with serve(answer) as server:
@@ -99,7 +100,7 @@ def test_a_busy_judge_is_asked_again_when_it_says(monkeypatch):
         assert time.monotonic() - began >= 1.0 and len(server.seen) == 2
 
 
-# ------------------------------------------------------------------------------------------------------------------ cache
+# ---------------------------------------------------------------------------------------------------------------- cache
 
 
 def test_a_verdict_is_kept_across_runs_and_another_model_question_truth_or_answer_is_asked_anew(monkeypatch, tmp_path):
@@ -129,7 +130,7 @@ def test_a_long_reply_with_half_a_surrogate_pair_is_kept_in_part(monkeypatch, tm
     with serve(says("\ud83d correct: yes " + "so " * 9000)) as server:
         judge = judge_at(server, monkeypatch, cache=tmp_path / "verdicts.sqlite")
         found = [judge.verdict(CAPITAL, "R\udc00me") for _ in range(2)]
-    assert [verdict.by for verdict in found] == ["judge", "cache"] and {len(verdict.note) for verdict in found} == {4000}
+    assert [verdict.by for verdict in found] == ["judge", "cache"] and len(found[0].note) == len(found[1].note) == 4000
 
 
 CHILD = """
@@ -148,8 +149,8 @@ def test_a_killed_run_leaves_whole_verdicts_only(monkeypatch, tmp_path):
     even = {str(n) for n in range(0, 100_000, 2)}
     with yes_to(even) as server:
         for batches in (1, 3):
-            child = subprocess.Popen([sys.executable, "-c", CHILD.format(file=str(file))], cwd=ROOT, stdout=subprocess.PIPE,
-                                     env=os.environ | {"JUDGE_BASE_URL": server.url})
+            child = subprocess.Popen([sys.executable, "-c", CHILD.format(file=str(file))], cwd=ROOT,
+                                     stdout=subprocess.PIPE, env=os.environ | {"JUDGE_BASE_URL": server.url})
             for _ in range(batches):
                 assert child.stdout.readline()
             time.sleep(0.01 * batches)
@@ -165,7 +166,7 @@ def test_a_killed_run_leaves_whole_verdicts_only(monkeypatch, tmp_path):
         assert {json.loads(text)["word"] for (text,) in db.execute("SELECT text FROM calls")} == {"yes", "no"}
 
 
-# -------------------------------------------------------------------------------------------------------------------- keys
+# ----------------------------------------------------------------------------------------------------------------- keys
 
 
 @pytest.mark.parametrize(("variable", "value"), [("JUDGE_BASE_URL", ""), ("JUDGE_BASE_URL", f"ftp://{KEY}@h/"),

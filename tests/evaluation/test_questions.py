@@ -25,23 +25,25 @@ def read_questions(path):
 
 def write(tmp_path, *lines, name="questions.jsonl"):
     path = tmp_path / name
-    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines), encoding="utf-8")
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
     return path
 
 
-# ------------------------------------------------------------------------------------------------------------------ JSONL
+# ---------------------------------------------------------------------------------------------------------------- JSONL
 
 
 def test_a_jsonl_file_by_hand(tmp_path):
-    path = write(tmp_path, {"id": 7, "question": " Capital of Italy? ", "answer": "Rome", "source": "geo", "hops": 2, "more": 1},
-                 "", {"question": "羅馬?", "answer": ["a", f" b {ALIAS_MARK}c", "a"], "id": "x"})
+    first = {"id": 7, "question": " Capital of Italy? ", "answer": "Rome", "source": "geo", "hops": 2, "more": 1}
+    path = write(tmp_path, first, "", {"question": "羅馬?", "answer": ["a", f" b {ALIAS_MARK}c", "a"], "id": "x"})
     assert read_entries(path) == [Entry(Question("7", "Capital of Italy?", ["Rome"]), "geo", 2),
                                   Entry(Question("x", "羅馬?", ["a", "b", "c"]))]
 
 
 def test_the_released_form_by_hand(tmp_path):
     (entry,) = read_entries(write(tmp_path, RELEASED))
-    assert (entry.question.text, entry.question.answers, entry.source) == ("Who wrote it?", ["Ada", "Ada King"], "web_qa")
+    assert (entry.question.text, entry.source) == ("Who wrote it?", "web_qa")
+    assert entry.question.answers == ["Ada", "Ada King"]
 
 
 def test_made_ids_follow_the_text_and_not_the_place_and_equal_texts_stay_apart(tmp_path):
@@ -93,7 +95,7 @@ def test_bytes_that_are_not_utf8_name_their_line(tmp_path):
         read_questions(path)
 
 
-@pytest.mark.parametrize(("name", "reason"), [("none.jsonl", "does not exist"), ("q.txt", r"\.jsonl, \.parquet, \.csv")])
+@pytest.mark.parametrize(("name", "reason"), [("none.jsonl", "does not exist"), ("q.txt", r"\.jsonl, \.parquet")])
 def test_a_path_that_cannot_be_a_question_file_is_refused(tmp_path, name, reason):
     with pytest.raises(ConfigError, match=reason):
         read_questions(tmp_path / name)
@@ -117,7 +119,7 @@ def test_every_question_comes_back_once_in_order_with_an_id_of_its_own(tmp_path_
     assert len({q.id for q in read}) == len(rows)
 
 
-# ---------------------------------------------------------------------------------------------------------------- Parquet
+# -------------------------------------------------------------------------------------------------------------- Parquet
 
 
 def test_a_parquet_path_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
@@ -139,7 +141,7 @@ def test_the_released_parquet_columns_are_read(tmp_path):
     assert second.question.id == first.question.id + "-2"
 
 
-# ------------------------------------------------------------------------------------------------------------- BrowseComp
+# ----------------------------------------------------------------------------------------------------------- BrowseComp
 
 
 def encrypt(text: str, canary: str) -> str:
@@ -158,8 +160,8 @@ def browsecomp(tmp_path, *rows, columns=("problem", "answer", "problem_topic", "
 
 def test_cells_that_another_program_encrypted():
     """Made with perl's Digest::SHA and string XOR; the first is longer than one key of 32 bytes."""
-    assert decrypt("uXHWd1fHudqIrduXTSWC5gmAE9wS1UAVXhqnyGb7jcWcOc0/UJKi34ro3dMIZIDtR44YjxGdSwRfXrnIJ+bb149qmT5Bkr/GmePKmxc=",
-                   "bird-42") == "Who built the longest bridge over the river, and in which year was it opened?"
+    cell = "uXHWd1fHudqIrduXTSWC5gmAE9wS1UAVXhqnyGb7jcWcOc0/UJKi34ro3dMIZIDtR44YjxGdSwRfXrnIJ+bb149qmT5Bkr/GmePKmxc="
+    assert decrypt(cell, "bird-42") == "Who built the longest bridge over the river, and in which year was it opened?"
     assert decrypt("tHZ6/BVxVdib/tuN67ODpUfWT5xU", "bird-42") == "Zoë Ångström, 1932"
 
 
@@ -167,7 +169,8 @@ def test_a_browsecomp_file_is_decrypted_row_by_row_each_with_its_own_canary(tmp_
     path = browsecomp(tmp_path, [encrypt("Which film?\nThe second.", "c1"), encrypt("Alien", "c1"), "Film", "c1"],
                       [encrypt("Welche Stadt? 羅馬", "c2"), encrypt("Köln", "c2"), "", "c2"])
     first, second = read_entries(path)
-    assert (first.question.text, first.question.answers, first.source) == ("Which film?\nThe second.", ["Alien"], "Film")
+    assert (first.question.text, first.source) == ("Which film?\nThe second.", "Film")
+    assert first.question.answers == ["Alien"]
     assert (second.question.text, second.question.answers, second.source) == ("Welche Stadt? 羅馬", ["Köln"], None)
 
 

@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from minvenus.evaluation.judge import PROMPT, judge_messages, read_verdict
 
-MARKDOWN = ["correct: {}", "Correct: {}.", "**correct:** {}", "**correct**: **{}**", "- **Correct:** `{}`", "_correct_: _{}_",
-            "__correct:__ {}", "> *correct*: *{}*", "correct:{}", "correct :  {}", "correct:\n{}", "correct：{}", "CORRECT = {}",
-            '{{"correct": "{}", "confidence": 90}}', "extracted_final_answer: x; correct: {}; confidence: 100", "[correct]: [{}]",
+MARKDOWN = ["correct: {}", "Correct: {}.", "**correct:** {}", "**correct**: **{}**", "- **Correct:** `{}`",
+            "_correct_: _{}_", "__correct:__ {}", "> *correct*: *{}*", "correct:{}", "correct :  {}", "correct:\n{}",
+            "correct：{}", "CORRECT = {}", '{{"correct": "{}", "confidence": 90}}', "[correct]: [{}]",
+            "extracted_final_answer: x; correct: {}; confidence: 100",
             "**4. correct: {}** (the names agree)", "correct: {}, the dates agree"]
-NOTHING = ["", "   ", "yes", "correct", "correct:", "correct: maybe", "correct: none", "correct: nothing", "correct: yesterday",
-           "correct: no-one", "correct: no_answer", "incorrect: no", "incorrect: yes", "in-correct: yes", "not_correct: yes",
+NOTHING = ["", "   ", "yes", "correct", "correct:", "correct: maybe", "correct: none", "correct: nothing",
+           "correct: yesterday", "correct: no-one", "correct: no_answer", "incorrect: no", "incorrect: yes",
+           "in-correct: yes", "not_correct: yes",
            "**incorrect:** no", "correct answer: yes", "correct: yes/no", "correct: yes or no", "correct: [yes|no]",
            "correct: **yes** / **no**", "correctness: yes", "<html>502 Bad Gateway</html>"]
 
@@ -39,7 +41,8 @@ def test_the_last_verdict_counts():
 
 
 def test_an_answer_that_spells_a_verdict_comes_before_the_judges_own():
-    assert read_verdict("extracted_final_answer: Rome\ncorrect: yes\nreasoning: it is Milan\ncorrect: no\nconfidence: 9") == "no"
+    reply = "extracted_final_answer: Rome\ncorrect: yes\nreasoning: it is Milan\ncorrect: no\nconfidence: 9"
+    assert read_verdict(reply) == "no"
 
 
 def test_a_thought_holds_no_verdict():
@@ -54,7 +57,7 @@ def test_the_prompt_repeated_is_no_verdict():
 
 
 @given(st.lists(st.tuples(st.sampled_from(MARKDOWN), st.sampled_from(["yes", "no"])), max_size=4),
-       st.lists(st.sampled_from([text for text in NOTHING if not text.endswith(":") and text != "correct"]), max_size=4))
+       st.lists(st.sampled_from([text for text in NOTHING if not text.endswith((":", "correct"))]), max_size=4))
 def test_the_last_of_many_counts_whatever_stands_after_it(verdicts, noise):
     reply = "\n\n".join([form.format(word) for form, word in verdicts] + noise)
     assert read_verdict(reply) == (verdicts[-1][1] if verdicts else None)

@@ -1,4 +1,4 @@
-"""The folder of an evaluation: a line holds all that the report needs, a torn one is dropped, other settings are refused."""
+"""The folder of an evaluation: what a line holds, that a torn one is dropped, and that other settings are refused."""
 
 import json
 from dataclasses import fields, replace
@@ -43,8 +43,8 @@ def refused(folder, words, *settings, **more):
         pass
 
 
-def add(results, number, verdict=YES, turns=(search(), answer())):
-    return results.add(ENTRY, number, rollout_of(list(turns)), verdict)
+def add(results, number, verdict=YES, turns=None):
+    return results.add(ENTRY, number, rollout_of(turns or [search(), answer()]), verdict)
 
 
 @pytest.fixture
@@ -107,21 +107,22 @@ def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(folder, tor
         assert not results.results and path.read_bytes() == b"", "nothing is left that other settings could contradict"
 
 
-# --------------------------------------------------------------------------------------------------------- other settings
+# ------------------------------------------------------------------------------------------------------- other settings
 
-# Every field of the settings with another value, and what happens when an evaluation is continued with it: "may" change, "content"
-# of the file counts and not its name, "grading" is compared line by line, the others are refused.
+# Every field of the settings with another value, and what happens when an evaluation is continued with it: it "may"
+# change, the "content" of the file counts and not its name, "grading" is compared line by line, or it is refused.
 OTHER = {
-    "limit": (3, "may"), "runs": (2, "may"), "concurrency": (2, "may"), "pages": (9, "may"), "api_base": ("http://other", "may"),
-    "compare": (("a", "b"), "may"), "published": (True, "may"), "xray": ("file", "may"), "group": ("g", "may"),
-    "answer": ("a", "may"), "json": (True, "may"), "out": ("o", "may"), "redo_failed": (True, "may"), "regrade": (True, "may"),
+    "limit": (3, "may"), "runs": (2, "may"), "concurrency": (2, "may"), "pages": (9, "may"),
+    "api_base": ("http://other", "may"), "compare": (("a", "b"), "may"), "published": (True, "may"), "xray": ("file", "may"), "group": ("g", "may"),
+    "answer": ("a", "may"), "json": (True, "may"), "out": ("o", "may"), "redo_failed": (True, "may"),
+    "regrade": (True, "may"),
     "questions": ("other.jsonl", "content"), "model": ("other", "content"), "system_prompt": ("other.txt", "content"),
     "score": ("f1", "grading"), "f1_at_least": (0.9, "grading"), "judge": (True, "grading"),
     "hops": (2, "refused"), "slack": (2, "refused"), "tools": ("live", "refused"), "api_model": ("other", "refused"),
     "max_turns": (9, "refused"), "max_context": (999, "refused"), "max_new_tokens": (9, "refused"),
     "max_observation_tokens": (99, "refused"), "time_limit": (9.0, "refused"), "tool_seconds": (9.0, "refused"),
-    "temperature": (0.9, "refused"), "top_p": (0.9, "refused"), "top_k": (9, "refused"), "presence_penalty": (0.9, "refused"),
-    "retries": (9, "refused"), "seed": (8, "refused"), "device": ("cpu", "refused"),
+    "temperature": (0.9, "refused"), "top_p": (0.9, "refused"), "top_k": (9, "refused"),
+    "presence_penalty": (0.9, "refused"), "retries": (9, "refused"), "seed": (8, "refused"), "device": ("cpu", "refused"),
 }
 AGENT = {field.name for field in fields(AgentConfig)}
 
@@ -137,7 +138,8 @@ def test_a_changed_setting_is_refused_unless_the_list_says_that_it_may_change(tm
     before = EvalConfig(agent=AgentConfig(seed=7, temperature=0.5, api_base="http://here", api_model="m",
                                           tools="folder:docs" if from_file else "toyweb"),
                         xray="page" if name in ("group", "answer") else None, **from_file)
-    after = replace(before, agent=replace(before.agent, **{name: value})) if name in AGENT else replace(before, **{name: value})
+    change = {"agent": replace(before.agent, **{name: value})} if name in AGENT else {name: value}
+    after = replace(before, **change)
     with opened(tmp_path, before) as results:
         add(results, 0)
     data = results.path.read_bytes()
@@ -151,13 +153,15 @@ def test_a_changed_setting_is_refused_unless_the_list_says_that_it_may_change(tm
 
 @pytest.mark.parametrize("name", FINGERPRINTS)
 def test_files_count_by_their_content(folder, name):
-    refused(folder, f"other settings: {name} was '{FINGERPRINTS[name]}', is 'new'", fingerprints=FINGERPRINTS | {name: "new"})
+    words = f"other settings: {name} was '{FINGERPRINTS[name]}', is 'new'"
+    refused(folder, words, fingerprints=FINGERPRINTS | {name: "new"})
 
 
 def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(tmp_path, monkeypatch):
     def write(folder, tensors):
         (tmp_path / folder).mkdir()
-        for name, content in {"a.safetensors": tensors, "b.safetensors": b"b", "config.json": b"{}", "notes.txt": b"?"}.items():
+        files = {"a.safetensors": tensors, "b.safetensors": b"b", "config.json": b"{}", "notes.txt": b"?"}
+        for name, content in files.items():
             (tmp_path / folder / name).write_bytes(content)
         return str(tmp_path / folder)
     one, same, other = write("one", b"12"), write("same", b"12"), write("other", b"13")
@@ -198,7 +202,7 @@ def test_two_processes_cannot_have_the_same_folder(folder):
         pass
 
 
-# ---------------------------------------------------------------------------------------------------------- changed lines
+# -------------------------------------------------------------------------------------------------------- changed lines
 
 
 def test_failed_runs_are_removed_and_unknown_ones_get_their_verdict(folder):
@@ -218,8 +222,9 @@ def test_failed_runs_are_removed_and_unknown_ones_get_their_verdict(folder):
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    (lambda data: b"\n" + data, "line 1 is not a finished run"), (lambda data: data + b"[]\n", "line 2 is not a finished run"),
-    (lambda data: data + data, "is there twice"), (lambda data: data.replace(b'"turns"', b'"tunes"'), "line 1 cannot be read"),
+    (lambda data: b"\n" + data, "line 1 is not a finished run"),
+    (lambda data: data + b"[]\n", "line 2 is not a finished run"), (lambda data: data + data, "is there twice"),
+    (lambda data: data.replace(b'"turns"', b'"tunes"'), "line 1 cannot be read"),
     (lambda data: data.replace(b'"termination": "answered"', b'"termination": "tired"'), "line 1 cannot be read")])
 def test_a_damaged_file_is_one_clear_error(folder, change, words):
     path = folder / "results.jsonl"

@@ -5,18 +5,19 @@ from tests.mutants.mutant import mutant
 AGGREGATE, JUDGE, RESULTS = (f"minvenus.evaluation.{name}:" for name in ("aggregate", "judge", "results"))
 BY_HAND = "evaluation/test_aggregate.py::test_eight_runs_by_hand"
 CHANGED = "evaluation/test_results.py::test_a_changed_setting_is_refused_unless_the_list_says_that_it_may_change"
-KEPT = "evaluation/test_judge.py::test_a_verdict_is_kept_across_runs_and_another_model_question_truth_or_answer_is_asked_anew"
+JUDGED = "evaluation/test_judge.py::"
+KEPT = JUDGED + "test_a_verdict_is_kept_across_runs_and_another_model_question_truth_or_answer_is_asked_anew"
+FAILS = JUDGED + ("test_a_judge_that_fails_is_unknown_is_never_kept_and_is_asked_again_only_where_that_helps[bad request]")
 
 MUTANTS = (
     mutant(39, "an unknown verdict is wrong",
-           "evaluation/test_judge.py::test_a_judge_that_fails_is_unknown_is_never_kept_and_is_asked_again_only_where_that_may_help"
-           "[bad request]",
+           FAILS,
            (JUDGE + "Verdict.correct", '{"yes": True, "no": False}.get(self.word)', 'self.word == "yes"')),
-    mutant(39, "a reply without a verdict is a no", "evaluation/test_read_verdict.py::test_what_is_no_verdict_is_not_read_as_one",
+    mutant(39, "a reply without a verdict is a no",
+           "evaluation/test_read_verdict.py::test_what_is_no_verdict_is_not_read_as_one",
            (JUDGE + "read_verdict", "return None", 'return "no"')),
     mutant(39, "a failed request is kept as a verdict",
-           "evaluation/test_judge.py::test_a_judge_that_fails_is_unknown_is_never_kept_and_is_asked_again_only_where_that_may_help"
-           "[bad request]",
+           FAILS,
            (JUDGE + "Judge.verdict", 'if self.cache and verdict.word != "unknown"', "if self.cache")),
     mutant(39, "unknown runs count as wrong in the accuracy",
            "evaluation/test_aggregate.py::test_unknown_verdicts_are_neither_right_nor_wrong_and_are_shown",
@@ -46,7 +47,8 @@ MUTANTS = (
     mutant(46, "a setting that was not set before is not compared", CHANGED + "[max_turns]",
            (RESULTS + "ResultsFile.check", "if before.get(key) != now.get(key)",
             "if before.get(key) is not None and before.get(key) != now.get(key)")),
-    mutant(46, "another content of a file is accepted on resume", "evaluation/test_results.py::test_files_count_by_their_content",
+    mutant(46, "another content of a file is accepted on resume",
+           "evaluation/test_results.py::test_files_count_by_their_content",
            (RESULTS + "ResultsFile.check", '| first["fingerprints"]', "| self.fingerprints")),
     mutant(46, "runs with two ways of grading in one file",
            "evaluation/test_results.py::test_another_grading_needs_regrade_and_a_file_has_one_way_of_grading",
@@ -78,7 +80,8 @@ MUTANTS = (
     mutant(51, "runs of a question in the order of the file",
            "evaluation/test_aggregate.py::test_the_order_of_the_lines_in_a_file_changes_nothing",
            (AGGREGATE + "by_question", "sorted(runs)", "runs")),
-    mutant(51, "F1 of sets of words", "evaluation/test_answers.py::test_repeated_tokens_count_as_often_as_both_have_them",
+    mutant(51, "F1 of sets of words",
+           "evaluation/test_answers.py::test_repeated_tokens_count_as_often_as_both_have_them",
            ("minvenus.evaluation.answers:token_f1", "predicted or not accepted:",
             "predicted or not accepted or not (predicted := list(set(predicted))) or not (accepted := list(set(accepted))):")),
     mutant(44, "the second and the third run of a question have one name",
