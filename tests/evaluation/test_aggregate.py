@@ -45,7 +45,7 @@ judged = st.integers(1, 6).flatmap(lambda k: named(st.lists(st.booleans(), min_s
 # ------------------------------------------------------------------------------------------------------------- accuracy
 
 
-@pytest.mark.parametrize(("right", "n", "low", "high"), [            # the four cases of Newcombe 1998, and a mirrored one
+@pytest.mark.parametrize(("right", "n", "low", "high"), [        # the four cases of Newcombe 1998, and a mirrored one
     (81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718),
     (20, 20, 0.8389, 1.0)])
 def test_wilson_against_known_values(right, n, low, high):

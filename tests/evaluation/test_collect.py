@@ -45,7 +45,7 @@ def is_empty(policy):
 
 
 @pytest.mark.parametrize("concurrency", [1, 3, 20])
-def test_no_more_runs_than_allowed_are_open_at_once_all_are_saved_and_no_sequence_stays(concurrency, tmp_path):
+def test_no_more_runs_than_allowed_are_open_at_once_all_are_saved_none_stays_open(concurrency, tmp_path):
     def script(name, turn, attempt):
         return search(f"{name} {turn}") if turn < len(name) % 3 else answer(name)
     policy, most = policy_for(script), []

@@ -15,7 +15,7 @@ RIGHT, WRONG, OPEN = GradeItem(CAPITAL, "rome!"), GradeItem(CAPITAL, "Milan"), G
 
 
 @pytest.mark.parametrize(("answer", "score", "at_least", "word"), [
-    ("Rome", "em", 0.5, "yes"), ("the city of Rome", "em", 0.5, "no"), ("the city of Rome", "f1", 0.4, "yes"),  # F1 = 2/5
+    ("Rome", "em", 0.5, "yes"), ("the city of Rome", "em", 0.5, "no"), ("the city of Rome", "f1", 0.4, "yes"),   # 2/5
     ("the city of Rome", "f1", 0.41, "no"), ("", "em", 0.5, "no"), ("", "f1", 0.1, "no"), ("Roma", "em", 0.5, "yes")])
 def test_words_by_hand(answer, score, at_least, word):
     [verdict] = Grader(score, at_least).grade_all({"x": GradeItem(CAPITAL, answer)}).values()
@@ -39,7 +39,8 @@ def test_the_way_of_grading_is_named_with_all_that_decides_it(monkeypatch):
     with serve(says("correct: no")) as server:
         judge = judge_at(server, monkeypatch)
     graders = Grader("em"), Grader("f1", 0.5), Grader("f1", 0.25), Grader(judge=judge)
-    assert [grader.graded_by for grader in graders] == ["exact match", "word F1 of at least 0.5", "word F1 of at least 0.25", "the judge grader-1"]
+    assert [grader.graded_by for grader in graders] == [
+        "exact match", "word F1 of at least 0.5", "word F1 of at least 0.25", "the judge grader-1"]
 
 
 # --------------------------------------------------------------------------------------------------- a judge in threads

@@ -77,7 +77,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_judge_that_fails_is_unknown_is_never_kept_and_is_asked_again_only_where_that_helps(monkeypatch, tmp_path, case):
+def test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_that_helps(monkeypatch, tmp_path, case):
     answer, requests, reason = BROKEN[case]
     file = tmp_path / "verdicts.sqlite"
     with serve(answer) as server:

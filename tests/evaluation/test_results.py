@@ -113,7 +113,8 @@ def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(folder, tor
 # change, the "content" of the file counts and not its name, "grading" is compared line by line, or it is refused.
 OTHER = {
     "limit": (3, "may"), "runs": (2, "may"), "concurrency": (2, "may"), "pages": (9, "may"),
-    "api_base": ("http://other", "may"), "compare": (("a", "b"), "may"), "published": (True, "may"), "xray": ("file", "may"), "group": ("g", "may"),
+    "api_base": ("http://other", "may"), "compare": (("a", "b"), "may"), "published": (True, "may"),
+    "xray": ("file", "may"), "group": ("g", "may"),
     "answer": ("a", "may"), "json": (True, "may"), "out": ("o", "may"), "redo_failed": (True, "may"),
     "regrade": (True, "may"),
     "questions": ("other.jsonl", "content"), "model": ("other", "content"), "system_prompt": ("other.txt", "content"),
@@ -122,7 +123,8 @@ OTHER = {
     "max_turns": (9, "refused"), "max_context": (999, "refused"), "max_new_tokens": (9, "refused"),
     "max_observation_tokens": (99, "refused"), "time_limit": (9.0, "refused"), "tool_seconds": (9.0, "refused"),
     "temperature": (0.9, "refused"), "top_p": (0.9, "refused"), "top_k": (9, "refused"),
-    "presence_penalty": (0.9, "refused"), "retries": (9, "refused"), "seed": (8, "refused"), "device": ("cpu", "refused"),
+    "presence_penalty": (0.9, "refused"), "retries": (9, "refused"), "seed": (8, "refused"),
+    "device": ("cpu", "refused"),
 }
 AGENT = {field.name for field in fields(AgentConfig)}
 

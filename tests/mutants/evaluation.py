@@ -7,7 +7,7 @@ BY_HAND = "evaluation/test_aggregate.py::test_eight_runs_by_hand"
 CHANGED = "evaluation/test_results.py::test_a_changed_setting_is_refused_unless_the_list_says_that_it_may_change"
 JUDGED = "evaluation/test_judge.py::"
 KEPT = JUDGED + "test_a_verdict_is_kept_across_runs_and_another_model_question_truth_or_answer_is_asked_anew"
-FAILS = JUDGED + ("test_a_judge_that_fails_is_unknown_is_never_kept_and_is_asked_again_only_where_that_helps[bad request]")
+FAILS = JUDGED + "test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_that_helps[bad request]"
 
 MUTANTS = (
     mutant(39, "an unknown verdict is wrong",
@@ -83,9 +83,9 @@ MUTANTS = (
     mutant(51, "F1 of sets of words",
            "evaluation/test_answers.py::test_repeated_tokens_count_as_often_as_both_have_them",
            ("minvenus.evaluation.answers:token_f1", "predicted or not accepted:",
-            "predicted or not accepted or not (predicted := list(set(predicted))) or not (accepted := list(set(accepted))):")),
+            "predicted or not accepted or not (predicted := [*set(predicted)], accepted := [*set(accepted)]):")),
     mutant(44, "the second and the third run of a question have one name",
-           "evaluation/test_collect.py::test_no_more_runs_than_allowed_are_open_at_once_all_are_saved_and_no_sequence_stays[3]",
+           "evaluation/test_collect.py::test_no_more_runs_than_allowed_are_open_at_once_all_are_saved_none_stays_open[3]",
            ("minvenus.evaluation.collect:collect", " run {run}", " run")),
     mutant(44, "the first run has another name than infer.py gives it",
            "evaluation/test_collect.py::test_the_first_run_is_the_rollout_that_infer_makes",
