@@ -8,7 +8,7 @@ here imports torch.
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, get_args, get_origin
@@ -71,7 +71,7 @@ def has_type(value, kind: Any) -> bool:
         return isinstance(value, list | tuple) and len(value) == len(kinds) and all(map(has_type, value, kinds))
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
-    return isinstance(value, kind) if is_dataclass(kind) else type(value) is kind
+    return type(value) is kind
 
 
 def in_words(kind) -> str:

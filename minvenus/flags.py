@@ -71,7 +71,7 @@ def build(cls, values: dict[str, Any], flags: dict[str, Any]):
         if is_dataclass(kind):
             saved = own.get(name, {})
             if not isinstance(saved, dict):
-                raise ConfigError(f"{name} must be an object with the fields of {kind.__name__}, got {saved!r}")
+                raise ConfigError(f"{name} must be an object with fields of its own, got {saved!r}")
             default: Any = field.default
             start = asdict(getattr(kind, flags[name])()) if name in flags else asdict(default) | saved
             own[name] = build(kind, start, flags)
