@@ -20,7 +20,7 @@ from torch import Tensor
 
 from minvenus.engine.pages import BlockTable
 from minvenus.engine.scheduler import Work
-from minvenus.model.qwen3 import Qwen3, rotate, rotation
+from minvenus.model.qwen3 import Qwen3, frequencies, rotate, rotation
 
 LARGEST_MERGED = 2**24      # numbers in the merged matrices: 64 MiB
 
@@ -63,17 +63,20 @@ class DecodeCache:
     def attend(self, positions: Tensor):
         """For the tables held: attend(layer, q [S, H, D], k and v [S, K, D] of the new tokens at `positions`) -> [S, H, D]."""
         count, longest = len(self.tables), max(self.lengths)
-        rows, bias = torch.arange(count), None
+        _, _, heads, room, channels = self.k.shape
+        row_and_head = torch.arange(count * heads).view(count, heads)
+        places = (row_and_head * room + positions[:, None]).flatten()                    # [S * K]: where the new tokens go
+        bias = None
         if min(self.lengths) < longest:
             unseen = torch.arange(longest) > positions[:, None]                          # [S, L]
             bias = torch.zeros_like(unseen, dtype=self.k.dtype).masked_fill_(unseen, -torch.inf)[:, None, None]
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            keys, values = self.k[layer, :count], self.v[layer, :count]                  # [S, K, C, D]
-            keys[rows, :, positions], values[rows, :, positions] = k, v
-            grouped = q.unflatten(1, (k.shape[1], -1))                                   # [S, K, G, D]: G queries of one kv head
-            return F.scaled_dot_product_attention(grouped, keys[:, :, :longest], values[:, :, :longest],
-                                                  attn_mask=bias).flatten(1, 2)
+            self.k[layer].view(-1, channels).index_copy_(0, places, k.reshape(-1, channels))
+            self.v[layer].view(-1, channels).index_copy_(0, places, v.reshape(-1, channels))
+            keys, values = self.k[layer, :count, :, :longest], self.v[layer, :count, :, :longest]                # [S, K, L, D]
+            grouped = q.unflatten(1, (heads, -1))                                        # [S, K, G, D]: G queries of one kv head
+            return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=bias).flatten(1, 2)
 
         return attend
 
@@ -95,12 +98,10 @@ class DecodeCache:
 
 
 class MergedLayer(NamedTuple):
-    norm: Tensor         # [hidden]
-    qkv: Tensor          # [hidden, (H + 2 K) D]
+    qkv: Tensor          # [hidden, (H + 2 K) D], times the weight of the norm before it
     qk_norm: Tensor      # [H + K, D]
     out: Tensor          # [H D, hidden]
-    mlp_norm: Tensor     # [hidden]
-    gate_up: Tensor      # [hidden, 2 * intermediate]
+    gate_up: Tensor      # [hidden, 2 * intermediate], times the weight of the norm before it
     down: Tensor         # [intermediate, hidden]
 
 
@@ -117,30 +118,27 @@ class MergedDecoder:
     def __init__(self, model: Qwen3):
         self.config, self.embedding, self.norm = model.config, model.model.embed_tokens.weight, model.model.norm.weight
         self.layers = [self._merge(layer) for layer in model.model.layers]
+        self.frequencies = frequencies(model.config.head_dim, model.config.rope_theta)
 
     def _merge(self, layer) -> MergedLayer:
         attention, mlp, config = layer.self_attn, layer.mlp, self.config
+        qkv = torch.cat([x.weight for x in (attention.q_proj, attention.k_proj, attention.v_proj)])
         qk_norm = torch.cat((attention.q_norm.weight.expand(config.num_attention_heads, -1),
                              attention.k_norm.weight.expand(config.num_key_value_heads, -1)))
-        return MergedLayer(
-            layer.input_layernorm.weight,
-            torch.cat([x.weight for x in (attention.q_proj, attention.k_proj, attention.v_proj)]).T.contiguous(),
-            qk_norm,
-            attention.o_proj.weight.T.contiguous(),
-            layer.post_attention_layernorm.weight,
-            torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)).T.contiguous(),
-            mlp.down_proj.weight.T.contiguous())
+        gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
+        return MergedLayer((qkv * layer.input_layernorm.weight).T.contiguous(), qk_norm, attention.o_proj.weight.T.contiguous(),
+                           (gate_up * layer.post_attention_layernorm.weight).T.contiguous(), mlp.down_proj.weight.T.contiguous())
 
     def __call__(self, tokens: Tensor, positions: Tensor, attend) -> Tensor:
         heads, kv_heads, channels = self.config.num_attention_heads, self.config.num_key_value_heads, self.config.head_dim
-        cos, sin = rotation(positions, channels, self.config.rope_theta)
+        cos, sin = rotation(positions, self.frequencies)
         x = self.embedding[tokens]                                                       # [N, hidden]
         for index, layer in enumerate(self.layers):
-            qkv = (self._normalise(x) * layer.norm @ layer.qkv).unflatten(1, (-1, channels))                     # [N, H + 2 K, D]
+            qkv = torch.mm(self._normalise(x), layer.qkv).unflatten(1, (-1, channels))   # [N, H + 2 K, D]
             qk, v = qkv.split((heads + kv_heads, kv_heads), dim=1)
             q, k = rotate(self._normalise(qk) * layer.qk_norm, cos, sin).split((heads, kv_heads), dim=1)
             x = torch.addmm(x, attend(index, q, k, v).flatten(1), layer.out)
-            gate, up = (self._normalise(x) * layer.mlp_norm @ layer.gate_up).chunk(2, dim=1)
+            gate, up = torch.mm(self._normalise(x), layer.gate_up).chunk(2, dim=1)       # [N, intermediate] each
             x = torch.addmm(x, F.silu(gate) * up, layer.down)
         return self._normalise(x) * self.norm
 

@@ -49,19 +49,20 @@ class Runner:
         return work, torch.cat([self._forward(part) for part in self._parts(work)])
 
     def _parts(self, work: list[Work]) -> list[list[Work]]:
+        """The step in parts of about PART tokens on a CPU, whole on a GPU."""
         parts: list[list[Work]] = [[]]
+        tokens = 0
         for item in work:
-            if self.on_cpu and parts[-1] and sum(w.new for w in parts[-1]) + item.new > PART:
+            if self.on_cpu and parts[-1] and tokens + item.new > PART:
                 parts.append([])
+                tokens = 0
             parts[-1].append(item)
+            tokens += item.new
         return parts
 
     def _decode(self, work: list[Work]) -> Tensor:
         """One token of every sequence, on a CPU."""
-        computed = [sequence.num_computed for sequence, _, _ in work]
-        positions = torch.tensor(computed)
-        slots = torch.tensor([self._slot(s.block_table.pages, p) for (s, _, _), p in zip(work, computed, strict=True)])
-        tokens = torch.tensor([sequence.tokens[p] for (sequence, _, _), p in zip(work, computed, strict=True)])
+        tokens, positions, slots = self._flatten(work)
         attend_cache = self.decode_cache.attend(positions)
 
         def attend(layer, q, k, v):
@@ -72,29 +73,36 @@ class Runner:
 
     def _forward(self, work: list[Work]) -> Tensor:
         """Any tokens of any sequences. In the last layer only tokens whose hidden state is wanted are queries."""
-        tokens, positions, slots, rows = [], [], [], []
-        for sequence, new, _ in work:
-            start, pages = sequence.num_computed, sequence.block_table.pages
-            tokens += sequence.tokens[start:start + new]
-            positions += range(start, start + new)
-            slots += [self._slot(pages, position) for position in range(start, start + new)]
-            rows += range(len(tokens) - sequence.outputs(new), len(tokens))
-        outputs = [sequence.outputs(new) for sequence, new, _ in work]
-        lengths = [sequence.num_computed + new for sequence, new, _ in work]
-        all_queries = self._queries([new for _, new, _ in work])
-        last_queries = self._queries(outputs)
-        slots, device_lengths = self._tensor(slots), self._tensor(lengths)
-        block_table = pad_sequence([torch.tensor(s.block_table.pages) for s, _, _ in work], batch_first=True).to(self.device)
+        tokens, positions, slots = self._flatten(work)
+        new, outputs = [item.new for item in work], [item.sequence.outputs(item.new) for item in work]
+        lengths = [item.sequence.num_computed + item.new for item in work]
+        ends = list(accumulate(new))
+        rows = [row for end, count in zip(ends, outputs, strict=True) for row in range(end - count, end)]
+        all_queries, last_queries, device_lengths = self._cumulative(new), self._cumulative(outputs), self._tensor(lengths)
+        block_table = pad_sequence([torch.tensor(item.sequence.block_table.pages) for item in work], batch_first=True)
+        block_table = block_table.to(self.device)
 
         def attend(layer, q, k, v):
             k_pages, v_pages = self.k_pages[layer], self.v_pages[layer]
             write_pages(k, v, k_pages, v_pages, slots)
-            cu_queries, most = all_queries if len(q) == len(k) else last_queries
-            return paged_attention(q, k_pages, v_pages, block_table, device_lengths, cu_queries, max_queries=most,
-                                   max_length=max(lengths)) if len(q) else q
+            if len(q) == 0:
+                return q
+            cu_queries = all_queries if len(q) == len(k) else last_queries
+            return paged_attention(q, k_pages, v_pages, block_table, device_lengths, cu_queries, max_queries=max(new),
+                                   max_length=max(lengths))
 
-        some = None if len(rows) == len(tokens) else self._tensor(rows)
-        return self.model.paged(self._tensor(tokens), self._tensor(positions), attend, some)
+        return self.model.paged(tokens, positions, attend, None if len(rows) == len(tokens) else self._tensor(rows))
+
+    def _flatten(self, work: list[Work]) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens, positions and slots of everything that runs, [N] each."""
+        size = self.page_size
+        tokens, positions, slots = [], [], []
+        for sequence, new, _ in work:
+            start, pages = sequence.num_computed, sequence.block_table.pages
+            tokens += sequence.tokens[start:start + new]
+            positions += range(start, start + new)
+            slots += [pages[i // size] * size + i % size for i in range(start, start + new)]
+        return self._tensor(tokens), self._tensor(positions), self._tensor(slots)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [B, hidden] -> [B, V] in float32, summed as the trainer does it."""
@@ -127,12 +135,8 @@ class Runner:
             for pages in (self.k_pages, self.v_pages):
                 pages[:, target] = pages[:, source]                    # everything is read before anything is written
 
-    def _slot(self, pages: list[int], position: int) -> int:
-        return pages[position // self.page_size] * self.page_size + position % self.page_size
-
-    def _queries(self, counts: list[int]) -> tuple[Tensor, int]:
-        """cu_queries [S + 1] and the largest count."""
-        return self._tensor([0, *accumulate(counts)]), max(counts)
+    def _cumulative(self, counts: list[int]) -> Tensor:
+        return self._tensor([0, *accumulate(counts)])
 
     def _tensor(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)

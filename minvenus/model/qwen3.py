@@ -66,14 +66,18 @@ class RMSNorm(nn.Module):
         return self.weight * F.rms_norm(x, self.weight.shape, eps=self.eps)          # in float32, rounded before the weight
 
 
-def rotation(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """Cosines and signed sines for `rotate`: positions [N] -> two [N, 1, D] in float32.
+def frequencies(head_dim: int, theta: float, device=None) -> Tensor:
+    """theta^(-2i/D) of every channel pair i [D/2], in float32."""
+    return 1.0 / theta ** (torch.arange(0, head_dim, 2, device=device).float() / head_dim)
+
+
+def rotation(positions: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and signed sines for `rotate`: positions [N], frequencies [D/2] -> two [N, 1, D] in float32.
 
     Computed from the positions at hand: no table that grows with the longest context, no buffer that a cast to bfloat16 would
     round. A float32 holds every whole number up to 2^24 exactly, so also position 262,143.
     """
-    exponents = torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim         # 2i / D
-    angles = positions.float()[:, None, None] * (1.0 / theta**exponents)                         # [N, 1, D/2]
+    angles = positions.float()[:, None, None] * frequency                                        # [N, 1, D/2]
     cos, sin = angles.cos(), angles.sin()
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
@@ -150,7 +154,7 @@ class Decoder(nn.Module):
         self.recompute = False          # training: keep only each layer's input, compute the rest again in the backward pass
 
     def forward(self, tokens, positions, attend: Attend, rows: Tensor | None = None):
-        cos, sin = rotation(positions, self.head_dim, self.theta)
+        cos, sin = rotation(positions, frequencies(self.head_dim, self.theta, positions.device))
         x = self.embed_tokens(tokens)                                         # [N, hidden]
         for index, layer in enumerate(self.layers):
             arguments = x, cos, sin, partial(attend, index), rows if index + 1 == len(self.layers) else None

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minvenus.config import MODELS, ModelConfig
-from minvenus.model.qwen3 import Qwen3, RMSNorm, rotate, rotation
+from minvenus.model.qwen3 import Qwen3, RMSNorm, frequencies, rotate, rotation
 
 TINY = ModelConfig(24, 40, 2, 4, 2, head_dim=8, vocab_size=61, max_position_embeddings=64)
 
@@ -107,7 +107,7 @@ def test_rms_norm_of_bfloat16_is_computed_in_float32_and_rounded_before_the_weig
 
 
 def test_rope_turns_the_first_half_with_the_last_half_worked_by_hand():
-    cos, sin = rotation(torch.tensor([3]), head_dim=4, theta=100.0)          # angles 3 and 3 / 100^(1/2)
+    cos, sin = rotation(torch.tensor([3]), frequencies(4, 100.0))          # angles 3 and 3 / 100^(1/2)
     turned = rotate(torch.tensor([[[1.0, 10.0, 0.0, 0.0]]]), cos, sin)[0, 0]
     assert turned.tolist() == pytest.approx(
         [math.cos(3), 10 * math.cos(0.3), math.sin(3), 10 * math.sin(0.3)], rel=1e-6
@@ -130,7 +130,7 @@ def test_with_silent_layers_the_logits_are_the_head_times_the_normed_embedding()
 
 def test_positions_up_to_the_longest_context_are_exact_and_distinct():
     positions = torch.tensor([0, 1, 131_071, 262_142, 262_143])
-    cos, sin = rotation(positions, head_dim=128, theta=5e6)
+    cos, sin = rotation(positions, frequencies(128, 5e6))
     for p, c, s in zip(
         positions.tolist(), cos[:, 0, 64], sin[:, 0, 64], strict=True
     ):  # pair 0: the angle is the position
@@ -141,7 +141,7 @@ def test_positions_up_to_the_longest_context_are_exact_and_distinct():
 def test_a_cast_to_bfloat16_leaves_the_angles_alone():
     assert list(Qwen3(TINY).bfloat16().buffers()) == []
     x = torch.ones(2, 1, 2, dtype=torch.bfloat16)
-    turned = rotate(x, *rotation(torch.tensor([262_142, 262_143]), 2, 1e6))
+    turned = rotate(x, *rotation(torch.tensor([262_142, 262_143]), frequencies(2, 1e6)))
     exact = [[math.cos(p) - math.sin(p), math.cos(p) + math.sin(p)] for p in (262_142, 262_143)]
     assert torch.equal(turned[:, 0], torch.tensor(exact).bfloat16())
 
@@ -149,8 +149,8 @@ def test_a_cast_to_bfloat16_leaves_the_angles_alone():
 @given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000))
 def test_scores_depend_on_the_distance_of_two_positions_only(p, q, shift):
     x = torch.randn(2, 1, 16, generator=torch.Generator().manual_seed(p))
-    near = rotate(x, *rotation(torch.tensor([p, q]), 16, 1e6))
-    far = rotate(x, *rotation(torch.tensor([p + shift, q + shift]), 16, 1e6))
+    near = rotate(x, *rotation(torch.tensor([p, q]), frequencies(16, 1e6)))
+    far = rotate(x, *rotation(torch.tensor([p + shift, q + shift]), frequencies(16, 1e6)))
     torch.testing.assert_close(near[0] @ near[1].T, far[0] @ far[1].T, rtol=0, atol=5e-3)  # float32 angles near 2000
 
 
