@@ -100,6 +100,17 @@ def test_every_number_that_is_shown_is_that_of_the_data(browser, xray):
     silent(browser)
 
 
+def test_the_chart_says_every_gain_and_every_advantage_at_its_turn(browser, xray):
+    browser.open(xray(group_of_four()))
+    own = data_of(browser)["rollouts"][0]
+    titles = "[...document.querySelectorAll('.chart {0} title')].map(e => e.textContent.replaceAll('−', '-'))"
+    bars, marks = browser.js(titles.format(".column")), browser.js(titles.format(".point"))
+    credit = own["credit"]["paper"]
+    assert bars == [f"turn {t}: advantage {a:+.3f}" for t, a in enumerate(credit["advantages"], 1)]
+    gains = [f"after turn {t}: log P(answer) {own['measured'][t]:.3f}, gain {credit['gains'][t - 1]:+.3f}" for t in (2, 4)]
+    assert marks == [f"question alone: log P(answer) {own['measured'][0]:.3f}", *gains]
+
+
 # -------------------------------------------------------------------------------------------- the controls
 
 
@@ -153,6 +164,7 @@ def test_tokens_are_coloured_by_advantage_or_by_mask(browser, xray):
     colours = "[...document.querySelectorAll('.token')].map(t => getComputedStyle(t).backgroundColor)"
     assert browser.js("document.querySelectorAll('.token.trained.shade.minus').length") == sum(cut.sampled)
     assert browser.js("[...document.querySelectorAll('.token.masked')].map(t => t.textContent)") == ["<|im_end|>"]
+    assert browser.js("document.querySelectorAll('.token.masked.shade').length") == 0
     before = browser.js(colours)
     browser.click('input[name="colour"][value="mask"]')
     assert browser.js(colours) != before
