@@ -119,23 +119,21 @@ def visit_each(urls: list[str], goal: str, visit_one: Callable[[str], tuple[str,
 
 
 def cap_text(text: str, count: Callable[[str], int], limit: int) -> str:
-    """The text if it has at most `limit` tokens; else a longest prefix of whole characters that fits together
-    with the mark "[cut: 1,234 of 5,678 tokens shown]". `count` gives the tokens of a text. It sees the whole
-    text once, and otherwise prefixes of about `limit` tokens, so that a page of megabytes is capped in about
-    the time that it takes to tokenise it."""
-    total = count(text)
-    if total <= limit:
+    """The text if it has at most `limit` tokens; else the longest prefix of whole characters that fits together
+    with the mark "[cut: 1,234 of 5,678 characters shown]". `count` gives the tokens of a text. It never sees
+    much more than `limit` tokens, so a page of megabytes costs no more than what is shown of it."""
+    size = limit
+    while 2 * size < len(text) and count(text[:size]) <= limit:
+        size *= 2
+    if 2 * size >= len(text) and count(text) <= limit:
         return text
 
     def cut_at(end: int) -> str:
-        return f"{text[:end]}\n[cut: {count(text[:end]):,} of {total:,} tokens shown]"
+        return f"{text[:end]}\n[cut: {end:,} of {len(text):,} characters shown]"
 
     if count(cut_at(0)) > limit:
         raise ConfigError(f"a cap of {limit} tokens has no room for the mark {cut_at(0).strip()!r}; raise it")
-    low, high = 0, limit                              # cut_at(low) fits
-    while high < len(text) and count(cut_at(high)) <= limit:
-        low, high = high, 2 * high
-    high = min(high, len(text))                       # cut_at(high) does not fit
+    low, high = 0, min(2 * size, len(text))           # cut_at(low) fits, cut_at(high) does not
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if count(cut_at(middle)) <= limit else (low, middle)

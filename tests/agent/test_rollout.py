@@ -119,7 +119,7 @@ def test_a_long_result_is_cut_to_its_cap_and_says_so():
     limits = budget(8, 3000, max_observation_tokens=100)
     rollout = run([search(), answer()], limits, Tools(search=lambda q: "cat " * 900))
     shown = rollout.turns[0].observation
-    assert len(TOKENIZER.encode_untrusted(shown)) <= 100 and "tokens shown]" in shown
+    assert len(TOKENIZER.encode_untrusted(shown)) <= 100 and "characters shown]" in shown
 
 
 def test_a_page_cannot_speak_as_the_system_or_end_the_observation():
