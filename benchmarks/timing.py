@@ -35,7 +35,8 @@ class Timing:
         return own if isinstance(own, float) else self.clock() - start
 
     def interleaved(self, sides: dict, least: float = 2.0) -> dict[str, list[float]]:
-        """name -> seconds of one run, by round. After a warm-up, the sides take turns in every round for `least` seconds."""
+        """name -> seconds of one run, by round. After a warm-up, the sides take turns in every round for `least`
+        seconds."""
         warm_up = sum(self.seconds(work) for work in sides.values())
         repeats = max(1, round(least / warm_up))
         rounds = []

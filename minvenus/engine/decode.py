@@ -3,9 +3,9 @@
 Two copies make it fast; benchmarks/bench_engine.py measures what each of them gains.
 
     DecodeCache     the keys and values of the decoding sequences side by side. Attention over pages has to gather them first, which
-                    reads and writes the whole context once more for every token. The pages stay complete: they are written as
-                    well, and whatever is missing here is read from them. So sequences may come, go, be preempted or prefilled in
-                    between, and nobody has to tell this cache.
+                    reads and writes the whole context once more for every token. The pages stay complete: they are
+                    written as well, and whatever is missing here is read from them. So sequences may come, go, be
+                    preempted or prefilled in between, and nobody has to tell this cache.
     MergedDecoder   the matrices of a small model, those that read the same input merged into one. A small model spends more time
                     on starting calls than on arithmetic.
 
@@ -26,7 +26,8 @@ LARGEST_MERGED = 2**24      # numbers in the merged matrices: 64 MiB
 
 
 class DecodeCache:
-    """Row r holds the first lengths[r] tokens of tables[r]. The slots after them are finite (old or zero) and masked."""
+    """Row r holds the first lengths[r] tokens of tables[r]. The slots after them are finite (old or zero) and
+    masked."""
 
     def __init__(self, k_pages: Tensor, v_pages: Tensor):
         layers, pages, self.page_size, heads, channels = k_pages.shape
@@ -43,8 +44,8 @@ class DecodeCache:
         return [item or next(others) for item in kept] + list(others)
 
     def hold(self, tables: list[BlockTable]) -> bool:
-        """Read what is missing from the pages, with room for one more token in each row. False where padding or shared pages
-        would make this copy too large."""
+        """Read what is missing from the pages, with room for one more token in each row. False where padding or
+        shared pages would make this copy too large."""
         lengths = [table.num_computed for table in tables]
         longest = max(lengths) + 1
         if len(tables) * longest > min(2 * sum(lengths) + 4096, self.most_tokens):
@@ -61,11 +62,12 @@ class DecodeCache:
         return True
 
     def attend(self, positions: Tensor):
-        """For the tables held: attend(layer, q [S, H, D], k and v [S, K, D] of the new tokens at `positions`) -> [S, H, D]."""
+        """For the tables held: attend(layer, q [S, H, D], k and v [S, K, D] of the new tokens at `positions`) -> [S,
+        H, D]."""
         count, longest = len(self.tables), max(self.lengths)
         _, _, heads, room, channels = self.k.shape
         row_and_head = torch.arange(count * heads).view(count, heads)
-        places = (row_and_head * room + positions[:, None]).flatten()                    # [S * K]: where the new tokens go
+        places = (row_and_head * room + positions[:, None]).flatten()  # [S * K]: where the new tokens go
         bias = None
         if min(self.lengths) < longest:
             unseen = torch.arange(longest) > positions[:, None]                          # [S, L]
@@ -74,8 +76,8 @@ class DecodeCache:
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             self.k[layer].view(-1, channels).index_copy_(0, places, k.reshape(-1, channels))
             self.v[layer].view(-1, channels).index_copy_(0, places, v.reshape(-1, channels))
-            keys, values = self.k[layer, :count, :, :longest], self.v[layer, :count, :, :longest]                # [S, K, L, D]
-            grouped = q.unflatten(1, (heads, -1))                                        # [S, K, G, D]: G queries of one kv head
+            keys, values = self.k[layer, :count, :, :longest], self.v[layer, :count, :, :longest]  # [S, K, L, D]
+            grouped = q.unflatten(1, (heads, -1))  # [S, K, G, D]: G queries of one kv head
             return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=bias).flatten(1, 2)
 
         return attend
@@ -126,11 +128,14 @@ class MergedDecoder:
         qk_norm = torch.cat((attention.q_norm.weight.expand(config.num_attention_heads, -1),
                              attention.k_norm.weight.expand(config.num_key_value_heads, -1)))
         gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
-        return MergedLayer((qkv * layer.input_layernorm.weight).T.contiguous(), qk_norm, attention.o_proj.weight.T.contiguous(),
-                           (gate_up * layer.post_attention_layernorm.weight).T.contiguous(), mlp.down_proj.weight.T.contiguous())
+        qkv, gate_up = qkv * layer.input_layernorm.weight, gate_up * layer.post_attention_layernorm.weight
+        matrices = qkv, attention.o_proj.weight, gate_up, mlp.down_proj.weight
+        qkv, out, gate_up, down = (matrix.T.contiguous() for matrix in matrices)
+        return MergedLayer(qkv, qk_norm, out, gate_up, down)
 
     def __call__(self, tokens: Tensor, positions: Tensor, attend) -> Tensor:
-        heads, kv_heads, channels = self.config.num_attention_heads, self.config.num_key_value_heads, self.config.head_dim
+        config = self.config
+        heads, kv_heads, channels = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         cos, sin = rotation(positions, self.frequencies)
         x = self.embedding[tokens]                                                       # [N, hidden]
         for index, layer in enumerate(self.layers):

@@ -1,12 +1,13 @@
 """The rollout engine: sequences that live across turns, sampled and scored from one paged cache.
 
-    step = schedule (which sequences run, with how many tokens) -> run (the model over pages) -> finish (draw tokens, keep log-probs)
+    step = schedule (which sequences run, with how many tokens) -> run (the model over pages) -> finish (draw, score)
 
 One kind of step serves everything:
 
-    a turn    runs the tokens that are not computed yet and draws the next token from the last hidden state, until the turn ends.
-    scoring   log P(c_1 .. c_R | x_1 .. x_n) is a fork of x's pages at n - 1 tokens. The R tokens x_n c_1 .. c_{R-1} run, and each
-              hidden state gives the log-prob of the token after it: the cost is the continuation, not the prefix.
+    a turn    runs the tokens that are not computed yet and draws the next token from the last hidden state, again
+              and again until the turn ends.
+    scoring   log P(c_1 .. c_R | x_1 .. x_n) is a fork of x's pages at n - 1 tokens. The R tokens x_n c_1 .. c_{R-1}
+              run, and each hidden state gives the log-prob of the token after it: it costs R tokens, not n.
 
 Ids, stop ids and the size of the vocabulary are numbers here; the engine knows no text.
 """
@@ -26,7 +27,7 @@ from minvenus.engine.scheduler import Counters, Scheduler, Work
 from minvenus.engine.sequence import Completion, Generation, Prefill, Scoring, Sequence
 
 Draw = Callable[[list[Sequence], Tensor], list[int]]
-ScoreRequest = tuple[Sequence | list[int], list[int], list[int]]      # (prefix, lengths of beginnings of it, continuation)
+ScoreRequest = tuple[Sequence | list[int], list[int], list[int]]  # (prefix, lengths of beginnings of it, continuation)
 
 
 class Engine:
@@ -50,14 +51,15 @@ class Engine:
         self.runner = Runner(model, pages, page_size)
         self._draw = draw or self._sample
         self._opened = 0                                               # sequences so far
-        self._ended: list[Sequence] = []                               # turns that ended and that step() has not returned yet
+        self._ended: list[Sequence] = []  # turns that ended and that step() has not returned yet
 
     # ------------------------------------------------------------------------------------------- the life of a sequence
 
     def open(self, tokens: list[int], question: int | str = "", rollout: int = 0, step: int | None = None) -> Sequence:
-        """A sequence that begins with `tokens`; nothing is computed yet. (seed, step, question, rollout) name its random numbers."""
+        """A sequence that begins with `tokens`. (seed, step, question, rollout) name its random numbers."""
         self._check_tokens(tokens)
-        sequence = Sequence(self._opened, list(tokens), question, rollout, step, Noise(self.seed, question, rollout, step))
+        noise = Noise(self.seed, question, rollout, step)
+        sequence = Sequence(self._opened, list(tokens), question, rollout, step, noise)
         self._opened += 1
         self.scheduler.sequences.add(sequence)
         return sequence
@@ -102,10 +104,10 @@ class Engine:
         self.scheduler.sequences.discard(sequence)
 
     def weights_changed(self) -> None:
-        """Drop everything that was computed. Open sequences keep their tokens and are computed again with their next turn."""
+        """Drop everything that was computed. Open sequences keep their tokens and are computed again."""
         if self.scheduler.running:
-            raise RuntimeError(f"{len(self.scheduler.running)} sequences are running: a turn has one policy, so change weights "
-                               "between turns")
+            raise RuntimeError(f"{len(self.scheduler.running)} sequences are running: a turn has one policy, so change "
+                               "weights between turns")
         for sequence in self.scheduler.sequences:
             self.scheduler.free(sequence)
         self.pool.forget()
@@ -138,7 +140,7 @@ class Engine:
 
     def generate(self, prompts: list[list[int]], sampling: Sampling, n: int = 1,
                  questions: list[int | str] | None = None) -> list[list[Completion]]:
-        """n completions of every prompt. `questions` names the prompts for the sampling; default: their places in the list."""
+        """n completions of every prompt. `questions` names the prompts for the sampling (default: 0, 1, ...)."""
         if n < 1:
             raise ValueError(f"n must be at least 1 completion per prompt, got {n}")
         groups = self.open_groups(prompts, n, questions)
@@ -156,7 +158,8 @@ class Engine:
 
     # ---------------------------------------------------------------------------------------------------------- scoring
 
-    def score(self, prefix: Sequence | list[int], continuations: list[list[int]], temperature: float = 1.0) -> list[list[float]]:
+    def score(self, prefix: Sequence | list[int], continuations: list[list[int]],
+              temperature: float = 1.0) -> list[list[float]]:
         """Log-probs of the tokens of each continuation after the prefix, under the plain softmax at the temperature."""
         source = prefix if isinstance(prefix, Sequence) else self.open(prefix)
         try:
@@ -167,13 +170,15 @@ class Engine:
                 self.close(source)
 
     def score_many(self, requests: list[ScoreRequest], temperature: float = 1.0) -> list[list[list[float]]]:
-        """For each (prefix, lengths, continuation): for each n in lengths, the log-prob of every continuation token after the
-        first n tokens of the prefix. All requests run in one batch; equal ones, such as a group's prompt, run once."""
+        """For each (prefix, lengths, continuation): for each n in lengths, the log-prob of every continuation token
+        after the first n tokens of the prefix. All requests run in one batch; equal ones, such as a group's prompt,
+        run once."""
         opened: list[Sequence] = []                                    # for the time of this call
         jobs: dict[tuple, Scoring] = {}
         try:
             sources = [self._source(*request, opened) for request in requests]
-            self._prefill((source, max(lengths) - 1) for source, (_, lengths, _) in zip(sources, requests, strict=True))
+            longest = [max(lengths) for _, lengths, _ in requests]
+            self._prefill((source, length - 1) for source, length in zip(sources, longest, strict=True))
             jobs_R_N = []                                              # R requests, N lengths of one
             for source, (_, lengths, continuation) in zip(sources, requests, strict=True):
                 keys = [self._score_key(source, length, continuation) for length in lengths]
@@ -181,7 +186,8 @@ class Engine:
                     if key not in jobs:
                         jobs[key] = Scoring(temperature, source)
                         opened.append(self.open(source.tokens[:length] + continuation))
-                        self.scheduler.run(opened[-1], jobs[key], goal=length + len(continuation) - 1, output_from=length - 1)
+                        goal = length + len(continuation) - 1
+                        self.scheduler.run(opened[-1], jobs[key], goal, output_from=length - 1)
                 jobs_R_N.append([jobs[key] for key in keys])
             self._step_until_idle(opened)
             return [[list(job.logprobs) for job in jobs_N] for jobs_N in jobs_R_N]
@@ -189,7 +195,8 @@ class Engine:
             for sequence in opened:
                 self.close(sequence)
 
-    def _source(self, prefix: Sequence | list[int], lengths: list[int], continuation: list[int], opened: list) -> Sequence:
+    def _source(self, prefix: Sequence | list[int], lengths: list[int], continuation: list[int],
+                opened: list[Sequence]) -> Sequence:
         """The sequence that holds the prefix of a request; a prefix given as tokens is opened."""
         tokens = prefix.tokens if isinstance(prefix, Sequence) else prefix
         if not lengths or not 1 <= min(lengths) <= max(lengths) <= len(tokens):
@@ -203,18 +210,18 @@ class Engine:
         return opened[-1]
 
     def _score_key(self, source: Sequence, length: int, continuation: list[int]) -> tuple:
-        """Equal only where prefix and continuation are equal. Full pages are compared by content id, not token by token."""
+        """Equal only where prefix and continuation are. Full pages are compared by their content id."""
         pages = (length - 1) // self.pool.page_size
         start = pages * self.pool.page_size
         if source.num_computed < start:
-            return source, length, tuple(continuation)                 # it has lost its pages to others since the prefill
+            return source, length, tuple(continuation)  # it has lost its pages to others since the prefill
         content = self.pool.content(source.block_table, pages) if pages else None
         return content, tuple(source.tokens[start:length]), tuple(continuation)
 
     # ---------------------------------------------------------------------------------------------------------- running
 
     def _prefill(self, goals: Iterable[tuple[Sequence, int]]) -> None:
-        """Compute the first tokens of each sequence, as many as its goal; those that are computed are not computed again."""
+        """Compute the first tokens of each sequence, as many as its goal, unless they are computed already."""
         started: dict[Sequence, int] = {}
         for sequence, goal in goals:
             self._check_room(goal, 1)
@@ -235,7 +242,7 @@ class Engine:
             self._finish(*self.runner.run(self.scheduler.schedule()))
 
     def _finish(self, work: list[Work], hidden: Tensor) -> None:
-        """Commit the tokens that ran; give every job the hidden states that it wants, hidden [M, hidden] in the order of work."""
+        """Commit the tokens that ran, and give every job its hidden states, [M, hidden] in the order of the work."""
         drawing: dict[Sequence, int] = {}                              # sequence -> its row of hidden
         scoring: dict[Sequence, range] = {}                            # sequence -> its rows
         row = 0
@@ -260,7 +267,7 @@ class Engine:
         targets = []
         for sequence, own in scoring.items():
             targets += sequence.tokens[sequence.num_computed - len(own) + 1:sequence.num_computed + 1]
-        temperature = next(iter(scoring)).job.temperature              # score_many runs alone, so all jobs have the same
+        temperature = next(iter(scoring)).job.temperature  # score_many runs alone, so all jobs have the same
         logprobs = iter(self.runner.logprobs(hidden[rows], targets, temperature))
         for sequence, own in scoring.items():
             sequence.job.logprobs += islice(logprobs, len(own))
@@ -314,9 +321,9 @@ class Engine:
         """Refuse what could never run, not even alone."""
         limit = self.config.max_position_embeddings
         if length + more > limit:
-            raise ValueError(f"{length} tokens and up to {more} more are {length + more}, the model has room for {limit} "
-                             "(max_position_embeddings): lower max_tokens or shorten the sequence")
+            raise ValueError(f"{length} tokens and up to {more} more are {length + more}, the model has room for "
+                             f"{limit} (max_position_embeddings): lower max_tokens or shorten the sequence")
         needed = self.pool.pages_for(length + more - 1)               # the last token is never run
         if needed > self.pool.count:
-            raise ValueError(f"need {needed} pages of {self.pool.page_size} for {length} tokens and up to {more} more, the pool "
-                             f"has {self.pool.count}: raise pages or lower max_tokens")
+            raise ValueError(f"need {needed} pages of {self.pool.page_size} for {length} tokens and up to {more} more, "
+                             f"the pool has {self.pool.count}: raise pages or lower max_tokens")

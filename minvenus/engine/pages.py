@@ -1,7 +1,8 @@
 """The page pool: which sequence holds which page of the key-value cache, and what each page contains.
 
-A page is `page_size` consecutive token slots. A sequence's block table lists its pages in order: token i of the sequence is in
-slot i % page_size of page pages[i // page_size]. A page is only a number here; the tensors are in runner.py.
+A page is `page_size` consecutive token slots. A sequence's block table lists its pages in order: token i of the
+sequence is in slot i % page_size of page pages[i // page_size]. A page is only a number here; the tensors are in
+runner.py.
 
     open    a block table that shares every full page of a prefix that was computed before
     extend  make room for more tokens; returns the pages to copy first, because a page that others read is never written
@@ -9,8 +10,9 @@ slot i % page_size of page pages[i // page_size]. A page is only a number here; 
     fork    a second block table on the same pages, up to any length
     free    give the pages back; they can still be found until they are reused, the last pages of a sequence first
 
-A full page is found by (content id of the page before it, its own tokens). The dictionary hashes this pair and then compares it,
-so a key stands for all tokens from the start of the sequence, and a collision of hashes cannot return a wrong page.
+A full page is found by (content id of the page before it, its own tokens). The dictionary hashes this pair and then
+compares it, so a key stands for all tokens from the start of the sequence, and a collision of hashes cannot return a
+wrong page.
 """
 
 from collections import OrderedDict
@@ -41,7 +43,7 @@ class PagePool:
         self._content: list = [None] * pages                     # content id of a full page; None = partial or unknown
         self._key: list = [None] * pages                         # the key under which the index has the page, if it has
         self._index: dict[tuple, int] = {}
-        self._free = OrderedDict.fromkeys(range(pages))          # pages that no table holds, the next one to reuse first
+        self._free = OrderedDict.fromkeys(range(pages))  # pages that no table holds, the next one to reuse first
         self._tables: set[BlockTable] = set()
         self._last_content = START                               # last content id given out
 
@@ -57,8 +59,8 @@ class PagePool:
         return -(-tokens // self.page_size)
 
     def open(self, tokens: list[int]) -> BlockTable:
-        """A table that starts with the known full pages of `tokens`. At least one token is always left to run: the caller wants
-        the distribution after the last token, and a cache of keys and values does not contain that."""
+        """A table that starts with the known full pages of `tokens`. At least one token is always left to run: the
+        caller wants the distribution after the last token, and a cache of keys and values does not contain that."""
         table, content = self._new_table(), START
         for start in range(0, len(tokens) - self.page_size, self.page_size):
             page = self._index.get((content, tuple(tokens[start:start + self.page_size])))
@@ -76,8 +78,8 @@ class PagePool:
         missing = max(0, self.pages_for(table.num_computed + count) - len(table.pages))
         shared = filled > 0 and self._references[table.pages[first]] > 1
         if missing + shared > self.available:
-            raise OutOfPages(f"{missing + shared} pages needed for {count} more tokens, {self.available} of {self.count} "
-                             "are free")
+            raise OutOfPages(f"{missing + shared} pages needed for {count} more tokens, {self.available} of "
+                             f"{self.count} are free")
         copies = []
         if shared:
             old, new = table.pages[first], self._reuse()
@@ -132,7 +134,7 @@ class PagePool:
     def forget(self) -> None:
         """Empty the index: the pages were computed with other weights. Every table must be free before."""
         if self._tables:
-            raise RuntimeError(f"{len(self._tables)} block tables are open: free them before their content is forgotten")
+            raise RuntimeError(f"{len(self._tables)} block tables are open: free them first")
         self._index.clear()
         self._key, self._content = [None] * self.count, [None] * self.count
 

@@ -1,7 +1,7 @@
 """The tensors of the engine: the pages of keys and values, and the model's forward pass over them.
 
-It turns the scheduler's work into flat tokens, positions and slots. Attention over pages is in kernels/paged.py, the rest of the
-forward pass in model/qwen3.py.
+It turns the scheduler's work into flat tokens, positions and slots. Attention over pages is in kernels/paged.py, the
+rest of the forward pass in model/qwen3.py.
 
 N tokens of all sequences in a step, S sequences, P pages, K kv heads, D channels of one, V vocabulary.
 """
@@ -37,8 +37,8 @@ class Runner:
         self.decode_cache = DecodeCache(self.k_pages, self.v_pages) if self.on_cpu else None
 
     def run(self, work: list[Work]) -> tuple[list[Work], Tensor]:
-        """Compute the tokens of a step and store their keys and values. Returns the work in the order in which it ran, and the
-        hidden states that its jobs want, in that order [M, hidden]."""
+        """Compute the tokens of a step and store their keys and values. Returns the work in the order in which it
+        ran, and the hidden states that its jobs want, in that order [M, hidden]."""
         self._copy([pair for _, _, copies in work for pair in copies])
         if self._decoder is None:
             self._decoder = self._make_decoder()

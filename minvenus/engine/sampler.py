@@ -4,11 +4,11 @@
                   divided by the temperature, then top-k, then top-p, renormalised
     log-prob      the plain softmax of logits / temperature over the whole vocabulary: what a trainer computes again
 
-The two distributions are equal unless something is cut off or penalised. At temperature 0 the most probable token is taken, and
-its log-prob is the one at temperature 1, because at 0 there is none.
+The two distributions are equal unless something is cut off or penalised. At temperature 0 the most probable token is
+taken, and its log-prob is the one at temperature 1, because at 0 there is none.
 
-A token is drawn by inverting the cumulative sum at one uniform number from the sequence's own generator, so the sample of a
-sequence depends on its own logits only.
+A token is drawn by inverting the cumulative sum at one uniform number from the sequence's own generator, so the
+sample of a sequence depends on its own logits only.
 
 B sequences of one `Sampling`, V vocabulary, W <= V ids that may be drawn.
 """
@@ -75,7 +75,8 @@ class Noise:
         return self._ahead.pop()
 
 
-def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int, written: Tensor | None = None) -> list[int]:
+def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int,
+           written: Tensor | None = None) -> list[int]:
     """One token for every row of logits [B, V].
 
     noise    a uniform number per row; unused when greedy
@@ -113,22 +114,24 @@ def drawn_logits(logits: Tensor, sampling: Sampling, width: int, written: Tensor
 
 
 def keep_most_probable(z: Tensor, top_k: int | None, top_p: float) -> Tensor:
-    """z [B, W] with -inf outside the top k, and of those, outside the fewest most probable ones that reach top_p together."""
+    """z [B, W] with -inf outside the top k, and of those, outside the fewest most probable ones that reach top_p
+    together."""
     best, ids = z.topk(min(top_k or z.shape[1], z.shape[1]), dim=-1)                      # sorted, most probable first
     if top_p < 1:
         p = best.softmax(dim=-1)
-        reached = p.cumsum(dim=-1) - p                                                    # probability of the ids before
-        best = best.masked_fill(reached >= top_p, -math.inf)                              # the id that crosses top_p stays
+        reached = p.cumsum(dim=-1) - p  # probability of the ids before
+        best = best.masked_fill(reached >= top_p, -math.inf)  # the id that crosses top_p stays
     return torch.full_like(z, -math.inf).scatter(1, ids, best)
 
 
 def invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The first id whose cumulative weight exceeds uniform * total: id i with probability weights[i] / total. [B, W], [B] -> [B]
+    """The first id whose cumulative weight exceeds uniform * total: id i with probability weights[i] / total. [B, W],
+    [B] -> [B]
 
     In float64: in float32 the sum loses ids less probable than 6e-8. An id of weight 0 is never the first to exceed.
     """
     cumulative = weights.cumsum(dim=-1, dtype=torch.float64)
     total = cumulative[:, -1:]
     below = torch.nextafter(total, torch.zeros_like(total))
-    target = torch.minimum(uniform[:, None] * total, below)                               # rounding must not reach the total
+    target = torch.minimum(uniform[:, None] * total, below)  # rounding must not reach the total
     return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=weights.shape[1] - 1)       # NaN finds no place

@@ -1,12 +1,14 @@
-"""The scheduler: which sequences run in the next step, with how many tokens. Pure Python over the page pool, no tensors.
+"""The scheduler: which sequences run in the next step, with how many tokens. Pure Python over the page pool, no
+tensors.
 
-Every running sequence that only waits for its next token gets one (decode), and up to `step_tokens` further tokens are
-prefilled. The sequence that was prefilled least recently comes first, so a long prompt is cut into chunks and no other sequence
-waits for longer than one of them.
+Every running sequence that only waits for its next token gets one (decode), and up to `step_tokens` further tokens
+are prefilled. The sequence that was prefilled least recently comes first, so a long prompt is cut into chunks and no
+other sequence waits for longer than one of them.
 
-When the pages run out, the youngest sequence is preempted: it loses its pages, keeps its tokens, and is computed again when there
-is room. A running sequence never loses its pages to a younger one; an idle one (between two turns) may lose them to any other.
-So the oldest running sequence can take every page, and the work always goes on: the engine checks at its start that it fits alone.
+When the pages run out, the youngest sequence is preempted: it loses its pages, keeps its tokens, and is computed
+again when there is room. A running sequence never loses its pages to a younger one; an idle one (between two turns)
+may lose them to any other. So the oldest running sequence can take every page, and the work always goes on: the
+engine checks at its start that it fits alone.
 """
 
 from dataclasses import dataclass
@@ -59,7 +61,8 @@ class Scheduler:
         self._step = 0
 
     def run(self, sequence: Sequence, job: Generation | Scoring | Prefill, goal: int, output_from: int) -> None:
-        """From the next step on: compute tokens up to the goal and give the job the hidden states from `output_from` on."""
+        """From the next step on: compute tokens up to the goal and give the job the hidden states from `output_from`
+        on."""
         sequence.job, sequence.goal, sequence.output_from = job, goal, output_from
         self.running.add(sequence)
 
@@ -106,8 +109,8 @@ class Scheduler:
             sequence.prefilled_at = self._step
 
     def _admit(self, sequence: Sequence, must_run: bool) -> bool:
-        """Give the sequence a block table if all pages that it needs are free: a start that is soon preempted is lost work.
-        A sequence that must run does not wait for that."""
+        """Give the sequence a block table if all pages that it needs are free: a start that is soon preempted is lost
+        work. A sequence that must run does not wait for that."""
         table = self._known_prefix(sequence)
         needed = self.pool.pages_for(sequence.goal) - len(table.pages) + (table.num_computed % self.pool.page_size > 0)
         if needed > self.pool.available and not must_run:
@@ -125,7 +128,8 @@ class Scheduler:
         return self.pool.open(sequence.tokens[:length + 1])
 
     def _place(self, sequence: Sequence, count: int, plan: dict[Sequence, Work]) -> int:
-        """Put the sequence into the plan and preempt the youngest ones if need be; returns 0 if it has to wait itself."""
+        """Put the sequence into the plan and preempt the youngest ones if need be; returns 0 if it has to wait
+        itself."""
         while True:
             try:
                 plan[sequence] = Work(sequence, count, self.pool.extend(sequence.block_table, count))

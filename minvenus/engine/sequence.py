@@ -1,8 +1,8 @@
 """A sequence and its job: the records that scheduler, runner and engine share.
 
-A sequence is one append-only list of tokens. Its block table says how many of them are computed. The last token of a sequence
-that waits for its next turn is not: running it gives the distribution of the next token. A sequence without a block table is
-complete, too: its tokens are computed again when it has a job.
+A sequence is one append-only list of tokens. Its block table says how many of them are computed. The last token of a
+sequence that waits for its next turn is not: running it gives the distribution of the next token. A sequence without
+a block table is complete, too: its tokens are computed again when it has a job.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Completion:
     """One turn as it was sampled."""
 
     tokens: list[int]                  # with the stop id, if one was drawn
-    logprobs: list[float]              # under the plain softmax at the sampling temperature: what a trainer computes again
+    logprobs: list[float]  # under the plain softmax at the sampling temperature: what a trainer computes again
     stop: int | None                   # the stop id that ended the turn; None = cut at max_tokens
 
 
@@ -71,7 +71,7 @@ class Sequence:
     output_from: int = 0               # the job wants the hidden states of the tokens from here to the goal
     prefilled_at: int = -1             # last step in which it was prefilled
     closed: bool = False
-    completion: Completion | None = None                      # of the last turn; None = there is none, or one is being sampled
+    completion: Completion | None = None  # of the last turn; None = there is none, or one is being sampled
 
     @property
     def num_computed(self) -> int:

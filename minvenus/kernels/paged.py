@@ -1,12 +1,13 @@
 """Attention of new tokens over keys and values that are stored in pages. Inference only: no gradients.
 
-    A sequence s of length L_s owns the pages block_table[s]; its token j is in page block_table[s, j // page], slot j % page.
-    Its n_s new tokens are its last ones: query i of them is at position p = L_s - n_s + i and
+    A sequence s of length L_s owns the pages block_table[s]: its token j is in slot j % page of page
+    block_table[s, j // page]. Its n_s new tokens are its last ones; query i of them is at position p = L_s - n_s + i,
     out[i] = sum_j softmax_j(scale * q[i] . k[j]) v[j]     over j <= p;     query head h reads kv head h // (H / K).
 
-n_s = 1 is a decoding step, n_s = L_s a fresh prompt, anything between a chunk after a cached prefix: one signature for all.
-The new keys and values are written with `write_pages` before the call. Slots from L_s on may hold anything, NaN too, and are never
-read: a weight of 0 times NaN is NaN. Sequences may share pages, and block tables may be longer than needed.
+n_s = 1 is a decoding step, n_s = L_s a fresh prompt, anything between a chunk after a cached prefix: one signature
+for all. The new keys and values are written with `write_pages` before the call. Slots from L_s on may hold anything,
+NaN too, and are never read: a weight of 0 times NaN is NaN. Sequences may share pages, and block tables may be longer
+than needed.
 
 A page is [page, K, D]: writing a token is one copy, and gathered pages are [L, K, D], the layout that attention reads.
 
@@ -22,7 +23,7 @@ MASK_NUMBERS = 2**22      # most numbers in the mask of one call: 16 MiB in floa
 
 
 def write_pages(k, v, k_pages, v_pages, slots):
-    """Store k and v [N, K, D] in pages [P, page, K, D]. slots [N] int64: page * page_size + slot in the page, each at most once."""
+    """Store k and v [N, K, D] in pages [P, page, K, D]. slots [N] int64: page * page_size + slot, none twice."""
     k_pages.view(-1, *k_pages.shape[2:]).index_copy_(0, slots, k.to(k_pages.dtype))
     v_pages.view(-1, *v_pages.shape[2:]).index_copy_(0, slots, v.to(v_pages.dtype))
 
@@ -50,8 +51,8 @@ def one_query_each(lengths):
 
 @torch.no_grad()
 def paged_attention_torch(q, k_pages, v_pages, block_table, lengths, cu_queries, scale=None):
-    """One sequence at a time: gather its pages into memory that stays in the CPU's cache, then fused attention over exactly its
-    L_s keys, so nothing is padded. A long chunk is cut so that its mask stays small."""
+    """One sequence at a time: gather its pages into memory that stays in the CPU's cache, then fused attention over
+    exactly its L_s keys, so nothing is padded. A long chunk is cut so that its mask stays small."""
     page, kv_heads, channels = k_pages.shape[1:]
     longest = max(lengths.tolist(), default=0)
     memory = k_pages.new_empty(2, -(-longest // page), page * kv_heads * channels)       # used again and again: fresh is slow
@@ -61,11 +62,11 @@ def paged_attention_torch(q, k_pages, v_pages, block_table, lengths, cu_queries,
             continue
         own = pages[:-(-length // page)]
         k, v = (torch.index_select(x.flatten(1), 0, own, out=into[:len(own)]).view(1, -1, kv_heads, channels).transpose(1, 2)
-                for x, into in ((k_pages, memory[0]), (v_pages, memory[1])))              # [1, K, L rounded up to pages, D]
+                for x, into in ((k_pages, memory[0]), (v_pages, memory[1])))  # [1, K, L rounded up to pages, D]
         rows = max(1, MASK_NUMBERS // max(1, length))
         for first in range(start, end, rows):
             last = min(first + rows, end)
-            seen = length - (end - last)                                                  # keys that the last query sees
+            seen = length - (end - last)  # keys that the last query sees
             result = attend_last(heads_first[:, :, first:last], k[:, :, :seen], v[:, :, :seen], scale)
             out[first:last] = result[0].transpose(0, 1)
     return out
@@ -76,15 +77,15 @@ def attend_last(q, k, v, scale):
     queries, keys = q.shape[2], k.shape[2]
     bias = None                                                                           # one query sees everything
     if 1 < queries < keys:
-        bias = q.new_full((queries, keys), float("-inf")).triu_(keys - queries + 1)       # -inf after the query's position
+        bias = q.new_full((queries, keys), float("-inf")).triu_(keys - queries + 1)  # -inf after the query's position
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=queries == keys, scale=scale, enable_gqa=True)
 
 
 def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries=None, scale=None, max_queries=None, max_length=None):
-    """q [N, H, D], pages [P, page, K, D], block_table [S, M], lengths [S], cu_queries [S + 1] (None: one each) -> [N, H, D].
+    """q [N, H, D], pages [P, page, K, D], block_table [S, M], lengths [S], cu_queries [S + 1] -> [N, H, D].
 
-    Triton on a GPU, plain torch elsewhere: the one switch. `max_queries` and `max_length`, the largest n_s and L_s as plain
-    numbers, save a GPU the wait for `cu_queries` and `lengths`.
+    cu_queries None: one query each. Triton on a GPU, plain torch elsewhere: the one switch. `max_queries` and `max_length`, the largest n_s and L_s as
+    plain numbers, save a GPU the wait for `cu_queries` and `lengths`.
     """
     cu_queries = one_query_each(lengths) if cu_queries is None else cu_queries
     check(q, k_pages, v_pages, block_table, lengths, cu_queries)

@@ -1,13 +1,15 @@
-"""Attention of new tokens over pages, as Triton kernels: the context is cut into splits, so that one long sequence fills a GPU.
+"""Attention of new tokens over pages, as Triton kernels: the context is cut into splits, so that one long sequence
+fills a GPU.
 
     in split c, over its keys j:   m = max_j s_j   l = sum_j 2^(s_j - m)   o_c = sum_j 2^(s_j - m) v_j / l   lse_c = m + log2 l
     second pass:                   out = sum_c 2^(lse_c - max lse) o_c / sum_c 2^(lse_c - max lse)
     where s = scale * log2(e) * q . k
 
-One program per (block of new tokens of a sequence, kv head, split). Its rows are all query heads of the kv head for these tokens,
-so a page is read once per group of heads, not once per head. A row knows its own position and sees no key after it: decoding,
-chunks and prompts are the same kernel. Only slots below the sequence's length are loaded, keys and values both: what lies beyond
-may be NaN, and 0 * NaN is NaN. Slot offsets are int64: a pool of 2^21 tokens with 8 heads of 128 is 2^31 numbers.
+One program per (block of new tokens of a sequence, kv head, split). Its rows are all query heads of the kv head for
+these tokens, so a page is read once per group of heads, not once per head. A row knows its own position and sees no
+key after it: decoding, chunks and prompts are the same kernel. Only slots below the sequence's length are loaded,
+keys and values both: what lies beyond may be NaN, and 0 * NaN is NaN. Slot offsets are int64: a pool of 2^21 tokens
+with 8 heads of 128 is 2^31 numbers.
 
 This module imports triton, so it is imported only when a kernel runs. Shapes as in paged.py.
 """
@@ -21,7 +23,8 @@ LOG2E = 1.4426950408889634
 
 @triton.jit
 def load_slots(Pages, slots, live, kv, KV: tl.constexpr, D: tl.constexpr):
-    """One kv head of the tokens in `slots` of Pages [P * page, KV, D] -> [N, D]; what is not live is 0 and never read."""
+    """One kv head of the tokens in `slots` of Pages [P * page, KV, D] -> [N, D]; what is not live is 0 and never
+    read."""
     BLOCK_D: tl.constexpr = triton.next_power_of_2(D)
     channels = tl.arange(0, BLOCK_D)
     mask = live[:, None]
@@ -34,7 +37,8 @@ def load_slots(Pages, slots, live, kv, KV: tl.constexpr, D: tl.constexpr):
 def split_kernel(Q, KPages, VPages, Table, lengths, cu_queries, Out, Lse, tokens, table_width, split_length, scale2,
                  H: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
                  BLOCK_R: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):
-    """Out [splits, N, H, D], Lse [splits, N, H]. Row r is query r // GROUP of the block, head r % GROUP of the group."""
+    """Out [splits, N, H, D], Lse [splits, N, H]. Row r is query r // GROUP of the block, head r % GROUP of the
+    group."""
     GROUP: tl.constexpr = H // KV
     BLOCK_D: tl.constexpr = triton.next_power_of_2(D)
     PER_BLOCK: tl.constexpr = BLOCK_R // GROUP                      # new tokens of one program; rows left over are idle
@@ -66,7 +70,7 @@ def split_kernel(Q, KPages, VPages, Table, lengths, cu_queries, Out, Lse, tokens
         scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale2                          # [R, N]
         scores = tl.where(live[None, :] & (keys[None, :] <= position[:, None]), scores, float("-inf"))
         m_new = tl.maximum(m, tl.max(scores, 1))
-        safe = tl.where(m_new == float("-inf"), 0.0, m_new)         # a row that sees no key of this split: -inf - -inf is NaN
+        safe = tl.where(m_new == float("-inf"), 0.0, m_new)  # a row that sees no key of this split: -inf - -inf is NaN
         p = tl.math.exp2(scores - safe[:, None])
         shrink = tl.math.exp2(m - safe)
         v = load_slots(VPages, slots, live, kv, KV, D)
@@ -104,7 +108,8 @@ SHORTEST_SPLIT = 256      # keys; below this the second pass costs more than it 
 
 
 def tiles(dtype, rows, group, amd=torch.version.hip is not None):
-    """Launch options for `rows` query rows (new tokens * heads per kv head). AMD's waves have 64 lanes: half the warps."""
+    """Launch options for `rows` query rows (new tokens * heads per kv head). AMD's waves have 64 lanes: half the
+    warps."""
     r, n, warps, stages = TILES[dtype.itemsize == 2, rows > 16]
     return {"BLOCK_R": max(r, triton.next_power_of_2(group)), "BLOCK_N": n, "PRECISION": "ieee" if amd else "tf32x3",
             "num_warps": warps // 2 if amd else warps, "num_stages": stages}

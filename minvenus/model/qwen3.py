@@ -8,10 +8,11 @@
     norm(x) = weight * x / sqrt(mean(x^2) + eps)           q and k: over the channels of each head
     rope: channels i and i + D/2 of a head turn together by position * theta^(-2i/D)               angles in float32
 
-The core never mixes tokens: only `attend` does, and the caller brings it. So this file knows no batches, caches or pages.
-Parameter names are those of Hugging Face, which makes loading a one-to-one mapping.
+The core never mixes tokens: only `attend` does, and the caller brings it. So this file knows no batches, caches or
+pages. Parameter names are those of Hugging Face, which makes loading a one-to-one mapping.
 
-B rows of equal length L; S sequences of any length, N tokens in all; H query heads, K kv heads, D channels of one; V vocabulary.
+B rows of equal length L; S sequences of any length, N tokens in all; H query heads, K kv heads, D channels of one; V
+vocabulary.
 """
 
 from collections.abc import Callable
@@ -63,7 +64,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x):
-        return self.weight * F.rms_norm(x, self.weight.shape, eps=self.eps)          # in float32, rounded before the weight
+        return self.weight * F.rms_norm(x, self.weight.shape, eps=self.eps)  # in float32, rounded before the weight
 
 
 def frequencies(head_dim: int, theta: float, device=None) -> Tensor:
@@ -74,8 +75,8 @@ def frequencies(head_dim: int, theta: float, device=None) -> Tensor:
 def rotation(positions: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and signed sines for `rotate`: positions [N], frequencies [D/2] -> two [N, 1, D] in float32.
 
-    Computed from the positions at hand: no table that grows with the longest context, no buffer that a cast to bfloat16 would
-    round. A float32 holds every whole number up to 2^24 exactly, so also position 262,143.
+    Computed from the positions at hand: no table that grows with the longest context, no buffer that a cast to
+    bfloat16 would round. A float32 holds every whole number up to 2^24 exactly, so also position 262,143.
     """
     angles = positions.float()[:, None, None] * frequency                                        # [N, 1, D/2]
     cos, sin = angles.cos(), angles.sin()
@@ -106,7 +107,7 @@ class Attention(nn.Module):
         wanted = x if rows is None else x[rows]
         q = self.q_proj(wanted).unflatten(-1, (-1, self.head_dim))             # [M, H, D]
         k = self.k_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, K, D]
-        v = self.v_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, K, D]   neither normalised nor rotated
+        v = self.v_proj(x).unflatten(-1, (-1, self.head_dim))  # [N, K, D]   neither normalised nor rotated
         k = rotate(self.k_norm(k), cos, sin)
         q = rotate(self.q_norm(q), *((cos, sin) if rows is None else (cos[rows], sin[rows])))
         out = attend(q.to(v.dtype), k.to(v.dtype), v)                         # under autocast the norms give float32
@@ -141,8 +142,8 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """The core: tokens [N], positions [N], attend -> hidden states after the last norm [N, hidden]. Checks nothing.
 
-    With `rows` [M], hidden states of these tokens only, [M, hidden]. The last layer then computes keys and values of all tokens
-    and nothing else of the others: nobody reads it.
+    With `rows` [M], hidden states of these tokens only, [M, hidden]. The last layer then computes keys and values of
+    all tokens and nothing else of the others: nobody reads it.
     """
 
     def __init__(self, config: ModelConfig):
@@ -151,7 +152,7 @@ class Decoder(nn.Module):
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.recompute = False          # training: keep only each layer's input, compute the rest again in the backward pass
+        self.recompute = False  # training: keep only each layer's input, compute the rest again in the backward pass
 
     def forward(self, tokens, positions, attend: Attend, rows: Tensor | None = None):
         cos, sin = rotation(positions, frequencies(self.head_dim, self.theta, positions.device))
@@ -187,7 +188,8 @@ class Qwen3(nn.Module):
                 parameter.normal_(0.0, 0.02, generator=generator)
 
     def pack(self) -> None:
-        """Copy every matrix for faster inference on a CPU (kernels/linear.py), until the weights change. Doubles their memory."""
+        """Copy every matrix for faster inference on a CPU (kernels/linear.py), until the weights change. Doubles
+        their memory."""
         if can_pack(self.head_weight):
             self.packed_head = PackedWeight(self.head_weight)
             for module in self.model.modules():
@@ -211,27 +213,27 @@ class Qwen3(nn.Module):
         return self.logits(self.packed(tokens.flatten(), cu_seqlens)).unflatten(0, (rows, length))
 
     def packed(self, tokens: Tensor, cu_seqlens: Tensor, rows: Tensor | None = None) -> Tensor:
-        """S sequences end to end, without padding. tokens [N], cu_seqlens [S + 1] -> hidden [N, hidden], or of the tokens at
-        `rows` [M] only: [M, hidden]."""
+        """S sequences end to end, without padding. tokens [N], cu_seqlens [S + 1] -> hidden [N, hidden], or of the
+        tokens at `rows` [M] only: [M, hidden]."""
         longest = self._check_packed(tokens, cu_seqlens)
         index = torch.arange(len(tokens), device=tokens.device)
-        own = torch.searchsorted(cu_seqlens, index.to(cu_seqlens.dtype), right=True) - 1          # [N]  number of the sequence
+        own = torch.searchsorted(cu_seqlens, index.to(cu_seqlens.dtype), right=True) - 1  # [N]  number of the sequence
         positions = index - cu_seqlens[own]
 
         def attend(layer, q, k, v):
             if rows is None or layer + 1 < len(self.model.layers):
                 return attention(q, k, v, cu_seqlens, max_seqlen=longest)
-            every = q.new_zeros(k.shape[0], *q.shape[1:]).index_copy(0, rows, q)     # queries of the others are not read
+            every = q.new_zeros(k.shape[0], *q.shape[1:]).index_copy(0, rows, q)  # queries of the others are not read
             return attention(every, k, v, cu_seqlens, max_seqlen=longest)[rows]
 
         return self.model(tokens, positions, attend, rows)
 
     def logprobs(self, tokens: Tensor, cu_seqlens: Tensor, sources: Tensor, targets: Tensor, temperature: float = 1.0,
                  entropy: bool = False, dtype: torch.dtype | None = None, every_row: bool = False):
-        """The one call that trains: log-probs [M] of `targets` [M], each from the hidden state at position `sources` [M] of the
-        packed sequences; with `entropy`, (log-probs, entropies). Products are in `dtype`, by default bfloat16 on a GPU and the
-        parameters' own type elsewhere. The last layer computes only what the sources need, or `every_row`: the same up to
-        rounding."""
+        """The one call that trains: log-probs [M] of `targets` [M], each from the hidden state at position `sources`
+        [M] of the packed sequences; with `entropy`, (log-probs, entropies). Products are in `dtype`, by default
+        bfloat16 on a GPU and the parameters' own type elsewhere. The last layer computes only what the sources need,
+        or `every_row`: the same up to rounding."""
         device, own = tokens.device.type, self.head_weight.dtype
         dtype = dtype or (torch.bfloat16 if device == "cuda" else own)
         with torch.autocast(device, dtype, enabled=dtype != own):
@@ -243,12 +245,14 @@ class Qwen3(nn.Module):
         return token_logprobs(hidden, self.head_weight.to(dtype), targets, temperature, entropy=entropy)
 
     def paged(self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None) -> Tensor:
-        """For the engine, which has checked them: any tokens of any sequences; `attend` stores their keys and values and finds
-        the earlier ones. tokens [N], positions [N] -> hidden [N, hidden], or of the tokens at `rows` [M] only: [M, hidden]."""
+        """For the engine, which has checked them: any tokens of any sequences; `attend` stores their keys and values
+        and finds the earlier ones. tokens [N], positions [N] -> hidden [N, hidden], or of the tokens at `rows` [M]
+        only: [M, hidden]."""
         return self.model(tokens, positions, attend, rows)
 
     def _check_packed(self, tokens: Tensor, cu_seqlens: Tensor) -> int:
-        """The length of the longest sequence. Token ids are checked on a CPU only: a GPU would have to wait for them."""
+        """The length of the longest sequence. Token ids are checked on a CPU only: a GPU would have to wait for
+        them."""
         if tokens.dim() != 1 or tokens.numel() == 0:
             raise ValueError(f"tokens must be flat, [N] with N > 0; got {list(tokens.shape)}")
         if tokens.device.type == "cpu" and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.config.vocab_size:

@@ -1,4 +1,5 @@
-"""What the engine's tests compare with: small models that depend on every token, and the definitions without any cache."""
+"""What the engine's tests compare with: small models that depend on every token, and the definitions without any
+cache."""
 
 import math
 from collections import Counter
@@ -14,8 +15,8 @@ CONFIG = ModelConfig(32, 48, 2, 4, 2, head_dim=8, vocab_size=40, rope_theta=50.0
 
 
 def sharp_model(seed=0, config=CONFIG):
-    """Random weights, large enough that the next token really depends on the context: at the usual scale, every wrong cache would
-    give the same greedy tokens."""
+    """Random weights, large enough that the next token really depends on the context: at the usual scale, every wrong
+    cache would give the same greedy tokens."""
     model = Qwen3(config, seed).requires_grad_(False)
     for parameter in model.parameters():
         if parameter.dim() == 2:

@@ -1,4 +1,5 @@
-"""The decoding step on a CPU: keys and values side by side, and the merged matrices of small models, against the plain model."""
+"""The decoding step on a CPU: keys and values side by side, and the merged matrices of small models, against the
+plain model."""
 
 import pytest
 import torch
@@ -52,8 +53,8 @@ def test_hidden_states_of_some_rows_are_those_of_all(rows):
 
 @pytest.mark.parametrize("model", (MODEL, CountingModel(MODEL)), ids=("merged", "plain"))
 def test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model(model):
-    """Turns of different lengths end at different times. A sequence goes on with its next turn, or leaves its row to a new one;
-    contexts outgrow the room of a row."""
+    """Turns of different lengths end at different times. A sequence goes on with its next turn, or leaves its row to
+    a new one; contexts outgrow the room of a row."""
     engine = poisoned(Engine(model, pages=400, page_size=4))
     turn_tokens = {}
 

@@ -52,7 +52,7 @@ def test_samples_do_not_depend_on_what_else_is_in_the_batch():
     assert other != together and len({tuple(c.tokens) for c in together[1]}) == 3
 
 
-@pytest.mark.parametrize("length", (31, 32, 33, 34))                           # 32 tokens are computed: a fork at a page's border
+@pytest.mark.parametrize("length", (31, 32, 33, 34))  # 32 tokens are computed: a fork at a page's border
 def test_a_group_on_shared_pages_samples_what_separate_sequences_sample(length):
     sampling, prompt = Sampling(10, temperature=0.8), PROMPTS[2][:length]
     [group] = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5)).generate([prompt], sampling, n=4, questions=["q"])
@@ -64,7 +64,7 @@ def test_a_group_on_shared_pages_samples_what_separate_sequences_sample(length):
 
 def test_a_sequence_may_fill_the_pool_exactly_and_no_more():
     engine = poisoned(Engine(MODEL, pages=4, page_size=4))
-    [[c]] = engine.generate([PROMPTS[0]], Sampling(12, temperature=0))        # 5 + 12 tokens, of which the last is never run
+    [[c]] = engine.generate([PROMPTS[0]], Sampling(12, temperature=0))  # 5 + 12 tokens, of which the last is never run
     assert c.tokens == WANTED[0] and engine.counters().pages_peak == 4
     with pytest.raises(ValueError, match="need 5 pages of 4 for 5 tokens and up to 13 more, the pool has 4"):
         engine.generate([PROMPTS[0]], Sampling(13, temperature=0))
@@ -91,7 +91,7 @@ def test_a_groups_prompt_is_computed_once():
     assert model.count == 32 + 63                                             # all but the last token of either prompt
     assert engine.pool.used == 8 + 16
     engine.turn([s for group in groups for s in group], Sampling(1))
-    assert model.count == 32 + 63 + 8                                         # the last token of the prompt, per rollout
+    assert model.count == 32 + 63 + 8  # the last token of the prompt, per rollout
     assert engine.counters().shared == 3 * (32 + 63)
 
 
@@ -116,7 +116,7 @@ def test_a_fully_cached_prompt_still_runs_its_last_tokens():
     engine = Engine(model, pages=100, page_size=16)
     for _ in range(2):
         assert engine.generate([PROMPTS[2]], GREEDY)[0][0].tokens == WANTED[2]
-    assert model.count == 64 + 11 + 16 + 11                                   # 64 tokens are four full pages: three are taken
+    assert model.count == 64 + 11 + 16 + 11  # 64 tokens are four full pages: three are taken
 
 
 @pytest.mark.parametrize("pages", [20, 24, 30])
@@ -269,8 +269,8 @@ print(float((token_logprobs(hidden, model.head_weight, flat[64:]) - torch.tensor
 
 
 def test_bfloat16_log_probs_agree_with_their_own_packed_forward():
-    """Within what bfloat16 can tell apart. In a process of its own, because some virtual machines announce matrix instructions
-    for bfloat16 that they cannot run."""
+    """Within what bfloat16 can tell apart. In a process of its own, because some virtual machines announce matrix
+    instructions for bfloat16 that they cannot run."""
     done = subprocess.run([sys.executable, "-c", BFLOAT16], cwd=ROOT, env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

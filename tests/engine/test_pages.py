@@ -87,7 +87,7 @@ def test_freed_pages_stay_findable_until_reused_and_the_tail_is_reused_first():
     assert again.num_computed == 4
     pool.free(again)
     pool.free(other)
-    compute(pool, pool.open([7, 7]), [7, 7])                                # 3 4 goes: given back first, because it is the tail
+    compute(pool, pool.open([7, 7]), [7, 7])  # 3 4 goes: given back first, because it is the tail
     assert pool.open([1, 2, 3, 4, 5]).num_computed == 2
     assert pool.open([9, 9, 9]).num_computed == 2
     check_pool(pool)
@@ -128,8 +128,9 @@ def test_too_few_pages_is_an_error_with_the_numbers_and_changes_nothing():
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Tokens are 0 and 1, so prefixes meet often. `memory[page, slot]` is the whole prefix that the slot's value depends on, as
-    with keys and values: every slot that a table counts as computed must hold the prefix of that very sequence."""
+    """Tokens are 0 and 1, so prefixes meet often. `memory[page, slot]` is the whole prefix that the slot's value
+    depends on, as with keys and values: every slot that a table counts as computed must hold the prefix of that very
+    sequence."""
 
     tables = Bundle("tables")
     some = st.lists(st.integers(0, 1), min_size=1, max_size=9)

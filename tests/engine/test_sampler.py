@@ -1,8 +1,8 @@
 """Sampling: worked cases, and chi-square tests of what is drawn against what the sampler says about it.
 
-Every chi-square test uses fixed seeds, so it passes or fails always; its threshold is the value that a correct sampler would
-exceed with probability 1e-6 for a random seed. With the 13 such comparisons below, a change of seeds gives a false alarm with
-probability 1.3e-5.
+Every chi-square test uses fixed seeds, so it passes or fails always; its threshold is the value that a correct
+sampler would exceed with probability 1e-6 for a random seed. With the 13 such comparisons below, a change of seeds
+gives a false alarm with probability 1.3e-5.
 """
 
 import math
@@ -61,7 +61,8 @@ def test_draws_follow_the_temperature_softmax(temperature):
     (Sampling(100, temperature=0.7, top_p=0.6), [None, None, 1.2, None, 2.0, None, None, None]),
 ])
 def test_what_comes_out_of_the_engine_follows_the_distribution_across_sequences_and_steps(sampling, kept):
-    """60 sequences of 100 tokens from a mock model with fixed logits. At 0.7: 0.559 of id 4, 0.178 of id 2, then 0.116."""
+    """60 sequences of 100 tokens from a mock model with fixed logits. At 0.7: 0.559 of id 4, 0.178 of id 2, then
+    0.116."""
     engine = Engine(FixedLogits(LOGITS.tolist()), pages=600, page_size=16)
     groups = engine.generate([[1], [2], [3]], sampling, n=20)
     completions = [c for group in groups for c in group]
@@ -83,7 +84,8 @@ def test_top_k_top_p_and_penalty_are_drawn_as_worked_by_hand():
 
 
 def test_top_p_is_cut_after_the_temperature_worked_by_hand():
-    """0.6, 0.3, 0.1 at temperature 2 are 0.474, 0.335, 0.191: the first two are needed for 0.55. Before it, one would do."""
+    """0.6, 0.3, 0.1 at temperature 2 are 0.474, 0.335, 0.191: the first two are needed for 0.55. Before it, one would
+    do."""
     logits = [math.log(p) for p in (0.6, 0.3, 0.1)]
     roots = [math.sqrt(0.6), math.sqrt(0.3)]
     got = drawn(logits, Sampling(1, temperature=2.0, top_p=0.55))
@@ -107,7 +109,8 @@ def test_a_penalty_is_subtracted_before_the_temperature():
 
 
 def test_a_presence_penalty_counts_an_id_once_however_often_it_was_written():
-    """0.4 less leaves the first id at 0.6, ahead of the second. Counted twice it would fall to 0.2, three times behind it."""
+    """0.4 less leaves the first id at 0.6, ahead of the second. Counted twice it would fall to 0.2, three times
+    behind it."""
     [[c]] = Engine(FixedLogits([1.0, 0.5, 0.0]), pages=9).generate([[1]], Sampling(6, temperature=0, presence_penalty=0.4))
     assert c.tokens == [0] * 6
     [[c]] = Engine(FixedLogits([1.0, 0.5, 0.0]), pages=9).generate([[1]], Sampling(4, temperature=0, presence_penalty=0.6))
@@ -146,7 +149,7 @@ def test_top_k_and_top_p_keep_the_fewest_most_probable_that_reach_p(values, k, p
     total = math.fsum(math.exp(values[i] / temperature) for i in order)
     reached, kept = 0.0, []
     for i in order:
-        assume(abs(reached - p) > 1e-5)                                            # float32 may see the border on its other side
+        assume(abs(reached - p) > 1e-5)  # float32 may see the border on its other side
         if reached < p:
             kept.append(i)
         reached += math.exp(values[i] / temperature) / total

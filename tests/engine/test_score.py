@@ -33,7 +33,7 @@ def test_the_boundaries_of_a_living_sequence_cost_the_continuations_only():
     engine.turn([sequence], Sampling(4))
     model.count = 0
     engine.reset_counters()
-    boundaries = [1, 13, 20, 21, 60, 64]                                      # inside a page, at its edges, and the very end
+    boundaries = [1, 13, 20, 21, 60, 64]  # inside a page, at its edges, and the very end
     [scores] = engine.score_many([(sequence, boundaries, ANSWER)])
     assert model.count == len(boundaries) * len(ANSWER) == engine.counters().scored
     assert engine.counters().prefilled == engine.counters().decoded == 0
@@ -51,7 +51,7 @@ def test_an_observation_that_is_not_computed_yet_is_computed_once_for_all_of_its
     engine.append(sequence, TOKENS[30:])
     model.count = 0
     engine.score_many([(sequence, [33, 50, 63], ANSWER)])
-    assert model.count == 1 + 30 - 1 + 3 * len(ANSWER)                        # the drawn token and the observation but its last
+    assert model.count == 1 + 30 - 1 + 3 * len(ANSWER)  # the drawn token and the observation but its last
     engine.turn([sequence], Sampling(1))
     assert model.count == 30 + 3 * len(ANSWER) + 1                            # and the next turn finds them there
 
@@ -63,7 +63,7 @@ def test_the_value_of_a_groups_prompt_is_computed_once_for_all_rollouts():
     engine.turn(group, Sampling(6))
     model.count = 0
     scores = engine.score_many([(s, [30, 36], ANSWER) for s in group] + [(group[0], [30], [9])])
-    assert model.count == (1 + 4) * len(ANSWER) + 1                           # one prompt, four ends, and another continuation
+    assert model.count == (1 + 4) * len(ANSWER) + 1  # one prompt, four ends, and another continuation
     for sequence, got in zip(group, scores, strict=False):
         assert close(got, [naive_scores(MODEL, sequence.tokens[:n], ANSWER) for n in (30, 36)])
 
@@ -75,7 +75,7 @@ def test_prefixes_given_as_tokens_are_computed_once_and_found_again():
     assert close(engine.score(TOKENS, continuations), [naive_scores(MODEL, TOKENS, c) for c in continuations])
     assert model.count == 59 + 6
     engine.score(TOKENS, [[7]])
-    assert model.count == 59 + 6 + 3 + 1                                      # the last page was not full: its 3 tokens run again
+    assert model.count == 59 + 6 + 3 + 1  # the last page was not full: its 3 tokens run again
 
 
 def test_scores_beside_a_turn_that_runs_are_those_of_a_fresh_forward():
@@ -96,7 +96,8 @@ def test_scores_beside_a_turn_that_runs_are_those_of_a_fresh_forward():
 
 @pytest.mark.parametrize("pages", range(21, 33))
 def test_a_preempted_scoring_starts_again_with_nothing_kept(pages):
-    """An older sequence decodes beside it and takes its pages, here when it has scored some chunks of its continuation."""
+    """An older sequence decodes beside it and takes its pages, here when it has scored some chunks of its
+    continuation."""
     engine = poisoned(Engine(MODEL, pages=pages, page_size=2, step_tokens=3))
     old = engine.open(TOKENS[:12])
     engine.start(old, Sampling(24, temperature=0))
@@ -110,7 +111,8 @@ def test_a_preempted_scoring_starts_again_with_nothing_kept(pages):
 
 
 def test_scoring_goes_on_when_its_source_has_lost_its_pages():
-    """The older turn takes the idle prefix's pages while the continuations are scored; they come back in chunks of 4 tokens."""
+    """The older turn takes the idle prefix's pages while the continuations are scored; they come back in chunks of 4
+    tokens."""
     engine = poisoned(Engine(MODEL, pages=16, page_size=4, step_tokens=4))
     old, prefix = engine.open(TOKENS[:20]), engine.open(TOKENS[:30], 1)
     engine.start(old, Sampling(30, temperature=0))
@@ -121,7 +123,7 @@ def test_scoring_goes_on_when_its_source_has_lost_its_pages():
 
 def test_scoring_may_fill_the_pool_exactly_and_no_more():
     engine = poisoned(Engine(MODEL, pages=4, page_size=4))
-    assert close(engine.score(TOKENS[:9], [TOKENS[:8]]), [naive_scores(MODEL, TOKENS[:9], TOKENS[:8])])       # 16 tokens run
+    assert close(engine.score(TOKENS[:9], [TOKENS[:8]]), [naive_scores(MODEL, TOKENS[:9], TOKENS[:8])])  # 16 tokens run
     with pytest.raises(ValueError, match="need 5 pages of 4 for 9 tokens and up to 9 more, the pool has 4"):
         engine.score(TOKENS[:9], [TOKENS[:9]])
 
@@ -154,7 +156,7 @@ requests = st.lists(st.tuples(some(0, 39, 30), some(1, 30, 4), some(0, 39, 7)), 
 @given(requests, st.sampled_from([2, 3, 16]), st.sampled_from([3, 8, 1000]), st.sampled_from([0.5, 1.0]), st.booleans())
 def test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each(requests, page_size, step_tokens, temperature, tight):
     requests = [(tokens, [min(n, len(tokens)) for n in lengths], c) for tokens, lengths, c in requests]
-    pages = -(-37 // page_size) if tight else 200                             # tight: one request fits, so others are preempted
+    pages = -(-37 // page_size) if tight else 200  # tight: one request fits, so others are preempted
     engine = poisoned(Engine(MODEL, pages=pages, page_size=page_size, step_tokens=step_tokens))
     got = engine.score_many(requests, temperature)
     for (tokens, lengths, continuation), scores in zip(requests, got, strict=True):

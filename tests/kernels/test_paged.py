@@ -1,4 +1,5 @@
-"""Attention over pages, the torch path: decoding, chunks on a cached prefix, fresh prompts, and slots that nobody wrote."""
+"""Attention over pages, the torch path: decoding, chunks on a cached prefix, fresh prompts, and slots that nobody
+wrote."""
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ def test_two_tokens_in_two_pages_worked_by_hand():
     k_pages = torch.full((3, 1, 1, 2), float("nan"))
     v_pages = torch.full((3, 1, 1, 2), float("nan"))
     k_pages[2, 0, 0], v_pages[2, 0, 0] = torch.tensor([0.0, 0.0]), torch.tensor([4.0, 0.0])      # token 0 in page 2
-    k_pages[0, 0, 0], v_pages[0, 0, 0] = torch.tensor([4.0, 1.0]).log(), torch.tensor([0.0, 8.0])        # token 1 in page 0
+    k_pages[0, 0, 0], v_pages[0, 0, 0] = torch.tensor([4.0, 1.0]).log(), torch.tensor([0.0, 8.0])  # token 1 in page 0
     q = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]])
     out = paged_attention(q, k_pages, v_pages, torch.tensor([[2, 0, 1]]), torch.tensor([2]), torch.tensor([0, 2]), scale=1.0)
     torch.testing.assert_close(out[:, 0], torch.tensor([[4.0, 0.0], [0.8, 6.4]]))       # weights 1, then 1/5 and 4/5
@@ -67,7 +68,7 @@ def test_tokens_written_one_by_one_or_at_once_give_the_attention_of_the_whole_se
     k_pages, v_pages = (torch.full((5, 16, 2, 16), float("nan")) for _ in range(2))
     slots = table[0, torch.arange(37) // 16] * 16 + torch.arange(37) % 16
     done = 0
-    for step in (20, 1, 1, 10, 5):                                        # prompt, two decoding steps, an observation, another
+    for step in (20, 1, 1, 10, 5):  # prompt, two decoding steps, an observation, another
         part = slice(done, done + step)
         write_pages(k[part], v[part], k_pages, v_pages, slots[part])
         done += step
