@@ -138,7 +138,7 @@ class PagePool:
         self._index.clear()
         self._key, self._content = [None] * self.count, [None] * self.count
 
-    # ------------------------------------------------------------------------------------------------ one page at a time
+    # -------------------------------------------------------------------------------------- one page at a time
 
     def _new_table(self) -> BlockTable:
         table = BlockTable()

@@ -78,7 +78,8 @@ class Runner:
         lengths = [item.sequence.num_computed + item.new for item in work]
         ends = list(accumulate(new))
         rows = [row for end, count in zip(ends, outputs, strict=True) for row in range(end - count, end)]
-        all_queries, last_queries, device_lengths = self._cumulative(new), self._cumulative(outputs), self._tensor(lengths)
+        all_queries, last_queries = self._cumulative(new), self._cumulative(outputs)
+        device_lengths = self._tensor(lengths)
         block_table = pad_sequence([torch.tensor(item.sequence.block_table.pages) for item in work], batch_first=True)
         block_table = block_table.to(self.device)
 

@@ -1,7 +1,7 @@
 """Drawing the next token, and its log-prob.
 
-    drawn from    logits minus the penalty of ids already written in this turn, without ids that the tokenizer does not have,
-                  divided by the temperature, then top-k, then top-p, renormalised
+    drawn from    logits minus the penalty of ids already written in this turn, without ids that the tokenizer does
+                  not have, divided by the temperature, then top-k, then top-p, renormalised
     log-prob      the plain softmax of logits / temperature over the whole vocabulary: what a trainer computes again
 
 The two distributions are equal unless something is cut off or penalised. At temperature 0 the most probable token is
@@ -68,7 +68,7 @@ class Noise:
 
     def draw(self) -> float:
         if self._generator is None:
-            digest = hashlib.blake2b(self._name.encode(), digest_size=8).digest()      # hash() differs from process to process
+            digest = hashlib.blake2b(self._name.encode(), digest_size=8).digest()    # hash() differs between processes
             self._generator = torch.Generator().manual_seed(int.from_bytes(digest) >> 1)
         if not self._ahead:
             self._ahead = torch.rand(NOISE, generator=self._generator, dtype=torch.float64).tolist()[::-1]
@@ -134,4 +134,5 @@ def invert(weights: Tensor, uniform: Tensor) -> Tensor:
     total = cumulative[:, -1:]
     below = torch.nextafter(total, torch.zeros_like(total))
     target = torch.minimum(uniform[:, None] * total, below)  # rounding must not reach the total
-    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=weights.shape[1] - 1)       # NaN finds no place
+    ids = torch.searchsorted(cumulative, target, right=True)[:, 0]
+    return ids.clamp(max=weights.shape[1] - 1)                                            # NaN finds no place

@@ -80,7 +80,8 @@ class Sequence:
     @property
     def decoding(self) -> bool:
         """One token is missing before the next draw."""
-        return type(self.job) is Generation and self.block_table is not None and self.block_table.num_computed + 1 == self.goal
+        started = type(self.job) is Generation and self.block_table is not None
+        return started and self.num_computed + 1 == self.goal
 
     def outputs(self, count: int) -> int:
         """How many of the next `count` tokens, always the last ones, give a hidden state that the job wants."""

@@ -38,8 +38,8 @@ def paged_attention_reference(q, k_pages, v_pages, block_table, lengths, cu_quer
         for i in range(start, end):
             position = int(lengths[s]) - (end - i)
             slots = [(int(block_table[s, j // page]), j % page) for j in range(position + 1)]
-            keys = torch.stack([k_pages[slot] for slot in slots]).repeat_interleave(group, dim=1).float()        # [p + 1, H, D]
-            values = torch.stack([v_pages[slot] for slot in slots]).repeat_interleave(group, dim=1).float()
+            keys, values = (torch.stack([pages[slot] for slot in slots]).repeat_interleave(group, dim=1).float()
+                            for pages in (k_pages, v_pages))                             # [p + 1, H, D]
             weights = (torch.einsum("hd,jhd->hj", q[i].float(), keys) * scale).softmax(dim=-1)
             out[i] = torch.einsum("hj,jhd->hd", weights, values).to(q.dtype)
     return out
@@ -55,13 +55,15 @@ def paged_attention_torch(q, k_pages, v_pages, block_table, lengths, cu_queries,
     exactly its L_s keys, so nothing is padded. A long chunk is cut so that its mask stays small."""
     page, kv_heads, channels = k_pages.shape[1:]
     longest = max(lengths.tolist(), default=0)
-    memory = k_pages.new_empty(2, -(-longest // page), page * kv_heads * channels)       # used again and again: fresh is slow
+    memory = k_pages.new_empty(2, -(-longest // page), page * kv_heads * channels)       # used again: fresh is slow
     heads_first, out = q.transpose(0, 1)[None], torch.empty_like(q)                      # [1, H, N, D]
-    for pages, length, (start, end) in zip(block_table.long(), lengths.tolist(), pairwise(cu_queries.tolist()), strict=True):
+    spans = pairwise(cu_queries.tolist())
+    for pages, length, (start, end) in zip(block_table.long(), lengths.tolist(), spans, strict=True):
         if start == end:
             continue
         own = pages[:-(-length // page)]
-        k, v = (torch.index_select(x.flatten(1), 0, own, out=into[:len(own)]).view(1, -1, kv_heads, channels).transpose(1, 2)
+        k, v = (torch.index_select(x.flatten(1), 0, own, out=into[:len(own)])
+                .view(1, -1, kv_heads, channels).transpose(1, 2)
                 for x, into in ((k_pages, memory[0]), (v_pages, memory[1])))  # [1, K, L rounded up to pages, D]
         rows = max(1, MASK_NUMBERS // max(1, length))
         for first in range(start, end, rows):
@@ -78,14 +80,16 @@ def attend_last(q, k, v, scale):
     bias = None                                                                           # one query sees everything
     if 1 < queries < keys:
         bias = q.new_full((queries, keys), float("-inf")).triu_(keys - queries + 1)  # -inf after the query's position
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=queries == keys, scale=scale, enable_gqa=True)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=queries == keys, scale=scale,
+                                          enable_gqa=True)
 
 
-def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries=None, scale=None, max_queries=None, max_length=None):
+def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries=None, scale=None, max_queries=None,
+                    max_length=None):
     """q [N, H, D], pages [P, page, K, D], block_table [S, M], lengths [S], cu_queries [S + 1] -> [N, H, D].
 
-    cu_queries None: one query each. Triton on a GPU, plain torch elsewhere: the one switch. `max_queries` and `max_length`, the largest n_s and L_s as
-    plain numbers, save a GPU the wait for `cu_queries` and `lengths`.
+    cu_queries None: one query each. Triton on a GPU, plain torch elsewhere: the one switch. `max_queries` and
+    `max_length`, the largest n_s and L_s as plain numbers, save a GPU the wait for `cu_queries` and `lengths`.
     """
     cu_queries = one_query_each(lengths) if cu_queries is None else cu_queries
     check(q, k_pages, v_pages, block_table, lengths, cu_queries)
@@ -102,11 +106,11 @@ def check(q, k_pages, v_pages, block_table, lengths, cu_queries):
     """Shapes everywhere; values on a CPU only, because a GPU would have to wait for them."""
     _, page, kv_heads, channels = k_pages.shape
     if q.shape[2] != channels or q.shape[1] % kv_heads or v_pages.shape != k_pages.shape:
-        raise ValueError(f"need q [N, H, D] and pages [P, page, K, D] with H a multiple of K, got {list(q.shape)}, k_pages "
-                         f"{list(k_pages.shape)}, v_pages {list(v_pages.shape)}")
+        raise ValueError(f"need q [N, H, D] and pages [P, page, K, D] with H a multiple of K, got {list(q.shape)}, "
+                         f"k_pages {list(k_pages.shape)}, v_pages {list(v_pages.shape)}")
     if block_table.shape[:1] != lengths.shape or cu_queries.shape != (len(lengths) + 1,):
-        raise ValueError(f"need block_table [S, pages], lengths [S] and cu_queries [S + 1], got {list(block_table.shape)}, "
-                         f"{list(lengths.shape)} and {list(cu_queries.shape)}")
+        raise ValueError(f"need block_table [S, pages], lengths [S] and cu_queries [S + 1], got "
+                         f"{list(block_table.shape)}, {list(lengths.shape)} and {list(cu_queries.shape)}")
     if q.is_cuda:
         return
     room, bounds = block_table.shape[1] * page, cu_queries.tolist()
@@ -114,5 +118,5 @@ def check(q, k_pages, v_pages, block_table, lengths, cu_queries):
         raise ValueError(f"cu_queries must rise from 0 to the number of queries, {len(q)}; got {bounds}")
     for s, (length, (start, end)) in enumerate(zip(lengths.tolist(), pairwise(bounds), strict=True)):
         if not 0 <= end - start <= length <= room:
-            raise ValueError(f"sequence {s}: {end - start} new tokens, length {length}, room for {room} in {block_table.shape[1]} "
-                             f"pages of {page}; the length counts the new tokens and must fit its pages")
+            raise ValueError(f"sequence {s}: {end - start} new tokens, length {length}, room for {room} in "
+                             f"{block_table.shape[1]} pages of {page}; the length, new tokens included, must fit")

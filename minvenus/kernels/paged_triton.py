@@ -1,7 +1,8 @@
 """Attention of new tokens over pages, as Triton kernels: the context is cut into splits, so that one long sequence
 fills a GPU.
 
-    in split c, over its keys j:   m = max_j s_j   l = sum_j 2^(s_j - m)   o_c = sum_j 2^(s_j - m) v_j / l   lse_c = m + log2 l
+    in split c, over its keys j:   m = max_j s_j   l = sum_j 2^(s_j - m)   o_c = sum_j 2^(s_j - m) v_j / l
+                                   lse_c = m + log2 l
     second pass:                   out = sum_c 2^(lse_c - max lse) o_c / sum_c 2^(lse_c - max lse)
     where s = scale * log2(e) * q . k
 
@@ -100,7 +101,7 @@ def combine_kernel(Parts, Lse, Out, rows, splits, D: tl.constexpr, BLOCK_S: tl.c
 
 # ------------------------------------------------------------------------------------------------------------ launching
 
-# (inputs of 2 bytes?, many rows?) -> BLOCK_R, BLOCK_N, warps, stages. Few rows: a decoding step, whose cost is reading keys.
+# (inputs of 2 bytes?, many rows?) -> BLOCK_R, BLOCK_N, warps, stages. Few rows: a decoding step, mostly reading keys.
 TILES = {(True, False): (16, 64, 4, 3), (True, True): (64, 64, 8, 2),
          (False, False): (16, 32, 4, 1), (False, True): (32, 32, 8, 1)}
 MOST_SPLITS = 128
@@ -145,5 +146,6 @@ def paged_attention_triton(q, k_pages, v_pages, block_table, lengths, cu_queries
         block_table.stride(0), split_length, (channels**-0.5 if scale is None else scale) * LOG2E,
         H=heads, KV=kv_heads, D=channels, PAGE=page, **options)
     if splits > 1:
-        combine_kernel[(tokens * heads,)](parts, lse, out, tokens * heads, splits, channels, triton.next_power_of_2(splits))
+        rows = tokens * heads
+        combine_kernel[(rows,)](parts, lse, out, rows, splits, channels, triton.next_power_of_2(splits))
     return out

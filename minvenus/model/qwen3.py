@@ -29,8 +29,8 @@ from minvenus.kernels.attention import attention
 from minvenus.kernels.linear import PackedWeight, can_pack, linear
 from minvenus.kernels.logprob import token_logprobs
 
-# attend(layer index, q [M, H, D], k [N, K, D], v [N, K, D]) -> [M, H, D]; q and k are normalised and rotated. M is N, except in
-# the last layer when hidden states of some rows only are wanted: then q has these rows.
+# attend(layer index, q [M, H, D], k [N, K, D], v [N, K, D]) -> [M, H, D]; q and k are normalised and rotated. M is N,
+# except in the last layer when hidden states of some rows only are wanted: then q has these rows.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -256,8 +256,8 @@ class Qwen3(nn.Module):
         if tokens.dim() != 1 or tokens.numel() == 0:
             raise ValueError(f"tokens must be flat, [N] with N > 0; got {list(tokens.shape)}")
         if tokens.device.type == "cpu" and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.config.vocab_size:
-            raise ValueError(f"token ids must lie in 0 to {self.config.vocab_size - 1} (vocab_size {self.config.vocab_size}), got "
-                             f"{int(tokens.min())} to {int(tokens.max())}")
+            raise ValueError(f"token ids must lie in 0 to {self.config.vocab_size - 1} (vocab_size "
+                             f"{self.config.vocab_size}), got {int(tokens.min())} to {int(tokens.max())}")
         bounds = cu_seqlens.tolist() if cu_seqlens.dim() == 1 else []
         lengths = [end - start for start, end in pairwise(bounds)]
         if not lengths or bounds[0] != 0 or bounds[-1] != len(tokens) or min(lengths) < 1:
