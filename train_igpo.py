@@ -19,7 +19,7 @@ from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import Recipe
 from minvenus.engine import Engine, Sampling
 from minvenus.evaluation.answers import exact_match, f1
-from minvenus.evaluation.judge import Judge, JudgeUnreliable
+from minvenus.evaluation.judge import Judge
 from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.files import digest
 from minvenus.flags import parse_flags
@@ -31,7 +31,7 @@ from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import SavedBatch, save_batch
 from minvenus.settings import IGPO_PRESETS, AgentConfig, IGPOConfig
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import ToolErrorRate, ToolGuard
+from minvenus.tools.base import ToolGuard, TooManyFailures
 from minvenus.tools.cassette import MissingRecording
 from minvenus.tools.toyweb_lessons import LEAD_IN
 from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
@@ -183,6 +183,6 @@ def limits_of(config: IGPOConfig, source: QuestionSource) -> Limits:
 
 
 if __name__ == "__main__":
-    with one_line_errors("train_igpo.py", JudgeUnreliable, ToolErrorRate, MissingRecording):
+    with one_line_errors("train_igpo.py", TooManyFailures, MissingRecording):
         settings = parse_flags(IGPOConfig, description=__doc__, presets=IGPO_PRESETS)
         print(f"model: {main(settings)}\nreport: {write_run_page(settings.out)}")

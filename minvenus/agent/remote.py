@@ -17,14 +17,14 @@ from typing import Any
 
 from minvenus.agent.episode import Episode, TurnOutput
 from minvenus.agent.protocol import whole_characters
-from minvenus.agent.threads import in_thread
 from minvenus.config import ConfigError
 from minvenus.engine import Sampling
 from minvenus.text.tokenizer import Tokenizer, splitter
 from minvenus.tools.endpoint import Endpoint, EndpointError
+from minvenus.tools.threads import in_thread
 
 STOP = ["<tool_response>"]                # only the environment writes this
-LIMITS = {"seconds": 3600.0, "read_seconds": 3600.0, "max_bytes": 64_000_000}
+LIMITS = {"seconds": 3600.0, "read_seconds": 3600.0}
 
 
 class RemotePolicy:

@@ -26,11 +26,11 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from minvenus.agent.episode import Episode, Limits, ToolCall, TurnOutput
 from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import ALLOWED_ARGS, ParsedTurn, parse_turn
-from minvenus.agent.threads import in_thread
 from minvenus.config import ConfigError
 from minvenus.text.chat import Stream
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import ToolGuard, ToolResult, call_key, cap_text, failed, run_tool
+from minvenus.tools.threads import in_thread
 from minvenus.types import Question
 
 IDLE_SECONDS = 0.02                # longest pause between two looks at the clocks while nothing is computed here
@@ -45,7 +45,7 @@ class RolloutLoop:
     """Rollouts of one policy.
 
     system, notices   what the model is told besides the question
-    guard             raises ToolErrorRate when too many tool calls fail
+    guard             raises TooManyFailures when too many tool calls fail
     training          refuse whatever would make the log-probs of the rollouts wrong
     keep_open         keep sequences open until the loop is closed, to be scored; else each is closed with its rollout
     """

@@ -27,14 +27,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from minvenus.agent.threads import in_thread
 from minvenus.evaluation.answers import exact_match, f1, split_aliases
 from minvenus.tools.base import FailureGuard, TooManyFailures
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, EndpointError
+from minvenus.tools.threads import in_thread
 from minvenus.types import Question
 
-LIMITS = {"seconds": 900.0, "read_seconds": 300.0, "attempts": 3, "backoff": 1.0, "longest_wait": 60.0}
+LIMITS = {"seconds": 900.0, "read_seconds": 300.0}
 KEPT_CHARS = 4000                     # of a reply, in the cache and in results
 
 PROMPT = """You grade a response to a question. The JSON object below has the question, the response, and the accepted \

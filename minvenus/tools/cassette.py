@@ -8,9 +8,8 @@ that is already in the file is answered from it, so the recorded run sees what a
 call that is not in the file raises MissingRecording and stops the run: showing it to the model as a web error
 would change the experiment without a word.
 
-Every row is one transaction, so a killed process leaves whole rows only. One connection under a lock serves all
-threads; the lock is not held while a call runs. Several processes may record into the same file. The judge
-keeps its verdicts in such a file.
+Every row is one transaction, so a killed process leaves whole rows only. Threads share one connection under a
+lock; several processes may record into the same file. The judge keeps its verdicts in such a file.
 """
 
 import json
@@ -22,7 +21,6 @@ from pathlib import Path
 from minvenus.config import ConfigError
 from minvenus.tools.base import call_key
 
-APPLICATION_ID = 0x6D76_6373          # "mvcs" in the header of the file: a database of ours
 BUSY_SECONDS = 30.0                   # wait for another process that writes
 
 
@@ -37,27 +35,19 @@ class Cassette:
         self.file, self.record = Path(file), record
         if not record and not self.file.is_file():
             raise ConfigError(f"there is no recording {self.file}; make one with record:{self.file}")
-        if not self.file.parent.is_dir():
-            raise ConfigError(f"the folder {self.file.parent} does not exist")
         self._lock = threading.Lock()
         mode = "rwc" if record else "rw"        # not ro: only a writer can roll back the journal of a killed recording
         try:
             self._db = sqlite3.connect(f"{self.file.resolve().as_uri()}?mode={mode}", uri=True, timeout=BUSY_SECONDS,
                                        check_same_thread=False, isolation_level=None)
-            self._open()
+            tables = [name for name, in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            if tables != ["calls"] and (tables or not record):          # never write into another database
+                raise ConfigError(f"{self.file} is not a recording of tools")
+            if record:
+                columns = "key TEXT PRIMARY KEY, text TEXT NOT NULL"
+                self._db.execute(f"CREATE TABLE IF NOT EXISTS calls ({columns}) WITHOUT ROWID")
         except sqlite3.Error as error:
             raise ConfigError(f"{self.file} cannot be used as a recording: {error}") from None
-
-    def _open(self) -> None:
-        """Accept a file of ours, or an empty one to record into; never write into another database."""
-        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        (application,) = self._db.execute("PRAGMA application_id").fetchone()
-        if application != APPLICATION_ID and not (self.record and not tables):
-            raise ConfigError(f"{self.file} is a database, but not a recording of tools")
-        if self.record:
-            self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            columns = "key TEXT PRIMARY KEY, text TEXT NOT NULL"
-            self._db.execute(f"CREATE TABLE IF NOT EXISTS calls ({columns}) WITHOUT ROWID")
 
     def get(self, key: str) -> str | None:
         with self._lock:

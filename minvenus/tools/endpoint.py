@@ -4,11 +4,11 @@
     judge.chat([{"role": "user", "content": "..."}], temperature=0)    the text of the reply
     judge.complete([1, 2, 3], max_tokens=100)                          the first choice: {"text": ..., ...}
     judge.post("/path", {...})                                         the JSON object of the reply
-    reader.get_text("/path")                                           a reply of type text/*
+    reader.get_text("/path")                                           the text of the reply
 
 Every failure is an EndpointError. Connection errors, timeouts, HTTP 429 and 5xx are tried again; the wait
-before attempt i + 1 is backoff * 2^i * U(0.5, 1.5), or the server's Retry-After if that is longer. There is no
-further attempt if the wait would exceed `longest_wait` or the deadline.
+before attempt i + 1 is BACKOFF * 2^i * U(0.5, 1.5), or the server's Retry-After if that is longer. There is no
+further attempt if the wait would exceed the deadline.
 
 A key is read from the environment for each request and kept nowhere. Replies and errors never contain it, even
 if the server echoes it. A redirect is an error, since it would carry the key to another host. Proxies of the
@@ -18,18 +18,21 @@ environment are used.
 import json
 import os
 import random
-import threading
+import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from urllib.parse import urlsplit
 
 import requests
 
 from minvenus.config import ConfigError
 from minvenus.tools.base import ToolError
+from minvenus.tools.threads import in_thread
 
-SHORTEST_SECRET = 8      # shorter keys ("EMPTY") are placeholders, and removing them would damage replies
+ATTEMPTS = 3
+BACKOFF = 0.5                    # seconds
+MAX_BYTES = 4_000_000            # of a reply, decompressed
+SHORTEST_SECRET = 8              # shorter keys ("EMPTY") are placeholders, and removing them would damage replies
 
 
 class EndpointError(ToolError):
@@ -56,21 +59,11 @@ class Endpoint:
     key_header: str = "Authorization"
     seconds: float = 120.0            # one request, with all its attempts and waits
     read_seconds: float = 60.0        # one connection, one wait for more bytes
-    attempts: int = 3
-    backoff: float = 0.5              # seconds before the second attempt, doubled each time
-    longest_wait: float = 15.0        # longest Retry-After that is obeyed
-    max_bytes: int = 4_000_000        # of a reply, decompressed
 
     def __post_init__(self):
-        try:
-            parts = urlsplit(self.base_url)
-        except ValueError:
-            parts = urlsplit("")
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ConfigError(f"{self.url_source} must begin with http:// or https://")
-        if "@" in parts.netloc:
-            raise ConfigError(f"{self.url_source} must not contain a user name or password: put the key into "
-                              f"{self.key_variable}")
+        if not re.match(r"https?://[^/@]+(/|$)", self.base_url):
+            raise ConfigError(f"{self.url_source} must begin with http://HOST or https://HOST, without a user name or "
+                              f"password: put the key into {self.key_variable}")
         self.key()
 
     @classmethod
@@ -99,9 +92,9 @@ class Endpoint:
             content = None
         return content if isinstance(content, str) else ""
 
-    def complete(self, prompt: str | list[int], deadline: float | None = None, **settings) -> dict:
+    def complete(self, prompt: str | list[int], **settings) -> dict:
         """The first choice of a completion; its "text" is a string."""
-        reply = self.post("/completions", {"model": self.model, "prompt": prompt} | settings, deadline)
+        reply = self.post("/completions", {"model": self.model, "prompt": prompt} | settings)
         try:
             choice = reply["choices"][0]
             if isinstance(choice["text"], str):
@@ -113,7 +106,7 @@ class Endpoint:
     def post(self, path: str, body: dict, deadline: float | None = None) -> dict:
         """The JSON object of the reply. `deadline` is a value of time.monotonic(); without one it is `seconds`
         from now."""
-        _, data = self._request(path, body, deadline)
+        data = self._request(path, body, deadline)
         try:
             value = json.loads(data)
         except (ValueError, RecursionError):
@@ -125,119 +118,78 @@ class Endpoint:
         return value
 
     def get_text(self, path: str, deadline: float | None = None) -> str:
-        content_type, data = self._request(path, None, deadline)
-        if not content_type.startswith("text/"):
-            raise EndpointError("refused", f"the {self.name} sent {content_type[:100] or 'no content type'}, not text")
-        return data.decode("utf-8", "replace")
+        return self._request(path, None, deadline).decode("utf-8", "replace")
 
     # ------------------------------------------------------------------------------------------- attempts and errors
 
-    def _request(self, path: str, body: dict | None, deadline: float | None) -> tuple[str, bytes]:
-        """(content type, bytes) of a reply with status 2xx."""
+    def _request(self, path: str, body: dict | None, deadline: float | None) -> bytes:
+        """The reply with status 2xx."""
         if deadline is None:
             deadline = time.monotonic() + self.seconds
         jitter = random.Random()      # its own generator, so that waits do not disturb the seeded ones of a run
-        for attempt in range(self.attempts):
+        attempt = 0
+        while True:
             try:
-                return self._attempt(self.base_url.rstrip("/") + path, body, self.key(), deadline)
+                return self._attempt(path, body, deadline)
             except EndpointError as error:
-                if error.wait is None or error.wait > self.longest_wait or attempt + 1 == self.attempts:
-                    raise
-                wait = max(self.backoff * 2 ** attempt * jitter.uniform(0.5, 1.5), error.wait)
-                if time.monotonic() + wait >= deadline:
+                wait = max(BACKOFF * 2 ** attempt * jitter.uniform(0.5, 1.5), error.wait or 0.0)
+                attempt += 1
+                if error.wait is None or attempt == ATTEMPTS or time.monotonic() + wait >= deadline:
                     raise
             time.sleep(wait)
-        raise AssertionError("the last attempt returns or raises")
 
-    def _attempt(self, url: str, body: dict | None, key: str, deadline: float) -> tuple[str, bytes]:
+    def _attempt(self, path: str, body: dict | None, deadline: float) -> bytes:
         """One attempt in a thread of its own, which is abandoned at the deadline: the name look-up and the
         headers of a reply have no total time limit that could be set."""
-        outcome: list[tuple[str, bytes] | EndpointError] = []
-
-        def work() -> None:
-            try:
-                outcome.append(self._exchange(url, body, key, deadline))
-            except EndpointError as error:
-                outcome.append(error)
-
         left = deadline - time.monotonic()
         if left > 0:
-            thread = threading.Thread(target=work, name="request", daemon=True)
-            thread.start()
-            thread.join(left)
-        if not outcome:
-            raise EndpointError("timeout", f"the {self.name} did not answer in time")
-        if isinstance(outcome[0], EndpointError):
-            raise outcome[0]
-        return outcome[0]
+            url = self.base_url.rstrip("/") + path
+            with suppress(TimeoutError):
+                return in_thread("request", self._exchange, url, body, self.key(), deadline).result(left)
+        raise EndpointError("timeout", f"the {self.name} did not answer in time")
 
-    def _exchange(self, url: str, body: dict | None, key: str, deadline: float) -> tuple[str, bytes]:
+    def _exchange(self, url: str, body: dict | None, key: str, deadline: float) -> bytes:
         def authorise(request):       # given as `auth`, it also keeps requests from reading a .netrc file
             if key:
                 request.headers[self.key_header] = f"Bearer {key}" if self.key_header == "Authorization" else key
             return request
 
         timeout = max(0.01, min(self.read_seconds, deadline - time.monotonic()))
+        data = bytearray()
         try:
             with requests.Session() as session, session.request(
                     "GET" if body is None else "POST", url, json=body, auth=authorise, timeout=timeout, stream=True,
                     allow_redirects=False) as response:
-                data = self._read(response, deadline)
-            problem = None
+                while block := response.raw.read1(65536, decode_content=True):       # does not wait for all of them
+                    data += block
+                    if len(data) > MAX_BYTES:
+                        raise EndpointError("http", f"the {self.name} sent more than {MAX_BYTES:,} bytes")
+                    if time.monotonic() > deadline:
+                        raise TimeoutError
         except EndpointError:
             raise
         except Exception as error:    # of requests or of the library below it; the text may hold the key
             problem = type(error).__name__
-        if problem is not None:       # raised here and not above, so that the original is not even chained
             if "timeout" in problem.lower():
-                raise EndpointError("timeout", f"the {self.name} did not answer in time", wait=0.0)
+                raise EndpointError("timeout", f"the {self.name} did not answer in time", wait=0.0) from None
             message = f"the {self.name} cannot be reached ({problem}): check {self.url_source}"
-            raise EndpointError("http", message, wait=0.0)
+            raise EndpointError("http", message, wait=0.0) from None
         if len(key) >= SHORTEST_SECRET:
             data = data.replace(key.encode(), b"[key]")
-        self._check_status(response, data)
-        return response.headers.get("Content-Type", "").strip().lower(), data
-
-    def _read(self, response: requests.Response, deadline: float) -> bytes:
-        data = bytearray()
-        while block := response.raw.read1(65536, decode_content=True):       # does not wait for all of them
-            data += block
-            if len(data) > self.max_bytes:
-                raise EndpointError("http", f"the {self.name} sent more than {self.max_bytes:,} bytes")
-            if time.monotonic() > deadline:
-                raise EndpointError("timeout", f"the {self.name} did not answer in time")
-        return bytes(data)
-
-    def _check_status(self, response: requests.Response, data: bytes) -> None:
         status = response.status_code
         if 200 <= status < 300:
-            return
+            return bytes(data)
         message = f"the {self.name} answered with HTTP status {status}"
         if status in (401, 403):
             message = f"the {self.name} refused the key (HTTP status {status}): check {self.key_variable}"
-        wait = wait_asked(response.headers.get("Retry-After")) if status == 429 or status >= 500 else None
-        raise EndpointError("http", message + reason(data), status, wait)
+        wait = None
+        if status == 429 or status >= 500:
+            asked = response.headers.get("Retry-After", "")
+            wait = float(asked) if asked.isascii() and asked.isdigit() else 0.0
+        raise EndpointError("http", message + reason(bytes(data)), status, wait)
 
 
 def reason(data: bytes) -> str:
-    """What an error reply says about its cause, ": ..." in one short line; "" if that is a web page or nothing."""
-    text = data.decode("utf-8", "replace")
-    try:
-        value = json.loads(text)
-        error = value.get("error", value)
-        text = error if isinstance(error, str) else str(error.get("message", ""))
-    except (ValueError, AttributeError, RecursionError):
-        pass
-    text = " ".join(text.split())
+    """The beginning of an error reply as ": ..." in one line; "" if it is a web page or empty."""
+    text = " ".join(data.decode("utf-8", "replace").split())
     return f": {text[:200]}" if text and not text.startswith("<") else ""
-
-
-def wait_asked(retry_after: str | None) -> float:
-    """Seconds of a Retry-After header, which is a number or a date; 0 for none or nonsense."""
-    text = (retry_after or "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except (ValueError, TypeError, OverflowError):
-        return 0.0

@@ -17,11 +17,9 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
-from urllib.parse import urljoin
 
 from minvenus.config import ConfigError
 from minvenus.tools.base import ToolError, ToolResult, search_each, visit_each
@@ -30,7 +28,8 @@ from minvenus.tools.base import ToolError, ToolResult, search_each, visit_each
 UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
-PASSAGE, SUMMARY, EVIDENCE = 300, 600, 3000          # characters
+PASSAGE = 300                 # characters of a passage at most
+EVIDENCE = 3000               # characters of all passages that a visit shows
 HTML = (".html", ".htm")
 SUFFIXES = (".txt", ".md", ".markdown", *HTML)
 MAX_RESULTS = 10
@@ -68,47 +67,46 @@ def words(text: str) -> list[str]:
 # ----------------------------------------------------------------------------- passages of a text
 
 
-class Passages:
-    """What a text says about a goal, by words alone: its passages that share rare words with the goal, in its
-    own words."""
+class Document:
+    """A text and what it says about a query or a goal, by words alone: its passages that share rare words with it."""
 
-    def __init__(self, text: str):
-        self.parts = split_passages(text)
-        self.index = BM25(self.parts)
+    def __init__(self, text: str, title: str = ""):
+        self.text, self.title = text, title
 
-    def best(self, query: str) -> str:
-        """The best matching passage, or the first one."""
+    @cached_property
+    def passages(self) -> list[str]:
+        return split_passages(self.text)
+
+    @cached_property
+    def index(self) -> BM25:
+        return BM25(self.passages)
+
+    def snippet(self, query: str) -> str:
+        """The passage that matches best, or the first one."""
         ranked = self.index.search(query)
-        return self.parts[ranked[0][0] if ranked else 0] if self.parts else ""
+        return self.passages[ranked[0][0] if ranked else 0] if self.passages else ""
 
-    def extract(self, goal: str) -> tuple[str, str]:
-        """(evidence, summary). Without a common word the evidence is the beginning, and the summary says so."""
+    def extract(self, goal: str) -> list[str]:
+        """[evidence, summary]: the best passages in their order on the page, and the best one. Without a common
+        word the evidence is the beginning, and the summary says so."""
         ranked = [i for i, _ in self.index.search(goal)]
-        summary = "\n".join(self.parts[i] for i in self.within(ranked, SUMMARY))
+        summary = self.snippet(goal)
         if not ranked:
-            ranked = list(range(len(self.parts)))
+            ranked = list(range(len(self.passages)))
             summary = "No passage shares a word with the goal; the evidence is the beginning of the page."
-        return self.in_order(self.within(ranked, EVIDENCE)), summary
-
-    def within(self, ranked: list[int], budget: int) -> list[int]:
-        """The first of the ranked passages that fit the budget together; at least one."""
-        chosen: list[int] = []
+        chosen: set[int] = set()
+        room = EVIDENCE
         for i in ranked:
-            budget -= len(self.parts[i]) + 1
-            if budget < 0 and chosen:
+            room -= len(self.passages[i]) + 1
+            if room < 0:
                 break
-            chosen.append(i)
-        return chosen
-
-    def in_order(self, chosen: list[int]) -> str:
+            chosen.add(i)
         lines: list[str] = []
-        last = -1
         for i in sorted(chosen):
-            if lines and i != last + 1:
-                lines.append("[...]")                # something is left out between these two
-            lines.append(self.parts[i])
-            last = i
-        return "\n".join(lines)
+            if lines and i - 1 not in chosen:
+                lines.append("[...]")                # something is left out here
+            lines.append(self.passages[i])
+        return ["\n".join(lines), summary]
 
 
 def split_passages(text: str) -> list[str]:
@@ -142,7 +140,7 @@ class FolderTools:
             place = file.relative_to(root)
             hidden = any(part.startswith(".") for part in place.parts)
             if file.suffix.lower() in SUFFIXES and file.is_file() and not file.is_symlink() and not hidden:
-                self.documents[place.as_posix()] = Document(file, place.as_posix())
+                self.documents[place.as_posix()] = read_document(file)
         if not self.documents:
             raise ConfigError(f"{root} holds no file with one of the endings {' '.join(SUFFIXES)}")
         self.urls = list(self.documents)
@@ -156,68 +154,54 @@ class FolderTools:
         return visit_each(urls, goal, lambda url: self._visit(url, goal))
 
     def _search(self, query: str) -> list[dict]:
-        found = [self.urls[i] for i, _ in self.index.search(query)[:MAX_RESULTS]]
-        return [{"title": self.documents[url].title, "url": url, "snippet": self.documents[url].passages.best(query)}
-                for url in found]
+        found = []
+        for i, _ in self.index.search(query)[:MAX_RESULTS]:
+            document = self.documents[self.urls[i]]
+            found.append({"title": document.title, "url": self.urls[i], "snippet": document.snippet(query)})
+        return found
 
-    def _visit(self, url: str, goal: str) -> tuple[str, str]:
+    def _visit(self, url: str, goal: str) -> list[str]:
         document = self.documents.get(str(PurePosixPath(url.strip())))        # "./a.md" and "a.md" are the same path
         if document is None:
             raise ToolError("empty", "there is no such document: write the path as in the search results")
         if not document.text:
             raise ToolError("empty", "the document has no text")
-        return document.passages.extract(goal)
+        return document.extract(goal)
 
 
-class Document:
-    """`title`: of an HTML page its own, else the first heading or line, else the name of the file."""
-
-    def __init__(self, file: Path, url: str):
-        text, title = file.read_bytes().decode("utf-8-sig", "replace"), ""
-        if file.suffix.lower() in HTML:
-            title, text = html_to_text(text, url)
-        first = next((line.strip().lstrip("#").strip() for line in text.splitlines() if line.strip("# \t")), "")
-        self.title, self.text = title or first[:120] or file.stem, text.strip()
-
-    @cached_property
-    def passages(self) -> Passages:
-        return Passages(self.text)
+def read_document(file: Path) -> Document:
+    """Its title is that of the HTML page, else the first heading or line, else the name of the file."""
+    text, title = file.read_bytes().decode("utf-8-sig", "replace"), ""
+    if file.suffix.lower() in HTML:
+        text, title = html_to_text(text)
+    first = next((line.strip("# \t") for line in text.splitlines() if line.strip("# \t")), "")
+    return Document(text.strip(), title or first[:120] or file.stem)
 
 
 # ------------------------------------------------------------------------------------------- HTML
 
-DROPPED = {"script", "style", "template", "svg", "object", "iframe"}
-BLOCKS = {"article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure", "footer", "form", "h1", "h2", "h3",
-          "h4", "h5", "h6", "header", "hr", "li", "main", "nav", "ol", "p", "pre", "section", "table", "td", "th", "tr",
-          "ul"}
+DROPPED = ("script", "style", "template", "svg", "object", "iframe")
+INLINE = ("a", "abbr", "b", "cite", "code", "em", "font", "i", "img", "mark", "q", "small", "span", "strong", "sub",
+          "sup", "u", "wbr")
 
 
 class TextReader(HTMLParser):
-    """Collects the text of a page: blocks become lines, links become [text](url), scripts and styles are dropped."""
+    """Collects the text of a page: blocks become lines, scripts and styles are dropped."""
 
-    def __init__(self, url: str):
+    def __init__(self):
         super().__init__()
-        self.url, self.title = url, ""
+        self.title = ""
         self.pieces: list[str] = []
         self.open_tags: Counter[str] = Counter()
-        self.links: list[str] = []                            # targets of the open links
 
     def handle_starttag(self, tag, attributes):
         self.open_tags[tag] += 1
-        if tag == "a":
-            href = dict(attributes).get("href") or ""
-            with suppress(ValueError):                        # an address that cannot be parsed stays as it is
-                href = urljoin(self.url, href)
-            self.links.append(href)
-            self.pieces.append("[")
-        elif tag in BLOCKS:
+        if tag not in INLINE:
             self.pieces.append("\n")
 
     def handle_endtag(self, tag):
         self.open_tags[tag] = max(0, self.open_tags[tag] - 1)
-        if tag == "a" and self.links:
-            self.pieces.append(f"]({self.links.pop()})")
-        elif tag in BLOCKS:
+        if tag not in INLINE:
             self.pieces.append("\n")
 
     def handle_data(self, data):
@@ -227,10 +211,10 @@ class TextReader(HTMLParser):
             self.pieces.append(data if self.open_tags["pre"] else re.sub(r"\s+", " ", data))
 
 
-def html_to_text(markup: str, url: str) -> tuple[str, str]:
-    """(title, text) of a page. `url` is its own, against which links are resolved."""
-    reader = TextReader(url)
+def html_to_text(markup: str) -> tuple[str, str]:
+    """(text, title) of a page."""
+    reader = TextReader()
     reader.feed(re.sub(r"&#\w{8,};?", "\ufffd", markup))      # no such character; Python refuses to read the longest
     reader.close()
     lines = (line.strip() for line in "".join(reader.pieces).splitlines())
-    return " ".join(reader.title.split()), "\n".join(line for line in lines if line)
+    return "\n".join(line for line in lines if line), " ".join(reader.title.split())

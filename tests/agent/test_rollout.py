@@ -8,7 +8,7 @@ from minvenus.agent.protocol import final_answer
 from minvenus.config import ConfigError
 from minvenus.engine import Sampling
 from minvenus.text.chat import stream
-from minvenus.tools.base import ToolErrorRate, ToolGuard, ToolResult
+from minvenus.tools.base import ToolGuard, ToolResult, TooManyFailures
 from tests.agent.scripted import (
     BROKEN,
     MODEL,
@@ -147,7 +147,7 @@ def test_too_many_failures_and_a_wrong_set_up_stop_the_run_with_the_reason_and_l
     def failing(queries):
         return ToolResult("ERROR: x", "http")
     for tool, error, words in (
-            (unset, ConfigError, "no key"), (failing, ToolErrorRate, "2 of the last 2 tool calls failed")):
+            (unset, ConfigError, "no key"), (failing, TooManyFailures, "2 of the last 2 tool calls failed")):
         policy = policy_for([search()])
         with pytest.raises(error, match=words):
             run(policy, budget(tool_threads=threads), Tools(search=tool), guard=ToolGuard(3, 0.5))

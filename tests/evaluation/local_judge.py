@@ -14,7 +14,7 @@ from minvenus.types import Question
 from tests.tools.servers import serve
 
 KEY = "planted-judge-key-48b1"
-QUICK = {"seconds": 20.0, "read_seconds": 1.0, "attempts": 2, "backoff": 0.01, "longest_wait": 2.0}
+QUICK = {"seconds": 20.0, "read_seconds": 1.0}
 CAPITAL = Question("q1", "What is the capital of Italy?", ["Rome", "Roma" + ALIAS_MARK + "Urbs"])
 
 

@@ -55,13 +55,13 @@ def test_only_the_very_text_of_an_accepted_answer_is_right_without_asking(monkey
 
 
 BROKEN = {
-    "error": (lambda h: h.reply("down", status=500), 2, "status 500: down"),
+    "error": (lambda h: h.reply("down", status=500), 3, "status 500: down"),
     "bad request": (lambda h: h.reply("too long", status=400), 1, "status 400"),
     "refused key": (lambda h: h.reply(f"bad key {KEY}", status=401), 1, "check JUDGE_API_KEY"),
     "busy": (lambda h: h.reply("busy", status=429, Retry_After="3600"), 1, "status 429"),
     "redirect": (lambda h: h.reply("", status=302, Location="http://127.0.0.1:9/"), 1, "status 302"),
-    "slow": (drip, 2, "in time"),
-    "hang up": (lambda h: h.connection.close(), 2, "check JUDGE_BASE_URL"),
+    "slow": (drip, 3, "in time"),
+    "hang up": (lambda h: h.connection.close(), 3, "check JUDGE_BASE_URL"),
     "nonsense": (says("I like trains."), 1, "I like trains."),
     "both": (says("correct: yes/no"), 1, "no verdict"),
     "empty text": (says(""), 1, "no verdict"),

@@ -4,6 +4,9 @@ import json
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest import mock
+
+from minvenus.tools import endpoint
 
 
 class Server(ThreadingHTTPServer):
@@ -54,15 +57,14 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serve(answer, context=None):
-    """A running server; `answer(handler)` writes the reply. With an SSL context, over TLS."""
+def serve(answer):
+    """A running server; `answer(handler)` writes the reply. Meanwhile the waits between attempts are short."""
     server = Server(answer)
-    if context is not None:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield server
+        with mock.patch.object(endpoint, "BACKOFF", 0.01):
+            yield server
     finally:
         server.stop.set()
         server.shutdown()

@@ -12,7 +12,6 @@ from minvenus.tools.base import (
     MAX_ITEMS,
     FailureGuard,
     ToolError,
-    ToolErrorRate,
     ToolGuard,
     ToolResult,
     TooManyFailures,
@@ -159,11 +158,6 @@ def test_a_cut_text_says_how_much_is_shown_worked_by_hand():
     assert len(cut.split()) == 1240
 
 
-def test_a_cap_without_room_for_the_mark_says_so():
-    with pytest.raises(ConfigError, match="a cap of 3 tokens has no room"):
-        cap_text("a b c d", lambda text: len(text.split()), 3)
-
-
 @pytest.mark.parametrize("length", [61, 62, 100, 119, 120, 121, 1000])
 def test_the_prefix_is_the_longest_that_fits(length):
     def marked(shown):
@@ -207,16 +201,8 @@ def test_the_run_stops_when_more_than_the_allowed_share_of_the_last_calls_failed
         guard.add("search", ToolResult("ok"))
     guard.add("search", failed("http", "x"))             # 2 of the last 4: not more than half
     words = r"3 of the last 4 tool calls failed.* 2 times: search http; 1 times: visit timeout"
-    with pytest.raises(ToolErrorRate, match=words):
+    with pytest.raises(TooManyFailures, match=words):
         guard.add("search", failed("http", "x"))
-
-
-def test_errors_that_left_the_window_are_forgotten():
-    guard = ToolGuard(window=3, limit=0.4)
-    for _ in range(10):
-        guard.add("visit", failed("timeout", "x"))
-        guard.add("visit", ToolResult("ok"))
-        guard.add("visit", ToolResult("ok"))
 
 
 @pytest.mark.parametrize("kind", ["refused", "empty", "bad_arguments", "unknown_tool"])
@@ -235,9 +221,3 @@ def test_a_guard_does_not_wait_for_a_full_window_and_zero_allows_no_failure():
         guard.add("down")
     with pytest.raises(TooManyFailures):
         FailureGuard("verdicts", window=50, limit=0.0).add("down")
-
-
-@pytest.mark.parametrize(("window", "limit"), [(0, 0.1), (10, -0.1), (10, 1.1), (10, float("nan"))])
-def test_a_guard_that_makes_no_sense_is_refused(window, limit):
-    with pytest.raises(ConfigError):
-        ToolGuard(window, limit)

@@ -12,17 +12,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.tools.base import run_tool
-from minvenus.tools.folder import (
-    BM25,
-    EVIDENCE,
-    PASSAGE,
-    SUMMARY,
-    FolderTools,
-    Passages,
-    html_to_text,
-    split_passages,
-    words,
-)
+from minvenus.tools.folder import BM25, EVIDENCE, PASSAGE, Document, FolderTools, html_to_text, words
 
 RIVER = "# The river museum\n\nThe museum shows boats.\nIt was founded in 1907 by Ada Stone.\nTickets are cheap.\n"
 
@@ -34,7 +24,7 @@ def folder(tmp_path):
     (root / "museum.md").write_text(RIVER)
     (root / "cities" / "rome.html").write_text(
         "<title>Rome</title><p>Rome lies on a river.<script>museum museum</script>"
-        "<p>See the <a href='../museum.md'>museum</a>.")
+        "<p>See the museum.")
     (root / "plain.txt").write_bytes(b"\xff broken bytes about a caf\xc3\xa9")
     (root / "empty.txt").write_text("")
     (root / "image.png").write_bytes(b"museum")
@@ -63,12 +53,12 @@ def test_files_are_found_by_their_words_and_only_those_files_that_count(folder):
     assert page == {"title": "The river museum", "url": "museum.md", "snippet": "It was founded in 1907 by Ada Stone."}
 
 
-def test_a_page_is_visited_by_its_path_and_its_links_lead_on(folder):
+def test_a_page_is_visited_by_its_path_and_stays_as_it_was_when_the_folder_was_read(folder):
     tools = FolderTools(folder)
-    text = tools.visit(["./cities/rome.html"], "museum").text
-    assert "[museum](museum.md)" in text
-    text = tools.visit(["museum.md"], "when was it founded").text
-    assert text.startswith("The useful information in museum.md for user goal when was it founded as follows: \n\n")
+    (folder / "museum.md").unlink()
+    os.symlink("/etc/passwd", folder / "museum.md")
+    text = tools.visit(["./museum.md"], "when was it founded").text
+    assert text.startswith("The useful information in ./museum.md for user goal when was it founded as follows: \n\n")
     assert text.endswith("Summary: \nIt was founded in 1907 by Ada Stone.")
 
 
@@ -99,13 +89,6 @@ def test_nothing_but_the_documents_can_be_visited(folder, url):
     result = run_tool(FolderTools(folder), "visit", {"url": [url], "goal": "museum"})
     assert result.error == "empty"
     assert "secret" not in result.text.replace("secret.txt", "")
-
-
-def test_a_folder_that_changes_later_does_not_change_the_web(folder):
-    tools = FolderTools(folder)
-    (folder / "museum.md").unlink()
-    os.symlink("/etc/passwd", folder / "museum.md")
-    assert "1907" in tools.visit(["museum.md"], "founded").text
 
 
 def test_a_folder_without_documents_and_a_missing_one_are_clear_errors(tmp_path):
@@ -153,29 +136,35 @@ def test_a_text_is_found_exactly_if_it_shares_a_word_with_the_query_and_equal_sc
 
 
 def test_evidence_keeps_the_order_of_the_page_and_marks_gaps():
-    evidence, summary = Passages("alpha one\nbeta\ngamma two\nalpha alpha three").extract("alpha two")
+    evidence, summary = Document("alpha one\nbeta\ngamma two\nalpha alpha three").extract("alpha two")
     assert evidence == "alpha one\n[...]\ngamma two\nalpha alpha three"
-    assert summary.splitlines()[0] == "gamma two"                # the rarer word counts more
+    assert summary == "gamma two"                                # the rarer word counts more
+
+
+def test_evidence_has_as_many_whole_passages_as_there_is_room_for():
+    passages = [f"goal {i:03} " + "x" * 291 for i in range(20)]           # 300 characters and a line end each
+    evidence, _ = Document("\n".join(passages)).extract("goal")
+    assert evidence.splitlines() == passages[:9]
+    assert len("\n".join(passages[:10])) > EVIDENCE
 
 
 def test_without_a_common_word_the_beginning_is_shown_and_the_summary_says_so():
-    evidence, summary = Passages("first\nsecond").extract("nothing")
-    assert evidence == "first\nsecond"
-    assert "No passage shares a word" in summary
-    assert Passages("first\nsecond").best("nothing") == "first" and Passages("").best("nothing") == ""
+    page = Document("first\nsecond")
+    assert page.extract("nothing") == ["first\nsecond", "No passage shares a word with the goal; the evidence is the "
+                                       "beginning of the page."]
+    assert page.snippet("nothing") == "first" and Document("").snippet("nothing") == ""
 
 
 def test_a_long_line_is_divided_at_sentences_and_a_long_sentence_anywhere():
     one, two, three = "a" * 200 + ".", "b" * 150 + "!", "七" * 140 + "。"
-    assert split_passages(f"short one. too\n{one} {two} {three}四") == ["short one. too", one, f"{two} {three} 四"]
-    assert split_passages("x" * (2 * PASSAGE + 5)) == ["x" * PASSAGE, "x" * PASSAGE, "x" * 5]
+    page = Document(f"short one. too\n{one} {two} {three}四\n" + "x" * (2 * PASSAGE + 5))
+    assert page.passages == ["short one. too", one, f"{two} {three} 四", "x" * PASSAGE, "x" * PASSAGE, "x" * 5]
 
 
 @given(st.text(st.sampled_from("ab c.\n。"), max_size=3000), st.text(st.sampled_from("ab c"), max_size=10))
 def test_an_extract_is_bounded_and_quotes_the_page(text, goal):
-    evidence, summary = Passages(text).extract(goal)
-    assert len(evidence.replace("[...]\n", "")) <= EVIDENCE and len(summary) <= SUMMARY
-    assert len(Passages(text).best(goal)) <= PASSAGE
+    evidence, summary = Document(text).extract(goal)
+    assert len(evidence.replace("[...]\n", "")) <= EVIDENCE and len(summary) <= PASSAGE
     squeezed = "".join(text.split())
     for line in evidence.splitlines():
         assert line == "[...]" or "".join(line.split()) in squeezed
@@ -185,19 +174,15 @@ def test_an_extract_is_bounded_and_quotes_the_page(text, goal):
 
 
 def test_a_small_page_worked_by_hand():
-    title, text = html_to_text("""<html><head><title> The
+    text, title = html_to_text("""<html><head><title> The
         museum </title><style>p { color: red }</style></head>
         <body><h1>River&nbsp;museum</h1><!-- secret --><p>Founded in
-        <b>1907</b>.<br>See <a href="../a/b.html#x">the <i>boats</i></a> &amp; more<script>if (a < b) secret()</script>
-        <ul><li>one<li>two</ul><pre>line 1\n  line 2</pre></body>""", "docs/index.html")
+        <b>1907</b>.<br>See <a href="../a/b.html#x">the <i>boats</i></a> &amp; more
+        <script>if (a < b) secret()</script>
+        <ul><li>one<li>two</ul><pre>line 1\n  line 2</pre>&lt;/tool_response&gt; <|im_end|></body>""")
     assert title == "The museum"
-    assert text.splitlines() == ["River museum", "Founded in 1907.", "See [the boats](a/b.html#x) & more", "one", "two",
-                                 "line 1", "line 2"]
-
-
-def test_protocol_tags_written_as_text_come_through_as_text():
-    _, text = html_to_text("&lt;/tool_response&gt;&lt;|im_end|&gt; <|im_end|>", "")
-    assert text == "</tool_response><|im_end|> <|im_end|>"
+    assert text.splitlines() == ["River museum", "Founded in 1907.", "See the boats & more", "one", "two", "line 1", "line 2",
+                                 "</tool_response> <|im_end|>"]
 
 
 SOUP = ["<", ">", "</", "<!--", "-->", "<a href='http://[", "'", '"', "=", "</p>", "<script>", "</script>", "<title>",
@@ -206,4 +191,4 @@ SOUP = ["<", ">", "</", "<!--", "-->", "<a href='http://[", "'", '"', "=", "</p>
 
 @given(st.lists(st.sampled_from(SOUP)))
 def test_tag_soup_never_raises(pieces):
-    html_to_text("".join(pieces), "a.html")
+    html_to_text("".join(pieces))
