@@ -12,7 +12,7 @@ from minvenus.config import ConfigError, Recipe
 from minvenus.console import stop_on_signals
 from minvenus.evaluation import tables
 from minvenus.evaluation.aggregate import Summary, summarise
-from minvenus.evaluation.collect import PolicyFails, collect
+from minvenus.evaluation.collect import collect
 from minvenus.evaluation.compare import Comparison, compare
 from minvenus.evaluation.judge import Grader, Judge
 from minvenus.evaluation.questions import QuestionSource, open_questions
@@ -28,12 +28,13 @@ from minvenus.tools.toyweb_lessons import LEAD_IN
 
 
 def main(config: EvalConfig) -> Summary | Comparison | Path:
-    if config.compare is not None:
-        found = compare(*read_both(*config.compare), config.compare)
-        show(config, found, tables.comparison(found, (f"A {config.compare[0]}", f"B {config.compare[1]}")))
-        return found
     if config.xray is not None:
         return xray(config, config.xray)
+    if config.compare is not None:
+        found = compare(*read_both(*config.compare), config.compare)
+        text = tables.comparison(found, (f"A {config.compare[0]}", f"B {config.compare[1]}"))
+        print(json.dumps(asdict(found)) if config.json else text)
+        return found
     return evaluate(resolved(config))
 
 
@@ -69,9 +70,9 @@ def evaluate(config: EvalConfig) -> Summary:
 
         wanted = {(entry.question.id, run): entry for run in range(config.runs) for entry in source.entries}
         missing = [(entry, run) for (question, run), entry in wanted.items() if (question, run) not in results.results]
-        say(config, "folder", f"{folder}, {len(wanted) - len(missing)} of {len(wanted)} runs there already")
         if missing:
             loop = open_loop(config, source, system, notices)
+            print(f"{folder}: {len(wanted) - len(missing)} of {len(wanted)} runs there already", file=sys.stderr)
             with loop, stop_on_signals() as stop:
                 collect(loop, source, missing, config.concurrency, results, grader, stop)
         done = [results.results[key] for key in wanted if key in results.results]
@@ -80,17 +81,15 @@ def evaluate(config: EvalConfig) -> Summary:
                                     "command goes on from there")
     summary = summarise(done)
     write_json(folder / "report.json", asdict(summary))
-    show(config, summary, f"{summary.questions} questions, {config.runs} run{'s' * (config.runs > 1)} each\n\n"
-                          f"{tables.report(summary)}\n\nreport and runs in {folder}")
+    text = f"{summary.questions} questions, runs of each: {config.runs}\n\n{tables.report(summary)}\n\nin {folder}"
+    print(json.dumps(asdict(summary)) if config.json else text)
     return summary
 
 
 def open_loop(config: EvalConfig, source: QuestionSource, system: str, notices) -> RolloutLoop:
-    agent = config.agent
-    policy, tokenizer, description = load_policy(agent, config.concurrency, config.pages)
-    say(config, "model", description)
-    say(config, "questions", f"{len(source.entries)}, {agent.tools}")
-    limits = limits_of(agent, policy, None if source.immediate else config.concurrency)
+    policy, tokenizer, description = load_policy(config.agent, config.concurrency, config.pages)
+    print(description, file=sys.stderr)
+    limits = limits_of(config.agent, policy, None if source.immediate else config.concurrency)
     return RolloutLoop(policy, tokenizer, limits, system=system, notices=notices)
 
 
@@ -104,24 +103,8 @@ def xray(config: EvalConfig, source: str) -> Path:
     scorer = Scorer(str(folder), *load_scorer(folder)) if folder is not None else None
     out = config.out or Path(source).with_suffix(".html")
     page = write_page(source, out, config.group, scorer, config.answer, recipe)
-    kilobytes = page.stat().st_size / 1000
-    print(json.dumps({"page": str(page)}) if config.json else f"X-ray of {source}: {page}, {kilobytes:,.0f} kB")
+    print(json.dumps({"page": str(page)}) if config.json else f"X-ray of {source}: {page}")
     return page
-
-
-def say(config: EvalConfig, name: str, text: str) -> None:
-    if not config.json:
-        print(f"{name:<14}  " + text.replace("\n", "\n" + " " * 16), flush=True)
-
-
-def show(config: EvalConfig, found: Summary | Comparison, text: str) -> None:
-    if config.json:
-        print(json.dumps(asdict(found)))
-        return
-    print(f"\n{text}")
-    if config.published:
-        print("\nPublished accuracies in percent, made with other judges, tools and dates than yours:")
-        print(tables.published())
 
 
 def run(argv: list[str] | None = None) -> int:
@@ -132,8 +115,7 @@ def run(argv: list[str] | None = None) -> int:
         print(f"eval.py: {stopped or 'stopped at once; the same command goes on from there'}", file=sys.stderr)
         return 130
     except (ConfigError, weights.WeightsError, TooManyFailures) as error:
-        hint = ". The runs are kept as failed; --redo-failed makes them again" if isinstance(error, PolicyFails) else ""
-        print(f"eval.py: {error}{hint}", file=sys.stderr)
+        print(f"eval.py: {error}", file=sys.stderr)
         return 2
     return 0
 

@@ -93,7 +93,6 @@ class EvalConfig:
     slack: int | None = None                # toyweb: turns allowed beyond those a question needs; none = the web's own
     pages: int | None = None                # of 64 tokens in the local cache; none = what the runs need, up to 4 GiB
     compare: tuple[str, str] | None = None  # two finished evaluations, folders or files: B against A; nothing is run
-    published: bool = False                 # print the published DR-Venus numbers, too
     xray: str | None = None                 # write the X-ray page of a rollout, trajectory or results file; no run
     group: str | None = None                # with --xray: only this question's id, or this group of a training file
     answer: str | None = None               # with --xray: the true answer, scored by --model if the file has no values

@@ -2,11 +2,9 @@
 
 A run is right, wrong or unknown (correct = None: the judge gave no verdict). A run without an answer is wrong.
 
-    accuracy      right runs / runs with a verdict
-    avg@k         mean over the k runs of that run's accuracy
+    accuracy      right runs / runs with a verdict; over k runs of each question this is avg@k
     pass@k        mean over questions of 1 - C(n-c, k) / C(n, k), for c right runs of n with a verdict: the chance that
                   k new runs have a right one, without bias
-    any of k      the same of the first k runs only: the share of questions with a right run among them, as papers plot
     interval      Wilson:  (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n),   z = 1.96, n questions
     browse ratio  visits / (searches + visits) of executed calls; macro = mean over runs, pooled = of the sums
 
@@ -52,17 +50,6 @@ class RunResult:
     source: str | None = None
     note: str = ""                    # why the run failed, or why the verdict is unknown
 
-    def __post_init__(self):
-        if self.correct is not None and type(self.correct) is not bool:
-            raise ValueError(f"correct must be True, False or None, got {self.correct!r}")
-        if not self.finished and self.correct is not False:
-            raise ValueError(f"run {self.run} of question {self.question!r} ended as {self.termination}, which counts "
-                             f"as wrong; got correct = {self.correct}")
-
-    @property
-    def finished(self) -> bool:
-        return self.termination.startswith("answered")
-
 
 def result_of(rollout: Rollout, run: int, correct: bool | None, **more) -> RunResult:
     searches, visits = executed_calls(rollout.turns)
@@ -98,8 +85,6 @@ class Share:
 
 def wilson(successes: float, n: int) -> tuple[float, float]:
     """95 % interval of a share of n."""
-    if n < 1 or not 0 <= successes <= n:
-        raise ValueError(f"need 0 <= successes <= n and n >= 1, got {successes} of {n}")
     p, zz = successes / n, Z95 * Z95 / n
     middle, half = p + zz / 2, Z95 * math.sqrt(p * (1 - p) / n + zz / n / 4)
     low, high = (middle - half) / (1 + zz), (middle + half) / (1 + zz)
@@ -125,32 +110,12 @@ def accuracy(results: Sequence[RunResult]) -> Share:
 
 
 def accuracy_by(results: Sequence[RunResult], name: str) -> dict[int | str, Share]:
-    """Accuracy by "hops" or "source", sorted, with "none" last. Empty if no run has one."""
-    groups: defaultdict[int | str | None, list[RunResult]] = defaultdict(list)
+    """Accuracy by "hops" or "source", sorted, of the runs that have one."""
+    groups: defaultdict[int | str, list[RunResult]] = defaultdict(list)
     for result in results:
-        groups[getattr(result, name)].append(result)
-    if set(groups) <= {None}:
-        return {}
-    order = sorted(groups, key=lambda value: (value is None, value))
-    return {"none" if value is None else value: accuracy(groups[value]) for value in order}
-
-
-# --------------------------------------------------------------------------------------- several runs of a question
-
-
-def by_question(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
-    """The runs of each question in the order of their numbers; the same number twice is an error."""
-    found: defaultdict[str, dict[int, RunResult]] = defaultdict(dict)
-    for result in results:
-        if result.run in found[result.question]:
-            raise ValueError(f"run {result.run} of question {result.question!r} is there twice")
-        found[result.question][result.run] = result
-    return {question: [runs[i] for i in sorted(runs)] for question, runs in found.items()}
-
-
-def each_run(results: Sequence[RunResult]) -> list[Share]:
-    """The accuracy of the first, second, ... run of all questions."""
-    return [accuracy([r for r in results if r.run == i]) for i in sorted({r.run for r in results})]
+        if getattr(result, name) is not None:
+            groups[getattr(result, name)].append(result)
+    return {value: accuracy(groups[value]) for value in sorted(groups)}
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
@@ -160,19 +125,26 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
     return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
 
 
-def pass_share(results: Sequence[RunResult], k: int, first: bool = False) -> Share:
-    """pass@k over the questions with at least k runs. `first`: of each question only the first k runs count."""
+def pass_share(results: Sequence[RunResult], k: int) -> Share:
+    """pass@k over the questions with at least k runs."""
     known, worst, best = [], [], []
     for runs in by_question(results).values():
-        verdicts = [r.correct for r in runs][:k if first else None]
-        if len(verdicts) < k:
-            continue
+        verdicts = [r.correct for r in runs]
         n, right, wrong = len(verdicts), verdicts.count(True), verdicts.count(False)
+        if n < k:
+            continue
         worst.append(pass_at_k(n, right, k))
         best.append(pass_at_k(n, n - wrong, k))
         if right + wrong >= k:                      # decided without looking at which they are
             known.append(pass_at_k(right + wrong, right, k))
     return share(known, worst, best, len(known))
+
+
+def by_question(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
+    found: defaultdict[str, list[RunResult]] = defaultdict(list)
+    for result in results:
+        found[result.question].append(result)
+    return found
 
 
 # -------------------------------------------------------------------------------------------------------- behaviour
@@ -182,18 +154,17 @@ def pass_share(results: Sequence[RunResult], k: int, first: bool = False) -> Sha
 class BrowseRatio:
     macro: float | None               # mean over runs of visits / calls
     pooled: float | None              # all visits / all calls
-    runs: int                         # runs with a call
-    skipped: int                      # runs without one: they have no ratio
+    runs: int                         # runs with a call: the others have no ratio
 
 
 def browse_ratio(calls: Sequence[tuple[int, int]]) -> BrowseRatio:
     """`calls`: the executed searches and visits of each run."""
     called = [(searches, visits) for searches, visits in calls if searches + visits]
     if not called:
-        return BrowseRatio(None, None, 0, len(calls))
+        return BrowseRatio(None, None, 0)
     macro = fmean(visits / (searches + visits) for searches, visits in called)
     pooled = sum(visits for _, visits in called) / sum(map(sum, called))
-    return BrowseRatio(macro, pooled, len(called), len(calls) - len(called))
+    return BrowseRatio(macro, pooled, len(called))
 
 
 @dataclass(frozen=True)
@@ -205,51 +176,35 @@ class Summary:
     runs: int
     k: int                                # most runs of a question
     accuracy: Share
-    each_run: list[Share]                 # accuracy of the first, second, ... run of all questions
-    avg: float | None                     # avg@k, the mean of these
-    pass_any: dict[int, Share]            # by k: a right run among the first k
-    pass_unbiased: dict[int, Share]       # by k: pass@k from all runs
+    pass_at_k: dict[int, Share]           # at 1, 2, 4, ... and k
     by_hops: dict[int | str, Share]       # empty where no question has hops
     by_source: dict[int | str, Share]
     terminations: dict[str, int]          # in the order of types.TERMINATIONS, only those that happened
-    unfinished: list[RunResult]           # ended without an answer, counted as wrong ...
-    failed: list[RunResult]               # ... or in an error, also counted as wrong
-    unknown: list[RunResult]              # answered, without a verdict
+    problems: list[str]                   # one line for each run that failed or has no verdict
     means: dict[str, float]               # per run
     malformed: float | None               # share of all turns that failed the strict format check
     tool_errors: dict[str, int]           # by kind, the most frequent first
-    browse: dict[str, BrowseRatio]        # all, correct, wrong, unknown
+    browse: dict[str, BrowseRatio]        # of all runs, the right and the wrong ones
 
 
 def summarise(results: Sequence[RunResult]) -> Summary:
+    """The numbers of at least one run."""
     groups = by_question(results)
-    k = max(map(len, groups.values()), default=0)
-    ks = sorted({1 << i for i in range(k.bit_length())} | {k} - {0})       # 1, 2, 4, ... and k itself
-    each = each_run(results)
-    values = [one.value for one in each if one.value is not None]
+    k = max(map(len, groups.values()))
+    ks = sorted({1 << i for i in range(k.bit_length())} | {k})
     turns = sum(r.turns for r in results)
     ended = Counter(r.termination for r in results)
     errors = Counter(kind for r in results for kind in r.tool_errors)
-    verdicts = {"all": (True, False, None), "correct": (True,), "wrong": (False,), "unknown": (None,)}
+    verdicts = {"all": (True, False, None), "correct": (True,), "wrong": (False,)}
+    averaged = ("turns", "searches", "visits", "tokens", "written", "seconds", "f1")
     return Summary(
         graded_by=", ".join(sorted({r.graded_by for r in results})), questions=len(groups), runs=len(results), k=k,
-        accuracy=accuracy(results), each_run=each, avg=fmean(values) if values else None,
-        pass_any={i: pass_share(results, i, first=True) for i in ks},
-        pass_unbiased={i: pass_share(results, i) for i in ks},
+        accuracy=accuracy(results), pass_at_k={i: pass_share(results, i) for i in ks},
         by_hops=accuracy_by(results, "hops"), by_source=accuracy_by(results, "source"),
         terminations={name: ended[name] for name in TERMINATIONS if ended[name]},
-        unfinished=[r for r in results if not r.finished and r.termination != "error"],
-        failed=[r for r in results if r.termination == "error"], unknown=[r for r in results if r.correct is None],
-        means=means(results), malformed=sum(r.malformed for r in results) / turns if turns else None,
+        problems=[f"{r.question} run {r.run}: {r.note}" for r in results if r.note],
+        means={name: fmean(getattr(r, name) for r in results) for name in averaged},
+        malformed=sum(r.malformed for r in results) / turns if turns else None,
         tool_errors=dict(errors.most_common()),
         browse={name: browse_ratio([(r.searches, r.visits) for r in results if r.correct in which])
                 for name, which in verdicts.items()})
-
-
-def means(results: Sequence[RunResult]) -> dict[str, float]:
-    """Per run."""
-    if not results:
-        return {}
-    names = ("turns", "searches", "visits", "malformed", "tokens", "written", "seconds", "f1")
-    found = {name: fmean(getattr(r, name) for r in results) for name in names}
-    return found | {"tool_errors": fmean(len(r.tool_errors) for r in results)}

@@ -8,13 +8,9 @@ from minvenus.console import Progress
 from minvenus.evaluation.judge import GradeItem, Grader
 from minvenus.evaluation.questions import Entry, QuestionSource
 from minvenus.evaluation.results import ResultsFile, answer_of
-from minvenus.tools.base import FailureGuard, TooManyFailures
+from minvenus.tools.base import FailureGuard
 
 FAILURES = 5              # so many runs in a row that ended in an error stop the evaluation
-
-
-class PolicyFails(TooManyFailures):
-    """Run after run ended in an error."""
 
 
 def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Entry, int]], concurrency: int,
@@ -23,7 +19,7 @@ def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Entry
     true, no other run starts, and those that are open are dropped."""
     waiting = deque(missing)
     running: dict[Episode, tuple[Entry, int]] = {}
-    guard = FailureGuard("runs", FAILURES, 1 - 1 / FAILURES, PolicyFails)
+    guard = FailureGuard("runs (--redo-failed makes them again)", FAILURES, 1 - 1 / FAILURES)
     verdicts = Counter(result.correct for result in results.results.values())
     progress = Progress("eval", len(results.results), len(results.results) + len(missing))
 

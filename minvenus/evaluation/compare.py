@@ -42,15 +42,13 @@ class Comparison:
 def compare(a: Sequence[RunResult], b: Sequence[RunResult], names: tuple[str, str] = ("A", "B")) -> Comparison:
     """Refuses results that were graded differently: their difference would be one of the graders."""
     found = Comparison(summarise(a), summarise(b), paired_difference(a, b))
-    if a and b and found.a.graded_by != found.b.graded_by:
+    if found.a.graded_by != found.b.graded_by:
         raise ConfigError(f"{names[0]} was graded by {found.a.graded_by}, {names[1]} by {found.b.graded_by}: they "
-                          "cannot be compared. Grade one like the other: repeat its eval.py command with the other's "
-                          "--score, --f1-at-least or --judge, and --regrade")
+                          "cannot be compared. Repeat one's eval.py command with --regrade and the other's grading")
     return found
 
 
-def paired_difference(a: Sequence[RunResult], b: Sequence[RunResult], samples: int = SAMPLES,
-                      seed: int = 0) -> Difference:
+def paired_difference(a: Sequence[RunResult], b: Sequence[RunResult], samples: int = SAMPLES) -> Difference:
     of_a, of_b = by_question(a), by_question(b)
     both = sorted(of_a.keys() & of_b.keys())               # sorted: the interval must not depend on the order in a file
     pairs = [(accuracy(of_a[question]).value, accuracy(of_b[question]).value) for question in both]
@@ -58,14 +56,14 @@ def paired_difference(a: Sequence[RunResult], b: Sequence[RunResult], samples: i
     unpaired, unknown = len(of_a.keys() ^ of_b.keys()), len(both) - len(differences)
     if not differences:
         return Difference(None, None, None, 0, 0, 0, unpaired, unknown)
-    low, high = bootstrap_interval(differences, samples, seed)
+    low, high = bootstrap_interval(differences, samples)
     return Difference(fmean(differences), low, high, len(differences), sum(d > 0 for d in differences),
                       sum(d < 0 for d in differences), unpaired, unknown)
 
 
-def bootstrap_interval(values: Sequence[float], samples: int = SAMPLES, seed: int = 0) -> tuple[float, float]:
-    """95 % percentile interval of the mean."""
-    rng = random.Random(seed)
+def bootstrap_interval(values: Sequence[float], samples: int = SAMPLES) -> tuple[float, float]:
+    """95 % percentile interval of the mean, the same in every run."""
+    rng = random.Random(0)
     drawn = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(samples))
     tail = samples // 40                                    # 2.5 % on either side
     return drawn[tail], drawn[samples - 1 - tail]

@@ -14,8 +14,8 @@ the run, because the rest would be a biased sample.
 Reading a reply: the last `correct: yes` or `correct: no` counts, in any markdown or JSON. "incorrect: no" is another
 word, "correct: yes/no" repeats the question, and a thought that was never closed holds no verdict.
 
-JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY name the judge. Verdicts are kept in a SQLite file (tools/cassette.py)
-under a hash of the whole request: another model, question, truth or answer is another row, another address is not.
+JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY name the judge. Verdicts are kept under a hash of the whole request:
+another model, question, truth or answer is another row, another address is not.
 """
 
 import hashlib
@@ -98,18 +98,16 @@ def judge_messages(question: str, answer: str, accepted: list[str]) -> list[dict
 
 
 class Judge:
-    """An LLM judge with a cache of its verdicts. Safe under threads."""
+    """An LLM judge that keeps its verdicts in a SQLite file. Safe under threads. JudgeUnreliable is raised when more
+    than the share `limit` of the last `window` replies have no verdict."""
 
-    def __init__(self, cache: Path | str | None = None, threads: int = 8, window: int = 50, limit: float = 0.1,
-                 **endpoint_limits):
-        """`cache` is a SQLite file. JudgeUnreliable is raised when more than the share `limit` of the last `window`
-        replies have no verdict."""
+    def __init__(self, cache: Path | str, threads: int = 8, window: int = 50, limit: float = 0.1, **endpoint_limits):
         self.threads = threads
         self.endpoint = Endpoint.from_environment("JUDGE", "judge endpoint", **LIMITS | endpoint_limits)
         self.guard = FailureGuard("verdicts of the judge", window, limit, JudgeUnreliable)
-        if cache:
-            Path(cache).parent.mkdir(parents=True, exist_ok=True)
-        self.cache = Cassette(cache) if cache else None
+        Path(cache).parent.mkdir(parents=True, exist_ok=True)
+        self.cache = Cassette(cache)
+        self.close = self.cache.close
 
     def verdicts(self, pairs: list[tuple[Question, str | None]]) -> list[Verdict]:
         """The verdicts in order. Equal answers to the same question are judged once, so that the rollouts of a group
@@ -128,10 +126,10 @@ class Judge:
             return Verdict("no", "empty")
         messages = judge_messages(question.text, answer, accepted)
         key = "judge " + hashlib.sha256(json.dumps([self.endpoint.model, messages]).encode()).hexdigest()
-        if self.cache and (kept := self.cache.get(key)):
+        if kept := self.cache.get(key):
             return Verdict(by="cache", **json.loads(kept))
         verdict = self._ask(messages)
-        if self.cache and verdict.word != "unknown":          # of several threads or processes the first one's stays
+        if verdict.word != "unknown":                         # of several threads or processes the first one's stays
             kept = self.cache.put(key, json.dumps({"word": verdict.word, "note": verdict.note}))
             verdict = Verdict(by="judge", **json.loads(kept))
         self.guard.add(verdict.note if verdict.word == "unknown" else None)
@@ -147,10 +145,6 @@ class Judge:
             return Verdict("unknown", "judge", f"no verdict in the judge's reply {reply[:80]!r}")
         return Verdict(word, "judge", reply[:KEPT_CHARS])
 
-    def close(self) -> None:
-        if self.cache:
-            self.cache.close()
-
 
 # --------------------------------------------------------------------------------------- grading while runs go on
 
@@ -164,8 +158,8 @@ class Grader:
     def __init__(self, score: Literal["em", "f1"] = "em", f1_at_least: float = 0.5, judge: Judge | None = None):
         self.score, self.f1_at_least, self.judge = score, f1_at_least, judge
         self.failure: BaseException | None = None
-        self._waiting: deque[tuple[Any, GradeItem]] = deque()
-        self._asked: dict[Future, Any] = {}                   # the judge is at work on them, at most judge.threads
+        self._waiting: deque[tuple[Any, GradeItem]] = deque()        # for a thread
+        self._asked: dict[Future, Any] = {}                          # keys
         self._graded: list[tuple[Any, Verdict]] = []
 
     @property
@@ -185,20 +179,24 @@ class Grader:
         elif self.judge:
             self._waiting.append((key, item))
         else:
-            found = (exact_match if self.score == "em" else f1)(item.answer, item.question.answers)
-            right = found >= (1.0 if self.score == "em" else self.f1_at_least)
+            accepted = item.question.answers
+            right = (exact_match(item.answer, accepted) == 1.0 if self.score == "em"
+                     else f1(item.answer, accepted) >= self.f1_at_least)
             self._graded.append((key, Verdict("yes" if right else "no", self.score)))
 
     def ready(self, seconds: float = 0.0) -> list[tuple[Any, Verdict]]:
         """The new verdicts; waits up to `seconds` for the first. After a failure: verdicts for all that was added."""
-        self._ask_more()
+        while self.judge and self._waiting and len(self._asked) < self.judge.threads:
+            key, item = self._waiting.popleft()
+            self._asked[in_thread("judge", self.judge.verdict, item.question, item.answer)] = key
         if self._asked and not self._graded:
             wait(self._asked, seconds, FIRST_COMPLETED)
         for future in [future for future in self._asked if future.done()]:
-            self._graded.append((self._asked.pop(future), self._verdict(future)))
+            self.failure = self.failure or future.exception()
+            if not future.exception():
+                self._graded.append((self._asked.pop(future), future.result()))
         if self.failure:
-            return self.give_up("the judge could not be asked")
-        self._ask_more()
+            return self.give_up(str(self.failure)[:500])
         found, self._graded = self._graded, []
         return found
 
@@ -219,16 +217,3 @@ class Grader:
             if self.failure:
                 raise self.failure
         return found
-
-    def _ask_more(self) -> None:
-        while self.judge and self._waiting and len(self._asked) < self.judge.threads:
-            key, item = self._waiting.popleft()
-            self._asked[in_thread("judge", self.judge.verdict, item.question, item.answer)] = key
-
-    def _verdict(self, future: Future) -> Verdict:
-        error = future.exception()
-        if error is None:
-            return future.result()
-        self.failure = self.failure or error
-        why = str(error)[:500] if isinstance(error, JudgeUnreliable) else "the judge could not be asked"
-        return Verdict("unknown", "judge", why)

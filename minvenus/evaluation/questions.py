@@ -8,14 +8,12 @@
 
 Several accepted answers are a list, or one string joined by answers.ALIAS_MARK. A question without an id gets a hash of
 its text as its id, so sorting or shortening the file renames nothing; the same text again gets "-2" after it and is a
-question of its own. A line that cannot be read is an error with its number: without it the questions would not be those
-that the file's name claims.
+question of its own. A line that cannot be read is an error, not a smaller evaluation.
 
 BrowseComp is encrypted so that its answers stay out of training data: do not publish what is decrypted here.
 """
 
 import base64
-import binascii
 import csv
 import hashlib
 from collections import Counter
@@ -23,15 +21,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
+from types import NoneType
 
 from minvenus.config import ConfigError
-from minvenus.evaluation.answers import ALIAS_MARK, split_aliases
+from minvenus.evaluation.answers import split_aliases
 from minvenus.files import digest, read_rows
 from minvenus.tools.toyweb import ToyWeb, visit_labels
 from minvenus.tools.web import make_tools
 from minvenus.types import Question, Rollout
 
 FORMATS = (".jsonl", ".parquet", ".csv")
+SHAPE = ('a question is {"question": text, "answer": text or list of texts}, optionally with "id": text or number, '
+         '"source": text, "hops": number; or {"prompt": [one user message], "reward_model": {"ground_truth": text}}; '
+         "or a row of BrowseComp with problem, answer and canary")
 IMMEDIATE = ("toyweb", "folder", "replay")        # tools that cannot hang: they run in the loop's thread, reproducibly
 
 
@@ -98,10 +100,7 @@ def toy_questions(web: ToyWeb, limit: int | None = None, max_turns: int | None =
         labels: list[list[str]] = [[label.kind for label in turn] for turn in visit_labels(web, rollout)]
         return labels, web.case(rollout.question.id).hops
 
-    questions = web.questions("test")
-    if limit is not None and limit > len(questions):
-        raise ConfigError(f"the toy web has {len(questions)} test questions, not {limit}: ask for fewer")
-    entries = [Entry(question, hops=web.case(question.id).hops) for question in questions]
+    entries = [Entry(question, hops=web.case(question.id).hops) for question in web.questions("test")]
     return QuestionSource(
         entries=entries[:limit], training=web.questions("train") if per_step else [],
         fingerprint=digest([asdict(entry) for entry in entries]),
@@ -116,110 +115,68 @@ def toy_questions(web: ToyWeb, limit: int | None = None, max_turns: int | None =
 def read_entries(path) -> list[Entry]:
     """All questions of a file, in its order."""
     path = Path(path)
-    if path.suffix not in FORMATS:
-        raise ConfigError(f"a question file ends in {', '.join(FORMATS)}; got {path}")
-    if not path.is_file():
-        raise ConfigError(f"{path} does not exist")
+    if path.suffix not in FORMATS or not path.is_file():
+        raise ConfigError(f"{path} does not exist, or does not end in {', '.join(FORMATS)}")
     entries: list[Entry] = []
     lines: dict[str, int] = {}                # id -> the line that has it
     repeats: Counter[str] = Counter()         # of made ids
-    for number, record in browsecomp(path) if path.suffix == ".csv" else records(path):
-        try:
+    number = 1
+    try:
+        for number, record in csv_rows(path) if path.suffix == ".csv" else read_rows(path):
             entry = read_entry(record, repeats)
             first = lines.setdefault(entry.question.id, number)
             if first != number:
                 raise ValueError(f"the id {entry.question.id!r} is that of line {first}")
-        except ValueError as error:
-            raise ConfigError(f"{path}, line {number}: {error}") from None
-        entries.append(entry)
+            entries.append(entry)
+    except (ValueError, csv.Error) as error:
+        raise ConfigError(f"{path}, line {number}: {error}") from None
     if not entries:
         raise ConfigError(f"{path} has no questions")
     return entries
 
 
-def records(path: Path) -> Iterator[tuple[int, dict]]:
-    for number, record in read_rows(path):
-        if isinstance(record, str):                           # why the line is no record
-            raise ConfigError(f"{path}, line {number}: {record}")
-        yield number, record
-
-
-def read_entry(record: dict, repeats: Counter[str]) -> Entry:
-    """One record as an entry; ValueError if it cannot be read. `repeats` counts the ids that are made here."""
-    if "prompt" in record and "question" not in record:
-        record = released_record(record) | {"id": record.get("id")}
-    if "question" not in record:
-        keys = ", ".join(record) or "nothing"
-        raise ValueError(f'need "question" and "answer", or "prompt" and "reward_model"; got {keys}')
-    text, source = record["question"], record.get("source")
-    if not isinstance(text, str):
-        raise ValueError(f"the question must be a text, got {type(text).__name__}")
-    for name, value, kind in (("source", source, str), ("hops", record.get("hops"), int)):
-        if value is not None and type(value) is not kind:
-            raise ValueError(f"{name} must be of type {kind.__name__}, got {value!r}")
-    question = Question(question_id(record.get("id"), text, repeats), text.strip(), accepted(record.get("answer")))
-    return Entry(question, source, record.get("hops"))
-
-
-def accepted(answer) -> list[str]:
-    """The accepted answers of a string or a list of strings, aliases split."""
-    listed = [answer] if isinstance(answer, str) else answer
-    if not isinstance(listed, list) or not all(isinstance(item, str) for item in listed):
-        raise ValueError(f"the answer must be a string or a list of strings, got {answer!r}")
-    found = [alias for item in listed for alias in split_aliases(item)]
-    if not found:
-        raise ValueError(f"the answer is blank: {answer!r}")
-    return list(dict.fromkeys(found))
-
-
-def question_id(given, text: str, repeats: Counter[str]) -> str:
-    if given is not None:
-        if type(given) not in (str, int) or not str(given).strip():
-            raise ValueError(f"the id must be a string or a whole number, got {given!r}")
-        return str(given)
-    made = hashlib.sha256(text.strip().encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    repeats[made] += 1
-    return made if repeats[made] == 1 else f"{made}-{repeats[made]}"
-
-
-def released_record(record: dict) -> dict:
-    """A record of the released RL data in our form. A list of truths is refused: there only its last entry is the
-    answer, in our form any entry is."""
-    match record:
-        case {"prompt": [{"role": "user", "content": text}], "reward_model": {"ground_truth": str(truth)}}:
-            return {"question": text, "answer": truth, "source": record.get("data_source")}
-    raise ValueError('"prompt" must be a list of one message with the role user, and "reward_model" must have a string '
-                     f"ground_truth, aliases joined by {ALIAS_MARK}")
-
-
-def browsecomp(path: Path) -> Iterator[tuple[int, dict]]:
-    """The decrypted rows, each with the number of its last line."""
+def csv_rows(path: Path) -> Iterator[tuple[int, dict]]:
+    """The rows, each with the number of its last line."""
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.DictReader(lines, strict=True)
-        try:
-            missing = {"problem", "answer", "canary"} - set(reader.fieldnames or ())
-            if missing:
-                raise ValueError("BrowseComp has the columns problem, answer and canary; missing: "
-                                 + ", ".join(sorted(missing)))
-            for row in reader:
-                if None in row or None in row.values():
-                    raise ValueError(f"{len(reader.fieldnames or ())} columns are expected")
-                yield reader.line_num, {"question": decrypt(row["problem"], row["canary"]),
-                                        "answer": decrypt(row["answer"], row["canary"]),
-                                        "source": row.get("problem_topic") or None}
-        except (ValueError, csv.Error) as error:              # bytes that are not UTF-8 are a ValueError
-            raise ConfigError(f"{path}, line {reader.line_num}: {error}") from None
+        for row in reader:
+            yield reader.line_num, row
+
+
+def read_entry(record: dict | str, repeats: Counter[str]) -> Entry:
+    """One record as an entry; ValueError if it cannot be read. `repeats` counts the ids that are made here."""
+    hops = None
+    match record:
+        case str():                                           # says why the line is no record
+            raise ValueError(record)
+        case {"problem": str(text), "answer": str(answer), "canary": str(canary)}:
+            text, answer = decrypt(text, canary), decrypt(answer, canary)
+            source = record.get("problem_topic") or None
+        case {"question": str(text), "answer": str() | list() as answer}:
+            source, hops = record.get("source"), record.get("hops")
+        case {"prompt": [{"role": "user", "content": str(text)}], "reward_model": {"ground_truth": str(answer)}}:
+            source = record.get("data_source")
+        case _:
+            raise ValueError(f"{SHAPE}; got {str(record)[:200]}")
+    name = record.get("id")
+    listed = [answer] if isinstance(answer, str) else answer
+    right_types = (type(name) in (NoneType, str, int) and type(source) in (NoneType, str)
+                   and type(hops) in (NoneType, int) and all(isinstance(item, str) for item in listed))
+    if not right_types:
+        raise ValueError(f"{SHAPE}; got {str(record)[:200]}")
+    answers = [alias for item in listed for alias in split_aliases(item)]
+    text = text.strip()
+    if name is None:
+        made = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        repeats[made] += 1
+        name = made if repeats[made] == 1 else f"{made}-{repeats[made]}"
+    return Entry(Question(str(name), text, list(dict.fromkeys(answers))), source, hops)
 
 
 def decrypt(cell: str, canary: str) -> str:
-    if not canary:
-        raise ValueError("the canary is empty")
-    try:
-        hidden = base64.b64decode(cell, validate=True)
-    except (binascii.Error, ValueError):
-        raise ValueError("a cell is not base64: is the file BrowseComp's own, still encrypted?") from None
     key = cycle(hashlib.sha256(canary.encode()).digest())
     try:
+        hidden = base64.b64decode(cell, validate=True)
         return bytes(a ^ b for a, b in zip(hidden, key, strict=False)).decode()
-    except UnicodeDecodeError:
-        raise ValueError("a cell does not decrypt to text: the canary does not fit") from None
+    except ValueError:
+        raise ValueError("a cell does not decrypt: is the file BrowseComp's own, with its canaries?") from None

@@ -20,6 +20,7 @@ the old one as a whole, so all lines are graded alike. A lock keeps other proces
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -38,43 +39,36 @@ from minvenus.settings import EvalConfig
 from minvenus.types import Rollout
 
 NAME = "results.jsonl"
-OWN_KEYS = {"run", "hops", "source", "correct", "verdict", "graded_by", "f1", "fingerprints"}
 Key = tuple[str, int]                 # question id, number of the run
 
 # Settings that may change when an evaluation goes on: how much, how fast, at which address, what is shown.
-MAY_CHANGE = {"limit", "runs", "concurrency", "pages", "api_base", "published", "json", "out", "redo_failed", "regrade",
-              "compare", "xray", "group", "answer"}
+MAY_CHANGE = {"limit", "runs", "concurrency", "pages", "api_base", "json", "out", "redo_failed", "regrade", "compare",
+              "xray", "group", "answer"}
 BY_CONTENT = {"questions", "system_prompt", "model"}          # compared by fingerprint, not by name
 GRADING = {"score", "f1_at_least", "judge"}                   # compared by each line's graded_by
 
 
 def fixed_settings(config: dict) -> dict:
-    """The settings that all runs of an evaluation share, from a config as a dictionary."""
-    flat = {**config, **config["agent"]}
-    return {key: value for key, value in flat.items() if key not in MAY_CHANGE | BY_CONTENT | GRADING | {"agent"}}
+    """The settings that an evaluation may not change while it goes on."""
+    return {key: value for key, value in {**config, **config["agent"]}.items()
+            if key not in MAY_CHANGE | BY_CONTENT | GRADING | {"agent"}}
 
 
 def default_folder(config: EvalConfig, fingerprints: dict) -> Path:
     """runs/eval/MODEL-DIGEST: other settings have another folder, another grading has not."""
     model = Path(config.agent.api_model or config.agent.model)
     parts = [part for part in model.parts if part not in ("/", "runs", "checkpoints", "model")]
-    name = "-".join("".join(c if c.isalnum() or c in "-_." else "-" for c in part) for part in parts[-2:]) or "model"
+    name = re.sub(r"[^\w.-]", "-", "-".join(parts[-2:]))
     return Path("runs/eval", f"{name}-{digest([fixed_settings(asdict(config)), fingerprints])[:8]}")
 
 
 def model_fingerprint(model: str) -> str:
-    """Sizes and 64 blocks of each file of a model's folder: reading all of a large model would take long."""
-    if model == "tiny":
-        return "tiny, random weights"
+    """Of the content of all files of a model's folder; the tiny model with random weights has none."""
     found = hashlib.sha256()
-    folder = Path(model)
-    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")]):
-        size = path.stat().st_size
-        found.update(f"{path.name} {size} ".encode())
+    for path in sorted([*Path(model).glob("*.safetensors"), *Path(model).glob("*.json")]):
         with path.open("rb") as file:
-            for start in sorted({size * i // 64 for i in range(64)}):
-                file.seek(start)
-                found.update(file.read(1 << 14))
+            content = hashlib.file_digest(file, "sha256")
+        found.update(f"{path.name} {content.hexdigest()}\n".encode())
     return found.hexdigest()[:16]
 
 
@@ -84,9 +78,9 @@ def open_results(folder, config: EvalConfig, fingerprints: dict, graded_by: str)
     with claimed(folder, "evaluating"):
         results = ResultsFile(Path(folder), fingerprints, graded_by)
         drop_torn_line(results.path)
+        results.read()
         results.check(config)
         save_config(config, folder)
-        results.read()
         yield results
 
 
@@ -98,9 +92,9 @@ class ResultsFile:
 
     def check(self, config: EvalConfig) -> None:
         """Refuse to continue runs that were made or graded differently."""
-        first = next(read_lines(self.path), None)
-        if first is None:
+        if not self.results:
             return
+        first = next(read_lines(self.path))
         before = fixed_settings(read_json(self.folder / "run.json")) | first["fingerprints"]
         now = fixed_settings(asdict(config)) | self.fingerprints
         changed = [f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in sorted(before.keys() | now.keys())
@@ -115,7 +109,7 @@ class ResultsFile:
     def read(self) -> None:
         self.results = {(result.question, result.run): result for result, _ in read_results(self.path)}
 
-    def add(self, entry: Entry, run: int, rollout: Rollout, verdict: Verdict) -> RunResult:
+    def add(self, entry: Entry, run: int, rollout: Rollout, verdict: Verdict) -> None:
         """Append a line for a new run."""
         line = rollout_to_json(rollout) | self._graded(verdict) | {
             "run": run, "hops": entry.hops, "source": entry.source, "fingerprints": self.fingerprints,
@@ -127,16 +121,13 @@ class ResultsFile:
             os.fsync(file.fileno())
         if new:
             sync(self.folder)
-        result = self.results[entry.question.id, run] = result_of_line(line)
-        return result
+        self.results[entry.question.id, run] = result_of_line(line)
 
     def remove_failed(self) -> None:
         self._rewrite(lambda line: None if line["termination"] == "error" else line)
 
     def ungraded(self, everything: bool = False) -> dict[Key, GradeItem]:
         """The answers without a verdict, or all of them."""
-        if not everything and all(result.correct is not None for result in self.results.values()):
-            return {}
         items = {}
         for line in read_lines(self.path):
             if everything or line["correct"] is None:
@@ -156,14 +147,13 @@ class ResultsFile:
 
     def _rewrite(self, change: Callable[[dict], dict | None]) -> None:
         """Every line as `change` gives it; None removes it."""
-        if self.path.exists():
-            with replaced_file(self.path) as new, new.open("wb") as file:
-                for line in read_lines(self.path):
-                    changed = change(line)
-                    if changed is not None:
-                        file.write(as_bytes(changed))
-            sync(self.folder)
-            self.read()
+        with replaced_file(self.path) as new, new.open("wb") as file:
+            for line in read_lines(self.path):
+                changed = change(line)
+                if changed is not None:
+                    file.write(as_bytes(changed))
+        sync(self.folder)
+        self.read()
 
 
 # ------------------------------------------------------------------------------------------------------------ lines
@@ -183,16 +173,16 @@ def result_of_line(line: dict) -> RunResult:
 def read_results(path: Path) -> Iterator[tuple[RunResult, str]]:
     """Every run with the text of its question."""
     seen: set[Key] = set()
-    for number, line in enumerate(read_lines(path), start=1):
-        try:
+    try:
+        for line in read_lines(path):
             result = result_of_line(line)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ConfigError(f"{path}, line {number} cannot be read: {type(error).__name__}: {error}") from None
-        if (result.question, result.run) in seen:
-            raise ConfigError(f"{path}, line {number}: run {result.run} of question {result.question!r} is there "
-                              "twice")
-        seen.add((result.question, result.run))
-        yield result, line["question"]
+            if (result.question, result.run) in seen:
+                raise ValueError(f"run {result.run} of question {result.question!r} is there twice")
+            seen.add((result.question, result.run))
+            yield result, line["question"]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}, line {len(seen) + 1} is not a finished run of an evaluation "
+                          f"({type(error).__name__}: {error}): repair or remove the file") from None
 
 
 def read_both(a: str, b: str) -> tuple[list[RunResult], list[RunResult]]:
@@ -201,32 +191,21 @@ def read_both(a: str, b: str) -> tuple[list[RunResult], list[RunResult]]:
     found: tuple[list[RunResult], list[RunResult]] = [], []
     for name, results in zip((a, b), found, strict=True):
         path = Path(name) / NAME if Path(name).is_dir() else Path(name)
-        if not path.is_file():
-            raise ConfigError(f"{path} does not exist: --compare takes two folders of evaluations, or their {NAME}")
         for result, text in read_results(path):
             results.append(result)
             if texts.setdefault(result.question, text) != text:
                 raise ConfigError(f"question {result.question!r} is another one in {a} than in {b}: they cannot be "
                                   "compared")
+        if not results:
+            raise ConfigError(f"{path} has no runs: --compare takes two folders of evaluations, or their {NAME}")
     return found
 
 
 def read_lines(path: Path) -> Iterator[dict]:
-    """The complete lines."""
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for number, text in enumerate(file, start=1):
-            if not text.endswith(b"\n"):
-                return
-            try:
-                line = json.loads(text)
-            except (ValueError, RecursionError):
-                line = None
-            if not isinstance(line, dict) or OWN_KEYS - line.keys():
-                raise ConfigError(f"{path}, line {number} is not a finished run of an evaluation: repair or remove the "
-                                  "file")
-            yield line
+    """The complete lines, none if there is no file."""
+    if path.exists():
+        with path.open("rb") as file:
+            yield from (json.loads(line) for line in file if line.endswith(b"\n"))
 
 
 def as_bytes(line: dict) -> bytes:
@@ -235,10 +214,6 @@ def as_bytes(line: dict) -> bytes:
 
 def drop_torn_line(path: Path) -> None:
     """Cut off what follows the last line end."""
-    if not path.exists():
-        return
-    with path.open("rb+") as file:
-        whole = sum(len(line) for line in file if line.endswith(b"\n"))
-        if whole < path.stat().st_size:
-            file.truncate(whole)
-            os.fsync(file.fileno())
+    if path.exists():
+        with path.open("rb+") as file:
+            file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))

@@ -1,5 +1,6 @@
 """A judge on 127.0.0.1 for the tests, and an environment in which it is the only thing that can be reached."""
 
+import itertools
 import json
 import logging
 import socket
@@ -18,9 +19,13 @@ QUICK = {"seconds": 20.0, "read_seconds": 1.0}
 CAPITAL = Question("q1", "What is the capital of Italy?", ["Rome", "Roma" + ALIAS_MARK + "Urbs"])
 
 
+NUMBERS = itertools.count()
+
+
 @pytest.fixture
-def planted(monkeypatch, caplog, capsys):
+def planted(monkeypatch, caplog, capsys, tmp_path):
     """A key in the environment, no proxy, no address but 127.0.0.1; afterwards nothing may show the key."""
+    monkeypatch.chdir(tmp_path)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("JUDGE_API_KEY", KEY)
@@ -82,7 +87,7 @@ def case_of(seen) -> dict:
 
 def judge_at(server, monkeypatch, **options):
     monkeypatch.setenv("JUDGE_BASE_URL", server.url + "/v1/")
-    return Judge(**QUICK | {"limit": 1.0} | options)
+    return Judge(**QUICK | {"limit": 1.0, "cache": f"verdicts {next(NUMBERS)}.sqlite"} | options)
 
 
 def drip(handler):

@@ -42,22 +42,17 @@ def test_no_answer_scores_zero_even_against_itself(prediction):
 
 
 def test_aliases_are_split_everywhere():
-    joined = f"Rome{ALIAS_MARK} Roma {ALIAS_MARK}"
-    assert split_aliases("a<|answer_split|>b") == ["a", "b"]
-    assert split_aliases(joined) == ["Rome", "Roma"]
-    assert split_aliases("") == []
+    joined = "Rome<|answer_split|> Roma <|answer_split|>"
+    assert split_aliases(joined) == ["Rome", "Roma"] and split_aliases("") == []
     assert exact_match("roma", joined) == exact_match("roma", [joined]) == f1("roma", ["Paris", joined]) == 1.0
 
 
-def test_a_single_string_is_one_answer_and_not_its_letters():
+def test_a_single_string_is_one_answer_and_not_its_letters_and_none_at_all_is_an_error():
     assert exact_match("R", "Rome") == f1("R", "Rome") == 0.0
     assert exact_match("rome", "Rome") == 1.0
-
-
-@pytest.mark.parametrize("score", [exact_match, f1])
-def test_a_question_without_answers_is_an_error(score):
-    with pytest.raises(ValueError, match="at least one"):
-        score("Rome", [])
+    for score in (exact_match, f1):
+        with pytest.raises(ValueError, match="at least one"):
+            score("Rome", [])
 
 
 # -------------------------------------------------------------------------------------------------------- normalisation
@@ -96,17 +91,6 @@ def test_the_punctuation_rule_is_the_released_one_within_ascii():
         assert (tokens(f"x{char}x") == ["x", "x"]) == (char in string.punctuation or char.isspace()), repr(char)
 
 
-def test_chinese_is_compared_by_characters_and_spaces_in_it_mean_nothing():
-    assert exact_match("北京 大学", ["北京大学"]) == 1.0
-    assert f1("北京大学", ["清华大学"]) == pytest.approx(0.5, abs=1e-15)
-    assert f1("北京大学在1898年", ["1898年"]) == pytest.approx(2 * 2 / (7 + 2), abs=1e-15)
-
-
-def test_powers_and_fractions_do_not_become_other_numbers():
-    assert exact_match("10²", ["102"]) == exact_match("3½", ["31/2"]) == 0.0
-    assert exact_match("10²", ["10^2"]) == exact_match("3½", ["3 1/2"]) == 1.0
-
-
 # ----------------------------------------------------------------------------------------------------------- properties
 
 
@@ -122,12 +106,6 @@ def test_f1_is_the_harmonic_mean_of_precision_and_recall(a, b):
     hits = sum(1 for word in a if word in unmatched and not unmatched.remove(word))
     expected = 2 * (hits / len(a)) * (hits / len(b)) / (hits / len(a) + hits / len(b)) if hits else 0.0
     assert f1(" ".join(a), [" ".join(b)]) == pytest.approx(expected, abs=1e-12)
-
-
-@given(some_words, some_words, st.randoms(use_true_random=False))
-def test_the_order_of_tokens_changes_nothing_for_f1(a, b, random):
-    shuffled = random.sample(a, len(a))
-    assert f1(" ".join(a), [" ".join(b)]) == f1(" ".join(shuffled), [" ".join(b)])
 
 
 @given(texts, st.lists(texts, min_size=1, max_size=4))

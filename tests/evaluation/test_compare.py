@@ -1,14 +1,12 @@
-"""Two evaluations against each other, and the tables that people read."""
+"""Two evaluations against each other."""
 
 import random
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.evaluation import tables
-from minvenus.evaluation.aggregate import summarise
 from minvenus.evaluation.compare import bootstrap_interval, compare, paired_difference
 from tests.evaluation.test_aggregate import N, U, Y, judged, runs_of
 
@@ -22,16 +20,11 @@ def test_the_paired_difference_by_hand():
     assert (found.low, found.high) == (-0.5, 0.5)                    # all three the same: 1/27 each, more than 2.5 %
 
 
-def test_nothing_in_common_has_no_difference():
-    found = paired_difference(runs_of({"a": [Y]}), runs_of({"b": [Y]}))
-    assert found.value is found.low is found.high is None and found.unpaired == 2
-
-
-@given(judged, judged, st.integers(0, 5))
-def test_swapping_the_two_negates_the_difference_and_the_seed_fixes_the_interval(x, y, seed):
+@given(judged, judged)
+def test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing(x, y):
     a, b = runs_of(x), runs_of(y)
-    there, back = (paired_difference(p, q, samples=100, seed=seed) for p, q in ((a, b), (b, a)))
-    assert there == paired_difference(a, b, samples=100, seed=seed)
+    there, back = (paired_difference(p, q, samples=100) for p, q in ((a, b), (b, a)))
+    assert there == paired_difference(a[::-1], b, samples=100)
     assert there.value == pytest.approx(-back.value) and (there.better, there.worse) == (back.worse, back.better)
     assert -1 <= there.low <= there.high <= 1
     assert (there.low, there.high) == pytest.approx((-back.high, -back.low))     # the same draws, every sign turned
@@ -46,9 +39,9 @@ def test_pairing_sees_a_small_steady_gain_that_the_spread_between_questions_hide
 def test_the_bootstrap_interval_covers_the_truth_about_95_times_in_100():
     rng, trials = random.Random(5), 300
     hits = 0
-    for trial in range(trials):
+    for _ in range(trials):
         values = [rng.choices([-1, 0, 1], [0.1, 0.6, 0.3])[0] for _ in range(50)]        # the true mean is 0.2
-        low, high = bootstrap_interval(values, samples=200, seed=trial)
+        low, high = bootstrap_interval(values, samples=200)
         hits += low <= 0.2 <= high
     assert 0.90 <= hits / trials <= 0.985
 
@@ -59,30 +52,6 @@ def test_two_evaluations_that_were_graded_differently_are_refused(other):
     with pytest.raises(ConfigError, match=f"runs/a was graded by exact match, runs/b by {other}: .* --regrade"):
         compare(a, b, ("runs/a", "runs/b"))
     assert compare(b, b).difference.value == 0.0
-
-
-# --------------------------------------------------------------------------------------------------------------- tables
-
-
-def test_the_report_shows_every_number(eight_runs):
-    shown = tables.report(summarise(eight_runs))
-    for words in (
-            "graded by", "the judge grader-1", "1 hop ", "42.9 %", "avg@2", "41.7 %, the best run 50.0 %",
-            "of 7, 1 unknown; unknown verdicts all wrong 37.5 %, all right 50.0 %",
-            "pass@2 any", "pass@2 unbiased", "66.7 %", "mean F1", "1 max_steps, 1 error",
-            "of 3, 1 unknown; unknown verdicts all wrong 50.0 %, all right 75.0 %",
-            "1 without an answer, counted as wrong", "1 ended in an error, counted as wrong",
-            "s run 0: no verdict in the reply", "17.2 % of all turns", "0.25 per run: 2 refused", "225 per run",
-            "3.50 per run", "0.583 mean, 0.583 pooled", "of 3 runs with a call, 1 made none"):
-        assert words in shown, (words, shown)
-    assert "r run 1: the endpoint [2J broke" in shown and "\x1b" not in shown
-
-
-def test_one_run_each_has_no_pass_at_k_and_nothing_at_all_is_no_error(eight_runs):
-    single = tables.report(summarise(eight_runs[::2]))
-    assert "pass@" not in single and "avg@" not in single
-    assert summarise([]).accuracy.value is None and "no run yet" in tables.report(summarise([]))
-    tables.comparison(compare([], eight_runs))
 
 
 def test_side_by_side_and_the_difference_in_words():
@@ -96,14 +65,5 @@ def test_side_by_side_and_the_difference_in_words():
     assert lines[0].find("IGPO") == row.find("100.0 %"), "columns are aligned"
     assert "no clear difference" in tables.comparison(compare(a, a))
     assert "B - A: -100.0 points, 95 % interval -100.0 to -100.0\n" in tables.comparison(compare(b, a))
-    assert "no question has a verdict in both" in tables.comparison(compare(a, runs_of({"z": [Y]})))
-
-
-def test_the_published_table_is_whole_and_its_differences_are_the_stated_ones():
-    assert all(len(row) == len(tables.BENCHMARKS) for row in tables.PUBLISHED.values())
-    sft, rl = tables.PUBLISHED["DR-Venus-4B-SFT"], tables.PUBLISHED["DR-Venus-4B-RL"]
-    gains = [b - a for a, b in zip(sft, rl, strict=True)]
-    assert gains == pytest.approx([2.3, 2.0, -1.0, 5.7, 5.4, 1.9])
-    shown = tables.published().splitlines()
-    assert len(shown) == 1 + len(tables.PUBLISHED)
-    assert shown[-1].split()[-6:] == ["29.1", "37.7", "64.4", "74.7", "40.7", "39.6"]
+    shown = tables.comparison(compare(a, runs_of({"z": [Y]})))
+    assert "no question has a verdict in both; 21 questions only in one of them" in shown

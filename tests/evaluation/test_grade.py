@@ -22,16 +22,12 @@ def test_words_by_hand(answer, score, at_least, word):
     assert (verdict.word, verdict.by) == (word, score)
 
 
-@pytest.mark.parametrize("score", ["em", "f1"])
-def test_a_run_without_an_answer_is_wrong(score):
-    assert Grader(score).grade_all({0: OPEN}) == {0: Verdict("no", "unfinished")}
-
-
-def test_without_a_judge_every_verdict_is_ready_at_once():
+@pytest.mark.parametrize("take", [Grader.ready, Grader.give_up])
+def test_without_a_judge_every_verdict_is_ready_at_once(take):
     grader = Grader("em")
     for key, item in enumerate((RIGHT, WRONG, OPEN)):
         grader.add(key, item)
-    assert [(key, v.correct) for key, v in grader.ready()] == [(0, True), (1, False), (2, False)]
+    assert [(key, v.correct) for key, v in take(grader)] == [(0, True), (1, False), (2, False)]
     assert not grader.pending and grader.ready() == [] == grader.give_up()
 
 
@@ -46,11 +42,11 @@ def test_the_way_of_grading_is_named_with_all_that_decides_it(monkeypatch):
 # --------------------------------------------------------------------------------------------------- a judge in threads
 
 
-def test_a_judge_answers_beside_the_runs_and_is_not_asked_about_unfinished_ones(monkeypatch):
+def test_a_judge_is_not_asked_about_unfinished_runs(monkeypatch):
     with yes_to(["rome!"]) as server:
         found = Grader("em", judge=judge_at(server, monkeypatch)).grade_all({"a": RIGHT, "b": WRONG, "c": OPEN})
-    assert {key: v.correct for key, v in found.items()} == {"a": True, "b": False, "c": False}
-    assert found["c"].by == "unfinished" and found["a"].by == "judge" and len(server.seen) == 2
+    assert {key: (v.correct, v.by) for key, v in found.items()} == {
+        "a": (True, "judge"), "b": (False, "judge"), "c": (False, "unfinished")} and len(server.seen) == 2
 
 
 def test_many_are_judged_at_once_and_come_back_in_order(monkeypatch):
@@ -117,8 +113,8 @@ def test_a_judge_that_fails_hands_out_every_item_as_unknown_and_says_why(monkeyp
         while grader.pending:
             found += grader.ready(seconds=1.0)
     assert sorted(key for key, _ in found) == [*range(6)] and all(v.correct is None for _, v in found)
-    assert isinstance(grader.failure, JudgeUnreliable) and "cannot be relied on" in found[1][1].note
-    assert found[-1][1].note == "the judge could not be asked" and len(server.seen) == 2
+    assert isinstance(grader.failure, JudgeUnreliable) and "cannot be relied on" in found[-1][1].note
+    assert len(server.seen) == 2
 
 
 def test_what_is_given_up_is_handed_out_once_and_late_verdicts_are_dropped():
@@ -148,11 +144,10 @@ def test_a_dead_judge_stops_a_batch_at_once_and_the_rest_is_not_asked(monkeypatc
 
 def test_answers_that_need_no_judge_do_not_hide_that_it_is_dead(monkeypatch):
     with serve(says("?")) as server:
-        judge = judge_at(server, monkeypatch, threads=1, window=10, limit=0.3)
+        judge = judge_at(server, monkeypatch, window=10, limit=0.3)
         with pytest.raises(JudgeUnreliable, match="4 of the last 4"):
-            for n in range(4):
-                for answer in ("Rome", "", "Rome", "", f"city {n}"):
-                    judge.verdict(CAPITAL, answer)
+            for answer in ("city 1", "Rome", "city 2", "", "city 3", "Rome", "city 4"):
+                judge.verdict(CAPITAL, answer)
 
 
 def test_an_error_does_not_wait_for_a_slow_reply(monkeypatch):

@@ -1,6 +1,5 @@
 """The judge against servers on 127.0.0.1: what is asked, what is kept, what stays unknown, and where the key goes."""
 
-import io
 import json
 import os
 import signal
@@ -39,39 +38,26 @@ def test_a_verdict_is_asked_for_with_question_answer_and_every_alias(monkeypatch
                                        "accepted_answers": ["Rome", "Roma", "Urbs"]}
 
 
-@pytest.mark.parametrize(("answer", "word", "by"), [
-    ("Rome", "yes", "equality"), (" Urbs \n", "yes", "equality"),
-    ("", "no", "empty"), (" \n", "no", "empty"), (None, "no", "empty")])
-def test_equal_and_empty_answers_are_not_asked_about(monkeypatch, answer, word, by):
+def test_equal_and_empty_answers_are_not_asked_about_and_all_others_are(monkeypatch):
     with serve(says("correct: no")) as server:
-        assert judge_at(server, monkeypatch).verdict(CAPITAL, answer) == Verdict(word, by)
-    assert server.seen == []
+        judge = judge_at(server, monkeypatch)
+        for answer, word, by in (("Rome", "yes", "equality"), (" Urbs \n", "yes", "equality"), ("", "no", "empty"),
+                                 (" \n", "no", "empty"), (None, "no", "empty")):
+            assert judge.verdict(CAPITAL, answer) == Verdict(word, by)
+        assert server.seen == []
+        assert [judge.verdict(CAPITAL, answer).by for answer in (CAPITAL.answers[1], "rome", "Rome.")] == ["judge"] * 3
 
 
-@pytest.mark.parametrize("answer", [CAPITAL.answers[1], "rome", "Rome."])
-def test_only_the_very_text_of_an_accepted_answer_is_right_without_asking(monkeypatch, answer):
-    with serve(says("correct: no")) as server:
-        assert judge_at(server, monkeypatch).verdict(CAPITAL, answer).word == "no"
-
-
-BROKEN = {
+BROKEN = {                # tests/tools/test_endpoint.py has more ways to fail
     "error": (lambda h: h.reply("down", status=500), 3, "status 500: down"),
     "bad request": (lambda h: h.reply("too long", status=400), 1, "status 400"),
     "refused key": (lambda h: h.reply(f"bad key {KEY}", status=401), 1, "check JUDGE_API_KEY"),
-    "busy": (lambda h: h.reply("busy", status=429, Retry_After="3600"), 1, "status 429"),
-    "redirect": (lambda h: h.reply("", status=302, Location="http://127.0.0.1:9/"), 1, "status 302"),
     "slow": (drip, 3, "in time"),
-    "hang up": (lambda h: h.connection.close(), 3, "check JUDGE_BASE_URL"),
     "nonsense": (says("I like trains."), 1, "I like trains."),
-    "both": (says("correct: yes/no"), 1, "no verdict"),
     "empty text": (says(""), 1, "no verdict"),
     "no text": (lambda h: h.reply({"choices": [{"message": {"content": None}}]}), 1, "no verdict"),
     "no choices": (lambda h: h.reply({"choices": []}), 1, "no verdict"),
     "error object": (lambda h: h.reply({"error": {"message": "correct: yes"}}), 1, "reported an error"),
-    "empty body": (lambda h: h.reply("", kind="application/json"), 1, "JSON"),
-    "broken JSON": (lambda h: h.reply('{"choices": [{"message": {"content": "correct: yes"', kind="application/json"),
-                    1, "JSON"),
-    "list": (lambda h: h.reply('["correct: yes"]', kind="application/json"), 1, "JSON"),
     "page": (lambda h: h.reply("<html>correct: yes</html>"), 1, "JSON"),
 }
 
@@ -86,18 +72,6 @@ def test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_tha
         assert reason in verdict.note and len(server.seen) == requests
     with serve(says("correct: yes")) as server:                     # the failure of one evening is forgotten
         assert judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Milan").word == "yes"
-
-
-def test_a_busy_judge_is_asked_again_when_it_says(monkeypatch):
-    def reply(handler):
-        if len(handler.server.seen) == 1:
-            handler.reply("busy", status=429, Retry_After="1")
-        else:
-            handler.reply(chat("correct: no"))
-    with serve(reply) as server:
-        began = time.monotonic()
-        assert judge_at(server, monkeypatch).verdict(CAPITAL, "Milan").word == "no"
-        assert time.monotonic() - began >= 1.0 and len(server.seen) == 2
 
 
 # ---------------------------------------------------------------------------------------------------------------- cache
@@ -116,14 +90,6 @@ def test_a_verdict_is_kept_across_runs_and_another_model_question_truth_or_answe
         monkeypatch.setenv("JUDGE_MODEL", "grader-2")
         assert judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Italy's Rome").by == "judge"
     assert len(server.seen) == 5 and [path.name for path in tmp_path.iterdir()] == [file.name]
-
-
-def test_somebody_elses_database_is_left_alone(monkeypatch, tmp_path):
-    file = tmp_path / "mine.sqlite"
-    with sqlite3.connect(file) as db:
-        db.execute("CREATE TABLE precious (x)")
-    with serve(says("correct: no")) as server, pytest.raises(ConfigError, match=r"mine\.sqlite"):
-        judge_at(server, monkeypatch, cache=file)
 
 
 def test_a_long_reply_with_half_a_surrogate_pair_is_kept_in_part(monkeypatch, tmp_path):
@@ -169,20 +135,12 @@ def test_a_killed_run_leaves_whole_verdicts_only(monkeypatch, tmp_path):
 # ----------------------------------------------------------------------------------------------------------------- keys
 
 
-@pytest.mark.parametrize(("variable", "value"), [("JUDGE_BASE_URL", ""), ("JUDGE_BASE_URL", f"ftp://{KEY}@h/"),
-                                                 ("JUDGE_MODEL", " "), ("JUDGE_API_KEY", f"{KEY}\nx")])
+@pytest.mark.parametrize(("variable", "value"), [("JUDGE_BASE_URL", ""), ("JUDGE_MODEL", " ")])
 def test_a_wrong_environment_is_an_error_before_anything_is_asked_that_names_the_variable(monkeypatch, variable, value):
     monkeypatch.setenv("JUDGE_BASE_URL", "http://127.0.0.1:9")
     monkeypatch.setenv(variable, value)
-    with pytest.raises(ConfigError, match=variable) as caught:
-        Judge()
-    assert KEY not in shown(caught.value)
-
-
-def shown(error: BaseException) -> str:
-    out = io.StringIO()
-    traceback.TracebackException.from_exception(error, capture_locals=False).print(file=out)
-    return out.getvalue() + repr(error)
+    with pytest.raises(ConfigError, match=variable):
+        Judge("verdicts.sqlite")
 
 
 def test_the_key_is_in_no_verdict_no_file_no_repr_and_no_error_even_if_the_judge_repeats_it(monkeypatch, tmp_path):
@@ -194,7 +152,8 @@ def test_the_key_is_in_no_verdict_no_file_no_repr_and_no_error_even_if_the_judge
         judge = judge_at(server, monkeypatch, cache=file, limit=0.0)
         with pytest.raises(JudgeUnreliable) as caught:
             judge.verdict(CAPITAL, "Turin")
-    assert KEY not in shown(caught.value) and KEY.encode() not in file.read_bytes()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert KEY not in shown and KEY.encode() not in file.read_bytes()
 
 
 def test_the_key_is_read_at_the_moment_of_the_call(monkeypatch):

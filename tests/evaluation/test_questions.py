@@ -19,10 +19,6 @@ RELEASED = {"data_source": "web_qa", "prompt": [{"role": "user", "content": "Who
             "reward_model": {"ground_truth": f"Ada{ALIAS_MARK}Ada King", "style": "rule"}, "extra_info": {"index": 3}}
 
 
-def read_questions(path):
-    return [entry.question for entry in read_entries(path)]
-
-
 def write(tmp_path, *lines, name="questions.jsonl"):
     path = tmp_path / name
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
@@ -48,62 +44,53 @@ def test_the_released_form_by_hand(tmp_path):
 
 def test_made_ids_follow_the_text_and_not_the_place_and_equal_texts_stay_apart(tmp_path):
     rows = [{"question": text, "answer": "x"} for text in ("first", "second", " first ")]
-    one, two, again = (q.id for q in read_questions(write(tmp_path, *rows)))
+    one, two, again = (entry.question.id for entry in read_entries(write(tmp_path, *rows)))
     assert again == one + "-2" and len({one, two, again}) == 3
-    assert [q.id for q in read_questions(write(tmp_path, *rows[1::-1]))] == [two, one]
+    assert [entry.question.id for entry in read_entries(write(tmp_path, *rows[1::-1]))] == [two, one]
 
 
 BAD = {
     "not JSON": ("{", "not JSON"),
     "no object": ("[1]", "list"),
-    "neither form": ({"query": "x", "gold": "y"}, "query, gold"),
+    "neither form": ({"query": "x", "gold": "y"}, "'gold': 'y'"),
     "no answer": ({"question": "x"}, "answer"),
     "answer of a number": ({"question": "x", "answer": 42}, "42"),
-    "list with a number": ({"question": "x", "answer": ["a", 4]}, "list of strings"),
-    "blank answer": ({"question": "x", "answer": f" {ALIAS_MARK} "}, "blank"),
-    "empty list": ({"question": "x", "answer": []}, "blank"),
+    "list with a number": ({"question": "x", "answer": ["a", 4]}, "list of texts"),
+    "blank answer": ({"question": "x", "answer": f" {ALIAS_MARK} "}, "non-blank answer"),
+    "empty list": ({"question": "x", "answer": []}, "non-blank answer"),
     "blank question": ({"question": " ", "answer": "y"}, "no text"),
-    "question of a number": ({"question": 3, "answer": "y"}, "int"),
-    "id of a list": ({"question": "x", "answer": "y", "id": [1]}, "id"),
-    "blank id": ({"question": "x", "answer": "y", "id": " "}, "id"),
-    "id of a truth value": ({"question": "x", "answer": "y", "id": True}, "id"),
-    "hops as text": ({"question": "x", "answer": "y", "hops": "2"}, "hops"),
-    "source of a number": ({"question": "x", "answer": "y", "source": 2}, "source"),
+    "question of a number": ({"question": 3, "answer": "y"}, '"question": text'),
+    "id of a list": ({"question": "x", "answer": "y", "id": [1]}, '"id": text or number'),
+    "id of a truth value": ({"question": "x", "answer": "y", "id": True}, '"id": text or number'),
+    "hops as text": ({"question": "x", "answer": "y", "hops": "2"}, '"hops": number'),
+    "source of a number": ({"question": "x", "answer": "y", "source": 2}, '"source": text'),
     "id seen before": ({"question": "x", "answer": "y", "id": "q"}, "line 1"),
-    "two messages": (RELEASED | {"prompt": RELEASED["prompt"] * 2}, "one message"),
-    "a prompt as text": (RELEASED | {"prompt": "Who?"}, "one message"),
-    "a message without text": (RELEASED | {"prompt": [{"role": "user", "content": None}]}, "NoneType"),
-    "a message of the system": (RELEASED | {"prompt": [{"role": "system", "content": "Who?"}]}, "role user"),
-    "ground truth as a list": (RELEASED | {"reward_model": {"ground_truth": ["a", "b"]}}, "ground_truth"),
-    "no ground truth": (RELEASED | {"reward_model": None}, "ground_truth"),
+    "two messages": (RELEASED | {"prompt": RELEASED["prompt"] * 2}, "one user message"),
+    "a message without text": (RELEASED | {"prompt": [{"role": "user", "content": None}]}, "one user message"),
+    "a message of the system": (RELEASED | {"prompt": [{"role": "system", "content": "Who?"}]}, "one user message"),
+    "ground truth as a list": (RELEASED | {"reward_model": {"ground_truth": ["a", "b"]}}, '"ground_truth": text'),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_an_unreadable_line_is_an_error_that_names_file_line_and_reason(tmp_path, case):
     line, reason = BAD[case]
-    path = write(tmp_path, {"id": "q", "question": "fine", "answer": "y"}, "", line)
+    refused(write(tmp_path, {"id": "q", "question": "fine", "answer": "y"}, "", line), "line 3: ", reason)
+
+
+def refused(path, *words):
     with pytest.raises(ConfigError) as caught:
-        read_questions(path)
-    assert f"{path}, line 3: " in str(caught.value) and reason in str(caught.value)
+        read_entries(path)
+    assert all(word in str(caught.value) for word in (str(path), *words)), caught.value
 
 
-def test_bytes_that_are_not_utf8_name_their_line(tmp_path):
-    path = tmp_path / "q.jsonl"
+def test_a_file_that_holds_no_questions_is_an_error_and_not_an_empty_evaluation(tmp_path):
+    refused(write(tmp_path, ""), "no questions")
+    refused(tmp_path / "none.jsonl", "does not exist")
+    refused(write(tmp_path, "x", name="q.txt"), ".jsonl, .parquet")
+    path = tmp_path / "latin.jsonl"
     path.write_bytes(b'{"question": "x", "answer": "y"}\n{"question": "\xff", "answer": "y"}\n')
-    with pytest.raises(ConfigError, match="line 2"):
-        read_questions(path)
-
-
-@pytest.mark.parametrize(("name", "reason"), [("none.jsonl", "does not exist"), ("q.txt", r"\.jsonl, \.parquet")])
-def test_a_path_that_cannot_be_a_question_file_is_refused(tmp_path, name, reason):
-    with pytest.raises(ConfigError, match=reason):
-        read_questions(tmp_path / name)
-
-
-def test_an_empty_file_is_an_error_and_not_an_empty_evaluation(tmp_path):
-    with pytest.raises(ConfigError, match="no questions"):
-        read_questions(write(tmp_path, ""))
+    refused(path, "line 2")
 
 
 texts = st.text(min_size=1, max_size=20).filter(lambda text: text.strip() and ALIAS_MARK not in text)
@@ -113,7 +100,7 @@ texts = st.text(min_size=1, max_size=20).filter(lambda text: text.strip() and AL
 def test_every_question_comes_back_once_in_order_with_an_id_of_its_own(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("q") / "q.jsonl"
     path.write_text("".join(json.dumps({"question": text, "answer": answers}) + "\n" for text, answers in rows))
-    read = read_questions(path)
+    read = [entry.question for entry in read_entries(path)]
     assert [q.text for q in read] == [text.strip() for text, _ in rows]
     assert [q.answers for q in read] == [list(dict.fromkeys(a.strip() for a in answers)) for _, answers in rows]
     assert len({q.id for q in read}) == len(rows)
@@ -127,8 +114,7 @@ def test_a_parquet_path_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     path = tmp_path / "q.parquet"
     path.write_bytes(b"PAR1")
-    with pytest.raises(ConfigError, match=r"minvenus\[parquet\]"):
-        read_questions(path)
+    refused(path, "minvenus[parquet]")
 
 
 def test_the_released_parquet_columns_are_read(tmp_path):
@@ -168,16 +154,11 @@ def test_cells_that_another_program_encrypted():
 def test_a_browsecomp_file_is_decrypted_row_by_row_each_with_its_own_canary(tmp_path):
     path = browsecomp(tmp_path, [encrypt("Which film?\nThe second.", "c1"), encrypt("Alien", "c1"), "Film", "c1"],
                       [encrypt("Welche Stadt? 羅馬", "c2"), encrypt("Köln", "c2"), "", "c2"])
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())       # a byte order mark is no part of the first column
     first, second = read_entries(path)
     assert (first.question.text, first.source) == ("Which film?\nThe second.", "Film")
     assert first.question.answers == ["Alien"]
     assert (second.question.text, second.question.answers, second.source) == ("Welche Stadt? 羅馬", ["Köln"], None)
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path):
-    path = browsecomp(tmp_path, [encrypt("Which?", "c"), encrypt("x", "c"), "t", "c"])
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert [question.text for question in read_questions(path)] == ["Which?"]
 
 
 @given(st.text(max_size=200), st.text(min_size=1, max_size=40))
@@ -186,20 +167,15 @@ def test_decryption_undoes_encryption(text, canary):
 
 
 @pytest.mark.parametrize(("row", "reason"), [
-    (["Who was it?", "Rome", "t", "c"], "base64"), ([encrypt("Wer?", "c"), encrypt("x", "c"), "t", ""], "canary"),
-    (["", encrypt("x", "c"), "t", "c"], "no text"), ([encrypt("Wer?", "c"), "", "t", "c"], "blank"),
-    ([encrypt("Who was it, in which year?", "c"), encrypt("x", "c"), "t", "another"], "canary does not fit"),
-    (["a", "b"], "4 columns"), (["a", "b", "t", "c", "d"], "4 columns")])
+    (["Who was it?", "Rome", "t", "c"], "does not decrypt"), (["", encrypt("x", "c"), "t", "c"], "no text"),
+    ([encrypt("Who was it, in which year?", "c"), encrypt("x", "c"), "t", "another"], "does not decrypt"),
+    ([encrypt("Wer?", "c"), "", "t", "c"], "non-blank answer"), (["a", "b"], "a question is")])
 def test_a_row_that_does_not_decrypt_names_its_line(tmp_path, row, reason):
-    path = browsecomp(tmp_path, [encrypt("fine?", "c"), encrypt("x", "c"), "t", "c"], row)
-    with pytest.raises(ConfigError) as caught:
-        read_questions(path)
-    assert f"{path}, line 3: " in str(caught.value) and reason in str(caught.value)
+    refused(browsecomp(tmp_path, [encrypt("fine?", "c"), encrypt("x", "c"), "t", "c"], row), "line 3: ", reason)
 
 
-@pytest.mark.parametrize("text", ["question,answer\na,b\n", "", 'problem,answer,canary\n"a\n'])
+@pytest.mark.parametrize("text", ["name,answer\na,b\n", "", 'problem,answer,canary\n"a\n', b"problem,answer\n\xff"])
 def test_another_csv_is_refused(tmp_path, text):
     path = tmp_path / "other.csv"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=r"other\.csv, line"):
-        read_questions(path)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    refused(path)

@@ -31,15 +31,6 @@ def test_what_is_no_verdict_is_not_read_as_one(reply):
     assert read_verdict(reply) is None
 
 
-def test_incorrect_is_another_word_than_correct():
-    assert read_verdict("incorrect: no\nreasoning: the same city\ncorrect: yes") == "yes"
-    assert read_verdict("correct: yes\nincorrect: no") == "yes"
-
-
-def test_the_last_verdict_counts():
-    assert read_verdict("At first sight correct: yes. But the years differ.\n**correct:** no\nconfidence: 80") == "no"
-
-
 def test_an_answer_that_spells_a_verdict_comes_before_the_judges_own():
     reply = "extracted_final_answer: Rome\ncorrect: yes\nreasoning: it is Milan\ncorrect: no\nconfidence: 9"
     assert read_verdict(reply) == "no"
