@@ -241,7 +241,7 @@ def test_the_preset_of_the_4b_model_with_a_file_live_tools_and_a_judge_is_a_vali
     (["--tools", "toyweb"], "the toy web answers its own questions only"),
     (["--data", "toyweb"], "needs a file of questions: give --data FILE"),
     (["--data", "nowhere.jsonl"], "data must be 'toyweb' or a file of questions; got 'nowhere.jsonl'"),
-    (["--data", __file__], "a question file ends in .jsonl, .parquet, .csv"),
+    (["--data", __file__], "does not end in .jsonl, .parquet, .csv"),
     (["--tools", "web"], "tools must be one of toyweb, folder:PATH, live"),
     (["--tools", "folder:nowhere"], "nowhere is not a folder"),
     (["--tools", "live"], "live search needs SERPER_API_KEY"),
