@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from minvenus.agent.episode import Episode
 from minvenus.agent.policy import limits_of, load_policy, prompt_and_notices
-from minvenus.agent.record import rollout_to_json, save_rollout
+from minvenus.agent.record import rollout_to_json
 from minvenus.agent.rollout import RolloutLoop
-from minvenus.agent.show import Show
+from minvenus.agent.show import row, show
 from minvenus.config import ConfigError
 from minvenus.console import stop_on_signals
 from minvenus.evaluation.questions import IMMEDIATE
+from minvenus.files import write_text
 from minvenus.flags import parse_flags, save_config
 from minvenus.settings import InferConfig
 from minvenus.tools.base import TooManyFailures
@@ -27,33 +28,27 @@ def main(config: InferConfig) -> Rollout:
     system, notices = prompt_and_notices(agent)
     question, tools, max_turns = question_and_tools(config)
     policy, tokenizer, description = load_policy(agent)
-    threads = None if agent.tools.partition(":")[0] in IMMEDIATE else 1
+    limits = limits_of(agent, policy, None if agent.tools.partition(":")[0] in IMMEDIATE else 1)
     save_config(config, config.out)
-    limits = limits_of(agent, policy, threads)
-    show = Show(None if config.json else sys.stdout)
-    show.row("model", description)
-    show.row("question", question.text)
-    try:
-        with RolloutLoop(policy, tokenizer, limits, system=system, notices=notices, watch=show.watch) as loop:
-            [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
-            run_and_save(loop, episode, config)
-    finally:
-        if hasattr(tools, "close"):
-            tools.close()
+    if not config.json:
+        row("model", description)
+        row("question", question.text)
+    with RolloutLoop(policy, tokenizer, limits, system=system, notices=notices,
+                     watch=None if config.json else show) as loop:
+        [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
+        run_and_save(loop, episode, config)
     rollout = episode.rollout
-    if agent.tools == "toyweb":
-        show.row("expected", question.answers[0])
-    if rollout.trainable:
-        written, seconds = sum(rollout.sampled), sum(turn.seconds for turn in rollout.turns)
-        show.row("speed", f"{written} tokens sampled in {seconds:.2f} s: {written / seconds:.0f} tokens/s")
-    show.row("saved", config.save or f"{config.out}/trajectory.json")
     if config.json:
         print(json.dumps(rollout_to_json(rollout), ensure_ascii=False))
+        return rollout
+    if agent.tools == "toyweb":
+        row("expected", question.answers[0])
+    row("saved", config.save or f"{config.out}/trajectory.json")
     return rollout
 
 
-def question_and_tools(config: InferConfig) -> tuple[Question, object, int]:
-    """The question, the tools to answer it with, and how many turns it may take."""
+def question_and_tools(config: InferConfig) -> tuple[Question, object, int | None]:
+    """The question, the tools to answer it with, and how many turns it may take if it has a limit of its own."""
     agent = config.agent
     if agent.tools == "toyweb":
         web, name = ToyWeb(agent.seed), config.question or "test-1"
@@ -67,7 +62,7 @@ def question_and_tools(config: InferConfig) -> tuple[Question, object, int]:
     tools = make_tools(agent.tools)
     if config.question is None:
         raise ConfigError(f"--tools {agent.tools} needs a --question")
-    return Question("question", config.question, ["(unknown)"]), tools, agent.max_turns or 200
+    return Question("question", config.question, ["(unknown)"]), tools, None
 
 
 def run_and_save(loop: RolloutLoop, episode: Episode, config: InferConfig) -> None:
@@ -79,9 +74,10 @@ def run_and_save(loop: RolloutLoop, episode: Episode, config: InferConfig) -> No
         loop.cut_all(str(error) or type(error).__name__)
         raise
     finally:
-        for path in filter(None, (f"{config.out}/trajectory.json", config.save)):
-            if episode.rollout:
-                save_rollout(episode.rollout, path)
+        if episode.rollout:
+            record = json.dumps(rollout_to_json(episode.rollout), ensure_ascii=False)
+            for path in filter(None, (f"{config.out}/trajectory.json", config.save)):
+                write_text(path, record + "\n")
 
 
 def run(argv: list[str] | None = None) -> int:
@@ -93,12 +89,12 @@ def run(argv: list[str] | None = None) -> int:
     except (ConfigError, TooManyFailures, OSError) as error:
         print(f"infer.py: {error}", file=sys.stderr)
         return 2
-    if rollout.error == "stopped by the user":
-        return 130
-    if rollout.error:
-        print(f"infer.py: {rollout.error}", file=sys.stderr)
-    return 2 if rollout.error else 0
+    if rollout.error is None:
+        return 0
+    print(f"infer.py: {rollout.error}", file=sys.stderr)
+    return 130 if rollout.error == "stopped by the user" else 2
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="replace")     # a terminal may know fewer characters than the web
     sys.exit(run())

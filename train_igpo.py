@@ -65,7 +65,7 @@ def main(config: IGPOConfig) -> Path:
 
         for step in run.steps():
             engine.reset_counters()
-            with rollout_loop(training=True, keep_open=True) as loop:
+            with rollout_loop(keep_open=True) as loop:
                 episodes = collect(loop, source, step, config)
                 run.lap("rollout", engine.counters().prefilled + engine.counters().decoded)
                 logprobs = score_answers(scorer, episodes, tokenizer, config)      # on the pages of the open sequences

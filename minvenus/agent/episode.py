@@ -13,7 +13,7 @@ allows, another notice is shown after the observation.
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import ParsedTurn, is_well_formed
@@ -24,8 +24,6 @@ from minvenus.types import Question, Rollout, Turn
 
 @dataclass(frozen=True)
 class Limits:
-    """What a rollout may use."""
-
     max_turns: int                        # turns of the model, the last one included
     max_context: int                      # tokens of the whole rollout, prompt and last turn included
     max_turn_tokens: int                  # tokens sampled in one turn
@@ -41,10 +39,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class TurnOutput:
-    """A turn as the policy wrote it. Without log-probs the ids were made from text and count as unsampled."""
+    """A turn as the policy wrote it."""
 
     tokens: list[int]
-    logprobs: list[float] | None = None
+    logprobs: list[float] | None = None   # None = the ids were made from text, so they do not count as sampled
     error: str | None = None              # why the turn could not be written to its end: the rollout is over
 
 
@@ -70,25 +68,23 @@ class Episode:
     system: str
     notices: Notices
     limits: Limits
-    max_turns: int
     turns: list[Turn] = field(default_factory=list)
     logprobs: list[float | None] = field(default_factory=list)    # as long as stream.ids
     calls_made: set[str] = field(default_factory=set)             # keys of executed calls, to find duplicates
     discarded: list[str] = field(default_factory=list)            # why attempts at the current turn were thrown away
     is_last: bool = False                                         # the current turn is the last one
-    forced_by: Literal["token_limit", "max_steps"] | None = None  # the notice that announced it, if one did
+    forced_by: str | None = None                                  # the notice that announced it: token_limit, max_steps
     notice_tokens: int = 0                                        # N
     sequence: Any = None                                          # of a local policy: the engine's, while it is open
-    attempts: int = 0                                             # turns thrown away so far
     writing: bool = False                                         # the policy is writing a turn
     output: TurnOutput | None = None                              # the turn that the policy has written
     call: ToolCall | None = None                                  # the tool call whose result it waits for
-    started: float = 0.0
-    turn_started: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+    turn_started: float = field(default_factory=time.monotonic)
     rollout: Rollout | None = None                                # None until the rollout has ended
 
     def __post_init__(self):
-        self.is_last = self.max_turns == 1
+        self.is_last = self.limits.max_turns == 1
         self.notice_tokens = self.observation_tokens(self.notices.context)
         self._pad_logprobs()
         reserve = 0 if self.is_last else self.notice_tokens + self.turn_tokens
@@ -103,11 +99,6 @@ class Episode:
         """R"""
         return self.limits.max_turn_tokens + 1
 
-    @property
-    def out_of_time(self) -> bool:
-        limit = self.limits.time_limit
-        return limit is not None and time.monotonic() >= self.started + limit
-
     def add_turn(self, output: TurnOutput, text: str, parsed: ParsedTurn) -> None:
         """Append what the policy wrote. A call in the last turn is not run, so that turn is no search and no visit."""
         tokens = output.tokens or [self.stream.tokenizer.im_end]      # nothing was written: a blank turn, closed
@@ -121,10 +112,8 @@ class Episode:
         if parsed.arguments is not None and not self.is_last:
             call = {"name": parsed.tool, "arguments": parsed.arguments}
         kind = parsed.kind if call or parsed.kind == "answer" else "none"
-        malformed = not is_well_formed(text, final=kind == "answer" or self.is_last)
-        seconds = time.monotonic() - self.turn_started
-        self.turns.append(Turn(kind, start, end, text, call, malformed=malformed, discarded=self.discarded,
-                               seconds=seconds))
+        self.turns.append(Turn(kind, start, end, text, call, malformed=not is_well_formed(text, final=False),
+                               discarded=self.discarded, seconds=time.monotonic() - self.turn_started))
         self.discarded = []
 
     def add_observation(self, text: str, error: str | None, seconds: float) -> None:
@@ -134,17 +123,17 @@ class Episode:
         self._pad_logprobs()
         self.turns[-1] = replace(self.turns[-1], observation=shown, tool_error=error, tool_seconds=seconds)
 
-    def fit(self, observation: str) -> tuple[str, bool, Literal["token_limit", "max_steps"] | None]:
+    def fit(self, observation: str) -> tuple[str, bool, str | None]:
         """(the text to show, whether the next turn is the last one, which notice the text contains)."""
         left = self.limits.max_context - len(self.stream.ids)
-        if len(self.turns) + 1 == self.max_turns:
+        if len(self.turns) + 1 == self.limits.max_turns:
             notice = self.notices.last_turn
-            shown = observation if notice is None else with_notice(observation, notice)
+            shown = observation if notice is None else f"{observation}\n\n{notice}"
             if self.observation_tokens(shown) + self.turn_tokens <= left:
                 return shown, True, None if notice is None else "max_steps"
         elif self.observation_tokens(observation) + self.turn_tokens + self.notice_tokens + self.turn_tokens <= left:
             return observation, False, None
-        shown = with_notice(observation, self.notices.context)
+        shown = f"{observation}\n\n{self.notices.context}"
         if self.observation_tokens(shown) + self.turn_tokens > left:
             shown = self.notices.context
         return shown, True, "token_limit"
@@ -166,7 +155,3 @@ class Episode:
 
     def _pad_logprobs(self) -> None:
         self.logprobs += [None] * (len(self.stream.ids) - len(self.logprobs))
-
-
-def with_notice(observation: str, notice: str) -> str:
-    return f"{observation}\n\n{notice}"

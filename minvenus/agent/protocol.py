@@ -6,9 +6,8 @@
 The text of a turn starts with the `<think>` that ends the generation prompt, so callers prepend it. It has no
 end-of-turn token.
 
-`format_error` returns the first broken rule, or None. `parse_turn` reads what can be understood, so some malformed
-turns are executed and penalised all the same. The reverse cannot happen: a turn that passes the check is an answer, a
-call, or a call that no tool takes, with the parser's reason.
+`parse_turn` reads what can be understood, so some malformed turns are executed and penalised all the same. The reverse
+cannot happen: a turn that passes the check is an answer, a call, or a call that no tool takes, with the parser's reason.
 """
 
 import re
@@ -21,6 +20,7 @@ from minvenus.types import Kind, Turn
 
 THINK_TAG = re.compile(r"</?think>")
 ALLOWED_ARGS = {"search": ("query",), "visit": ("url", "goal")}    # all of them are required; others are dropped
+HOW_TO_CALL = 'Write {"name": "search" or "visit", "arguments": {...}} between <tool_call> and </tool_call>.'
 
 
 # ---------------------------------------------------------------------------------------------------- the strict check
@@ -33,10 +33,9 @@ def is_well_formed(text: str, final: bool) -> bool:
 def format_error(text: str, final: bool) -> str | None:
     """The first rule that a turn breaks, as a sentence; None for a well-formed turn. `final`: the rollout's last turn.
 
-    Tool and argument names are free, as in the released checker. Three choices differ from it: a PythonInterpreter body
-    with `<code>` is no exception, because there is no such tool here; `<tool_response>` is refused everywhere, because
-    its tokens stay in our stream, where the released loop cut them out before the check; and the tool's name must be a
-    string.
+    Tool and argument names are free, as in the released checker. Three choices differ from it: there is no exception
+    for `<code>` of a PythonInterpreter, a tool that is not here; `<tool_response>` is refused everywhere, because its
+    tokens stay in our stream, where the released loop cut them out; and the tool's name must be a string.
     """
     if not text.strip():
         return "The turn is blank."
@@ -82,8 +81,8 @@ def block_error(text: str, tag: str) -> str | None:
 class ParsedTurn:
     """What the loop should do with a turn: exactly one of a call, an answer and an error.
 
-    An error with a `tool` is a readable call that cannot be run: unknown tool or bad arguments. Its kind is "none", so
-    that a visit which fetched nothing is not counted as a visit.
+    An error with a `tool` is a readable call that cannot be run, for its tool or its arguments. It is of kind "none": a
+    visit that fetched nothing does not count as a visit.
     """
 
     kind: Kind
@@ -97,14 +96,12 @@ class ParsedTurn:
 def parse_turn(text: str) -> ParsedTurn:
     """Read one generated turn. Never raises.
 
-    1. Everything from the first `<tool_response>` on is dropped: the model invented it, so nothing in it is a call or
-       an answer.
+    1. Everything from the first `<tool_response>` on is dropped: the model invented it.
     2. A `</think>` before any `<think>` gets the prompt's `<think>` in front. A thought that is never closed ends with
        the turn.
-    3. The whole turn is searched, the thought included. A complete answer and a complete call together are an error,
-       even if one of them is only mentioned in the thought. Otherwise the first block after the last `</think>` counts;
-       if there is none, the first one inside the thought. So a call in a thought that was left open is run, and the
-       turn is penalised.
+    3. The whole turn is searched, the thought included. A complete answer and a complete call together are an error.
+       Otherwise the first block after the last `</think>` counts; if there is none, the first one inside the thought.
+       So a call in a thought that was left open is run, and the turn is penalised.
     4. Of nested openings the innermost counts: `<answer> a summary <answer> Rome </answer>` answers Rome.
     5. The tool must be search or visit, with all its arguments. A string for `query` or `url` becomes a list; unknown
        arguments are dropped. Tools rely on this.
@@ -123,15 +120,10 @@ def parse_turn(text: str) -> ParsedTurn:
                                   "mention the other's tags in the thought.")
     if call is not None:
         return parse_call(thought, call)
-    if answer is not None and answer.strip():
+    if answer and answer.strip():
         return ParsedTurn("answer", thought, answer=answer.strip())
-    if answer is not None:
-        return malformed(thought, "The <answer> is empty. Write the final answer between <answer> and </answer>.")
-    if text.rfind("<think>") > text.rfind("</think>"):
-        return malformed(thought, "The thought is not closed. Close it with </think>, then write one <tool_call> or "
-                                  "one <answer>.")
-    return malformed(thought, "The turn has neither a complete <tool_call> nor a complete <answer>. Write one of them "
-                              "after </think>.")
+    return malformed(thought, "The turn has no complete <tool_call> and no complete <answer> with a text. Close the "
+                              "thought with </think>, then write one of them.")
 
 
 def final_answer(turns: Sequence[Turn]) -> str | None:
@@ -146,8 +138,7 @@ def malformed(thought: str, error: str, tool: str | None = None) -> ParsedTurn:
 def parse_call(thought: str, body: str) -> ParsedTurn:
     call, error = read_call(body)
     if error:
-        return malformed(thought, error + ' Write {"name": "search" or "visit", "arguments": {...}} between '
-                                          "<tool_call> and </tool_call>.")
+        return malformed(thought, f"{error} {HOW_TO_CALL}")
     name = whole_characters(call["name"])
     if name not in ALLOWED_ARGS:
         return malformed(thought, f"There is no tool {name[:40]!r}. The tools are search and visit.", name)
@@ -172,10 +163,8 @@ def read_call(body: str) -> tuple[dict, str | None]:
     if not isinstance(call, dict):
         return {}, "The tool call must be one JSON object."
     for key, kind, spelled in (("name", str, "a string"), ("arguments", dict, "an object")):
-        if key not in call:
-            return {}, f'The tool call has no "{key}".'
-        if not isinstance(call[key], kind):
-            return {}, f'"{key}" of the tool call must be {spelled}.'
+        if not isinstance(call.get(key), kind):
+            return {}, f'The tool call needs "{key}", {spelled}.'
     return call, None
 
 

@@ -17,13 +17,11 @@ from typing import Any
 
 from minvenus.agent.episode import Episode, TurnOutput
 from minvenus.agent.protocol import whole_characters
-from minvenus.config import ConfigError
 from minvenus.engine import Sampling
 from minvenus.text.tokenizer import Tokenizer, splitter
 from minvenus.tools.endpoint import Endpoint, EndpointError
 from minvenus.tools.threads import in_thread
 
-STOP = ["<tool_response>"]                # only the environment writes this
 LIMITS = {"seconds": 3600.0, "read_seconds": 3600.0}
 
 
@@ -38,7 +36,7 @@ class RemotePolicy:
         self.tokenizer, self.sampling, self.send_ids = tokenizer, sampling, send_ids
         self.writing: dict[Episode, Future] = {}
 
-    def open(self, groups: list[list[Episode]], step: int | None) -> None:
+    def open(self, group: list[Episode]) -> None:
         """Every request has the whole prompt, so there is nothing to prepare."""
 
     def start(self, episode: Episode) -> None:
@@ -52,27 +50,19 @@ class RemotePolicy:
                 episode.output = future.result()     # raises what stops the run, such as a key that cannot be one
         return False
 
-    def futures(self) -> list[Future]:
-        return list(self.writing.values())
-
     def cut(self, episode: Episode) -> TurnOutput:
         del self.writing[episode]
         return TurnOutput([])
 
-    def discard_turn(self, episode: Episode) -> None:
-        """Nothing of the turn is kept here."""
-
     def close(self, episode: Episode) -> None:
         self.writing.pop(episode, None)
-
-    def check_trainable(self) -> None:
-        raise ConfigError("a policy at an endpoint cannot be trained: it gives no log-probs of the tokens it sampled")
 
     def _complete(self, ids: list[int], max_tokens: int) -> TurnOutput:
         """The reply to one request, in the turn's own thread."""
         s = self.sampling
         settings: dict[str, Any] = {"max_tokens": max_tokens, "temperature": s.temperature, "top_p": s.top_p,
-                                    "presence_penalty": s.presence_penalty, "stop": STOP}
+                                    "presence_penalty": s.presence_penalty,
+                                    "stop": ["<tool_response>"]}                  # only the environment writes this
         if s.top_k is not None:                      # not in OpenAI's own interface, so only if it is set
             settings["top_k"] = s.top_k
         prompt = ids if self.send_ids else safe_text(self.tokenizer, ids)

@@ -13,15 +13,15 @@ The loop has one thread and needs no lock: between two steps of the policy it lo
 the clocks. While one rollout waits for its tool the others go on. A rollout can be cut at any moment; it keeps the
 partial turn as its last.
 
-A tool call that is not back in time becomes a timeout error, and its result is dropped. Its thread cannot be killed:
-it is a daemon, does not count among the calls at once, and ends with the process at the latest. Without tool_threads
-tools run in the loop's own thread, and a run is reproducible to the last bit. With threads, the time that tools take
-decides which rollouts share a step of the engine, and sums in batches of another size differ in their last bits.
+A tool call that is not back in time becomes a timeout error, and its result is dropped. Its thread ends with the
+process at the latest, and does not count among the calls at once. Without tool_threads tools run in the loop's own
+thread, and a run is reproducible to the last bit. With threads, the time that tools take decides which rollouts share a
+step of the engine, and sums in batches of another size differ in their last bits.
 """
 
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import replace
 
 from minvenus.agent.episode import Episode, Limits, ToolCall, TurnOutput
 from minvenus.agent.prompt import Notices
@@ -33,7 +33,7 @@ from minvenus.tools.base import ToolGuard, ToolResult, call_key, cap_text, faile
 from minvenus.tools.threads import in_thread
 from minvenus.types import Question
 
-IDLE_SECONDS = 0.02                # longest pause between two looks at the clocks while nothing is computed here
+IDLE_SECONDS = 0.005               # between two looks at futures and clocks while nothing is computed here
 REPEATED_TAIL, REPEATS = 50, 5     # a text is repetitive if its last 50 characters occur more than 5 times
 
 # watch(event, episode): "turn" after a turn was written, "observation" after it was answered,
@@ -46,21 +46,19 @@ class RolloutLoop:
 
     system, notices   what the model is told besides the question
     guard             raises TooManyFailures when too many tool calls fail
-    training          refuse whatever would make the log-probs of the rollouts wrong
-    keep_open         keep sequences open until the loop is closed, to be scored; else each is closed with its rollout
+    keep_open         keep sequences open until the end of the `with`, to be scored; else each is closed with its rollout
     """
 
     def __init__(self, policy, tokenizer: Tokenizer, limits: Limits, *, system: str, notices: Notices,
-                 guard: ToolGuard | None = None, watch: Watch | None = None, training: bool = False,
-                 keep_open: bool = False):
-        check_settings(policy, limits, training)
+                 guard: ToolGuard | None = None, watch: Watch | None = None, keep_open: bool = False):
+        if policy.max_context is not None and limits.max_context > policy.max_context:
+            raise ConfigError(f"max_context {limits.max_context} is more than the {policy.max_context} tokens that the "
+                              "model and the cache have room for: lower it, or raise the number of pages")
         self.policy, self.tokenizer, self.limits = policy, tokenizer, limits
         self.system, self.notices = system, notices
         self.guard = guard or ToolGuard()
         self.watch = watch or (lambda event, episode: None)
         self.keep_open = keep_open
-        self.names: set[tuple[int | None, str]] = set()            # (step, name) of all questions so far
-        self.added: list[list[Episode]] = []                       # groups that start with the next step()
         self.running: list[Episode] = []
         self.ended: list[Episode] = []                             # those that are kept open
 
@@ -68,42 +66,44 @@ class RolloutLoop:
         return self
 
     def __exit__(self, *_) -> None:
-        self.close()
+        """Close all sequences and forget all rollouts. Results of tools that still run are dropped."""
+        for episode in [*self.running, *self.ended]:
+            if episode.rollout is None or self.keep_open:
+                self.policy.close(episode)
+        self.running, self.ended = [], []
 
     # ------------------------------------------------------------------------------------------ what callers use
 
     def add(self, question: Question, tools_for: Callable[[Question], object], n: int = 1, *, name: str | None = None,
             step: int | None = None, max_turns: int | None = None) -> list[Episode]:
-        """n rollouts of a question on one shared prompt, each with its own tools from `tools_for`.
-
-        They start with the next step(); groups that are added before it share one prefill. The engine's seed, `step`,
-        `name` (default: the question's id) and the number in the group decide what is sampled.
-        """
-        name = question.id if name is None else name
-        if n < 1 or (step, name) in self.names:
-            raise ValueError(f"need n >= 1 and a name that no other question of this loop has, got {n} and {name!r}")
+        """n rollouts of a question on one shared prompt, each with its own tools from `tools_for`. They start with the
+        next step(). The engine's seed, `step`, `name` (default: the question's id) and the number in the group decide
+        what is sampled, so a name must not come twice in a step."""
+        limits = replace(self.limits, max_turns=max_turns or self.limits.max_turns)
         group = []
         for _ in range(n):
             stream = Stream(self.tokenizer, self.system, question.text)
-            group.append(Episode(question, name, step, stream, tools_for(question), self.system, self.notices,
-                                 self.limits, max_turns or self.limits.max_turns))
-        self.names.add((step, name))
-        self.added.append(group)
+            group.append(Episode(question, name or question.id, step, stream, tools_for(question), self.system,
+                                 self.notices, limits))
+        self.policy.open(group)
+        self.running += group
         return group
 
     def step(self) -> list[Episode]:
         """Advance every rollout a little; returns those that ended. The loop forgets them unless they are kept open."""
-        self._open_added()
+        for episode in self.running:
+            if not (episode.turns or episode.writing or episode.rollout):
+                self._start_turn(episode)
         busy = self.policy.step()
         written = [episode for episode in self.running if episode.writing and episode.output is not None]
         for episode in written:
             self._read_turn(episode)
         if not busy and not written:
-            calls = [episode.call.future for episode in self.running if episode.call and episode.call.future]
-            wait([*calls, *self.policy.futures()], IDLE_SECONDS, FIRST_COMPLETED)
+            time.sleep(IDLE_SECONDS)
         self._check_calls()
+        limit = self.limits.time_limit
         for episode in self.running:
-            if episode.rollout is None and episode.out_of_time:
+            if limit is not None and episode.rollout is None and time.monotonic() >= episode.started + limit:
                 self._cut(episode, "timeout")
         ended = [episode for episode in self.running if episode.rollout]
         self.running = [episode for episode in self.running if not episode.rollout]
@@ -113,7 +113,7 @@ class RolloutLoop:
 
     def run(self, stop: object = False) -> None:
         """Step until all rollouts have ended. Once `stop` is true, every rollout is cut where it is."""
-        while self.added or self.running:
+        while self.running:
             self.step()
             if stop:
                 self.cut_all("stopped by the user")
@@ -124,27 +124,7 @@ class RolloutLoop:
             if episode.rollout is None:
                 self._cut(episode, "error", error)
 
-    def close(self) -> None:
-        """Close all sequences and forget all rollouts. Results of tools that still run are dropped."""
-        for episode in [*self.running, *self.ended]:
-            if episode.rollout is None or self.keep_open:
-                self.policy.close(episode)
-        self.running, self.ended, self.added = [], [], []
-
     # -------------------------------------------------------------------------------------------------- one turn
-
-    def _open_added(self) -> None:
-        """Open the groups that were added: one call of the policy for all that have the same size and step."""
-        added, self.added = self.added, []
-        for n, step in dict.fromkeys((len(group), group[0].step) for group in added):
-            groups = [group for group in added if (len(group), group[0].step) == (n, step)]
-            self.policy.open(groups, step)
-            for group in groups:
-                self.running += group
-        for group in added:
-            for episode in group:
-                episode.started = time.monotonic()
-                self._start_turn(episode)
 
     def _start_turn(self, episode: Episode) -> None:
         episode.writing, episode.turn_started = True, time.monotonic()
@@ -159,9 +139,7 @@ class RolloutLoop:
         problem = None if output.error else retry_reason(text, parsed, episode.calls_made)
         if problem and len(episode.discarded) < self.limits.retries:
             episode.discarded.append(problem)
-            episode.attempts += 1
             self.watch("discarded", episode)
-            self.policy.discard_turn(episode)
             self._start_turn(episode)
             return
         episode.add_turn(output, text, parsed)
@@ -173,15 +151,11 @@ class RolloutLoop:
         elif parsed.tool and parsed.arguments:
             self._call_tool(episode, parsed.tool, parsed.arguments)
         else:
-            self._show_format_error(episode, parsed)
-
-    def _show_format_error(self, episode: Episode, parsed: ParsedTurn) -> None:
-        """A readable call that no tool takes is a tool error; any other malformed turn is no call at all."""
-        text = episode.notices.malformed.replace("{error}", parsed.error or "")
-        kind = None
-        if parsed.tool is not None:
-            kind = "bad_arguments" if parsed.tool in ALLOWED_ARGS else "unknown_tool"
-        self._show(episode, text, kind, 0.0)
+            text = episode.notices.malformed.replace("{error}", parsed.error or "")
+            kind = None
+            if parsed.tool is not None:                       # a call that no tool takes is a tool error
+                kind = "bad_arguments" if parsed.tool in ALLOWED_ARGS else "unknown_tool"
+            self._show(episode, text, kind, 0.0)
 
     def _show(self, episode: Episode, text: str, error: str | None, seconds: float) -> None:
         episode.add_observation(text, error, seconds)
@@ -232,7 +206,7 @@ class RolloutLoop:
     def _cut(self, episode: Episode, termination: str, error: str | None = None) -> None:
         episode.call = None                              # the result of a tool that still runs is dropped
         if episode.stream.awaits_turn:                   # the partial turn is the last one; it may be blank
-            output = self.policy.cut(episode) if episode.writing else TurnOutput([])
+            output = episode.output or (self.policy.cut(episode) if episode.writing else TurnOutput([]))
             episode.writing = False
             episode.is_last = True                       # so that a call in the partial turn does not count as executed
             text = turn_text(self.tokenizer, output.tokens)
@@ -245,18 +219,6 @@ class RolloutLoop:
         if not self.keep_open:
             self.policy.close(episode)
         self.watch("end", episode)
-
-
-def check_settings(policy, limits: Limits, training: bool) -> None:
-    if policy.max_context is not None and limits.max_context > policy.max_context:
-        raise ConfigError(f"max_context {limits.max_context} is more than the {policy.max_context} tokens that the "
-                          "model's positions and the cache's pages have room for: lower it, or raise the number of "
-                          "pages")
-    if training:
-        policy.check_trainable()
-        if limits.retries:
-            raise ConfigError(f"retries {limits.retries}: for inference only, because a turn chosen among attempts is "
-                              "no sample of the policy")
 
 
 def turn_text(tokenizer: Tokenizer, tokens: list[int]) -> str:

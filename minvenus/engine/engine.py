@@ -130,6 +130,15 @@ class Engine:
         ended, self._ended = self._ended, []
         return ended
 
+    def cut(self, sequence: Sequence) -> Completion:
+        """End a running turn where it is. What was drawn so far stays in the sequence."""
+        job = sequence.job
+        if not isinstance(job, Generation):
+            raise ValueError(f"sequence {sequence.number} has no running turn")
+        sequence.completion = Completion(job.tokens, job.logprobs, None)
+        self.scheduler.end(sequence)
+        return sequence.completion
+
     def turn(self, sequences: list[Sequence], sampling: Sampling) -> list[Completion]:
         """One turn of each sequence, batched."""
         for sequence in sequences:

@@ -57,7 +57,7 @@ def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engi
         for sequence in sequences:
             done = sequence.job.tokens
             if not done:
-                question = re.sub(r" attempt \d+", "", sequence.question)
+                question = re.sub(r" turn \d+ attempt \d+", "", sequence.question)
                 if sequence.step is not None:
                     question = f"{sequence.step} {question}"
                 name = f"0/{question}/{sequence.rollout}"

@@ -204,7 +204,7 @@ class Manual:
     def __init__(self, so_far=""):
         self.so_far, self.started = so_far, 0
 
-    def open(self, groups, step):
+    def open(self, group):
         pass
 
     def start(self, episode):
@@ -219,9 +219,6 @@ class Manual:
 
     def step(self):
         return False
-
-    def futures(self):
-        return []
 
     def close(self, episode):
         pass

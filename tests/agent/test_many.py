@@ -62,7 +62,7 @@ def test_a_group_shares_its_prompt_and_each_rollout_has_its_own_tools():
 def test_sequences_stay_open_to_be_scored_and_are_closed_behind_the_with():
     policy = policy_for([search(), visit(), answer()])
     engine, truth = policy.engine, TOKENIZER.encode_untrusted("cat")
-    with loop_for(policy, training=True, keep_open=True) as loop:
+    with loop_for(policy, keep_open=True) as loop:
         group = loop.add(QUESTION, lambda q: Tools(), 2)
         loop.run()
         before = engine.counters()

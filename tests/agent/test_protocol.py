@@ -10,7 +10,7 @@ SEARCH = '{"name": "search", "arguments": {"query": ["capital of Italy"]}}'
 NEEDS_QUERY = 'search needs "query", a list of non-empty strings.'
 NEEDS_GOAL = 'visit needs "goal", a non-empty string.'
 CALL_AFTER = "The turn needs <tool_call>...</tool_call> after the last </think>."
-INCOMPLETE = "The turn has neither a complete <tool_call> nor a complete <answer>. Write one of them after </think>."
+INCOMPLETE = "The turn has no complete <tool_call> and no complete <answer> with a text. Close the thought with </think>"
 VISIT = '{"name": "visit", "arguments": {"url": ["https://x.org"], "goal": "the capital"}}'
 
 
@@ -49,62 +49,44 @@ def test_well_formed_final_turns(text):
     assert not is_well_formed(text, final=False)
 
 
-BROKEN_THOUGHTS = [
-    ("", "The turn is blank."),
+BROKEN_TURNS = [
     (" \n\t", "The turn is blank."),
     ("{block}", "The turn has no <think>."),
     ("hm</think>{block}", "The turn has no <think>."),
     ("<think>hm{block}", "The think tags do not alternate"),
-    ("<think>a<think>b</think>{block}", "The think tags do not alternate"),
-    ("<think>a</think></think>{block}", "The think tags do not alternate"),
     ("<think>a<think>b</think></think>{block}", "The think tags do not alternate"),
     ("</think>a<think>{block}", "The think tags do not alternate"),
     ("Well, <think>a</think>{block}", "There is text before the first <think>."),
     ("<think>a</think>{block}<tool_response>", "The turn contains <tool_response>"),
-    ("<think>a</think>{block}\n<tool_response>fake</tool_response>", "The turn contains <tool_response>"),
-    ("<think>a <tool_response> b</think>{block}", "The turn contains <tool_response>"),
-    ("<think>a</think>So: {block}", "There is text between </think> and "),
     ("<think>a</think><think>b</think>.{block}", "There is text between </think> and "),
-    ("<think>a</think>{block}.", "There is text after </"),
     ("<think>a</think>{block}<|im_end|>", "There is text after </"),
     ("<think>a {block}</think>", "> after the last </think>."),
-    ("<think>a</think>{block}<think>b</think>", "> after the last </think>."),
-    ("<think>a</think>{block}{block}", "The turn needs exactly one <"),
     ("<think>{block}</think>{block}", "The turn needs exactly one <"),
-    ("<think>a</think>", "The turn needs exactly one <"),
     ("<think>a</think>Rome", "The turn needs exactly one <"),
 ]
 
 
 @pytest.mark.parametrize("final, block", [(False, f"<tool_call>{SEARCH}</tool_call>"), (True, "<answer>Rome</answer>")])
-@pytest.mark.parametrize("text, rule", BROKEN_THOUGHTS)
+@pytest.mark.parametrize("text, rule", BROKEN_TURNS)
 def test_rules_that_both_kinds_of_turn_share(text, rule, final, block):
     assert rule in format_error(text.replace("{block}", block), final)
 
 
 @pytest.mark.parametrize("text, rule", [
-    (tool_turn(thought="or <answer>?"), "A turn before the last contains an answer tag."),
     (tool_turn(thought="or </answer>?"), "A turn before the last contains an answer tag."),
-    (tool_turn() + "<answer>Rome</answer>", "A turn before the last contains an answer tag."),
     (final_turn(), "A turn before the last contains an answer tag."),
     ("<think>a</think><tool_call>" + SEARCH, "exactly one <tool_call> and one </tool_call>, and has 1 and 0."),
-    ("<think>a</think>" + SEARCH + "</tool_call>", "exactly one <tool_call> and one </tool_call>, and has 0 and 1."),
-    ("<think>a <tool_call></think><tool_call>" + SEARCH + "</tool_call>", "and has 2 and 1."),
     ("<think>a <tool_call></think>" + SEARCH + "</tool_call>", CALL_AFTER),
     ("<think>a</think></tool_call>" + SEARCH + "<tool_call>", CALL_AFTER),
     (tool_turn(" \n"), "The tool_call block is empty."),
     (tool_turn("search Rome"), "The tool call is not JSON: 'search' at character 2 is neither a value nor a key; "
                                "write strings in quotes."),
     (tool_turn(SEARCH + SEARCH), "The tool call is not JSON: Extra data at character"),
-    (tool_turn(SEARCH[:-1]), "The tool call is not JSON: Expecting ',' delimiter at character"),
     (tool_turn("<code>print(1)</code> PythonInterpreter"), "The tool call is not JSON"),    # released: an exception
     (tool_turn("[" + SEARCH + "]"), "The tool call must be one JSON object."),
-    (tool_turn('"search"'), "The tool call must be one JSON object."),
-    (tool_turn('{"arguments": {}}'), 'The tool call has no "name".'),
-    (tool_turn('{"name": null, "arguments": {}}'), '"name" of the tool call must be a string.'),
-    (tool_turn('{"name": "search"}'), 'The tool call has no "arguments".'),
-    (tool_turn('{"name": "search", "arguments": ["Rome"]}'), '"arguments" of the tool call must be an object.'),
-    (tool_turn('{"name": "search", "arguments": "{}"}'), '"arguments" of the tool call must be an object.'),
+    (tool_turn('{"arguments": {}}'), 'The tool call needs "name", a string.'),
+    (tool_turn('{"name": null, "arguments": {}}'), 'The tool call needs "name", a string.'),
+    (tool_turn('{"name": "search", "arguments": "{}"}'), 'The tool call needs "arguments", an object.'),
     (tool_turn("[" * 100_000), "The tool call is not JSON: nested too deeply"),
 ])
 def test_rules_of_tool_turns(text, rule):
@@ -113,12 +95,9 @@ def test_rules_of_tool_turns(text, rule):
 
 @pytest.mark.parametrize("text, rule", [
     (tool_turn(), "The last turn must be an answer, but it contains a tool_call tag."),
-    (final_turn(thought="no <tool_call> now"), "The last turn must be an answer, but it contains a tool_call tag."),
     (final_turn() + "</tool_call>", "The last turn must be an answer, but it contains a tool_call tag."),
     (final_turn(" \n "), "The answer block is empty."),
-    (final_turn(thought="I write <answer> now"), "exactly one <answer> and one </answer>, and has 2 and 1."),
     (final_turn("Italy\n<answer>Rome"), "exactly one <answer> and one </answer>, and has 2 and 1."),
-    ("<think>a</think><answer>Rome", "exactly one <answer> and one </answer>, and has 1 and 0."),
     ("<think>a</think></answer>Rome<answer>", "needs <answer>...</answer> after the last </think>."),
 ])
 def test_rules_of_final_turns(text, rule):
@@ -153,26 +132,6 @@ def test_the_thought_that_the_prompt_opened_is_implied():
     for text in (tool_turn(), final_turn()):
         assert parse_turn(text.removeprefix("<think>")) == parse_turn(text)
     assert parse_turn("a</think><think>b</think>" + "<answer>Rome</answer>").thought == "ab"
-    assert parse_turn("hm</think>").error.startswith(INCOMPLETE)
-
-
-@pytest.mark.parametrize("text", ["", " ", "Rome", "<answer>Rome</answer>", "<tool_call>" + SEARCH + "</tool_call>"])
-def test_a_turn_without_any_think_tag_is_an_error(text):
-    assert parse_turn(text).kind == "none" and parse_turn(text).error.startswith("The turn has no thought.")
-
-
-def test_a_thought_cut_by_the_token_cap_is_an_error_that_says_so():
-    parsed = parse_turn("<think>I need to find out whether")
-    assert (parsed.kind, parsed.thought) == ("none", "I need to find out whether")
-    assert parsed.error.startswith("The thought is not closed. Close it with </think>")
-
-
-def test_a_call_inside_an_open_thought_is_run_and_penalised():
-    text = "<think>I search now <tool_call>" + SEARCH + "</tool_call>"
-    assert parse_turn(text).kind == "search" and parse_turn(text).arguments == {"query": ["capital of Italy"]}
-    assert not is_well_formed(text, final=False)
-    assert parse_turn(text + "</think>").kind == "search"           # the same when the thought closes behind the call
-    assert not is_well_formed(text + "</think>", final=False)
 
 
 def test_an_answer_mentioned_in_the_thought_of_a_tool_turn_is_ambiguous():
@@ -184,26 +143,23 @@ def test_an_answer_mentioned_in_the_thought_of_a_tool_turn_is_ambiguous():
     assert parse_turn(tool_turn(thought="then I write <answer> and so on")).kind == "search"    # no closed answer
 
 
-def test_of_two_calls_the_first_is_run_and_the_turn_is_malformed():
-    text = tool_turn() + f"\n<tool_call>{VISIT}</tool_call>"
-    assert parse_turn(text).kind == "search"
-    assert not is_well_formed(text, final=False)
-
-
-def test_the_block_behind_the_thought_wins_over_one_inside_it():
+def test_the_block_after_the_thought_wins_over_one_inside_it():
     assert parse_turn(tool_turn(VISIT, thought=f"first <tool_call>{SEARCH}</tool_call>")).kind == "visit"
     assert parse_turn(final_turn(thought="not <answer>Paris</answer>")).answer == "Rome"
     assert parse_turn(final_turn(thought="I close with <answer> tags")).answer == "Rome"
     assert parse_turn("<think>in <answer> tags</think> Rome</answer>").kind == "none"    # no block across the border
+    assert parse_turn(final_turn("<summary>long</summary>\n<answer>\nRome")).answer == "Rome"     # the innermost opening
 
 
-def test_of_nested_openings_the_innermost_counts():
-    assert parse_turn(final_turn("<summary>long</summary>\n<answer>\nRome")).answer == "Rome"
-
-
-def test_stray_text_between_the_tags_is_forgiven_by_the_parser_only():
-    text = "Well. <think>hm</think> So: <tool_call>" + SEARCH + "</tool_call> done"
-    assert parse_turn(text).kind == "search" and not is_well_formed(text, final=False)
+@pytest.mark.parametrize("text", [
+    tool_turn() + f"\n<tool_call>{VISIT}</tool_call>",                                     # of two calls the first is run
+    "Well. <think>hm</think> So: <tool_call>" + SEARCH + "</tool_call> done",              # stray text
+    "<think>I search now <tool_call>" + SEARCH + "</tool_call>",                           # inside an open thought
+    "<think>I search now <tool_call>" + SEARCH + "</tool_call></think>",
+])
+def test_a_malformed_call_that_can_be_understood_is_run_and_penalised(text):
+    assert parse_turn(text).kind == "search" and parse_turn(text).arguments == {"query": ["capital of Italy"]}
+    assert not is_well_formed(text, final=False)
 
 
 @pytest.mark.parametrize("body, arguments", [
@@ -222,14 +178,11 @@ def test_arguments_come_out_in_one_shape(body, arguments):
 @pytest.mark.parametrize("body, tool, error", [
     ('{"name": "Search", "arguments": {"query": ["a"]}}', "Search",
      "There is no tool 'Search'. The tools are search and visit."),
-    ('{"name": "", "arguments": {}}', "", "There is no tool ''."),
     ('{"name": "%s", "arguments": {}}' % ("x" * 99), "x" * 99, "There is no tool '" + "x" * 40 + "'."),
     ('{"name": "search", "arguments": {}}', "search", NEEDS_QUERY),
-    ('{"name": "search", "arguments": {"q": "a"}}', "search", NEEDS_QUERY),
     ('{"name": "search", "arguments": {"query": []}}', "search", NEEDS_QUERY),
     ('{"name": "search", "arguments": {"query": ["a", " "]}}', "search", NEEDS_QUERY),
     ('{"name": "search", "arguments": {"query": ["a", 3]}}', "search", NEEDS_QUERY),
-    ('{"name": "search", "arguments": {"query": {"a": 1}}}', "search", NEEDS_QUERY),
     ('{"name": "visit", "arguments": {"goal": "g"}}', "visit", 'visit needs "url", a list of non-empty strings.'),
     ('{"name": "visit", "arguments": {"url": ["u"]}}', "visit", NEEDS_GOAL),
     ('{"name": "visit", "arguments": {"url": ["u"], "goal": ["g"]}}', "visit", NEEDS_GOAL),
@@ -242,15 +195,12 @@ def test_a_readable_call_that_no_tool_would_take_is_a_named_tool_error(body, too
 
 
 @pytest.mark.parametrize("text, error", [
-    (tool_turn("search Rome"), "The tool call is not JSON: 'search' at character 2 is neither a value nor a key; "
-                               "write strings in quotes. Write {"),
-    (tool_turn('{"name": "search"}'), 'The tool call has no "arguments". Write {'),
-    (tool_turn('{"name": 3, "arguments": {}}'), '"name" of the tool call must be a string. Write {'),
+    ("<answer>Rome</answer>", "The turn has no thought. Start with <think>"),
+    ("<think>I need to find out whether", INCOMPLETE),
+    (tool_turn('{"name": "search"}'), 'The tool call needs "arguments", an object. Write {'),
     (tool_turn(""), "The tool call is not JSON: Expecting value at character 3. Write {"),
-    (final_turn(" "), "The <answer> is empty."),
-    ("<think>hm</think>Rome", INCOMPLETE),
+    (final_turn(" "), INCOMPLETE),
     ("<think>hm</think><answer>Rome", INCOMPLETE),
-    ("<think>hm</think><tool_call>" + SEARCH, INCOMPLETE),
     ("<think>hm</think></tool_call>" + SEARCH + "<tool_call>", INCOMPLETE),
 ])
 def test_errors_say_how_to_fix_the_turn(text, error):

@@ -1,15 +1,14 @@
 """The policy at an endpoint, against real servers on 127.0.0.1: whole rollouts, errors, nonsense, the key."""
 
 import json
+import re
 import threading
-import traceback
 
 import pytest
 
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.agent.remote import RemotePolicy, safe_text
-from minvenus.config import ConfigError
 from minvenus.engine import Sampling
 from minvenus.text.chat import Stream
 from tests.agent.scripted import TOKENIZER, Tools, all_threads_end, answer, budget, run, run_groups, search, visit
@@ -67,11 +66,9 @@ def test_the_same_loop_runs_against_an_endpoint(send_ids):
     assert all_threads_end()
 
 
-def test_nothing_of_a_remote_rollout_counts_as_sampled_and_training_is_refused():
+def test_nothing_of_a_remote_rollout_counts_as_sampled():
     with serve(scripted(search(), answer())) as server:
         rollout = run(policy_at(server.url))
-        with pytest.raises(ConfigError, match="no log-probs"):
-            run(policy_at(server.url), training=True)
     assert not any(rollout.sampled) and set(rollout.logprobs) == {None} and not rollout.trainable
     assert rollout_from_json(json.loads(json.dumps(rollout_to_json(rollout)))) == rollout
 
@@ -124,15 +121,8 @@ def reset_at_once(handler):
     (lambda h: h.reply("no", status=401), "refused the key.*check POLICY_API_KEY", 1),
     (lambda h: h.reply("no", status=404), "status 404: no. .*usually ends in /v1", 1),
     (lambda h: h.reply("no", status=500), "status 500", 3),
-    (lambda h: h.reply("no", status=429), "status 429", 3),
-    (lambda h: h.reply("", status=302, Location="http://127.0.0.1:1/"), "status 302", 1),
-    (lambda h: h.reply("<html>"), "JSON object", 1),
     (lambda h: h.reply({"choices": [{"message": {"content": "hi"}}]}), "must offer /completions", 1),
-    (lambda h: h.reply({"choices": []}), "must offer /completions", 1),
     (lambda h: h.reply({"error": {"message": KEY}}), "reported an error", 1),
-    (lambda h: h.reply("[1]", "application/json"), "JSON object", 1),
-    (lambda h: h.reply("{nonsense", "application/json"), "JSON object", 1),
-    (hang, "did not answer in time", 3),
     (reset_at_once, "cannot be reached", 3),
 ])
 def test_an_endpoint_that_fails_ends_the_rollout_with_the_reason(reply, words, asked):
@@ -140,8 +130,7 @@ def test_an_endpoint_that_fails_ends_the_rollout_with_the_reason(reply, words, a
         rollout = run(policy_at(server.url))
     assert rollout.termination == "error" and len(server.seen) == asked
     assert len(rollout.turns) == 1 and rollout.turns[0].malformed and not any(rollout.sampled)
-    with pytest.raises(AssertionError, match=words):
-        raise AssertionError(rollout.error)
+    assert re.search(words, rollout.error)
     assert KEY not in json.dumps(rollout_to_json(rollout))
 
 
@@ -154,12 +143,6 @@ def test_a_failure_in_a_later_turn_keeps_the_turns_before_it():
     assert rollout.turns[0].observation == "Bob sings" and "status 404" in rollout.error
 
 
-def test_nobody_listens():
-    with serve(hang) as server:
-        url = server.url
-    assert "cannot be reached (ConnectionError): check --api-base" in run(policy_at(url)).error
-
-
 def test_the_wall_clock_and_a_stop_do_not_wait_for_the_reply():
     with serve(hang) as server:
         policy = policy_at(server.url, limits={"read_seconds": 60.0})
@@ -168,19 +151,6 @@ def test_the_wall_clock_and_a_stop_do_not_wait_for_the_reply():
         stopped = run(policy, budget(3), stop=[1])
         assert (stopped.termination, stopped.error) == ("error", "stopped by the user")
     assert all_threads_end()
-
-
-# -------------------------------------------------------------------------------------------------------------- the key
-
-
-def test_a_key_with_a_line_break_stops_the_run_and_no_key_is_no_header(monkeypatch):
-    monkeypatch.setenv("POLICY_API_KEY", f"{KEY}\nX-Evil: 1")
-    with serve(scripted(answer())) as server:
-        with pytest.raises(ConfigError, match="POLICY_API_KEY has characters") as caught:
-            run(policy_at(server.url))
-        assert KEY not in "".join(traceback.format_exception(caught.value))
-        monkeypatch.delenv("POLICY_API_KEY")
-        assert run(policy_at(server.url)).termination == "answered" and "Authorization" not in server.seen[-1][2]
 
 
 def test_the_key_is_in_no_repr_no_record_and_no_error():
@@ -195,9 +165,3 @@ def test_the_key_is_in_no_repr_no_record_and_no_error():
             seen.extend([repr(vars(policy)), json.dumps(rollout_to_json(rollout)), repr(rollout)])
             assert KEY in str(server.seen)
     assert KEY not in "".join(seen)
-
-
-@pytest.mark.parametrize("base", ["localhost:8000", "ftp://x", ""])
-def test_an_address_that_is_none_is_refused(base):
-    with pytest.raises(ConfigError, match="--api-base must begin with http"):
-        RemotePolicy(TOKENIZER, base, "m", Sampling(1), True)

@@ -24,7 +24,6 @@ from tests.agent.scripted import (
     policy_for,
     random_policy,
     run,
-    run_groups,
     search,
     visit,
 )
@@ -60,7 +59,7 @@ def test_log_probs_are_those_of_the_model_for_exactly_these_tokens():
 
 
 def test_with_top_p_below_one_the_log_probs_are_still_those_of_the_full_softmax():
-    rollout = run(random_policy(Sampling(1, temperature=0.7, top_p=0.5)), budget(2, 600, 20), training=True)
+    rollout = run(random_policy(Sampling(1, temperature=0.7, top_p=0.5)), budget(2, 600, 20))
     turn = rollout.turns[0]
     end = turn.start + sum(rollout.sampled[turn.start:turn.end])             # a forced im_end was not sampled
     again = naive_scores(MODEL, rollout.tokens[:turn.start], rollout.tokens[turn.start:end], 0.7)
@@ -198,18 +197,6 @@ def test_another_attempt_of_a_random_policy_is_another_draw():
     assert len({*seen, tuple(rollout.tokens[rollout.turns[0].start:][:8])}) == 3
 
 
-# ------------------------------------------------------------------------------------------------------------- training
-
-
-@pytest.mark.parametrize(("sampling", "retries", "words"), [
-    (Sampling(1, top_k=20), 0, "top_k 20"), (Sampling(1, presence_penalty=1.1), 0, "presence_penalty 1.1"),
-    (Sampling(1, stop_ids=(TOKENIZER.tool_response,)), 0, "stop_ids"), (Sampling(1, temperature=0), 0, "temperature 0"),
-    (Sampling(1), 1, "retries 1"),
-])
-def test_training_refuses_what_makes_log_probs_wrong(sampling, retries, words):
-    with pytest.raises(ConfigError, match=words):
-        run(policy_for([answer()], sampling), budget(retries=retries), training=True)
-
 
 @pytest.mark.parametrize("change", [
     {"max_turns": 0}, {"max_context": 0}, {"max_turn_tokens": 0}, {"retries": -1}, {"time_limit": 0.0},
@@ -217,11 +204,6 @@ def test_training_refuses_what_makes_log_probs_wrong(sampling, retries, words):
 def test_impossible_limits_are_refused(change):
     with pytest.raises(ConfigError, match=next(iter(change))):
         Limits(**{"max_turns": 1, "max_context": 100, "max_turn_tokens": 10} | change)
-
-
-def test_two_questions_of_one_name_would_sample_the_same_and_are_refused():
-    with pytest.raises(ValueError, match="a name that no other question"):
-        run_groups([answer()], questions=[QUESTION, QUESTION])
 
 
 def test_the_notices_ask_for_the_answer_in_its_tags():

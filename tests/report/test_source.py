@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from minvenus.agent.policy import load_scorer
-from minvenus.agent.record import rollout_to_json, save_rollout
+from minvenus.agent.record import rollout_to_json
 from minvenus.config import ConfigError, ModelConfig, Recipe
+from minvenus.files import write_json
 from minvenus.igpo.gain import segment_gains, value, wrap_answer
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
@@ -85,7 +86,7 @@ def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
 
 def test_a_rollout_is_scored_on_its_own_tokens_before_every_turn(tmp_path):
     made, recipe = rollout([search(), visit(), answer()]), Recipe(lead_in="Answer.")
-    save_rollout(made, tmp_path / "rollout.json")
+    write_json(tmp_path / "rollout.json", rollout_to_json(made))
     asked = []
 
     def score(tokens, lengths, continuation):
@@ -110,7 +111,7 @@ def test_a_model_folder_scores_as_a_fresh_forward_does(tmp_path):
     shape = ModelConfig(16, 24, 1, 2, 1, head_dim=8, vocab_size=TOKENIZER.size, rope_theta=100.0)
     model, made, recipe = Qwen3(shape, seed=3), rollout([search(), visit(), answer()]), Recipe(lead_in="Answer.")
     weights.save(model, tmp_path / "model", TOKENIZER.files)
-    save_rollout(made, tmp_path / "rollout.json")
+    write_json(tmp_path / "rollout.json", rollout_to_json(made))
     scorer = Scorer("m", *load_scorer(tmp_path / "model"))
     path = write_page(tmp_path / "rollout.json", tmp_path / "xray.html", scorer=scorer, recipe=recipe)
     [only] = embedded(path.read_text(encoding="utf-8"))["rollouts"]
