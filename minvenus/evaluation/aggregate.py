@@ -6,7 +6,7 @@ A run is right, wrong or unknown (correct = None: the judge gave no verdict). A 
     pass@k        mean over questions of 1 - C(n-c, k) / C(n, k), for c right runs of n with a verdict: the chance that
                   k new runs have a right one, without bias
     interval      Wilson:  (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n),   z = 1.96, n questions
-    browse ratio  visits / (searches + visits) of executed calls; macro = mean over runs, pooled = of the sums
+    browse ratio  mean over runs of visits / (searches + visits), executed calls
 
 Unknown runs are left out; `worst` and `best` are the value if all of them were wrong or right. pass@k leaves out a
 question with fewer than k verdicts, whatever these are: counting [right, unknown] but not [wrong, unknown] would depend
@@ -150,21 +150,10 @@ def by_question(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
 # -------------------------------------------------------------------------------------------------------- behaviour
 
 
-@dataclass(frozen=True)
-class BrowseRatio:
-    macro: float | None               # mean over runs of visits / calls
-    pooled: float | None              # all visits / all calls
-    runs: int                         # runs with a call: the others have no ratio
-
-
-def browse_ratio(calls: Sequence[tuple[int, int]]) -> BrowseRatio:
-    """`calls`: the executed searches and visits of each run."""
+def browse_ratio(calls: Sequence[tuple[int, int]]) -> float | None:
+    """Of the executed searches and visits of each run. A run without a call has no ratio."""
     called = [(searches, visits) for searches, visits in calls if searches + visits]
-    if not called:
-        return BrowseRatio(None, None, 0)
-    macro = fmean(visits / (searches + visits) for searches, visits in called)
-    pooled = sum(visits for _, visits in called) / sum(map(sum, called))
-    return BrowseRatio(macro, pooled, len(called))
+    return fmean(visits / (searches + visits) for searches, visits in called) if called else None
 
 
 @dataclass(frozen=True)
@@ -174,9 +163,8 @@ class Summary:
     graded_by: str
     questions: int
     runs: int
-    k: int                                # most runs of a question
     accuracy: Share
-    pass_at_k: dict[int, Share]           # at 1, 2, 4, ... and k
+    pass_at_k: dict[int, Share]           # at 1, 2, 4, ... and the most runs of a question
     by_hops: dict[int | str, Share]       # empty where no question has hops
     by_source: dict[int | str, Share]
     terminations: dict[str, int]          # in the order of types.TERMINATIONS, only those that happened
@@ -184,7 +172,7 @@ class Summary:
     means: dict[str, float]               # per run
     malformed: float | None               # share of all turns that failed the strict format check
     tool_errors: dict[str, int]           # by kind, the most frequent first
-    browse: dict[str, BrowseRatio]        # of all runs, the right and the wrong ones
+    browse: dict[str, float | None]       # of all runs, the right and the wrong ones
 
 
 def summarise(results: Sequence[RunResult]) -> Summary:
@@ -198,7 +186,7 @@ def summarise(results: Sequence[RunResult]) -> Summary:
     verdicts = {"all": (True, False, None), "correct": (True,), "wrong": (False,)}
     averaged = ("turns", "searches", "visits", "tokens", "written", "seconds", "f1")
     return Summary(
-        graded_by=", ".join(sorted({r.graded_by for r in results})), questions=len(groups), runs=len(results), k=k,
+        graded_by=", ".join(sorted({r.graded_by for r in results})), questions=len(groups), runs=len(results),
         accuracy=accuracy(results), pass_at_k={i: pass_share(results, i) for i in ks},
         by_hops=accuracy_by(results, "hops"), by_source=accuracy_by(results, "source"),
         terminations={name: ended[name] for name in TERMINATIONS if ended[name]},

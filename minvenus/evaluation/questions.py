@@ -55,19 +55,14 @@ class QuestionSource:
     fingerprint: str                               # of all questions in the source: a resumed run must have the same
     tools_for: Callable[[Question], object]        # a new tool set for one rollout
     max_turns: Callable[[Question], int]
-    # per turn the labels of its pages ("right", "wrong", ...), and how many right pages the question has, if known
-    pages: Callable[[Rollout], tuple[list[list[str]], int | None]]
+    # per rollout: per turn the labels of its pages ("right", "wrong", ...); how many right pages there are, if known
+    visits: Callable[[list[Rollout]], tuple[list[list[list[str]]], list[int | None]]]
     immediate: bool                                # no tool call can hang, so none needs a thread
     close: Callable[[], None] = lambda: None       # closes the tools
 
     @property
     def held_out(self) -> list[Question]:
         return [entry.question for entry in self.entries]
-
-    def visits(self, done: list[Rollout]) -> tuple[list[list[list[str]]], list[int | None]]:
-        """The labels, and the numbers of right pages, of all rollouts."""
-        found = [self.pages(rollout) for rollout in done]
-        return [labels for labels, _ in found], [right for _, right in found]
 
 
 def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | None = None, slack: int | None = None,
@@ -89,16 +84,15 @@ def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | N
         entries=held_out, training=training, fingerprint=digest([asdict(entry) for entry in entries]),
         tools_for=lambda question: tool_set,
         max_turns=lambda question: max_turns or 200,
-        pages=lambda rollout: ([[] for _ in rollout.turns], None),
+        visits=lambda done: ([[[] for _ in rollout.turns] for rollout in done], [None] * len(done)),
         immediate=tools.partition(":")[0] in IMMEDIATE,
         close=getattr(tool_set, "close", lambda: None))
 
 
 def toy_questions(web: ToyWeb, limit: int | None = None, max_turns: int | None = None,
                   per_step: int = 0) -> QuestionSource:
-    def pages(rollout: Rollout) -> tuple[list[list[str]], int]:
-        labels: list[list[str]] = [[label.kind for label in turn] for turn in visit_labels(web, rollout)]
-        return labels, web.case(rollout.question.id).hops
+    def kinds(rollout: Rollout) -> list[list[str]]:
+        return [[label.kind for label in turn] for turn in visit_labels(web, rollout)]
 
     entries = [Entry(question, hops=web.case(question.id).hops) for question in web.questions("test")]
     return QuestionSource(
@@ -106,7 +100,8 @@ def toy_questions(web: ToyWeb, limit: int | None = None, max_turns: int | None =
         fingerprint=digest([asdict(entry) for entry in entries]),
         tools_for=lambda question: web.for_question(question.id),
         max_turns=lambda question: max_turns or web.max_turns(question.id),
-        pages=pages, immediate=True)
+        visits=lambda done: (list(map(kinds, done)), [web.case(rollout.question.id).hops for rollout in done]),
+        immediate=True)
 
 
 # ---------------------------------------------------------------------------------------------------- question files

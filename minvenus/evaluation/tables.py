@@ -1,7 +1,7 @@
 """Evaluations as text: one alone, and two side by side. Shares in percent, with 95 % intervals."""
 
 from minvenus.console import table
-from minvenus.evaluation.aggregate import BrowseRatio, Share, Summary
+from minvenus.evaluation.aggregate import Share, Summary
 from minvenus.evaluation.compare import Comparison
 
 SHOWN = 5                                 # problems that are named in the report; report.json has all of them
@@ -39,7 +39,7 @@ def numbers(s: Summary) -> dict[str, str]:
              "tool errors": ", ".join(f"{count} {kind}" for kind, count in s.tool_errors.items()) or "none",
              "tokens": f"{m['tokens']:,.0f} per run, {m['written']:,.0f} of them written by the model",
              "seconds": f"{m['seconds']:.2f} per run, while other runs share the machine"}
-    return rows | {f"browse, {name}": browse(ratio) for name, ratio in s.browse.items() if ratio.runs}
+    return rows | {f"browse, {name}": percent(ratio) + " of the calls are visits" for name, ratio in s.browse.items()}
 
 
 def difference(found: Comparison) -> str:
@@ -72,8 +72,3 @@ def share(found: Share) -> str:
     if found.worst != found.best:
         text += f"; unknown verdicts all wrong {percent(found.worst)}, all right {percent(found.best)}"
     return text
-
-
-def browse(ratio: BrowseRatio) -> str:
-    """Visits / (searches + visits)."""
-    return f"{ratio.macro:.3f} mean, {ratio.pooled:.3f} pooled, of {ratio.runs} runs with a call"

@@ -118,8 +118,8 @@ def health(batch: RolloutBatch, credited: Credit, labels: list[list[list[str]]],
         "gain_positive": mean([float(gain > 0) for gain in gains]),
         **gains_by_page(credited, labels),
         "scale": credited.record.scale,
-        "browse_correct": browse_ratio(calls[True]).macro,
-        "browse_wrong": browse_ratio(calls[False]).macro,
+        "browse_correct": browse_ratio(calls[True]),
+        "browse_wrong": browse_ratio(calls[False]),
         **batch.dropped,
     }
     return {name: number for name, number in numbers.items() if number is not None}

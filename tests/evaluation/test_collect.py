@@ -25,7 +25,7 @@ def broken(*_):
 def collect(folder, policy, missing, concurrency, judge=None, limits=None, tools=Tools, stop=False, guard=None):
     """The rollouts of all runs that were saved, by question and number."""
     source = QuestionSource(ENTRIES, [], "", tools_for=lambda question: tools(), max_turns=lambda question: 8,
-                            pages=lambda rollout: ([], None), immediate=True)
+                            visits=None, immediate=True)
     with opened(folder) as results, loop_for(policy, limits, QUIET, guard=guard) as loop:
         collect_runs(loop, source, missing, concurrency, results, Grader(judge=judge), stop)
     lines = [json.loads(text) for text in results.path.read_text().splitlines()]
