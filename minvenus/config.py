@@ -19,7 +19,7 @@ class ConfigError(ValueError):
 
 
 LIMITS = (          # what a number must be, how to check it, and the fields it applies to, in whichever class
-    ("any number", lambda v: True, "seed presence_penalty ig_weight"),
+    ("any number", lambda v: True, "seed first_seed presence_penalty ig_weight"),
     ("at least 0", lambda v: v >= 0, "top_k retries slack validation evaluate_questions weight_decay kl_coef clip_high "
                                      "format_penalty"),
     ("above 0", lambda v: v > 0, "learning_rate clip tool_seconds time_limit logprob_gap rms_norm_eps"),
@@ -28,9 +28,10 @@ LIMITS = (          # what a number must be, how to check it, and the fields it 
                                      "max_context max_new_tokens limit runs concurrency pages "
                                      "page_size steps batch pack_tokens max_tokens validate_every save_every "
                                      "rollouts_every evaluate_every demonstrations questions epochs minibatches "
-                                     "max_turn_tokens tool_threads"),
+                                     "max_turn_tokens tool_threads seeds jobs sft_steps igpo_steps"),
     ("above 1", lambda v: v > 1, "rope_theta dual_clip"),
     ("at least 2", lambda v: v >= 2, "group"),
+    ("at least 4", lambda v: v >= 4, "visits"),
     ("at least 64", lambda v: v >= 64, "max_observation_tokens"),
     ("1 or 2", lambda v: v in (1, 2), "newlines_after_think"),
     ("1, 2, 3 or 4", lambda v: v in (1, 2, 3, 4), "hops"),

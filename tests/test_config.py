@@ -8,6 +8,10 @@ from typing import Literal, get_args, get_origin
 import pytest
 
 from minvenus.config import LIMIT_OF, MODELS, ConfigError, ModelConfig, Recipe
+from minvenus.experiments.base import BaseConfig
+from minvenus.experiments.compare import CompareConfig
+from minvenus.experiments.demo import DemoConfig
+from minvenus.experiments.lab import LabConfig
 from minvenus.settings import AgentConfig, EvalConfig, IGPOConfig, InferConfig, SFTConfig
 
 QWEN = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 64, "intermediate_size": 96,
@@ -94,7 +98,8 @@ NAN = float("nan")
 MODEL = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
          "num_key_value_heads": 1}
 CLASSES = {ModelConfig: MODEL, Recipe: {}, AgentConfig: {}, InferConfig: {}, EvalConfig: {},
-           SFTConfig: {"max_tokens": 1}, IGPOConfig: {"max_context": 1}}  # values that make the border of others valid
+           SFTConfig: {"max_tokens": 1}, IGPOConfig: {"max_context": 1},  # values that make the border of others valid
+           BaseConfig: {}, DemoConfig: {}, CompareConfig: {}, LabConfig: {}}
 NUMBERS = {  # field: (values that are refused, values at the border that are accepted); "Class.field" where they differ
     "hidden_size": ([0], [1]), "intermediate_size": ([0], [1]), "num_hidden_layers": ([0], [1]),
     "num_attention_heads": ([0], [1]), "num_key_value_heads": ([0, 3], [1, 2]), "head_dim": ([0, 3], [2]),
@@ -118,6 +123,8 @@ NUMBERS = {  # field: (values that are refused, values at the border that are ac
     "kl_coef": ([-0.001], [0]), "max_turn_tokens": ([0], [1]), "tool_threads": ([0], [1]), "page_size": ([0], [1]),
     "evaluate_every": ([0], [1]), "evaluate_questions": ([0], [1]), "rollouts_every": ([0], [1]),
     "logprob_gap": ([0.0, NAN], [1e-300]),
+    "sft_steps": ([0], [1]), "igpo_steps": ([0], [1]), "seeds": ([0], [1]), "first_seed": ([0.5], [-1]),
+    "jobs": ([0], [1]), "visits": ([3], [4]),
     "IGPOConfig.temperature": ([0.0, 100.1, NAN], [0.001, 100]), "IGPOConfig.max_context": ([0, 4097], [1, 4096]),
 }
 

@@ -16,8 +16,6 @@ COMMANDS: dict[str, tuple[type, Callable[..., object]]] = {
     "audit": (audit.AuditConfig, audit.main),
     "base": (base.BaseConfig, base.main),
 }
-PRESETS = {"lab": lab.PRESETS}
-GO_ON = ("demo", "compare")                                  # what they have done so far stays
 
 
 def main(argv: list[str]) -> int:
@@ -27,10 +25,9 @@ def main(argv: list[str]) -> int:
     name, *flags = argv
     config, run = COMMANDS[name]
     try:
-        print(run(parse_flags(config, flags, description=config.__doc__, presets=PRESETS.get(name))))
+        print(run(parse_flags(config, flags, description=config.__doc__)))
     except KeyboardInterrupt:
-        kept = "; the same command goes on from there" if name in GO_ON else "; nothing was written"
-        print(f"\n{name}: stopped{kept}", file=sys.stderr)
+        print(f"\n{name}: stopped; given again, demo and compare go on and the others start again", file=sys.stderr)
         return 130
     except (ConfigError, OSError, ScriptFailed) as error:
         print(f"{name}: {error}", file=sys.stderr)

@@ -9,10 +9,10 @@ early make it pay to stop early. The policy in training also scores the gains, s
 training.
 """
 
-import statistics
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, pstdev
 
 from minvenus.config import ConfigError, read_json
 from minvenus.console import table
@@ -28,12 +28,8 @@ VisitGains = dict[tuple[str, int], list[float]]         # (kind, hop) -> gains
 class AuditConfig:
     """python -m minvenus.experiments audit: what the gains of a checkpoint, or of a training run, reward."""
 
-    model: str | None = None          # a checkpoint of the tiny model to roll out
+    model: str | None = None          # a checkpoint of the tiny model: 256 rollouts of 4 hops, 2 turns to spare
     run: str | None = None            # or a folder of train_igpo.py: its first and its last saved rollouts
-    questions: int = 64               # of the checkpoint's rollouts; 4 rollouts each
-    hops: int = 4                     # of every question
-    slack: int = 2                    # turns beyond what is needed
-    seed: int = 1000                  # of the questions and the sampling
 
     def __post_init__(self):
         if (self.model is None) == (self.run is None):
@@ -45,9 +41,8 @@ def main(config: AuditConfig) -> str:
         return audit_run(Path(config.run))
     with tempfile.TemporaryDirectory() as folder:
         # one step of training: its rollouts are sampled and scored before the update
-        run("train_igpo.py", "--model", config.model, "--out", folder, "--steps", 1, "--questions", config.questions,
-            "--group", 4, "--hops", config.hops, "--slack", config.slack, "--seed", config.seed, "--pages", 8192,
-            "--evaluate-questions", 1, quiet=True)
+        run("train_igpo.py", "--model", config.model, "--out", folder, "--steps", 1, "--questions", 64, "--group", 4,
+            "--hops", 4, "--slack", 2, "--seed", 1000, "--pages", 8192, "--evaluate-questions", 1)
         return audit_run(Path(folder))
 
 
@@ -56,29 +51,20 @@ def audit_run(folder: Path) -> str:
     files = sorted((folder / "rollouts").glob("step-*.jsonl"))
     if not files:
         raise ConfigError(f"{folder} has no saved rollouts")
+    settings = read_json(folder / "run.json")
+    if settings["data"] != "toyweb":
+        raise ConfigError(f"{folder} was trained on {settings['data']}: right pages are known on the toy web only")
+    web = ToyWeb(settings["seed"], settings["hops"], settings["slack"])
     reports = []
     for file in dict.fromkeys([files[0], files[-1]]):
         batch = load_batch(file)
-        gains = visit_gains(batch, web_of(folder))
+        gains = visit_gains(batch, web)
         head = f"step {batch.step}: {len(batch.rollouts)} rollouts"
         first = [values[0] for values in batch.credit.values if values and values[0] is not None]
         if first and batch.recipe.gain == "log_prob":
-            head += f", log P(answer | question) {statistics.fmean(first):+.2f} per token"
+            head += f", log P(answer | question) {fmean(first):+.2f} per token"
         reports.append(f"{head}\n{table(rows(gains))}\n{verdict(gains)}")
     return "\n\n".join(reports)
-
-
-def web_of(run_folder: Path) -> ToyWeb:
-    """The toy web of a run of train_igpo.py."""
-    settings = read_json(run_folder / "run.json")
-    if settings.get("data", "toyweb") != "toyweb":
-        raise ConfigError(f"{run_folder} was trained on {settings['data']}: right pages are known on the toy web only")
-    return ToyWeb(settings["seed"], settings["hops"], settings["slack"])
-
-
-def run_gains(file: Path) -> VisitGains:
-    """The gains of a file RUN/rollouts/step-*.jsonl."""
-    return visit_gains(load_batch(file), web_of(file.parent.parent))
 
 
 def visit_gains(batch: SavedBatch, web: ToyWeb) -> VisitGains:
@@ -100,8 +86,8 @@ def rows(gains: VisitGains) -> list[list[str]]:
             parts.append(("all", pooled(gains, kind)))
         for hop, values in parts:
             positive = sum(value > 0 for value in values) / len(values)
-            found.append([kind, hop, str(len(values)), f"{statistics.fmean(values):+.2f}",
-                          f"{statistics.pstdev(values):.2f}", f"{positive:.0%}"])
+            mean, spread = f"{fmean(values):+.2f}", f"{pstdev(values):.2f}"
+            found.append([kind, hop, str(len(values)), mean, spread, f"{positive:.0%}"])
     return found
 
 
@@ -114,11 +100,11 @@ def verdict(gains: VisitGains) -> str:
     right, others = pooled(gains, "right"), pooled(gains, *KINDS[1:])
     if not right or not others:
         return "too few visits to compare right ones with others"
-    text = f"right visits gain {statistics.fmean(right) - statistics.fmean(others):+.2f} more than the others"
-    by_hop = {hop: statistics.fmean(values) for (kind, hop), values in sorted(gains.items()) if kind == "right"}
-    later = [value for hop, value in by_hop.items() if hop > 1]
+    text = f"right visits gain {fmean(right) - fmean(others):+.2f} more than the others"
+    by_hop = {hop: fmean(values) for (kind, hop), values in gains.items() if kind == "right"}
+    later = [mean for hop, mean in by_hop.items() if hop > 1]
     if 1 not in by_hop or not later:
         return text
-    front = by_hop[1] > 0 and statistics.fmean(later) < by_hop[1] / 2
-    return (f"{text}; hop 1 {by_hop[1]:+.2f}, later hops {statistics.fmean(later):+.2f} on average: "
+    front = by_hop[1] > 0 and fmean(later) < by_hop[1] / 2
+    return (f"{text}; hop 1 {by_hop[1]:+.2f}, later hops {fmean(later):+.2f} on average: "
             + ("front-loaded: stopping early may pay" if front else "not front-loaded"))

@@ -14,13 +14,12 @@ embeddings and norms as for matrices (AdamW with a seventh of it stays at guessi
 the matrices, and readings in which a relation stands right before its name and on one page only.
 """
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from minvenus.config import ConfigError, ModelConfig
+from minvenus.config import ModelConfig, check
 from minvenus.console import Progress
 from minvenus.experiments.muon import Muon
 from minvenus.model import weights
@@ -29,12 +28,14 @@ from minvenus.sft.dataset import Example, encode, encode_pieces
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import make_case
 from minvenus.tools.toyweb_lessons import Teacher, notes, reading, teach
-from minvenus.train.update import sft_step, validation_loss
+from minvenus.train.update import sft_step
 
 WANDERER = Teacher(wrong_result=0.5, wrong_relation=0.1, at_once=0.05, stop_early=0.1)
 INIT_STD = 0.08                   # of the random weights; projections into the residual stream start at zero
 SHARED = 0.5                      # first number of every embedding: a constant that attention by position alone can use
-HELD_OUT = 1_000_003              # added to the seed of sessions that are never trained on
+NOTES_FROM, SESSIONS_FROM = 120, 250         # the steps from which notes and sessions are mixed in
+BATCH = 24                        # texts per step
+RATE = 0.02                       # of Muon on matrices and of AdamW on the rest; falls to 0 over the last 40 %
 
 
 @dataclass(frozen=True)
@@ -44,35 +45,22 @@ class BaseConfig:
     out: str = "runs/base"                 # folder of the model
     seed: int = 0                          # of the weights and the texts
     steps: int = 1000                      # optimiser steps
-    notes_from: int = 120                  # the step from which notes are mixed in
-    sessions_from: int = 250               # the step from which sessions are
-    batch: int = 24                        # texts per step
-    learning_rate: float = 0.02            # of Muon on matrices and of AdamW on the rest; falls to 0 over the last 40 %
-    pack_tokens: int = 8192                # tokens of one forward pass at most
 
     def __post_init__(self):
-        if min(self.steps, self.batch, self.pack_tokens) < 1 or not self.learning_rate > 0:
-            raise ConfigError("steps, batch, pack_tokens and learning_rate must be positive")
+        check(self)
 
 
 def main(config: BaseConfig) -> Path:
-    torch.manual_seed(config.seed)
     tokenizer = Tokenizer.tiny()
     model = start(config.seed)
     folder = Path(config.out)
     weights.check_save(model, folder, tokenizer.files)              # refused now rather than after the training
     optimizer = Muon(model)
     progress = Progress("base", 0, config.steps)
-    held_out = [session(config.seed + HELD_OUT, i, tokenizer) for i in range(32)]
     for step in range(config.steps):
-        rate = config.learning_rate * min(1.0, (step + 1) / 20, (config.steps - step) / (0.4 * config.steps))
-        batch = texts(config, step, tokenizer)
-        began = time.perf_counter()
-        numbers = sft_step(model, optimizer, batch, rate, 1.0, config.pack_tokens, "token-mean")
-        if (step + 1) % 100 == 0 or step + 1 == config.steps:
-            numbers["validation_loss"] = validation_loss(model, held_out, config.pack_tokens, "token-mean")
-        speed = numbers["tokens"] / (time.perf_counter() - began)
-        progress.show(step + 1, numbers, {"tokens_per_second": speed})
+        rate = RATE * min(1.0, (step + 1) / 20, (config.steps - step) / (0.4 * config.steps))
+        batch = texts(config.seed, step, tokenizer)
+        progress.show(step + 1, sft_step(model, optimizer, batch, rate, 1.0, 8192, "token-mean"))
     weights.save(model, folder, tokenizer.files)                    # whole or not at all
     return folder
 
@@ -91,18 +79,15 @@ def start(seed: int) -> Qwen3:
     return model
 
 
-def texts(config: BaseConfig, step: int, tokenizer: Tokenizer) -> list[Example]:
+def texts(seed: int, step: int, tokenizer: Tokenizer) -> list[Example]:
     """The batch of a step: readings only, then readings and notes, then all three kinds."""
-    first = step * config.batch
-    kinds = ["reading"] if step < config.notes_from else ["reading", "notes"]
-    if step >= config.sessions_from:
+    kinds = ["reading"] if step < NOTES_FROM else ["reading", "notes"]
+    if step >= SESSIONS_FROM:
         kinds = ["reading", "notes", "session", "session"]
-    makers = {"reading": lambda i: encode_pieces(reading(config.seed, i), tokenizer),
-              "notes": lambda i: encode_pieces(notes(config.seed, i), tokenizer),
-              "session": lambda i: session(config.seed, i, tokenizer)}
-    return [makers[kinds[i % len(kinds)]](first + i) for i in range(config.batch)]
+    return [text(kinds[i % len(kinds)], seed, step * BATCH + i, tokenizer) for i in range(BATCH)]
 
 
-def session(seed: int, index: int, tokenizer: Tokenizer) -> Example:
-    messages = teach(make_case(seed, "base", index), WANDERER, f"session {seed} {index}")
-    return encode({"messages": messages}, tokenizer)
+def text(kind: str, seed: int, index: int, tokenizer: Tokenizer) -> Example:
+    if kind == "session":
+        return encode({"messages": teach(make_case(seed, "base", index), WANDERER, f"session {seed} {index}")}, tokenizer)
+    return encode_pieces(reading(seed, index) if kind == "reading" else notes(seed, index), tokenizer)

@@ -45,14 +45,8 @@ class Muon:
     def step(self) -> None:
         rate = self.param_groups[0]["lr"]
         for p, total in zip(self.matrices, self.sums, strict=True):
-            if p.grad is None:
-                continue
             total.mul_(self.momentum).add_(p.grad)
             step = orthogonal(p.grad + self.momentum * total)
             p.sub_(step, alpha=rate * max(1.0, p.size(0) / p.size(1)) ** 0.5)
         self.adam.param_groups[0]["lr"] = rate
         self.adam.step()
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        for p in [*self.matrices, *self.adam.param_groups[0]["params"]]:
-            p.grad = None

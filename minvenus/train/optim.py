@@ -36,7 +36,7 @@ def optimizer_step(model: nn.Module, optimizer: torch.optim.Optimizer, rate: flo
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()
-    optimizer.zero_grad(set_to_none=True)       # or the next step would add to this one's
+    model.zero_grad()                           # or the next step would add to this one's
     return norm
 
 

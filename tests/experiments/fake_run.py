@@ -13,7 +13,7 @@ from pathlib import Path
 
 def main(flags: list[str]) -> int:
     given = dict(zip(flags[::2], flags[1::2], strict=False))
-    folder, steps, every = Path(given["--out"]), int(given["--steps"]), int(given["--evaluate-every"])
+    folder, steps = Path(given["--out"]), int(given["--steps"])
     above, name = folder.parent, folder.name
     note(above, f"start {name}")
     if name in listed(above / "fail"):
@@ -25,10 +25,8 @@ def main(flags: list[str]) -> int:
         signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
         note(above, f"ready {name}")
         wait_until(lambda: bool(asked))
-        finish(folder, 1, every)
-        note(above, f"stopped {name}")
-        return 0
-    finish(folder, steps - (name in listed(above / "short")), every)
+        steps = 1
+    finish(folder, steps - (name in listed(above / "short")))
     note(above, f"end {name}")
     return 0
 
@@ -49,16 +47,11 @@ def listed(path: Path) -> set[str]:
     return set(path.read_text().splitlines()) if path.exists() else set()
 
 
-def finish(folder: Path, steps: int, every: int) -> None:
-    rows = []
-    for step in range(steps):
-        accuracy = len(folder.name) / 100 + step / 1000
-        row = {"step": step + 1, "outcome": 0.5, "groups_without_outcome_signal": 0.25}
-        if (step + 1) % every == 0:
-            row |= {"test_exact_match": accuracy, "test_right_pages": accuracy / 2, "test_turns": 8.0,
-                    "test_malformed": 0.0}
-        rows.append(row)
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+def finish(folder: Path, steps: int) -> None:
+    """Accuracy is 0.01 at the start, at the end a hundredth for each letter of the folder's name."""
+    start = {"before_test_exact_match": 0.01, "before_test_right_pages": 0.5}
+    end = {"test_exact_match": len(folder.name) / 100, "test_right_pages": 0.75, "test_turns": 8.0}
+    (folder / "metrics.jsonl").write_text(f"{json.dumps({'step': 1} | start)}\n{json.dumps({'step': steps} | end)}\n")
     checkpoint = folder / "checkpoints" / f"step-{steps:08d}"
     checkpoint.mkdir(parents=True, exist_ok=True)
     (checkpoint / "state.json").write_text("{}")

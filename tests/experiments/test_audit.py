@@ -79,8 +79,8 @@ def test_the_table_word_for_word():
     ({("right", 1): [2.0], ("right", 2): [1.5], ("right", 3): [0.3], ("wrong", 1): [0.0]},   # later (1.5 + 0.3) / 2
      "right visits gain +1.27 more than the others; hop 1 +2.00, later hops +0.90 on average: front-loaded: "
      "stopping early may pay"),
-    ({("right", 1): [2.0], ("right", 2): [1.5], ("wrong", 1): [0.0]},                        # more than half of hop 1
-     "right visits gain +1.75 more than the others; hop 1 +2.00, later hops +1.50 on average: not front-loaded"),
+    ({("right", 1): [2.0], ("right", 2): [1.0], ("wrong", 1): [0.0]},                        # just half of hop 1
+     "right visits gain +1.50 more than the others; hop 1 +2.00, later hops +1.00 on average: not front-loaded"),
     ({("right", 1): [-0.2], ("right", 2): [-0.15], ("wrong", 1): [0.0]},                          # nothing comes early
      "right visits gain -0.17 more than the others; hop 1 -0.20, later hops -0.15 on average: not front-loaded"),
     ({("right", 1): [1.0], ("failed", 1): [0.5]}, "right visits gain +0.50 more than the others"),
@@ -95,47 +95,39 @@ def test_the_verdict_by_hand(found, words):
 # ---------------------------------------------------------------------------------------------------- of a run's folder
 
 
-def saved_run(folder, *batches):
-    (folder / "run.json").write_text(json.dumps({"seed": 5, "hops": 2, "slack": 2}))
+def saved_run(folder, *batches, data="toyweb"):
+    (folder / "run.json").write_text(json.dumps({"data": data, "seed": 5, "hops": 2, "slack": 2}))
     for one in batches:
         save_batch(folder, one)
+    return AuditConfig(run=str(folder))
 
 
 def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path):
-    saved_run(tmp_path, batch(step=1), batch(step=20), batch(step=100, lift=0.5))
-    first, last = audit.main(AuditConfig(run=str(tmp_path))).split("\n\n")
+    config = saved_run(tmp_path, batch(step=1))
+    first = audit.main(config)
     assert first.startswith("step 1: 2 rollouts, log P(answer | question) -4.00 per token\nvisit ")
-    assert last.startswith("step 100: 2 rollouts") and "right       2      1  +2.50" in last
-    assert first.endswith(verdict(gains()))
-
-
-def test_a_run_with_one_file_is_reported_once_and_one_with_none_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="no saved rollouts"):
-        audit.main(AuditConfig(run=str(tmp_path)))
-    saved_run(tmp_path, batch())
-    assert audit.main(AuditConfig(run=str(tmp_path))).count("step 1") == 1
+    assert first.endswith(verdict(gains())) and first.count("step ") == 1
+    saved_run(tmp_path, batch(step=20), batch(step=100, lift=0.5))
+    before, after = audit.main(config).split("\n\n")
+    assert before == first and after.startswith("step 100: 2 rollouts") and "right       2      1  +2.50" in after
 
 
 def test_a_probability_is_not_called_a_log_probability(tmp_path):
-    saved_run(tmp_path, batch(Recipe(gain="prob")))
-    assert audit.main(AuditConfig(run=str(tmp_path))).startswith("step 1: 2 rollouts\n")
+    assert audit.main(saved_run(tmp_path, batch(Recipe(gain="prob")))).startswith("step 1: 2 rollouts\n")
 
 
-def test_a_checkpoint_is_audited_by_one_step_of_training_with_the_settings_given(tmp_path, monkeypatch):
+def test_a_checkpoint_is_audited_by_one_step_of_training(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text("{}")
     seen = []
 
-    def run(script, *flags, quiet=False):
+    def run(script, *flags):
         config = parse_flags(IGPOConfig, [str(flag) for flag in flags])
-        seen.append((script, config))
+        seen.append((script, config.model, config.steps, config.questions * config.group, config.hops, config.slack))
         saved_run(Path(config.out), batch())
 
     monkeypatch.setattr(audit, "run", run)
-    told = audit.main(AuditConfig(model=str(tmp_path), questions=3, hops=2, slack=1, seed=5))
-    (script, config), = seen
-    assert script == "train_igpo.py" and told.startswith("step 1: 2 rollouts")
-    assert (config.model, config.steps, config.questions, config.group, config.hops, config.slack, config.seed) == (
-        str(tmp_path), 1, 3, 4, 2, 1, 5)
+    assert audit.main(AuditConfig(model=str(tmp_path))).startswith("step 1: 2 rollouts")
+    assert seen == [("train_igpo.py", str(tmp_path), 1, 256, 4, 2)]
 
 
 @pytest.mark.parametrize("given", [{}, {"model": "a", "run": "b"}])
@@ -144,10 +136,8 @@ def test_a_checkpoint_or_a_run_must_be_named_and_not_both(given):
         AuditConfig(**given)
 
 
-def test_a_run_on_a_file_of_questions_has_no_right_pages_to_audit(tmp_path):
-    (tmp_path / "run.json").write_text('{"data": "questions.jsonl", "seed": 0, "hops": 4, "slack": 0}')
-    with pytest.raises(ConfigError, match="on the toy web only"):
-        audit.web_of(tmp_path)
-    (tmp_path / "run.json").write_text('{"data": "toyweb", "seed": 5, "hops": 3, "slack": 2}')
-    web = audit.web_of(tmp_path)
-    assert (web.seed, web.hops, web.slack) == (5, (3,), 2)
+def test_a_run_without_saved_rollouts_or_on_a_file_of_questions_cannot_be_audited(tmp_path):
+    with pytest.raises(ConfigError, match="no saved rollouts"):
+        audit.main(saved_run(tmp_path))
+    with pytest.raises(ConfigError, match="questions.jsonl: right pages are known on the toy web only"):
+        audit.main(saved_run(tmp_path, batch(), data="questions.jsonl"))

@@ -5,15 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
-from itertools import product
 
 import pytest
 import torch
 
-from minvenus.config import ConfigError, ModelConfig
+from minvenus.config import ModelConfig
 from minvenus.experiments import base
-from minvenus.experiments.base import BaseConfig, session, start, texts
+from minvenus.experiments.base import BaseConfig, start, texts
 from minvenus.model import weights
 from minvenus.model.weights import TINY_BASE, start_model
 from minvenus.sft.dataset import encode_pieces
@@ -24,15 +22,8 @@ from minvenus.tools.toyweb_lessons import reading
 TINY = Tokenizer.tiny()
 
 
-def config(tmp_path, **changes) -> BaseConfig:
-    """Three steps of two texts: readings, then with notes, then with sessions."""
-    values = {"out": str(tmp_path / "model"), "steps": 3, "notes_from": 1, "sessions_from": 2, "batch": 2,
-              "learning_rate": 0.01}
-    return BaseConfig(**(values | changes))
-
-
-def digest(folder) -> str:
-    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+def config(folder, steps=3) -> BaseConfig:
+    return BaseConfig(out=str(folder / "model"), steps=steps)
 
 
 # ------------------------------------------------------------------------------------------------------------ its texts
@@ -43,17 +34,17 @@ def test_the_texts_are_those_that_the_shipped_base_was_trained_on():
     tells in a second whether it could still give the model in the repository."""
     found = hashlib.sha256()
     for step in (0, 119, 120, 249, 250, 999):
-        for e in texts(BaseConfig(), step, TINY):
+        for e in texts(0, step, TINY):
             found.update(e.tokens.numpy().tobytes() + e.sampled.numpy().tobytes())
     assert found.hexdigest() == "443bd76cbc6336a530fc48aaa45c4046058f8ca04463cd6543c91dad36982c2f"
 
 
 def test_no_text_comes_twice_and_another_seed_reads_others():
-    settings = BaseConfig(batch=8, notes_from=1, sessions_from=2)
-    seen = [tuple(e.tokens.tolist()) for seed, step in product((0, 1), range(6))
-            for e in texts(replace(settings, seed=seed), step, TINY)]
-    assert len(set(seen)) == len(seen) == 96
-    assert seen[:8] == [tuple(e.tokens.tolist()) for e in texts(settings, 0, TINY)]
+    seen = set()
+    for seed in (0, 1):
+        for step in (0, 1, 120, 121, 250, 251):
+            seen.update(tuple(e.tokens.tolist()) for e in texts(seed, step, TINY))
+    assert len(seen) == 2 * 6 * 24
 
 
 def test_the_webs_of_the_base_have_all_names_and_are_no_questions_web():
@@ -66,11 +57,6 @@ def test_the_webs_of_the_base_have_all_names_and_are_no_questions_web():
     pets = {pool: {tuple(page.pet for page in web.values()) for web in own if len(web) > 4}
             for pool, own in webs.items()}
     assert not pets["base"] & (pets["train"] | pets["test"]), "nor one of the same pets under other names"
-
-
-def test_held_out_sessions_are_none_of_those_trained_on():
-    trained = {tuple(session(0, i, TINY).tokens.tolist()) for i in range(64)}
-    assert not trained & {tuple(session(base.HELD_OUT, i, TINY).tokens.tolist()) for i in range(32)}
 
 
 # --------------------------------------------------------------------------------------------------------- its training
@@ -89,13 +75,15 @@ def test_at_the_start_attention_and_mlp_add_nothing_and_all_embeddings_share_the
     assert torch.equal(model(tokens)[0, -1], model(other_context)[0, -1]), "context is not read"
 
 
-def test_the_same_seed_gives_the_same_weights_to_the_last_bit(tmp_path, capsys):
+def test_the_same_seed_gives_the_same_weights_to_the_last_bit(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(base, "BATCH", 2)
     one, two = (base.main(config(tmp_path / name)) for name in ("one", "two"))
-    assert digest(one) == digest(two) and not torch.equal(start(0).head_weight, start(1).head_weight)
-    assert "base 3/3" in (err := capsys.readouterr().err) and "validation_loss" in err
+    assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
+    assert "base 3/3" in capsys.readouterr().err
     model, tokenizer = start_model(str(one), "cpu", 0), Tokenizer.from_file(one)
     assert model.config == ModelConfig.preset("tiny") and tokenizer.encode(" Bob") == TINY.encode(" Bob")
     assert not torch.equal(model.head_weight, start(0).head_weight)
+    assert not torch.equal(start(0).head_weight, start(1).head_weight)
 
 
 def test_the_rate_rises_over_20_steps_and_falls_to_nothing_over_the_last_two_fifths(tmp_path, monkeypatch):
@@ -103,27 +91,13 @@ def test_the_rate_rises_over_20_steps_and_falls_to_nothing_over_the_last_two_fif
 
     def sft_step(model, optimizer, batch, rate, *rest):
         rates.append(rate)
-        return {"tokens": 1}
+        return {}
 
     monkeypatch.setattr(base, "sft_step", sft_step)
-    monkeypatch.setattr(base, "validation_loss", lambda *_: 0.0)
     monkeypatch.setattr(base, "texts", lambda *_: [])
-    base.main(config(tmp_path, steps=100, learning_rate=1.0))
-    assert rates[:2] == [1 / 20, 2 / 20] and set(rates[19:61]) == {1.0}
-    assert rates[80] == pytest.approx(0.5) and rates[99] == pytest.approx(1 / 40)
-
-
-# ----------------------------------------------------------------------------------------------- interrupted or refused
-
-
-def test_a_run_interrupted_before_its_end_leaves_nothing(tmp_path, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(base, "validation_loss", interrupted)                 # after the last step
-    with pytest.raises(KeyboardInterrupt):
-        base.main(config(tmp_path, steps=1))
-    assert not (tmp_path / "model").exists()
+    base.main(config(tmp_path, steps=100))
+    assert rates[:2] == pytest.approx([0.001, 0.002]) and set(rates[19:61]) == {0.02}
+    assert rates[80] == pytest.approx(0.01) and rates[99] == pytest.approx(0.02 / 40)
 
 
 def test_a_folder_that_holds_other_things_is_refused_before_the_training(tmp_path, monkeypatch):
@@ -134,20 +108,14 @@ def test_a_folder_that_holds_other_things_is_refused_before_the_training(tmp_pat
         base.main(config(tmp_path))
 
 
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"batch": 0}, {"pack_tokens": 0}, {"learning_rate": 0.0}])
-def test_settings_that_train_nothing_are_refused(wrong):
-    with pytest.raises(ConfigError, match="must be positive"):
-        BaseConfig(**wrong)
-
-
 def test_a_termination_is_one_line_and_exit_code_130_and_leaves_nothing(tmp_path):
-    command = [sys.executable, "-m", "minvenus.experiments", "base", "--out", str(tmp_path / "model"), "--batch", "2"]
+    command = [sys.executable, "-m", "minvenus.experiments", "base", "--out", str(tmp_path / "model")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr.readline().startswith("base 1/1000")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 130
-        assert process.stderr.read().splitlines()[-1] == "base: stopped; nothing was written"
+        assert process.stderr.read().splitlines()[-1].startswith("base: stopped;")
     assert not list(tmp_path.iterdir())
 
 
