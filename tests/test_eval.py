@@ -1,7 +1,5 @@
 """eval.py as its users meet it: what it prints and saves, and how it refuses."""
 
-import base64
-import hashlib
 import json
 import os
 import re
@@ -162,26 +160,13 @@ def test_an_endpoint_that_fails_stops_the_evaluation_and_its_failures_can_be_mad
     assert printed_json(capsys)["accuracy"]["value"] == 1.0 and len(lines()) == 4
 
 
-def test_browsecomp_is_decrypted_and_asked(capsys):
-    def encrypted(text):
-        key = hashlib.sha256(b"c1").digest()
-        return base64.b64encode(bytes(b ^ key[i % 32] for i, b in enumerate(text.encode()))).decode()
-    write_documents()
-    Path("bc.csv").write_text(f"problem,answer,canary\n{encrypted('Whose pet?')},{encrypted('cat')},c1\n")
-    with serve(scripted(answer("cat"))) as server:
-        assert evaluation.run([*at(server), "--questions", "bc.csv", "--json"]) == 0
-        assert "Whose pet?" in json.loads(server.seen[0][3])["prompt"]
-    assert printed_json(capsys)["accuracy"]["value"] == 1.0
-
-
 def test_a_judge_decides_and_an_unknown_verdict_is_shown_and_asked_for_again(monkeypatch, capsys):
     monkeypatch.setattr(evaluation, "Judge", lambda cache: Judge(cache, **QUICK, limit=1.0))
     monkeypatch.setenv("JUDGE_MODEL", "grader-1")
     write_documents()
 
     def reply(handler):
-        prompt = json.loads(handler.server.seen[-1][3])["prompt"]
-        complete(handler, answer(f"the cat {re.findall(r'Bob (.)', prompt)[-1]}"))
+        complete(handler, answer(f"the cat {re.findall(rb'Bob (.)', handler.body)[-1].decode()}"))
 
     def verdict(said):
         return "no" if "0" in said else "perhaps" if "3" in said else "yes"

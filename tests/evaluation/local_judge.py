@@ -4,7 +4,6 @@ import itertools
 import json
 import logging
 import socket
-import threading
 from contextlib import contextmanager
 
 import pytest
@@ -50,29 +49,16 @@ def says(text):
     return lambda handler: handler.reply(chat(text))
 
 
-class Seen(list):
-    """The requests of a server, and which one the present thread is answering."""
-
-    def __init__(self):
-        super().__init__()
-        self.own = threading.local()
-
-    def append(self, request):
-        super().append(request)
-        self.own.request = request
-
-
 @contextmanager
 def grading(grade):
     """A server whose reply is grade(answer): a word, or a function that writes to the handler."""
     def reply(handler):
-        said = grade(case_of(handler.server.seen.own.request)["response"])
+        said = grade(case_of(handler.body)["response"])
         if callable(said):
             said(handler)
         else:
             handler.reply(chat(f"reasoning: compared\n**correct:** {said}"))
     with serve(reply) as server:
-        server.seen = Seen()
         yield server
 
 
@@ -80,8 +66,8 @@ def yes_to(right):
     return grading(lambda answer: "yes" if answer in right else "no")
 
 
-def case_of(seen) -> dict:
-    content = json.loads(seen[3])["messages"][0]["content"]
+def case_of(body: bytes) -> dict:
+    content = json.loads(body)["messages"][0]["content"]
     return json.JSONDecoder().raw_decode(content[content.index("{"):])[0]
 
 

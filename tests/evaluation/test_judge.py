@@ -1,24 +1,16 @@
 """The judge against servers on 127.0.0.1: what is asked, what is kept, what stays unknown, and where the key goes."""
 
 import json
-import os
-import signal
-import sqlite3
-import subprocess
-import sys
-import time
 import traceback
-from pathlib import Path
 
 import pytest
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.judge import Judge, JudgeUnreliable, Verdict
 from minvenus.types import Question
-from tests.evaluation.local_judge import CAPITAL, KEY, case_of, chat, drip, judge_at, planted, says, yes_to  # noqa: F401
+from tests.evaluation.local_judge import CAPITAL, KEY, case_of, drip, judge_at, planted, says, yes_to  # noqa: F401
 from tests.tools.servers import serve
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.usefixtures("planted")
 
 
@@ -34,7 +26,7 @@ def test_a_verdict_is_asked_for_with_question_answer_and_every_alias(monkeypatch
     method, path, headers, body = server.seen[0]
     assert (method, path, headers["Authorization"]) == ("POST", "/v1/chat/completions", f"Bearer {KEY}")
     assert json.loads(body)["model"] == "grader-1" and json.loads(body)["temperature"] == 0
-    assert case_of(server.seen[0]) == {"question": CAPITAL.text, "response": "The city of Rome",
+    assert case_of(body) == {"question": CAPITAL.text, "response": "The city of Rome",
                                        "accepted_answers": ["Rome", "Roma", "Urbs"]}
 
 
@@ -97,39 +89,6 @@ def test_a_long_reply_with_half_a_surrogate_pair_is_kept_in_part(monkeypatch, tm
         judge = judge_at(server, monkeypatch, cache=tmp_path / "verdicts.sqlite")
         found = [judge.verdict(CAPITAL, "R\udc00me") for _ in range(2)]
     assert [verdict.by for verdict in found] == ["judge", "cache"] and len(found[0].note) == len(found[1].note) == 4000
-
-
-CHILD = """
-from minvenus.evaluation.judge import Judge
-from minvenus.types import Question
-judge, i = Judge(cache={file!r}, threads=8), 0
-while True:
-    judge.verdicts([(Question("q", "Is it even?", ["even"]), str(i + n)) for n in range(16)])
-    i += 16
-    print("x", flush=True)
-"""
-
-
-def test_a_killed_run_leaves_whole_verdicts_only(monkeypatch, tmp_path):
-    file = tmp_path / "verdicts.sqlite"
-    even = {str(n) for n in range(0, 100_000, 2)}
-    with yes_to(even) as server:
-        for batches in (1, 3):
-            child = subprocess.Popen([sys.executable, "-c", CHILD.format(file=str(file))], cwd=ROOT,
-                                     stdout=subprocess.PIPE, env=os.environ | {"JUDGE_BASE_URL": server.url})
-            for _ in range(batches):
-                assert child.stdout.readline()
-            time.sleep(0.01 * batches)
-            child.send_signal(signal.SIGKILL)
-            child.wait()
-            child.stdout.close()
-        judge = judge_at(server, monkeypatch, cache=file)
-        verdicts = judge.verdicts([(Question("q", "Is it even?", ["even"]), str(n)) for n in range(48)])
-    assert [v.correct for v in verdicts] == [n % 2 == 0 for n in range(48)]
-    assert {v.by for v in verdicts} == {"cache"}, "three batches were told as done"
-    with sqlite3.connect(file) as db:
-        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert {json.loads(text)["word"] for (text,) in db.execute("SELECT text FROM calls")} == {"yes", "no"}
 
 
 # ----------------------------------------------------------------------------------------------------------------- keys

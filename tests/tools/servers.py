@@ -33,9 +33,9 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.close_connection = True
-        self.server.seen.append((self.command, self.path, dict(self.headers), body))
+        self.server.seen.append((self.command, self.path, dict(self.headers), self.body))
         self.server.answer(self)
 
     do_POST = do_GET
