@@ -58,8 +58,6 @@ class ToolCall:
 
 @dataclass(eq=False)
 class Episode:
-    """The state of one rollout; `rollout` is the finished record."""
-
     question: Question
     name: str                             # of the question, for the sampling
     step: int | None                      # of training
@@ -127,10 +125,9 @@ class Episode:
         """(the text to show, whether the next turn is the last one, which notice the text contains)."""
         left = self.limits.max_context - len(self.stream.ids)
         if len(self.turns) + 1 == self.limits.max_turns:
-            notice = self.notices.last_turn
-            shown = observation if notice is None else f"{observation}\n\n{notice}"
+            shown = f"{observation}\n\n{self.notices.last_turn}"
             if self.observation_tokens(shown) + self.turn_tokens <= left:
-                return shown, True, None if notice is None else "max_steps"
+                return shown, True, "max_steps"
         elif self.observation_tokens(observation) + self.turn_tokens + self.notice_tokens + self.turn_tokens <= left:
             return observation, False, None
         shown = f"{observation}\n\n{self.notices.context}"

@@ -16,8 +16,7 @@ before you rely on a claim. Weigh what they say without taking sides. When the e
 final answer between <answer> and </answer>."""
 
 
-def array_of_strings(description: str) -> dict:
-    return {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": description}
+STRINGS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 
 
 def function(name: str, description: str, properties: dict) -> dict:
@@ -27,9 +26,9 @@ def function(name: str, description: str, properties: dict) -> dict:
 
 TOOLS = [
     function("search", "Search the web and return the best results of every query.", {
-        "query": array_of_strings("The queries.")}),
+        "query": STRINGS | {"description": "The queries."}}),
     function("visit", "Open web pages and return what they say about the goal.", {
-        "url": array_of_strings("The addresses of the pages."),
+        "url": STRINGS | {"description": "The addresses of the pages."},
         "goal": {"type": "string", "description": "What to find out on these pages."}}),
 ]
 
@@ -61,26 +60,19 @@ ANSWER_NOW = "Write the final answer now, between <answer> and </answer>, from w
 class Notices:
     """What the loop says as the environment; all of it is shown inside <tool_response>."""
 
-    # in answer to a turn that cannot be read; {error} is the parser's reason
-    malformed: str = "ERROR: {error}"
-    # before the last allowed turn; None = no notice
-    last_turn: str | None = f"NOTICE: No tool calls are left. {ANSWER_NOW}"
-    # when the next observation might not fit
-    context: str = f"NOTICE: The context is full. {ANSWER_NOW}"
+    malformed: str = "ERROR: {error}"         # in answer to a turn that cannot be read; {error} is the parser's reason
+    last_turn: str = f"NOTICE: No tool calls are left. {ANSWER_NOW}"
+    context: str = f"NOTICE: The context is full. {ANSWER_NOW}"           # the next observation might not fit
 
 
 def read_prompt(path) -> str:
     """The system prompt in a file: its text, or `messages[0]` if the file is a trajectory in JSON."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the system prompt cannot be read from {path}: {error}") from None
-    try:
-        text = json.loads(text)["messages"][0]["content"]
-    except (ValueError, RecursionError):
-        pass                                                 # not JSON: the text itself is the prompt
-    except (TypeError, KeyError, IndexError):
-        raise ConfigError(f"{path} is JSON, but no trajectory: it has no messages[0].content") from None
+        if text.lstrip().startswith("{"):
+            text = json.loads(text)["messages"][0]["content"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ConfigError(f"the system prompt cannot be read from {path}, a text or a trajectory: {error!r}") from None
     if not isinstance(text, str) or not text.strip():
         raise ConfigError(f"the system prompt in {path} is blank")
     return text

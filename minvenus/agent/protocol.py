@@ -48,11 +48,11 @@ def format_error(text: str, final: bool) -> str | None:
         return "The think tags do not alternate: each <think> must be closed before the next one opens."
     if text[:text.index("<think>")].strip():
         return "There is text before the first <think>."
-    if final and has_tag(text, "tool_call"):
+    if final and re.search("</?tool_call>", text):
         return "The last turn must be an answer, but it contains a tool_call tag."
     if final:
         return block_error(text, "answer")
-    if has_tag(text, "answer"):
+    if re.search("</?answer>", text):
         return "A turn before the last contains an answer tag."
     return block_error(text, "tool_call") or read_call(find_block(text, "tool_call") or "")[1]
 
@@ -169,10 +169,6 @@ def read_call(body: str) -> tuple[dict, str | None]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- text
-
-
-def has_tag(text: str, tag: str) -> bool:
-    return f"<{tag}>" in text or f"</{tag}>" in text
 
 
 def after_thought(text: str) -> int:

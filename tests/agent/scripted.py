@@ -26,7 +26,7 @@ MODEL = Qwen3(CONFIG, seed=0).requires_grad_(False)
 SYSTEM = "Search and visit."
 QUESTION = Question("q", "Pet of Bob?", ["cat"])
 BROKEN = "Start.\n</think>\n\n<tool_call>\n{\"name\":\n</tool_call>"
-QUIET = Notices(malformed="ERROR: cannot read the call.", last_turn=None)
+QUIET = Notices(malformed="ERROR: cannot read the call.")
 
 
 def search(query="Bob", thought="Start."):
@@ -85,15 +85,14 @@ class Tools:
 
     def search(self, queries):
         self.seen.append(("search", queries))
-        return as_result(self._search(queries))
+        return self._result(self._search(queries))
 
     def visit(self, urls, goal):
         self.seen.append(("visit", urls, goal))
-        return as_result(self._visit(urls, goal))
+        return self._result(self._visit(urls, goal))
 
-
-def as_result(value):
-    return value if isinstance(value, ToolResult) else ToolResult(value)
+    def _result(self, value):
+        return value if isinstance(value, ToolResult) else ToolResult(value)
 
 
 def all_threads_end() -> bool:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minvenus.agent.episode import TurnOutput
 from minvenus.agent.prompt import Notices
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError
@@ -14,7 +13,6 @@ from minvenus.text.chat import observation_ids, prompt_ids
 from tests.agent.scripted import (
     BROKEN,
     QUESTION,
-    QUIET,
     SYSTEM,
     TOKENIZER,
     Tools,
@@ -55,22 +53,15 @@ def test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_r
         check_stream(rollout)
 
 
-def test_an_early_answer_is_not_a_forced_one_and_without_a_notice_no_answer_is():
+def test_an_early_answer_is_not_a_forced_one():
     assert run([search(), answer()], budget(3)).termination == "answered"
-    silent = run([search(), visit(), answer()], budget(3), notices=QUIET)
-    assert silent.termination == "answered" and silent.turns[1].observation == "Bob\ncat."
-    assert run([search()], budget(3), notices=QUIET).termination == "max_steps"
 
 
 @pytest.mark.parametrize(("turn", "termination"), [
     (answer(), "answered"), (search(), "max_steps"), (BROKEN, "max_steps")])
 def test_with_one_turn_there_is_nothing_to_announce(turn, termination):
-    rollout = run([turn], budget(1, PROMPT + ROOM))
+    rollout = run([turn], budget(8, PROMPT + ROOM), max_turns=1)
     assert rollout.termination == termination and len(rollout.turns) == 1
-
-
-def test_a_question_may_have_a_limit_of_its_own():
-    assert len(run([search()], budget(8), max_turns=2).turns) == 2
 
 
 # ---------------------------------------------------------------------------------------------------- the context limit
@@ -118,13 +109,11 @@ def test_a_prompt_without_room_is_refused_with_the_numbers_before_anything_runs(
 TURNS = [search(), visit(), BROKEN, search("Eva Bob Joe", "Find boss. " * 5), [5] * 90]
 
 
-@given(st.lists(st.sampled_from(TURNS), max_size=7), st.integers(0, 400), st.integers(400, 1100), st.integers(1, 9),
-       st.booleans())
+@given(st.lists(st.sampled_from(TURNS), max_size=7), st.integers(0, 400), st.integers(400, 1100), st.integers(1, 9))
 @settings(max_examples=max(5, settings.default.max_examples // 2))
-def test_no_rollout_ever_exceeds_a_limit_and_the_stream_is_sound(turns, length, context, max_turns, announced):
+def test_no_rollout_ever_exceeds_a_limit_and_the_stream_is_sound(turns, length, context, max_turns):
     tools = Tools(visit=lambda urls, goal: "cat " * length)
-    rollout = run([*turns, answer()], budget(max_turns, context, max_observation_tokens=300), tools,
-                  notices=Notices() if announced else QUIET)
+    rollout = run([*turns, answer()], budget(max_turns, context, max_observation_tokens=300), tools)
     assert len(rollout.tokens) <= context and len(rollout.turns) <= max_turns
     assert all(sum(rollout.sampled[t.start:t.end]) <= 60 for t in rollout.turns)
     assert len(rollout.turns) == max_turns or rollout.termination != "max_steps"
@@ -185,83 +174,24 @@ def test_an_error_at_any_moment_leaves_a_whole_rollout(event, script):
             raise OSError("the reader is gone")
     policy = policy_for(script)
     with loop_for(policy, budget(retries=1), watch=watch) as loop:
-        [episode] = loop.add(QUESTION, lambda q: Tools())
+        group = loop.add(QUESTION, lambda q: Tools(), 2)
         with pytest.raises(OSError, match="gone"):
             loop.run()
         loop.watch = lambda event, episode: None
         loop.cut_all("gone")
-    assert (episode.rollout.termination, episode.rollout.error) == ("error", "gone")
-    assert rollout_from_json(rollout_to_json(episode.rollout)) == episode.rollout
-    check_stream(episode.rollout)
+    for rollout in [episode.rollout for episode in group]:
+        assert (rollout.termination, rollout.error) == ("error", "gone")
+        assert rollout_from_json(rollout_to_json(rollout)) == rollout
+        check_stream(rollout)
     assert policy.engine.pool.used == 0
 
 
-class Manual:
-    """A policy whose turns a test writes by hand."""
-
-    max_context = None
-
-    def __init__(self, so_far=""):
-        self.so_far, self.started = so_far, 0
-
-    def open(self, group):
-        pass
-
-    def start(self, episode):
-        self.episode = episode
-        self.started += 1
-
-    def write(self, text):
-        self.episode.output = TurnOutput(ids_of(text))
-
-    def cut(self, episode):
-        return TurnOutput(ids_of(self.so_far)[:-1])
-
-    def step(self):
-        return False
-
-    def close(self, episode):
-        pass
-
-
-def test_what_a_policy_writes_after_its_turn_was_cut_is_dropped():
-    policy = Manual("so far")
-    with loop_for(policy) as loop:
-        [episode] = loop.add(QUESTION, lambda q: Tools())
-        loop.step()
-        loop.cut_all("enough")
-        rollout = episode.rollout
-        policy.write(answer())
-        assert loop.step() == [episode] and not loop.step()
-    assert episode.rollout is rollout and rollout.turns[0].text == "<think>\nso far" and not rollout.trainable
-    assert (rollout.termination, rollout.error) == ("error", "enough")
-
-
 def test_a_call_in_a_turn_that_was_cut_is_not_run_and_the_turn_is_no_search():
-    tools = Tools()
-    with loop_for(Manual(search())) as loop:
+    tools, call = Tools(), ids_of(search())[:-1]
+    with loop_for([[*call, *[5] * 50]]) as loop:
         [episode] = loop.add(QUESTION, lambda q: tools)
-        loop.step()
-        loop.cut_all("enough")
-    [turn] = episode.rollout.turns
-    assert (turn.kind, turn.tool, tools.seen) == ("none", None, [])
-
-
-def test_what_a_tool_brings_after_the_end_of_its_rollout_is_dropped():
-    policy, entered, release = Manual(), threading.Event(), threading.Event()
-
-    def wait(queries):
-        entered.set()
-        return str(release.wait(20))
-    with loop_for(policy, budget(tool_threads=1)) as loop:
-        [episode] = loop.add(QUESTION, lambda q: Tools(search=wait))
-        loop.step()
-        policy.write(search())
-        while not entered.is_set():
+        while len(episode.sequence.tokens) < PROMPT + len(call):
             loop.step()
         loop.cut_all("enough")
-        rollout = episode.rollout
-        release.set()
-        loop.step()
-    assert all_threads_end() and policy.started == 1
-    assert episode.rollout is rollout and rollout.turns[0].kind == "search" and rollout.turns[0].observation is None
+    [turn] = episode.rollout.turns
+    assert turn.text == "<think>\n" + search() and (turn.kind, turn.tool, tools.seen) == ("none", None, [])

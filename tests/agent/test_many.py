@@ -1,11 +1,8 @@
 """Many rollouts at once: sharing, threads and deadlines of tools, nothing leaked, nothing computed twice."""
 
 import random
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -36,8 +33,6 @@ from tests.agent.scripted import (
 )
 from tests.engine.models import check_pool, naive_scores
 
-ROOT = Path(__file__).resolve().parents[2]
-
 # -------------------------------------------------------------------------------------------------- sharing and scoring
 
 
@@ -59,7 +54,7 @@ def test_a_group_shares_its_prompt_and_each_rollout_has_its_own_tools():
     assert policy.engine.counters().shared == shared, "the prompt is computed once for its group"
 
 
-def test_sequences_stay_open_to_be_scored_and_are_closed_behind_the_with():
+def test_sequences_stay_open_to_be_scored_and_are_closed_after_the_with():
     policy = policy_for([search(), visit(), answer()])
     engine, truth = policy.engine, TOKENIZER.encode_untrusted("cat")
     with loop_for(policy, keep_open=True) as loop:
@@ -109,7 +104,7 @@ def test_two_hundred_turns_compute_every_token_once():
     policy = policy_for([*turns, answer()])
     rollout = run(policy, budget(200, 20_000), notices=QUIET)
     done = policy.engine.counters()
-    assert len(rollout.turns) == 200 and rollout.termination == "answered"
+    assert len(rollout.turns) == 200 and rollout.termination == "answered_max_steps"
     assert done.prefilled + done.decoded == len(rollout.tokens) - 1, "the last token is never run, every other one once"
     assert done.shared == done.preemptions == 0
 
@@ -138,23 +133,10 @@ def test_a_tool_that_ignores_its_deadline_is_answered_with_a_timeout_and_what_it
     assert rollout.turns[0].tool_error == "timeout" and 1.0 <= rollout.turns[0].tool_seconds < 50
     assert rollout.turns[1].observation == "Bob\ncat." and rollout.termination == "answered", "the one place is free"
     [hung] = agent_threads()
+    assert hung.daemon, "or it would keep the process alive"
     release.set()
     hung.join(10)
     assert rollout.turns[0].observation == "ERROR: search did not return within 1 seconds"
-
-
-HANGING = """
-import threading
-from tests.agent.scripted import Tools, answer, budget, run, search
-limits = budget(tool_threads=1, tool_seconds=0.01)
-rollout = run([search(), answer()], limits, Tools(search=lambda queries: threading.Event().wait()))
-print(rollout.termination, rollout.turns[0].tool_error, threading.active_count())
-"""
-
-
-def test_a_tool_that_hangs_for_ever_does_not_keep_the_process_alive():
-    done = subprocess.run([sys.executable, "-c", HANGING], cwd=ROOT, capture_output=True, text=True, timeout=100)
-    assert (done.stdout, done.stderr, done.returncode) == ("answered timeout 2\n", "", 0)
 
 
 def test_no_more_calls_run_at_once_than_allowed_and_waiting_does_not_use_up_a_deadline():

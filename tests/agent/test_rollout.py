@@ -3,7 +3,6 @@
 import pytest
 
 from minvenus.agent.episode import Limits
-from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import final_answer
 from minvenus.config import ConfigError
 from minvenus.engine import Sampling
@@ -204,8 +203,3 @@ def test_another_attempt_of_a_random_policy_is_another_draw():
 def test_impossible_limits_are_refused(change):
     with pytest.raises(ConfigError, match=next(iter(change))):
         Limits(**{"max_turns": 1, "max_context": 100, "max_turn_tokens": 10} | change)
-
-
-def test_the_notices_ask_for_the_answer_in_its_tags():
-    for text in (Notices().last_turn, Notices().context):
-        assert "<answer>" in text and "</answer>" in text

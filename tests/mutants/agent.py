@@ -38,6 +38,6 @@ MUTANTS = (
            LIMITS + "test_an_error_at_any_moment_leaves_a_whole_rollout",
            ("minvenus.agent.rollout:RolloutLoop._cut", "if episode.stream.awaits_turn:", "if episode.writing:")),
     mutant(54, "the result of a tool is shown after its rollout was cut",
-           LIMITS + "test_what_a_tool_brings_after_the_end_of_its_rollout_is_dropped",
+           MANY + "test_a_call_that_still_waits_for_a_thread_when_its_rollout_ends_never_runs",
            ("minvenus.agent.rollout:RolloutLoop._cut", "episode.call = None", "pass")),
 )
