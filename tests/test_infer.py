@@ -37,7 +37,7 @@ def solver():
     """A server that answers test-1 of the toy web, and what it should answer."""
     case = ToyWeb(0).case("test-1")
     first, second = case.path
-    goals = [f"own {first}", f"{case.relations[0]} {second}"]
+    goals = [f"own {first}", f"{case.relations[1]} {second}"]
     turns = [search(goals[0]), visit(case.pages[first].url, goal=goals[0]), search(goals[1], "Find."),
              visit(case.pages[second].url, goal=goals[1])]
     return scripted(*turns, answer(case.question.answers[0], "I know enough.")), case

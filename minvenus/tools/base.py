@@ -70,8 +70,6 @@ def run_tool(tools, name: str, arguments: dict) -> ToolResult:
         raise
     except ToolError as error:
         return failed(error.kind, str(error))
-    except TimeoutError:
-        return failed("timeout", f"{name} timed out")
     except Exception as error:
         return failed("http", f"{name} failed ({type(error).__name__})")
     return result if result.text.strip() else failed("empty", f"{name} returned nothing")

@@ -61,7 +61,7 @@ class Endpoint:
     read_seconds: float = 60.0        # one connection, one wait for more bytes
 
     def __post_init__(self):
-        if not re.match(r"https?://[^/@]+(/|$)", self.base_url):
+        if not re.match(r"https?://(\[[\da-f:.]+\]|[^][/@:]+)(:\d+)?(/|$)", self.base_url, re.IGNORECASE):
             raise ConfigError(f"{self.url_source} must begin with http://HOST or https://HOST, without a user name or "
                               f"password: put the key into {self.key_variable}")
         self.key()

@@ -30,9 +30,8 @@ Everything follows from the seed. A tool set belongs to one rollout and reaches 
 import random
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import NamedTuple
 
-from minvenus.config import ConfigError, one_of
 from minvenus.tools.base import ToolResult, run_tool
 from minvenus.tools.folder import BM25
 from minvenus.types import Question, Rollout
@@ -82,16 +81,9 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Visit:
-    """The label of a visit, and its hop: 1 is the first page of the chain."""
-
-    kind: Literal["right", "wrong", "repeated", "failed"]
-    hop: int
-
-
-@dataclass(frozen=True)
 class Case:
-    """A question and the truth about it. `path`: the right titles; relations[i] leads from path[i] to path[i + 1]."""
+    """A question and the truth about it. The right page of hop i, counted from 0, has the title path[i], and the
+    question calls it relations[i]."""
 
     question: Question
     relations: list[str]
@@ -106,22 +98,6 @@ class Case:
     def pets(self) -> list[str]:
         """The answer, one pet per hop."""
         return [self.pages[title].pet for title in self.path]
-
-    def relation(self, hop: int) -> str:
-        """What the question calls the page of a hop, counted from 0."""
-        return self.relations[hop - 1] if hop else FIRST
-
-    def label(self, title: str, succeeded: bool, seen: set[str]) -> Visit:
-        """The label of a visit after the pages `seen`. A right page counts at its own hop, every other visit at
-        the first hop with a page that has not been found yet."""
-        open_hop = next((hop for hop, right in enumerate(self.path, 1) if right not in seen), self.hops)
-        if not succeeded:
-            return Visit("failed", open_hop)
-        if title in seen:
-            return Visit("repeated", open_hop)
-        if title in self.path:
-            return Visit("right", self.path.index(title) + 1)
-        return Visit("wrong", open_hop)
 
 
 # -------------------------------------------------------------------------------------- the world
@@ -147,9 +123,10 @@ def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] =
     path = [layers[0][0]]
     for relation in asked:
         path.append(pages[path[-1]].links[relation])
-    answer = answer_text(asked, [pages[title].pet for title in path])
-    question = Question(f"{split}-{index}", f"From {' '.join([path[0], FIRST, *asked])}?", [answer])
-    return Case(question, asked, path, pages)
+    named = [FIRST, *asked]
+    answer = answer_text(named, [pages[title].pet for title in path])
+    question = Question(f"{split}-{index}", f"From {' '.join([path[0], *named])}?", [answer])
+    return Case(question, named, path, pages)
 
 
 def make_page(rng: random.Random, title: str, verb: str, relations: list[str], following: list[str]) -> Page:
@@ -161,13 +138,13 @@ def make_page(rng: random.Random, title: str, verb: str, relations: list[str], f
 
 
 def answer_text(relations: list[str], pets: list[str]) -> str:
-    return "pets" + "".join(f" {relation} {pet}" for relation, pet in zip([FIRST, *relations], pets, strict=True))
+    return "pets" + "".join(f" {relation} {pet}" for relation, pet in zip(relations, pets, strict=True))
 
 
 class ToyWeb:
     """All webs of a seed.
 
-    hops          right pages of every question; None = 1 to 4 in turn, a tuple = these in turn
+    hops          right pages of every question, from 1 to 4; None = 1 to 4 in turn, a tuple = these in turn
     slack         turns beyond a search and a visit per hop and the answer
     train, test   number of questions
     """
@@ -175,22 +152,18 @@ class ToyWeb:
     def __init__(self, seed: int = 0, hops: int | tuple[int, ...] | None = None, slack: int = 0, train: int = 2048,
                  test: int = 256):
         self.hops = HOPS if hops is None else (hops,) if isinstance(hops, int) else hops
-        if not self.hops or not all(hop in HOPS for hop in self.hops):
-            raise ConfigError(f"hops must be from {HOPS[0]} to {HOPS[-1]}, got {hops}")
         self.seed, self.slack, self.size = seed, slack, {"train": train, "test": test}
         self._cases: dict[str, Case] = {}
 
     def questions(self, split: str) -> list[Question]:
-        one_of("split", split, tuple(self.size))
         return [self.case(f"{split}-{i}").question for i in range(self.size[split])]
 
     def case(self, question_id: str) -> Case:
-        """The question with its web and the right path."""
+        """The question with its web and the right path; KeyError if there is no such question."""
         if question_id not in self._cases:
             split, _, index = question_id.partition("-")
-            if split not in self.size or not index.isdecimal() or int(index) >= self.size[split]:
-                ranges = " and ".join(f"{split}-0 to {split}-{size - 1}" for split, size in self.size.items())
-                raise KeyError(f"no question {question_id!r}: there are {ranges}")
+            if not index.isdecimal() or int(index) >= self.size[split]:
+                raise KeyError(question_id)
             self._cases[question_id] = make_case(self.seed, split, int(index), self.hops)
         return self._cases[question_id]
 
@@ -238,24 +211,36 @@ class ToyTools:
         return [pages[i] for i in dict.fromkeys([*hits, *others])][:2]
 
 
+class Visit(NamedTuple):
+    """The label of a visit."""
+
+    kind: str                     # right, wrong, repeated or failed
+    hop: int                      # 1 is the first page of the chain
+
+
 def visit_labels(web: ToyWeb, rollout: Rollout) -> list[list[Visit]]:
-    """Per turn, one label for each page that it visited. The calls are made again, one page at a time: a call
+    """Per turn, one label for each page that it visited. A right page counts at its own hop, every other visit at
+    the first hop with a page that has not been found yet. The calls are made again, one page at a time: a call
     for several pages may have shown some of them and refused others."""
-    case, tools = web.case(rollout.question.id), web.for_question(rollout.question.id)
+    path, tools = web.case(rollout.question.id).path, web.for_question(rollout.question.id)
     seen: set[str] = set()
-    labels: list[list[Visit]] = [[] for _ in rollout.turns]
-    for turn, found in zip(rollout.turns, labels, strict=True):
-        if turn.tool is None:
-            continue
-        arguments = turn.tool["arguments"]
-        if turn.kind == "search":
+
+    def label(title: str, succeeded: bool) -> Visit:
+        open_hop = next((hop for hop, right in enumerate(path, 1) if right not in seen), len(path))
+        if not succeeded:
+            return Visit("failed", open_hop)
+        if title in seen:
+            return Visit("repeated", open_hop)
+        seen.add(title)
+        return Visit("right", path.index(title) + 1) if title in path else Visit("wrong", open_hop)
+
+    labels: list[list[Visit]] = []
+    for turn in rollout.turns:
+        labels.append([])
+        arguments = turn.tool["arguments"] if turn.tool else {}
+        if "query" in arguments:
             run_tool(tools, "search", arguments)
-        elif turn.kind == "visit":
-            for url in arguments["url"]:
-                error = turn.tool_error or run_tool(tools, "visit", arguments | {"url": [url]}).error
-                succeeded = error is None
-                title = url.removeprefix("page ")
-                found.append(case.label(title, succeeded, seen))
-                if succeeded:
-                    seen.add(title)
+        for url in arguments.get("url", []):
+            error = turn.tool_error or run_tool(tools, "visit", arguments | {"url": [url]}).error
+            labels[-1].append(label(url.removeprefix("page "), error is None))
     return labels

@@ -31,9 +31,8 @@ import json
 import random
 import re
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from minvenus.config import ConfigError
 from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, Case, ToyTools, ToyWeb, answer_text, make_case
 
 SYSTEM = "Tools."                        # the system prompt of toy runs
@@ -42,25 +41,20 @@ NOT_READ = "ERROR: cannot read the call."     # the notice after a malformed tur
 LAST_TURN = "Answer."                    # the notice after the observation before the last turn
 
 Piece = tuple[str, bool]
-MOST_LINKS = 2                           # links on a page of a reading text
+MOST_PAGES = 4                           # pages of a reading text
+MOST_LINKS = 2                           # links on one of them
+READ_AGAIN = 3                           # how often they are read again
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """How often each weakness shows. All zero: the expert."""
+    """How often each weakness shows, a rate from 0 to 1. All zero: the expert."""
 
     wrong_result: float = 0.0            # per hop
     wrong_relation: float = 0.0          # per hop after the first
     at_once: float = 0.0                 # per demonstration; not together with stop_early
     stop_early: float = 0.0              # per demonstration of two hops or more
     cut_off: float = 0.0                 # per demonstration
-
-    def __post_init__(self):
-        for f in fields(self):
-            if not 0 <= getattr(self, f.name) <= 1:
-                raise ConfigError(f"{f.name} is a rate from 0 to 1, got {getattr(self, f.name)}")
-        if self.at_once + self.stop_early > 1:
-            raise ConfigError("at_once and stop_early exclude each other: their rates must not add up to more than 1")
 
 
 def demonstrations(web: ToyWeb, count: int, teacher: Teacher, split: str = "train", seed: int = 0) -> list[list[dict]]:
@@ -73,17 +67,29 @@ def teach(case: Case, teacher: Teacher, seed: str) -> list[dict]:
     """The messages of one demonstration: search and visit from hop to hop, up to the last one or to an end that
     is a weakness."""
     rng = random.Random(f"teacher {seed} {case.question.id}")
-    writer = TurnWriter(case, teacher, rng)
+    writer = TurnWriter(case, rng)
+    if teacher.cut_off and rng.random() < teacher.cut_off:
+        writer.turns_left = min(rng.randint(1, 4 * case.hops), 2 * case.hops)        # half have no turn to spare
+    hops = case.hops
+    draw = rng.random()
+    if draw < teacher.at_once:
+        hops = 0
+    elif draw - teacher.at_once < teacher.stop_early and case.hops > 1:
+        hops = rng.randrange(1, case.hops)
     pets: list[str] = []                                       # those that were read
     with suppress(OutOfTurns):
-        for hop in range(writer.draw_hops()):
+        for hop, title in enumerate(case.path[:hops]):
+            done = case.relations[hop - 1] if hop else None
             if hop and rng.random() < teacher.wrong_relation:
-                writer.follow_wrong_relation(hop)
-            writer.search(hop)
+                links = case.pages[case.path[hop - 1]].links
+                wrong = rng.choice([relation for relation in links if relation != case.relations[hop]])
+                writer.search(done, wrong, links[wrong])
+                writer.visit(links[wrong])
+            writer.search(done, case.relations[hop], title)
             if rng.random() < teacher.wrong_result:
-                writer.visit(rng.choice([title for title in writer.results if title != case.path[hop]]))
-            pets.append(case.pages[case.path[hop]].pet)
-            writer.visit(case.path[hop])
+                writer.visit(rng.choice([other for other in writer.results if other != title]))
+            pets.append(case.pages[title].pet)
+            writer.visit(title)
     writer.answer(pets + [rng.choice(PETS) for _ in range(case.hops - len(pets))])
     return writer.messages
 
@@ -95,94 +101,65 @@ class OutOfTurns(Exception):
 class TurnWriter:
     """Writes the turns of a teacher and adds the observations of the tools."""
 
-    def __init__(self, case: Case, teacher: Teacher, rng: random.Random):
-        self.case, self.tools, self.teacher, self.rng = case, ToyTools(case), teacher, rng
-        self.messages = [message("system", SYSTEM), message("user", case.question.text)]
+    def __init__(self, case: Case, rng: random.Random):
+        self.case, self.tools, self.rng = case, ToyTools(case), rng
+        self.messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": case.question.text}]
         self.query = ""                                        # the newest one; a visit has it as its goal
         self.results: list[str] = []                           # the titles that it found
         self.turns_left: int | None = None                     # before the answer; None = no limit
-        if teacher.cut_off and rng.random() < teacher.cut_off:
-            self.turns_left = min(rng.randint(1, 4 * case.hops), 2 * case.hops)      # half have no turn to spare
 
-    def draw_hops(self) -> int:
-        """How many pages of the path are read before the answer; fewer than all is a weakness."""
-        draw = self.rng.random()
-        if draw < self.teacher.at_once:
-            return 0
-        if draw - self.teacher.at_once < self.teacher.stop_early and self.case.hops > 1:
-            return self.rng.randrange(1, self.case.hops)
-        return self.case.hops
-
-    def follow_wrong_relation(self, hop: int) -> None:
-        page = self.case.pages[self.case.path[hop - 1]]
-        relation = self.rng.choice([r for r in page.links if r != self.case.relation(hop)])
-        self._search(self.case.relation(hop - 1), relation, page.links[relation])
-        self.visit(page.links[relation])
-
-    def search(self, hop: int) -> None:
-        done = self.case.relation(hop - 1) if hop else None
-        self._search(done, self.case.relation(hop), self.case.path[hop])
-
-    def _search(self, done: str | None, relation: str, name: str) -> None:
+    def search(self, done: str | None, relation: str, name: str) -> None:
         """The thought says where the chain stands: the relation that was read last, and the one that comes next."""
         self.query = f"{relation} {name}"
         self.results = [page.title for page in self.tools.results(self.query)]
         thought = f" {done} {relation}." if done else f" {relation}."
-        self._write_call(thought, "search", {"query": [f" {self.query}"]}, self.tools.search([self.query]).text)
+        self._call(thought, "search", {"query": [f" {self.query}"]}, self.tools.search([self.query]).text)
 
     def visit(self, title: str) -> None:
         """Open a page for what was searched last."""
         url = self.case.pages[title].url
         observation = self.tools.visit([url], self.query).text
-        self._write_call(f" {self.query.split()[0]}.", "visit", {"url": [url], "goal": f" {self.query}"}, observation)
+        self._call(f" {self.query.split()[0]}.", "visit", {"url": [url], "goal": f" {self.query}"}, observation)
 
     def answer(self, pets: list[str]) -> None:
-        text = answer_text(self.case.relations, pets)
-        self.messages.append(message("assistant", turn(LEAD_IN, f"<answer>\n{text}\n</answer>")))
+        self._write(LEAD_IN, f"<answer>\n{answer_text(self.case.relations, pets)}\n</answer>")
 
-    def _write_call(self, thought: str, name: str, arguments: dict, observation: str) -> None:
+    def _call(self, thought: str, name: str, arguments: dict, observation: str) -> None:
         self.rng.random()         # unused, but the lessons that the committed base model was trained on drew it
         call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False, separators=(",", ":"))
         if self.turns_left is not None:
             self.turns_left -= 1
         if self.turns_left == 0:
             observation += f"\n\n{LAST_TURN}"
-        self.messages.append(message("assistant", turn(thought, f"<tool_call>\n{call}\n</tool_call>")))
-        self.messages.append(message("user", f"<tool_response>\n{observation}\n</tool_response>"))
+        self._write(thought, f"<tool_call>\n{call}\n</tool_call>")
+        self.messages.append({"role": "user", "content": f"<tool_response>\n{observation}\n</tool_response>"})
         if self.turns_left == 0:
             raise OutOfTurns
 
-
-def turn(thought: str, body: str) -> str:
-    return f"<think>\n{thought}\n</think>\n{body}"
-
-
-def message(role: str, content: str) -> dict:
-    return {"role": role, "content": content}
+    def _write(self, thought: str, body: str) -> None:
+        self.messages.append({"role": "assistant", "content": f"<think>\n{thought}\n</think>\n{body}"})
 
 
 # ------------------------------------------------------------------------- texts for a base model
 
 
-def reading(seed: int, index: int, pages: int = 4, again: int = 3) -> list[Piece]:
-    """Text `index` of a seed: 1 to `pages` pages, read again `again` times. No relation is on two of them."""
+def reading(seed: int, index: int) -> list[Piece]:
+    """Text `index` of a seed: 1 to MOST_PAGES pages, and all of them again. No relation is on two of them."""
     rng = random.Random(f"reading {seed} {index}")
-    count = rng.randint(1, pages)
+    count = rng.randint(1, MOST_PAGES)
     names = rng.sample(NAMES, count + MOST_LINKS)
     relations = rng.sample([FIRST, *RELATIONS], (1 + MOST_LINKS) * count)
-    facts = [page_facts(rng, title, names, [relations.pop() for _ in range(1 + rng.randint(0, MOST_LINKS))])
-             for title in names[:count]]
-    pieces = [(piece, False) for fact in facts for piece, _ in page_pieces(*fact)]
-    for _ in range(again):
-        for title, goal, pet, links in rng.sample(facts, count):
+    pages = []
+    for title in names[:count]:
+        goal, *linked = [relations.pop() for _ in range(1 + rng.randint(0, MOST_LINKS))]
+        pet = rng.choice(PETS)
+        others = [name for name in names if name != title]
+        pages.append((title, goal, pet, [(relation, rng.choice(others)) for relation in linked]))
+    pieces = [(text, False) for page in pages for text, _ in page_pieces(*page)]
+    for _ in range(READ_AGAIN):
+        for title, goal, pet, links in rng.sample(pages, count):
             pieces += page_pieces(title, goal, pet, rng.sample(links, len(links)))
     return pieces
-
-
-def page_facts(rng: random.Random, title: str, names: list[str], relations: list[str]):
-    others = [name for name in names if name != title]
-    goal, *links = relations
-    return title, goal, rng.choice(PETS), [(relation, rng.choice(others)) for relation in links]
 
 
 def page_pieces(title: str, goal: str, pet: str, links: list[tuple[str, str]]) -> list[Piece]:

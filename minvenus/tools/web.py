@@ -5,8 +5,8 @@
     EXTRACT_BASE_URL, EXTRACT_MODEL,        an OpenAI-compatible model that extracts what a page says about the goal;
     EXTRACT_API_KEY                         without one, the passages that share words with the goal (folder.py)
 
-All of them are read when a call is made. Tools keep no state between calls, so any number of threads may use
-one object.
+Addresses are read when the tools are made, keys when a call is made. Tools keep no state between calls, so any
+number of threads may use one object.
 
 This machine opens no page itself, but the model chooses the URLs, and a reader of one's own (JINA_BASE_URL) may
 reach a private network: for it every address of the host must be public. (The reader looks the name up again;
@@ -30,6 +30,7 @@ from minvenus.tools.folder import Document, FolderTools
 from minvenus.tools.toyweb import ToyWeb
 
 IDEOGRAPH = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+HOSTED_READER = "https://r.jina.ai"
 MAX_RESULTS = 10
 PAGE_CHARS = 200_000                  # of a page that the extraction reads
 EXTRACT_SECONDS = 100.0               # longest silence of the extractor: a model may think for a minute
@@ -61,33 +62,9 @@ def make_tools(spec: str, seed: int = 0):
         return FolderTools(path)
     if kind == "replay":
         return LiveTools(Cassette(path, record=False))
-    check_environment()
-    return LiveTools(Cassette(path) if kind == "record" else None)
-
-
-def check_environment() -> None:
-    """Raise a ConfigError that names the wrong variable before a run begins, not in its first search."""
     if not setting("SERPER_API_KEY") and not setting("SERPER_BASE_URL"):
         raise ConfigError("live search needs SERPER_API_KEY (or SERPER_BASE_URL, for an endpoint without a key)")
-    search_endpoint()
-    reader_endpoint()
-    extractor_endpoint()
-
-
-def search_endpoint() -> Endpoint:
-    url = setting("SERPER_BASE_URL") or "https://google.serper.dev/search"
-    return Endpoint("search endpoint", url, "SERPER_API_KEY", url_source="SERPER_BASE_URL", key_header="X-API-KEY")
-
-
-def reader_endpoint() -> Endpoint:
-    url = setting("JINA_BASE_URL") or "https://r.jina.ai"
-    return Endpoint("reader endpoint", url, "JINA_API_KEY", url_source="JINA_BASE_URL")
-
-
-def extractor_endpoint() -> Endpoint | None:
-    if not setting("EXTRACT_BASE_URL") and not setting("EXTRACT_MODEL"):
-        return None
-    return Endpoint.from_environment("EXTRACT", "extraction endpoint", read_seconds=EXTRACT_SECONDS)
+    return LiveTools(Cassette(path) if kind == "record" else None)
 
 
 class LiveTools:
@@ -96,19 +73,28 @@ class LiveTools:
 
     def __init__(self, cassette: Cassette | None = None, seconds: float = 120.0):
         self.cassette, self.seconds = cassette, seconds
+        if cassette is not None and not cassette.record:
+            return                    # a replay needs no service
+        self.searcher = Endpoint("search endpoint", setting("SERPER_BASE_URL") or "https://google.serper.dev/search",
+                                 "SERPER_API_KEY", url_source="SERPER_BASE_URL", key_header="X-API-KEY")
+        self.reader = Endpoint("reader endpoint", setting("JINA_BASE_URL") or HOSTED_READER, "JINA_API_KEY",
+                               url_source="JINA_BASE_URL")
+        self.extractor = None
+        if setting("EXTRACT_BASE_URL") or setting("EXTRACT_MODEL"):
+            self.extractor = Endpoint.from_environment("EXTRACT", "extraction endpoint", read_seconds=EXTRACT_SECONDS)
 
     def search(self, queries: list[str]) -> ToolResult:
         deadline = time.monotonic() + self.seconds
 
         def search_one(query: str) -> list[dict]:
-            return self._recorded("search", {"query": query}, lambda: search_web(query, deadline))
+            return self._recorded("search", {"query": query}, lambda: self._search(query, deadline))
         return search_each(queries, search_one)
 
     def visit(self, urls: list[str], goal: str) -> ToolResult:
         deadline = time.monotonic() + self.seconds
 
         def visit_one(url: str) -> list[str]:
-            return self._recorded("visit", {"url": url, "goal": goal}, lambda: read_page(url, goal, deadline))
+            return self._recorded("visit", {"url": url, "goal": goal}, lambda: self._visit(url, goal, deadline))
         return visit_each(urls, goal, visit_one)
 
     def close(self) -> None:
@@ -118,38 +104,35 @@ class LiveTools:
     def _recorded(self, name: str, arguments: dict, call: Callable[[], list]) -> list:
         return call() if self.cassette is None else self.cassette.fetch(name, arguments, call)
 
+    def _search(self, query: str, deadline: float) -> list[dict]:
+        """Chinese results for a query with an ideograph, English ones else, as in the released system."""
+        country, language = ("cn", "zh-cn") if IDEOGRAPH.search(query) else ("us", "en")
+        reply = self.searcher.post("", {"q": query, "gl": country, "hl": language}, deadline)
+        found = reply.get("organic", [])
+        if not isinstance(found, list):
+            raise ToolError("http", 'the search endpoint answered with an "organic" that is not a list')
+        pages = []
+        for item in found:
+            if isinstance(item, dict) and as_text(item.get("title")) and as_text(item.get("link")):
+                pages.append({"title": as_text(item["title"]), "url": as_text(item["link"]),
+                              "snippet": as_text(item.get("snippet"))})
+        return pages[:MAX_RESULTS]
 
-def search_web(query: str, deadline: float) -> list[dict]:
-    """Chinese results for a query with an ideograph, English ones else, as in the released system."""
-    country, language = ("cn", "zh-cn") if IDEOGRAPH.search(query) else ("us", "en")
-    reply = search_endpoint().post("", {"q": query, "gl": country, "hl": language}, deadline)
-    found = reply.get("organic", [])
-    if not isinstance(found, list):
-        raise ToolError("http", 'the search endpoint answered with an "organic" that is not a list')
-    pages = []
-    for item in found:
-        if isinstance(item, dict) and as_text(item.get("title")) and as_text(item.get("link")):
-            pages.append({"title": as_text(item["title"]), "url": as_text(item["link"]),
-                          "snippet": as_text(item.get("snippet"))})
-    return pages[:MAX_RESULTS]
-
-
-def read_page(url: str, goal: str, deadline: float) -> list[str]:
-    """[evidence, summary] of one page; the summary says if only a part of the page was read."""
-    check_url(url, resolve=bool(setting("JINA_BASE_URL")))
-    path = "/" + quote(urldefrag(url.strip())[0], safe="/%:@!$&'()*+,;=~?[]|")
-    text = reader_endpoint().get_text(path, deadline).strip()
-    if not text:
-        raise ToolError("empty", "the page has no text")
-    page = text[:PAGE_CHARS]
-    extractor = extractor_endpoint()
-    if extractor is None:
-        evidence, summary = Document(page).extract(goal)
-    else:
-        evidence, summary = model_extract(extractor, page, goal, deadline)
-    if len(text) > len(page):
-        summary += f"\n[cut: only the first {len(page):,} characters of the page were read]"
-    return [evidence, summary]
+    def _visit(self, url: str, goal: str, deadline: float) -> list[str]:
+        """[evidence, summary] of one page; the summary says if only a part of the page was read."""
+        check_url(url, resolve=self.reader.base_url != HOSTED_READER)
+        path = "/" + quote(urldefrag(url.strip())[0], safe="/%:@!$&'()*+,;=~?[]|")
+        text = self.reader.get_text(path, deadline).strip()
+        if not text:
+            raise ToolError("empty", "the page has no text")
+        page = text[:PAGE_CHARS]
+        if self.extractor is None:
+            evidence, summary = Document(page).extract(goal)
+        else:
+            evidence, summary = model_extract(self.extractor, page, goal, deadline)
+        if len(text) > len(page):
+            summary += f"\n[cut: only the first {len(page):,} characters of the page were read]"
+        return [evidence, summary]
 
 
 def as_text(value) -> str:

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tests.tools.keys import KEYS, leaked
+from tests.tools.servers import KEYS, leaked
 
 VARIABLES = ("SERPER_API_KEY", "SERPER_BASE_URL", "JINA_API_KEY", "JINA_BASE_URL", "EXTRACT_BASE_URL", "EXTRACT_MODEL",
              "EXTRACT_API_KEY", "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy",

@@ -1,6 +1,7 @@
 """Typed results, dispatch, formats, the token cap and the error guard."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -30,59 +31,39 @@ def tokens(text: str) -> int:
     return len(TOKENIZER.encode_untrusted(text))
 
 
-class Tools:
-    """Every call goes to one function."""
-
-    def __init__(self, answer):
-        self.answer = answer
-
-    def search(self, queries):
-        return self.answer(queries)
-
-    def visit(self, urls, goal):
-        return self.answer(urls, goal)
+def tools(answer):
+    """A tool set with one function behind both tools."""
+    return SimpleNamespace(search=answer, visit=answer)
 
 
 def raising(error):
     def answer(*_):
         raise error
-    return Tools(answer)
-
-
-# ---------------------------------------------------------------------------------------- results
-
-
-def test_half_a_surrogate_pair_in_a_text_becomes_a_replacement_that_utf_8_can_hold():
-    text = ToolResult("a\ud800b 😀").text
-    assert text == "a\ufffdb 😀"
-    assert tokens(text) > 0
+    return tools(answer)
 
 
 # --------------------------------------------------------------------------------------- dispatch
 
 
-def test_arguments_reach_the_tool_as_they_are():
-    tools = Tools(lambda *arguments: ToolResult(json.dumps(arguments)))
-    assert run_tool(tools, "search", {"query": ["a", "b"]}) == ToolResult('[["a", "b"]]')
-    assert run_tool(tools, "visit", {"url": ["u"], "goal": "g"}) == ToolResult('[["u"], "g"]')
+def test_arguments_and_results_pass_as_they_are_and_half_a_surrogate_pair_as_a_replacement():
+    echo = tools(lambda *arguments: ToolResult(json.dumps(arguments)))
+    assert run_tool(echo, "search", {"query": ["a", "b"]}) == ToolResult('[["a", "b"]]')
+    assert run_tool(echo, "visit", {"url": ["u"], "goal": "g"}) == ToolResult('[["u"], "g"]')
+    assert ToolResult("a\ud800b 😀").text == "a\ufffdb 😀"
 
 
 @pytest.mark.parametrize(("name", "arguments"), [("search", {"query": ["a"] * (MAX_ITEMS + 1)}),
                                                  ("visit", {"url": ["a"] * (MAX_ITEMS + 1), "goal": "g"})])
 def test_a_call_with_too_many_entries_is_a_typed_error_and_never_runs(name, arguments):
-    result = run_tool(raising(AssertionError("must not run")), name, arguments)
-    assert result.error == "bad_arguments" and result.text.startswith("ERROR: ")
+    assert run_tool(raising(AssertionError("must not run")), name, arguments).error == "bad_arguments"
 
 
-@pytest.mark.parametrize(("error", "kind"), [
-    (ToolError("refused", "no"), "refused"), (TimeoutError("sk-secret"), "timeout"), (KeyError("sk-secret"), "http"),
-    (RuntimeError("sk-secret"), "http"), (RecursionError("sk-secret"), "http"),
-])
-def test_an_exception_of_a_tool_becomes_a_typed_error_without_its_text(error, kind):
-    result = run_tool(raising(error), "search", {"query": ["a"]})
-    assert result.error == kind
-    assert result.text.startswith("ERROR: ")
-    assert "sk-secret" not in result.text
+@pytest.mark.parametrize(("error", "text", "kind"), [
+    (ToolError("refused", "no"), "ERROR: no", "refused"),
+    (TimeoutError("sk-secret"), "ERROR: search failed (TimeoutError)", "http"),
+    (KeyError("sk-secret"), "ERROR: search failed (KeyError)", "http")])
+def test_an_exception_of_a_tool_becomes_a_typed_error_without_the_text_of_an_unforeseen_one(error, text, kind):
+    assert run_tool(raising(error), "search", {"query": ["a"]}) == ToolResult(text, kind)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ConfigError("no key")])
@@ -92,59 +73,50 @@ def test_ctrl_c_and_a_wrong_set_up_stop_the_run(error):
 
 
 def test_a_blank_result_is_the_error_empty():
-    assert run_tool(Tools(lambda *_: ToolResult(" \n")), "search", {"query": ["a"]}).error == "empty"
+    assert run_tool(tools(lambda *_: ToolResult(" \n")), "search", {"query": ["a"]}).error == "empty"
 
 
 # ---------------------------------------------------------------------------------------- formats
 
 
+def search_one(query):
+    if query == "none":
+        return []
+    if query == "slow":
+        raise ToolError("timeout", "too slow")
+    return [PAGE]
+
+
 def test_search_text_is_the_json_of_the_protocol_in_one_line():
-    result = search_each(["Alzheimer's disease", "羅馬"], lambda query: [PAGE])
-    assert result.error is None
-    assert "\n" not in result.text
-    assert "羅馬" in result.text                             # not \u escapes
+    result = search_each(["Alzheimer's disease", "羅馬"], search_one)
+    assert result.error is None and "\n" not in result.text and "羅馬" in result.text            # not \u escapes
     assert json.loads(result.text) == [{"query": "Alzheimer's disease", "web_page_info_list": [PAGE]},
                                        {"query": "羅馬", "web_page_info_list": [PAGE]}]
 
 
-def search_ok_only_for_b(query):
-    if query == "b":
-        return [PAGE]
-    if query == "none":
-        return []
-    raise ToolError("timeout", "too slow")
-
-
 def test_a_search_is_an_error_only_if_every_query_failed():
-    result = search_each(["a", "b", "none"], search_ok_only_for_b)
-    assert result.error is None
-    a, b, none = json.loads(result.text)
-    assert a == {"query": "a", "web_page_info_list": [], "error": "too slow"}
-    assert b == {"query": "b", "web_page_info_list": [PAGE]}
+    result = search_each(["slow", "b", "none"], search_one)
+    slow, b, none = json.loads(result.text)
+    assert result.error is None and b == {"query": "b", "web_page_info_list": [PAGE]}
+    assert slow == {"query": "slow", "web_page_info_list": [], "error": "too slow"}
     assert none["error"].startswith("no results")
-    failed_all = search_each(["none", "a"], search_ok_only_for_b)
-    assert failed_all.error == "empty"                       # the first one's kind
-    assert failed_all.text == "ERROR: search for 'none': no results; try other words\nsearch for 'a': too slow"
-
-
-def test_visit_text_is_the_frame_of_the_protocol():
-    result = visit_each(["https://a.example"], "the date", lambda url: ("It was 1900.", "1900"))
-    assert result == ToolResult("The useful information in https://a.example for user goal the date as follows: \n\n"
-                                "Evidence in page: \nIt was 1900.\n\nSummary: \n1900")
+    text = "ERROR: search for 'none': no results; try other words\nsearch for 'slow': too slow"
+    assert search_each(["none", "slow"], search_one) == ToolResult(text, "empty")            # the first one's kind
 
 
 def test_a_visit_of_three_pages_of_which_one_fails_is_a_result_that_names_the_failure():
     def visit_one(url):
         if url == "b":
             raise ToolError("http", "status 500")
-        return "evidence " + url, "summary " + url
-    result = visit_each(["a", "b", "c"], "g", visit_one)
-    assert result.error is None
-    first, second, third = result.text.split("\n=======\n")
-    assert "evidence a" in first and "summary c" in third
-    assert second == "ERROR: b: status 500"
-    expected = ToolResult("ERROR: b: status 500\n=======\nERROR: b: status 500", "http")
-    assert visit_each(["b", "b"], "g", visit_one) == expected
+        return ["It was 1900.", f"summary {url}"]
+
+    def frame(url):
+        return (f"The useful information in {url} for user goal the date as follows: \n\n"
+                f"Evidence in page: \nIt was 1900.\n\nSummary: \nsummary {url}")
+    failure = "ERROR: b: status 500"
+    shown = f"{frame('a')}\n\n\n=======\n{failure}\n=======\n{frame('c')}"
+    assert visit_each(["a", "b", "c"], "the date", visit_one) == ToolResult(shown)
+    assert visit_each(["b", "b"], "the date", visit_one) == ToolResult(f"{failure}\n=======\n{failure}", "http")
 
 
 # -------------------------------------------------------------------------------------------- cap

@@ -229,7 +229,7 @@ def test_the_key_is_read_for_each_request_no_key_is_no_header_and_a_placeholder_
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://host", "http://", "http:///v1", "https://secret@host",
-                                 "http://me:secret@host/v1"])
+                                 "http://me:secret@host/v1", "http://[secret", "http://me:80@host/v1"])
 def test_an_address_that_cannot_be_used_is_refused_without_showing_it(url):
     with pytest.raises(ConfigError, match=r"^--api-base must begin with http.*put the key into TEST_API_KEY") as caught:
         Endpoint("test endpoint", url, "TEST_API_KEY", url_source="--api-base")
@@ -248,8 +248,9 @@ def test_an_endpoint_of_the_environment_needs_an_address_and_a_model(monkeypatch
     monkeypatch.setenv("TEST_MODEL", "m")
     with pytest.raises(ConfigError, match="TEST_BASE_URL must begin"):
         Endpoint.from_environment("TEST", "test endpoint")
-    monkeypatch.setenv("TEST_BASE_URL", "http://host/v1")
-    assert Endpoint.from_environment("TEST", "test endpoint", seconds=5.0).model == "m"
+    for url in ("http://host", "https://a.example/v1/", "http://10.0.0.1:8000/v1", "HTTP://[::1]:8000/v1"):
+        monkeypatch.setenv("TEST_BASE_URL", url)
+        assert Endpoint.from_environment("TEST", "test endpoint", seconds=5.0).base_url == url
     monkeypatch.setenv("TEST_MODEL", " ")
     with pytest.raises(ConfigError, match="TEST_MODEL must name the model"):
         Endpoint.from_environment("TEST", "test endpoint")

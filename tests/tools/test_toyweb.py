@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.config import ConfigError
 from minvenus.evaluation.answers import exact_match
 from minvenus.tools.base import ToolResult, run_tool
 from minvenus.tools.toyweb import (
@@ -37,24 +36,9 @@ def links_of(text):
     return dict(re.findall(r"([a-z]+) (\w+)", text.removeprefix("page ").partition(" ")[2]))
 
 
-def walk(web, case):
-    """Answer a question with its tools alone, reading what they return: pets of the pages, links, results."""
-    tools, name, pets = web.for_question(case.question.id), case.question.text.split()[1], []
-    for hop in range(case.hops):
-        goal = f"{case.relation(hop)} {name}"
-        listed = tools.search([goal])
-        page = tools.visit([" ".join(listed.text.split()[:2])], goal)
-        assert listed.error is None and page.error is None
-        said = links_of(page.text)
-        pets.append(said[case.relation(hop)])
-        if hop + 1 < case.hops:
-            name = said[case.relation(hop + 1)]
-    return pets
-
-
 # -------------------------------------------------------------------------------- one web by hand
 
-HAND = Case(Question("train-0", "From Bob own boss?", ["pets own cat boss owl"]), ["boss"], ["Bob", "Eva"], {
+HAND = Case(Question("train-0", "From Bob own boss?", ["pets own cat boss owl"]), ["own", "boss"], ["Bob", "Eva"], {
     "Bob": Page("Bob", "sings", "cat", {"boss": "Eva", "twin": "Ida"}),
     "Max": Page("Max", "sings", "dog", {"boss": "Ida", "twin": "Eva"}),
     "Eva": Page("Eva", "digs", "owl", {}), "Ida": Page("Ida", "digs", "cat", {})})
@@ -83,18 +67,13 @@ def test_a_web_by_hand(hand):
     assert run_tool(tools, "visit", {"url": ["page Bob"], "goal": " own Bob"}).text.startswith("page Bob own cat")
 
 
-@pytest.mark.parametrize("goal", ["own Bob", "boss", "Max", "", "  ", "own Max Bob"])
-def test_a_page_has_no_pet_for_a_goal_that_names_another_page_or_none(goal, hand):
+@pytest.mark.parametrize(("goal", "pet"), [
+    ("own Max", " own dog"), (" own Max", " own dog"), ("\town  Max\n", " own dog"), ("own Bob Max", " own dog"),
+    ("own Bob", ""), ("Max", ""), ("", ""), ("  ", ""), ("own Max Bob", "")])
+def test_a_page_has_its_pet_for_a_goal_that_ends_with_its_name_whatever_the_spaces(hand, goal, pet):
     tools = hand.for_question("train-0")
     tools.search(["Bob"])
-    assert tools.visit(["page Max"], goal) == ToolResult("page Max boss Ida twin Eva.")
-
-
-@pytest.mark.parametrize("goal", [" own Bob", "own Bob ", "\town  Bob\n"])
-def test_spaces_around_and_in_a_goal_do_not_matter(goal, hand):
-    tools = hand.for_question("train-0")
-    tools.search(["Bob"])
-    assert tools.visit(["page Bob"], goal) == tools.visit(["page Bob"], "own Bob")
+    assert tools.visit(["page Max"], goal) == ToolResult(f"page Max{pet} boss Ida twin Eva.")
 
 
 def test_two_rollouts_of_a_question_do_not_share_what_was_listed(hand):
@@ -120,7 +99,7 @@ def labels(web, *calls):
     count = len(turns)
     sampled, logprobs = [False] + [True] * count, [None] + [-1.0] * count
     rollout = Rollout(HAND.question, [1] + [2] * count, sampled, logprobs, turns, "answered")
-    return [[(visit.kind, visit.hop) for visit in turn] for turn in visit_labels(web, rollout)]
+    return visit_labels(web, rollout)
 
 
 def test_visits_are_labelled_right_wrong_repeated_or_failed_with_their_hop(hand):
@@ -131,14 +110,10 @@ def test_visits_are_labelled_right_wrong_repeated_or_failed_with_their_hop(hand)
         [], [("wrong", 2)], [("right", 2)], [("repeated", 2)], []]
 
 
-def test_of_several_pages_in_one_call_each_has_its_own_label(hand):
-    """Eva was never listed by a search: the call shows Bob and refuses the others."""
-    found = labels(hand, ("search", "Bob"), ("visit", "Bob", "Eva", "Zoe"))
-    assert found[1] == [("right", 1), ("failed", 2), ("failed", 2)]
-
-
-def test_a_call_that_was_refused_as_a_whole_opened_nothing(hand):
-    assert labels(hand, ("search", "Bob"), ("visit", *["Bob"] * 100))[1] == [("failed", 1)] * 100
+def test_each_page_of_a_call_has_its_own_label_and_a_call_that_is_refused_as_a_whole_opens_nothing(hand):
+    found = labels(hand, ("search", "Bob"), ("visit", *["Bob"] * 100), ("visit", "Bob", "Eva", "Zoe"))
+    assert found[1] == [("failed", 1)] * 100
+    assert found[2] == [("right", 1), ("failed", 2), ("failed", 2)], "Eva was never listed by a search"
 
 
 # ---------------------------------------------------------------------------------- for every web
@@ -147,9 +122,18 @@ def test_a_call_that_was_refused_as_a_whole_opened_nothing(hand):
 @given(webs, st.sampled_from(["train", "test"]))
 def test_every_question_is_answered_by_walking_its_path_through_the_tools(web, split):
     for question in web.questions(split):
-        case = web.case(question.id)
-        pets = walk(web, case)
-        assert pets == case.pets and exact_match(answer_text(case.relations, pets), question.answers) == 1.0
+        case, tools = web.case(question.id), web.for_question(question.id)
+        _, name, *relations = question.text.rstrip("?").split()
+        pets = []
+        for relation, following in zip(relations, [*relations[1:], None], strict=True):
+            goal = f"{relation} {name}"
+            listed = tools.search([goal])
+            page = tools.visit([" ".join(listed.text.split()[:2])], goal)
+            said = links_of(page.text)
+            assert listed.error is None and page.error is None
+            pets.append(said[relation])
+            name = said.get(following)
+        assert pets == case.pets and exact_match(answer_text(relations, pets), question.answers) == 1.0
 
 
 @given(webs, st.sampled_from(["train", "test"]))
@@ -163,33 +147,7 @@ def test_no_search_ever_shows_a_pet_or_a_link(web, split):
 
 
 @given(webs)
-def test_a_page_opened_for_another_says_all_its_links_and_not_its_pet(web):
-    for question in web.questions("train"):
-        case = web.case(question.id)
-        for page in case.pages.values():
-            wanted = case.path[0] if page.title != case.path[0] else list(case.pages)[1]
-            assert links_of(page.text(f"{FIRST} {wanted}")) == page.links
-            assert links_of(page.text(f"{FIRST} {page.title}")) == {FIRST: page.pet, **page.links}
-
-
-@given(webs)
-def test_results_are_the_page_asked_for_and_another_one_of_its_layer(web):
-    case = web.case("test-0")
-    for i, title in enumerate(case.pages):
-        first, second = (page.title for page in web.for_question("test-0").results(f"boss {title}"))
-        layer = list(case.pages)[i - i % PAGES_PER_LAYER:][:PAGES_PER_LAYER]
-        assert first == title != second and second in layer
-
-
-@given(webs)
-def test_train_and_test_questions_share_no_name(web):
-    for split, allowed in (("train", TRAIN_NAMES), ("test", TEST_NAMES)):
-        assert all(set(web.case(question.id).pages) <= set(allowed) for question in web.questions(split))
-    assert not set(TRAIN_NAMES) & set(TEST_NAMES) and sorted(TRAIN_NAMES + TEST_NAMES) == sorted(NAMES)
-
-
-@given(webs)
-def test_wrong_links_look_like_right_ones(web):
+def test_wrong_pages_look_like_right_ones_and_a_search_lists_two_pages_of_one_layer(web):
     """Every page of a layer has the relation that is asked for there and another one, and they lead to
     different pages."""
     for question in web.questions("train"):
@@ -198,7 +156,17 @@ def test_wrong_links_look_like_right_ones(web):
             depth = i // PAGES_PER_LAYER
             last = depth + 1 == case.hops
             assert len(set(page.links.values())) == len(page.links) == (0 if last else 2)
-            assert last or case.relations[depth] in page.links
+            assert last or case.relations[depth + 1] in page.links
+            first, second = (found.title for found in web.for_question(question.id).results(f"boss {page.title}"))
+            layer = list(case.pages)[depth * PAGES_PER_LAYER:][:PAGES_PER_LAYER]
+            assert first == page.title != second and second in layer
+
+
+@given(webs)
+def test_train_and_test_questions_share_no_name(web):
+    for split, allowed in (("train", TRAIN_NAMES), ("test", TEST_NAMES)):
+        assert all(set(web.case(question.id).pages) <= set(allowed) for question in web.questions(split))
+    assert not set(TRAIN_NAMES) & set(TEST_NAMES) and sorted(TRAIN_NAMES + TEST_NAMES) == sorted(NAMES)
 
 
 @given(st.integers(0, 10**6), hops)
@@ -215,11 +183,15 @@ def test_other_seeds_splits_and_indices_give_other_webs():
     assert len(pets) == len(made), "nor the same web under other names"
 
 
-def test_webs_of_the_base_have_names_of_both_splits_and_are_no_questions():
+def test_webs_of_the_base_have_names_of_both_splits():
     names = {title for i in range(40) for title in make_case(0, "base", i).pages}
     assert names & set(TRAIN_NAMES) and names & set(TEST_NAMES) and names <= set(NAMES)
-    with pytest.raises(KeyError, match="no question"):
-        ToyWeb().case("base-0")
+
+
+@pytest.mark.parametrize("name", ["train-2048", "base-0", "dev-0", "train", "train--1", ""])
+def test_an_unknown_question_is_an_error(name):
+    with pytest.raises(KeyError):
+        ToyWeb(0).case(name)
 
 
 @pytest.mark.parametrize(("hops", "expected"), [
@@ -229,23 +201,3 @@ def test_hops_and_slack_say_how_many_right_pages_and_turns_a_question_has(hops, 
     web = ToyWeb(7, hops, slack, test=8)
     assert [web.case(question.id).hops for question in web.questions("test")] == expected
     assert [web.max_turns(f"test-{i}") for i in range(8)] == [2 * n + 1 + slack for n in expected]
-
-
-# --------------------------------------------------------------------------------------- refusals
-
-
-@pytest.mark.parametrize("hops", [0, 5, (), (1, 5)])
-def test_impossible_hops_are_refused(hops):
-    with pytest.raises(ConfigError, match="from 1 to 4"):
-        ToyWeb(0, hops)
-
-
-@pytest.mark.parametrize("name", ["train-2048", "dev-0", "train", "train--1", ""])
-def test_an_unknown_question_is_named(name):
-    with pytest.raises(KeyError, match="no question"):
-        ToyWeb(0).case(name)
-
-
-def test_an_unknown_split_is_refused():
-    with pytest.raises(ConfigError, match="train, test"):
-        ToyWeb(0).questions("dev")

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.agent.protocol import is_well_formed, parse_turn
-from minvenus.config import ConfigError
 from minvenus.evaluation.answers import exact_match
 from minvenus.text.chat import stream, unwrap
 from minvenus.text.tokenizer import Tokenizer
@@ -24,7 +23,6 @@ from minvenus.tools.toyweb_lessons import (
     Teacher,
     demonstrations,
     notes,
-    page_pieces,
     plain,
     reading,
     teach,
@@ -70,7 +68,7 @@ def test_the_expert_on_two_hops_word_for_word():
     case = web.case("train-0")
     first, second = (case.pages[title] for title in case.path)
     messages, = demonstrations(web, 1, Teacher())
-    one, two, relation = first.title, second.title, case.relations[0]
+    one, two, relation = first.title, second.title, case.relations[1]
     assert [m["content"] for m in messages[:2]] == [SYSTEM, f"From {one} own {relation}?"]
     assert turns(messages) == [
         call(" own.", f'{{"name":"search","arguments":{{"query":[" own {one}"]}}}}'),
@@ -83,28 +81,6 @@ def test_the_expert_on_two_hops_word_for_word():
     assert seen[0].startswith(f"page {one} {first.verb} ") and seen[2].startswith(f"page {two} {second.verb} ")
 
 
-@given(st.integers(0, 10**6), teachers)
-def test_a_search_says_what_was_read_last_and_what_comes_next_and_a_visit_what_was_searched(seed, teacher):
-    for messages in demonstrations(ToyWeb(seed), 8, teacher):
-        query = None
-        for parsed, _ in calls(messages):
-            if parsed.kind == "search":
-                query, = parsed.arguments["query"]
-                *done, asked = parsed.thought.rstrip(".").split()
-                assert asked == query.split()[0] and len(done) == (asked != FIRST)
-            elif parsed.kind == "visit":
-                assert parsed.arguments["goal"] == query and parsed.thought.strip() == query.split()[0] + "."
-
-
-@given(st.integers(0, 10**6))
-def test_experts_are_right_and_need_no_more_turns_than_allowed(seed):
-    web = ToyWeb(seed)
-    for i, messages in enumerate(demonstrations(web, 4, Teacher(), split="test")):
-        question = web.case(f"test-{i}").question
-        assert exact_match(parse_turn(turns(messages)[-1]).answer, question.answers) == 1.0
-        assert len(turns(messages)) == web.max_turns(question.id)
-
-
 # ---------------------------------------------------------------------------------- the weak ones
 
 
@@ -114,37 +90,39 @@ def weaknesses(case, messages) -> Counter:
     visits = [(parsed.arguments["url"][0].split()[1], parsed.arguments["goal"].split()[1])
               for parsed, _ in calls(messages) if parsed.kind == "visit"]
     cut_off = sum(m["content"].count(NOTICE) for m in messages)
-    read = sum(title in case.path for title in {title for title, wanted in visits if title == wanted})
+    read = {title for title, wanted in visits if title == wanted in case.path}
     return Counter({"wrong_result": sum(title != wanted for title, wanted in visits),
-                    "wrong_relation": sum(relation not in (FIRST, *case.relations) for relation, _ in searches),
-                    "at_once": not searches, "stop_early": bool(searches) and read < case.hops and not cut_off,
+                    "wrong_relation": sum(relation not in case.relations for relation, _ in searches),
+                    "at_once": not searches, "stop_early": bool(searches) and len(read) < case.hops and not cut_off,
                     "cut_off": cut_off})
 
 
-@given(st.integers(0, 10**6), teachers)
-def test_every_turn_is_well_formed_no_tool_fails_and_what_was_read_is_answered(seed, teacher):
+@given(st.integers(0, 10**6), teachers | st.just(Teacher()))
+def test_every_turn_is_well_formed_and_says_what_it_does_and_the_pages_that_were_read_are_answered(seed, teacher):
     web = ToyWeb(seed)
     for i, messages in enumerate(demonstrations(web, 8, teacher)):
-        case = web.case(f"train-{i}")
+        case, read, query = web.case(f"train-{i}"), set(), None
         *before, last = turns(messages)
         assert all(is_well_formed(text, final=False) for text in before) and is_well_formed(last, final=True)
-        assert not any(observation.startswith("ERROR") for _, observation in calls(messages))
+        for parsed, seen in calls(messages):
+            assert not seen.startswith("ERROR")
+            if parsed.kind == "search":                 # the thought: what was read last, what comes next
+                query, = parsed.arguments["query"]
+                *done, asked = parsed.thought.rstrip(".").split()
+                assert asked == query.split()[0] and len(done) == (asked != FIRST)
+            else:                                       # only the page that was wanted has a pet for its goal
+                title = parsed.arguments["url"][0].split()[1]
+                assert parsed.arguments["goal"] == query and parsed.thought.strip() == query.split()[0] + "."
+                assert bool(set(PETS) & set(seen.rstrip(".").split())) == (title == query.split()[1])
+                read |= {title} & {query.split()[1]}
         said = parse_turn(last).answer.split()
-        assert said[1::2] == [FIRST, *case.relations]
-        read = {parsed.arguments["url"][0].split()[1] for parsed, seen in calls(messages)
-                if parsed.kind == "visit" and set(PETS) & set(seen.rstrip(".").split())}
+        assert said[1::2] == case.relations
         assert all(pet == case.pets[hop] for hop, pet in enumerate(said[2::2]) if case.path[hop] in read)
         early = weaknesses(case, messages) & Counter(at_once=1, stop_early=1, cut_off=1)
         assert early or set(case.path) <= read
-
-
-def test_a_page_opened_by_mistake_says_nothing_about_the_answer():
-    """The goal names the page that was wanted, so that only its own page has a pet for it."""
-    for messages in demonstrations(ToyWeb(3), 40, Teacher(wrong_result=1.0)):
-        visits = [(parsed.arguments, seen) for parsed, seen in calls(messages) if parsed.kind == "visit"]
-        right = [arguments["url"] == [f"page {arguments['goal'].split()[-1]}"] for arguments, _ in visits]
-        assert right == [False, True] * (len(visits) // 2)
-        assert [bool(set(PETS) & set(seen.rstrip(".").split())) for _, seen in visits] == right
+        if teacher == Teacher():
+            assert exact_match(" ".join(said), case.question.answers) == 1.0
+            assert len(turns(messages)) == web.max_turns(case.question.id)
 
 
 def test_a_teacher_that_is_cut_off_is_told_once_right_before_the_answer():
@@ -177,12 +155,6 @@ def test_the_same_seeds_give_the_same_demonstrations_and_others_other_ones():
     assert [m[1] for m in first] == [m[1] for m in again] and first != again
 
 
-@pytest.mark.parametrize("wrong", [{"wrong_result": 1.1}, {"at_once": -0.1}, {"at_once": 0.6, "stop_early": 0.6}])
-def test_impossible_rates_are_refused(wrong):
-    with pytest.raises(ConfigError):
-        Teacher(**wrong)
-
-
 # ----------------------------------------------------------------------------------------- tokens
 
 
@@ -208,11 +180,6 @@ def words_of(line):
 
 def text_of(pieces):
     return "".join(text for text, _ in pieces)
-
-
-def test_the_pieces_of_a_page_by_hand():
-    assert page_pieces("Bob", "own", "cat", [("boss", "Eva")]) == [
-        ("page Bob own", False), (" cat", True), (" boss", False), (" Eva", True), (".\n", False)]
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10))
@@ -257,7 +224,7 @@ def test_pieces_encode_as_the_whole_text_does_and_repeat_from_the_seed(make):
 
 def test_notes_on_a_web_by_hand():
     case = make_case(5, "base", 1)                                     # two hops
-    (one, two), relation = (case.pages[title] for title in case.path), case.relations[0]
+    (one, two), relation = (case.pages[title] for title in case.path), case.relations[1]
     tools = ToyTools(case)
     listed = [tools.search([page.title]).text for page in (one, two)]
     assert notes(5, 1) == [
@@ -278,10 +245,3 @@ def test_plain_texts_have_the_words_of_the_demonstration_in_its_order(seed, inde
             assert word in rest
             rest = rest[rest.index(word) + len(word):]
         assert text.strip() and not set("<>{}[]\"") & set(text)
-
-
-def test_plain_leaves_out_tags_names_of_tools_and_the_thought_of_an_answer():
-    body = '{"name":"visit","arguments":{"url":["page Bob"],"goal":" own Bob"}}'
-    assert plain(call(" own.", body)) == " own.\npage Bob own Bob"
-    assert plain("<tool_response>\npage Bob own cat.\n</tool_response>") == "page Bob own cat."
-    assert plain("<think>\nAnswer.\n</think>\n<answer>\npets own cat\n</answer>") == "pets own cat"

@@ -13,8 +13,7 @@ from minvenus.tools.cassette import Cassette, MissingRecording
 from minvenus.tools.folder import FolderTools
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.web import LiveTools, make_tools
-from tests.tools.keys import KEYS, leaked
-from tests.tools.servers import serve
+from tests.tools.servers import KEYS, leaked, serve
 
 pytestmark = pytest.mark.usefixtures("planted")
 MILAN = {"title": "Milan \ud800", "link": "https://a.example/milan"}
@@ -220,12 +219,12 @@ def test_planted_keys_never_appear_in_results_reprs_recordings_or_exceptions(mon
         for url in broken:
             for variable in ("SERPER_BASE_URL", "JINA_BASE_URL"):
                 monkeypatch.setenv(variable, url)
-            tools = LiveTools(Cassette(tmp_path / "tape"))
-            for name, arguments in calls:
-                try:
-                    outputs.append(repr(run_tool(tools, name, arguments)))
-                except ConfigError as error:
-                    outputs += traceback.format_exception(error)
+            try:
+                tools = LiveTools(Cassette(tmp_path / "tape"))
+            except ConfigError as error:
+                outputs += traceback.format_exception(error)
+                continue
+            outputs += [repr(run_tool(tools, name, arguments)) for name, arguments in calls]
             outputs += [repr(tools), repr(vars(tools))]
             tools.close()
     db = sqlite3.connect(tmp_path / "tape")
