@@ -68,8 +68,11 @@ def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset
         records: Iterable[dict] = ({"messages": messages} for messages in taught)
     else:
         records = dataset.read_records(config.data)
-    examples, loaded = dataset.load(records, tokenizer, config.max_tokens, config.overlong)
-    print(f"data        {loaded}")
+    examples, dropped = dataset.load(records, tokenizer, config.max_tokens)
+    tokens, trained = sum(map(len, examples)), sum(example.trained for example in examples)
+    print(f"data        {len(examples):,} trajectories, {tokens:,} tokens, {trained:,} of them trained")
+    if dropped:
+        print(f"            {dropped:,} dropped because they are too long")
     training, held_out = hold_out(examples, config.validation)
     print(f"            {len(held_out):,} held out, {len(training):,} trained on")
     if config.data == "toyweb" and config.replay:

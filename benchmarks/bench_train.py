@@ -233,7 +233,7 @@ def one_step(tokens: int) -> None:
     ids = torch.randint(0, VOCABULARY, (tokens,), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
     sampled = torch.ones(tokens, dtype=torch.bool)
     sampled[0] = False
-    sft_step(model, adamw(model, (0.9, 0.95), 0.01), [Example(ids, sampled, (tokens,))], RATE, 1.0, tokens, "trajectory-mean")
+    sft_step(model, adamw(model, (0.9, 0.95), 0.01), [Example(ids, sampled)], RATE, 1.0, tokens, "trajectory-mean")
     lines = Path("/proc/self/status").read_text().splitlines()
     print(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")))
 

@@ -137,9 +137,8 @@ class SFTConfig:
     steps: int = 250                           # optimiser steps
     batch: int = 16                            # trajectories per step
     pack_tokens: int = 8192                    # tokens of one forward pass at most; memory, not mathematics
-    max_tokens: int = 4096                     # longest trajectory
-    overlong: Literal["drop", "truncate"] = "drop"  # longer ones are dropped, or cut after their last turn that fits
-    reduction: Literal["trajectory-mean", "token-mean", "sum"] = "token-mean"  # how tokens are weighed: SFT_PRESETS
+    max_tokens: int = 4096                     # longest trajectory; longer ones are dropped
+    reduction: Literal["trajectory-mean", "token-mean"] = "token-mean"  # how tokens are weighed: SFT_PRESETS
     learning_rate: float = 1e-3                # its peak, after the warm-up
     warmup: float = 0.1                        # share of the steps
     beta2: float = 0.95                        # of AdamW; beta1 is 0.9

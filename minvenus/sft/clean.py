@@ -45,6 +45,7 @@ This file reads no files and judges no answers.
 """
 
 from collections import Counter
+from itertools import pairwise
 from typing import Literal
 
 from minvenus.agent.prompt import SYSTEM_PROMPT
@@ -78,16 +79,14 @@ def clean(record: dict, system_prompt: str = SYSTEM_PROMPT,
     question, gt = source.get("question"), source.get("answer" if raw else "gt")
     if not (isinstance(question, str) and question.strip() and isinstance(gt, str) and gt.strip()):
         return None, "missing_question_or_gt", counts
-    messages, own_prompt = plain_messages(record)
+    messages, reason = read_messages(record, system_prompt, prompt_mode)
     if raw:
         messages = raw_messages(messages, counts)
-        if not messages:
-            return None, "raw_clean_failed", counts
-    counts["rows_normalized"] = 1
+        reason = None if messages else "raw_clean_failed"
+    if reason:
+        return None, reason, counts
     counts["turns_in"] = agent_turns(messages) + counts["unreadable_tool_turns_removed"]
-    messages = remove_duplicates(repair(prune_tools(messages, counts), counts), counts)
-    prompt = own_prompt if own_prompt and prompt_mode == "row" else system_prompt
-    messages = [{"role": "system", "content": prompt}, *messages]
+    messages = clean_messages(messages, counts)
     reason = validate(messages)
     counts["turns_dropped" if reason else "turns_kept"] = agent_turns(messages)
     if reason:
@@ -111,144 +110,104 @@ def bucket(turns: int) -> str:
 # ------------------------------------------------------------------------------------------------------------- messages
 
 
-def plain_messages(record: dict) -> tuple[list, str | None]:
-    """The messages after the system message, with role and content only, and the record's own system prompt, if any.
-    Anything odd stays for `validate` to name."""
+def read_messages(record: dict, system_prompt: str, prompt_mode: PromptMode) -> tuple[list[dict], str | None]:
+    """(the messages with role and content only, a system message first; None), or (nothing, the name of a fault)."""
     found = record.get("messages")
+    found = found if isinstance(found, list) else []
+    own_prompt = record.get("system_prompt")
+    if found and isinstance(found[0], dict) and found[0].get("role") == "system":
+        own_prompt = found[0].get("content")
+        found = found[1:]
+    if prompt_mode == "row" and isinstance(own_prompt, str) and own_prompt.strip():
+        system_prompt = own_prompt
     messages = []
-    for message in found if isinstance(found, list) else []:
-        if isinstance(message, dict):
-            content = message.get("content")
-            message = {"role": message.get("role"),
-                       "content": whole_characters(content) if isinstance(content, str) else content}
-        messages.append(message)
-    prompt = record.get("system_prompt")
-    if messages and role(messages[0]) == "system":
-        prompt = messages.pop(0)["content"]
-    return messages, whole_characters(prompt) if isinstance(prompt, str) and prompt.strip() else None
+    for i, message in enumerate([{"role": "system", "content": system_prompt}, *found]):
+        if not isinstance(message, dict):
+            return [], "non_dict_message"
+        if not isinstance(message.get("content"), str):
+            return [], f"non_str_content_at_{i}"
+        messages.append({"role": message.get("role"), "content": whole_characters(message["content"])})
+    return messages, None
 
 
-def role(message) -> str | None:
-    return message.get("role") if isinstance(message, dict) else None
+def agent_turns(messages: list[dict]) -> int:
+    return sum(message["role"] == "assistant" for message in messages)
 
 
-def text_of(message) -> str:
-    """The content of a message; empty for anything that is not a message with a text."""
-    content = message.get("content") if isinstance(message, dict) else None
-    return content if isinstance(content, str) else ""
-
-
-def is_wrapped(text: str) -> bool:
-    return text.startswith(OPEN) and text.endswith(CLOSE) and len(text) >= len(OPEN) + len(CLOSE)
-
-
-def agent_turns(messages: list) -> int:
-    return sum(role(message) == "assistant" for message in messages)
-
-
-def raw_messages(messages: list, counts: Counter) -> list[dict]:
-    """The question, pairs of call and observation, the answer; nothing if the row cannot be used at all."""
-    texts = all(isinstance(message, dict) and isinstance(message["content"], str) for message in messages)
-    if len(messages) < 2 or not texts or any(role(message) not in ("user", "assistant") for message in messages[1:-1]):
+def raw_messages(messages: list[dict], counts: Counter) -> list[dict]:
+    """System prompt, question, pairs of call and observation, answer; nothing if the row cannot be used at all."""
+    middle = messages[2:-1]
+    answer = answer_turn(messages[-1]["content"]) if len(messages) > 2 else None
+    if answer is None or any(message["role"] not in ("user", "assistant") for message in middle):
         return []
-    answer = answer_turn(messages[-1]["content"])
-    if answer is None:
-        return []
-    kept = [{"role": "user", "content": messages[0]["content"]}]
-    call = None                                              # the last turn, if it waits for its observation
-    for message in messages[1:-1]:
-        if message["role"] == "assistant":
-            counts["unreadable_tool_turns_removed"] += call is not None
-            call = call_turn(message["content"])
-            counts["unreadable_tool_turns_removed"] += call is None
-        elif call is None:
-            counts["unreadable_tool_response_turns_removed"] += 1
-        else:
-            searched = "search" in map(tool_of, calls(call))
-            kept += [{"role": "assistant", "content": call},
-                     {"role": "user", "content": wrapped_observation(message["content"], searched)}]
-            call = None
-    counts["unreadable_tool_turns_removed"] += call is not None
-    return [*kept, {"role": "assistant", "content": answer}]
+    pairs = []
+    for turn, following in pairwise(middle):
+        call = call_turn(turn["content"]) if (turn["role"], following["role"]) == ("assistant", "user") else None
+        if call:
+            text = wrapped_observation(following["content"], searched=parse_turn(call).kind == "search")
+            pairs += [{"role": "assistant", "content": call}, {"role": "user", "content": text}]
+    counts["unreadable_tool_turns_removed"] = agent_turns(middle) - len(pairs) // 2
+    counts["unreadable_tool_response_turns_removed"] = len(middle) - agent_turns(middle) - len(pairs) // 2
+    question = {"role": "user", "content": messages[1]["content"]}
+    return [messages[0], question, *pairs, {"role": "assistant", "content": answer}]
 
 
-# -------------------------------------------------------------------------------------------------------- whole records
-
-
-def prune_tools(messages: list, counts: Counter) -> list:
-    """Without the turns that call a tool which does not exist here."""
-    unwanted = set()
-    for i, message in enumerate(messages):
-        for call in calls(text_of(message)) if role(message) == "assistant" else ():
-            if tool_of(call) not in ALLOWED_TOOLS:
-                unwanted.add(i)
-                counts[f"pruned_tool_name_counts/{call['name']}"] += 1
-    return without_turns(messages, unwanted, "pruned", counts)
-
-
-def repair(messages: list, counts: Counter) -> list:
-    """Turns and observations that pass the validation but cannot be trained on are rewritten. Others stay as they
-    are: `validate` names the fault."""
-    repaired = list(messages)
-    unwanted = set()
-    for i, message in enumerate(messages[1:], start=1):
-        text, final = text_of(message), i == len(messages) - 1
-        if role(message) == "user" and not user_fault(text, i + 1) and not is_wrapped(text):
-            repaired[i] = {"role": "user", "content": wrapped_observation(text)}
-            counts["wrappers_repaired"] += 1
-        if role(message) == "assistant" and not turn_fault(text, final) and not is_trainable(text, final):
-            turn = answer_turn(text) if final else call_turn(text)
-            if turn:
-                repaired[i] = {"role": "assistant", "content": turn}
-                counts["answers_repaired" if final else "calls_repaired"] += 1
-            elif not final:
-                unwanted.add(i)
-    return without_turns(repaired, unwanted, "unreadable", counts)
-
-
-def remove_duplicates(messages: list, counts: Counter) -> list:
-    """Without the turns that repeat a call: the same tool with the same set of queries or addresses."""
+def clean_messages(messages: list[dict], counts: Counter) -> list[dict]:
+    """Steps 2 to 4: without the turns that go and the observations directly after them. All of it is counted."""
+    kept = messages[:2]
     seen: set[tuple] = set()
-    unwanted = set()
-    for i, message in enumerate(messages):
-        found = calls(text_of(message)) if role(message) == "assistant" else []
-        names = targets(found[0]) if found else []
-        if not names:
+    removed = None                                           # why the turn before this message went, if it did
+    for i, message in enumerate(messages[2:], start=2):
+        role, text = message["role"], message["content"]
+        if role == "assistant":
+            text, removed = clean_turn(text, i == len(messages) - 1, seen, counts)
+            if removed:
+                counts[f"{removed}_tool_turns_removed"] += 1
+                continue
+        elif removed and role == "user" and "<tool_response>" in text:
+            counts[f"{removed}_tool_response_turns_removed"] += 1
             continue
-        signature = (tool_of(found[0]), *sorted({name.strip() for name in names}))
-        if signature in seen:
-            unwanted.add(i)
-        seen.add(signature)
-    return without_turns(messages, unwanted, "duplicate", counts)
-
-
-def without_turns(messages: list, unwanted: set[int], why: str, counts: Counter) -> list:
-    """The messages without these turns and the observations directly after them, counted."""
-    kept = []
-    after_unwanted = False
-    for i, message in enumerate(messages):
-        if i in unwanted:
-            after_unwanted = True
-            counts[f"{why}_tool_turns_removed"] += 1
-        elif after_unwanted and role(message) == "user" and "<tool_response>" in text_of(message):
-            counts[f"{why}_tool_response_turns_removed"] += 1
-        else:
-            after_unwanted = False
-            kept.append(message)
+        elif role == "user" and not user_fault(text, i) and not is_wrapped(text):
+            text = wrapped_observation(text)
+            counts["wrappers_repaired"] += 1
+        removed = None
+        kept.append({"role": role, "content": text})
     return kept
 
 
-def validate(messages: list) -> str | None:
+def clean_turn(text: str, final: bool, seen: set[tuple], counts: Counter) -> tuple[str, str | None]:
+    """(the turn as it is trained on, why it goes or None). `seen` are the calls before it. A turn that the validation
+    refuses stays as it is, so that the fault gets its name."""
+    others = [call["name"] for call in calls(text) if call and tool_of(call) not in ALLOWED_TOOLS]
+    if others:
+        counts.update(f"pruned_tool_name_counts/{name}" for name in others)
+        return text, "pruned"
+    if not turn_fault(text, final) and not is_trainable(text, final):
+        repaired = answer_turn(text) if final else call_turn(text)
+        if not repaired and not final:
+            return text, "unreadable"
+        counts["answers_repaired" if final else "calls_repaired"] += repaired is not None
+        text = repaired or text
+    call = next(iter(calls(text)), None)
+    names = targets(call) if call else []
+    if call and names:
+        signature = (tool_of(call), *sorted({name.strip() for name in names}))
+        if signature in seen:
+            return text, "duplicate"
+        seen.add(signature)
+    return text, None
+
+
+# ----------------------------------------------------------------------------------------------------------- validation
+
+
+def validate(messages: list[dict]) -> str | None:
     """The name of the first rule that a trajectory breaks, or None."""
     if len(messages) < 3:
         return "too_short"
-    for i, message in enumerate(messages):
-        if not isinstance(message, dict):
-            return "non_dict_message"
-        if i and role(message) != ("user" if i % 2 else "assistant"):
+    for i, message in enumerate(messages[1:], start=1):
+        if message["role"] != ("user" if i % 2 else "assistant"):
             return f"bad_role_at_{i}"
-        if not isinstance(message.get("content"), str):
-            return f"non_str_content_at_{i}"
     for i, message in enumerate(messages[1:], start=1):
         content, final = message["content"], i == len(messages) - 1
         error = user_fault(content, i) if i % 2 else turn_fault(content, final)
@@ -264,6 +223,10 @@ def user_fault(content: str, i: int) -> str | None:
         return "first_user_contains_tool_response" if "<tool_response>" in content else None
     both = "<tool_response>" in content and "</tool_response>" in content
     return None if both else f"user_missing_tool_response_at_{i}"
+
+
+def is_wrapped(text: str) -> bool:
+    return text.startswith(OPEN) and text.endswith(CLOSE) and len(text) >= len(OPEN) + len(CLOSE)
 
 
 def turn_fault(content: str, final: bool) -> str | None:

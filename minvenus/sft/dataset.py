@@ -5,8 +5,8 @@
 Every token k in M_i carries its weight 1 / (B n_i), so the loss of a step is the plain sum of weight * -log p over
 its packs, the same however the trajectories are packed, split over micro-batches or ordered.
 
-A pack is whole trajectories end to end, without padding. Over-long ones are dropped and counted; on request they are
-cut after the last turn that fits, which loses their answer. Streams are held in memory, five bytes a token.
+A pack is whole trajectories end to end, without padding. Over-long ones are dropped and counted: cut off, they would
+teach to search without an answer. Streams are held in memory, five bytes a token.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +18,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from minvenus.config import ConfigError, one_of
+from minvenus.config import ConfigError
 from minvenus.files import read_rows
 from minvenus.text.chat import ChatError, stream
 from minvenus.text.tokenizer import Tokenizer
 
-OverLong = Literal["drop", "truncate"]
-Reduction = Literal["trajectory-mean", "token-mean", "sum"]
+Reduction = Literal["trajectory-mean", "token-mean"]
 
 
 @dataclass(frozen=True)
@@ -33,11 +32,8 @@ class Example:
 
     tokens: Tensor                        # [L] int32
     sampled: Tensor                       # [L] bool
-    turn_ends: tuple[int, ...]            # tokens[:turn_ends[t]] ends with turn t
 
     def __post_init__(self):
-        if self.tokens.shape != self.sampled.shape or self.tokens.dim() != 1:
-            raise ValueError(f"tokens and sampled must both be [L], got {self.tokens.shape}, {self.sampled.shape}")
         if self.trained == 0 or self.sampled[0]:
             raise ValueError("an example needs tokens to train on; the first token cannot be one, nothing predicts it")
 
@@ -49,32 +45,12 @@ class Example:
         return int(self.sampled.sum())
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """How many of the trajectories that were read are kept, dropped and cut."""
-
-    kept: int = 0                         # truncated ones included
-    dropped_overlong: int = 0
-    truncated: int = 0
-    turns_cut: int = 0                    # of the truncated ones
-    tokens: int = 0                       # of the kept ones
-    trained_tokens: int = 0
-
-    def __str__(self) -> str:
-        text = f"{self.kept:,} trajectories, {self.tokens:,} tokens, {self.trained_tokens:,} of them trained"
-        if self.dropped_overlong:
-            text += f"; {self.dropped_overlong:,} dropped because they are too long"
-        if self.truncated:
-            text += f"; {self.truncated:,} cut short by {self.turns_cut:,} turns in all, their answers are lost"
-        return text
-
-
 # ------------------------------------------------------------------------------------------------------------ to tokens
 
 
 def encode(record: dict, tokenizer: Tokenizer) -> Example:
-    tokens, sampled, spans = stream(record["messages"], tokenizer)
-    return Example(torch.tensor(tokens, dtype=torch.int32), torch.tensor(sampled), tuple(end for _, end in spans))
+    tokens, sampled, _ = stream(record["messages"], tokenizer)
+    return Example(torch.tensor(tokens, dtype=torch.int32), torch.tensor(sampled))
 
 
 def encode_pieces(pieces: list[tuple[str, bool]], tokenizer: Tokenizer) -> Example:
@@ -85,38 +61,24 @@ def encode_pieces(pieces: list[tuple[str, bool]], tokenizer: Tokenizer) -> Examp
         ids = tokenizer.encode(text)
         tokens += ids
         sampled += [trained] * len(ids)
-    return Example(torch.tensor(tokens, dtype=torch.int32), torch.tensor(sampled), ())
+    return Example(torch.tensor(tokens, dtype=torch.int32), torch.tensor(sampled))
 
 
-def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int,
-         overlong: OverLong = "drop") -> tuple[list[Example], Loaded]:
-    """All trajectories of at most `max_tokens`, in their order."""
-    one_of("overlong", overlong, ("drop", "truncate"))
-    examples: list[Example] = []
-    dropped = truncated = turns_cut = 0
+def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int) -> tuple[list[Example], int]:
+    """All trajectories of at most `max_tokens`, in their order, and how many longer ones were dropped."""
+    examples = []
+    dropped = 0
     for i, record in enumerate(records):
         try:
-            whole = encode(record, tokenizer)
+            example = encode(record, tokenizer)
         except (ChatError, KeyError) as error:
             raise ConfigError(f"trajectory {i} is not clean, run python -m minvenus.sft on the file first: "
                               f"{error}") from None
-        fitting: Example | None = whole
-        if len(whole) > max_tokens:
-            fitting = cut_to(whole, max_tokens) if overlong == "truncate" else None
-        if fitting is None:
+        if len(example) > max_tokens:
             dropped += 1
             continue
-        truncated += fitting is not whole
-        turns_cut += len(whole.turn_ends) - len(fitting.turn_ends)
-        examples.append(fitting)
-    return examples, Loaded(len(examples), dropped, truncated, turns_cut, tokens=sum(map(len, examples)),
-                            trained_tokens=sum(example.trained for example in examples))
-
-
-def cut_to(example: Example, max_tokens: int) -> Example | None:
-    """The first turns that fit, each whole; None if not even one does."""
-    ends = tuple(end for end in example.turn_ends if end <= max_tokens)
-    return Example(example.tokens[:ends[-1]].clone(), example.sampled[:ends[-1]].clone(), ends) if ends else None
+        examples.append(example)
+    return examples, dropped
 
 
 def read_records(path) -> Iterator[dict]:
@@ -145,23 +107,19 @@ class Pack:
 def step_packs(examples: Sequence[Example], budget: int, reduction: Reduction = "trajectory-mean") -> list[Pack]:
     """The packs of one step, each of at most `budget` tokens. `examples` must be all trajectories of the step, also
     where its packs run on several devices: the weights are shares of the whole step."""
-    one_of("reduction", reduction, ("trajectory-mean", "token-mean", "sum"))
-    if not examples:
-        raise ValueError("a step needs at least one trajectory")
-    every_token = sum(example.trained for example in examples)
-    share = {"trajectory-mean": lambda example: 1.0 / (len(examples) * example.trained),
-             "token-mean": lambda example: 1.0 / every_token,
-             "sum": lambda example: 1.0}[reduction]
+    if reduction == "trajectory-mean":
+        weights = [1.0 / (len(examples) * example.trained) for example in examples]
+    else:
+        weights = [1.0 / sum(example.trained for example in examples)] * len(examples)
     rows = fill_packs([len(example) for example in examples], budget)
-    return [build_pack([examples[i] for i in row], [share(examples[i]) for i in row]) for row in rows]
+    return [build_pack([examples[i] for i in row], [weights[i] for i in row]) for row in rows]
 
 
 def fill_packs(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """The indices of each pack. Longest first, each into the first pack with room: deterministic, and at most 11/9 of
     the fewest possible packs plus two thirds of one. Inside a pack the given order stays."""
-    too_long = [length for length in lengths if length > budget]
-    if too_long:
-        raise ConfigError(f"a trajectory of {max(too_long):,} tokens does not fit into a pack of {budget:,}: raise the "
+    if lengths and max(lengths) > budget:
+        raise ConfigError(f"a trajectory of {max(lengths):,} tokens does not fit into a pack of {budget:,}: raise the "
                           "token budget, or lower max_tokens when loading")
     rows: list[list[int]] = []
     room: list[int] = []

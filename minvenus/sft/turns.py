@@ -10,10 +10,9 @@ import json
 import re
 from typing import NamedTuple
 
-from minvenus.agent.protocol import ALLOWED_ARGS, is_well_formed, parse_turn, whole_characters
+from minvenus.agent.protocol import ALLOWED_ARGS, is_well_formed, parse_turn, read_call, whole_characters
 from minvenus.sft.search_text import parse_search_text
 from minvenus.text.chat import CLOSE, OPEN, ChatError, split_turn
-from minvenus.text.json_repair import LenientJSONError, loads
 
 ALLOWED_TOOLS = tuple(ALLOWED_ARGS)
 # The keys under which a call may list its queries or addresses; the first one that holds any counts.
@@ -60,29 +59,30 @@ def without_tags(text: str) -> str:
     return TAG.sub("", text).strip()
 
 
+def first_thought(content: str) -> tuple[str, str]:
+    """(the first thought of a turn, the text after it), both empty if there is none."""
+    found = blocks(content, "think")
+    return (without_tags(found[0].body), content[found[0].end:]) if found else ("", "")
+
+
 # --------------------------------------------------------------------------------------------------- rewritten messages
 
 
 def call_turn(content: str) -> str | None:
     """The first thought and the first call of a turn, or None if it lacks either or the call cannot be run. A call of
     another tool than ours is kept, so that it can be pruned by its name."""
-    think = next(iter(blocks(content, "think")), None)
-    found = think and (blocks(content[think.end:], "tool_call") or blocks(content, "tool_call"))
-    call = read_call(found[0].body) if found else None
-    if not think or not call:
+    thought, _ = first_thought(content)
+    call = next(iter(calls(content)), None)
+    if not call:
         return None
-    text = f"<think>\n{without_tags(think.body)}\n</think>\n<tool_call>\n{canonical_call(call)}\n</tool_call>"
+    text = f"<think>\n{thought}\n</think>\n<tool_call>\n{canonical_call(call)}\n</tool_call>"
     return text if tool_of(call) not in ALLOWED_TOOLS or is_trainable(text, final=False) else None
 
 
 def answer_turn(content: str) -> str | None:
     """The thought and the last answer of a final turn, or None if it lacks either. Summaries after the thought move
     into it, unless it has them already."""
-    think = next(iter(blocks(content, "think")), None)
-    if not think:
-        return None
-    rest = content[think.end:]
-    thought = without_tags(think.body)
+    thought, rest = first_thought(content)
     summaries = [without_tags(block.body) for block in blocks(rest, "summary")]
     answer = last_answer(without_blocks(rest, "summary"))
     if not answer:                                           # it is a summary, or does not stand after the thought
@@ -121,19 +121,12 @@ def is_trainable(text: str, final: bool) -> bool:
 # ---------------------------------------------------------------------------------------------------------------- calls
 
 
-def calls(content: str) -> list[dict]:
-    """All calls of a turn that can be read."""
-    return [call for block in blocks(content, "tool_call") if (call := read_call(block.body))]
-
-
-def read_call(body: str) -> dict | None:
-    """The name and the arguments in a tool_call body, without the `<code>` after them."""
-    try:
-        call = loads(body.split("<code>", 1)[0])
-    except LenientJSONError:
-        return None
-    usable = isinstance(call, dict) and isinstance(call.get("name"), str) and isinstance(call.get("arguments"), dict)
-    return {"name": call["name"], "arguments": call["arguments"]} if usable else None
+def calls(content: str) -> list[dict | None]:
+    """The calls of a turn, without the `<code>` after their JSON; None for one that cannot be read. Those in the
+    thought count only if there are no others: it may mention a call."""
+    _, rest = first_thought(content)
+    found = blocks(rest, "tool_call") or blocks(content, "tool_call")
+    return [read_call(block.body.split("<code>", 1)[0])[0] or None for block in found]
 
 
 def tool_of(call: dict) -> str:

@@ -1,18 +1,17 @@
 """The command: streaming, counts that add up, bad lines, whole files or none, the correctness filter, Parquet."""
 
 import json
-import re
 import subprocess
 import sys
 import tracemalloc
 from collections import Counter
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.config import ConfigError
 from minvenus.evaluation.judge import JudgeUnreliable, Verdict
 from minvenus.sft import __main__ as command
@@ -54,28 +53,19 @@ def test_the_command_worked_by_hand(tmp_path, capsys):
     rows += ["[1]", {"no": "chat"}, '{"a": ']
     source, out = write(tmp_path / "in.jsonl", rows), tmp_path / "out" / "train.jsonl"
     assert main(["--in", source, "--out", str(out)]) == 0
+    said = capsys.readouterr()
     stats = json.loads((tmp_path / "out" / "stats.json").read_text())
-    assert stats["rows"] == {"source": 7, "bad_lines": 3, "stage1_normalized": 3, "stage2_valid": 3,
-                             "stage3_correct": 3, "final_resampled": 8}
+    assert json.loads(said.out) == stats and stats["settings"]["in_"] == source and stats["files"] == [source]
+    assert stats["rows"] == {"source": 7, "bad_lines": 3, "stage2_valid": 3, "stage3_correct": 3, "final_resampled": 8}
     assert stats["drop_reasons"] == {"missing_question_or_gt": 1}
     assert stats["turn_buckets"] == {"original": {"<=50": 1, "51-100": 1, ">100": 1},
                                      "resampled": {"<=50": 1, "51-100": 2, ">100": 5}}
-    assert stats["long_share"] == {"original": 1 / 3, "resampled": 5 / 8}
-    assert stats["multiplier_distribution"] == {"1": 1, "2": 1, "5": 1}
+    assert stats["turns_in"] == stats["turns_kept"] == 251 and stats["duplicate_tool_turns_removed"] == 0
+    assert stats["tools_after_cleaning"] == {"search": 248}
     assert Counter(row["question"] for row in read(out)) == {"short": 1, "medium": 2, "long": 5}
     assert sorted(p.name for p in out.parent.iterdir()) == ["stats.json", "train.jsonl"]
-    said = capsys.readouterr()
     assert [line.split(":")[0] for line in said.err.splitlines()] == [f"{source}, line {n}" for n in (2, 6, 8)]
-    assert re.search(r"^written, by turns: 51-100 +2$", said.out, re.M) and str(out) in said.out
-
-
-def test_every_field_of_the_protocol_is_in_the_stats_but_the_tables_per_file(tmp_path):
-    stats, config = start(tmp_path, [of_turns(3)])
-    wanted = ("input files output_dir system_prompt_mode allowed_tools turn_formula resample_policy rows "
-              "pruned_tool_turns_removed pruned_tool_response_turns_removed pruned_tool_name_counts "
-              "duplicate_tool_turns_removed drop_reasons tools_after_cleaning turn_buckets multiplier_distribution "
-              "artifacts")
-    assert set(wanted.split()) <= set(stats) and stats == json.loads(config.stats_path.read_text())
+    assert len(load(read_records(out), Tokenizer.tiny(), max_tokens=100_000)[0]) == 8, "training reads what is written"
 
 
 @settings(max_examples=max(5, settings.default.max_examples // 4))
@@ -93,27 +83,16 @@ def test_the_file_holds_what_clean_gives_and_the_counts_add_up(tmp_path_factory,
     assert count["source"] == count["bad_lines"] + sum(stats["drop_reasons"].values()) + count["stage3_correct"]
     assert count["stage3_correct"] == count["stage2_valid"] == len(kept)
     assert count["final_resampled"] == len(written) == sum(stats["turn_buckets"]["resampled"].values())
-    assert sum(int(k) * n for k, n in stats["multiplier_distribution"].items()) == len(written)
-    turns = stats["turns"]
-    assert turns["turns_in"] == turns["turns_kept"] + turns["turns_dropped"] + sum(
+    assert stats["turns_in"] == stats["turns_kept"] + stats["turns_dropped"] + sum(
         stats[f"{why}_turns_removed"] for why in ("unreadable_tool", "pruned_tool", "duplicate_tool"))
-    assert sum(stats["tools_after_cleaning"].values()) + len(kept) == turns["turns_kept"]
+    assert sum(stats["tools_after_cleaning"].values()) + len(kept) == stats["turns_kept"]
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_one_another_order(tmp_path):
-    rows = [of_turns(2, f"Q{i}") for i in range(30)]
-    texts = []
-    for seed in (1, 1, 2):
-        _, config = start(tmp_path, rows, seed=seed)
-        texts.append(Path(config.out).read_bytes())
-    assert texts[0] == texts[1] != texts[2]
-    assert sorted(texts[0].splitlines()) == sorted(texts[2].splitlines())
-
-
-def test_the_order_of_a_seed_is_fixed(tmp_path):
+def test_the_order_is_a_function_of_the_seed(tmp_path):
     rows = [of_turns(turns, f"Q{i}") for i, turns in enumerate((1, 51, 1, 101))]
-    _, config = start(tmp_path, rows)
-    assert [row["question"] for row in read(config.out)] == [f"Q{i}" for i in (2, 3, 3, 3, 3, 1, 3, 0, 1)]
+    orders = [[row["question"] for row in read(start(tmp_path, rows, seed=seed)[1].out)] for seed in (42, 1)]
+    assert orders[0] == [f"Q{i}" for i in (2, 3, 3, 3, 3, 1, 3, 0, 1)] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1])
 
 
 def test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_disk(tmp_path, monkeypatch):
@@ -126,14 +105,6 @@ def test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_di
     assert [Path(name).name for name in stats["files"]] == sorted(names) and stats["rows"]["bad_lines"] == 3
 
 
-def test_training_reads_what_the_command_writes(tmp_path):
-    _, config = start(tmp_path, [of_turns(2, f"Q{i}") for i in range(3)])
-    examples, loaded = load(read_records(config.out), Tokenizer.tiny(), max_tokens=100_000)
-    assert len(examples) == loaded.kept == 3
-    with pytest.raises(ConfigError, match=r"the ending of --out must be one of .jsonl"):
-        CleanConfig(config.in_, str(tmp_path / "out.parquet"))
-
-
 # ------------------------------------------------------------------------------------------------------ what goes wrong
 
 
@@ -144,50 +115,42 @@ def test_nothing_kept_is_said_and_is_no_success(tmp_path, capsys):
     assert "nothing was kept" in said.err and "too_short" in said.out
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
 @pytest.mark.parametrize("renames", [0, 1])
 def test_an_interruption_leaves_the_old_files_or_new_data_and_never_statistics_of_other_data(
-        tmp_path, monkeypatch, capsys, error, renames):
+        tmp_path, monkeypatch, renames):
     source, out = write(tmp_path / "in.jsonl", [of_turns(2)] * 3), tmp_path / "out.jsonl"
     assert main(["--in", source, "--out", str(out), "--seed", "1"]) == 0
-    old, done, rename = (out.read_text(), (tmp_path / "stats.json").read_text()), [], Path.replace
+    old, done, rename = out.read_text(), [], Path.replace
     write(tmp_path / "in.jsonl", [of_turns(3)] * 2)
 
-    def fails(path, target):
+    def interrupted(path, target):
         if len(done) == renames:
-            raise error
+            raise KeyboardInterrupt
         done.append(target)
         return rename(path, target)
 
-    monkeypatch.setattr(Path, "replace", fails)
-    assert main(["--in", source, "--out", str(out)]) == (130 if error is KeyboardInterrupt else 1)
-    assert "stats.json was written" in capsys.readouterr().err
-    if renames == 0:
-        assert out.read_text() == old[0] and not done
-    else:
-        assert done == [out] and len(read(out)) == 2
-    assert not (tmp_path / "stats.json").exists()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"], "no half file is left"
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        main(["--in", source, "--out", str(out)])
+    assert done == [out][:renames] and (len(read(out)) == 2 if renames else out.read_text() == old)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"], "no half file, no statistics"
 
 
-def test_an_interruption_while_cleaning_leaves_the_old_files_untouched(tmp_path, monkeypatch):
-    source, out = write(tmp_path / "in.jsonl", [of_turns(2)] * 3), tmp_path / "out.jsonl"
-    assert main(["--in", source, "--out", str(out)]) == 0
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), JudgeUnreliable("6 of 50 verdicts are unknown")])
+def test_an_error_while_cleaning_is_told_and_leaves_the_old_files_untouched(tmp_path, monkeypatch, capsys, error):
+    argv = ["--in", write(tmp_path / "in.jsonl", [of_turns(2)] * 3), "--out", str(tmp_path / "out.jsonl")]
+    assert main(argv) == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "report", interrupted)
-    assert main(["--in", source, "--out", str(out)]) == 130
+    monkeypatch.setattr(command, "report", Mock(side_effect=error))
+    assert main(argv) == 1 and str(error) in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    ({"in_": ""}, "both --in FILE and --out FILE"), ({"in_": "nowhere.jsonl"}, "nowhere.jsonl does not exist"),
-    ({"out": "x.txt"}, ".jsonl"), ({"out": "{folder}/stats.json"}, ".jsonl"), ({"in_": "{folder}/empty"}, "holds no"),
+    ({"in_": ""}, "both --in FILE and --out FILE.jsonl"), ({"out": "x.parquet"}, "both --in FILE and --out FILE.jsonl"),
+    ({"in_": "nowhere.jsonl"}, "nowhere.jsonl is no file"), ({"in_": "{folder}/empty"}, "empty is no file and no folder"),
     ({"out": "{input}"}, "must differ"), ({"in_": "{folder}/empty/../in.jsonl", "out": "{input}"}, "must differ"),
-    ({"correct": "maybe"}, "exact_match"), ({"prompt_mode": "x"}, "template, row"),
+    ({"correct": "maybe"}, "exact_match"),
 ])
 def test_impossible_options_are_refused_before_any_work(tmp_path, change, words):
     source = write(tmp_path / "in.jsonl", [])
@@ -205,7 +168,6 @@ def test_the_correctness_filter_by_exact_match(tmp_path):
     stats, config = start(tmp_path, rows, shuffle=False, correct="exact_match")
     assert [row["question"] for row in read(config.out)] == ["Rome", "rome!"]
     assert stats["drop_reasons"] == {"answer_not_correct": 1} and stats["rows"]["stage2_valid"] == 3
-    assert stats["turn_buckets"]["original"]["<=50"] == stats["turn_buckets"]["resampled"]["<=50"] == 2
 
 
 class FakeJudge:
@@ -227,19 +189,8 @@ def test_the_judge_keeps_only_what_it_found_correct_and_unknown_verdicts_are_cou
     rows = [of_turns(2, name, "in Rome") for name in ("wrong", "odd", "right", "odd")]
     stats, config = start(tmp_path, rows, shuffle=False, correct="judge")
     assert [row["question"] for row in read(config.out)] == ["right"]
-    assert stats["drop_reasons"] == {"answer_not_correct": 1, "judge_could_not_tell": 2} and stats["correct"] == "judge"
+    assert stats["drop_reasons"] == {"answer_not_correct": 1, "judge_could_not_tell": 2}
     assert stats["rows"]["stage2_valid"] == 4 and stats["rows"]["stage3_correct"] == 1
-
-
-def test_a_judge_that_cannot_be_relied_on_ends_the_command(tmp_path, monkeypatch, capsys):
-    def unreliable(self, question, answer):
-        raise JudgeUnreliable("6 of the last 50 verdicts are unknown")
-
-    monkeypatch.setattr(command, "Judge", FakeJudge)
-    monkeypatch.setattr(FakeJudge, "verdict", unreliable)
-    source = write(tmp_path / "in.jsonl", [of_turns(2)])
-    assert main(["--in", source, "--out", str(tmp_path / "out.jsonl"), "--correct", "judge"]) == 1
-    assert "6 of the last 50" in capsys.readouterr().err and not (tmp_path / "out.jsonl").exists()
 
 
 def test_a_judge_without_settings_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
@@ -251,23 +202,15 @@ def test_a_judge_without_settings_is_refused_before_any_work(tmp_path, monkeypat
 
 
 def test_the_system_prompt_comes_from_a_text_or_a_trajectory(tmp_path):
-    text, trajectory = tmp_path / "prompt.txt", write(tmp_path / "t.json", [of_turns(1)])
+    text = tmp_path / "prompt.txt"
     text.write_text("Mine: {x}\n")
-    assert read_prompt(text) == "Mine: {x}\n" and read_prompt(trajectory) == "Be good."
+    for file, prompt in ((text, "Mine: {x}\n"), (write(tmp_path / "t.json", [of_turns(1)]), "Be good.")):
+        _, config = start(tmp_path, [of_turns(1)], system_prompt=str(file))
+        assert contents(read(config.out)[0])[0] == prompt
     for bad in ("", " \n", "{}", '{"messages": [{"content": 3}]}'):
         text.write_text(bad)
         with pytest.raises(ConfigError):
-            read_prompt(text)
-    _, config = start(tmp_path, [of_turns(1)], system_prompt=trajectory)
-    assert contents(read(config.out)[0])[0] == "Be good."
-
-
-def test_our_own_prompt_lists_both_tools_as_json_and_ends_with_the_date():
-    tools = [json.loads(line)["function"]
-             for line in SYSTEM_PROMPT.split("<tools>\n")[1].split("\n</tools>")[0].splitlines()]
-    required = {tool["name"]: tool["parameters"]["required"] for tool in tools}
-    assert required == {"search": ["query"], "visit": ["url", "goal"]}
-    assert SYSTEM_PROMPT.endswith("</tool_call>\n\nCurrent date: 2026-03-01\n")
+            start(tmp_path, [of_turns(1)], system_prompt=str(text))
 
 
 # --------------------------------------------------------------------------------------------------- memory and Parquet
@@ -292,14 +235,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
 def test_cleaning_needs_no_torch():
     code = "import sys, minvenus.sft.__main__; assert 'torch' not in sys.modules and 'pyarrow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-
-
-def test_a_parquet_path_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    (tmp_path / "in.parquet").write_bytes(b"")
-    with pytest.raises(ConfigError, match=r"minvenus\[parquet\]"):
-        CleanConfig(str(tmp_path / "in.parquet"), str(tmp_path / "out.jsonl"))
 
 
 def test_a_folder_of_parquet_files_gives_the_same_records(tmp_path):

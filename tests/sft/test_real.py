@@ -76,7 +76,7 @@ def test_the_command_on_the_real_file(tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps(record) + "\n" for record in records))
     stats = run(CleanConfig(str(source), str(tmp_path / "out.jsonl"), correct="exact_match"))
-    assert stats["turns"] == {"turns_in": 87, "turns_kept": 87, "turns_dropped": 0} and stats["answers_repaired"] == 1
+    assert stats["turns_in"] == stats["turns_kept"] == 87 and stats["answers_repaired"] == 1
     assert stats["tools_after_cleaning"] == {"search": 61, "visit": 23}
     assert stats["rows"]["stage2_valid"] == 3
     assert stats["drop_reasons"] == {"answer_not_correct": 1}           # sft_0007 answers in sentences
@@ -95,7 +95,7 @@ def test_the_mask_covers_exactly_the_agents_text(name, qwen):
 
 
 def test_real_trajectories_pack(qwen):
-    examples, loaded = load((clean(trajectory(name))[0] for name in TURNS), qwen, max_tokens=200_000)
+    examples, dropped = load((clean(trajectory(name))[0] for name in TURNS), qwen, max_tokens=200_000)
     packs = step_packs(examples, budget=max(map(len, examples)))
-    assert loaded.kept == 3 and sum(len(pack.tokens) for pack in packs) == loaded.tokens
+    assert (len(examples), dropped) == (3, 0) and sum(len(pack.tokens) for pack in packs) == sum(map(len, examples))
     assert sum(pack.weights.double().sum() for pack in packs) == pytest.approx(1.0, rel=1e-5)

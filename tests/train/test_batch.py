@@ -171,7 +171,7 @@ def test_the_seed_and_the_epoch_reach_the_order():
 
 
 def example(number):
-    return Example(torch.tensor([1, number], dtype=torch.int32), torch.tensor([False, True]), (2,))
+    return Example(torch.tensor([1, number], dtype=torch.int32), torch.tensor([False, True]))
 
 
 def numbers(examples):
@@ -197,7 +197,7 @@ def test_held_out_trajectories_are_different_ones_and_never_trained_on(drawn, co
 
 
 def test_the_fingerprint_sees_tokens_masks_and_order():
-    a, b = example(1), Example(torch.tensor([1, 2, 3], dtype=torch.int32), torch.tensor([False, True, True]), (3,))
-    masked = Example(b.tokens, torch.tensor([False, False, True]), (3,))
+    a, b = example(1), Example(torch.tensor([1, 2, 3], dtype=torch.int32), torch.tensor([False, True, True]))
+    masked = Example(b.tokens, torch.tensor([False, False, True]))
     prints = [fingerprint(examples) for examples in ([a, b], [b, a], [a, masked], [a], [example(2), b])]
     assert len(set(prints)) == len(prints) and fingerprint([example(1), b]) == prints[0]

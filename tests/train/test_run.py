@@ -26,7 +26,7 @@ IGPO_MAY_CHANGE = {"out": None, "resume": "auto", "device": "auto", "pack_tokens
                    "rollouts_every": 7, "logprob_gap": 0.5, "steps": 4}
 # ... and not these: they decide what is learned.
 SFT_MAY_NOT = {"data": "toyweb", "model": "tiny", "seed": 1, "steps": 4, "batch": 2, "max_tokens": 300,
-               "overlong": "truncate", "reduction": "sum", "learning_rate": 1.0, "warmup": 0.5, "beta2": 0.9,
+               "reduction": "trajectory-mean", "learning_rate": 1.0, "warmup": 0.5, "beta2": 0.9,
                "weight_decay": 0.5, "clip": 0.5, "validation": 1, "demonstrations": 7, "hops": 1, "replay": 0.5}
 IGPO_MAY_NOT = {"model": "tiny", "data": {"data": __file__, "tools": "folder:.", "hops": 4},
                 "tools": {"data": __file__, "tools": "folder:.", "hops": 4}, "system_prompt": __file__, "seed": 1,
