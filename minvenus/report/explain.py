@@ -8,7 +8,7 @@ with it. A recipe that needs more than was measured has no numbers: nothing is f
 equations P is the DR-Venus paper and I the IGPO paper.
 """
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from math import exp, fsum
 
 from minvenus.config import Recipe
@@ -26,8 +26,6 @@ WORDS = {
     "GRPO": "Only the final answer is paid: every turn of a rollout gets the same number, and a group whose rollouts "
             "all failed teaches nothing.",
 }
-NOT_SCORED = "The file has no log P(answer) for it: nothing was scored in this run, so there are no gains."
-MOST_PARTS = 8                          # of an advantage, the largest ones
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,6 @@ class Arithmetic:
     measured: Measured
     numbers: dict                       # Credit.arithmetic; of a lone trajectory WITHOUT_GROUP only
     group: list[dict]                   # the numbers of all rollouts of its group
-    batch: str                          # what IG-Scale is over, in words
 
 
 @dataclass(frozen=True)
@@ -51,14 +48,11 @@ class Compared:
     rollouts: list[Arithmetic] | None   # None: not everything that it needs was measured
 
     @property
-    def label(self) -> str:
-        return f"{self.name} (this run)" if self.trained and self.name != "this run" else self.name
-
-    @property
     def described(self) -> str:
         """Its name, or what it changes in the paper's recipe."""
-        paper = settings(Recipe.paper())
-        changed = [f"{key} {value}" for key, value in settings(self.recipe).items() if value != paper[key]]
+        paper = asdict(Recipe.paper())
+        changed = [f"{key} {value}" for key, value in asdict(self.recipe).items()
+                   if key not in MEASURING and value != paper[key]]
         return self.name if self.name in WORDS else f"paper with {', '.join(changed)}"
 
     @property
@@ -76,7 +70,6 @@ class Step:
     formula: str                        # and its equation in brackets
     words: str
     inputs: list[tuple[str, float]]
-    parts: list[tuple[int, float, float]] = field(default_factory=list)    # turn, factor, term
 
 
 def recipes_for(run: Recipe | None) -> dict[str, Recipe]:
@@ -90,13 +83,6 @@ def recipes_for(run: Recipe | None) -> dict[str, Recipe]:
 def same_numbers(a: Recipe, b: Recipe) -> bool:
     """Whether two recipes give the same numbers from the same measurements."""
     return a == replace(b, **{name: getattr(a, name) for name in MEASURING})
-
-
-def settings(recipe: Recipe) -> dict[str, str]:
-    """The settings that change numbers."""
-    words = {True: "on", False: "off"}
-    return {key: words[value] if isinstance(value, bool) else str(value)
-            for key, value in asdict(recipe).items() if key not in MEASURING}
 
 
 def under_recipes(measured: list[Measured], run: Recipe | None) -> list[Compared]:
@@ -120,9 +106,7 @@ def arithmetic(measured: list[Measured], recipe: Recipe, grouped: bool) -> list[
     groups: dict[int, list[dict]] = {}
     for m, n in zip(measured, numbers, strict=True):
         groups.setdefault(m.group, []).append(n)
-    rewarded = sum(reward is not None for n in numbers for reward in n["turn_rewards"])
-    batch = f"{len(measured)} rollouts, {len(groups)} questions, {rewarded} rewarded turns"
-    return [Arithmetic(recipe, m, n, groups[m.group], batch) for m, n in zip(measured, numbers, strict=True)]
+    return [Arithmetic(recipe, m, n, groups[m.group]) for m, n in zip(measured, numbers, strict=True)]
 
 
 def steps(a: Arithmetic, t: int) -> list[Step]:
@@ -135,7 +119,10 @@ def steps(a: Arithmetic, t: int) -> list[Step]:
         return found
     if reward.value is not None:
         found += normal_steps(a, t, reward.value, last)
-    return [*found, advantage_step(a, t)]
+    return [*found, *advantage_steps(a, t)]
+
+
+# -------------------------------------------------------------------------------------------- up to the reward
 
 
 def gain_steps(a: Arithmetic, t: int) -> list[Step]:
@@ -144,8 +131,7 @@ def gain_steps(a: Arithmetic, t: int) -> list[Step]:
     if gain is None:
         return []
     before = max(p for p in range(t + 1) if values[p] is not None)
-    words = f"How much more probable the true answer became since {f'turn {before}' if before else 'the question'}."
-    words += " A visit's gain covers the searches that led to it." if before < t else ""
+    words = "How much more probable the true answer became. A visit's gain covers the searches that led to it."
     start = f"V after turn {before}" if before else "V of the question"
     inputs = [(f"V after turn {t + 1}", values[t + 1]), (start, values[before])]
     return [value_step(a, before, "value-before", "before"), value_step(a, t + 1, "value", "after"),
@@ -168,7 +154,8 @@ def reward_step(a: Arithmetic, t: int) -> Step:
     value, gains, malformed = a.numbers["turn_rewards"][t], a.numbers["gains"], a.measured.malformed
     penalty = a.recipe.format_penalty
     if value is None:
-        return Step("reward", "reward", None, "no reward of its own", why_no_reward(a, t), [])
+        words = "The turn has no reward of its own. Absent is not zero: it enters no statistics."
+        return Step("reward", "reward", None, "no reward", words, [])
     if a.numbers["penalties"][t] and malformed[t]:
         words = "The turn breaks a rule of the format: the penalty replaces what it would have earned."
         return Step("reward", "reward", value, "r = −λ, instead of any gain [P eq.4]", words, [("λ", penalty)])
@@ -177,21 +164,10 @@ def reward_step(a: Arithmetic, t: int) -> Step:
     shared = [broken and a.recipe.penalty_scope == "segment" for broken in malformed]
     source = next(k for k in range(t + 1, len(gains)) if shared[k] or gains[k] is not None)
     turn, what, paid = f"turn {source + 1}", "gain", gains[source]
-    words = f"This search led to the visit in {turn} and is paid the same gain."
     if shared[source]:
         what, paid = "penalty", -penalty
-        words = f"The penalty of {turn} is shared with the searches before it."
+    words = f"The {what} of {turn} is shared with the searches that led to it."
     return Step("reward", "shared reward", value, f"r = {what} of {turn} [P, browse-aware]", words, [(turn, paid)])
-
-
-def why_no_reward(a: Arithmetic, t: int) -> str:
-    if not a.recipe.use_gain:
-        return "Only the last turn is paid in GRPO; this turn shares its result."
-    if a.measured.kinds[t] != "search":
-        return "This turn has no gain. Absent is not zero: it enters no statistics."
-    if a.recipe.browse == "segment":
-        return "The gain stays on the visit; this search shares the visit's return."
-    return "No visit follows this search, so there is no gain to share."
 
 
 def outcome_step(a: Arithmetic) -> Step:
@@ -204,6 +180,9 @@ def outcome_step(a: Arithmetic) -> Step:
                 "1 for a right answer, 0 for a wrong one; F1 gives what lies between.", [("score", score)])
 
 
+# ---------------------------------------------------------------------------------- from the reward to the advantage
+
+
 def normal_steps(a: Arithmetic, t: int, reward: float, last: bool) -> list[Step]:
     """The reward compared with its group, and a turn's reward scaled to the size of the outcomes."""
     n, found = a.numbers, []
@@ -214,9 +193,9 @@ def normal_steps(a: Arithmetic, t: int, reward: float, last: bool) -> list[Step]
         return found
     if a.recipe.normalize == "scaled":
         formula = f"s = min( max(M_O, {SCALE_FLOOR}) / (M_IG + 1e-6), {SCALE_CAP:g} ) [P eq.6-8]"
-        words = f"Scales turn rewards to the mean size of the outcomes, over the whole batch: {a.batch}."
         inputs = [("M_O = mean |z| of the outcomes", n["m_outcome"]),
                   ("M_IG = mean |z| of the turn rewards", n["m_gain"])]
+        words = "Scales turn rewards to the mean size of the outcomes, over all rollouts of the batch."
         found.append(Step("scale", "IG-Scale s", n["scale"], formula, words, inputs))
     words = "The normalised reward of this turn, before anything that follows is added."
     inputs = [("weight", a.recipe.ig_weight), ("s", n["scale"]), ("z", z)]
@@ -235,9 +214,9 @@ def z_steps(a: Arithmetic, reward: float, z: float, last: bool) -> list[Step]:
         formula, words = "z = r / (σ + 1e-6) [P eq.5]", "The reward in units of σ; this recipe does not subtract μ."
         inputs = [("r", reward), ("σ", std)]
     return [
-        Step("mean", "group mean", mean, f"μ = mean of the group's {what} [P eq.5]",
+        Step("mean", "mean μ", mean, f"μ = mean of the group's {what} [P eq.5]",
              f"Over all rollouts of this question: {len(listed)} in number.", listed),
-        Step("std", "group std", std, "σ = √( mean (r − μ)² + 1e-8 ) [P eq.5]", spread, [("μ", mean), *listed]),
+        Step("std", "std σ", std, "σ = √( mean (r − μ)² + 1e-8 ) [P eq.5]", spread, [("μ", mean), *listed]),
         Step("z", "z", z, formula, words, inputs)]
 
 
@@ -253,47 +232,36 @@ def compared_with(a: Arithmetic, last: bool) -> tuple[str, list[tuple[str, float
     return ("outcomes", outcomes) if last else ("turn rewards", rewards)
 
 
-def advantage_step(a: Arithmetic, t: int) -> Step:
-    terms, advantages, gamma = a.numbers["terms"], a.numbers["advantages"], ("γ", a.recipe.gamma)
-    term = terms[t]
+def advantage_steps(a: Arithmetic, t: int) -> list[Step]:
+    """What later turns add, and the advantage."""
+    terms, advantages = a.numbers["terms"], a.numbers["advantages"]
     if t == len(terms) - 1:
-        formula, words = "A = z", "Nothing follows the last turn: its advantage is its normalised outcome."
-        inputs = [("z", term)]
-    elif a.recipe.discount_over == "turns":
-        formula = "A = r̃ + γ · A of the next turn   ( = Σ γ^(k−t) r̃ )"
-        words = "What the turn earned itself, and what it made possible: every later turn counts, γ less per turn."
-        inputs = [("r̃", term), gamma, (f"A of turn {t + 2}", advantages[t + 1])]
-        if term is None:
-            formula, inputs = "A = γ · A of the next turn", inputs[1:]
-    elif term is None:
-        start = return_start(a, t)
-        formula = f"A = A of turn {start + 1}"
+        words = "Nothing follows the last turn: its advantage is its normalised outcome."
+        return [Step("advantage", "advantage A", advantages[t], "A = z [P eq.9]", words, [("z", terms[t])])]
+    k = next_turn(a, t)
+    following = (f"A of turn {k + 1}", advantages[k])
+    if terms[t] is None and a.recipe.discount_over == "rewards":
         words = "The turn has no reward of its own and shares the return of the next rewarded turn."
-        inputs = [(f"A of turn {start + 1}", advantages[start])]
-    else:
-        following = next(k for k in range(t + 1, len(terms)) if terms[k] is not None)
-        formula = "A = r̃ + γ · A of the next rewarded turn"
-        words = "What the turn earned itself, and what it made possible; only rewarded turns cost a factor γ."
-        inputs = [("r̃", term), gamma, (f"A of turn {following + 1}", advantages[following])]
-    largest = sorted(contributions(a, t), key=lambda part: -abs(part[1] * part[2]))[:MOST_PARTS]
-    return Step("advantage", "advantage A", advantages[t], f"{formula} [P eq.9]", words, inputs, sorted(largest))
+        return [Step("advantage", "advantage A", advantages[t], f"A = {following[0]} [P eq.9]", words, [following])]
+    rest = a.recipe.gamma * advantages[k]
+    words = f"What the turn made possible: the advantage of turn {k + 1} is itself its reward and what follows it."
+    inputs = [("γ", a.recipe.gamma), following]
+    later = Step("later", "later turns", rest, f"γ · {following[0]} [P eq.9]", words, inputs)
+    formula = "A = r̃ + later turns   ( = Σ γ^(k−t) r̃ ) [P eq.9]"
+    inputs = [("r̃", terms[t]), ("later turns", rest)]
+    words = "What the turn earned itself, and what it made possible."
+    if terms[t] is None:
+        formula, inputs, words = "A = later turns [P eq.9]", inputs[1:], "The turn earned nothing itself."
+    return [later, Step("advantage", "advantage A", advantages[t], formula, words, inputs)]
 
 
-def contributions(a: Arithmetic, t: int) -> list[tuple[int, float, float]]:
-    """(turn, factor, term) of each term from turn t on: the products add up to its advantage."""
-    terms, over_turns = a.numbers["terms"], a.recipe.discount_over == "turns"
-    found, power = [], 0
-    for k in range(t if over_turns else return_start(a, t), len(terms)):
-        if terms[k] is not None:
-            found.append((k + 1, a.recipe.gamma ** power, terms[k]))
-        power += over_turns or terms[k] is not None
-    return found
-
-
-def return_start(a: Arithmetic, t: int) -> int:
-    """Over rewards, the turn whose return turn t has: its own, or that of the next rewarded turn, past
-    penalties that are not shared."""
-    terms, penalties = a.numbers["terms"], [*a.numbers["penalties"], False]
-    passed = [penalty and a.recipe.penalty_scope == "turn" for penalty in penalties]
-    following = (k for k in range(t + 1, len(terms)) if terms[k] is not None and not passed[k])
-    return next(following) if terms[t] is None else t
+def next_turn(a: Arithmetic, t: int) -> int:
+    """The turn that the advantage of turn t builds on. Over rewards, a turn with a reward builds on the next one with a
+    reward; a turn without passes over penalties that are not shared."""
+    terms, penalties = a.numbers["terms"], a.numbers["penalties"]
+    if a.recipe.discount_over == "turns":
+        return t + 1
+    rewarded = [k for k in range(t + 1, len(terms)) if terms[k] is not None]
+    if terms[t] is None and a.recipe.penalty_scope == "turn":
+        rewarded = [k for k in rewarded if k == len(penalties) or not penalties[k]]
+    return rewarded[0]

@@ -2,9 +2,9 @@
 
     write_run_page("runs/igpo")        reads metrics.jsonl, timing.jsonl, run.json and rollouts/ of the folder
 
-Works for runs of train_igpo.py and train_sft.py, finished or not: a figure is drawn where its numbers are
-there. Step 0 is the model before training. Lines are means over neighbouring steps, the band around them
-is the 95 % interval of that mean; held-out exact match has a Wilson interval.
+The run may be finished or not: a figure is drawn where its numbers are there. Step 0 is the model before
+training. Lines are means over neighbouring steps, the band around them is the 95 % interval of that mean;
+held-out exact match has a Wilson interval.
 """
 
 import json
@@ -19,12 +19,11 @@ from minvenus.console import clock
 from minvenus.evaluation.aggregate import Z95, wilson
 from minvenus.files import read_jsonl, write_text
 from minvenus.report import page, saved
-from minvenus.report.curves import Series, histogram, line_plot
+from minvenus.report.curves import Series, line_plot
 from minvenus.report.xray import write_page
 
 POINTS = 40                           # of a line: neighbouring steps become one point
 SHARE = (0.0, 1.0)
-MANY = 150_000                        # tokens of a batch, beyond which its X-ray shows one group only
 BEFORE = "before_"                    # of the names of numbers that were measured before the first update
 
 
@@ -34,7 +33,7 @@ class Plot:
     lines: dict[str, str]             # name in metrics.jsonl -> name in the legend
     unit: str
     caption: str
-    covers: tuple[float, float] | None = None
+    covers: Sequence[float] = ()
 
 
 LEARNING = [
@@ -44,18 +43,12 @@ LEARNING = [
     Plot("Groups that teach nothing",
          {"groups_without_outcome_signal": "same outcome", "groups_without_any_signal": "no signal"}, "share of groups",
          "Where all rollouts of a question end alike, GRPO learns nothing; IGPO only if the gains are alike.", SHARE),
-]
-LOSS = Plot("Loss", {"loss": "training", "validation_loss": "validation"}, "nats per token",
-            "Mean of −log p of the agent's own tokens; validation trajectories are never trained on.")
-GAINS = [
     Plot("Gain of a turn", {"gain_mean": "all", "gain_right": "right page", "gain_wrong": "wrong page"},
          "gain in log P(answer)", "A gain is honest if reading a right page earns more than reading a wrong one."),
-    Plot("Turns that helped", {"gain_positive": "gain above 0"}, "share of gains",
-         "How often a gain is positive.", SHARE),
 ]
 BEHAVIOUR = [
     Plot("Turns", {"turns": "training", "test_turns": "held out"}, "turns per rollout",
-         "Falling while accuracy falls too: the policy learns to stop early.", (0.0, 0.0)),
+         "Falling while accuracy falls too: the policy learns to stop early.", (0.0,)),
     Plot("Browse ratio", {"browse_correct": "right answers", "browse_wrong": "wrong answers"}, "visits / calls",
          "Share of the tool calls that read a page, in rollouts that ended right and wrong.", SHARE),
     Plot("Malformed turns", {"malformed": "training", "test_malformed": "held out"}, "share of turns",
@@ -68,13 +61,11 @@ OPTIMISER = [
          "How undecided the policy is. Near 0 it explores no more."),
     Plot("Distance to the start", {"kl": "KL to the start model"}, "nats per token", "Grows slowly in a healthy run."),
     Plot("Gradient", {"grad_norm": "norm before clipping"}, "norm", "Spikes are worth a look at the step's X-ray."),
-    Plot("Log-prob gap", {"logprob_gap": "largest difference"}, "nats", "Between what the engine stored and what the "
-         "trainer computes, before the first update: rounding, or they run different models."),
-    Plot("IG-Scale", {"scale": "s"}, "factor", "Brings normalised gains to the mean size of the outcomes' z-scores."),
+    Plot("IG-Scale", {"scale": "s"}, "factor", "Near 0: gains without any spread silence the rest of the batch."),
 ]
-IGPO_TILES = {"test_exact_match": "held-out exact match", "outcome": "training outcome",
-              "groups_without_outcome_signal": "groups that end alike", "turns": "turns per rollout"}
-SFT_TILES = {"loss": "loss", "validation_loss": "validation loss"}
+TILES = {"test_exact_match": "held-out exact match", "outcome": "training outcome",
+         "groups_without_outcome_signal": "groups that end alike", "turns": "turns per rollout"}
+SECTIONS = {"Learning": LEARNING, "Behaviour": BEHAVIOUR, "Optimiser": OPTIMISER}
 
 
 def write_run_page(run_folder) -> Path:
@@ -83,21 +74,15 @@ def write_run_page(run_folder) -> Path:
     if not rows:
         raise ConfigError(f"{run} has no metrics.jsonl with a finished step: not a training run, or one that has just "
                           "begun")
-    settings = read_json(run / "run.json") if (run / "run.json").is_file() else {}
-    held_out, igpo = settings.get("evaluate_questions"), "outcome" in rows[0]
+    settings = read_json(run / "run.json")
     rows = with_step_0(rows)
-    batches, links, notes = saved_steps(run)
-    parts = [page.tiles(tiles(rows, timing, IGPO_TILES if igpo else SFT_TILES)), *notes]
-    if links:
-        words = "Rollouts turn by turn, with their reward arithmetic."
-        parts.append(page.section("Look inside", [page.links(links)], words))
-    words = "What turns are paid for: how much they raised the model's own probability of the true answer."
-    parts += section("Learning", LEARNING if igpo else [LOSS], rows, held_out)
-    parts += section("Gains", GAINS, rows, held_out, words, [gain_figure(batch) for batch in batches])
-    parts += section("Behaviour", BEHAVIOUR, rows, held_out)
-    parts += section("Optimiser", OPTIMISER, rows, held_out)
-    parts += [phases(timing)] if timing else []
-    parts += [page.section("Settings", [page.table(["setting", "value"], flat(settings))])] if settings else []
+    parts = [page.tiles(tiles(rows, timing)), *xrays(run)]
+    for title, plots in SECTIONS.items():
+        drawn = [figure(plot, rows, settings.get("evaluate_questions")) for plot in plots]
+        parts.append(page.section(title, [page.figures(filter(None, drawn))]))
+    parts.append(page.section("Time", [phases(timing)], "Where the seconds of a step go."))
+    listed = [(key, json.dumps(value)) for key, value in settings.items()]
+    parts.append(page.section("Settings", [page.table(["setting", "value"], listed)]))
     lede = "Every line is a mean over neighbouring steps; the band around it is the 95 % interval of that mean."
     facts = [("steps", f"{rows[-1]['step']:,}")]
     return write_text(run / "report.html", page.page(f"Run {run.resolve().name}", parts, lede, facts, "training run"))
@@ -109,45 +94,35 @@ def with_step_0(rows: list[dict]) -> list[dict]:
     return [{"step": 0, **before}, *rows] if before else rows
 
 
-def tiles(rows: list[dict], timing: list[dict], labels: dict[str, str]) -> list[tuple[str, str, str]]:
+def tiles(rows: list[dict], timing: list[dict]) -> list[tuple[str, str, str]]:
     """How the run began and how it ended: means over the first and the last tenth of what was measured."""
     found = []
-    for key, label in labels.items():
+    for key, label in TILES.items():
         points = [(row["step"], row[key]) for row in rows if key in row]
-        if not points:
-            continue
-        tenth = max(1, len(points) // 10)
-        start, end = (fmean(value for _, value in part) for part in (points[:tenth], points[-tenth:]))
-        value, note = f"{start:.3g} → {end:.3g}", f"from step {points[0][0]:,} to step {points[-1][0]:,}"
-        if len(points) == 1:
-            value, note = f"{end:.3g}", f"at step {points[0][0]:,}"
-        found.append((value, label, note))
-    seconds = sum(row.get("seconds", 0.0) for row in timing)
-    if seconds:
-        found.append((clock(seconds), "of work", f"{seconds / len(timing):.2g} s per step"))
-    return found
+        if points:
+            tenth = max(1, len(points) // 10)
+            start = fmean(value for _, value in points[:tenth])
+            end = fmean(value for _, value in points[-tenth:])
+            found.append((f"{start:.3g} → {end:.3g}", label, f"from step {points[0][0]:,} to step {points[-1][0]:,}"))
+    seconds = sum(row["seconds"] for row in timing)
+    return [*found, (clock(seconds), "of work", f"{seconds / max(1, len(timing)):.2g} s per step")]
 
 
 # ------------------------------------------------------------------------------------------------ figures
 
 
-def section(title: str, plots: list[Plot], rows: list[dict], held_out: int | None, intro: str = "",
-            more: Sequence[str] = ()) -> list[str]:
-    """A section with the plots whose numbers are there; nothing where there are none."""
-    drawn = []
-    for wanted in plots:
-        lines = []
-        for key, name in wanted.lines.items():
-            points = [(row["step"], float(row[key])) for row in rows if key in row]
-            if points and key == "test_exact_match" and held_out:
-                lines.append(exact_match_line(name, points, held_out))
-            elif points:
-                lines.append(smooth(name, points, wanted.covers == SHARE))
-        if lines:
-            plot = line_plot(lines, wanted.title, "step", wanted.unit, wanted.covers)
-            drawn.append(page.figure(plot, wanted.caption))
-    drawn += [figure for figure in more if figure]
-    return [page.section(title, [page.figures(drawn)], intro)] if drawn else []
+def figure(plot: Plot, rows: list[dict], held_out: int | None) -> str:
+    """The plot with a line for each of its numbers that was logged; nothing if none was."""
+    lines = []
+    for key, name in plot.lines.items():
+        points = [(row["step"], float(row[key])) for row in rows if key in row]
+        if points and key == "test_exact_match" and held_out:
+            lines.append(exact_match_line(name, points, held_out))
+        elif points:
+            lines.append(smooth(name, points, plot.covers == SHARE))
+    if not lines:
+        return ""
+    return page.figure(line_plot(lines, plot.title, "step", plot.unit, plot.covers), plot.caption)
 
 
 def exact_match_line(name: str, points: Sequence[tuple[int, float]], questions: int) -> Series:
@@ -161,75 +136,43 @@ def smooth(name: str, points: Sequence[tuple[int, float]], share: bool = False) 
     size = math.ceil(len(points) / POINTS)
     xs, ys, low, high = [], [], [], []
     for start in range(0, len(points), size):
-        part = points[start:start + size]
-        values = [value for _, value in part]
-        mean = fmean(values)
+        values = [value for _, value in points[start:start + size]]
         half = Z95 * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-        xs.append(fmean(x for x, _ in part))
-        ys.append(mean)
-        low.append(max(0.0, mean - half) if share else mean - half)
-        high.append(min(1.0, mean + half) if share else mean + half)
+        xs.append(fmean(x for x, _ in points[start:start + size]))
+        ys.append(fmean(values))
+        low.append(max(0.0, ys[-1] - half) if share else ys[-1] - half)
+        high.append(min(1.0, ys[-1] + half) if share else ys[-1] + half)
     return Series(name, xs, ys) if size == 1 else Series(name, xs, ys, low, high)
 
 
-def gain_figure(batch: saved.SavedBatch) -> str:
-    """How the gains of a saved step are spread."""
-    gains = [gain for row in batch.credit.gains for gain in row if gain is not None]
-    if not gains:
-        return ""
-    return page.figure(histogram(gains, f"Gains at step {batch.step:,}", "gain in log P(answer)", "turns"),
-                       f"{len(gains):,} gains of {len(batch.rollouts):,} rollouts; mean {fmean(gains):.3g}.")
-
-
 def phases(timing: list[dict]) -> str:
-    """Where the seconds of a step go."""
-    names = list(dict.fromkeys(key for row in timing for key in row if key.endswith("_seconds")))
-    totals = {name: sum(row.get(name, 0.0) for row in timing) for name in names}
-    whole = sum(totals.values()) or 1.0
-    rows = [(name.removesuffix("_seconds"), f"{total:,.1f}", f"{total / len(timing):.3f}", f"{total / whole:.0%}")
-            for name, total in totals.items()]
-    lines = [smooth(name.removesuffix("_seconds"), [(row["step"], row[name]) for row in timing if name in row])
-             for name in names]
-    plot = page.figure(line_plot(lines, "Seconds per phase", "step", "seconds", (0.0, 0.0)),
-                       "Wall clock; other work on the machine counts too.")
-    table = page.table(["phase", "seconds", "seconds per step", "share"], rows)
-    return page.section("Time", [table, page.figures([plot])], "Where the seconds of a step go.")
+    """A table of the seconds that each phase of the steps took."""
+    totals: dict[str, float] = {}
+    for row in timing:
+        for key, seconds in row.items():
+            if key.endswith("_seconds"):
+                totals[key] = totals.get(key, 0.0) + seconds
+    rows = [(key.removesuffix("_seconds"), f"{total:,.1f}", f"{total / len(timing):.3f}",
+             f"{total / sum(totals.values()):.0%}") for key, total in totals.items()]
+    return page.table(["phase", "seconds", "seconds per step", "share"], rows)
 
 
 # ----------------------------------------------------------------------------------------- saved rollouts
 
 
-def saved_steps(run: Path) -> tuple[list[saved.SavedBatch], list[tuple[str, str]], list[str]]:
-    """First and last saved batch, links to their X-rays, and what could not be read."""
+def xrays(run: Path) -> list[str]:
+    """Write X-rays of the first and the last saved batch. Returns links to them, and what could not be read."""
     files = sorted((run / "rollouts").glob("step-*.jsonl"))
-    batches, links, notes = [], [], []
+    links, warnings = [], []
     for path in dict.fromkeys([*files[:1], *files[-1:]]):
         out = run / f"xray-{path.stem}.html"
         try:
             batch = saved.load_batch(path)
-            write_page(path, out, group_to_show(batch))
+            write_page(path, out)
         except ConfigError as error:
-            notes.append(page.note(str(error), warn=True))
+            warnings.append(page.warning(str(error)))
             continue
-        batches.append(batch)
         size = f"{len(batch.rollouts)} rollouts of {len(set(batch.groups))} questions"
         links.append((out.name, f"X-ray of step {batch.step:,}: {size}"))
-    return batches, links, notes
-
-
-def group_to_show(batch: saved.SavedBatch) -> int | None:
-    """None, for all, where that makes a page of ordinary size; else the group with the most different outcomes."""
-    if sum(len(rollout.tokens) for rollout in batch.rollouts) <= MANY:
-        return None
-    outcomes = {g: [m.outcome for m in batch.measured if m.group == g] for g in batch.groups}
-    return max(outcomes, key=lambda g: max(outcomes[g]) - min(outcomes[g]))
-
-
-def flat(settings: dict, prefix: str = "") -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            found += flat(value, f"{prefix}{key}.")
-        else:
-            found.append((prefix + key, value if isinstance(value, str) else json.dumps(value)))
-    return found
+    words = "Rollouts turn by turn, with their reward arithmetic."
+    return warnings + ([page.section("Look inside", [page.links(links)], words)] if links else [])

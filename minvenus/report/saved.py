@@ -57,38 +57,29 @@ def save_batch(run, batch: SavedBatch) -> None:
 
 def load_batch(path) -> SavedBatch:
     """The batch of a file. Its credit is computed from log-probs and outcomes, and must be what the file says."""
-    path = Path(path)
-    lines = read_lines(path)
-    for number, line in enumerate(lines, 1):
-        if other := [key for key in SHARED if line[key] != lines[0][key]]:
+    lines, rollouts, measured = [], [], []
+    for number, line in read_rows(Path(path)):
+        if isinstance(line, str) or line.get("format") != FORMAT:
+            reason = line if isinstance(line, str) else f"its format is not {FORMAT!r}"
+            raise ConfigError(f"{path}, line {number} is not a rollout with its reward arithmetic: {reason}")
+        lines.append(line)
+        if other := [key for key in SHARED if line.get(key) != lines[0].get(key)]:
             raise ConfigError(f"{path}, line {number}: another {' and '.join(other)} than line 1; a file is one batch")
-    rollouts, measured = [], []
+    if not lines:
+        raise ConfigError(f"{path} is empty")
     try:
         recipe = Recipe(**lines[0]["recipe"])
         for line in lines:
             rollouts.append(rollout_from_json(line["rollout"]))
             measured.append(Measured.of(rollouts[-1], line["answer_logprobs"], line["outcome"], line["group"]))
         credited = credit(measured, recipe)
+        for i, (line, m) in enumerate(zip(lines, measured, strict=True)):
+            if wrong := difference(line["arithmetic"], credited.arithmetic(i, m.group)):
+                raise ValueError(f"line {i + 1}: stored and computed reward arithmetic differ: {wrong}. The file was "
+                                 "changed, or made by another version")
+        return SavedBatch(lines[0]["step"], lines[0]["gain_policy"], recipe, rollouts, measured, credited)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} cannot be credited: {error}") from None
-    for i, (line, m) in enumerate(zip(lines, measured, strict=True)):
-        if wrong := difference(line["arithmetic"], credited.arithmetic(i, m.group)):
-            raise ConfigError(f"{path}, line {i + 1}: stored and computed reward arithmetic differ: {wrong}. The file "
-                              "was changed, or made by another version")
-    return SavedBatch(lines[0]["step"], lines[0]["gain_policy"], recipe, rollouts, measured, credited)
-
-
-def read_lines(path: Path) -> list[dict]:
-    wanted = {"format", *SHARED, "group", "rollout", "answer_logprobs", "outcome", "arithmetic"}
-    lines = []
-    for number, line in read_rows(path):
-        if isinstance(line, str) or line.get("format") != FORMAT or not wanted <= line.keys():
-            reason = line if isinstance(line, str) else f"its format is not {FORMAT!r}"
-            raise ConfigError(f"{path}, line {number} is not a rollout with its reward arithmetic: {reason}")
-        lines.append(line)
-    if not lines:
-        raise ConfigError(f"{path} is empty")
-    return lines
 
 
 def difference(stored, computed, where: str = "") -> str | None:

@@ -9,14 +9,13 @@ A trajectory that was not scored when it was made can be scored by a `Scorer`, w
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import fsum
 from pathlib import Path
 
 from minvenus.agent.protocol import ParsedTurn, format_error, parse_turn
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError, Recipe
+from minvenus.files import latest_checkpoint, read_rows
 from minvenus.igpo.gain import wrap_answer
 from minvenus.report import saved
 from minvenus.text.chat import CLOSE, OPEN, ChatError, stream
@@ -25,6 +24,7 @@ from minvenus.types import Rollout, Turn
 
 UNKNOWN = "(unknown)"                  # what infer.py writes as the answer to a question of the user's own
 PROMPT_END = "<think>\n"               # the end of the generation prompt, which a turn's text begins with
+LONGEST = 30_000                       # characters of a text on a page; longer ones lose their middle
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Source:
-    name: str
+    path: Path
     cases: list[Case]
     batch: saved.SavedBatch | None = None        # of a training file
 
@@ -70,38 +70,30 @@ def read_source(path) -> Source:
                 cases.append(read_case(record))
             except ConfigError as error:
                 raise ConfigError(f"{path}, record {number}: {error}") from None
-    return Source(path.name, [replace(case, row=i) for i, case in enumerate(cases)], batch)
+    return Source(path, [replace(case, row=i) for i, case in enumerate(cases)], batch)
 
 
 def read_records(path: Path) -> list[dict]:
-    """The objects of a JSON file, or of one with an object per line."""
+    """The object of a JSON file, or those of a file with one per line."""
     try:
-        content = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        records = [json.loads(path.read_bytes())]
+    except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    try:
-        whole = json.loads(content)
-        records = whole if isinstance(whole, list) else [whole]
     except ValueError:
-        try:
-            records = [json.loads(line) for line in content.split("\n") if line.strip()]
-        except ValueError as error:
-            raise ConfigError(f"{path} is neither JSON nor JSON lines: {error}") from None
+        records = [record for _, record in read_rows(path)]
     if not records or not all(isinstance(record, dict) for record in records):
         raise ConfigError(f"{path} holds no rollout: an X-ray needs a JSON object, or one per line")
     return records
 
 
 def read_case(record: dict) -> Case:
-    if "rollout" in record or "tokens" in record:
-        rollout = rollout_from_json(record.get("rollout", record))
-        case = case_of_rollout(rollout, rollout.question.id)
-        verdict, run = record.get("correct"), record.get("run")
-        return replace(case, verdict=verdict if isinstance(verdict, bool) else None,
-                       name=f"run {run}" if isinstance(run, int) else None)
+    if "tokens" in record:
+        rollout = rollout_from_json(record)
+        name = f"run {record['run']}" if "run" in record else None
+        return replace(case_of_rollout(rollout, rollout.question.id), verdict=record.get("correct"), name=name)
     if "messages" in record:
         return case_of_messages(record)
-    raise ConfigError('neither a saved rollout nor a trajectory: it has no "rollout", no "tokens" and no "messages"')
+    raise ConfigError('neither a saved rollout nor a trajectory: it has no "tokens" and no "messages"')
 
 
 def case_of_rollout(rollout: Rollout, group: int | str) -> Case:
@@ -111,29 +103,28 @@ def case_of_rollout(rollout: Rollout, group: int | str) -> Case:
 
 
 def case_of_messages(record: dict) -> Case:
-    """A trajectory from elsewhere. Roles may come in any order, but a turn must follow a question."""
-    messages = record["messages"]
-    texts = [isinstance(m, dict) and isinstance(m.get("content"), str) for m in messages] if type(messages) is list else []
-    if not texts or not all(texts):
-        raise ConfigError('"messages" must be a list of objects with a role and a text as content')
+    """A trajectory from elsewhere. The first user message is the question; later ones are what came back."""
     question = None
     made: list[tuple[str, str | None, None]] = []
-    for message in messages:
-        role, content = message.get("role"), message["content"]
-        if role == "assistant":
-            made.append((content, None, None))
-        elif role in ("user", "tool") and question is None:
-            question = content
-        elif role in ("user", "tool") and made:
-            text, observation, _ = made[-1]
-            if content.startswith(OPEN) and content.endswith(CLOSE):
-                content = content[len(OPEN):-len(CLOSE)]
-            made[-1] = text, content if observation is None else f"{observation}\n{content}", None
+    try:
+        for message in record["messages"]:
+            role, content = message["role"], message["content"]
+            if not isinstance(content, str):
+                raise TypeError
+            if role == "assistant":
+                made.append((content, None, None))
+            elif role != "system" and question is None:
+                question = content
+            elif role != "system" and made:
+                text, before, _ = made[-1]
+                content = content.removeprefix(OPEN).removesuffix(CLOSE)
+                made[-1] = text, content if before is None else f"{before}\n{content}", None
+    except (KeyError, TypeError):
+        raise ConfigError('"messages" must be a list of objects with a role and a text as content') from None
     if question is None or not made:
         raise ConfigError("a trajectory needs a user message and an assistant message after it")
-    answer = record.get("gt")
-    answers = [answer] if isinstance(answer, str) and answer.strip() else []
-    return Case(0, question, answers, shown_turns(made), messages=messages)
+    answers = [str(record["gt"])] if record.get("gt") else []
+    return Case(0, question, answers, shown_turns(made), messages=record["messages"])
 
 
 # --------------------------------------------------------------------------------------------------- turns
@@ -145,21 +136,24 @@ def shown_turns(made: Sequence[tuple[str, str | None, Turn | None]]) -> list[dic
     turns = []
     for t, (text, observation, turn) in enumerate(made):
         parsed = parse_turn(text)
-        repeats = None
-        if parsed.arguments is not None:
-            earliest = first.setdefault(json.dumps(parsed.arguments, sort_keys=True), t)
-            repeats = earliest if earliest < t else None
+        call = call_text(parsed)
+        remarks = []
+        if call is not None and first.setdefault(call, t) < t:
+            remarks.append(f"the very same call as in turn {first[call] + 1}")
+        if turn and turn.tool_error:
+            remarks.append(f"the tool reported an error: {turn.tool_error}")
+        if turn and turn.discarded:
+            remarks.append(f"attempts thrown away: {', '.join(turn.discarded)}")
         rule = format_error(text, t == len(made) - 1)
         malformed = turn.malformed if turn else rule is not None
-        not_run = parsed.arguments is not None and observation is None
-        kind = turn.kind if turn else "none" if not_run else parsed.kind
+        not_run = call is not None and observation is None
         turns.append({
-            "kind": kind, "malformed": malformed, "rule": rule or "recorded as malformed when it was sampled",
-            "thought": parsed.thought, "tool": parsed.tool, "call": call_text(parsed), "answer": parsed.answer,
-            "raw": text if parsed.error or malformed else None,        # where the parts above are not all of it
-            "observation": observation, "came_back": came_back(observation, turn), "repeats": repeats,
-            "remarks": remarks(parsed, kind, repeats, turn), "span": [turn.start, turn.end] if turn else None,
-            "tokens": None})
+            "kind": turn.kind if turn else "none" if not_run else parsed.kind,
+            "malformed": malformed, "rule": rule or "recorded as malformed when it was sampled",
+            "thought": shortened(parsed.thought), "tool": parsed.tool, "call": call, "answer": parsed.answer,
+            "raw": shortened(text) if parsed.error or malformed else None,     # where the parts are not all of it
+            "observation": shortened(observation), "length": len(observation or ""), "remarks": remarks,
+            "span": [turn.start, turn.end] if turn else None})
     return turns
 
 
@@ -172,43 +166,24 @@ def call_text(parsed: ParsedTurn) -> str | None:
     return "\n".join([*lines, *goal])
 
 
-def came_back(observation: str | None, turn: Turn | None) -> str:
-    """The size of an observation in words, and how long it took."""
-    size = plural(len(observation or ""), "character")
-    return f"{size}, {turn.tool_seconds:.1f} s" if turn and turn.tool_seconds >= 0.05 else size
-
-
-def remarks(parsed: ParsedTurn, kind: str, repeats: int | None, turn: Turn | None) -> list[str]:
-    found = []
-    if repeats is not None:
-        found.append(f"the very same call as in turn {repeats + 1}")
-    if parsed.error and parsed.tool:
-        found.append(f"call not run: {parsed.error}")
-    elif kind == "none" and parsed.arguments is not None:
-        found.append("the call came too late to be run")
-    if turn and turn.tool_error:
-        found.append(f"the tool reported an error: {turn.tool_error}")
-    if turn and turn.discarded:
-        found.append(f"{plural(len(turn.discarded), 'attempt')} thrown away: {', '.join(turn.discarded)}")
-    return found
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+def shortened(text: str | None) -> str | None:
+    """The first and last characters of a text that is too long, and how many are missing between them."""
+    if text is None or len(text) <= LONGEST:
+        return text
+    half = LONGEST // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters are left out here ...]\n{text[-half:]}"
 
 
 # -------------------------------------------------------------------------------------------------- tokens
 
 
-def find_tokenizer(rollouts: list[Rollout], path: Path) -> Tokenizer | None:
-    """The tokenizer that made the rollouts of a file: that of the run which it lies in, or the tiny one.
-    The file does not name it, so it counts only if it gives the text of every turn back."""
-    tried = [Tokenizer.tiny()]
-    checkpoints = sorted(path.resolve().parent.parent.glob("checkpoints/*/model/tokenizer.json"))
-    if checkpoints:
-        with suppress(TokenizerError):
-            tried.insert(0, Tokenizer.from_file(checkpoints[-1]))
-    return next((t for t in tried if rollouts and all(spells(t, rollout) for rollout in rollouts)), None)
+def run_tokenizer(source: Source) -> Tokenizer | None:
+    """The tokenizer of the run that a training file lies in, if it spells the rollouts."""
+    checkpoint = latest_checkpoint(source.path.resolve().parent.parent)
+    if source.batch is None or checkpoint is None:
+        return None
+    tokenizer = Tokenizer.from_file(checkpoint / "model")
+    return tokenizer if all(spells(tokenizer, rollout) for rollout in source.batch.rollouts) else None
 
 
 def spells(tokenizer: Tokenizer, rollout: Rollout) -> bool:
@@ -223,20 +198,13 @@ def spells(tokenizer: Tokenizer, rollout: Rollout) -> bool:
     return True
 
 
-def turn_tokens(rollout: Rollout, start: int, end: int, tokenizer: Tokenizer) -> list[tuple[str, float | None]]:
-    """Text and log-prob of the tokens start:end; None where a token was not sampled. Tokens that hold parts
-    of one character are shown as one, with the sum of their log-probs. Nothing is encoded again."""
-    shown, held = [], []
-    for i in range(start, end):
-        held.append(i)
-        text = tokenizer.decode([rollout.tokens[k] for k in held])
-        incomplete = "\ufffd" in text and len(held) <= 6           # no character has more than four bytes
-        border = i + 1 == end or rollout.sampled[i + 1] != rollout.sampled[i]
-        if border or not incomplete:
-            logprobs = [rollout.logprobs[k] or 0.0 for k in held]
-            shown.append((text, round(fsum(logprobs), 3) if rollout.sampled[i] else None))
-            held = []
-    return shown
+def shown_tokens(rollout: Rollout, turn: Turn, tokenizer: Tokenizer) -> list[tuple[str, float | None]]:
+    """Text and log-prob of each token of a turn; None where a token was not sampled. Nothing is encoded again."""
+    found = []
+    for i in range(turn.start, turn.end):
+        logprob = rollout.logprobs[i]
+        found.append((tokenizer.decode([rollout.tokens[i]]), None if logprob is None else round(logprob, 3)))
+    return found
 
 
 # ------------------------------------------------------------------------------------------------- scoring

@@ -9,14 +9,14 @@ the data of `page_data`:
 
     groups        a question and its rollouts
     rollouts      the turns, log P(answer) before each, and the credit of every turn under each recipe
-    steps         [explanation, value, inputs, parts] of every number; credit names them by their place
+    steps         [explanation, value, inputs] of every number; credit names them by their place
     explanations  name, formula and words of a number
 
 Numbers are not rounded, but for the log-probs of sampled tokens (three digits).
 """
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from minvenus.config import ConfigError, Recipe
@@ -25,25 +25,14 @@ from minvenus.igpo.credit import Measured
 from minvenus.igpo.gain import value
 from minvenus.report import page
 from minvenus.report.curves import ticks, value_range
-from minvenus.report.explain import NOT_SCORED, Arithmetic, Compared, settings, steps, under_recipes
-from minvenus.report.source import (
-    Case,
-    Scorer,
-    Source,
-    answer_logprobs,
-    find_tokenizer,
-    plural,
-    read_source,
-    turn_tokens,
-)
+from minvenus.report.explain import Arithmetic, Compared, steps, under_recipes
+from minvenus.report.source import Case, Scorer, Source, answer_logprobs, read_source, run_tokenizer, shown_tokens
 from minvenus.text.tokenizer import Tokenizer
 
-LARGEST = 24_000_000                             # bytes of a page; browsers become slow beyond
-TEXT, TEXT_OF_ALL = 1_000_000, 6_000_000         # bytes of the texts of one rollout, and of a page
-TOKENS, TOKENS_OF_ALL = 500_000, 3_000_000       # bytes of their tokens
-TEXTS, LEAST_TEXT = ("observation", "thought", "call", "answer", "raw"), 100     # letters that always stay
-TITLE = 160                                      # letters
+LARGEST = 24_000_000                             # characters of a page; browsers become slow beyond
 POLICIES = {"current": "the policy itself, before the update", "reference": "the start checkpoint"}
+LEDE = ("What the agent did, how each of its turns was paid, and what training makes of it. "
+        "Every number opens: it shows its formula and the numbers that it was made of.")
 
 
 def write_page(source_path, out_path, group: int | str | None = None, scorer: Scorer | None = None,
@@ -56,21 +45,16 @@ def write_page(source_path, out_path, group: int | str | None = None, scorer: Sc
     recipe   how the model is asked for it (lead_in), if not as the paper does
     """
     source = chosen(read_source(source_path), group)
-    if source.batch and (scorer or answer is not None):
-        raise ConfigError(f"{source.name} is a training batch with its own numbers: leave out the model and the answer")
+    if source.batch and scorer:
+        raise ConfigError(f"{source.path.name} is a training batch with its own numbers: leave out the model and the "
+                          "answer")
     if answer is not None:
-        if scorer is None:
-            raise ConfigError("an answer can only be scored by a model: give both, or neither")
-        if not answer.strip():
-            raise ConfigError("the answer is blank")
         source = replace(source, cases=[replace(case, answers=[answer]) for case in source.cases])
     measured = measure(source, scorer, recipe or Recipe.paper())
-    rollouts = [case.rollout for case in source.cases if case.rollout is not None]
-    tokenizer = scorer.tokenizer if scorer else find_tokenizer(rollouts, Path(source_path))
-    document = xray(source, measured, tokenizer, scorer.name if scorer else None)
+    document = xray(source, measured, scorer.name if scorer else None)
     if len(document) > LARGEST:
-        raise ConfigError(f"{source.name} has {len(source.cases)} rollouts, too many for one page: choose one group of "
-                          f"{group_names(source)}")
+        raise ConfigError(f"{source.path} has {len(source.cases)} rollouts, too many for one page: choose one --group "
+                          f"of {group_names(source)}")
     return write_text(out_path, document)
 
 
@@ -78,13 +62,12 @@ def chosen(source: Source, group: int | str | None) -> Source:
     """The source with one of its groups. The batch stays whole: its statistics are over all groups."""
     cases = [case for case in source.cases if group is None or str(case.group) == str(group)]
     if not cases:
-        raise ConfigError(f"{source.name} has no group {group}; it has {group_names(source)}")
+        raise ConfigError(f"{source.path.name} has no group {group}; it has {group_names(source)}")
     return replace(source, cases=cases)
 
 
 def group_names(source: Source) -> str:
-    names = list(dict.fromkeys(str(case.group) for case in source.cases))
-    return ", ".join(names[:20]) + ", ..." * (len(names) > 20)
+    return ", ".join(dict.fromkeys(str(case.group) for case in source.cases))
 
 
 def measure(source: Source, scorer: Scorer | None, recipe: Recipe) -> list[Measured] | None:
@@ -93,46 +76,33 @@ def measure(source: Source, scorer: Scorer | None, recipe: Recipe) -> list[Measu
         return source.batch.measured
     if scorer is None:
         return None
-    if not all(case.answers for case in source.cases):
-        raise ConfigError(f"{source.name} does not say what the true answer is: give the answer that is to be scored")
+    if not all(case.answers and case.answers[0].strip() for case in source.cases):
+        raise ConfigError(f"{source.path.name} does not say what the true answer is: give the answer that is to be "
+                          "scored")
     return [Measured(case.kinds, case.malformed, answer_logprobs(case, scorer, recipe), outcome=0.0, group=0)
             for case in source.cases]                  # neither outcome nor group will be used
 
 
-def xray(source: Source, measured: list[Measured] | None, tokenizer: Tokenizer | None, scored_by: str | None) -> str:
+def xray(source: Source, measured: list[Measured] | None, scored_by: str | None) -> str:
     """The page of a source. `measured` has an entry per rollout of the batch, or per case that was scored here."""
     batch, cases = source.batch, source.cases
     compared = under_recipes(measured, batch.recipe if batch else None) if measured else []
     if batch and any(row is not None for m in batch.measured for row in m.logprobs):
         scored_by = POLICIES[batch.gain_policy]
-    shortened = sum(shorten_texts(case.turns, min(TEXT, TEXT_OF_ALL // len(cases))) for case in cases)
-    if tokenizer:
-        add_tokens(cases, tokenizer, min(TOKENS, TOKENS_OF_ALL // len(cases)))
-    data = page_data(source, measured, compared)
+    tokenizer = run_tokenizer(source)
+    data = page_data(source, measured, compared, tokenizer)
     conditions = {
         "trained": batch, "lone": scored_by and not batch, "recipes": compared, "several": len(cases) > 1,
-        "scored": scored_by, "unscored": not scored_by, "unscored-run": batch and not scored_by,
-        "shortened": shortened, "text-only": cases[0].rollout is None}
+        "scored": scored_by, "unscored": not scored_by, "tokens": tokenizer}
     data["conditions"] = [name for name, holds in conditions.items() if holds]
-    facts = [("file", source.name)]
+    facts = [("file", source.path.name)]
     facts += [("training step", f"{batch.step:,}")] if batch else []
     facts += [("trained by", one.described) for one in compared if one.trained]
     facts += [("log P(answer) according to", scored_by)] if scored_by else []
     title = f"{len(cases)} rollouts of {len(data['groups'])} questions"
     if len(data["groups"]) == 1:
-        question = cases[0].question
-        title = question if len(question) <= TITLE else question[:TITLE].rsplit(" ", 1)[0] + " ..."
-    return page.page(title, [page.asset("xray.html")], lede(source, scored_by), facts, "reward X-ray", data)
-
-
-def lede(source: Source, scored_by: str | None) -> str:
-    if source.batch:
-        return ("What the agent did, how each of its turns was paid, and what training makes of it. "
-                "Every number opens: it shows its formula and the numbers that it was made of.")
-    if scored_by:
-        return "What the agent did, and how probable each turn made the true answer."
-    return ("What the agent did, and whether each turn keeps to the format. No model has scored it, so there are no "
-            "gains.")
+        title = cases[0].question
+    return page.page(title, [page.asset("xray.html")], LEDE, facts, "reward X-ray", data)
 
 
 # ---------------------------------------------------------------------------------------------------- data
@@ -151,7 +121,8 @@ class Distinct:
         return [json.loads(item) for item in self.places]
 
 
-def page_data(source: Source, measured: list[Measured] | None, compared: list[Compared]) -> dict:
+def page_data(source: Source, measured: list[Measured] | None, compared: list[Compared],
+              tokenizer: Tokenizer | None) -> dict:
     explanations, numbers = Distinct(), Distinct()
     groups: dict[int | str, list[int]] = {}
     rollouts = []
@@ -159,16 +130,22 @@ def page_data(source: Source, measured: list[Measured] | None, compared: list[Co
         groups.setdefault(case.group, []).append(i)
         row = case.row if source.batch else i
         logprobs = measured[row].logprobs if measured else [None] * len(case.turns)
-        outcome = outcome_text(case, measured[row].outcome if measured and source.batch else None)
+        outcome = {True: "right", False: "wrong", None: "unknown"}[case.verdict]
+        if source.batch:
+            outcome = f"{source.batch.measured[row].outcome:.3g}"
+        turns = case.turns
+        if case.rollout and tokenizer:
+            turns = [shown | {"tokens": shown_tokens(case.rollout, turn, tokenizer)}
+                     for shown, turn in zip(case.turns, case.rollout.turns, strict=True)]
         rollouts.append({
-            "name": case.name or f"rollout {len(groups[case.group])}", "prediction": case.turns[-1]["answer"],
-            "outcome": outcome, "facts": rollout_facts(case, outcome), "turns": case.turns,
+            "name": case.name or f"rollout {len(groups[case.group])}", "prediction": turns[-1]["answer"],
+            "outcome": outcome, "facts": rollout_facts(case, outcome), "turns": turns,
             "error": case.rollout.error if case.rollout else None,
             "measured": [None if answer is None else value(answer, "log_prob") for answer in logprobs],
             "credit": {one.name: credit_data(one.rollouts[row], explanations, numbers)
                        for one in compared if one.rollouts}})
-    recipes = [{"name": one.name, "label": one.label, "words": one.words, "trained": one.trained,
-                "missing": None if one.rollouts else NOT_SCORED, "settings": settings(one.recipe)} for one in compared]
+    recipes = [{"name": one.name, "words": one.words, "trained": one.trained,
+                "missing": one.rollouts is None} for one in compared]
     return {"recipes": recipes, "groups": [group_data(source, places, rollouts) for places in groups.values()],
             "rollouts": rollouts, "explanations": explanations.items(), "steps": numbers.items()}
 
@@ -201,86 +178,23 @@ def credit_data(a: Arithmetic, explanations: Distinct, numbers: Distinct) -> dic
     for t in range(len(a.measured.kinds)):
         listed.append([])
         for step in steps(a, t):
-            about = {"id": step.id, "name": step.name, "formula": step.formula, "words": step.words}
-            listed[-1].append(numbers.place([explanations.place(about), step.value, step.inputs, step.parts]))
-    advantages = a.numbers.get("advantages")
-    return {"advantages": advantages, "rewards": [*a.numbers["turn_rewards"], a.numbers.get("outcome")],
-            "gains": a.numbers["gains"], "steps": listed, "teaches": teaches(advantages) if advantages else None}
-
-
-def teaches(advantages: list[float]) -> str:
-    """What an update would change in this rollout, in words."""
-    up, down = sum(a > 1e-9 for a in advantages), sum(a < -1e-9 for a in advantages)
-    if not up and not down:
-        return "Teaches nothing here: every turn has advantage 0."
-    if max(advantages) - min(advantages) < 1e-9:
-        return f"{'More' if up else 'Less'} of everything that it did: {advantages[0]:+.3f} on all turns."
-    parts = []
-    if up:
-        parts.append(f"{plural(up, 'turn')} up, most of all turn {advantages.index(max(advantages)) + 1}")
-    if down:
-        parts.append(f"{plural(down, 'turn')} down, most of all turn {advantages.index(min(advantages)) + 1}")
-    return f"Pushes {'; '.join(parts)}."
-
-
-def outcome_text(case: Case, outcome: float | None) -> str:
-    if outcome is not None:
-        return f"{outcome:.3g}"
-    return {True: "right", False: "wrong", None: "unknown"}[case.verdict]
+            about = asdict(step)
+            number, inputs = about.pop("value"), about.pop("inputs")
+            listed[-1].append(numbers.place([explanations.place(about), number, inputs]))
+    rewards = [*a.numbers["turn_rewards"], a.numbers.get("outcome")]
+    return {"advantages": a.numbers.get("advantages"), "rewards": rewards, "gains": a.numbers["gains"], "steps": listed}
 
 
 def rollout_facts(case: Case, outcome: str) -> list[tuple[str, str]]:
     ran = [turn["kind"] for turn in case.turns if turn["observation"] is not None]
     searches, visits = ran.count("search"), ran.count("visit")
-    facts = [("true answer", " / ".join(case.answers) or "not known"),
-             ("answer given", case.turns[-1]["answer"] or "none"), ("outcome", outcome)]
+    facts = [
+        ("true answer", " / ".join(case.answers) or "not known"),
+        ("answer given", case.turns[-1]["answer"] or "none"), ("outcome", outcome), ("turns", f"{len(case.turns)}"),
+        ("searches, visits", f"{searches}, {visits}"),
+        ("browse ratio", f"{visits / (searches + visits):.0%}" if searches + visits else "no calls"),
+        ("malformed turns", f"{sum(case.malformed)}")]
     if case.rollout:
         facts.append(("ended as", case.rollout.termination))
-    facts += [
-        ("turns", f"{len(case.turns)}"), ("searches, visits", f"{searches}, {visits}"),
-        ("browse ratio", f"{visits / (searches + visits):.0%}" if searches + visits else "no calls"),
-        ("malformed turns", f"{sum(case.malformed)}"),
-        ("repeated calls", f"{sum(turn['repeats'] is not None for turn in case.turns)}")]
-    if case.rollout:
         facts.append(("tokens", f"{len(case.rollout.tokens):,}, {sum(case.rollout.sampled):,} sampled"))
     return facts
-
-
-# ---------------------------------------------------------------------------------------- size of the page
-
-
-def shorten_texts(turns: list[dict], room: int) -> int:
-    """Shorten the longest texts of a rollout, in place, until all take `room` bytes in the page's data.
-    Return how many were shortened."""
-    texts = [(turn, name) for turn in turns for name in TEXTS if turn[name]]
-    whole = [turn[name] for turn, name in texts]
-    limit = max(map(len, whole), default=0)
-    while limit > LEAST_TEXT and sum(page.embedded_size(shortened(text, limit)) for text in whole) > room:
-        limit = limit * 4 // 5
-    for (turn, name), text in zip(texts, whole, strict=True):
-        turn[name] = shortened(text, limit)
-    return sum(len(text) > limit for text in whole)
-
-
-def shortened(text: str, limit: int) -> str:
-    """The first and last characters of a text that is longer than `limit`, and how many are missing between them."""
-    if len(text) <= limit:
-        return text
-    head, tail = text[:limit * 3 // 4], text[len(text) - limit // 4:]
-    missing = len(text) - len(head) - len(tail)
-    return f"{head}\n[... {missing:,} characters are left out here ...]\n{tail}"
-
-
-def add_tokens(cases: list[Case], tokenizer: Tokenizer, room: int) -> None:
-    """Give the turns of each rollout their tokens, from the first turn on and as far as `room` bytes go."""
-    for case in cases:
-        if case.rollout is None:
-            continue
-        left = room
-        for turn in case.turns:
-            start, end = turn["span"]
-            tokens = turn_tokens(case.rollout, start, end, tokenizer)
-            left -= page.embedded_size(tokens)
-            if left < 0:
-                break
-            turn["tokens"] = tokens

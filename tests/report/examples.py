@@ -3,9 +3,11 @@
 import json
 import random
 import re
+from pathlib import Path
 
 from minvenus.agent.protocol import is_well_formed, parse_turn
 from minvenus.config import Recipe
+from minvenus.files import write_text
 from minvenus.igpo.credit import Measured, credit
 from minvenus.igpo.gain import needed_values
 from minvenus.report.saved import SavedBatch, path_of, save_batch
@@ -113,10 +115,18 @@ def embedded(html: str) -> dict:
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)[1])
 
 
-def xray_data(folder, batch: SavedBatch, **options) -> dict:
+def xray(folder, batch: SavedBatch, **options) -> Path:
+    """The page of a batch that lies in a run with a checkpoint."""
     save_batch(folder, batch)
-    page = write_page(path_of(folder, batch.step), folder / "xray.html", **options)
-    return embedded(page.read_text(encoding="utf-8"))
+    write_text(folder / "latest", "step-1")
+    checkpoint = folder / "checkpoints" / "step-1"
+    write_text(checkpoint / "state.json", "{}")
+    write_text(checkpoint / "model" / "tokenizer.json", TOKENIZER.files["tokenizer.json"].read_text())
+    return write_page(path_of(folder, batch.step), folder / "xray.html", **options)
+
+
+def xray_data(folder, batch: SavedBatch, **options) -> dict:
+    return embedded(xray(folder, batch, **options).read_text(encoding="utf-8"))
 
 
 def facts(shown_rollout: dict) -> dict:
