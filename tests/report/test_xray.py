@@ -158,7 +158,7 @@ def test_a_group_that_is_missing_and_a_page_that_is_too_large_are_refused_with_t
     ('{"a": 1}', 'no "tokens" and no "messages"'), ('{"messages": 3}', '"messages" must be a list'),
     ('{"messages": [{"role": "user", "content": null}]}', '"messages" must be a list'),
     ('{"messages": [{"role": "user", "content": "q"}]}', "needs a user message and an assistant message"),
-    ('{"format": "minvenus credit 1"}', "is not a rollout with its reward arithmetic"),
+    ('{"format": "minvenus credit 1"}', "cannot be credited: 'recipe'"),
     ('{"tokens": [], "format": "other"}', "record 1: not a saved rollout"), (None, "cannot be read")])
 def test_a_file_that_cannot_be_shown_is_refused_in_one_line(tmp_path, content, words):
     if content is not None:
