@@ -16,7 +16,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from contextlib import ExitStack, closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -88,11 +88,8 @@ def run(config: CleanConfig) -> dict:
     out = Path(config.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     counts: Counter = Counter()
-    with ExitStack() as exits:
-        judge = None
-        if config.correct == "judge":                        # its verdicts stay for the next try, beside the output
-            judge = exits.enter_context(closing(Judge(out.with_name("judge.sqlite"))))
-        spool = exits.enter_context(tempfile.TemporaryFile(dir=out.parent))
+    asked = closing(Judge(out.with_name("judge.sqlite"))) if config.correct == "judge" else nullcontext()
+    with asked as judge, tempfile.TemporaryFile(dir=out.parent) as spool:
         valid = fill(spool, config, counts)
         verdicts = Grader(judge=judge).grade_all({i: record.item for i, record in enumerate(valid) if record.item})
         kept = [record for i, record in enumerate(valid) if keeps(verdicts.get(i), counts)]

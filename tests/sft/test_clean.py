@@ -139,24 +139,18 @@ def test_a_record_without_question_or_truth_is_dropped(record):
 
 
 def test_halves_of_surrogate_pairs_are_replaced_everywhere():
-    record = conversation("Where \ud83d?", search_turn("a"), observation("\udc00"), answer_of("Ro\ud83dme"))
-    record["gt"] = "\ud83d"
-    out, reason, _ = clean(record)
-    assert reason is None
-    for text in (*contents(out), out["question"], out["gt"]):
-        text.encode()
-    assert contents(out)[-1] == answer_of("Ro\ufffdme")
     escaped = think("x") + '<tool_call>{"name": "search", "arguments": {"query": ["a\\ud83d"]}}</tool_call>'
-    assert contents(clean(raw("Q", escaped, observation(), answer_of()))[0])[2] == search_turn("a\ufffd", thought="x")
+    record = raw("Where \ud83d?", escaped, observation("\udc00"), answer_of("Ro\ud83dme"))
+    record["meta"]["answer"] = "\ud83d"
+    out, _, _ = clean(record)
+    assert (out["question"], out["gt"]) == ("Where \ufffd?", "\ufffd")
+    assert contents(out)[1:] == ["Where \ufffd?", search_turn("a\ufffd", thought="x"), observation("\ufffd"),
+                                 answer_of("Ro\ufffdme")]
 
 
-@pytest.mark.parametrize(("turns", "count"), [(1, 1), (50, 1), (51, 2), (100, 2), (101, 5), (400, 5)])
-def test_long_trajectories_are_written_more_often(turns, count):
-    assert copies(turns) == count
-
-
-def test_the_papers_numbers_of_resampling():
-    assert 3_720 * copies(50) + 4_400 * copies(100) + 1_245 * copies(101) == 18_745
+def test_long_trajectories_are_written_more_often():
+    assert [copies(turns) for turns in (1, 50, 51, 100, 101, 400)] == [1, 1, 2, 2, 5, 5]
+    assert 3_720 * copies(50) + 4_400 * copies(100) + 1_245 * copies(101) == 18_745, "the paper's numbers"
     with pytest.raises(ValueError, match="got 0"):
         copies(0)
 

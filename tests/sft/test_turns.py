@@ -3,11 +3,8 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from minvenus.sft.clean import clean
-from minvenus.sft.turns import answer_turn, blocks, without_blocks
 from tests.sft.conversations import (
     answer_of,
     call,
@@ -56,27 +53,24 @@ def test_a_raw_turn_gets_the_canonical_form_and_a_good_clean_turn_keeps_its_own(
     assert turns_of(compact, conversation)[0] == [compact]
 
 
-def test_an_observation_is_never_given_to_another_turn_and_a_call_without_one_goes():
-    record = raw("Where?", visit_turn("u"), observation("of u"), search_turn("a"), observation("lost"), answer_of())
-    record["messages"].insert(4, {"role": "assistant", "content": "unreadable"})      # so the observation is this one's
-    out, reason, counts = clean(record)
-    assert reason is None and contents(out)[2:] == [visit_turn("u"), observation("of u"), answer_of()]
-    assert counts["unreadable_tool_turns_removed"] == 2 and counts["unreadable_tool_response_turns_removed"] == 1
-    at_the_end = raw("Where?", *MIDDLE, answer_of())
-    at_the_end["messages"].insert(3, {"role": "assistant", "content": visit_turn("u")})
-    out, _, counts = clean(at_the_end)
-    assert contents(out)[2:] == [*MIDDLE, answer_of()] and counts["turns_in"] == 3
-
-
 MIDDLE = (search_turn("a"), observation("1"))
+UNREADABLE = {"role": "assistant", "content": "unreadable"}
 
 
-def test_a_second_observation_of_one_turn_goes_and_is_counted():
+@pytest.mark.parametrize(("place", "message", "turns", "observations", "kept"), [
+    (2, UNREADABLE, 2, 1, ()),                               # the observation is this turn's, the call has none
+    (3, UNREADABLE | {"content": visit_turn("u")}, 1, 0, MIDDLE),
+    (3, {"role": "user", "content": observation("2")}, 0, 1, MIDDLE),
+    (1, {"role": "user", "content": observation("0")}, 0, 1, MIDDLE),
+])
+def test_a_call_and_the_message_after_it_stay_together_or_both_go(place, message, turns, observations, kept):
     record = raw("Where?", *MIDDLE, answer_of())
-    record["messages"].insert(3, {"role": "user", "content": observation("2")})
+    record["messages"].insert(place, message)
     out, reason, counts = clean(record)
-    assert reason is None and contents(out)[2:] == [*MIDDLE, answer_of()]
-    assert counts["unreadable_tool_response_turns_removed"] == 1
+    assert reason is None and contents(out)[2:] == [*kept, answer_of()]
+    assert counts["unreadable_tool_turns_removed"] == turns
+    assert counts["unreadable_tool_response_turns_removed"] == observations
+    assert counts["turns_in"] == turns + counts["turns_kept"]
 
 
 def test_a_system_message_in_a_raw_record_is_its_prompt_and_not_its_question():
@@ -113,6 +107,8 @@ def test_code_after_a_call_is_pruned_by_the_name_of_its_tool():
     (think("x") + call(" Search ", {"query": ["a"]}), search_turn("a", thought="x")),
     (think("x") + call("search", {"query": ["a", "", " "]}), search_turn("a", thought="x")),
     (think("x") + call("search", {"query": ["a", 3]}), search_turn("a", thought="x")),
+    (think("x") + call("search", {"queries": ["wrong"], "query": [" ", "a"]}), search_turn("a", thought="x")),
+    (think("x") + call("search", {"queries": "a", "query": []}), search_turn("a", thought="x")),
     (think("x") + call("visit", {"url": "u", "urls": ["wrong"], "goal": ["g", "h"]}),
      visit_turn("u", goal="g", thought="x")),
     (think("x") + call("visit", {"links": ["u"], "goal": "g"}), visit_turn("u", goal="g", thought="x")),
@@ -141,13 +137,7 @@ def test_a_turn_is_repaired_or_goes_and_never_takes_its_record_with_it(turn, kep
     assert counts["calls_repaired"] == (make is conversation and kept is not None)
 
 
-@pytest.mark.parametrize("arguments", [{"queries": ["wrong"], "query": "a"}, {"query": ["a"], "queries": ["wrong"]},
-                                       {"queries": ["a"], "query": []}, {"queries": "a", "query": None}])
-def test_query_wins_over_queries_whatever_their_order(arguments):
-    assert turns_of(think("x") + call("search", arguments), raw)[0] == [search_turn("a", thought="x")]
-
-
-@pytest.mark.parametrize("turn", ["", "no tags", call("search", {"query": ["a"]}), think("x"), "<think>open",
+@pytest.mark.parametrize("turn", ["", call("search", {"query": ["a"]}), think("x"), "<think>open",
                                   think("x") + call("search", {"query": ["a"]}) + "<answer>x</answer>"])
 def test_what_the_validation_drops_in_a_clean_record_is_one_turn_in_a_raw_one(turn):
     assert turns_of(turn, raw)[0] == ([search_turn("a", thought="x")] if "<answer>" in turn else [])
@@ -162,17 +152,13 @@ def test_a_call_that_the_thought_mentions_is_not_the_call():
     assert turns_of(inside, raw)[0][0].endswith(call("search", {"query": ["b"]}))
 
 
-@pytest.mark.parametrize("wrapped", [observation("x") + "\n", "<tool_response>x</tool_response>",
-                                     "<tool_response>\nx</tool_response>"])
-def test_a_wrapper_is_made_exact(wrapped):
+@pytest.mark.parametrize(("wrapped", "text"), [
+    (observation("x") + "\n", "x"), ("<tool_response>x</tool_response>", "x"), ("see " + observation("x"), "see \nx"),
+    ("<tool_response>\n</tool_response>", ""),
+])
+def test_a_wrapper_is_made_exact_and_text_around_it_moves_inside(wrapped, text):
     out, _, counts = clean(conversation("Q", search_turn("a"), wrapped, answer_of()))
-    assert contents(out)[3] == observation("x") and counts["wrappers_repaired"] == 1
-
-
-def test_text_around_a_wrapper_moves_inside_and_a_lost_wrapper_is_not_guessed():
-    out, _, _ = clean(conversation("Q", search_turn("a"), "see " + observation("x"), answer_of()))
-    assert contents(out)[3] == observation("see \nx")
-    assert clean(conversation("Q", search_turn("a"), "x", answer_of()))[1] == "user_missing_tool_response_at_3"
+    assert contents(out)[3] == observation(text) and counts["wrappers_repaired"] == 1
 
 
 # -------------------------------------------------------------------------------------------------------------- answers
@@ -199,23 +185,7 @@ def test_the_final_turn(content, expected):
     assert (out and contents(out)[-1]) == expected and reason == (None if expected else "raw_clean_failed")
 
 
-# --------------------------------------------------------------------------------------------------------------- blocks
-
-
-pieces = st.lists(st.sampled_from(["<answer>", "</answer>", "<ANSWER>", "a", "b ", "<think>"]),
-                  max_size=10).map("".join)
-
-
-@given(pieces)
-def test_blocks_are_cut_where_they_stand(text):
-    found = blocks(text, "answer")
-    assert [text[b.start + 8:b.end - 9] for b in found] == [b.body for b in found]
-    assert sum(b.end - b.start for b in found) + len(without_blocks(text, "answer")) == len(text)
-    assert all("</answer>" not in b.body for b in found)
-
-
 def test_hostile_text_takes_linear_time():
-    text = "<answer>" * 200_000
-    assert answer_turn(think("t") + text) is None and blocks(text, "answer") == []
+    assert clean(raw("Where?", think("t") + "<answer>" * 200_000))[1] == "raw_clean_failed"
     record = raw("Where?", search_turn("a"), "## Web Results\n" + "1. [" * 100_000, answer_of())
     assert clean(record)[1] is None
