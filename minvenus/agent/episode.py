@@ -59,8 +59,6 @@ class ToolCall:
 @dataclass(eq=False)
 class Episode:
     question: Question
-    name: str                             # of the question, for the sampling
-    step: int | None                      # of training
     stream: Stream
     tools: object
     system: str

@@ -1,6 +1,6 @@
 """Policies write the turns of episodes. The loop uses these methods, of the engine's policy and of remote.py's alike:
 
-    open(group)                   begin the episodes of a group, which share their prompt
+    open(group, name, step)       begin the episodes of a group, which share their prompt
     start(episode)                begin a turn after episode.stream; when it has ended it is in episode.output. What an
                                   attempt at the same turn has written before is thrown away
     step() -> bool                do some work; False if there is none to do in this thread
@@ -43,10 +43,9 @@ class EnginePolicy:
         self.max_context = min(engine.config.max_position_embeddings, engine.pool.count * engine.pool.page_size)
         self.writing: dict[Sequence, Episode] = {}
 
-    def open(self, group: list[Episode]) -> None:
+    def open(self, group: list[Episode], name: str, step: int | None) -> None:
         """The prompt is computed once. (engine seed, step, name, number in the group) name the noise."""
-        first = group[0]
-        [sequences] = self.engine.open_groups([first.stream.ids], len(group), [first.name], first.step)
+        [sequences] = self.engine.open_groups([group[0].stream.ids], len(group), [name], step)
         for episode, sequence in zip(group, sequences, strict=True):
             episode.sequence = sequence
 
@@ -54,9 +53,8 @@ class EnginePolicy:
         old, ids = episode.sequence, episode.stream.ids
         if len(old.tokens) > len(ids):
             # another attempt: a new sequence finds the pages again, and its name gives it other noise
-            name = f"{episode.name} turn {len(episode.turns)} attempt {len(episode.discarded)}"
             self.engine.close(old)
-            episode.sequence = self.engine.open(ids, name, old.rollout, old.step)
+            episode.sequence = self.engine.open(ids, f"{old.question} again", old.rollout, old.step)
         elif len(old.tokens) < len(ids):
             self.engine.append(old, ids[len(old.tokens):])
         self.engine.start(episode.sequence, replace(self.sampling, max_tokens=episode.limits.max_turn_tokens))

@@ -36,7 +36,7 @@ class RemotePolicy:
         self.tokenizer, self.sampling, self.send_ids = tokenizer, sampling, send_ids
         self.writing: dict[Episode, Future] = {}
 
-    def open(self, group: list[Episode]) -> None:
+    def open(self, group: list[Episode], name: str, step: int | None) -> None:
         """Every request has the whole prompt, so there is nothing to prepare."""
 
     def start(self, episode: Episode) -> None:

@@ -83,9 +83,8 @@ class RolloutLoop:
         group = []
         for _ in range(n):
             stream = Stream(self.tokenizer, self.system, question.text)
-            group.append(Episode(question, name or question.id, step, stream, tools_for(question), self.system,
-                                 self.notices, limits))
-        self.policy.open(group)
+            group.append(Episode(question, stream, tools_for(question), self.system, self.notices, limits))
+        self.policy.open(group, name or question.id, step)
         self.running += group
         return group
 

@@ -3,7 +3,6 @@
 Only the draw is replaced. Prefill, cache, scheduling, log-probs and everything of the loop are the shipped code.
 """
 
-import re
 import threading
 import time
 
@@ -57,7 +56,7 @@ def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engi
         for sequence in sequences:
             done = sequence.job.tokens
             if not done:
-                question = re.sub(r" turn \d+ attempt \d+", "", sequence.question)
+                question = sequence.question.replace(" again", "")
                 if sequence.step is not None:
                     question = f"{sequence.step} {question}"
                 name = f"0/{question}/{sequence.rollout}"
