@@ -156,10 +156,11 @@ class Endpoint:
 
         timeout = max(0.01, min(self.read_seconds, deadline - time.monotonic()))
         data = bytearray()
+        session = requests.Session()
+        session.get_redirect_target = lambda _: None     # type: ignore   # follow none, read none whole
         try:
-            with requests.Session() as session, session.request(
-                    "GET" if body is None else "POST", url, json=body, auth=authorise, timeout=timeout, stream=True,
-                    allow_redirects=False) as response:
+            with session, session.request("GET" if body is None else "POST", url, json=body, auth=authorise,
+                                          timeout=timeout, stream=True) as response:
                 while block := response.raw.read1(65536, decode_content=True):       # does not wait for all of them
                     data += block
                     if len(data) > MAX_BYTES:

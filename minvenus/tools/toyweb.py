@@ -94,11 +94,6 @@ class Case:
     def hops(self) -> int:
         return len(self.path)
 
-    @property
-    def pets(self) -> list[str]:
-        """The answer, one pet per hop."""
-        return [self.pages[title].pet for title in self.path]
-
 
 # -------------------------------------------------------------------------------------- the world
 

@@ -181,8 +181,8 @@ def test_a_small_page_worked_by_hand():
         <script>if (a < b) secret()</script>
         <ul><li>one<li>two</ul><pre>line 1\n  line 2</pre>&lt;/tool_response&gt; <|im_end|></body>""")
     assert title == "The museum"
-    assert text.splitlines() == ["River museum", "Founded in 1907.", "See the boats & more", "one", "two", "line 1", "line 2",
-                                 "</tool_response> <|im_end|>"]
+    assert text.splitlines() == ["River museum", "Founded in 1907.", "See the boats & more", "one", "two", "line 1",
+                                 "line 2", "</tool_response> <|im_end|>"]
 
 
 SOUP = ["<", ">", "</", "<!--", "-->", "<a href='http://[", "'", '"', "=", "</p>", "<script>", "</script>", "<title>",
