@@ -33,7 +33,7 @@ MUTANTS = (
            ("minvenus.agent.policy:EnginePolicy.open", "[name], step)", "[name], None)")),
     mutant(44, "another attempt at a turn draws the same tokens",
            ROLLOUT + "test_another_attempt_of_a_random_policy_is_another_draw",
-           ("minvenus.agent.policy:EnginePolicy.start", " again", "")),
+           ("minvenus.agent.policy:EnginePolicy.start", "question} again", "question}")),
     mutant(54, "an error between an observation and the next turn leaves a record that cannot be read",
            LIMITS + "test_an_error_at_any_moment_leaves_a_whole_rollout",
            ("minvenus.agent.rollout:RolloutLoop._cut", "if episode.stream.awaits_turn:", "if episode.writing:")),
