@@ -61,13 +61,9 @@ VERDICT = re.compile(
 
 @dataclass(frozen=True)
 class Verdict:
-    word: Literal["yes", "no", "unknown"]
+    correct: bool | None              # None = unknown
     by: Literal["unfinished", "em", "f1", "equality", "empty", "cache", "judge"]
     note: str = ""                    # the judge's reply, or why the verdict is unknown
-
-    @property
-    def correct(self) -> bool | None:
-        return {"yes": True, "no": False}.get(self.word)
 
 
 class GradeItem(NamedTuple):
@@ -121,29 +117,29 @@ class Judge:
         answer = (answer or "").strip()
         accepted = [alias for joined in question.answers for alias in split_aliases(joined)]
         if answer in accepted:
-            return Verdict("yes", "equality")
+            return Verdict(True, "equality")
         if not answer:
-            return Verdict("no", "empty")
+            return Verdict(False, "empty")
         messages = judge_messages(question.text, answer, accepted)
         key = "judge " + hashlib.sha256(json.dumps([self.endpoint.model, messages]).encode()).hexdigest()
         if kept := self.cache.get(key):
             return Verdict(by="cache", **json.loads(kept))
         verdict = self._ask(messages)
-        if verdict.word != "unknown":                         # of several threads or processes the first one's stays
-            kept = self.cache.put(key, json.dumps({"word": verdict.word, "note": verdict.note}))
+        if verdict.correct is not None:                       # of several threads or processes the first one's stays
+            kept = self.cache.put(key, json.dumps({"correct": verdict.correct, "note": verdict.note}))
             verdict = Verdict(by="judge", **json.loads(kept))
-        self.guard.add(verdict.note if verdict.word == "unknown" else None)
+        self.guard.add(verdict.note if verdict.correct is None else None)
         return verdict
 
     def _ask(self, messages: list[dict]) -> Verdict:
         try:
             reply = self.endpoint.chat(messages, temperature=0.0)
         except EndpointError as error:
-            return Verdict("unknown", "judge", str(error))
+            return Verdict(None, "judge", str(error))
         word = read_verdict(reply)
         if word is None:
-            return Verdict("unknown", "judge", f"no verdict in the judge's reply {reply[:80]!r}")
-        return Verdict(word, "judge", reply[:KEPT_CHARS])
+            return Verdict(None, "judge", f"no verdict in the judge's reply {reply[:80]!r}")
+        return Verdict(word == "yes", "judge", reply[:KEPT_CHARS])
 
 
 # --------------------------------------------------------------------------------------- grading while runs go on
@@ -175,14 +171,14 @@ class Grader:
 
     def add(self, key: Any, item: GradeItem) -> None:
         if item.answer is None:
-            self._graded.append((key, Verdict("no", "unfinished")))
+            self._graded.append((key, Verdict(False, "unfinished")))
         elif self.judge:
             self._waiting.append((key, item))
         else:
             accepted = item.question.answers
             right = (exact_match(item.answer, accepted) == 1.0 if self.score == "em"
                      else f1(item.answer, accepted) >= self.f1_at_least)
-            self._graded.append((key, Verdict("yes" if right else "no", self.score)))
+            self._graded.append((key, Verdict(right, self.score)))
 
     def ready(self, seconds: float = 0.0) -> list[tuple[Any, Verdict]]:
         """The new verdicts; waits up to `seconds` for the first. After a failure: verdicts for all that was added."""
@@ -203,7 +199,7 @@ class Grader:
     def give_up(self, why: str = "stopped before the judge had answered") -> list[tuple[Any, Verdict]]:
         """Verdicts for everything that was added: unknown for what the judge has not graded."""
         left = [key for key, _ in self._waiting] + list(self._asked.values())
-        found = [*self._graded, *((key, Verdict("unknown", "judge", why)) for key in left)]
+        found = [*self._graded, *((key, Verdict(None, "judge", why)) for key in left)]
         self._waiting, self._asked, self._graded = deque(), {}, []
         return found
 

@@ -4,8 +4,9 @@
     results.jsonl    one line per finished run: a rollout as agent/record.py writes it, with these keys on top
         run               number of the run among those of its question, from 0
         hops, source      of the question
-        correct           true, false, or null: unknown
-        verdict           {"word": yes, no or unknown, "by": how it was found, "note": judge's words, or why unknown}
+        verdict           {"correct": true, false, or null: unknown, "by": how it was found, "note": the judge's words,
+                          or why it is unknown}
+        correct           that of the verdict
         graded_by         how `correct` was decided: exact match, word F1 with its threshold, or the judge's model
         f1                of the answer, 0 without one
         fingerprints      of the questions, the system prompt and the model

@@ -102,7 +102,7 @@ class SlowJudge:
 
     def verdict(self, question, answer):
         self.release.wait(60)
-        return Verdict("yes", "judge")
+        return Verdict(True, "judge")
 
 
 def test_when_tools_stop_the_evaluation_runs_that_wait_for_the_judge_are_saved_as_unknown(tmp_path):

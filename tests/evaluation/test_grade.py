@@ -14,12 +14,12 @@ pytestmark = pytest.mark.usefixtures("planted")
 RIGHT, WRONG, OPEN = GradeItem(CAPITAL, "rome!"), GradeItem(CAPITAL, "Milan"), GradeItem(CAPITAL, None)
 
 
-@pytest.mark.parametrize(("answer", "score", "at_least", "word"), [
-    ("Rome", "em", 0.5, "yes"), ("the city of Rome", "em", 0.5, "no"), ("the city of Rome", "f1", 0.4, "yes"),   # 2/5
-    ("the city of Rome", "f1", 0.41, "no"), ("", "em", 0.5, "no"), ("", "f1", 0.1, "no"), ("Roma", "em", 0.5, "yes")])
-def test_words_by_hand(answer, score, at_least, word):
+@pytest.mark.parametrize(("answer", "score", "at_least", "right"), [
+    ("Rome", "em", 0.5, True), ("the city of Rome", "em", 0.5, False), ("the city of Rome", "f1", 0.4, True),   # 2/5
+    ("the city of Rome", "f1", 0.41, False), ("", "em", 0.5, False), ("", "f1", 0.1, False), ("Roma", "em", 0.5, True)])
+def test_words_by_hand(answer, score, at_least, right):
     [verdict] = Grader(score, at_least).grade_all({"x": GradeItem(CAPITAL, answer)}).values()
-    assert (verdict.word, verdict.by) == (word, score)
+    assert (verdict.correct, verdict.by) == (right, score)
 
 
 @pytest.mark.parametrize("take", [Grader.ready, Grader.give_up])
@@ -81,7 +81,7 @@ def test_two_questions_of_one_text_with_different_truths_are_judged_apart(monkey
     with serve(reply) as server:
         judge = judge_at(server, monkeypatch, threads=1)
         verdicts = judge.verdicts([(first, "Ms A."), (second, "Ms A."), (first, " Ms A. ")])
-    assert [v.word for v in verdicts] == ["yes", "no", "yes"] and len(server.seen) == 2
+    assert [v.correct for v in verdicts] == [True, False, True] and len(server.seen) == 2
 
 
 def test_threads_that_ask_the_same_at_the_same_time_all_see_one_verdict(monkeypatch, tmp_path):
@@ -97,7 +97,7 @@ def test_threads_that_ask_the_same_at_the_same_time_all_see_one_verdict(monkeypa
     with serve(moody) as server:
         judge = judge_at(server, monkeypatch, cache=tmp_path / "v.sqlite", threads=4, read_seconds=30.0)
         found = Grader(judge=judge).grade_all(dict.fromkeys(range(4), WRONG))
-    assert len(server.seen) == 4 and len({v.word for v in found.values()}) == 1
+    assert len(server.seen) == 4 and len({v.correct for v in found.values()}) == 1
 
 
 # ------------------------------------------------------------------------------------------ a judge that cannot be used
@@ -123,12 +123,12 @@ def test_what_is_given_up_is_handed_out_once_and_late_verdicts_are_dropped():
         def verdict(self, question, answer):
             self.asked.set()
             self.release.wait(30)
-            return Verdict("yes", "judge")
+            return Verdict(True, "judge")
     grader = Grader("em", judge=Slow())
     grader.add("slow", RIGHT)
     grader.add("waiting", WRONG)
     assert grader.ready() == [] and Slow.asked.wait(30)
-    assert [(key, v.word) for key, v in grader.give_up()] == [("waiting", "unknown"), ("slow", "unknown")]
+    assert [(key, v.correct) for key, v in grader.give_up()] == [("waiting", None), ("slow", None)]
     Slow.release.set()
     assert not grader.pending and grader.ready(seconds=1.0) == [] and grader.give_up() == []
 

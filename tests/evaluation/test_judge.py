@@ -21,8 +21,8 @@ def test_a_verdict_is_asked_for_with_question_answer_and_every_alias(monkeypatch
     with yes_to({"The city of Rome"}) as server:
         judge = judge_at(server, monkeypatch)
         right, wrong = judge.verdict(CAPITAL, "  The city of Rome\n"), judge.verdict(CAPITAL, "Milan")
-    assert (right.word, right.correct, right.by) == ("yes", True, "judge") and "compared" in right.note
-    assert (wrong.word, wrong.correct) == ("no", False)
+    assert (right.correct, right.by) == (True, "judge") and "compared" in right.note
+    assert wrong.correct is False
     method, path, headers, body = server.seen[0]
     assert (method, path, headers["Authorization"]) == ("POST", "/v1/chat/completions", f"Bearer {KEY}")
     assert json.loads(body)["model"] == "grader-1" and json.loads(body)["temperature"] == 0
@@ -33,9 +33,9 @@ def test_a_verdict_is_asked_for_with_question_answer_and_every_alias(monkeypatch
 def test_equal_and_empty_answers_are_not_asked_about_and_all_others_are(monkeypatch):
     with serve(says("correct: no")) as server:
         judge = judge_at(server, monkeypatch)
-        for answer, word, by in (("Rome", "yes", "equality"), (" Urbs \n", "yes", "equality"), ("", "no", "empty"),
-                                 (" \n", "no", "empty"), (None, "no", "empty")):
-            assert judge.verdict(CAPITAL, answer) == Verdict(word, by)
+        for answer, right, by in (("Rome", True, "equality"), (" Urbs \n", True, "equality"), ("", False, "empty"),
+                                  (" \n", False, "empty"), (None, False, "empty")):
+            assert judge.verdict(CAPITAL, answer) == Verdict(right, by)
         assert server.seen == []
         assert [judge.verdict(CAPITAL, answer).by for answer in (CAPITAL.answers[1], "rome", "Rome.")] == ["judge"] * 3
 
@@ -60,10 +60,10 @@ def test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_tha
     file = tmp_path / "verdicts.sqlite"
     with serve(answer) as server:
         verdict = judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Milan")
-        assert (verdict.word, verdict.correct, verdict.by) == ("unknown", None, "judge")
+        assert (verdict.correct, verdict.by) == (None, "judge")
         assert reason in verdict.note and len(server.seen) == requests
     with serve(says("correct: yes")) as server:                     # the failure of one evening is forgotten
-        assert judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Milan").word == "yes"
+        assert judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Milan").correct
 
 
 # ---------------------------------------------------------------------------------------------------------------- cache
@@ -75,7 +75,7 @@ def test_a_verdict_is_kept_across_runs_and_another_model_question_truth_or_answe
         first = judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Italy's Rome")
         judge = judge_at(server, monkeypatch, cache=file)
         again = judge.verdict(Question("other id", CAPITAL.text, CAPITAL.answers), "Italy's Rome ")
-        assert (again.word, again.by, again.note) == ("yes", "cache", first.note) and len(server.seen) == 1
+        assert (again.correct, again.by, again.note) == (True, "cache", first.note) and len(server.seen) == 1
         assert judge.verdict(CAPITAL, "Milan").by == "judge"
         assert judge.verdict(Question("q1", "And of Lombardy?", CAPITAL.answers), "Italy's Rome").by == "judge"
         assert judge.verdict(Question("q1", CAPITAL.text, ["Rome"]), "Italy's Rome").by == "judge"

@@ -16,7 +16,7 @@ from minvenus.evaluation.results import default_folder, model_fingerprint, open_
 from minvenus.settings import AgentConfig, EvalConfig
 from tests.agent.scripted import BROKEN, QUESTION, Tools, answer, budget, run, search, visit
 
-YES, NO, UNKNOWN = Verdict("yes", "em"), Verdict("no", "unfinished"), Verdict("unknown", "judge", "no reply")
+YES, NO, UNKNOWN = Verdict(True, "em"), Verdict(False, "unfinished"), Verdict(None, "judge", "no reply")
 ENTRY = Entry(QUESTION, "web", 2)
 CONFIG = EvalConfig(agent=AgentConfig(seed=7, temperature=0.5))
 FINGERPRINTS = {"questions": "q1", "system_prompt": "s1", "model": "m1"}
@@ -199,7 +199,7 @@ def test_failed_runs_are_removed_and_unknown_ones_get_their_verdict(folder):
         assert [*results.results] == [("q", 0), ("q", 1)]
         [(key, item)] = results.ungraded().items()
         assert key == ("q", 1) and item == (QUESTION, "cat")
-        results.set_verdicts({key: Verdict("no", "judge")})
+        results.set_verdicts({key: Verdict(False, "judge")})
         assert [r.correct for r in results.results.values()] == [True, False] and not results.ungraded()
         add(results, 3, NO, [search(), search("cats")])
         assert [item.answer for item in results.ungraded(everything=True).values()] == ["cat", "cat", None]

@@ -179,7 +179,7 @@ class FakeJudge:
 
     def verdict(self, question, answer):
         assert question.answers == ["Rome"] and answer == "in Rome"
-        return Verdict({"right": "yes", "wrong": "no", "odd": "unknown"}[question.text], "judge")
+        return Verdict({"right": True, "wrong": False, "odd": None}[question.text], "judge")
 
     def close(self):
         pass
