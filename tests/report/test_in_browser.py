@@ -120,23 +120,10 @@ def test_the_chart_says_every_gain_and_every_advantage_at_its_turn(browser, tmp_
 
 def test_an_observation_unfolds_and_folds(browser, tmp_path):
     browser.open(xray(tmp_path, group_of_four()))
-    seen = "document.querySelector('#turn-1 details.observation pre').checkVisibility()"
     for visible in (False, True, False):
-        assert browser.js(seen) is visible
+        assert browser.js("document.querySelector('#turn-1 details.observation pre').checkVisibility()") is visible
         browser.click("#turn-1 details.observation summary")
-    assert browser.text("#turn-1 details.observation pre") == "Bob sings"
-    assert browser.text("#turn-1 details.observation summary") == "what came back (9 characters)"
-
-
-def test_the_switch_of_recipes_changes_the_advantages_and_nothing_else(browser, tmp_path):
-    browser.open(xray(tmp_path, group_of_four()))
-    shown = "[...document.querySelectorAll('[data-step=advantage]')].map(b => Number(b.dataset.value))"
-    credit = data_of(browser)["rollouts"][0]["credit"]
-    for name in ("released", "GRPO", "paper"):
-        browser.click(f'input[name="recipe"][value="{name}"]')
-        assert browser.js(shown) == credit[name]["advantages"]
-        assert browser.js("document.querySelectorAll('#turn-1 .said').length") == 1
-    assert len({tuple(credit[name]["advantages"]) for name in ("paper", "released", "GRPO")}) == 3
+    assert browser.text("#turn-1 details.observation") == "what came back (9 characters)Bob sings"
 
 
 def test_a_number_opens_with_its_formula_its_equation_and_its_inputs(browser, tmp_path):
@@ -150,13 +137,6 @@ def test_a_number_opens_with_its_formula_its_equation_and_its_inputs(browser, tm
     assert "[P eq.5]" in browser.text("#how-2") and "μ" in browser.text("#how-2")
     browser.click('#turn-2 [data-step="z"]')
     assert browser.js("document.querySelector('#how-2').hidden") is True
-
-
-def test_another_rollout_is_chosen_from_the_list(browser, tmp_path):
-    browser.open(xray(tmp_path, group_of_four()))
-    browser.click('button[data-rollout="2"]')
-    assert "The tool call is not JSON" in browser.text("#turn-1 .verdict")
-    assert browser.js("document.querySelectorAll('article.turn').length") == 3
 
 
 def test_tokens_are_coloured_by_advantage_or_by_mask(browser, tmp_path):
@@ -197,15 +177,6 @@ def test_it_prints_without_its_controls(browser, tmp_path):
     assert browser.js("getComputedStyle(document.querySelector('.turn')).backgroundColor") == "rgb(255, 255, 255)"
     assert len(browser.send("Page.printToPDF")["data"]) > 10_000
     browser.send("Emulation.setEmulatedMedia", media="")
-
-
-def test_a_page_without_scripts_says_why_it_is_empty(browser, tmp_path):
-    browser.send("Emulation.setScriptExecutionDisabled", value=True)
-    try:
-        browser.open(xray(tmp_path, group_of_four()))
-    finally:
-        browser.send("Emulation.setScriptExecutionDisabled", value=False)
-    assert "scripts are turned off" in browser.text("noscript")
 
 
 # ------------------------------------------------------------------------------------------------- safety
@@ -252,8 +223,3 @@ def test_a_mistake_on_a_page_would_be_seen(browser, tmp_path):
     complaints = " ".join(browser.complaints())
     assert "oh" in complaints and "dialog: no" in complaints and "missing" in complaints
     assert [url.rsplit("/", 1)[1] for url in browser.requests()] == ["nothing.png"]
-
-
-def test_the_script_is_one_function_and_leaves_no_global_names(browser, tmp_path):
-    browser.open(xray(tmp_path, group_of_four()))
-    assert browser.js("typeof redraw + typeof el + typeof chosen") == "undefined" * 3

@@ -56,10 +56,12 @@ def test_a_trajectory_of_messages_shows_format_tools_duplicates_and_browse_ratio
     assert only["credit"] == {} and only["measured"] == [None] * 6 and only["prediction"] == "cat"
 
 
-def test_a_last_turn_that_calls_a_tool_is_no_answer_and_breaks_the_format(tmp_path):
+def test_a_last_turn_that_calls_a_tool_is_no_answer_and_an_answer_of_the_users_own_question_is_unknown(tmp_path):
     [only] = shown(tmp_path, {"messages": messages([search(), visit()])})["rollouts"]
     assert only["turns"][1]["kind"] == "none" and "must be an answer" in only["turns"][1]["rule"]
     assert facts(only)["searches, visits"] == "1, 0"
+    own = rollout([answer()], question=Question("question", "Why?", ["(unknown)"]))
+    assert facts(shown(tmp_path, rollout_to_json(own))["rollouts"][0])["true answer"] == "not known"
 
 
 def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group(tmp_path):
@@ -134,12 +136,6 @@ def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_
     assert [(r["outcome"], r["name"]) for r in data["rollouts"]] == [
         ("right", "run 0"), ("unknown", "run 0"), ("wrong", "run 1")]
     assert [r["outcome"] for r in shown(tmp_path, "\n".join(lines), group="a")["rollouts"]] == ["right", "wrong"]
-
-
-def test_a_question_of_the_users_own_has_no_known_answer(tmp_path):
-    own = Question("question", "Why?", ["(unknown)"])
-    data = shown(tmp_path, rollout_to_json(rollout([answer()], question=own)))
-    assert facts(data["rollouts"][0])["true answer"] == "not known"
 
 
 @pytest.mark.parametrize(("options", "words"), [
