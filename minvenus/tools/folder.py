@@ -28,6 +28,8 @@ from minvenus.tools.base import ToolError, ToolResult, search_each, visit_each
 UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+K1 = 1.5                      # BM25: the larger, the more further occurrences of a word count
+B = 0.75                      # BM25: the larger, the less the words of long texts count
 PASSAGE = 300                 # characters of a passage at most
 EVIDENCE = 3000               # characters of all passages that a visit shows
 HTML = (".html", ".htm")
@@ -38,12 +40,11 @@ MAX_RESULTS = 10
 class BM25:
     """An index over texts. Deterministic: equal scores keep the order of the texts."""
 
-    def __init__(self, texts: Sequence[str], k1: float = 1.5, b: float = 0.75):
+    def __init__(self, texts: Sequence[str]):
         counts = [Counter(words(text)) for text in texts]
         lengths = [count.total() for count in counts]
         mean = sum(lengths) / len(lengths) if any(lengths) else 1.0
-        self.k1 = k1
-        self.norm = [k1 * (1 - b + b * length / mean) for length in lengths]
+        self.norm = [K1 * (1 - B + B * length / mean) for length in lengths]
         self.postings: dict[str, list[tuple[int, int]]] = defaultdict(list)       # word -> (text, occurrences) in order
         for i, count in enumerate(counts):
             for word, n in count.items():
@@ -56,7 +57,7 @@ class BM25:
             found = self.postings.get(word, [])
             idf = math.log(1 + (len(self.norm) - len(found) + 0.5) / (len(found) + 0.5))
             for i, n in found:
-                scores[i] += idf * n * (self.k1 + 1) / (n + self.norm[i])
+                scores[i] += idf * n * (K1 + 1) / (n + self.norm[i])
         return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 

@@ -111,7 +111,7 @@ def test_a_file_of_one_long_line_is_searched_in_time_linear_in_its_length(tmp_pa
 
 
 def test_two_texts_worked_by_hand():
-    index = BM25(["red fish red", "blue"], k1=1.5, b=0.75)
+    index = BM25(["red fish red", "blue"])
     # N = 2, mean length 2; "red" is in one text: idf = ln(1 + 1.5/1.5) = ln 2;
     # f = 2, |d| = 3: norm = 1.5 (0.25 + 0.75 * 1.5)
     assert index.search("red") == [(0, pytest.approx(math.log(2) * 2 * 2.5 / (2 + 1.5 * 1.375)))]
