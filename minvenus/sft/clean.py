@@ -49,9 +49,8 @@ from itertools import pairwise
 from typing import Literal
 
 from minvenus.agent.prompt import SYSTEM_PROMPT
-from minvenus.agent.protocol import parse_turn, whole_characters
+from minvenus.agent.protocol import ALLOWED_ARGS, parse_turn, whole_characters
 from minvenus.sft.turns import (
-    ALLOWED_TOOLS,
     answer_turn,
     blocks,
     call_turn,
@@ -178,7 +177,7 @@ def clean_messages(messages: list[dict], counts: Counter) -> list[dict]:
 def clean_turn(text: str, final: bool, seen: set[tuple], counts: Counter) -> tuple[str, str | None]:
     """(the turn as it is trained on, why it goes or None). `seen` are the calls before it. A turn that the validation
     refuses stays as it is, so that the fault gets its name."""
-    others = [call["name"] for call in calls(text) if call and tool_of(call) not in ALLOWED_TOOLS]
+    others = [call["name"] for call in calls(text) if call and tool_of(call) not in ALLOWED_ARGS]
     if others:
         counts.update(f"pruned_tool_name_counts/{name}" for name in others)
         return text, "pruned"
@@ -233,9 +232,9 @@ def turn_fault(content: str, final: bool) -> str | None:
     has_call, has_answer = bool(blocks(content, "tool_call")), bool(blocks(content, "answer"))
     if not blocks(content, "think"):
         return "assistant_missing_think"
+    if final and not has_answer:
+        return "final_assistant_missing_answer"
     if final:
-        if not has_answer:
-            return "final_assistant_missing_answer"
         return "final_assistant_contains_tool" if has_call else None
     if not has_call:
         return "assistant_missing_tool_call"

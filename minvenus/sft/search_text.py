@@ -26,21 +26,19 @@ QUOTES = {"'": "'", '"': '"', "‘": "’", "“": "”", "`": "`"}
 def parse_search_text(text: str) -> list[dict] | None:
     """The results of each query; None if the text has neither a header line nor a result, so that nothing would be
     left."""
-    lines = text.split("\n")
-    headers = [i for i, line in enumerate(lines) if HEADER.fullmatch(line)]
-    if not headers:
-        found = results(lines)
-        return [{"query": "", "web_page_info_list": found}] if found else None
-    ends = [*headers[1:], len(lines)]
-    return [{"query": query_of(lines[start]), "web_page_info_list": results(lines[start + 1:end])}
-            for start, end in zip(headers, ends, strict=True)]
+    sections: list[tuple[str, list[str]]] = [("", [])]       # (query, lines), the first before any header line
+    for line in text.split("\n"):
+        header = HEADER.fullmatch(line)
+        if header:
+            sections.append((unquoted(header[1].strip()), []))
+        else:
+            sections[-1][1].append(line)
+    found = [{"query": query, "web_page_info_list": results(lines)} for query, lines in sections]
+    return found[1:] or (found if found[0]["web_page_info_list"] else None)
 
 
-def query_of(header: str) -> str:
+def unquoted(query: str) -> str:
     """One pair of quotes goes, not more: 'the dogs'' asks for the dogs'."""
-    match = HEADER.fullmatch(header)
-    assert match
-    query = match[1].strip()
     return query[1:-1].strip() if len(query) >= 2 and QUOTES.get(query[0]) == query[-1] else query
 
 

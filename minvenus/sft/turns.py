@@ -14,7 +14,6 @@ from minvenus.agent.protocol import ALLOWED_ARGS, is_well_formed, parse_turn, re
 from minvenus.sft.search_text import parse_search_text
 from minvenus.text.chat import CLOSE, OPEN, ChatError, split_turn
 
-ALLOWED_TOOLS = tuple(ALLOWED_ARGS)
 # The keys under which a call may list its queries or addresses; the first one that holds any counts.
 TARGET_KEYS = {"search": ("query", "queries"),
                "visit": ("url", "urls", "uri", "uris", "link", "links", "page", "pages", "query", "queries")}
@@ -76,7 +75,7 @@ def call_turn(content: str) -> str | None:
     if not call:
         return None
     text = f"<think>\n{thought}\n</think>\n<tool_call>\n{canonical_call(call)}\n</tool_call>"
-    return text if tool_of(call) not in ALLOWED_TOOLS or is_trainable(text, final=False) else None
+    return text if tool_of(call) not in ALLOWED_ARGS or is_trainable(text, final=False) else None
 
 
 def answer_turn(content: str) -> str | None:
@@ -115,7 +114,7 @@ def is_trainable(text: str, final: bool) -> bool:
     except ChatError:
         return False
     kind = parse_turn(text).kind
-    return kind == "answer" if final else kind in ALLOWED_TOOLS
+    return kind == "answer" if final else kind in ALLOWED_ARGS
 
 
 # ---------------------------------------------------------------------------------------------------------------- calls

@@ -171,27 +171,20 @@ def test_the_correctness_filter_by_exact_match(tmp_path):
     assert stats["drop_reasons"] == {"answer_not_correct": 1} and stats["rows"]["stage2_valid"] == 3
 
 
-class FakeJudge:
-    threads = 2
-
-    def __init__(self, cache):
-        assert cache.name == "judge.sqlite"
-
-    def verdict(self, question, answer):
+def test_the_judge_keeps_only_what_it_found_correct_and_unknown_verdicts_are_counted_apart(tmp_path, monkeypatch):
+    def verdict(question, answer):
         assert question.answers == ["Rome"] and answer == "in Rome"
         return Verdict({"right": True, "wrong": False, "odd": None}[question.text], "judge")
 
-    def close(self):
-        pass
-
-
-def test_the_judge_keeps_only_what_it_found_correct_and_unknown_verdicts_are_counted_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "Judge", FakeJudge)
+    judge = Mock(return_value=Mock(threads=2, verdict=verdict))
+    monkeypatch.setattr(command, "Judge", judge)
     rows = [of_turns(2, name, "in Rome") for name in ("wrong", "odd", "right", "odd")]
     stats, config = start(tmp_path, rows, shuffle=False, correct="judge")
     assert [row["question"] for row in read(config.out)] == ["right"]
     assert stats["drop_reasons"] == {"answer_not_correct": 1, "judge_could_not_tell": 2}
     assert stats["rows"]["stage2_valid"] == 4 and stats["rows"]["stage3_correct"] == 1
+    judge.assert_called_once_with(tmp_path / "out" / "judge.sqlite")
+    judge.return_value.close.assert_called_once_with()
 
 
 def test_a_judge_without_settings_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
