@@ -9,7 +9,7 @@ r"""Cleans one trajectory, raw or clean, so that it can be trained on.
     4. dedup    a turn that repeats an earlier call goes; the goal of a visit does not count
     5. validate roles, tags and order; a record that fails is dropped, with the name of the fault
 
-A record that comes out goes through again unchanged. The turns add up, over all records that step 1 can read:
+A record that comes out goes through again unchanged. The turns add up, over all records whose messages can be read:
 turns_in = unreadable + pruned + duplicate + kept + dropped with their record.
 
 Where this differs from the released script, and why:
