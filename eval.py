@@ -15,7 +15,7 @@ from minvenus.evaluation.aggregate import Summary, summarise
 from minvenus.evaluation.collect import collect
 from minvenus.evaluation.compare import Comparison, compare
 from minvenus.evaluation.judge import Grader, Judge
-from minvenus.evaluation.questions import QuestionSource, open_questions
+from minvenus.evaluation.questions import open_questions
 from minvenus.evaluation.results import default_folder, model_fingerprint, open_results, read_both
 from minvenus.files import digest, write_json
 from minvenus.flags import parse_flags
@@ -71,8 +71,11 @@ def evaluate(config: EvalConfig) -> Summary:
         wanted = {(entry.question.id, run): entry for run in range(config.runs) for entry in source.entries}
         missing = [(entry, run) for (question, run), entry in wanted.items() if (question, run) not in results.results]
         if missing:
-            loop = open_loop(config, source, system, notices)
-            print(f"{folder}: {len(wanted) - len(missing)} of {len(wanted)} runs there already", file=sys.stderr)
+            policy, tokenizer, description = load_policy(agent, config.concurrency, config.pages)
+            there = f"{len(wanted) - len(missing)} of {len(wanted)} runs there already"
+            print(f"{description}\n{folder}: {there}", file=sys.stderr)
+            limits = limits_of(agent, policy, None if source.immediate else config.concurrency)
+            loop = RolloutLoop(policy, tokenizer, limits, system=system, notices=notices)
             with loop, stop_on_signals() as stop:
                 collect(loop, source, missing, config.concurrency, results, grader, stop)
         done = [results.results[key] for key in wanted if key in results.results]
@@ -84,13 +87,6 @@ def evaluate(config: EvalConfig) -> Summary:
     text = f"{summary.questions} questions, runs of each: {config.runs}\n\n{tables.report(summary)}\n\nin {folder}"
     print(json.dumps(asdict(summary)) if config.json else text)
     return summary
-
-
-def open_loop(config: EvalConfig, source: QuestionSource, system: str, notices) -> RolloutLoop:
-    policy, tokenizer, description = load_policy(config.agent, config.concurrency, config.pages)
-    print(description, file=sys.stderr)
-    limits = limits_of(config.agent, policy, None if source.immediate else config.concurrency)
-    return RolloutLoop(policy, tokenizer, limits, system=system, notices=notices)
 
 
 def xray(config: EvalConfig, source: str) -> Path:

@@ -39,7 +39,10 @@ def numbers(s: Summary) -> dict[str, str]:
              "tool errors": ", ".join(f"{count} {kind}" for kind, count in s.tool_errors.items()) or "none",
              "tokens": f"{m['tokens']:,.0f} per run, {m['written']:,.0f} of them written by the model",
              "seconds": f"{m['seconds']:.2f} per run, while other runs share the machine"}
-    return rows | {f"browse, {name}": percent(ratio) + " of the calls are visits" for name, ratio in s.browse.items()}
+    for name, ratio in s.browse.items():
+        if ratio is not None:
+            rows[f"browse, {name}"] = f"{percent(ratio)} of a run's calls are visits"
+    return rows
 
 
 def difference(found: Comparison) -> str:

@@ -221,7 +221,7 @@ def test_the_report_shows_every_number():
             "of 7, 1 unknown; unknown verdicts all wrong 37.5 %, all right 50.0 %",
             "of 3, 1 unknown; unknown verdicts all wrong 50.0 %, all right 75.0 %",
             "2 without an answer, counted as wrong", "s run 0: no verdict in the reply", "17.2 % of all turns",
-            "2 refused", "225 per run", "3.50 per run", "58.3 % of the calls"):
+            "2 refused", "225 per run", "3.50 per run", "58.3 % of a run's calls"):
         assert words in shown, (words, shown)
     assert "r run 1: the endpoint [2J broke" in shown and "\x1b" not in shown
     assert "pass@" not in tables.report(summarise(eight_runs()[::2]))
