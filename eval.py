@@ -53,6 +53,7 @@ def resolved(config: EvalConfig) -> EvalConfig:
 def evaluate(config: EvalConfig) -> Summary:
     """Make the runs that the folder does not have yet, and summarise all that are wanted."""
     agent = config.agent
+    assert config.concurrency is not None
     system, notices = prompt_and_notices(agent)
     with ExitStack() as stack:
         source = stack.enter_context(closing(open_questions(
