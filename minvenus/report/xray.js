@@ -38,11 +38,6 @@ function scrolling(name, ...children) {
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, children);
 }
 
-function table(head, rows, name, caption) {
-  return scrolling("table", el("table", { class: name }, caption && el("caption", {}, caption),
-    el("thead", {}, el("tr", {}, head.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, rows)));
-}
-
 function pairs(name, listed) {
   return el("dl", { class: name }, listed.map(([key, value]) => el("div", {}, el("dt", {}, key), el("dd", {}, value))));
 }
@@ -91,11 +86,13 @@ function shade(node, value) {
 function drawPicker() {
   const options = data.groups.map((one, i) =>
     el("option", { value: i, selected: one === group() }, `${one.name}: ${one.question.slice(0, 80)}`));
-  const head = ["rollout", "outcome", "advantage of each turn", "answer given", "turns"];
+  const head = ["rollout", "outcome", "advantage of each turn", "answer given", "turns"].map((text) =>
+    el("th", { scope: "col" }, text));
   draw("picker",
     options.length > 1 && [el("p", {}, el("label", { for: "group" }, "Group "), el("select", { id: "group" }, options)),
       el("p", {}, group().question)],
-    has("several") && table(head, group().rollouts.map(pickerRow), "picker"),
+    has("several") && scrolling("rollouts of the group", el("table", { class: "picker" },
+      el("thead", {}, el("tr", {}, head)), el("tbody", {}, group().rollouts.map(pickerRow)))),
     group().remark && el("p", { class: "remark" }, group().remark));
 }
 
@@ -131,7 +128,7 @@ function label(x, y, text, name, anchor) {
 function drawChart() {
   const box = draw("chart", el("figure", {})).firstChild, turns = rollout().turns, bars = advantages(chosen);
   const left = 58, right = 66, most = group().largest || 1;
-  const slot = Math.max(44, (box.clientWidth - 30 - left - right) / (turns.length + 1));
+  const slot = Math.max(50, (box.clientWidth - 30 - left - right) / (turns.length + 1));
   const width = left + right + slot * (turns.length + 1), end = width - right;
   const x = (turn) => left + slot * (turn + 0.5);
   const lineHeight = has("scored") ? 190 : 0;
@@ -250,28 +247,6 @@ function explanation(formula, words, inputs, value) {
     value !== null && el("p", {}, "Exactly: ", el("b", {}, value)));
 }
 
-// ---------------------------------------------------------------------------------------------------- side by side
-
-function drawCompare() {
-  const card = (one) => el("div", { class: "recipe" }, el("h3", {}, one.name), el("p", {}, one.words));
-  const rows = rollout().turns.map((turn, t) => el("tr", {},
-    el("th", { scope: "row" }, el("a", { href: "#turn-" + (t + 1) }, t + 1), " ", badge(turn.kind)),
-    data.recipes.map((one) => compareCell(rollout().credit[one.name], one.name, t))));
-  const caption = has("trained") ? "Advantage of every turn; after it the turn's own reward, if it has one."
-    : "Reward of every turn, where it has one.";
-  draw("compare", el("div", { class: "recipes" }, data.recipes.map(card)),
-    table(["turn", ...data.recipes.map((one) => one.name)], rows, "compare", caption));
-}
-
-function compareCell(credit, name, t) {
-  if (!credit) return el("td", { class: "soft" }, "not scored");
-  const reward = credit.rewards[t], paid = reward === null ? "" : number(reward, true);
-  if (!credit.advantages) return shade(el("td", {}, paid), reward);
-  const advantage = credit.advantages[t];
-  return shade(el("td", { "data-recipe": name, "data-turn": t + 1, "data-value": advantage },
-    number(advantage, true), el("span", { class: "soft reward" }, paid && "r " + paid)), advantage);
-}
-
 // ------------------------------------------------------------------------------------------------------ the tokens
 
 function drawTokens() {
@@ -306,8 +281,8 @@ function redraw() {
   drawPicker();
   drawFacts();
   drawChart();
+  if (has("recipes")) draw("words", recipe, ": ", data.recipes.find((one) => one.name === recipe).words);
   draw("turn-list", rollout().turns.map(turnCard));
-  if (has("recipes")) drawCompare();
   if (has("tokens")) drawTokens();
 }
 
