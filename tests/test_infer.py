@@ -72,9 +72,10 @@ def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):
     shown = capsys.readouterr()
     first = case.path[0]
     place = -1
-    for words in ("question   " + case.question.text, "turn 1", "thought  Start.", f'search   {{"query": ["own {first}"]}}',
-                  "result", f'visit    {{"url": ["{case.pages[first].url}"]', f"own {case.pages[first].pet}",
-                  "turn 5", "I know enough.", f"answer     {case.question.answers[0]}", "ended      answered",
+    for words in ("question   " + case.question.text, "turn 1", "thought  Start.",
+                  f'search   {{"query": ["own {first}"]}}', "result",
+                  f'visit    {{"url": ["{case.pages[first].url}"]', f"own {case.pages[first].pet}", "turn 5",
+                  "I know enough.", f"answer     {case.question.answers[0]}", "ended      answered",
                   "expected", "kept/one.json"):
         assert shown.out.find(words, place + 1) > place, (words, shown.out)
         place = shown.out.find(words, place + 1)

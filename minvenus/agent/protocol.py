@@ -7,7 +7,7 @@ The text of a turn starts with the `<think>` that ends the generation prompt, so
 end-of-turn token.
 
 `parse_turn` reads what can be understood, so some malformed turns are executed and penalised all the same. The reverse
-cannot happen: a turn that passes the check is an answer, a call, or a call that no tool takes, with the parser's reason.
+cannot happen: a turn that passes the check is an answer, a call, or a call that no tool takes, with a reason.
 """
 
 import re
@@ -37,8 +37,6 @@ def format_error(text: str, final: bool) -> str | None:
     for `<code>` of a PythonInterpreter, a tool that is not here; `<tool_response>` is refused everywhere, because its
     tokens stay in our stream, where the released loop cut them out; and the tool's name must be a string.
     """
-    if not text.strip():
-        return "The turn is blank."
     if "<tool_response>" in text:
         return "The turn contains <tool_response>, which only the environment writes."
     tags = THINK_TAG.findall(text)
@@ -67,10 +65,8 @@ def block_error(text: str, tag: str) -> str | None:
     body, found, after = rest.partition(close_tag)
     if not found:
         return f"The turn needs {open_tag}...{close_tag} after the last </think>."
-    if before.strip():
-        return f"There is text between </think> and {open_tag}."
-    if after.strip():
-        return f"There is text after {close_tag}."
+    if (before + after).strip():
+        return f"There is other text than {open_tag}...{close_tag} after the last </think>."
     return None if body.strip() else f"The {tag} block is empty."
 
 

@@ -2,7 +2,7 @@ r"""A rollout as a JSON object, and back without loss.
 
     messages      system, question, turn, observation, turn, ...: the conversation as text, like SFT trajectories
     turns         per turn: kind, span, call, error, timings; its text and observation are in `messages`
-    tokens        the exact ids; `sampled` has the positions of those that the policy sampled, `logprobs` their log-probs
+    tokens        the exact ids; `sampled`: positions of those that the policy sampled, `logprobs`: their log-probs
     prediction    the answer; for readers, it is not read back
 
 Rendering the messages gives the text of the tokens again: every message is  <|im_start|>role\n content <|im_end|>.

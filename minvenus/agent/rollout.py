@@ -46,7 +46,7 @@ class RolloutLoop:
 
     system, notices   what the model is told besides the question
     guard             raises TooManyFailures when too many tool calls fail
-    keep_open         keep sequences open until the end of the `with`, to be scored; else each is closed with its rollout
+    keep_open         keep sequences open until the end of the `with`, to be scored; else each ends with its rollout
     """
 
     def __init__(self, policy, tokenizer: Tokenizer, limits: Limits, *, system: str, notices: Notices,

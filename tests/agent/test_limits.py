@@ -10,27 +10,11 @@ from minvenus.agent.prompt import Notices
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError
 from minvenus.text.chat import observation_ids, prompt_ids
-from tests.agent.scripted import (
-    BROKEN,
-    QUESTION,
-    SYSTEM,
-    TOKENIZER,
-    Tools,
-    all_threads_end,
-    answer,
-    budget,
-    check_stream,
-    ids_of,
-    loop_for,
-    policy_for,
-    run,
-    run_groups,
-    search,
-    visit,
-)
+from tests.agent import scripted
+from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, check_stream, policy_for, run, search, visit
 from tests.engine.models import check_pool
 
-PROMPT = len(prompt_ids(TOKENIZER, SYSTEM, QUESTION.text))
+PROMPT = len(prompt_ids(TOKENIZER, scripted.SYSTEM, scripted.QUESTION.text))
 ROOM = 61                # of a turn: 60 tokens, and an im_end
 
 
@@ -69,24 +53,24 @@ def test_with_one_turn_there_is_nothing_to_announce(turn, termination):
 
 def test_the_context_limit_is_exact_to_the_token():
     page, notice = "Bob. " * 120, Notices().context
-    after = PROMPT + len(ids_of(search()))
+    after = PROMPT + len(scripted.ids_of(search()))
     free = after + size(page) + ROOM + size(notice) + ROOM      # another free turn, the notice and the last turn fit
-    behind = after + size(f"{page}\n\n{notice}") + ROOM         # the page, the notice and the last turn fit
+    with_page = after + size(f"{page}\n\n{notice}") + ROOM         # the page, the notice and the last turn fit
 
     def at(limit):
         return run([search(), answer()], budget(8, limit), Tools(search=lambda q: page))
 
     assert at(free).termination == "answered" and at(free).turns[0].observation == page
-    assert at(free - 1).termination == at(behind).termination == at(behind - 1).termination == "answered_token_limit"
-    assert at(free - 1).turns[0].observation == at(behind).turns[0].observation == f"{page}\n\n{notice}"
-    assert at(behind - 1).turns[0].observation == notice
-    check_stream(at(behind - 1))
+    assert at(free - 1).termination == at(with_page).termination == at(with_page - 1).termination == "answered_token_limit"
+    assert at(free - 1).turns[0].observation == at(with_page).turns[0].observation == f"{page}\n\n{notice}"
+    assert at(with_page - 1).turns[0].observation == notice
+    check_stream(at(with_page - 1))
 
 
 def test_before_the_last_allowed_turn_nothing_is_kept_in_reserve():
     page = "Bob. " * 120
     shown = f"{page}\n\n{Notices().last_turn}"
-    fits = PROMPT + len(ids_of(search())) + size(shown) + ROOM
+    fits = PROMPT + len(scripted.ids_of(search())) + size(shown) + ROOM
     ends = [run([search(), answer()], budget(2, limit), Tools(search=lambda q: page)) for limit in (fits, fits - 1)]
     assert [r.termination for r in ends] == ["answered_max_steps", "answered_token_limit"]
     assert ends[0].turns[0].observation == shown
@@ -126,8 +110,8 @@ def test_no_rollout_ever_exceeds_a_limit_and_the_stream_is_sound(turns, length, 
 
 def test_the_wall_clock_ends_a_rollout_in_the_middle_of_a_turn_with_what_there_is():
     policy, limits = policy_for([[5] * 20_000]), budget(3, 38_000, 15_000, time_limit=1.0)
-    with loop_for(policy, limits, keep_open=True) as loop:
-        [episode] = loop.add(QUESTION, lambda q: Tools())
+    with scripted.loop_for(policy, limits, keep_open=True) as loop:
+        [episode] = loop.add(scripted.QUESTION, lambda q: Tools())
         loop.run()
         rollout, sequence = episode.rollout, episode.sequence
         assert rollout.termination == "timeout" and 0 < sum(rollout.sampled) < 15_000
@@ -144,7 +128,7 @@ def test_the_wall_clock_ends_a_rollout_while_its_tool_runs():
     last = rollout.turns[-1]
     assert last.tool["name"] == "search" and last.observation is None and last.malformed
     release.set()
-    assert all_threads_end()
+    assert scripted.all_threads_end()
 
 
 def test_before_anything_was_written_the_last_turn_is_blank_and_nothing_in_it_counts_as_sampled():
@@ -158,7 +142,7 @@ def test_before_anything_was_written_the_last_turn_is_blank_and_nothing_in_it_co
 def test_a_stop_ends_every_rollout_where_it_is():
     stop = []
     policy = policy_for(lambda name, turn, attempt: search(f"Bob {turn}"))
-    [group] = run_groups(policy, budget(200, 20_000), n=3, stop=stop,
+    [group] = scripted.run_groups(policy, budget(200, 20_000), n=3, stop=stop,
                          watch=lambda event, episode: stop.append(1) if event == "observation" else None)
     for rollout in group:
         assert (rollout.termination, rollout.error) == ("error", "stopped by the user") and len(rollout.turns) == 2
@@ -173,8 +157,8 @@ def test_an_error_at_any_moment_leaves_a_whole_rollout(event, script):
         if own == event and episode.rollout is None and (episode.turns or event == "discarded"):
             raise OSError("the reader is gone")
     policy = policy_for(script)
-    with loop_for(policy, budget(retries=1), watch=watch) as loop:
-        group = loop.add(QUESTION, lambda q: Tools(), 2)
+    with scripted.loop_for(policy, budget(retries=1), watch=watch) as loop:
+        group = loop.add(scripted.QUESTION, lambda q: Tools(), 2)
         with pytest.raises(OSError, match="gone"):
             loop.run()
         loop.watch = lambda event, episode: None
@@ -187,9 +171,9 @@ def test_an_error_at_any_moment_leaves_a_whole_rollout(event, script):
 
 
 def test_a_call_in_a_turn_that_was_cut_is_not_run_and_the_turn_is_no_search():
-    tools, call = Tools(), ids_of(search())[:-1]
-    with loop_for([[*call, *[5] * 50]]) as loop:
-        [episode] = loop.add(QUESTION, lambda q: tools)
+    tools, call = Tools(), scripted.ids_of(search())[:-1]
+    with scripted.loop_for([[*call, *[5] * 50]]) as loop:
+        [episode] = loop.add(scripted.QUESTION, lambda q: tools)
         while len(episode.sequence.tokens) < PROMPT + len(call):
             loop.step()
         loop.cut_all("enough")

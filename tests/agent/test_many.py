@@ -10,27 +10,8 @@ from minvenus.agent.protocol import final_answer
 from minvenus.text.chat import prompt_ids
 from minvenus.tools.base import ToolGuard
 from minvenus.types import Question
-from tests.agent.scripted import (
-    BROKEN,
-    MODEL,
-    QUESTION,
-    QUIET,
-    SYSTEM,
-    TOKENIZER,
-    Tools,
-    agent_threads,
-    all_threads_end,
-    answer,
-    budget,
-    check_stream,
-    loop_for,
-    policy_for,
-    random_policy,
-    run,
-    run_groups,
-    search,
-    visit,
-)
+from tests.agent import scripted
+from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, check_stream, policy_for, run, search, visit
 from tests.engine.models import check_pool, naive_scores
 
 # -------------------------------------------------------------------------------------------------- sharing and scoring
@@ -45,20 +26,20 @@ def test_a_group_shares_its_prompt_and_each_rollout_has_its_own_tools():
         return made[-1][1]
 
     policy = policy_for(lambda name, turn, attempt: search(name.replace("/", " ")) if turn == 0 else answer(name))
-    groups = run_groups(policy, tools=tools_for, questions=questions, n=4)
+    groups = scripted.run_groups(policy, tools=tools_for, questions=questions, n=4)
     answers = [[final_answer(rollout.turns) for rollout in group] for group in groups]
     assert answers == [[f"0/q{i}/{k}" for k in range(4)] for i in range(3)]
     assert [name for name, _ in made] == ["q0"] * 4 + ["q1"] * 4 + ["q2"] * 4
     assert [tools.seen for _, tools in made] == [[("search", [f"0 q{i} {k}"])] for i in range(3) for k in range(4)]
-    shared = sum(len(prompt_ids(TOKENIZER, SYSTEM, q.text)) - 1 for q in questions) * 3
+    shared = sum(len(prompt_ids(TOKENIZER, scripted.SYSTEM, q.text)) - 1 for q in questions) * 3
     assert policy.engine.counters().shared == shared, "the prompt is computed once for its group"
 
 
 def test_sequences_stay_open_to_be_scored_and_are_closed_after_the_with():
     policy = policy_for([search(), visit(), answer()])
     engine, truth = policy.engine, TOKENIZER.encode_untrusted("cat")
-    with loop_for(policy, keep_open=True) as loop:
-        group = loop.add(QUESTION, lambda q: Tools(), 2)
+    with scripted.loop_for(policy, keep_open=True) as loop:
+        group = loop.add(scripted.QUESTION, lambda q: Tools(), 2)
         loop.run()
         before = engine.counters()
         for rollout, sequence in [(episode.rollout, episode.sequence) for episode in group]:
@@ -66,7 +47,7 @@ def test_sequences_stay_open_to_be_scored_and_are_closed_after_the_with():
             assert sequence.tokens == rollout.tokens
             [scores] = engine.score_many([(sequence, starts, truth)])
             for start, scored in zip(starts, scores, strict=True):
-                assert scored == pytest.approx(naive_scores(MODEL, rollout.tokens[:start], truth), abs=1e-5)
+                assert scored == pytest.approx(naive_scores(scripted.MODEL, rollout.tokens[:start], truth), abs=1e-5)
         assert engine.counters().prefilled == before.prefilled, "no prefix is computed again to score on it"
         assert engine.pool.used > 0
     assert engine.pool.used == 0
@@ -83,14 +64,14 @@ def test_without_scoring_a_rollout_gives_its_pages_back_when_it_ends():
         if event == "end":
             left.append(len(policy.engine.scheduler.sequences))
     policy = policy_for(script)
-    run_groups(policy, n=2, watch=watch)
+    scripted.run_groups(policy, n=2, watch=watch)
     assert left == [1, 0]
 
 
 def test_equal_seeds_give_equal_rollouts_and_names_separate_them():
     def tokens(seed, name, step=None):
-        with loop_for(random_policy(seed=seed), budget(2, 400, 15)) as loop:
-            a, b = loop.add(QUESTION, lambda q: Tools(), 2, name=name, step=step)
+        with scripted.loop_for(scripted.random_policy(seed=seed), budget(2, 400, 15)) as loop:
+            a, b = loop.add(scripted.QUESTION, lambda q: Tools(), 2, name=name, step=step)
             loop.run()
         assert a.rollout.tokens != b.rollout.tokens
         return tuple(a.rollout.tokens)
@@ -102,7 +83,7 @@ def test_two_hundred_turns_compute_every_token_once():
     # most turns are malformed
     turns = [search(f"Bob {i}", "a") if i % 5 == 0 else [5, 6, TOKENIZER.im_end] for i in range(199)]
     policy = policy_for([*turns, answer()])
-    rollout = run(policy, budget(200, 20_000), notices=QUIET)
+    rollout = run(policy, budget(200, 20_000), notices=scripted.QUIET)
     done = policy.engine.counters()
     assert len(rollout.turns) == 200 and rollout.termination == "answered_max_steps"
     assert done.prefilled + done.decoded == len(rollout.tokens) - 1, "the last token is never run, every other one once"
@@ -121,7 +102,7 @@ def test_while_one_rollout_waits_for_its_tool_the_others_go_on():
         if event == "end":
             order.append(episode.question.id)
             release.set()                      # only the end of the other rollout lets the slow tool return
-    run_groups([search(), answer()], budget(tool_threads=2), lambda q: tools[q.id], questions, watch=watch)
+    scripted.run_groups([search(), answer()], budget(tool_threads=2), lambda q: tools[q.id], questions, watch=watch)
     assert order == ["quick", "slow"]
 
 
@@ -132,7 +113,7 @@ def test_a_tool_that_ignores_its_deadline_is_answered_with_a_timeout_and_what_it
     assert rollout.turns[0].observation == "ERROR: search did not return within 1 seconds"
     assert rollout.turns[0].tool_error == "timeout" and 1.0 <= rollout.turns[0].tool_seconds < 50
     assert rollout.turns[1].observation == "Bob\ncat." and rollout.termination == "answered", "the one place is free"
-    [hung] = agent_threads()
+    [hung] = scripted.agent_threads()
     assert hung.daemon, "or it would keep the process alive"
     release.set()
     hung.join(10)
@@ -152,21 +133,21 @@ def test_no_more_calls_run_at_once_than_allowed_and_waiting_does_not_use_up_a_de
         return "x"
     # ten calls, two at a time: the last one waits for a second before it starts
     limits = budget(tool_threads=2, tool_seconds=1.0)
-    [group] = run_groups([search(), answer()], limits, Tools(search=busy), n=10)
+    [group] = scripted.run_groups([search(), answer()], limits, Tools(search=busy), n=10)
     assert most == [2] and [rollout.turns[0].tool_error for rollout in group] == [None] * 10
-    assert all_threads_end()
+    assert scripted.all_threads_end()
 
 
 def test_a_call_that_still_waits_for_a_thread_when_its_rollout_ends_never_runs():
     release, tools = threading.Event(), Tools(search=lambda q: str(release.wait(20)))
-    with loop_for([search()], budget(tool_threads=1)) as loop:
-        first, second = loop.add(QUESTION, lambda q: tools, 2)
+    with scripted.loop_for([search()], budget(tool_threads=1)) as loop:
+        first, second = loop.add(scripted.QUESTION, lambda q: tools, 2)
         while not (tools.seen and second.call):
             loop.step()
         loop.cut_all("enough")
         release.set()
         loop.step()
-    assert len(tools.seen) == 1 and all_threads_end()
+    assert len(tools.seen) == 1 and scripted.all_threads_end()
     assert [e.rollout.turns[0].observation for e in (first, second)] == [None, None]
 
 
@@ -192,11 +173,11 @@ def test_two_hundred_random_rollouts_with_failing_tools_leak_no_thread_and_no_pa
     questions = [Question(f"q{i}", f"Pet of {i}?", ["cat"]) for i in range(50)]
     limits = budget(4, 420, 30, tool_threads=8, tool_seconds=0.03, max_observation_tokens=64, retries=1,
                     time_limit=300.0)
-    groups = run_groups(policy, limits, lambda q: Tools(fail, fail), questions, n=4, guard=ToolGuard(200, 1.0))
+    groups = scripted.run_groups(policy, limits, lambda q: Tools(fail, fail), questions, n=4, guard=ToolGuard(200, 1.0))
     endings = {rollout.termination for group in groups for rollout in group}
     assert endings >= {"answered", "answered_max_steps", "max_steps"}
     for rollout in (rollout for group in groups for rollout in group):
         check_stream(rollout)
     check_pool(policy.engine.pool)
     assert policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
-    assert all_threads_end()
+    assert scripted.all_threads_end()

@@ -10,7 +10,7 @@ SEARCH = '{"name": "search", "arguments": {"query": ["capital of Italy"]}}'
 NEEDS_QUERY = 'search needs "query", a list of non-empty strings.'
 NEEDS_GOAL = 'visit needs "goal", a non-empty string.'
 CALL_AFTER = "The turn needs <tool_call>...</tool_call> after the last </think>."
-INCOMPLETE = "The turn has no complete <tool_call> and no complete <answer> with a text. Close the thought with </think>"
+INCOMPLETE = "The turn has no complete <tool_call> and no complete <answer> with a text."
 VISIT = '{"name": "visit", "arguments": {"url": ["https://x.org"], "goal": "the capital"}}'
 
 
@@ -50,7 +50,7 @@ def test_well_formed_final_turns(text):
 
 
 BROKEN_TURNS = [
-    (" \n\t", "The turn is blank."),
+    (" \n\t", "The turn has no <think>."),
     ("{block}", "The turn has no <think>."),
     ("hm</think>{block}", "The turn has no <think>."),
     ("<think>hm{block}", "The think tags do not alternate"),
@@ -58,8 +58,8 @@ BROKEN_TURNS = [
     ("</think>a<think>{block}", "The think tags do not alternate"),
     ("Well, <think>a</think>{block}", "There is text before the first <think>."),
     ("<think>a</think>{block}<tool_response>", "The turn contains <tool_response>"),
-    ("<think>a</think><think>b</think>.{block}", "There is text between </think> and "),
-    ("<think>a</think>{block}<|im_end|>", "There is text after </"),
+    ("<think>a</think><think>b</think>.{block}", "There is other text than <"),
+    ("<think>a</think>{block}<|im_end|>", "There is other text than <"),
     ("<think>a {block}</think>", "> after the last </think>."),
     ("<think>{block}</think>{block}", "The turn needs exactly one <"),
     ("<think>a</think>Rome", "The turn needs exactly one <"),
@@ -148,11 +148,11 @@ def test_the_block_after_the_thought_wins_over_one_inside_it():
     assert parse_turn(final_turn(thought="not <answer>Paris</answer>")).answer == "Rome"
     assert parse_turn(final_turn(thought="I close with <answer> tags")).answer == "Rome"
     assert parse_turn("<think>in <answer> tags</think> Rome</answer>").kind == "none"    # no block across the border
-    assert parse_turn(final_turn("<summary>long</summary>\n<answer>\nRome")).answer == "Rome"     # the innermost opening
+    assert parse_turn(final_turn("<summary>long</summary>\n<answer>\nRome")).answer == "Rome"     # the innermost one
 
 
 @pytest.mark.parametrize("text", [
-    tool_turn() + f"\n<tool_call>{VISIT}</tool_call>",                                     # of two calls the first is run
+    tool_turn() + f"\n<tool_call>{VISIT}</tool_call>",                                     # of two calls the first
     "Well. <think>hm</think> So: <tool_call>" + SEARCH + "</tool_call> done",              # stray text
     "<think>I search now <tool_call>" + SEARCH + "</tool_call>",                           # inside an open thought
     "<think>I search now <tool_call>" + SEARCH + "</tool_call></think>",

@@ -55,7 +55,7 @@ def test_no_tag_soup_raises_and_check_and_parser_agree(text):
 
 
 @given(soup, soup)
-def test_nothing_behind_a_tool_response_tag_is_ever_read(text, tail):
+def test_nothing_after_a_tool_response_tag_is_ever_read(text, tail):
     assert parse_turn(text + "<tool_response>" + tail) == parse_turn(text)
     assert not is_well_formed(text + "<tool_response>" + tail, final=True)
 
@@ -73,15 +73,14 @@ def test_built_final_turns_pass_and_parse(text):
 
 
 EDITS = [    # (one edit of a well-formed turn with the given block tag, the rule that it breaks)
-    (lambda t, tag: "", "The turn is blank."),
     (lambda t, tag: "x" + t, "There is text before the first <think>."),
-    (lambda t, tag: t + "x", "There is text after </{tag}>."),
+    (lambda t, tag: t + "x", "There is other text than <{tag}>...</{tag}>"),
     (lambda t, tag: t.replace("<think>", "", 1), "The think tags do not alternate|The turn has no <think>."),
     (lambda t, tag: t.replace("</think>", "", 1), "The think tags do not alternate"),
     (lambda t, tag: t + "<think>", "The think tags do not alternate"),
     (lambda t, tag: "<think>" + t.replace("</think>", "</think></think>", 1), "The think tags do not alternate"),
     (lambda t, tag: t + "<think></think>", "The turn needs <{tag}>...</{tag}> after the last </think>."),
-    (lambda t, tag: t.replace(f"<{tag}>", f"x<{tag}>"), "There is text between </think> and <{tag}>."),
+    (lambda t, tag: t.replace(f"<{tag}>", f"x<{tag}>"), "There is other text than <{tag}>...</{tag}>"),
     (lambda t, tag: t.replace(f"<{tag}>", ""), "exactly one <{tag}> and one </{tag}>, and has 0 and 1."),
     (lambda t, tag: t.replace(f"</{tag}>", ""), "exactly one <{tag}> and one </{tag}>, and has 1 and 0."),
     (lambda t, tag: t.replace("<think>", f"<think><{tag}>", 1),

@@ -11,7 +11,7 @@ from minvenus.agent.prompt import read_prompt
 from minvenus.agent.record import messages, rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError
 from minvenus.tools.base import ToolResult
-from tests.agent.scripted import BROKEN, SYSTEM, TOKENIZER, Tools, answer, budget, ids_of, policy_for, run, search, visit
+from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, ids_of, policy_for, run, search, visit
 
 TURNS = [search(), visit(), BROKEN, "no tags at all", [5, 300, 7], answer("a </answer> <answer> b")]
 
@@ -31,7 +31,8 @@ def test_one_record_worked_by_hand():
     assert record["turns"][1]["tool_error"] == "http" and record["turns"][0]["discarded"] == ["malformed"]
     assert all(t["seconds"] > 0 for t in record["turns"]) and record["elapsed_seconds"] > 0
     assert record["prediction"] == "cat" and record["termination"] == "answered"
-    assert len(record["sampled"]) == len(record["logprobs"]) == sum(len(ids_of(turn)) for turn in (search(), visit(), answer()))
+    written = [i for turn in (search(), visit(), answer()) for i in ids_of(turn)]
+    assert [record["tokens"][i] for i in record["sampled"]] == written and len(record["logprobs"]) == len(written)
 
 
 @given(st.lists(st.sampled_from(TURNS), min_size=1, max_size=5), st.text(max_size=30), st.integers(1, 6))
@@ -71,4 +72,4 @@ def test_every_field_of_a_rollout_is_in_its_record():
 
 def test_the_system_prompt_of_a_saved_rollout_can_be_used_again(tmp_path):
     (tmp_path / "saved.json").write_text(json.dumps(rollout_to_json(run([answer()]))))
-    assert read_prompt(tmp_path / "saved.json") == SYSTEM
+    assert read_prompt(tmp_path / "saved.json") == "Search and visit."

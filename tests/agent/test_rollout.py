@@ -8,24 +8,8 @@ from minvenus.config import ConfigError
 from minvenus.engine import Sampling
 from minvenus.text.chat import stream
 from minvenus.tools.base import ToolGuard, ToolResult, TooManyFailures
-from tests.agent.scripted import (
-    BROKEN,
-    MODEL,
-    QUESTION,
-    QUIET,
-    SYSTEM,
-    TOKENIZER,
-    Tools,
-    answer,
-    budget,
-    check_stream,
-    ids_of,
-    policy_for,
-    random_policy,
-    run,
-    search,
-    visit,
-)
+from tests.agent import scripted
+from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, check_stream, policy_for, run, search, visit
 from tests.engine.models import naive_scores
 
 # --------------------------------------------------------------------------------------------- a rollout worked by hand
@@ -35,7 +19,7 @@ def test_search_visit_answer_worked_by_hand():
     tools = Tools()
     rollout = run([search(), visit(), answer()], tools=tools)
     wrapped = "<tool_response>\n{}\n</tool_response>".format
-    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION.text},
+    messages = [{"role": "system", "content": scripted.SYSTEM}, {"role": "user", "content": scripted.QUESTION.text},
                 {"role": "assistant", "content": "<think>\n" + search()},
                 {"role": "user", "content": wrapped("Bob sings")},
                 {"role": "assistant", "content": "<think>\n" + visit()},
@@ -54,14 +38,15 @@ def test_log_probs_are_those_of_the_model_for_exactly_these_tokens():
     rollout = run([search(), BROKEN, answer()])
     for i, logprob in enumerate(rollout.logprobs):
         if logprob is not None:
-            assert naive_scores(MODEL, rollout.tokens[:i], [rollout.tokens[i]]) == [pytest.approx(logprob, abs=1e-5)]
+            [expected] = naive_scores(scripted.MODEL, rollout.tokens[:i], [rollout.tokens[i]])
+            assert logprob == pytest.approx(expected, abs=1e-5)
 
 
 def test_with_top_p_below_one_the_log_probs_are_still_those_of_the_full_softmax():
-    rollout = run(random_policy(Sampling(1, temperature=0.7, top_p=0.5)), budget(2, 600, 20))
+    rollout = run(scripted.random_policy(Sampling(1, temperature=0.7, top_p=0.5)), budget(2, 600, 20))
     turn = rollout.turns[0]
     end = turn.start + sum(rollout.sampled[turn.start:turn.end])             # a forced im_end was not sampled
-    again = naive_scores(MODEL, rollout.tokens[:turn.start], rollout.tokens[turn.start:end], 0.7)
+    again = naive_scores(scripted.MODEL, rollout.tokens[:turn.start], rollout.tokens[turn.start:end], 0.7)
     assert rollout.logprobs[turn.start:end] == pytest.approx(again, abs=1e-5)
     check_stream(rollout)
 
@@ -70,7 +55,7 @@ def test_with_top_p_below_one_the_log_probs_are_still_those_of_the_full_softmax(
 
 
 def test_a_malformed_turn_is_kept_answered_and_marked():
-    rollout = run([search(), BROKEN, answer()], notices=QUIET)
+    rollout = run([search(), BROKEN, answer()], notices=scripted.QUIET)
     assert [t.kind for t in rollout.turns] == ["search", "none", "answer"]
     assert [t.malformed for t in rollout.turns] == [False, True, False]
     assert rollout.turns[1].observation == "ERROR: cannot read the call." and rollout.turns[1].tool is None
@@ -87,7 +72,7 @@ def test_a_call_that_no_tool_takes_is_a_typed_error_and_no_search_or_visit(call,
 
 
 def test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does_not():
-    exact = ids_of(answer())
+    exact = scripted.ids_of(answer())
     whole = run([answer()], budget(2, 1500, len(exact)))
     assert whole.termination == "answered" and all(whole.sampled[whole.turns[0].start:])
     cut = run([answer()], budget(2, 1500, len(exact) - 1))
@@ -96,7 +81,7 @@ def test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does
 
 
 def test_a_turn_that_ends_with_end_of_text_is_closed_for_it():
-    rollout = run([[*ids_of(answer())[:-1], TOKENIZER.end_of_text]])
+    rollout = run([[*scripted.ids_of(answer())[:-1], TOKENIZER.end_of_text]])
     assert rollout.tokens[-2:] == [TOKENIZER.end_of_text, TOKENIZER.im_end] and rollout.sampled[-2:] == [True, False]
     assert final_answer(rollout.turns) == "cat" and not rollout.turns[-1].malformed
     check_stream(rollout)
@@ -187,7 +172,7 @@ def test_a_duplicate_is_the_exact_call_and_a_repetition_more_than_five_tails():
 
 
 def test_another_attempt_of_a_random_policy_is_another_draw():
-    policy, seen = random_policy(), []
+    policy, seen = scripted.random_policy(), []
 
     def watch(event, episode):
         if event == "discarded":

@@ -11,9 +11,9 @@ def test_every_turn_with_its_call_and_result_discarded_attempts_and_the_end_are_
     shown = capsys.readouterr().out
     places = [shown.index(words) for words in (
         "turn 1", "  thought  Start.\n", '  search   {"query": ["Bob"]}\n', "error: empty)",
-        "(attempt thrown away: malformed)", "turn 2", '  visit    {"url": ["Bob"], "goal": "pet"}\n', "Bob\n           cat.",
-        "turn 3", "  no call  The turn has no complete", "<think>\n           Hm\n", "turn 4", "answer     cat\n",
-        "ended      answered (4 turns")]
+        "(attempt thrown away: malformed)", "turn 2", '  visit    {"url": ["Bob"], "goal": "pet"}\n',
+        "Bob\n           cat.", "turn 3", "  no call  The turn has no complete", "<think>\n           Hm\n",
+        "turn 4", "answer     cat\n", "ended      answered (4 turns")]
     assert places == sorted(places)
 
 
