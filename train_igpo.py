@@ -54,29 +54,26 @@ def main(config: IGPOConfig) -> Path:
         optimizer = adamw(model, (0.9, 0.999), config.weight_decay)
         engine = Engine(model, config.pages, config.page_size, config.seed, vocab_limit=tokenizer.size)
         scorer = Engine(reference, config.pages, config.page_size) if config.gain_policy == "reference" else engine
-        sampling = Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p)
-        policy = EnginePolicy(engine, tokenizer, sampling)
-        system, notices = prompt_and_notices(agent_config(config))
-        rollout_loop = partial(RolloutLoop, policy, tokenizer, limits_of(config, source), system=system,
-                               notices=notices, guard=ToolGuard())
-        evaluate = partial(evaluation, rollout_loop, source, engine)
-        data = digest([source.fingerprint, system])
-        run.begin(model, optimizer, tokenizer.files, data, evaluate, config.evaluate_every)
+        rollout_loop = loop_of(config, source, engine, tokenizer)
+        grade = partial(outcomes, judge=judge, kind=config.outcome)
+        data = digest([source.fingerprint, rollout_loop.keywords["system"]])
+        run.begin(model, optimizer, tokenizer.files, data, partial(evaluate, rollout_loop, source, engine),
+                  config.evaluate_every)
 
-        for step in run.steps():
+        for step in run.steps():                                                # goes on, stops, evaluates and saves
             engine.reset_counters()
             with rollout_loop(keep_open=True) as loop:
                 episodes = collect(loop, source, step, config)
                 run.lap("rollout", engine.counters().prefilled + engine.counters().decoded)
-                logprobs = score_answers(scorer, episodes, tokenizer, config)      # on the pages of the open sequences
+                logprobs = score_answers(scorer, episodes, tokenizer, config)   # on the pages of the open sequences
                 run.lap("scoring", sum(len(tokens) for turns in logprobs for tokens in turns if tokens))
             rollouts = [episode.rollout for episode in episodes]
-            batch = make_batch(rollouts, logprobs, config.group, partial(outcomes, judge=judge, kind=config.outcome))
+            batch = make_batch(rollouts, logprobs, config.group, grade)         # without an outcome: dropped, counted
             run.lap("grading")
             credited = credit(batch.measured, config.recipe)
             rows = [row_of(*pair) for pair in zip(batch.rollouts, credited.record.advantages, strict=True)]
             stats = igpo_update(model, optimizer, rows, reference, config, step)
-            engine.weights_changed()                                               # every cached page is stale now
+            engine.weights_changed()                                            # every cached page is stale now
             run.lap("update", stats.pop("tokens"))
             if batch.rollouts and (step == 1 or run.is_due(config.rollouts_every)):
                 saved = SavedBatch(step, config.gain_policy, config.recipe, batch.rollouts, batch.measured, credited)
@@ -106,12 +103,11 @@ def score_answers(scorer: Engine, episodes: list[Episode], tokenizer: Tokenizer,
     """Per rollout and turn, the log-probs of the true answer's tokens before it; None where the recipe needs none.
     The current policy scores on the open sequences, the frozen start checkpoint on an engine of its own."""
     wrapped = [wrap_answer(episode.rollout.question.answers[0], tokenizer, config.recipe) for episode in episodes]
-    lengths = [scored_lengths(episode.rollout, config.recipe) for episode in episodes]
     requests = {}
     for i, episode in enumerate(episodes):
-        if lengths[i]:
-            prefix = episode.sequence if config.gain_policy == "current" else episode.rollout.tokens
-            requests[i] = (prefix, lengths[i], wrapped[i].ids)
+        prefix = episode.sequence if config.gain_policy == "current" else episode.rollout.tokens
+        if lengths := scored_lengths(episode.rollout, config.recipe):
+            requests[i] = (prefix, lengths, wrapped[i].ids)
     scores = dict(zip(requests, scorer.score_many(list(requests.values()), config.temperature), strict=True))
     return [answer_logprobs(episode.rollout, wrapped[i], scores.get(i, []), config.recipe)
             for i, episode in enumerate(episodes)]
@@ -126,14 +122,15 @@ def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[fl
     return [compare(answer, question.answers) for question, answer in answered]
 
 
-def evaluation(rollout_loop: Callable[[], RolloutLoop], source: QuestionSource, engine: Engine) -> dict:
+def evaluate(rollout_loop: Callable[[], RolloutLoop], source: QuestionSource, engine: Engine) -> dict:
     """Numbers on the held-out questions, one sampled rollout each; none where none is held out. Answers are compared
     by exact match, with --judge too: evaluation should be cheap."""
     if not source.held_out:
         return {}
+    episodes: list[Episode] = []
     with rollout_loop() as loop:
-        episodes = [episode for question in source.held_out
-                    for episode in loop.add(question, source.tools_for, max_turns=source.max_turns(question))]
+        for question in source.held_out:
+            episodes += loop.add(question, source.tools_for, max_turns=source.max_turns(question))
         loop.run()
     done = [episode.rollout for episode in episodes]
     engine.weights_changed()                # the next step must not find pages that a resumed run would not have
@@ -152,7 +149,7 @@ def with_learned_lead_in(config: IGPOConfig) -> IGPOConfig:
 
 
 def agent_config(config: IGPOConfig) -> AgentConfig:
-    """What infer.py would be told to use the same model, tools and prompt."""
+    """The same model, tools and prompt as infer.py would use them."""
     model = str(TINY_BASE) if config.model == "tiny-base" else config.model
     return AgentConfig(model=model, tools=config.tools, system_prompt=config.system_prompt)
 
@@ -176,10 +173,13 @@ def load_models(config: IGPOConfig) -> tuple[Qwen3, Qwen3 | None, Tokenizer]:
     return model, reference, Tokenizer.of_model(start_folder(config.model))
 
 
-def limits_of(config: IGPOConfig, source: QuestionSource) -> Limits:
-    threads = None if source.immediate else config.tool_threads
-    return Limits(config.max_turns, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
-                  tool_seconds=config.tool_seconds, tool_threads=threads)
+def loop_of(config: IGPOConfig, source: QuestionSource, engine: Engine, tokenizer: Tokenizer) -> partial[RolloutLoop]:
+    """Makes the loops of training and of evaluation: one sampling, one prompt, one guard for both."""
+    policy = EnginePolicy(engine, tokenizer, Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p))
+    limits = Limits(config.max_turns, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
+                    tool_seconds=config.tool_seconds, tool_threads=None if source.immediate else config.tool_threads)
+    system, notices = prompt_and_notices(agent_config(config))
+    return partial(RolloutLoop, policy, tokenizer, limits, system=system, notices=notices, guard=ToolGuard())
 
 
 if __name__ == "__main__":

@@ -58,10 +58,11 @@ def claimed(folder, doing: str) -> Iterator[None]:
 
 @contextmanager
 def replaced_file(path) -> Iterator[Path]:
-    """`with replaced_file(path) as new:` write the file `new`; without an error it is renamed to `path`."""
+    """`with replaced_file(path) as new:` write the file `new`; without an error it is renamed to `path`. What a killed
+    process left is overwritten. Only one process may write a file at a time."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new = beside(path, "new")
     try:
         yield new
         sync(new)

@@ -29,7 +29,7 @@ from minvenus.train import update as updating
 from tests.agent.scripted import Tools, answer, engine_for, search, visit
 from tests.evaluation.local_judge import QUICK, planted, yes_to  # noqa: F401
 from tests.train.igpo_runs import command, small_igpo, write_model
-from tests.train.runs import content, one_thread
+from tests.train.runs import TINY, content, one_thread
 
 PETS = {"Ann": "cat", "Bob": "dog", "Cleo": "hen"}
 
@@ -195,7 +195,8 @@ def test_only_live_tools_run_in_threads(config, monkeypatch, tmp_path):
     for tools in (config.tools, f"record:{tmp_path / 'cassette'}", "live"):
         settings = replace(config, tools=tools, tool_threads=3, tool_seconds=7.0, max_observation_tokens=99)
         with closing(train_igpo.questions_of(settings)) as source:
-            limits.append(train_igpo.limits_of(settings, source))
+            loop = train_igpo.loop_of(settings, source, engine_for(play), TINY)
+            limits.append(loop().limits)
     assert [own.tool_threads for own in limits] == [None, 3, 3]
     assert {(own.tool_seconds, own.max_observation_tokens) for own in limits} == {(7.0, 99)}
 

@@ -1,7 +1,7 @@
 """Checkpoints of a training run: all that is needed to go on as if nothing had happened.
 
     RUN/checkpoints/step-00000120/model/                 a folder that transformers reads too
-    RUN/checkpoints/step-00000120/optimizer.safetensors  moments and step counts of AdamW, random states
+    RUN/checkpoints/step-00000120/optimizer.safetensors  moments and step counts of AdamW, random state
     RUN/checkpoints/step-00000120/state.json             step, versions, and what the run counts
     RUN/latest                                           the name of the newest complete one
 
@@ -25,15 +25,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from minvenus.config import ConfigError, read_json
-from minvenus.files import latest_checkpoint, replaced, replaced_file, step_name, sync
+from minvenus.files import latest_checkpoint, replaced, step_name, sync, write_text
 from minvenus.model import weights
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")          # what AdamW keeps for a parameter
 PACKAGES = ("torch", "safetensors", "tokenizers", "numpy")
-
-
-class SaveError(OSError):
-    """A checkpoint that could not be written. The one before it is still there."""
 
 
 def save(run: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict,
@@ -48,15 +44,14 @@ def save(run: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimize
     try:
         with replaced(folder) as new:
             weights.save(model, new / "model", tokenizer_files)
-            save_file(optimizer_tensors(model, optimizer) | random_states(), new / "optimizer.safetensors")
+            save_file(training_tensors(model, optimizer), new / "optimizer.safetensors")
             text = json.dumps({"step": step, **state, "versions": versions()}, indent=2)
             (new / "state.json").write_text(text + "\n", encoding="utf-8")
-        with replaced_file(run / "latest") as pointer:
-            pointer.write_text(folder.name + "\n")
+        write_text(run / "latest", folder.name + "\n")
         sync(run)                                                        # before the older one is deleted
     except (OSError, SafetensorError) as error:
-        raise SaveError(f"the checkpoint after step {step} could not be written to {folder}: {error}. Earlier ones are "
-                        "whole: once the disk has room again the same command goes on from the latest") from error
+        raise OSError(f"the checkpoint after step {step} could not be written to {folder}: {error}. Earlier ones are "
+                      "whole: once the disk has room again the same command goes on from the latest") from error
     for old in (run / "checkpoints").glob("step-*"):
         if old not in (folder, before):
             shutil.rmtree(old)
@@ -64,7 +59,7 @@ def save(run: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimize
 
 
 def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict:
-    """Fill model, optimiser and random states from a checkpoint; returns its state."""
+    """Fill model, optimiser and random state from a checkpoint; returns its state."""
     try:
         state = read_json(folder / "state.json")
         loaded = weights.load(folder / "model", model.head_weight.device, model.head_weight.dtype)
@@ -76,14 +71,12 @@ def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) ->
     model.load_state_dict(loaded.state_dict())
     fill_optimizer(model, optimizer, tensors)
     torch.set_rng_state(tensors["random.cpu"])
-    if "random.cuda" in tensors and torch.cuda.is_available():
-        torch.cuda.set_rng_state(tensors["random.cuda"])
     return state
 
 
-def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Nothing before the first update."""
-    tensors = {}
+def training_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """The random state, and what AdamW keeps: nothing before the first update."""
+    tensors = {"random.cpu": torch.get_rng_state()}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
             tensors[f"{name}.{key}"] = value
@@ -93,9 +86,9 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 def check_tensors(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
     """All moments or none: a parameter without its moments would take its next step as if it were the first."""
     expected = {f"{name}.{key}" for name, _ in model.named_parameters() for key in MOMENTS}
-    stored = tensors.keys() - {"random.cpu", "random.cuda"}
+    stored = tensors.keys() - {"random.cpu"}
     if "random.cpu" not in tensors or (stored and stored != expected):
-        wrong = sorted(({"random.cpu"} - tensors.keys()) | (stored ^ expected))
+        wrong = sorted((stored ^ expected) | ({"random.cpu"} - tensors.keys()))
         raise ConfigError(f"optimizer.safetensors does not fit the model: missing or unexpected {', '.join(wrong)}")
 
 
@@ -104,13 +97,6 @@ def fill_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: 
         if f"{name}.step" in tensors:
             moments = {key: tensors[f"{name}.{key}"].to(parameter.device) for key in MOMENTS}
             optimizer.state[parameter] = moments | {"step": tensors[f"{name}.step"]}     # AdamW counts steps on the CPU
-
-
-def random_states() -> dict[str, torch.Tensor]:
-    states = {"random.cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states["random.cuda"] = torch.cuda.get_rng_state()
-    return states
 
 
 @cache

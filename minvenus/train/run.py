@@ -41,9 +41,10 @@ MAY_CHANGE = {"out", "resume", "device", "pack_tokens", "recompute", "pages", "p
 class Run:
     def __init__(self, name: str, config, may_change: set[str] = MAY_CHANGE):
         self.name, self.config, self.folder, self.may_change = name, config, Path(config.out), may_change
+        self.files = self.folder / "metrics.jsonl", self.folder / "timing.jsonl"
         self.done = 0                               # steps so far
         self.counters: dict[str, int] = {}          # counts over the whole run; saved with every checkpoint
-        self.clock = Clock()
+        self.start_clock()
 
     # -------------------------------------------------------------------------------------------------- begin and end
 
@@ -88,8 +89,8 @@ class Run:
         saved = save_config(self.config, self.folder)
         print(f"settings    {', '.join(changed) or 'the defaults'}; all of them in {saved}")
         print(f"start       {newest or 'step 0'}", flush=True)
-        for name in ("metrics.jsonl", "timing.jsonl"):
-            cut_back(self.folder / name, self.done)
+        for path in self.files:
+            cut_back(path, self.done)
         self.progress = Progress(self.name, self.done, self.config.steps)
         self.moves = steps_taken(optimizer)         # of the optimiser, when the last whole step ended
         self.stop = self._exits.enter_context(stop_on_signals())
@@ -110,7 +111,7 @@ class Run:
         if self.done == 0:
             self.before = {f"before_{name}": number for name, number in self.evaluate().items()}
         while self.done < total and not self.stop:
-            self.clock = Clock()
+            self.start_clock()
             yield self.done + 1
         self.save()
         if self.done < total:
@@ -122,10 +123,6 @@ class Run:
         step = self.done + 1
         return step % every == 0 or step == self.config.steps
 
-    def lap(self, phase: str, tokens: int = 0) -> None:
-        """The time since the last lap belongs to `phase`, in which `tokens` ran through a model."""
-        self.clock.lap(phase, tokens)
-
     def log(self, numbers: dict) -> None:
         """End the present step: its line of metrics, then a checkpoint; with an evaluation first if one is due."""
         step, failure = self.done + 1, None
@@ -136,9 +133,9 @@ class Run:
             except Exception as error:              # the step itself is whole, and is kept
                 failure = error
             self.lap("evaluation")
-        timing = self.clock.timing()
-        append(self.folder / "metrics.jsonl", {"step": step} | numbers | self.before)
-        append(self.folder / "timing.jsonl", {"step": step} | timing)
+        timing = self.timing()
+        for path, row in zip(self.files, (numbers | self.before, timing), strict=True):
+            append(path, {"step": step} | row)
         self.progress.show(step, numbers, timing)
         self.done, self.before, self.moves = step, {}, steps_taken(self.optimizer)
         if failure:
@@ -148,11 +145,36 @@ class Run:
 
     def save(self) -> None:
         """A checkpoint of the last whole step. Its lines of metrics must be on the disk no later than itself."""
-        for name in ("metrics.jsonl", "timing.jsonl"):
-            if (self.folder / name).exists():
-                sync(self.folder / name)
+        for path in self.files:
+            if path.exists():
+                sync(path)
         state = {"data": self.data, "counters": self.counters}
         checkpoint.save(self.folder, self.done, self.model, self.optimizer, state, self.tokenizer_files)
+
+    # ------------------------------------------------------------------------------------------------------ the clock
+
+    def start_clock(self) -> None:
+        self.seconds: dict[str, float] = {}         # by phase of the step
+        self.tokens: dict[str, int] = {}            # that ran through a model, by phase
+        self.mark = time.perf_counter()
+
+    def lap(self, phase: str, tokens: int = 0) -> None:
+        """The time since the last lap belongs to `phase`, in which `tokens` ran through a model."""
+        now = time.perf_counter()
+        self.seconds[phase] = now - self.mark
+        self.mark = now
+        if tokens:
+            self.tokens[phase] = tokens
+
+    def timing(self) -> dict[str, float]:
+        """Seconds of every phase and tokens per second of those that ran any; the last two are over all of them."""
+        numbers = {f"{phase}_seconds": seconds for phase, seconds in self.seconds.items()}
+        numbers |= {f"{phase}_tokens_per_second": tokens / self.seconds[phase] for phase, tokens in self.tokens.items()}
+        if "scoring" in self.seconds:
+            numbers["scoring_share"] = self.seconds["scoring"] / (self.seconds["scoring"] + self.seconds["rollout"])
+        busy = sum(self.seconds[phase] for phase in self.tokens)
+        return numbers | {"seconds": sum(self.seconds.values()),
+                          "tokens_per_second": sum(self.tokens.values()) / busy if busy else 0.0}
 
     @property
     def model_folder(self) -> Path:
@@ -196,29 +218,3 @@ def cut_back(path: Path, step: int) -> None:
         kept = [json.dumps(row) + "\n" for row in read_jsonl(path) if row["step"] <= step]
         with replaced_file(path) as new:
             new.write_text("".join(kept), encoding="utf-8")
-
-
-class Clock:
-    """The seconds of a step by phase, and the tokens that ran through a model."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.tokens: dict[str, int] = {}
-        self._mark = time.perf_counter()
-
-    def lap(self, phase: str, tokens: int = 0) -> None:
-        now = time.perf_counter()
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._mark
-        self._mark = now
-        if tokens:
-            self.tokens[phase] = self.tokens.get(phase, 0) + tokens
-
-    def timing(self) -> dict[str, float]:
-        """Seconds of every phase and tokens per second of those that ran any; the last two are over all of them."""
-        numbers = {f"{phase}_seconds": seconds for phase, seconds in self.seconds.items()}
-        numbers |= {f"{phase}_tokens_per_second": tokens / self.seconds[phase] for phase, tokens in self.tokens.items()}
-        if "scoring" in self.seconds:
-            numbers["scoring_share"] = self.seconds["scoring"] / (self.seconds["scoring"] + self.seconds["rollout"])
-        busy = sum(self.seconds[phase] for phase in self.tokens)
-        return numbers | {"seconds": sum(self.seconds.values()),
-                          "tokens_per_second": sum(self.tokens.values()) / busy if busy else 0.0}

@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
+import train_igpo
 from minvenus.agent.protocol import final_answer
+from minvenus.agent.rollout import RolloutLoop
 from minvenus.engine import Engine
 from minvenus.evaluation.answers import f1
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.train.update import backward, row_logprobs
 from tests.train.igpo_runs import first_step, small_igpo, write_model
-from tests.train.runs import TINY, gradients
-from train_igpo import questions_of
+from tests.train.runs import SMALL, TINY, gradients
 
 # of the first question one rollout is right, of the second none; the gains of all four visits differ
 PLAYS = [["right: right", "wrong: dog"], ["right: dog", "wrong search: dog"]]
@@ -147,6 +148,22 @@ def test_there_is_no_reference_where_nothing_needs_it_and_adam_is_the_papers(mad
     assert not any(parameter.requires_grad for parameter in step.reference.parameters())
 
 
+def test_training_and_evaluation_have_one_sampling_and_draw_only_ids_of_the_tokenizer(made, tmp_path, monkeypatch):
+    policies = []
+
+    class Watched(RolloutLoop):
+        def __enter__(self):
+            policies.append(self.policy)
+            return self
+
+    monkeypatch.setattr(train_igpo, "RolloutLoop", Watched)
+    train_igpo.main(replace(made.config, steps=1, temperature=0.7, top_p=0.9, max_turn_tokens=8, out=str(tmp_path)))
+    sampling = policies[0].sampling
+    assert [policy.sampling for policy in policies] == [sampling] * 3, "an evaluation, a step, an evaluation"
+    assert (sampling.temperature, sampling.top_p) == (0.7, 0.9)
+    assert {policy.engine.vocab_limit for policy in policies} == {TINY.size} and TINY.size < SMALL.vocab_size
+
+
 def test_an_answer_that_is_half_right_is_graded_by_f1_where_that_is_asked(made):
     step = first_step(replace(made.config, outcome="f1"), [["right: pets own dog", "right: right"]] * 2)
     wanted = [f1(final_answer(rollout.turns), rollout.question.answers) for rollout in step.batch.rollouts]
@@ -155,7 +172,7 @@ def test_an_answer_that_is_half_right_is_graded_by_f1_where_that_is_asked(made):
 
 @pytest.mark.parametrize(("hops", "slack", "held_out"), [(1, 0, 3), (4, 2, 5), (None, 1, 8)])
 def test_the_web_of_a_run_has_the_hops_turns_and_held_out_questions_of_its_settings(made, hops, slack, held_out):
-    source = questions_of(replace(made.config, hops=hops, slack=slack, evaluate_questions=held_out))
+    source = train_igpo.questions_of(replace(made.config, hops=hops, slack=slack, evaluate_questions=held_out))
     turns = [2 * (1 + i % 4 if hops is None else hops) + 1 + slack for i in range(held_out)]
     for questions in (source.held_out, source.training[:held_out]):
         assert [source.max_turns(question) for question in questions] == turns

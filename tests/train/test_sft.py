@@ -178,12 +178,12 @@ def test_validation_is_the_loss_without_a_gradient_or_a_change():
     assert torch.equal(parameters(model), before) and all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_small_model_learns_32_trajectories_by_heart():
+def test_a_small_model_learns_16_trajectories_by_heart():
     shape = ModelConfig(64, 128, 1, 4, 2, head_dim=16, vocab_size=768, rope_theta=100.0, max_position_embeddings=4096)
-    model, data, steps = Qwen3(shape), examples(32, hops=(1,)), 200
+    model, data, steps = Qwen3(shape), examples(16, hops=(1,)), 160
     optimizer = adamw(model, (0.9, 0.95), 0.0)
     for step in range(1, steps + 1):
-        batch = [data[i] for i in batch_indices(step, 8, len(data), seed=0)]
+        batch = [data[i] for i in batch_indices(step, 4, len(data), seed=0)]
         sft_step(model, optimizer, batch, learning_rate(step, steps, 2e-2, 20), 1.0, 8192, "trajectory-mean")
     assert validation_loss(model, data, 8192, "trajectory-mean") < 0.05
 
