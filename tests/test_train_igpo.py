@@ -3,7 +3,6 @@
 Most runs follow a script (tests/train/igpo_runs.py): a random model writes nothing that could be rewarded.
 """
 
-import json
 import os
 import signal
 from dataclasses import replace
@@ -12,10 +11,9 @@ import pytest
 import torch
 
 import train_igpo
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import Recipe
 from minvenus.engine import Engine
 from minvenus.files import claimed, latest_checkpoint, read_jsonl
-from minvenus.flags import parse_flags
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model import weights
 from minvenus.report.saved import load_batch, path_of
@@ -65,16 +63,16 @@ def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole, con
     weights.load(latest_checkpoint(whole) / "model")
     rows, timing = (read_jsonl(whole / name) for name in ("metrics.jsonl", "timing.jsonl"))
     assert [row["step"] for row in rows] == [row["step"] for row in timing] == [1, 2, 3]
-    health = {"outcome", "gain_mean", "gain_positive", "groups_without_outcome_signal", "groups_without_any_signal", "malformed",
-              "turns", "browse_correct", "browse_wrong", "right_pages", "gain_right", "gain_wrong", "logprob_gap", "ratio_min",
-              "ratio_max", "clip_fraction", "kl", "entropy", "grad_norm", "pages_peak", "failed", "judge_unknown", "updates"}
+    health = {"gain_mean", "gain_positive", "gain_right", "gain_wrong", "clip_fraction", "kl", "entropy", "grad_norm",
+              "pages_peak", "failed", "judge_unknown"}
     clocks = {f"{phase}_seconds" for phase in ("rollout", "scoring", "grading", "update")} | {
         f"{phase}_tokens_per_second" for phase in ("rollout", "scoring", "update")} | {"scoring_share", "seconds"}
     for row, clock in zip(rows, timing, strict=True):
         assert health <= row.keys() and clocks <= clock.keys()
         assert not any("second" in name or "share" in name for name in row), "clocks differ from run to run"
         assert row["outcome"] == 0.25 and row["turns"] == 3 and row["right_pages"] == 0.5 and row["malformed"] == 0
-        assert row["groups_without_outcome_signal"] == 0.5 and row["groups_without_any_signal"] == 0.0 and row["updates"] == 1
+        assert row["groups_without_outcome_signal"] == 0.5 and row["groups_without_any_signal"] == 0.0
+        assert row["updates"] == 1
         assert row["browse_correct"] == row["browse_wrong"] == 0.5
         assert 0 < clock["scoring_share"] < 1 and 0 < clock["rollout_seconds"] < clock["seconds"]
         assert row["logprob_gap"] < 1e-5 and row["ratio_min"] == pytest.approx(1, abs=1e-5) == row["ratio_max"]
@@ -86,7 +84,7 @@ def test_every_second_step_and_the_last_are_evaluated(whole):
     names = {"test_exact_match", "test_turns", "test_right_pages", "test_malformed"}
     assert [names <= row.keys() for row in rows] == [False, True, True]
     assert [rows[2][name] for name in sorted(names)] == [1.0, 0.0, 1.0, 3.0], "held-out questions are played right"
-    assert [{f"before_{name}" for name in names} <= row.keys() for row in rows] == [True, False, False], "the start checkpoint"
+    assert ["before_test_turns" in row for row in rows] == [True, False, False], "the start checkpoint"
 
 
 def test_rollouts_of_the_first_every_second_and_the_last_step_are_saved_with_their_arithmetic(whole, config):
@@ -99,29 +97,12 @@ def test_rollouts_of_the_first_every_second_and_the_last_step_are_saved_with_the
     assert [m.outcome for m in saved.measured] == [1.0, 0.0, 0.0, 0.0] and saved.credit.record.scale == row["scale"]
 
 
-def test_two_runs_with_one_seed_are_the_same_bytes(whole, config, scripted, tmp_path):
-    train_igpo.main(replace(config, out=str(tmp_path)))
-    assert content(tmp_path) == content(whole)
-    assert load_batch(path_of(tmp_path, 3)).credit == load_batch(path_of(whole, 3)).credit
-
-
 def test_sampled_runs_are_the_same_bytes_for_one_seed_and_others_for_another(model, tmp_path):
     """With the engine's own draws."""
     config = small_igpo(model, steps=2, kl_coef=0.1, max_turn_tokens=12, max_context=192)
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         train_igpo.main(replace(config, out=str(tmp_path / name), seed=seed))
     assert content(tmp_path / "a") == content(tmp_path / "b") != content(tmp_path / "c")
-
-
-def test_the_progress_line_has_the_numbers_to_watch(config, scripted, tmp_path, capsys):
-    train_igpo.main(replace(config, steps=1, out=str(tmp_path)))
-    line = capsys.readouterr().err
-    for word in ("igpo 1/1", "tokens/s", "test_exact_match 1", "outcome 0.25", "gain_mean ", "right_pages 0.5", "turns 3",
-                 "malformed 0", "groups_without_any_signal 0", "groups_without_outcome_signal 0.5", "gain_positive ",
-                 "browse_correct ", "browse_wrong ", "kl ", "entropy ", "logprob_gap ", "ratio_min 1", "ratio_max 1",
-                 "clip_fraction 0", "grad_norm "):
-        assert f" {word}" in f" {line}", word
-    assert "accuracy" not in line, "it is exact match, also with --judge"
 
 
 # ------------------------------------------------------------------------------------------------------------- signal
@@ -181,44 +162,11 @@ def signalled(monkeypatch, numbers, at_step=0):
         monkeypatch.setattr(module, "igpo_update", update)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_step_saves_and_exits_0_and_the_next_call_goes_on(number, config, scripted, whole, tmp_path,
-                                                                                monkeypatch, capfd):
-    config = replace(config, out=str(tmp_path), save_every=100)
-    with monkeypatch.context() as patch:
-        signalled(patch, [number], at_step=1)
-        assert command(config) == 0
-    out, err = capfd.readouterr()
-    assert "stopped after step 2 of 3; the same command goes on from there" in out and "stopping after this step" in err
-    assert (tmp_path / "latest").read_text() == "step-00000002\n"
-    assert command(config) == 0 and f"model: {tmp_path}/checkpoints/step-00000003/model" in capfd.readouterr().out
-    assert content(tmp_path) == content(whole)
-
-
-def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_the_step_before(config, scripted, whole, tmp_path, monkeypatch,
-                                                                                capfd):
-    config = replace(config, out=str(tmp_path))
-    with monkeypatch.context() as patch:
-        signalled(patch, [signal.SIGINT, signal.SIGINT], at_step=1)
-        assert command(config) == 130
-    assert "stopped at once; the same command goes on from the last checkpoint" in capfd.readouterr().err
-    assert (tmp_path / "latest").read_text() == "step-00000001\n", "every step has a checkpoint"
-    assert command(config) == 0 and content(tmp_path) == content(whole)
-
-
-def test_a_run_that_is_there_is_not_overwritten_nor_trained_again(config, scripted, whole, capsys):
-    before = content(whole)
-    with pytest.raises(ConfigError, match="holds a run already"):
-        train_igpo.main(replace(config, out=str(whole), resume="never"))
-    assert train_igpo.main(replace(config, out=str(whole))) == latest_checkpoint(whole) / "model"
-    assert content(whole) == before
-
-
 # --------------------------------------------------------------------------------------------------------- divergence
 
 
-def test_a_run_that_diverges_says_what_to_look_at_and_keeps_the_last_good_state(config, scripted, whole, tmp_path, monkeypatch,
-                                                                                capsys):
+def test_a_run_that_diverges_says_what_to_look_at_and_keeps_the_last_good_state(config, scripted, whole, tmp_path,
+                                                                                monkeypatch, capsys):
     """In the second step, and no checkpoint is due before the third. Once the cause is gone the run ends as if
     nothing was."""
     config = replace(config, out=str(tmp_path), save_every=100)
@@ -233,7 +181,8 @@ def test_a_run_that_diverges_says_what_to_look_at_and_keeps_the_last_good_state(
         patch.setattr(updating, "igpo_loss", loss)
         assert command(config) == 2
     err = capsys.readouterr().err
-    assert "train_igpo.py: step 2: the loss is nan: look at the last lines of metrics.jsonl" in err and "Traceback" not in err
+    assert "train_igpo.py: step 2: the loss is nan: look at the last lines of metrics.jsonl" in err
+    assert "Traceback" not in err
     assert (tmp_path / "latest").read_text() == "step-00000001\n"
     assert [row["step"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == [1]
     assert command(config) == 0 and content(tmp_path) == content(whole)
@@ -244,12 +193,6 @@ def test_two_runs_in_one_folder_are_refused(config, scripted, tmp_path, capsys):
         assert command(replace(config, out=str(tmp_path))) == 2
     assert f"another process is training into {tmp_path}: wait for it, or use another --out" in capsys.readouterr().err
     assert not (tmp_path / "run.json").exists() and command(replace(config, out=str(tmp_path), steps=1)) == 0
-
-
-def test_log_probs_that_are_not_the_engines_stop_the_run_before_its_first_update(config, scripted, tmp_path, capsys):
-    assert command(replace(config, out=str(tmp_path)), "--logprob-gap", "1e-12") == 2
-    assert "step 1: new and stored log-probs differ by" in capsys.readouterr().err
-    assert latest_checkpoint(tmp_path) is None and not read_jsonl(tmp_path / "metrics.jsonl")
 
 
 # ----------------------------------------------------------------------------------------------------------- settings
@@ -265,12 +208,6 @@ def test_the_preset_of_the_4b_model_is_the_papers_recipe():
     assert large.pack_tokens >= large.max_context
     assert large.steps * large.questions <= 1000 < (large.steps + 1) * large.questions, "one epoch over 1,000 questions"
     assert IGPOConfig(**IGPO_PRESETS["tiny"]) == IGPOConfig()
-
-
-def test_every_field_of_the_recipe_is_a_flag():
-    parsed = parse_flags(IGPOConfig, ["--recipe", "released", "--no-center-gain", "--gamma", "1", "--no-use-gain"])
-    assert parsed.recipe == Recipe.released(center_gain=False, gamma=1.0, use_gain=False)
-    assert json.loads(json.dumps(parsed.recipe.lead_in)) == Recipe().lead_in
 
 
 @pytest.mark.parametrize(("flags", "words"), [

@@ -45,7 +45,8 @@ def whole(inputs, tmp_path_factory):
 
 def command(config: SFTConfig, *more: str) -> int:
     """`python train_sft.py` in this process; returns its exit code."""
-    flags = [f"--{key.replace('_', '-')}={value}" for key, value in asdict(config).items() if not isinstance(value, bool)]
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in asdict(config).items()
+             if not isinstance(value, bool)]
     before, sys.argv = sys.argv, ["train_sft.py", *flags, *more]
     try:
         runpy.run_path(str(ROOT / "train_sft.py"), run_name="__main__")
@@ -65,7 +66,8 @@ def test_a_run_says_where_the_model_is_and_what_to_run_next_and_the_model_loads(
     out, err = capsys.readouterr()
     assert "8 trajectories" in out and "2 held out, 6 trained on" in out
     assert f"all of them in {tmp_path / 'run' / 'run.json'}" in out
-    assert f"model       {folder}" in out and f"next        python infer.py --model {folder} --tools live --question" in out
+    assert f"model       {folder}" in out
+    assert f"next        python infer.py --model {folder} --tools live --question" in out
     assert "sft 1/3" in err and "sft 3/3" in err and "tokens/s" in err and "left" in err and "loss" in err
     weights.load(folder)
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in folder.iterdir()}
@@ -146,8 +148,8 @@ def signalled(monkeypatch, numbers, at_step=0):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_step_saves_and_exits_0_and_the_next_call_goes_on(number, inputs, whole, tmp_path, monkeypatch,
-                                                                                capfd):
+def test_a_signal_finishes_the_step_saves_and_exits_0_and_the_next_call_goes_on(number, inputs, whole, tmp_path,
+                                                                                monkeypatch, capfd):
     config = small_config(inputs, tmp_path, save_every=100)
     handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
     with monkeypatch.context() as patch:
@@ -170,7 +172,8 @@ def test_a_signal_in_the_last_step_just_ends_the_run(inputs, whole, tmp_path, mo
     assert "stopped after" not in out and "next        python" in out and content(tmp_path) == whole
 
 
-def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_its_last_checkpoint(inputs, whole, tmp_path, monkeypatch, capfd):
+def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_its_last_checkpoint(inputs, whole, tmp_path,
+                                                                                    monkeypatch, capfd):
     config = small_config(inputs, tmp_path)
     with monkeypatch.context() as patch:
         signalled(patch, [signal.SIGINT, signal.SIGINT], at_step=1)
@@ -185,6 +188,8 @@ def test_a_run_that_has_ended_is_not_trained_again(inputs, tmp_path, capsys):
     folder = train_sft.main(config)
     before = content(tmp_path)
     capsys.readouterr()
+    with pytest.raises(ConfigError, match="holds a run already"):
+        train_sft.main(replace(config, resume="never"))
     assert train_sft.main(config) == folder and content(tmp_path) == before
     assert "next        python" in capsys.readouterr().out
 
@@ -197,20 +202,6 @@ def test_where_a_run_was_interrupted_changes_no_bit(inputs, whole, tmp_path, mon
             signalled(patch, [signal.SIGTERM])
             train_sft.main(config)
     assert content(tmp_path) == whole
-
-
-def test_other_data_and_resume_never_are_refused_and_change_nothing(inputs, tmp_path, capsys):
-    data = tmp_path / "data.jsonl"
-    data.write_bytes(Path(inputs["data"]).read_bytes())
-    config = small_config(inputs, tmp_path / "run", data=str(data), steps=2)
-    train_sft.main(config)
-    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    assert command(replace(config, resume="never")) == 2
-    assert "holds a run already" in capsys.readouterr().err
-    data.write_bytes(b"".join(reversed(data.read_bytes().splitlines(keepends=True))))
-    assert command(config) == 2
-    assert "was made with other data or another prompt" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
 
 
 # ------------------------------------------------------------------------------------------------------------- errors
@@ -238,24 +229,11 @@ def test_a_wrong_command_line_is_one_message_and_exit_code_2(flags, words, input
 
 
 def test_data_that_is_not_clean_is_one_message(inputs, tmp_path, capsys):
-    for line, words in (("{", "line 1 is no record: not JSON"), ('{"messages": []}', "run python -m minvenus.sft on the file first")):
+    for line, words in (("{", "line 1 is no record: not JSON"),
+                        ('{"messages": []}', "run python -m minvenus.sft on the file first")):
         (tmp_path / "data.jsonl").write_text(line + "\n")
         assert command(small_config(inputs, tmp_path / "run", data=str(tmp_path / "data.jsonl"))) == 2
         assert words in capsys.readouterr().err
-
-
-def test_a_run_that_diverges_says_so_and_keeps_its_last_checkpoint(inputs, tmp_path, monkeypatch, capsys):
-    real = update.sft_loss
-    calls = []
-
-    def loss(*arguments):
-        calls.append(1)
-        return real(*arguments) * (float("nan") if len(calls) > 2 else 1.0)
-
-    monkeypatch.setattr(update, "sft_loss", loss)
-    assert command(small_config(inputs, tmp_path, validation=0)) == 2
-    assert "the gradient's norm is nan: lower the learning rate" in capsys.readouterr().err
-    assert (tmp_path / "latest").read_text() in ("step-00000001\n", "step-00000002\n")
 
 
 def test_presets_are_valid_settings_and_one_epoch_of_the_release_is_585_steps():

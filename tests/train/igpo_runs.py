@@ -29,7 +29,7 @@ from tests.train.runs import SMALL, TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHT, WRONG = "right", "wrong"
-# what the two rollouts of two questions do: of the first one is right, of the second none, so that only gains tell them apart
+# Two rollouts of two questions. Of the first one is right, of the second none: only gains tell these two apart.
 MIXED = [["right: right", "wrong: dog"], ["right: dog", "wrong: dog"]]
 
 
@@ -91,7 +91,10 @@ def scripted_engine(config: IGPOConfig, plays):
         place = order.setdefault(step, {}).setdefault(question_id, len(order[step]))
         return turns_of(plays[place][int(rollout)], question_id, web)[turn]
 
-    return lambda model, *rest, **options: engine_for(script, pages=config.pages, page_size=config.page_size, model=model)
+    def engine(model, pages, page_size, *_, **__):
+        return engine_for(script, pages=pages, page_size=page_size, model=model)
+
+    return engine
 
 
 def script_runs(monkeypatch, config: IGPOConfig, plays) -> None:
@@ -136,7 +139,8 @@ class FirstStep:
     logprobs: list | None = None           # of theirs
 
     def update(self, rows=None, step=1) -> dict:
-        return igpo_update(self.model, self.optimizer, self.rows if rows is None else rows, self.reference, self.config, step)
+        rows = self.rows if rows is None else rows
+        return igpo_update(self.model, self.optimizer, rows, self.reference, self.config, step)
 
 
 def first_step(config: IGPOConfig, plays, recipe: Recipe | None = None) -> FirstStep:

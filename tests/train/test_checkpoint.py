@@ -62,7 +62,7 @@ def test_the_newest_and_the_one_before_are_kept_whatever_a_crash_left_behind(tmp
     assert latest_checkpoint(tmp_path) is None
     save(tmp_path, 10)
     assert names(tmp_path) == ["step-00000010"]
-    for orphan in ("step-00000040", "step-00000050", ".step-00000060.new"):          # renamed, but `latest` never got there
+    for orphan in ("step-00000040", "step-00000050", ".step-00000060.new"):          # `latest` never named them
         shutil.copytree(tmp_path / "checkpoints" / "step-00000010", tmp_path / "checkpoints" / orphan)
     save(tmp_path, 20)
     assert names(tmp_path) == ["step-00000010", "step-00000020"]

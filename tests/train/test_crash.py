@@ -238,7 +238,7 @@ def test_a_script_killed_at_ten_random_moments_loses_one_step_at_most_and_no_bit
         done = len(read_jsonl(run / "metrics.jsonl"))                     # the steps that had ended
         assert done - (int(newest.name.removeprefix("step-")) if newest else 0) in (0, 1)
         if done > 1 and killed < 10:
-            shutil.rmtree(run)                                            # or most kills would meet a run that has ended
+            shutil.rmtree(run)                                  # or most kills would meet a run that has ended
     main(config)
     assert content(run) == content(tmp_path / "whole")
     for step in (1, 2, 3) if script == "igpo" else ():

@@ -77,7 +77,8 @@ def test_a_group_with_one_verdict_left_teaches_nothing(config, monkeypatch):
     assert batch.dropped == {"failed": 0, "judge_unknown": 3, "alone": 1} and {m.group for m in batch.measured} == {1}
 
 
-def test_a_judge_that_cannot_be_relied_on_stops_the_run_with_the_reason_and_a_checkpoint(config, tmp_path, monkeypatch, capsys):
+def test_a_judge_that_cannot_be_relied_on_stops_the_run_with_the_reason_and_a_checkpoint(config, tmp_path, monkeypatch,
+                                                                                         capsys):
     """In the second step; then it is well again, and the run goes on."""
     config = small_igpo(config.model, tmp_path, group=4, judge=True, steps=2, save_every=100)
     answers = iter(range(1000))

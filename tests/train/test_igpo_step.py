@@ -64,14 +64,15 @@ def advantages_by_hand(gains: list[float], outcomes: list[float], gamma=0.95) ->
 def test_rewards_and_advantages_of_the_batch_are_those_worked_out_by_hand(made):
     batch, credited = made.batch, made.credited
     assert [[turn.kind for turn in rollout.turns] for rollout in batch.rollouts] == KINDS
-    assert [m.outcome for m in batch.measured] == [1.0, 0.0, 0.0, 0.0] and [m.group for m in batch.measured] == [0, 0, 1, 1]
+    assert [m.outcome for m in batch.measured] == [1.0, 0.0, 0.0, 0.0]
+    assert [m.group for m in batch.measured] == [0, 0, 1, 1]
     gains = [belief(made, rollout, 2) - belief(made, rollout, 0) for rollout in batch.rollouts]
     assert len({round(gain, 3) for gain in gains}) == 4, "a case worth computing"
     assert [row[1] for row in credited.gains] == pytest.approx(gains, abs=1e-5)
     assert [r.turns[:2] for r in credited.rewards] == [[gain[1]] * 2 for gain in credited.gains]
     assert credited.rewards[3].turns[2] is None
     for own, expected in zip(credited.record.advantages, advantages_by_hand(gains, [1.0, 0.0, 0.0, 0.0]), strict=True):
-        assert own == pytest.approx(expected, abs=2e-4)              # z-scores divide the rounding of float32 by their spread
+        assert own == pytest.approx(expected, abs=2e-4)              # z-scores divide rounding by the spread
 
 
 def loss_by_hand(made):
@@ -82,8 +83,10 @@ def loss_by_hand(made):
         logits.append(made.model(torch.tensor([rollout.tokens]))[0])
         logits[-1].retain_grad()
         logp = logits[-1].log_softmax(-1)
-        terms = [advantage * logp[k - 1, rollout.tokens[k]] for turn, advantage in zip(rollout.turns, advantages, strict=True)
-                 for k in range(turn.start, turn.end) if rollout.sampled[k]]
+        terms = []
+        for turn, advantage in zip(rollout.turns, advantages, strict=True):
+            sampled = [k for k in range(turn.start, turn.end) if rollout.sampled[k]]
+            terms += [advantage * logp[k - 1, rollout.tokens[k]] for k in sampled]
         loss = loss - sum(terms) / len(terms) / len(made.rows)
     return loss, logits
 
@@ -106,8 +109,9 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
     expected = gradients(made.model)
     assert expected.norm() > 1e-3 and (shipped - expected).norm() < 1e-5 * expected.norm()
 
-    # one logit, with no autograd at all: d loss / d logit of the sampled token = -A (1 - p) / (tokens of the rollout * rollouts)
-    for i, sign in ((0, -1.0), (1, 1.0)):                  # the right rollout's visit is made more probable, the wrong one's less
+    # One logit without autograd: d loss / d logit of the sampled token = -A (1 - p) / (tokens * rollouts).
+    # The right rollout's visit is made more probable, the wrong one's less.
+    for i, sign in ((0, -1.0), (1, 1.0)):
         rollout, k = batch.rollouts[i], batch.rollouts[i].turns[1].start
         p = logits[i][k - 1].softmax(-1)[rollout.tokens[k]].item()
         wanted = -credited.record.advantages[i][1] * (1.0 - p) / sum(rollout.sampled) / 4

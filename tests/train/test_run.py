@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,8 +18,8 @@ from minvenus.train.run import Run, cut_back, one_line_errors
 from tests.train.igpo_runs import MIXED, script_runs, small_igpo, write_model
 from tests.train.runs import SMALL, TINY, content, made_up_run, small_config, write_inputs
 
-# Every setting of the two scripts with another value of it. A resumed run may change these: they decide memory, speed and
-# what is looked at ...
+# Every setting of the two scripts with another value of it. A resumed run may change these: they decide memory,
+# speed and what is looked at ...
 SFT_MAY_CHANGE = {"out": None, "resume": "auto", "device": "auto", "pack_tokens": 999, "recompute": True,
                   "validate_every": 7, "save_every": 7}
 IGPO_MAY_CHANGE = {"out": None, "resume": "auto", "device": "auto", "pack_tokens": 999, "recompute": True, "pages": 999,
@@ -31,8 +32,9 @@ SFT_MAY_NOT = {"data": "toyweb", "model": "tiny", "seed": 1, "steps": 4, "batch"
 IGPO_MAY_NOT = {"model": "tiny", "data": {"data": __file__, "tools": "folder:.", "hops": 4},
                 "tools": {"data": __file__, "tools": "folder:.", "hops": 4}, "system_prompt": __file__, "seed": 1,
                 "recipe": Recipe(gamma=0.5), "gain_policy": "reference", "questions": 3, "group": 3, "epochs": 2,
-                "minibatches": 2, "learning_rate": 1.0, "weight_decay": 0.5, "clip": 0.5, "clip_low": 0.1, "clip_high": 0.1,
-                "dual_clip": 3.0, "kl_coef": 0.5, "aggregate": "token-mean", "outcome": "f1", "judge": True,
+                "minibatches": 2, "learning_rate": 1.0, "weight_decay": 0.5, "clip": 0.5, "clip_low": 0.1,
+                "clip_high": 0.1, "dual_clip": 3.0,
+                "kl_coef": 0.5, "aggregate": "token-mean", "outcome": "f1", "judge": True,
                 "judge_cache": {"judge": True, "judge_cache": "x"}, "temperature": 0.5, "top_p": 0.5, "max_turns": 9,
                 "max_turn_tokens": 9, "max_context": 400, "max_observation_tokens": 99, "hops": 2, "slack": 1,
                 "evaluate_questions": 1}
@@ -62,6 +64,10 @@ def changed(config, name, value):
     return replace(config, **(value if isinstance(value, dict) else {name: value}))
 
 
+def run_json(config) -> dict:
+    return json.loads((Path(config.out) / "run.json").read_text())
+
+
 # ----------------------------------------------------------------------------------- settings of a resumed run
 
 
@@ -85,7 +91,7 @@ def test_igpo_does_not_go_on_with_a_setting_that_changes_what_is_learned(name, i
 @pytest.mark.parametrize("name", [name for name in SFT_MAY_CHANGE if name != "out"])
 def test_sft_goes_on_with_other_memory_speed_and_cadence_and_run_json_holds_them(name, sft):
     train_sft.main(changed(sft, name, SFT_MAY_CHANGE[name]))
-    assert json.loads((latest_checkpoint(sft.out).parents[1] / "run.json").read_text())[name] == SFT_MAY_CHANGE[name]
+    assert run_json(sft)[name] == SFT_MAY_CHANGE[name]
 
 
 @pytest.mark.parametrize("name", [name for name in IGPO_MAY_CHANGE if name not in ("out", "steps")])
@@ -93,7 +99,7 @@ def test_igpo_goes_on_with_other_memory_speed_and_cadence_and_run_json_holds_the
     config = changed(igpo, name, IGPO_MAY_CHANGE[name])
     script_runs(monkeypatch, config, MIXED)
     train_igpo.main(config)
-    assert json.loads((latest_checkpoint(igpo.out).parents[1] / "run.json").read_text())[name] == IGPO_MAY_CHANGE[name]
+    assert run_json(igpo)[name] == IGPO_MAY_CHANGE[name]
 
 
 def test_igpo_may_be_given_more_steps_and_learns_what_a_longer_run_learns(igpo, tmp_path, monkeypatch):
@@ -111,7 +117,7 @@ def test_sft_refuses_another_number_of_steps_and_says_why(sft):
 
 
 def test_run_json_holds_the_lead_in_that_is_used(igpo):
-    assert json.loads((latest_checkpoint(igpo.out).parents[1] / "run.json").read_text())["recipe"]["lead_in"] == "Answer."
+    assert run_json(igpo)["recipe"]["lead_in"] == "Answer."
 
 
 # ---------------------------------------------------------------------------------------- a run with a made-up update
@@ -212,7 +218,7 @@ def test_cutting_back_after_any_tear_leaves_the_first_lines_byte_for_byte(tmp_pa
     kept, full = "".join(lines[:step]), "".join(lines)
     path.write_text(full[:max(len(kept), len(full) - torn)])              # nothing before the checkpoint is lost
     cut_back(path, step)
-    assert path.read_text() == kept and [row["step"] for row in read_jsonl(path)] == list(range(1, len(lines[:step]) + 1))
+    assert path.read_text() == kept
 
 
 def test_a_spoilt_line_in_the_middle_is_an_error_that_names_the_file(tmp_path):

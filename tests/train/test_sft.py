@@ -95,16 +95,6 @@ def test_an_observations_label_is_not_trained_and_its_input_is_read(e, data):
     assert read != loss
 
 
-@given(st.data())
-def test_what_stands_after_the_last_trained_token_changes_nothing(data):
-    """There a token is a label only: nothing that is trained can see it."""
-    model, e = small_model(), BATCH[data.draw(st.integers(0, len(BATCH) - 1))]
-    tail = data.draw(st.lists(st.integers(0, 767), min_size=1, max_size=20))
-    longer = Example(torch.cat([e.tokens, torch.tensor(tail, dtype=torch.int32)]),
-                     torch.cat([e.sampled, torch.zeros(len(tail), dtype=torch.bool)]))
-    assert total_loss(model, [longer]) == pytest.approx(total_loss(model, [e]), rel=1e-6)
-
-
 def test_bfloat16_products_give_nearly_the_same_loss_and_float32_gradients():
     model, pack = small_model(), step_packs(BATCH, 10_000)[0]
     exact = sft_loss(model, pack).item()
@@ -152,14 +142,6 @@ def test_a_step_starts_from_no_gradient():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_metrics_count_tokens_and_trained_tokens():
-    model = small_model()
-    numbers = sft_step(model, adamw(model, (0.9, 0.95), 0.0), BATCH, 1e-3, 1.0, 10_000, "trajectory-mean")
-    assert numbers["tokens"] == sum(map(len, BATCH)) and numbers["trained_tokens"] == sum(e.trained for e in BATCH)
-    assert numbers["learning_rate"] == 1e-3
-    assert numbers["loss"] == pytest.approx(total_loss(small_model(), BATCH), rel=1e-6)
-
-
 def test_a_gradient_that_is_not_finite_stops_training_and_changes_nothing():
     model = small_model()
     with torch.no_grad():
@@ -178,12 +160,12 @@ def test_validation_is_the_loss_without_a_gradient_or_a_change():
     assert torch.equal(parameters(model), before) and all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_small_model_learns_16_trajectories_by_heart():
+def test_a_small_model_learns_8_trajectories_by_heart():
     shape = ModelConfig(64, 128, 1, 4, 2, head_dim=16, vocab_size=768, rope_theta=100.0, max_position_embeddings=4096)
-    model, data, steps = Qwen3(shape), examples(16, hops=(1,)), 160
+    model, data, steps = Qwen3(shape), examples(8, hops=(1,)), 100
     optimizer = adamw(model, (0.9, 0.95), 0.0)
     for step in range(1, steps + 1):
-        batch = [data[i] for i in batch_indices(step, 4, len(data), seed=0)]
+        batch = [data[i] for i in batch_indices(step, 8, len(data), seed=0)]
         sft_step(model, optimizer, batch, learning_rate(step, steps, 2e-2, 20), 1.0, 8192, "trajectory-mean")
     assert validation_loss(model, data, 8192, "trajectory-mean") < 0.05
 
@@ -207,5 +189,3 @@ def test_every_step_moves_up_to_the_peak_and_down_again(steps, share, peak):
     top = max(warmup - 1, 0)
     assert rates[top] == pytest.approx(peak)
     assert rates[:top + 1] == sorted(rates[:top + 1]) and rates[top:] == sorted(rates[top:], reverse=True)
-
-

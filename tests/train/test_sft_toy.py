@@ -23,7 +23,8 @@ def inputs(tmp_path_factory):
 def test_the_default_data_and_model_are_the_toy_web_and_the_tiny_base(inputs, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(weights, "TINY_BASE", Path(inputs["model"]))
-    folder = train_sft.main(SFTConfig(steps=1, batch=2, demonstrations=8, validation=2, device="cpu", learning_rate=1e-9))
+    settings = SFTConfig(steps=1, batch=2, demonstrations=8, validation=2, device="cpu", learning_rate=1e-9)
+    folder = train_sft.main(settings)
     out = capsys.readouterr().out
     assert f"next        python train_igpo.py --model {folder}" in out and "            python infer.py" in out
     trained, base = weights.load(folder), weights.load(inputs["model"])
@@ -31,7 +32,7 @@ def test_the_default_data_and_model_are_the_toy_web_and_the_tiny_base(inputs, tm
 
 
 def test_the_model_tiny_has_random_weights_of_the_seed():
-    (one, _), (two, _), (other, _) = (train_sft.prepare(SFTConfig(model="tiny", seed=seed, device="cpu")) for seed in (1, 1, 2))
+    one, two, other = (train_sft.prepare(SFTConfig(model="tiny", seed=seed, device="cpu"))[0] for seed in (1, 1, 2))
     assert sum(p.numel() for p in one.parameters()) == 492_288 and one.config == ModelConfig.preset("tiny")
     assert one.head_weight.equal(two.head_weight) and not one.head_weight.equal(other.head_weight)
 

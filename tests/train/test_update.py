@@ -153,8 +153,9 @@ def test_the_last_layer_computes_only_what_is_trained_and_nothing_changes(config
     sources = torch.cat([row.sources + start for row, start in zip(step.rows, starts, strict=False)])
     for every_row in (True, False):
         step.model.zero_grad()
-        logp, entropies = step.model.logprobs(tokens, torch.tensor(starts, dtype=torch.int32), sources, tokens[sources + 1],
-                                              0.7, entropy=True, every_row=every_row)
+        cu_seqlens = torch.tensor(starts, dtype=torch.int32)
+        logp, entropies = step.model.logprobs(tokens, cu_seqlens, sources, tokens[sources + 1], 0.7, entropy=True,
+                                              every_row=every_row)
         (logp * torch.sin(sources)).sum().backward()
         found.append((logp.detach(), entropies.detach(), gradients(step.model)))
     for whole, some in zip(*found, strict=True):
@@ -207,7 +208,7 @@ def test_a_gradient_longer_than_the_clip_is_cut_to_it_and_a_shorter_one_is_not(c
 @pytest.mark.parametrize(("column", "change", "words"), [
     ("advantages", lambda a: a * float("inf"), "step 7: the loss is .*: look at the last lines of metrics.jsonl"),
     ("old_logp", lambda x: x * float("nan"), "step 7: the loss is nan"),
-    ("old_logp", lambda x: x - 0.5, "step 7: new and stored log-probs differ by 0.5 before the first update, more than"),
+    ("old_logp", lambda x: x - 0.5, "step 7: new and stored log-probs differ by 0.5 before the first update"),
     ("advantages", lambda a: a * 1e38, "step 7: the (loss|gradient's norm) is"),
 ])
 def test_a_number_that_cannot_be_trained_on_stops_before_the_weights_move(config, column, change, words):
