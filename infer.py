@@ -4,7 +4,6 @@ import json
 import sys
 from dataclasses import replace
 
-from minvenus.agent.episode import Episode
 from minvenus.agent.policy import limits_of, load_policy, prompt_and_notices
 from minvenus.agent.record import rollout_to_json
 from minvenus.agent.rollout import RolloutLoop
@@ -36,15 +35,23 @@ def main(config: InferConfig) -> Rollout:
     with RolloutLoop(policy, tokenizer, limits, system=system, notices=notices,
                      watch=None if config.json else show) as loop:
         [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
-        run_and_save(loop, episode, config)
-    rollout = episode.rollout
+        try:
+            with stop_on_signals() as stop:
+                loop.run(stop)
+        except BaseException as error:
+            loop.cut_all(str(error) or type(error).__name__)
+            raise
+        finally:
+            if episode.rollout:
+                record = json.dumps(rollout_to_json(episode.rollout), ensure_ascii=False)
+                write_text(f"{config.out}/trajectory.json", record + "\n")
     if config.json:
-        print(json.dumps(rollout_to_json(rollout), ensure_ascii=False))
-        return rollout
+        print(record)
+        return episode.rollout
     if agent.tools == "toyweb":
         row("expected", question.answers[0])
-    row("saved", config.save or f"{config.out}/trajectory.json")
-    return rollout
+    row("saved", f"{config.out}/trajectory.json")
+    return episode.rollout
 
 
 def question_and_tools(config: InferConfig) -> tuple[Question, object, int | None]:
@@ -63,21 +70,6 @@ def question_and_tools(config: InferConfig) -> tuple[Question, object, int | Non
     if config.question is None:
         raise ConfigError(f"--tools {agent.tools} needs a --question")
     return Question("question", config.question, ["(unknown)"]), tools, None
-
-
-def run_and_save(loop: RolloutLoop, episode: Episode, config: InferConfig) -> None:
-    """Whatever ends the rollout, what there is of it is saved."""
-    try:
-        with stop_on_signals() as stop:
-            loop.run(stop)
-    except BaseException as error:
-        loop.cut_all(str(error) or type(error).__name__)
-        raise
-    finally:
-        if episode.rollout:
-            record = json.dumps(rollout_to_json(episode.rollout), ensure_ascii=False)
-            for path in filter(None, (f"{config.out}/trajectory.json", config.save)):
-                write_text(path, record + "\n")
 
 
 def run(argv: list[str] | None = None) -> int:

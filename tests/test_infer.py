@@ -47,8 +47,8 @@ def at(server):
     return ["--api-base", f"{server.url}/v1", "--api-model", "venus"]
 
 
-def saved(path="runs/infer/trajectory.json"):
-    return rollout_from_json(read_json(path))
+def saved(folder="runs/infer"):
+    return rollout_from_json(read_json(f"{folder}/trajectory.json"))
 
 
 # --------------------------------------------------------------------------------------------- what it prints and saves
@@ -67,7 +67,7 @@ def test_with_no_flags_the_tiny_model_tries_a_toy_question():
 def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):
     reply, case = solver()
     with serve(reply) as server:
-        assert infer.run([*at(server), "--save", "kept/one.json"]) == 0
+        assert infer.run([*at(server), "--out", "kept"]) == 0
         assert KEY in str(server.seen)
     shown = capsys.readouterr()
     first = case.path[0]
@@ -76,10 +76,10 @@ def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):
                   f'search   {{"query": ["own {first}"]}}', "result",
                   f'visit    {{"url": ["{case.pages[first].url}"]', f"own {case.pages[first].pet}", "turn 5",
                   "I know enough.", f"answer     {case.question.answers[0]}", "ended      answered",
-                  "expected", "kept/one.json"):
+                  "expected", "kept/trajectory.json"):
         assert shown.out.find(words, place + 1) > place, (words, shown.out)
         place = shown.out.find(words, place + 1)
-    assert saved("kept/one.json") == saved() and saved().termination.startswith("answered")
+    assert saved("kept").termination.startswith("answered")
     written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
     assert KEY not in shown.out + shown.err + written
 
@@ -123,9 +123,8 @@ def test_ctrl_c_saves_what_there_is(capsys):
         os.kill(os.getpid(), signal.SIGINT)
         return hang(handler)
     with serve(reply) as server:
-        assert infer.run([*at(server), "--save", "part.json"]) == 130
-    rollout = saved("part.json")
-    assert rollout.error == "stopped by the user" and [t.kind for t in rollout.turns] == ["search", "none"]
+        assert infer.run(at(server)) == 130
+    assert saved().error == "stopped by the user" and [t.kind for t in saved().turns] == ["search", "none"]
     assert "stopped by the user" in capsys.readouterr().out
 
 

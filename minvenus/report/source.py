@@ -1,7 +1,7 @@
 """Files that an X-ray can be made of, read into one form.
 
     RUN/rollouts/step-*.jsonl    a training batch with its reward arithmetic (report/saved.py)
-    a saved rollout              infer.py --save, or lines of eval.py: no arithmetic, grouped by question
+    a saved rollout              of infer.py, or lines of eval.py: no arithmetic, grouped by question
     messages                     somebody else's trajectory, {"messages": [system, user, assistant, ...]}
 
 A trajectory that was not scored when it was made can be scored by a `Scorer`, which the caller provides.
