@@ -188,9 +188,8 @@ def clean_turn(text: str, final: bool, seen: set[tuple], counts: Counter) -> tup
         counts["answers_repaired" if final else "calls_repaired"] += repaired is not None
         text = repaired or text
     call = next(iter(calls(text)), None)
-    names = targets(call) if call else []
-    if call and names:
-        signature = (tool_of(call), *sorted({name.strip() for name in names}))
+    if call and targets(call):
+        signature = (tool_of(call), *sorted({target.strip() for target in targets(call)}))
         if signature in seen:
             return text, "duplicate"
         seen.add(signature)

@@ -42,6 +42,12 @@ def conversation(*contents, system="Be good."):
     return {"question": contents[0], "messages": [{"role": "system", "content": system}, *messages], "gt": "Rome"}
 
 
+def of_turns(turns, name="Where?", answer="Rome"):
+    """A clean record of so many turns, the answer included."""
+    body = [text for i in range(turns - 1) for text in (search_turn(f"{name} {i}"), observation())]
+    return conversation(name, *body, answer_of(answer))
+
+
 def raw(*contents):
     roles = ["user", "assistant"] * len(contents)
     return {"meta": {"question": contents[0], "answer": "Rome"},

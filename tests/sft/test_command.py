@@ -20,14 +20,9 @@ from minvenus.sft.__main__ import CleanConfig, main, run
 from minvenus.sft.clean import clean, copies
 from minvenus.sft.dataset import load, read_records
 from minvenus.text.tokenizer import Tokenizer
-from tests.sft.conversations import answer_of, contents, conversation, observation, records, search_turn
+from tests.sft.conversations import answer_of, contents, conversation, observation, of_turns, records, search_turn
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def of_turns(turns, name="Q", answer="Rome"):
-    body = [text for i in range(turns - 1) for text in (search_turn(f"{name} {i}"), observation())]
-    return conversation(name, *body, answer_of(answer))
 
 
 def write(path, rows):
@@ -149,7 +144,7 @@ def test_an_error_while_cleaning_is_told_and_leaves_the_old_files_untouched(tmp_
 
 @pytest.mark.parametrize(("change", "words"), [
     ({"in_": ""}, "both --in FILE and --out FILE.jsonl"), ({"out": "x.parquet"}, "both --in FILE and --out FILE.jsonl"),
-    ({"in_": "nowhere.jsonl"}, "nowhere.jsonl is no file"), ({"in_": "{folder}/empty"}, "empty is no file and no folder"),
+    ({"in_": "nowhere.jsonl"}, "nowhere.jsonl is no file"), ({"in_": "{folder}/empty"}, "empty is no file and no"),
     ({"out": "{input}"}, "must differ"), ({"in_": "{folder}/empty/../in.jsonl", "out": "{input}"}, "must differ"),
     ({"correct": "maybe"}, "exact_match"),
 ])

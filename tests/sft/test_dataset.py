@@ -11,7 +11,7 @@ from minvenus.config import ConfigError
 from minvenus.sft.clean import clean
 from minvenus.sft.dataset import Example, encode, encode_pieces, fill_packs, load, read_records, step_packs
 from minvenus.text.tokenizer import Tokenizer
-from tests.sft.conversations import answer_of, conversation, observation, records, search_turn
+from tests.sft.conversations import conversation, of_turns, records
 
 TINY = Tokenizer.tiny()
 
@@ -25,11 +25,6 @@ def example(*trained, prompt=3):
     return Example(torch.arange(len(sampled), dtype=torch.int32), torch.tensor(sampled))
 
 
-def record_of(turns):
-    body = [text for i in range(turns - 1) for text in (search_turn(f"q {i}"), observation(f"page {i}"))]
-    return conversation("Where?", *body, answer_of())
-
-
 examples = st.lists(st.builds(lambda turns, prompt: example(*turns, prompt=prompt),
                               st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 5)),
                     min_size=1, max_size=12)
@@ -39,12 +34,12 @@ examples = st.lists(st.builds(lambda turns, prompt: example(*turns, prompt=promp
 
 
 def test_what_is_trained_is_the_agents_text_and_nothing_else():
-    one = encode(record_of(2), TINY)
+    one = encode(of_turns(2), TINY)
     trained = TINY.decode(one.tokens[one.sampled].tolist())
-    call = '<tool_call>\n{"name": "search", "arguments": {"query": ["q 0"]}}\n</tool_call><|im_end|>'
+    call = '<tool_call>\n{"name": "search", "arguments": {"query": ["Where? 0"]}}\n</tool_call><|im_end|>'
     assert trained == "I look.\n</think>\n\n" + call + "Enough.\n</think>\n\n<answer>\nRome\n</answer><|im_end|>"
     context = TINY.decode(one.tokens[~one.sampled].tolist())
-    assert "page 0" in context and "Where?" in context and "Rome" not in context
+    assert "something" in context and "Where?" in context and "Rome" not in context
 
 
 def test_the_flags_of_pieces_become_those_of_their_tokens():
@@ -64,7 +59,7 @@ def test_every_clean_record_can_be_encoded_and_its_mask_is_its_turns(record):
 
 def test_a_record_that_is_not_clean_is_refused_with_what_to_do():
     with pytest.raises(ConfigError, match=r"trajectory 1 is not clean, run python -m minvenus\.sft"):
-        load([record_of(1), conversation("Where?", "no thought")], TINY, 1000)
+        load([of_turns(1), conversation("Where?", "no thought")], TINY, 1000)
 
 
 def test_lines_are_read_one_by_one_and_a_broken_one_is_named(tmp_path):
@@ -77,7 +72,7 @@ def test_lines_are_read_one_by_one_and_a_broken_one_is_named(tmp_path):
 
 
 def test_the_too_long_are_dropped_whole_and_counted():
-    rows = [record_of(n) for n in (1, 6, 2)]
+    rows = [of_turns(n) for n in (1, 6, 2)]
     lengths = [len(encode(row, TINY)) for row in rows]
     kept, dropped = load(rows, TINY, max_tokens=lengths[2])
     assert [len(one) for one in kept] == [lengths[0], lengths[2]] and dropped == 1

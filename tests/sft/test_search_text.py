@@ -102,14 +102,14 @@ def test_links_with_odd_brackets(line, link):
     assert (found and tuple(found[0]["web_page_info_list"][0].values())[:2]) == link
 
 
-def nested(alphabet, pair):
+def nested(alphabet, pattern):
     """Texts with balanced brackets."""
-    return st.recursive(st.text(st.sampled_from(alphabet), max_size=4),
-                        lambda part: st.builds(f"{{}}{pair[0]}{{}}{pair[1]}{{}}".format, part, part, part), max_leaves=6)
+    plain = st.text(st.sampled_from(alphabet), max_size=4)
+    return st.recursive(plain, lambda part: st.builds(pattern.format, part, part, part), max_leaves=6)
 
 
-titles = nested("ab '().1\\日", "[]").filter(str.strip)
-addresses = nested("ab/_%[]", "()").filter(bool)
+titles = nested("ab '().1\\日", "{}[{}]{}").filter(str.strip)
+addresses = nested("ab/_%[]", "{}({}){}").filter(bool)
 snippets = st.lists(st.text(st.sampled_from("ab [](.1'日"), min_size=1, max_size=10).filter(str.strip), max_size=3)
 asked = st.text(st.sampled_from("ab'\" ?日"), max_size=8)
 found = st.lists(st.tuples(titles, addresses, snippets), max_size=3)
