@@ -204,6 +204,7 @@ def test_waits_double_and_are_jittered(monkeypatch):
     waits = [wait for wait in waits if wait >= 0.5]
     first, second = waits[::2], waits[1::2]
     assert all(0.5 <= wait <= 1.5 for wait in first) and all(1.0 <= wait <= 3.0 for wait in second)
+    assert min(first) < 1.0 < max(first)
     assert len(first) == len(second) == 20 and len({round(wait, 3) for wait in first}) > 10
 
 
@@ -225,13 +226,14 @@ def test_a_key_that_the_server_echoes_appears_nowhere(status):
 def test_the_key_is_read_for_each_request_no_key_is_no_header_and_a_placeholder_is_no_secret(monkeypatch, tmp_path):
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password netrc-password\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    with serve(lambda h: h.reply(chat("an EMPTY room"))) as server:
+    with serve(lambda h: h.reply(chat("an EMPTY 8letters room"))) as server:
         client = endpoint(server)
-        for key in (KEY, "EMPTY", ""):
+        for key, text in (("8letters", "an EMPTY [key] room"), ("EMPTY", "an EMPTY 8letters room"),
+                          ("", "an EMPTY 8letters room")):
             monkeypatch.setenv("TEST_API_KEY", key)
-            assert client.chat(MESSAGES) == "an EMPTY room"
+            assert client.chat(MESSAGES) == text
     sent = [headers.get("Authorization") for _, _, headers, _ in server.seen]
-    assert sent == [f"Bearer {KEY}", "Bearer EMPTY", None]
+    assert sent == ["Bearer 8letters", "Bearer EMPTY", None]
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://host", "http://", "http:///v1", "https://secret@host",
