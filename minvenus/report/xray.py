@@ -151,10 +151,10 @@ def page_data(source: Source, measured: list[Measured] | None, compared: list[Co
 
 
 def group_data(source: Source, places: list[int], rollouts: list[dict]) -> dict:
-    """A group; `largest` is the number with the strongest colour, `range` and `ticks` are of log P(answer)."""
+    """A group; `largest` is the advantage with the strongest colour, `range` and `ticks` are of log P(answer)."""
     cases = [source.cases[i] for i in places]
     credits = [credit for i in places for credit in rollouts[i]["credit"].values()]
-    sizes = [abs(x) for credit in credits for x in credit["advantages"] or credit["rewards"] if x is not None]
+    sizes = [abs(x) for credit in credits for x in credit["advantages"] or ()]
     remark = None
     if source.batch:
         remark = same_outcome([source.batch.credit.rewards[case.row].outcome for case in cases])
@@ -173,7 +173,7 @@ def same_outcome(outcomes: list[float]) -> str | None:
 
 
 def credit_data(a: Arithmetic, explanations: Distinct, numbers: Distinct) -> dict:
-    """Per turn its advantage, reward and gain (None where it has none) and the steps that explain them."""
+    """Per turn its advantage and gain (None where it has none) and the steps that explain them."""
     listed: list[list[int]] = []
     for t in range(len(a.measured.kinds)):
         listed.append([])
@@ -181,8 +181,7 @@ def credit_data(a: Arithmetic, explanations: Distinct, numbers: Distinct) -> dic
             about = asdict(step)
             number, inputs = about.pop("value"), about.pop("inputs")
             listed[-1].append(numbers.place([explanations.place(about), number, inputs]))
-    rewards = [*a.numbers["turn_rewards"], a.numbers.get("outcome")]
-    return {"advantages": a.numbers.get("advantages"), "rewards": rewards, "gains": a.numbers["gains"], "steps": listed}
+    return {"advantages": a.numbers.get("advantages"), "gains": a.numbers["gains"], "steps": listed}
 
 
 def rollout_facts(case: Case, outcome: str) -> list[tuple[str, str]]:

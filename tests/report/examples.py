@@ -129,5 +129,12 @@ def xray_data(folder, batch: SavedBatch, **options) -> dict:
     return embedded(xray(folder, batch, **options).read_text(encoding="utf-8"))
 
 
+def step_values(data: dict, credit: dict, name: str) -> list:
+    """Per turn the value of the step of this name; None where it has none."""
+    named = [i for i, about in enumerate(data["explanations"]) if about["id"] == name]
+    per_turn = [[data["steps"][place] for place in places] for places in credit["steps"]]
+    return [next((value for about, value, _ in listed if about in named), None) for listed in per_turn]
+
+
 def facts(shown_rollout: dict) -> dict:
     return dict(shown_rollout["facts"])

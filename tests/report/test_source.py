@@ -17,7 +17,7 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.report.source import Scorer
 from minvenus.report.xray import write_page
 from minvenus.types import Question
-from tests.report.examples import BROKEN, TOKENIZER, answer, embedded, facts, rollout, search, visit
+from tests.report.examples import BROKEN, TOKENIZER, answer, embedded, facts, rollout, search, step_values, visit
 
 TRAJECTORIES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "trajectories"
 TURNS = [search("a"), search("a"), visit("p"), BROKEN, visit("q"), answer("cat")]
@@ -72,7 +72,7 @@ def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group
     own = only["credit"]["paper"]
     values = [v if t in (0, 3, 5) else None for t, v in enumerate(measured)]
     assert own["gains"] == segment_gains(values, kinds, Recipe.paper())
-    assert own["rewards"][:3] == [own["gains"][2]] * 3 and own["rewards"][3] == -1.0 and own["rewards"][-1] is None
+    assert step_values(data, own, "reward") == [own["gains"][2]] * 3 + [-1.0, own["gains"][4], None]
     assert own["advantages"] is None and own["steps"][-1] == []
     explained = {data["explanations"][about]["id"] for about, *_ in data["steps"]}
     assert explained == {"value-before", "value", "gain", "reward"}
