@@ -102,8 +102,11 @@ def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | Non
                 continue
             try:
                 numbers = backward(model, [rows[j] for j in part], ref_logp and [ref_logp[j] for j in part], config)
-                if not done:
-                    check_gap(numbers["logprob_gap"], config.logprob_gap)
+                gap = numbers["logprob_gap"]
+                if not done and gap > config.logprob_gap:
+                    raise Diverged(f"new and stored log-probs differ by {gap:.2g} before the first update, more than "
+                                   f"--logprob-gap {config.logprob_gap}: engine and trainer do not run the same model, "
+                                   "or not in the same precision")
                 numbers["grad_norm"] = optimizer_step(model, optimizer, config.learning_rate, config.clip)
             except Diverged as error:
                 raise Diverged(f"step {step}: {error}") from None
@@ -170,12 +173,6 @@ def row_logprobs(model: Qwen3, rows: list[Row], temperature: float, pack_tokens:
         for i, own in zip(pack, logp, strict=True):
             result[i] = own.cpu()
     return result
-
-
-def check_gap(gap: float, limit: float) -> None:
-    if gap > limit:
-        raise Diverged(f"new and stored log-probs differ by {gap:.2g} before the first update, more than --logprob-gap "
-                       f"{limit}: engine and trainer do not run the same model, or not in the same precision")
 
 
 def summary(done: list[dict]) -> dict:
