@@ -89,5 +89,6 @@ def texts(seed: int, step: int, tokenizer: Tokenizer) -> list[Example]:
 
 def text(kind: str, seed: int, index: int, tokenizer: Tokenizer) -> Example:
     if kind == "session":
-        return encode({"messages": teach(make_case(seed, "base", index), WANDERER, f"session {seed} {index}")}, tokenizer)
+        messages = teach(make_case(seed, "base", index), WANDERER, f"session {seed} {index}")
+        return encode({"messages": messages}, tokenizer)
     return encode_pieces(reading(seed, index) if kind == "reading" else notes(seed, index), tokenizer)

@@ -9,13 +9,12 @@ evaluations), and the share of right pages found after the last step. A run that
 the command is given again; runs that are finished are only read.
 """
 
-import time
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from minvenus.config import ConfigError, check, read_json
-from minvenus.console import clock, table
+from minvenus.console import Progress, table
 from minvenus.experiments.results import differences, read_curves, rows, write_page
 from minvenus.experiments.scripts import run_all, steps_done, train, trained
 from minvenus.flags import save_config
@@ -114,14 +113,12 @@ def run_missing(jobs: dict[str, tuple], config: CompareConfig) -> None:
     folder = Path(config.out)
     missing = {name: flags for name, flags in jobs.items() if steps_done(folder / name) < config.steps}
     print(f"{len(jobs)} runs of {config.steps} steps, {len(jobs) - len(missing)} of them done before", flush=True)
-    began = time.monotonic()
+    progress = Progress("runs", 0, len(missing))
     done: list[str] = []
 
     def finished(name: str) -> None:
         trained(folder / name, config.steps)
         done.append(name)
-        spent = time.monotonic() - began
-        left = spent / len(done) * (len(missing) - len(done))
-        print(f"{len(done)}/{len(missing)} {name}, {clock(spent)} so far, about {clock(left)} left", flush=True)
+        progress.show(len(done), {})
 
     run_all("train_igpo.py", missing, config.jobs, folder, finished)

@@ -16,13 +16,12 @@ from minvenus.model import weights
 from minvenus.model.weights import TINY_BASE, start_model
 from minvenus.sft.dataset import encode_pieces
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.toyweb import TEST_NAMES, TRAIN_NAMES, make_case
 from minvenus.tools.toyweb_lessons import reading
 
 TINY = Tokenizer.tiny()
 
 
-def config(folder, steps=3) -> BaseConfig:
+def config(folder, steps=2) -> BaseConfig:
     return BaseConfig(out=str(folder / "model"), steps=steps)
 
 
@@ -36,27 +35,8 @@ def test_the_texts_are_those_that_the_shipped_base_was_trained_on():
     for step in (0, 119, 120, 249, 250, 999):
         for e in texts(0, step, TINY):
             found.update(e.tokens.numpy().tobytes() + e.sampled.numpy().tobytes())
+    assert [e.tokens.tolist() for e in texts(1, 0, TINY)] != [e.tokens.tolist() for e in texts(0, 0, TINY)]
     assert found.hexdigest() == "443bd76cbc6336a530fc48aaa45c4046058f8ca04463cd6543c91dad36982c2f"
-
-
-def test_no_text_comes_twice_and_another_seed_reads_others():
-    seen = set()
-    for seed in (0, 1):
-        for step in (0, 1, 120, 121, 250, 251):
-            seen.update(tuple(e.tokens.tolist()) for e in texts(seed, step, TINY))
-    assert len(seen) == 2 * 6 * 24
-
-
-def test_the_webs_of_the_base_have_all_names_and_are_no_questions_web():
-    webs = {pool: [make_case(seed, pool, i, (1, 4)).pages for seed in (0, 1) for i in range(60)]
-            for pool in ("base", "train", "test")}
-    names = {name for web in webs["base"] for name in web}
-    assert names == set(TRAIN_NAMES + TEST_NAMES)
-    asked = {str(web) for pool in ("train", "test") for web in webs[pool]}
-    assert len(asked) == 240 and not asked & {str(web) for web in webs["base"]}
-    pets = {pool: {tuple(page.pet for page in web.values()) for web in own if len(web) > 4}
-            for pool, own in webs.items()}
-    assert not pets["base"] & (pets["train"] | pets["test"]), "nor one of the same pets under other names"
 
 
 # --------------------------------------------------------------------------------------------------------- its training
@@ -79,7 +59,7 @@ def test_the_same_seed_gives_the_same_weights_to_the_last_bit(tmp_path, capsys, 
     monkeypatch.setattr(base, "BATCH", 2)
     one, two = (base.main(config(tmp_path / name)) for name in ("one", "two"))
     assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
-    assert "base 3/3" in capsys.readouterr().err
+    assert "base 2/2" in capsys.readouterr().err
     model, tokenizer = start_model(str(one), "cpu", 0), Tokenizer.from_file(one)
     assert model.config == ModelConfig.preset("tiny") and tokenizer.encode(" Bob") == TINY.encode(" Bob")
     assert not torch.equal(model.head_weight, start(0).head_weight)

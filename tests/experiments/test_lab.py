@@ -11,25 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError, Recipe
+from minvenus.experiments import lab
 from minvenus.experiments.__main__ import main
 from minvenus.experiments.compare import METHODS
-from minvenus.experiments.lab import (
-    NO_CHOICE,
-    PROFILES,
-    RIGHT,
-    STOP,
-    WRONG,
-    Gains,
-    LabConfig,
-    LabRollouts,
-    expected,
-    policy_gradient,
-    rewards_of,
-    rows,
-    sample,
-    softmax,
-    train,
-)
+from minvenus.experiments.lab import NO_CHOICE, PROFILES, RIGHT, STOP, WRONG, Gains, LabConfig, LabRollouts
 from minvenus.flags import parse_flags
 from minvenus.igpo.advantage import turn_advantages
 from minvenus.igpo.loss import igpo_loss
@@ -44,7 +29,7 @@ def recipe_of(method: str) -> Recipe:
 
 def last(gains: str, method: str, seed: int, steps: int) -> tuple[float, float]:
     """Success and turns after `steps` updates."""
-    return train(PROFILES[gains], recipe_of(method), seed, LabConfig(steps=steps + 1))[-1]
+    return lab.train(PROFILES[gains], recipe_of(method), seed, LabConfig(steps=steps + 1))[-1]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -96,19 +81,20 @@ def enumerated(probs, visits):
 
 def test_one_hop_two_visits_worked_by_hand():
     """right 1/2, wrong 1/4, stop 1/4: success 1/2 + 1/4 * 1/2, visits 3/4 + 1/4 * 3/4"""
-    assert expected(softmax(np.log([[0.5, 0.25, 0.25]])), 2) == pytest.approx((0.625, 1 + 2 * 0.9375))
+    assert lab.expected(lab.softmax(np.log([[0.5, 0.25, 0.25]])), 2) == pytest.approx((0.625, 1 + 2 * 0.9375))
 
 
 @given(worlds())
 def test_exact_figures_equal_the_sum_over_all_choices(world):
     _, logits, visits = world
-    assert expected(softmax(logits), visits) == pytest.approx(enumerated(softmax(logits), visits), abs=1e-12)
+    probs = lab.softmax(logits)
+    assert lab.expected(probs, visits) == pytest.approx(enumerated(probs, visits), abs=1e-12)
 
 
 @given(worlds(), st.integers(0, 1000))
 def test_rollouts_follow_the_rules(world, seed):
     gains, logits, visits = world
-    rollouts = sample(gains, softmax(logits), visits, 20, np.random.default_rng(seed))
+    rollouts = lab.sample(gains, lab.softmax(logits), visits, 20, np.random.default_rng(seed))
     for choices, hops, success in zip(rollouts.choice.tolist(), rollouts.hop.tolist(), rollouts.success, strict=True):
         hop, going = 0, True
         for choice, at in zip(choices, hops, strict=True):
@@ -121,8 +107,8 @@ def test_rollouts_follow_the_rules(world, seed):
 
 def test_sampled_rollouts_have_the_exact_success_and_the_mean_and_the_spread_of_gains_that_were_asked_for():
     probs = np.tile((0.5, 0.4, 0.1), (2, 1))
-    rollouts = sample(Gains((1.0, 3.0), (0.5, 0.1), -1.0, 0.2), probs, 4, 20_000, np.random.default_rng(0))
-    success, turns = expected(probs, 4)
+    rollouts = lab.sample(Gains((1.0, 3.0), (0.5, 0.1), -1.0, 0.2), probs, 4, 20_000, np.random.default_rng(0))
+    success, turns = lab.expected(probs, 4)
     sampled_turns = 1 + 2 * np.isin(rollouts.choice, (RIGHT, WRONG)).sum(axis=1)
     assert abs(rollouts.success.mean() - success) < 4 * (success * (1 - success) / 20_000) ** 0.5
     assert abs(sampled_turns.mean() - turns) < 4 * sampled_turns.std() / 20_000 ** 0.5
@@ -140,7 +126,7 @@ def test_sampled_rollouts_have_the_exact_success_and_the_mean_and_the_spread_of_
 def test_luck_does_not_depend_on_the_table(world):
     """The same generator for two tables: wherever both choose the same at the same hop, the gain is the same too."""
     gains, logits, visits = world
-    first, second = (sample(gains, np.tile(row, (len(logits), 1)), visits, 50, np.random.default_rng(7))
+    first, second = (lab.sample(gains, np.tile(row, (len(logits), 1)), visits, 50, np.random.default_rng(7))
                      for row in ((1 / 3, 1 / 3, 1 / 3), (0.5, 0.2, 0.3)))
     same = (first.choice == second.choice) & (first.hop == second.hop)
     assert same.any() and np.array_equal(first.visit_gain[same], second.visit_gain[same])
@@ -164,7 +150,7 @@ HALF_RIGHT = np.tile((0.5, 0.25, 0.25), (2, 1))
     (Recipe.paper(use_gain=False), [None] * 6, [None] * 2),
 ])
 def test_rewards_of_two_rollouts_worked_by_hand(recipe, first, second):
-    rewards = rewards_of(TWO, recipe)
+    rewards = lab.rewards_of(TWO, recipe)
     assert [r.outcome for r in rewards] == [1.0, 0.0]
     for row, wanted in zip(rewards, (first, second), strict=True):
         assert [v is None for v in row.turns] == [w is None for w in wanted]
@@ -179,7 +165,7 @@ def test_gradient_of_two_rollouts_worked_by_hand():
     advantages = [[0.7, 9, 1.4, 9, 2.1, 9, 9], [3.0, 9, -0.6]]
     right, wrong, stop = np.array([0.5, -0.25, -0.25]), np.array([-0.5, 0.75, -0.25]), np.array([-0.5, -0.25, 0.75])
     table = np.array([0.1 * wrong + 0.2 * right + 1.0 * right, 0.3 * right - 0.2 * stop]) / 2
-    assert np.allclose(policy_gradient(HALF_RIGHT, TWO, advantages), table, atol=1e-15)
+    assert np.allclose(lab.policy_gradient(HALF_RIGHT, TWO, advantages), table, atol=1e-15)
 
 
 def loss_gradient(logits, rollouts: LabRollouts, advantages) -> np.ndarray:
@@ -202,18 +188,10 @@ def loss_gradient(logits, rollouts: LabRollouts, advantages) -> np.ndarray:
 def test_the_gradient_is_that_of_the_shipped_loss(world, method, seed):
     gains, logits, visits = world
     recipe = recipe_of(method)
-    rollouts = sample(gains, softmax(logits), visits, 8, np.random.default_rng(seed))
-    advantages = turn_advantages(rewards_of(rollouts, recipe), [0] * 4 + [1] * 4, recipe)
-    ours = policy_gradient(softmax(logits), rollouts, advantages)
+    rollouts = lab.sample(gains, lab.softmax(logits), visits, 8, np.random.default_rng(seed))
+    advantages = turn_advantages(lab.rewards_of(rollouts, recipe), [0] * 4 + [1] * 4, recipe)
+    ours = lab.policy_gradient(lab.softmax(logits), rollouts, advantages)
     assert np.allclose(ours, loss_gradient(logits, rollouts, advantages), atol=1e-12)
-
-
-@pytest.mark.parametrize("method", NAMES)
-def test_a_batch_without_success_moves_igpo_and_never_grpo(method):
-    failed = LabRollouts(TWO.choice, TWO.hop, TWO.visit_gain, TWO.search_gain, np.array([False, False]))
-    recipe = recipe_of(method)
-    advantages = turn_advantages(rewards_of(failed, recipe), [0, 0], recipe)
-    assert policy_gradient(HALF_RIGHT, failed, advantages).any() == (method != "grpo")
 
 
 # ---------------------------------------------------------------------------------------------------------- the command
@@ -238,14 +216,10 @@ def test_rows_worked_by_hand():
     """Success .5 and .7: standard deviation .1414, half an interval 12.706 * .1 = 1.271; turns 5 and 6: half 12.706 *
     .5."""
     curves = [[(0.1, 3.0), (0.5, 5.0)], [(0.1, 3.0), (0.7, 6.0)]]
-    assert rows({"paper": curves, "grpo": curves[:1]}) == [
+    assert lab.rows({"paper": curves, "grpo": curves[:1]}) == [
         ["method", "step 0", "step 1", "turns"],
         ["paper", "0.100 ± 0.000", "0.600 ± 1.271", "5.500 ± 6.353"], ["grpo", "0.100", "0.500", "5.000"]]
-    assert rows({"paper": [[(0.0, 0.0)] * 42]})[0] == ["method", "step 0", "step 20", "step 40", "step 41", "turns"]
-
-
-def test_all_profiles_but_the_measured_one_differ_in_shape_and_not_in_size():
-    assert all(np.mean(gains.right) == pytest.approx(0.8) for name, gains in PROFILES.items() if name != "measured")
+    assert lab.rows({"paper": [[(0.0, 0.0)] * 42]})[0] == ["method", "step 0", "step 20", "step 40", "step 41", "turns"]
 
 
 @pytest.mark.parametrize("wrong", [{"gains": "equal fornt"}, {"gains": " "}, {"gains": "equal equal"}])

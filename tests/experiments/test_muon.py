@@ -11,18 +11,14 @@ SHAPES = [(32, 32), (16, 48), (48, 16)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_singular_value_of_an_orthogonal_step_is_near_one_and_the_singular_vectors_stay(shape):
+def test_every_singular_value_of_an_orthogonal_step_is_near_one_whatever_its_size_and_the_singular_vectors_stay(shape):
     gradient = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     u, _, v = torch.linalg.svd(gradient, full_matrices=False)
     in_its_basis = u.T @ orthogonal(gradient) @ v.T
     assert in_its_basis.diagonal().min() > 0.5 and in_its_basis.diagonal().max() < 1.3
     assert (in_its_basis - torch.diag(in_its_basis.diagonal())).abs().max() < 1e-4
-
-
-def test_the_size_of_the_gradient_does_not_matter_and_a_zero_gradient_gives_a_zero_step():
-    gradient = torch.randn(8, 12, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(orthogonal(gradient * 1000), orthogonal(gradient), rtol=1e-3, atol=1e-3)
-    assert orthogonal(torch.zeros(8, 12)).abs().max() == 0
+    assert orthogonal(torch.zeros(shape)).abs().max() == 0
 
 
 def test_two_steps_on_a_matrix_follow_the_formula_by_hand_and_a_vector_goes_with_adamw():

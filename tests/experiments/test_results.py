@@ -14,7 +14,7 @@ numbers = st.lists(st.floats(-100, 100), min_size=2, max_size=15)
 
 
 def test_intervals_by_hand():
-    assert interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(2.48434, abs=1e-5))    # standard deviation 1; 4.303 / sqrt(3)
+    assert interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(2.48434, abs=1e-5))    # spread 1; 4.303 / sqrt(3)
     assert interval([0.0, 1.0]) == (0.5, pytest.approx(6.353))     # sqrt(1/2); 12.706 * sqrt(1/2) / sqrt(2)
     many = [0.0, 1.0] * 10                                         # sqrt(20 / 4 / 19), and the last of the points
     assert interval(many) == (0.5, pytest.approx(2.228 * math.sqrt(5 / 19) / math.sqrt(20)))
