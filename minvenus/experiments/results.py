@@ -100,12 +100,12 @@ def write_page(path: Path, runs: Runs, step: int, settings: dict) -> Path:
         lines = [line(method, of_seeds.values(), key) for method, of_seeds in runs.items()]
         if any(len(drawn.x) for drawn in lines):
             plots.append(page.figure(line_plot(lines, title, "steps", unit)))
-    parts = [page.section("Result", [page.table(head, body, OVER_SEEDS)],
-                          "All methods start from the same checkpoint and sample as many rollouts."),
+    parts = [page.section("Result", [page.table(head, body, OVER_SEEDS)]),
              page.section("Differences", [page.table(paired, apart, OVER_SEEDS)]),
              page.section("Curves", [page.figures(plots)], "Bands are 95 % intervals over the seeds.")]
     facts = [(key, str(value)) for key, value in settings.items() if value is not None]
-    return write_text(path, page.page("Methods compared", parts, facts=facts, kind="minvenus comparison"))
+    lede = "All methods start from the same checkpoint and sample as many rollouts."
+    return write_text(path, page.page("Methods compared", parts, lede, facts, kind="minvenus comparison"))
 
 
 def line(method: str, runs, key: str) -> Series:
