@@ -28,7 +28,7 @@ class Limits:
     max_context: int                      # tokens of the whole rollout, prompt and last turn included
     max_turn_tokens: int                  # tokens sampled in one turn
     max_observation_tokens: int = 8192    # longer tool results are cut, and say so
-    time_limit: float | None = None       # seconds of a rollout from its first turn on; None = no limit
+    time_limit: float | None = None       # seconds of a rollout from its start; None = no limit
     tool_seconds: float = 150.0           # for one tool call that runs in a thread
     tool_threads: int | None = 16         # tool calls at once; None = in the loop's thread, for tools that cannot hang
     retries: int = 0                      # new attempts at a malformed, repetitive or duplicate turn; 0 in training
