@@ -60,9 +60,9 @@ def test_what_a_run_samples_depends_on_seed_question_and_number_alone(tmp_path):
     def tokens(name, concurrency, missing, seed=0):
         found = collect(tmp_path / name, random_policy(seed=seed), missing, concurrency, limits=budget(2, 400, 9))
         return {key: rollout.tokens for key, rollout in found.items()}
-    whole = runs(2)
+    whole = runs(3)
     alone = tokens("alone", 1, whole)
-    assert len({tuple(t) for t in alone.values()}) == 8
+    assert len({tuple(t) for t in alone.values()}) == 12
     assert tokens("three", 3, whole) == alone == tokens("reversed", 8, whole[::-1])
     part = [(entry.question.id, run) for entry, run in whole[3:6]]
     assert tokens("part", 4, whole[3:6]) == {key: alone[key] for key in part}

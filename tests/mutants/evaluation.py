@@ -87,7 +87,7 @@ MUTANTS = (
            ("minvenus.evaluation.answers:token_f1", "predicted or not accepted:",
             "predicted or not accepted or not (predicted := [*set(predicted)], accepted := [*set(accepted)]):")),
     mutant(44, "the second and the third run of a question have one name",
-           "evaluation/test_collect.py::test_no_more_runs_than_allowed_are_open_at_once_all_are_saved_none_stays_open[3]",
+           "evaluation/test_collect.py::test_what_a_run_samples_depends_on_seed_question_and_number_alone",
            ("minvenus.evaluation.collect:collect", " run {run}", " run")),
     mutant(44, "the first run has another name than infer.py gives it",
            "evaluation/test_collect.py::test_the_first_run_is_the_rollout_that_infer_makes",
