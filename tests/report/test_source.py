@@ -106,6 +106,10 @@ def test_a_rollout_is_scored_on_its_own_tokens_before_every_turn(tmp_path):
     write_page(tmp_path / "rollout.json", path, scorer=replace(scorer, context=longest), recipe=recipe)
     with pytest.raises(ConfigError, match=f"takes {longest - 1} at most"):
         write_page(tmp_path / "rollout.json", path, scorer=replace(scorer, context=longest - 1), recipe=recipe)
+    changed = replace(made.turns[0], text="<think>\nOther words.")
+    write_json(tmp_path / "rollout.json", rollout_to_json(replace(made, turns=[changed, *made.turns[1:]])))
+    with pytest.raises(ConfigError, match="made with another tokenizer than that of m"):
+        write_page(tmp_path / "rollout.json", path, scorer=scorer, recipe=recipe)
 
 
 def test_a_model_folder_scores_as_a_fresh_forward_does(tmp_path):
