@@ -108,7 +108,11 @@ class MergedLayer(NamedTuple):
 
 
 class MergedDecoder:
-    """tokens [N], positions [N], attend -> hidden states [N, hidden], as Qwen3.paged, up to rounding."""
+    """tokens [N], positions [N], attend, rows [M] or None -> hidden states [N or M, hidden], as Qwen3.paged, up to
+    rounding.
+
+        norm(x) = x / hypot(|x|, sqrt(n eps)) * sqrt(n) weight          n channels; sqrt(n) weight is in the next matrix
+    """
 
     @staticmethod
     def fits(model) -> bool:
@@ -118,22 +122,26 @@ class MergedDecoder:
 
     @torch.no_grad()
     def __init__(self, model: Qwen3):
-        self.config, self.embedding, self.norm = model.config, model.model.embed_tokens.weight, model.model.norm.weight
+        self.config, self.embedding = model.config, model.model.embed_tokens.weight
+        self.norm = scaled_weight(model.model.norm)
         self.layers = [self._merge(layer) for layer in model.model.layers]
         self.frequencies = frequencies(model.config.head_dim, model.config.rope_theta)
+        sizes = model.config.hidden_size, model.config.head_dim
+        self.least = {n: torch.tensor(n * model.config.rms_norm_eps).sqrt() for n in sizes}
 
     def _merge(self, layer) -> MergedLayer:
         attention, mlp, config = layer.self_attn, layer.mlp, self.config
         qkv = torch.cat([x.weight for x in (attention.q_proj, attention.k_proj, attention.v_proj)])
-        qk_norm = torch.cat((attention.q_norm.weight.expand(config.num_attention_heads, -1),
-                             attention.k_norm.weight.expand(config.num_key_value_heads, -1)))
+        qk_norm = torch.cat((scaled_weight(attention.q_norm).expand(config.num_attention_heads, -1),
+                             scaled_weight(attention.k_norm).expand(config.num_key_value_heads, -1)))
         gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
-        qkv, gate_up = qkv * layer.input_layernorm.weight, gate_up * layer.post_attention_layernorm.weight
+        qkv = qkv * scaled_weight(layer.input_layernorm)
+        gate_up = gate_up * scaled_weight(layer.post_attention_layernorm)
         matrices = qkv, attention.o_proj.weight, gate_up, mlp.down_proj.weight
         qkv, out, gate_up, down = (matrix.T.contiguous() for matrix in matrices)
         return MergedLayer(qkv, qk_norm, out, gate_up, down)
 
-    def __call__(self, tokens: Tensor, positions: Tensor, attend) -> Tensor:
+    def __call__(self, tokens: Tensor, positions: Tensor, attend, rows: Tensor | None = None) -> Tensor:
         config = self.config
         heads, kv_heads, channels = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         cos, sin = rotation(positions, self.frequencies)
@@ -141,11 +149,19 @@ class MergedDecoder:
         for index, layer in enumerate(self.layers):
             qkv = torch.mm(self._normalise(x), layer.qkv).unflatten(1, (-1, channels))   # [N, H + 2 K, D]
             qk, v = qkv.split((heads + kv_heads, kv_heads), dim=1)
-            q, k = rotate(self._normalise(qk) * layer.qk_norm, cos, sin).split((heads, kv_heads), dim=1)
-            x = torch.addmm(x, attend(index, q, k, v).flatten(1), layer.out)
-            gate, up = torch.mm(self._normalise(x), layer.gate_up).chunk(2, dim=1)       # [N, intermediate] each
-            x = torch.addmm(x, F.silu(gate) * up, layer.down)
-        return self._normalise(x) * self.norm
+            q, k = rotate(self._normalise(qk).mul_(layer.qk_norm), cos, sin).split((heads, kv_heads), dim=1)
+            if rows is not None and index + 1 == len(self.layers):
+                q, x = q[rows], x[rows]
+            x.addmm_(attend(index, q, k, v).flatten(1), layer.out)
+            gate, up = torch.mm(self._normalise(x), layer.gate_up).chunk(2, dim=1)       # [M, intermediate] each
+            x.addmm_(F.silu(gate, inplace=True).mul_(up), layer.down)
+        return self._normalise(x).mul_(self.norm)
 
     def _normalise(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, x.shape[-1:], eps=self.config.rms_norm_eps)
+        """To length 1, in fewer calls than F.rms_norm."""
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x / length.hypot_(self.least[x.shape[-1]])
+
+
+def scaled_weight(norm) -> Tensor:
+    return norm.weight * len(norm.weight) ** 0.5

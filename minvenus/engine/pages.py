@@ -77,7 +77,7 @@ class PagePool:
         first, filled = divmod(table.num_computed, self.page_size)
         missing = max(0, self.pages_for(table.num_computed + count) - len(table.pages))
         shared = filled > 0 and self._references[table.pages[first]] > 1
-        if missing + shared > self.available:
+        if missing + shared > len(self._free):
             raise OutOfPages(f"{missing + shared} pages needed for {count} more tokens, {self.available} of "
                              f"{self.count} are free")
         copies = []
@@ -90,7 +90,6 @@ class PagePool:
             self._unlist(table.pages[first])                     # its content is about to change
         for _ in range(missing):
             table.pages.append(self._reuse())
-        self.peak = max(self.peak, self.used)
         return copies
 
     def commit(self, table: BlockTable, tokens: list[int], count: int) -> None:
@@ -163,6 +162,7 @@ class PagePool:
         page, _ = self._free.popitem(last=False)
         self._unlist(page)
         self._references[page] = 1
+        self.peak = max(self.peak, self.used)
         return page
 
     def _unlist(self, page: int) -> None:

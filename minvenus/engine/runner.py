@@ -46,6 +46,7 @@ class Runner:
             work = self.decode_cache.arrange(work)
             if self.decode_cache.hold([sequence.block_table for sequence, _, _ in work]):
                 return work, self._decode(work)
+        work = sorted(work, key=lambda item: (item.new, item.sequence.num_computed))     # like ones beside each other
         return work, torch.cat([self._forward(part) for part in self._parts(work)])
 
     def _parts(self, work: list[Work]) -> list[list[Work]]:
@@ -92,7 +93,7 @@ class Runner:
             return paged_attention(q, k_pages, v_pages, block_table, device_lengths, cu_queries, max_queries=max(new),
                                    max_length=max(lengths))
 
-        return self.model.paged(tokens, positions, attend, None if len(rows) == len(tokens) else self._tensor(rows))
+        return self._decoder(tokens, positions, attend, None if len(rows) == len(tokens) else self._tensor(rows))
 
     def _flatten(self, work: list[Work]) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens, positions and slots of everything that runs, [N] each."""

@@ -80,8 +80,8 @@ class Sequence:
     @property
     def decoding(self) -> bool:
         """One token is missing before the next draw."""
-        started = type(self.job) is Generation and self.block_table is not None
-        return started and self.num_computed + 1 == self.goal
+        table = self.block_table
+        return type(self.job) is Generation and table is not None and table.num_computed + 1 == self.goal
 
     def outputs(self, count: int) -> int:
         """How many of the next `count` tokens, always the last ones, give a hidden state that the job wants."""

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 
 MASK_NUMBERS = 2**22      # most numbers in the mask of one call: 16 MiB in float32
+GROUP_NUMBERS = 2**19     # most keys that are gathered for several sequences: with the values 4 MiB in float32
 
 
 def write_pages(k, v, k_pages, v_pages, slots):
@@ -51,31 +52,44 @@ def one_query_each(lengths):
 
 @torch.no_grad()
 def paged_attention_torch(q, k_pages, v_pages, block_table, lengths, cu_queries, scale=None):
-    """One sequence at a time: gather its pages into memory that stays in the CPU's cache, then fused attention over
-    exactly its L_s keys, so nothing is padded. A long chunk is cut so that its mask stays small."""
+    """Gather the pages of like sequences into memory that stays in the CPU's cache, then fused attention over exactly
+    their keys, so nothing is padded. A long chunk is cut so that its mask stays small."""
     page, kv_heads, channels = k_pages.shape[1:]
-    longest = max(lengths.tolist(), default=0)
-    memory = k_pages.new_empty(2, -(-longest // page), page * kv_heads * channels)       # used again: fresh is slow
-    heads_first, out = q.transpose(0, 1)[None], torch.empty_like(q)                      # [1, H, N, D]
-    spans = pairwise(cu_queries.tolist())
-    for pages, length, (start, end) in zip(block_table.long(), lengths.tolist(), spans, strict=True):
-        if start == end:
-            continue
-        own = pages[:-(-length // page)]
-        k, v = (torch.index_select(x.flatten(1), 0, own, out=into[:len(own)])
-                .view(1, -1, kv_heads, channels).transpose(1, 2)
-                for x, into in ((k_pages, memory[0]), (v_pages, memory[1])))  # [1, K, L rounded up to pages, D]
-        rows = max(1, MASK_NUMBERS // max(1, length))
-        for first in range(start, end, rows):
-            last = min(first + rows, end)
-            seen = length - (end - last)  # keys that the last query sees
-            result = attend_last(heads_first[:, :, first:last], k[:, :, :seen], v[:, :, :seen], scale)
-            out[first:last] = result[0].transpose(0, 1)
+    bounds, table, out = cu_queries.tolist(), block_table.long(), torch.empty_like(q)
+    page_numbers = page * kv_heads * channels
+    runs = list(like_sequences(bounds, lengths.tolist(), page, GROUP_NUMBERS // page_numbers))
+    most_pages = max((len(own) * -(-length // page) for own, _, length in runs), default=0)
+    memory = k_pages.new_empty(2, most_pages, page_numbers)                              # used again: fresh is slow
+    for own, queries, length in runs:
+        pages = table[own.start:own.stop, :-(-length // page)].flatten()
+        k, v = (torch.index_select(x.flatten(1), 0, pages, out=into[:len(pages)])
+                .view(len(own), -1, kv_heads, channels).transpose(1, 2)
+                for x, into in ((k_pages, memory[0]), (v_pages, memory[1])))  # [B, K, L rounded up to pages, D]
+        q_own, out_own = (x[bounds[own.start]:bounds[own.stop]].unflatten(0, (len(own), queries)) for x in (q, out))
+        rows = max(1, MASK_NUMBERS // length)
+        for first in range(0, queries, rows):
+            last = min(first + rows, queries)
+            seen = length - (queries - last)  # keys that the last query sees
+            part = q_own[:, first:last].transpose(1, 2)                                  # [B, H, n, D]
+            out_own[:, first:last] = attend_last(part, k[:, :, :seen], v[:, :, :seen], scale).transpose(1, 2)
     return out
 
 
+def like_sequences(bounds, lengths, page, most_pages):
+    """Neighbours with the same number of queries, not 0, and of keys, as long as their pages stay in the CPU's cache:
+    (range of sequences, queries, length)."""
+    start = 0
+    shapes = [(end - begin, length) for (begin, end), length in zip(pairwise(bounds), lengths, strict=True)]
+    for s, (queries, length) in enumerate(shapes):
+        full = (s + 2 - start) * -(-length // page) > most_pages
+        if full or shapes[s + 1:s + 2] != [shapes[s]]:
+            if queries:
+                yield range(start, s + 1), queries, length
+            start = s + 1
+
+
 def attend_last(q, k, v, scale):
-    """Causal attention of the last n of L tokens: q [1, H, n, D], k and v [1, K, L, D] -> [1, H, n, D]."""
+    """Causal attention of the last n of L tokens: q [B, H, n, D], k and v [B, K, L, D] -> [B, H, n, D]."""
     queries, keys = q.shape[2], k.shape[2]
     bias = None                                                                           # one query sees everything
     if 1 < queries < keys:
