@@ -39,7 +39,7 @@ def random_tokens(*shape, seed=0):
     return torch.randint(0, 512, shape, generator=torch.Generator().manual_seed(seed))
 
 
-# --------------------------------------------------------------------------------------------------------------- the peers
+# ----------------------------------------------------------------------------------------------------- the peers
 
 
 class Transformers:
@@ -52,8 +52,9 @@ class Transformers:
 
     @torch.inference_mode()
     def generate(self, prompts, new):
-        return self.model.generate(prompts, attention_mask=torch.ones_like(prompts), do_sample=True, temperature=1.0, top_k=0,
-                                   top_p=1.0, max_new_tokens=new, min_new_tokens=new, pad_token_id=0, eos_token_id=None)
+        return self.model.generate(prompts, attention_mask=torch.ones_like(prompts), do_sample=True, temperature=1.0,
+                                   top_k=0, top_p=1.0, max_new_tokens=new, min_new_tokens=new, pad_token_id=0,
+                                   eos_token_id=None)
 
 
 class Vllm:
@@ -62,7 +63,8 @@ class Vllm:
     def __init__(self, folder, options):
         command = [os.environ[VLLM], __file__, "--vllm", folder, "--threads", str(options.threads)]
         environment = os.environ | VLLM_SETTINGS | {"OMP_NUM_THREADS": str(options.threads)}
-        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
 
     def generate(self, prompts, new) -> float:
         print(json.dumps([prompts, new]), file=self.process.stdin, flush=True)
@@ -88,7 +90,7 @@ def serve_vllm(folder):
         print(f"seconds {time.perf_counter() - start}", flush=True)
 
 
-# ------------------------------------------------------------------------------------------------------ the agent's workload
+# ------------------------------------------------------------------------------------------ the agent's workload
 
 
 def agent_engine(model):
@@ -135,7 +137,8 @@ def agent(timing, options):
 
 def share(timing, options):
     """The share of scoring in a rollout phase: a gain for every visit, which is every second turn."""
-    engine, prompts = agent_engine(Qwen3(ModelConfig.preset("tiny")).requires_grad_(False)), random_tokens(QUESTIONS, PROMPT).tolist()
+    engine = agent_engine(Qwen3(ModelConfig.preset("tiny")).requires_grad_(False))
+    prompts = random_tokens(QUESTIONS, PROMPT).tolist()
     observations = random_tokens(TURNS - 1, QUESTIONS * ROLLOUTS, OBSERVATION, seed=1).tolist()
     answer, shares = random_tokens(ANSWER, seed=2).tolist(), []
     for _ in range(3 * options.rounds):
@@ -147,10 +150,11 @@ def share(timing, options):
         for sequence in sequences:
             engine.close(sequence)
     middle = sorted(shares)[len(shares) // 2]
-    print(f"scoring in a rollout phase: {100 * middle:.1f} % {timing.against('share of scoring', middle, 0.08, at_most=True)}")
+    verdict = timing.against("share of scoring", middle, 0.08, at_most=True)
+    print(f"scoring in a rollout phase: {100 * middle:.1f} % {verdict}")
 
 
-# --------------------------------------------------------------------------------------------------- decoding and scoring
+# ------------------------------------------------------------------------------------------ decoding and scoring
 
 
 def load(preset, folder, options, vllm=True):

@@ -62,13 +62,15 @@ def paged(timing, new=12):
         mask = (torch.arange(max(lengths)) <= seen)[:, None]  # [B, 1, n, L]
         timing.compare(f"paged attention, {new} new tokens, {name}", {
             "ours": lambda pages=pages, q=q, cu=cu_queries: paged_attention(q, *pages, cu),
-            "padded": lambda q=batch, kv=caches, mask=mask: F.scaled_dot_product_attention(q, *kv, attn_mask=mask, enable_gqa=True),
+            "padded": lambda q=batch, kv=caches, mask=mask: F.scaled_dot_product_attention(q, *kv, attn_mask=mask,
+                                                                                         enable_gqa=True),
         }, {"padded": 0.77})
 
 
 def logprob(timing):
     n, vocabulary, channels = 4096, 151_936, 256
-    hidden, weight = torch.randn(n, channels, requires_grad=True), (torch.randn(vocabulary, channels) * 0.05).requires_grad_()
+    hidden = torch.randn(n, channels, requires_grad=True)
+    weight = (torch.randn(vocabulary, channels) * 0.05).requires_grad_()
     targets = torch.randint(0, vocabulary, (n,))
     timing.compare(f"log-probs, {n} x {vocabulary}", {
         "ours": both_ways(lambda: token_logprobs(hidden, weight, targets), hidden, weight),
@@ -95,7 +97,8 @@ def gpu(timing):
         return
     heads, kv_heads, channels, count, length = 32, 8, 128, 4, 8192                       # head shape of Qwen3-4B
     kind = {"device": "cuda", "dtype": torch.bfloat16}
-    q, k, v = (torch.randn(count * length, h, channels, **kind, requires_grad=True) for h in (heads, kv_heads, kv_heads))
+    kind_heads = heads, kv_heads, kv_heads
+    q, k, v = (torch.randn(count * length, h, channels, **kind, requires_grad=True) for h in kind_heads)
     batch = [x.detach().unflatten(0, (count, length)).transpose(1, 2).contiguous().requires_grad_() for x in (q, k, v)]
     cu = torch.arange(count + 1, device="cuda", dtype=torch.int32) * length
 
@@ -107,7 +110,8 @@ def gpu(timing):
             return F.scaled_dot_product_attention(*batch, is_causal=True, enable_gqa=True)
 
     ours = both_ways(lambda: attention(q, k, v, cu, max_seqlen=length), q, k, v)
-    timing.compare(f"gpu packed, {count} x {length}", {"ours": waited(ours), "flash": waited(both_ways(flash, *batch))}, {})
+    sides = {"ours": waited(ours), "flash": waited(both_ways(flash, *batch))}
+    timing.compare(f"gpu packed, {count} x {length}", sides, {})
     pages, one = pool([32_768] * 16, kv_heads, channels, 64, **kind), torch.randn(16, heads, channels, **kind)
     caches = [torch.randn(16, kv_heads, 32_768, channels, **kind) for _ in range(2)]
     timing.compare("gpu decoding, 16 x 32768", {

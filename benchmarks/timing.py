@@ -15,8 +15,8 @@ def parser(doc: str, parts) -> argparse.ArgumentParser:
     made.add_argument("--only", nargs="+", choices=list(parts), default=list(parts), help="parts to run")
     made.add_argument("--rounds", type=int, default=3, help="the median of so many rounds counts")
     made.add_argument("--threads", type=int, default=1)
-    made.add_argument("--cpu-time", dest="clock", action="store_const", const=time.process_time, default=time.perf_counter,
-                      help="count processor time of this process, not time on the wall (peers in other processes likewise)")
+    made.add_argument("--cpu-time", dest="clock", action="store_const", const=time.process_time,
+                      default=time.perf_counter, help="count processor time, not time on the wall")
     return made
 
 
@@ -26,7 +26,7 @@ class Timing:
     def __init__(self, options):
         self.rounds, self.clock, self.targets = options.rounds, options.clock, []
         torch.set_num_threads(options.threads)
-        print(f"torch {torch.__version__}, {options.threads} threads, {self.clock.__name__}, {self.rounds} rounds", flush=True)
+        print(f"torch {torch.__version__}, {options.threads} threads, {self.clock.__name__}, {self.rounds} rounds")
 
     def seconds(self, work) -> float:
         """A side in another process measures itself and returns its seconds; others return anything else."""
@@ -45,7 +45,8 @@ class Timing:
             rounds.append([sum(side) / repeats for side in zip(*runs, strict=True)])
         return dict(zip(sides, map(list, zip(*rounds, strict=True)), strict=True))
 
-    def compare(self, name: str, sides: dict, targets: dict[str, float], tokens: int | None = None, least: float = 2.0) -> dict:
+    def compare(self, name: str, sides: dict, targets: dict[str, float], tokens: int | None = None,
+                least: float = 2.0) -> dict:
         """How many times faster the first side is than each of the others, as the median over rounds."""
         times = self.interleaved(sides, least)
         ours = next(iter(sides))

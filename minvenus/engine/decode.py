@@ -2,7 +2,7 @@
 
 Two copies make it fast; benchmarks/bench_engine.py measures what each of them gains.
 
-    DecodeCache     the keys and values of the decoding sequences side by side. Attention over pages has to gather
+    DecodeCache     the keys (transposed) and values of the decoding sequences side by side. Attention over pages has to gather
                     them first, which reads and writes the whole context once more for every token. The pages stay
                     complete: they are written as well, and whatever is missing here is read from them. So sequences
                     may come, go, be preempted or prefilled in between without telling this cache.
@@ -14,6 +14,7 @@ S sequences, K kv heads, G query heads of one, D channels, L tokens of the longe
 
 from typing import NamedTuple
 
+import numpy
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -32,7 +33,8 @@ class DecodeCache:
     def __init__(self, k_pages: Tensor, v_pages: Tensor):
         layers, pages, self.page_size, heads, channels = k_pages.shape
         self.k_pages, self.v_pages, self.most_tokens = k_pages, v_pages, pages * self.page_size
-        self.k = self.v = k_pages.new_zeros((layers, 0, heads, 0, channels))             # [layers, rows, K, C, D]
+        self.k = k_pages.new_zeros((layers, 0, heads, channels, 0))  # [layers, rows, K, D, C]
+        self.v = k_pages.new_zeros((layers, 0, heads, 0, channels))  # [layers, rows, K, C, D]
         self.tables: list[BlockTable] = []
         self.lengths: list[int] = []
 
@@ -50,7 +52,7 @@ class DecodeCache:
         longest = max(lengths) + 1
         if len(tables) * longest > min(2 * sum(lengths) + 4096, self.most_tokens):
             return False
-        _, rows, _, room, _ = self.k.shape
+        _, rows, _, room, _ = self.v.shape
         if len(tables) > rows or longest > room:
             self._make_room(max(rows, len(tables)), max(room, longest + longest // 2 + 64))
         for row, table in enumerate(tables):
@@ -64,29 +66,29 @@ class DecodeCache:
     def attend(self, positions: Tensor):
         """For the tables held: attend(layer, q [S, H, D], k and v [S, K, D] of the new tokens at `positions`) -> [S,
         H, D]."""
-        count, longest = len(self.tables), max(self.lengths)
-        _, _, heads, room, channels = self.k.shape
-        row_and_head = torch.arange(count * heads).view(count, heads)
-        places = (row_and_head * room + positions[:, None]).flatten()  # [S * K]: where the new tokens go
-        bias = None
+        count, longest, heads = len(self.tables), max(self.lengths), self.v.shape[2]
+        rows, place, bias = slice(count), longest - 1, None                              # the same place in all rows
         if min(self.lengths) < longest:
+            rows, place = torch.arange(count), positions
             unseen = torch.arange(longest) > positions[:, None]                          # [S, L]
             bias = torch.zeros_like(unseen, dtype=self.k.dtype).masked_fill_(unseen, -torch.inf)[:, None, None]
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            self.k[layer].view(-1, channels).index_copy_(0, places, k.reshape(-1, channels))
-            self.v[layer].view(-1, channels).index_copy_(0, places, v.reshape(-1, channels))
-            keys, values = self.k[layer, :count, :, :longest], self.v[layer, :count, :, :longest]  # [S, K, L, D]
-            grouped = q.unflatten(1, (heads, -1))  # [S, K, G, D]: G queries of one kv head
-            return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=bias).flatten(1, 2)
+            self.k[layer][rows, :, :, place] = k
+            self.v[layer][rows, :, place] = v
+            grouped = (q * q.shape[-1] ** -0.5).unflatten(1, (heads, -1))  # [S, K, G, D]: G queries of one kv head
+            scores = product(grouped, self.k[layer, :count, :, :, :longest])             # [S, K, G, L]
+            if bias is not None:
+                scores += bias
+            return product(scores.softmax(dim=-1), self.v[layer, :count, :, :longest]).flatten(1, 2)
 
         return attend
 
     def _make_room(self, rows: int, room: int) -> None:
         """Larger and empty: everything is read from the pages again."""
-        layers, _, heads, _, channels = self.k.shape
-        self.k = self.k.new_zeros((layers, rows, heads, room, channels))
-        self.v = torch.zeros_like(self.k)
+        layers, _, heads, _, channels = self.v.shape
+        self.k = self.k.new_zeros((layers, rows, heads, channels, room))
+        self.v = self.v.new_zeros((layers, rows, heads, room, channels))
         self.tables, self.lengths = [], []
 
     def _fetch(self, row: int, table: BlockTable, start: int) -> None:
@@ -94,9 +96,19 @@ class DecodeCache:
         first, end = start // self.page_size, table.num_computed
         pages = torch.tensor(table.pages[first:-(-end // self.page_size)])
         span = slice(start - first * self.page_size, end - first * self.page_size)
-        for copy, stored in ((self.k, self.k_pages), (self.v, self.v_pages)):
-            tokens = stored.index_select(1, pages).flatten(1, 2)[:, span]                # [layers, n, K, D]
-            copy[:, row, :, start:end] = tokens.transpose(1, 2)
+        k, v = (x.index_select(1, pages).flatten(1, 2)[:, span] for x in (self.k_pages, self.v_pages))
+        self.k[:, row, :, :, start:end] = k.permute(0, 2, 3, 1)                          # from [layers, n, K, D]
+        self.v[:, row, :, start:end] = v.transpose(1, 2)
+
+
+def product(rows: Tensor, matrices: Tensor) -> Tensor:
+    """[S, K, n, x] times [S, K, x, y] for few rows. With one thread numpy is faster: torch packs each matrix first,
+    numpy multiplies row by row while the matrix is in the CPU's cache."""
+    if torch.get_num_threads() > 1 or rows.dtype == torch.bfloat16:
+        return torch.matmul(rows, matrices)
+    out = rows.new_empty(*rows.shape[:-1], matrices.shape[-1])
+    numpy.matmul(rows[..., None, :].numpy(), matrices[:, :, None].numpy(), out=out[..., None, :].numpy())
+    return out
 
 
 class MergedLayer(NamedTuple):

@@ -44,8 +44,6 @@ class Engine:
                  vocab_limit: int | None = None, draw: Draw | None = None):
         self.config, self.seed = model.config, seed
         self.vocab_limit = self.config.vocab_size if vocab_limit is None else vocab_limit
-        if not 1 <= self.vocab_limit <= self.config.vocab_size:
-            raise ValueError(f"vocab_limit must lie in 1 to {self.config.vocab_size} (vocab_size), got {vocab_limit}")
         self.pool = PagePool(pages, page_size)
         self.scheduler = Scheduler(self.pool, step_tokens)
         self.runner = Runner(model, pages, page_size)
@@ -150,8 +148,6 @@ class Engine:
     def generate(self, prompts: list[list[int]], sampling: Sampling, n: int = 1,
                  questions: list[int | str] | None = None) -> list[list[Completion]]:
         """n completions of every prompt. `questions` names the prompts for the sampling (default: 0, 1, ...)."""
-        if n < 1:
-            raise ValueError(f"n must be at least 1 completion per prompt, got {n}")
         groups = self.open_groups(prompts, n, questions)
         sequences = [sequence for group in groups for sequence in group]
         try:
@@ -188,18 +184,17 @@ class Engine:
             sources = [self._source(*request, opened) for request in requests]
             longest = [max(lengths) for _, lengths, _ in requests]
             self._prefill((source, length - 1) for source, length in zip(sources, longest, strict=True))
-            jobs_R_N = []                                              # R requests, N lengths of one
+            keys_R_N = []                                              # R requests, N lengths of one
             for source, (_, lengths, continuation) in zip(sources, requests, strict=True):
-                keys = [self._score_key(source, length, continuation) for length in lengths]
-                for key, length in zip(keys, lengths, strict=True):
+                keys_R_N.append([self._score_key(source, length, continuation) for length in lengths])
+                for key, length in zip(keys_R_N[-1], lengths, strict=True):
                     if key not in jobs:
                         jobs[key] = Scoring(temperature, source)
                         opened.append(self.open(source.tokens[:length] + continuation))
                         goal = length + len(continuation) - 1
                         self.scheduler.run(opened[-1], jobs[key], goal, output_from=length - 1)
-                jobs_R_N.append([jobs[key] for key in keys])
             self._step_until_idle(opened)
-            return [[list(job.logprobs) for job in jobs_N] for jobs_N in jobs_R_N]
+            return [[list(jobs[key].logprobs) for key in keys_N] for keys_N in keys_R_N]
         finally:
             for sequence in opened:
                 self.close(sequence)
@@ -258,9 +253,9 @@ class Engine:
         for sequence, new, _ in work:
             outputs = sequence.outputs(new)
             self.pool.commit(sequence.block_table, sequence.tokens, new)
-            if type(sequence.job) is Generation and outputs:
+            if outputs and type(sequence.job) is Generation:
                 drawing[sequence] = row
-            elif type(sequence.job) is Scoring and outputs:
+            elif outputs:
                 scoring[sequence] = range(row, row + outputs)
             row += outputs
         if scoring:
@@ -322,9 +317,8 @@ class Engine:
 
     def _check_tokens(self, tokens: list[int]) -> None:
         if not tokens or min(tokens) < 0 or max(tokens) >= self.config.vocab_size:
-            raise ValueError(f"need at least one token, all in 0 to {self.config.vocab_size - 1} (vocab_size "
-                             f"{self.config.vocab_size}); got {len(tokens)}, from {min(tokens, default=None)} to "
-                             f"{max(tokens, default=None)}")
+            raise ValueError(f"need at least one token, all in 0 to {self.config.vocab_size - 1}; got {len(tokens)}, "
+                             f"from {min(tokens, default=None)} to {max(tokens, default=None)}")
 
     def _check_room(self, length: int, more: int) -> None:
         """Refuse what could never run, not even alone."""

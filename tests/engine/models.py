@@ -88,8 +88,8 @@ def poisoned(engine):
 def check_pool(pool: PagePool) -> None:
     """Every invariant of a page pool, or an AssertionError that names the one that does not hold."""
     held = Counter(page for table in pool._tables for page in table.pages)
-    assert all(pool._references[p] == held[p] for p in range(pool.count)), "references differ from the tables that hold pages"
-    assert set(pool._free) == {p for p in range(pool.count) if not held[p]}, "free pages are not those that no table holds"
+    assert pool._references == [held[p] for p in range(pool.count)], "references differ from the tables that hold pages"
+    assert set(pool._free) == set(range(pool.count)) - set(held), "free pages are not those that no table holds"
     assert {k: p for p, k in enumerate(pool._key) if k is not None} == pool._index, "index and keys differ"
     assert all(pool._content[p] is not None for p in pool._index.values()), "a listed page has no content id"
     for table in pool._tables:

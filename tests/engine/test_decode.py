@@ -30,16 +30,20 @@ def uneven(config, seed=0):
 
 @given(st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 2, 4]), st.integers(1, 5), st.integers(0, 9))
 def test_the_merged_decoder_gives_the_hidden_states_of_the_plain_one(layers, kv_heads, group, half, seed):
-    config = ModelConfig(24, 40, layers, kv_heads * group, kv_heads, head_dim=2 * half, vocab_size=40, rms_norm_eps=1e-2)
+    heads = kv_heads * group
+    config = ModelConfig(24, 40, layers, heads, kv_heads, head_dim=2 * half, vocab_size=40, rms_norm_eps=1e-2)
     model = uneven(config, seed)
     tokens, positions = torch.arange(12), torch.arange(12) * 7
-    plain = model.paged(tokens, positions, sees_everything)
-    torch.testing.assert_close(MergedDecoder(model)(tokens, positions, sees_everything), plain, rtol=1e-5, atol=1e-5)
+    for rows in (None, torch.tensor([2, 3, 11]), torch.tensor([], dtype=torch.int64)):
+        plain = model.paged(tokens, positions, sees_everything, rows)
+        merged = MergedDecoder(model)(tokens, positions, sees_everything, rows)
+        torch.testing.assert_close(merged, plain, rtol=1e-5, atol=1e-5)
 
 
 def test_large_models_half_precision_and_models_of_another_kind_are_not_merged():
     small = Qwen3(CONFIG)
-    assert MergedDecoder.fits(small) and not MergedDecoder.fits(small.bfloat16()) and not MergedDecoder.fits(FixedLogits([0.0]))
+    assert MergedDecoder.fits(small)
+    assert not MergedDecoder.fits(small.bfloat16()) and not MergedDecoder.fits(FixedLogits([0.0]))
     with torch.device("meta"):
         assert not MergedDecoder.fits(Qwen3(ModelConfig.preset("qwen3-0.6b")))
 

@@ -63,7 +63,8 @@ def test_a_fork_that_ends_at_a_page_border_copies_nothing_and_leaves_the_page_fi
     compute(pool, table := pool.open([1, 2, 3, 4, 5]), [1, 2, 3, 4, 5])
     fork = pool.fork(table, length=4)
     assert fork.pages == table.pages[:2]
-    assert compute(pool, fork, [1, 2, 3, 4, 9]) == [] and fork.pages[:2] == table.pages[:2] and fork.pages[2] != table.pages[2]
+    assert compute(pool, fork, [1, 2, 3, 4, 9]) == []
+    assert fork.pages[:2] == table.pages[:2] and fork.pages[2] != table.pages[2]
     assert pool.open([1, 2, 3, 4, 7]).num_computed == 4
     check_pool(pool)
 

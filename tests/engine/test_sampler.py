@@ -60,7 +60,7 @@ def test_draws_follow_the_temperature_softmax(temperature):
     (Sampling(100, temperature=0.7, top_k=3), [None, None, 1.2, None, 2.0, None, 0.9, None]),
     (Sampling(100, temperature=0.7, top_p=0.6), [None, None, 1.2, None, 2.0, None, None, None]),
 ])
-def test_what_comes_out_of_the_engine_follows_the_distribution_across_sequences_and_steps(sampling, kept):
+def test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps(sampling, kept):
     """60 sequences of 100 tokens from a mock model with fixed logits. At 0.7: 0.559 of id 4, 0.178 of id 2, then
     0.116."""
     engine = Engine(FixedLogits(LOGITS.tolist()), pages=600, page_size=16)
@@ -111,9 +111,10 @@ def test_a_penalty_is_subtracted_before_the_temperature():
 def test_a_presence_penalty_counts_an_id_once_however_often_it_was_written():
     """0.4 less leaves the first id at 0.6, ahead of the second. Counted twice it would fall to 0.2, three times
     behind it."""
-    [[c]] = Engine(FixedLogits([1.0, 0.5, 0.0]), pages=9).generate([[1]], Sampling(6, temperature=0, presence_penalty=0.4))
+    engine = Engine(FixedLogits([1.0, 0.5, 0.0]), pages=9)
+    [[c]] = engine.generate([[1]], Sampling(6, temperature=0, presence_penalty=0.4))
     assert c.tokens == [0] * 6
-    [[c]] = Engine(FixedLogits([1.0, 0.5, 0.0]), pages=9).generate([[1]], Sampling(4, temperature=0, presence_penalty=0.6))
+    [[c]] = engine.generate([[1]], Sampling(4, temperature=0, presence_penalty=0.6))
     assert c.tokens == [0, 1, 0, 0]                                                # 0.4 < 0.5; then 0.4 > -0.1
 
 
@@ -138,8 +139,8 @@ def test_greedy_takes_the_most_probable_with_its_log_prob_at_temperature_one():
 
 def test_inversion_worked_by_hand_and_at_the_edges():
     weights = torch.tensor([[0.0, 0.25, 0.0, 0.5, 0.25, 0.0]])
-    ids = [int(invert(weights, torch.tensor([u], dtype=torch.float64))) for u in (0.0, 0.2499, 0.25, 0.7499, 0.75, 1 - 2**-53)]
-    assert ids == [1, 1, 3, 3, 4, 4]
+    uniform = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 0.75, 1 - 2**-53], dtype=torch.float64)
+    assert invert(weights.expand(6, -1), uniform).tolist() == [1, 1, 3, 3, 4, 4]
 
 
 @given(st.lists(st.integers(-9, 9), min_size=2, max_size=12, unique=True), st.integers(1, 12), st.floats(0.05, 0.999),
@@ -154,8 +155,8 @@ def test_top_k_and_top_p_keep_the_fewest_most_probable_that_reach_p(values, k, p
             kept.append(i)
         reached += math.exp(values[i] / temperature) / total
     sampling = Sampling(1, top_k=k, top_p=p, temperature=temperature)
-    got = drawn(values, sampling)
-    assert got == pytest.approx(softmax([v / temperature if i in kept else None for i, v in enumerate(values)]), abs=1e-5)
+    wanted = softmax([v / temperature if i in kept else None for i, v in enumerate(values)])
+    assert drawn(values, sampling) == pytest.approx(wanted, abs=1e-5)
 
 
 def first(*name):
@@ -189,8 +190,9 @@ def test_every_part_of_the_name_reaches_the_samples_of_the_engine():
     assert len({tuple(tokens) for tokens in drawn}) == 6
 
 
-@pytest.mark.parametrize(("name", "value"), [("max_tokens", 0), ("temperature", -1.0), ("temperature", 1e-5),
-                                             ("top_k", 0), ("top_p", 0.0), ("top_p", 1.1), ("presence_penalty", math.nan)])
+@pytest.mark.parametrize(("name", "value"), [
+    ("max_tokens", 0), ("temperature", -1.0), ("temperature", 1e-5), ("top_k", 0), ("top_p", 0.0), ("top_p", 1.1),
+    ("presence_penalty", math.nan)])
 def test_impossible_settings_are_refused(name, value):
     with pytest.raises(ValueError, match=name):
         Sampling(**{"max_tokens": 9, name: value})

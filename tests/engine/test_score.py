@@ -154,7 +154,8 @@ requests = st.lists(st.tuples(some(0, 39, 30), some(1, 30, 4), some(0, 39, 7)), 
 
 @settings(max_examples=max(5, settings.default.max_examples // 2))
 @given(requests, st.sampled_from([2, 3, 16]), st.sampled_from([3, 8, 1000]), st.sampled_from([0.5, 1.0]), st.booleans())
-def test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each(requests, page_size, step_tokens, temperature, tight):
+def test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each(requests, page_size, step_tokens,
+                                                                           temperature, tight):
     requests = [(tokens, [min(n, len(tokens)) for n in lengths], c) for tokens, lengths, c in requests]
     pages = -(-37 // page_size) if tight else 200  # tight: one request fits, so others are preempted
     engine = poisoned(Engine(MODEL, pages=pages, page_size=page_size, step_tokens=step_tokens))
