@@ -2,12 +2,12 @@
 
 Two copies make it fast; benchmarks/bench_engine.py measures what each of them gains.
 
-    DecodeCache     the keys (transposed) and values of the decoding sequences side by side. Attention over pages has to gather
-                    them first, which reads and writes the whole context once more for every token. The pages stay
-                    complete: they are written as well, and whatever is missing here is read from them. So sequences
-                    may come, go, be preempted or prefilled in between without telling this cache.
+    DecodeCache     the keys (transposed) and values of the decoding sequences side by side. Attention over pages has
+                    to gather them first, which reads and writes the whole context once more for every token. The
+                    pages stay complete: they are written as well, and whatever is missing here is read from them. So
+                    sequences may come, go, be preempted or prefilled in between without telling this cache.
     MergedDecoder   the matrices of a small model, those that read the same input merged into one. A small model
-                    spends more time on starting calls than on arithmetic.
+                    spends more time on starting calls than on arithmetic. It serves prefill and scoring, too.
 
 S sequences, K kv heads, G query heads of one, D channels, L tokens of the longest sequence, C room for tokens in a row.
 """
