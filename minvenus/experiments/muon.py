@@ -45,6 +45,7 @@ class Muon:
     def step(self) -> None:
         rate = self.param_groups[0]["lr"]
         for p, total in zip(self.matrices, self.sums, strict=True):
+            assert p.grad is not None                 # every matrix takes part in every forward pass
             total.mul_(self.momentum).add_(p.grad)
             step = orthogonal(p.grad + self.momentum * total)
             p.sub_(step, alpha=rate * max(1.0, p.size(0) / p.size(1)) ** 0.5)
