@@ -103,7 +103,10 @@ def gpu(timing):
     cu = torch.arange(count + 1, device="cuda", dtype=torch.int32) * length
 
     def waited(function):
-        return lambda: (function(), torch.cuda.synchronize()) and None
+        def run():
+            function()
+            torch.cuda.synchronize()
+        return run
 
     def flash():
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):

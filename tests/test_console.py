@@ -55,7 +55,8 @@ def test_what_is_left_follows_from_the_steps_of_this_process(monkeypatch):
     assert "2:00 left" in out.getvalue()
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.9, "0 s"), (59.9, "59 s"), (65, "1:05"), (3600, "1:00:00"), (7384, "2:03:04")])
+@pytest.mark.parametrize(("seconds", "text"), [(0.9, "0 s"), (59.9, "59 s"), (65, "1:05"), (3600, "1:00:00"),
+                                               (7384, "2:03:04")])
 def test_times_worked_by_hand(seconds, text):
     assert clock(seconds) == text
 

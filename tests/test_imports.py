@@ -113,6 +113,12 @@ def test_there_are_at_most_90_source_files():
     assert sum(path.name != "__init__.py" for path in SOURCE) <= 90
 
 
+def test_no_line_has_more_than_120_columns():
+    texts = [*SOURCE, *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
+    lines = [(path, i, line) for path in texts for i, line in enumerate(path.read_text().splitlines(), start=1)]
+    assert not [f"{path}:{i}" for path, i, line in lines if len(line) > 120]
+
+
 @pytest.mark.parametrize("path", [p for p in SOURCE if p.suffix == ".py"], ids=lambda p: str(p.relative_to(ROOT)))
 def test_no_function_has_more_than_50_lines(path):
     functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]

@@ -67,7 +67,9 @@ class DecodeCache:
         """For the tables held: attend(layer, q [S, H, D], k and v [S, K, D] of the new tokens at `positions`) -> [S,
         H, D]."""
         count, longest, heads = len(self.tables), max(self.lengths), self.v.shape[2]
-        rows, place, bias = slice(count), longest - 1, None                              # the same place in all rows
+        rows: slice | Tensor = slice(count)
+        place: int | Tensor = longest - 1                                                # the same in all rows
+        bias = None
         if min(self.lengths) < longest:
             rows, place = torch.arange(count), positions
             unseen = torch.arange(longest) > positions[:, None]                          # [S, L]

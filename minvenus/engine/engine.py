@@ -148,6 +148,8 @@ class Engine:
     def generate(self, prompts: list[list[int]], sampling: Sampling, n: int = 1,
                  questions: list[int | str] | None = None) -> list[list[Completion]]:
         """n completions of every prompt. `questions` names the prompts for the sampling (default: 0, 1, ...)."""
+        if n < 1:
+            raise ValueError(f"n must be at least 1 completion per prompt, got {n}")
         groups = self.open_groups(prompts, n, questions)
         sequences = [sequence for group in groups for sequence in group]
         try:
@@ -168,7 +170,7 @@ class Engine:
         """Log-probs of the tokens of each continuation after the prefix, under the plain softmax at the temperature."""
         source = prefix if isinstance(prefix, Sequence) else self.open(prefix)
         try:
-            requests = [(source, [len(source.tokens)], continuation) for continuation in continuations]
+            requests: list[ScoreRequest] = [(source, [len(source.tokens)], tokens) for tokens in continuations]
             return [scores for [scores] in self.score_many(requests, temperature)]
         finally:
             if source is not prefix:
@@ -274,7 +276,7 @@ class Engine:
         temperature = next(iter(scoring)).job.temperature  # score_many runs alone, so all jobs have the same
         logprobs = iter(self.runner.logprobs(hidden[rows], targets, temperature))
         for sequence, own in scoring.items():
-            sequence.job.logprobs += islice(logprobs, len(own))
+            sequence.job.logprobs += list(islice(logprobs, len(own)))
 
     def _draw_tokens(self, sequences: list[Sequence], hidden: Tensor) -> None:
         """One token for each sequence; those with the same distribution settings are drawn together."""

@@ -7,6 +7,7 @@ N tokens of all sequences in a step, S sequences, P pages, K kv heads, D channel
 """
 
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,8 +34,8 @@ class Runner:
 
     def forget(self) -> None:
         """The weights have changed: drop every copy of them, and every key and value that was computed with them."""
-        self._decoder = None                                            # made with the next step
-        self.decode_cache = DecodeCache(self.k_pages, self.v_pages) if self.on_cpu else None
+        self._decoder: Any = None                                       # made with the next step
+        self.decode_cache: Any = DecodeCache(self.k_pages, self.v_pages) if self.on_cpu else None
 
     def run(self, work: list[Work]) -> tuple[list[Work], Tensor]:
         """Compute the tokens of a step and store their keys and values. Returns the work in the order in which it
@@ -98,7 +99,9 @@ class Runner:
     def _flatten(self, work: list[Work]) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens, positions and slots of everything that runs, [N] each."""
         size = self.page_size
-        tokens, positions, slots = [], [], []
+        tokens: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
         for sequence, new, _ in work:
             start, pages = sequence.num_computed, sequence.block_table.pages
             tokens += sequence.tokens[start:start + new]

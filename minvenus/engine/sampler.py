@@ -106,6 +106,7 @@ def drawn_logits(logits: Tensor, sampling: Sampling, width: int, written: Tensor
     """What tokens are drawn from: logits [B, V] -> [B, W], -inf where an id is cut off."""
     z = logits[:, :width]
     if sampling.presence_penalty:
+        assert written is not None
         z = z - sampling.presence_penalty * written[:, :width]
     z = scaled(z, sampling.plain_temperature)
     if sampling.top_k is not None or sampling.top_p < 1:

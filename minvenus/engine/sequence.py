@@ -6,10 +6,10 @@ a block table is complete, too: its tokens are computed again when it has a job.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
-from minvenus.engine.pages import BlockTable
 from minvenus.engine.sampler import Noise, Sampling
 
 
@@ -18,7 +18,7 @@ class Completion:
     """One turn as it was sampled."""
 
     tokens: list[int]                  # with the stop id, if one was drawn
-    logprobs: list[float]  # under the plain softmax at the sampling temperature: what a trainer computes again
+    logprobs: list[float]              # plain softmax at the sampling temperature: what a trainer computes again
     stop: int | None                   # the stop id that ended the turn; None = cut at max_tokens
 
 
@@ -65,13 +65,13 @@ class Sequence:
     rollout: int
     step: int | None                   # of training
     noise: Noise
-    block_table: BlockTable | None = None                     # None = nothing is computed
-    job: Generation | Scoring | Prefill | None = None         # None = idle
+    block_table: Any = None            # BlockTable; None = nothing is computed
+    job: Any = None                    # Generation, Scoring or Prefill; None = idle
     goal: int = 0                      # the job needs this many tokens computed (a Generation: before its next draw)
     output_from: int = 0               # the job wants the hidden states of the tokens from here to the goal
     prefilled_at: int = -1             # last step in which it was prefilled
     closed: bool = False
-    completion: Completion | None = None  # of the last turn; None = there is none, or one is being sampled
+    completion: Any = None             # Completion of the last turn; None = there is none, or one is being sampled
 
     @property
     def num_computed(self) -> int:

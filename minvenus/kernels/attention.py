@@ -32,7 +32,7 @@ def attention_torch(q, k, v, cu_seqlens, scale=None):
     """One fused call per sequence: no padding and no mask, so no work on masked pairs."""
     lengths = cu_seqlens.diff().tolist()
     out = []
-    for parts in zip(*(x.split(lengths) for x in (q, k, v)), strict=True):       # a slice's gradient would be [N, ...] each
+    for parts in zip(*(x.split(lengths) for x in (q, k, v)), strict=True):   # a slice's gradient would be [N, ...] each
         qs, ks, vs = (x.transpose(0, 1)[None] for x in parts)                    # [1, heads, L, D]
         o = F.scaled_dot_product_attention(qs, ks, vs, is_causal=True, scale=scale, enable_gqa=True)
         out.append(o[0].transpose(0, 1))

@@ -27,12 +27,13 @@ from torch import nn
 from minvenus.config import ConfigError, read_json
 from minvenus.files import latest_checkpoint, replaced, step_name, sync, write_text
 from minvenus.model import weights
+from minvenus.model.qwen3 import Qwen3
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")          # what AdamW keeps for a parameter
 PACKAGES = ("torch", "safetensors", "tokenizers", "numpy")
 
 
-def save(run: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict,
+def save(run: Path, step: int, model: Qwen3, optimizer: torch.optim.Optimizer, state: dict,
          tokenizer_files=()) -> Path:
     """Write the checkpoint after `step` steps and point `latest` at it. `state` is JSON that `restore` gives back."""
     folder = run / "checkpoints" / step_name(step)

@@ -185,15 +185,16 @@ class Run:
 
 
 @contextmanager
-def one_line_errors(script: str, *stops: type[Exception]) -> Iterator[None]:
+def one_line_errors(script: str, *stops: type[BaseException]) -> Iterator[None]:
     """What the user can mend ends the program with one line: settings, files, and the errors in `stops`. A bug shows
     its traceback."""
+    mendable: tuple[type[BaseException], ...] = (ConfigError, OSError, Diverged, *stops)
     try:
         yield
     except KeyboardInterrupt:
         print(f"\n{script}: stopped at once; the same command goes on from the last checkpoint", file=sys.stderr)
         sys.exit(130)
-    except (ConfigError, OSError, Diverged, *stops) as error:
+    except mendable as error:
         print(f"\n{script}: {error}", file=sys.stderr)
         sys.exit(2)
 

@@ -34,8 +34,10 @@ from minvenus.types import Rollout
 def sft_loss(model: Qwen3, pack: Pack, dtype: torch.dtype | None = None) -> Tensor:
     """The pack's share of the step's loss; products in `dtype`, see Qwen3.logprobs."""
     device = model.head_weight.device
-    inputs = (x.to(device) for x in (pack.tokens, pack.cu_seqlens, pack.sources, pack.targets))
-    logp = model.logprobs(*inputs, dtype=dtype, every_row=True)       # as the shipped base was trained, to the last bit
+    packed = (pack.tokens, pack.cu_seqlens, pack.sources, pack.targets)
+    tokens, cu_seqlens, sources, targets = (x.to(device) for x in packed)
+    # every row of the last layer, as the shipped base was trained, to the last bit
+    logp = model.logprobs(tokens, cu_seqlens, sources, targets, dtype=dtype, every_row=True)
     return -(pack.weights.to(device) * logp).sum()
 
 
@@ -91,6 +93,7 @@ def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | Non
     those that ran."""
     ref_logp = None
     if config.kl_coef and rows:
+        assert reference is not None
         ref_logp = row_logprobs(reference, rows, config.temperature, config.pack_tokens)
     done: list[dict] = []
     for epoch in range(config.epochs):

@@ -217,7 +217,8 @@ def test_eight_runs_by_hand():
 def test_the_report_shows_every_number():
     shown = tables.report(summarise(eight_runs()))
     for words in (
-            "graded by", "the judge grader-1", "1 hop ", "42.9 %", "pass@2 ", "66.7 %", "mean F1", "1 max_steps, 1 error",
+            "graded by", "the judge grader-1", "1 hop ", "42.9 %", "pass@2 ", "66.7 %", "mean F1",
+            "1 max_steps, 1 error",
             "of 7, 1 unknown; unknown verdicts all wrong 37.5 %, all right 50.0 %",
             "of 3, 1 unknown; unknown verdicts all wrong 50.0 %, all right 75.0 %",
             "2 without an answer, counted as wrong", "s run 0: no verdict in the reply", "17.2 % of all turns",

@@ -105,7 +105,7 @@ class SlowJudge:
         return Verdict(True, "judge")
 
 
-def test_when_tools_stop_the_evaluation_runs_that_wait_for_the_judge_are_saved_as_unknown(tmp_path):
+def test_runs_that_wait_for_the_judge_when_tools_stop_are_saved_as_unknown(tmp_path):
     judge = SlowJudge()
     policy = policy_for(lambda name, turn, _: answer() if "q0" in name else search(f"{name} {turn}"))
     with pytest.raises(TooManyFailures, match="4 of the last 4 tool calls failed"):

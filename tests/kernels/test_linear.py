@@ -19,7 +19,8 @@ def test_the_packed_product_is_the_plain_one(rows, inputs, outputs, seed):
 
 
 @pytest.mark.parametrize("change", (lambda w: w.mul_(2.0), lambda w: w.copy_(torch.ones(5, 3)),
-                                    lambda w: torch.optim.SGD([w], lr=1.0).step()), ids=("in place", "copied", "optimiser"))
+                                    lambda w: torch.optim.SGD([w], lr=1.0).step()),
+                         ids=("in place", "copied", "optimiser"))
 def test_a_copy_of_an_older_weight_is_not_used(change):
     weight = torch.nn.Parameter(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)))
     weight.grad = torch.ones(5, 3)

@@ -18,7 +18,8 @@ def test_two_tokens_in_two_pages_worked_by_hand():
     k_pages[2, 0, 0], v_pages[2, 0, 0] = torch.tensor([0.0, 0.0]), torch.tensor([4.0, 0.0])      # token 0 in page 2
     k_pages[0, 0, 0], v_pages[0, 0, 0] = torch.tensor([4.0, 1.0]).log(), torch.tensor([0.0, 8.0])  # token 1 in page 0
     q = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]])
-    out = paged_attention(q, k_pages, v_pages, torch.tensor([[2, 0, 1]]), torch.tensor([2]), torch.tensor([0, 2]), scale=1.0)
+    out = paged_attention(q, k_pages, v_pages, torch.tensor([[2, 0, 1]]), torch.tensor([2]), torch.tensor([0, 2]),
+                          scale=1.0)
     torch.testing.assert_close(out[:, 0], torch.tensor([[4.0, 0.0], [0.8, 6.4]]))       # weights 1, then 1/5 and 4/5
 
 

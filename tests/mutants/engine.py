@@ -14,7 +14,7 @@ MUTANTS = (
             "")),
     mutant(26, "merged copies of the weights survive a weight update",
            "engine/test_engine.py::test_new_weights_make_new_tokens_and_new_scores",
-           ("minvenus.engine.runner:Runner.forget", "self._decoder = None",
+           ("minvenus.engine.runner:Runner.forget", "self._decoder: Any = None",
             "self._decoder = getattr(self, '_decoder', None)")),
     mutant(26, "a packed copy of an old weight is used",
            "kernels/test_linear.py::test_a_copy_of_an_older_weight_is_not_used[in place]",

@@ -23,7 +23,7 @@ MUTANTS = (
            "evaluation/test_aggregate.py::test_unknown_verdicts_are_neither_right_nor_wrong_and_are_shown",
            (AGGREGATE + "accuracy", "[r for r in results if r.correct is not None]", "list(results)")),
     mutant(39, "runs that wait for the judge are lost when the evaluation stops",
-           "evaluation/test_collect.py::test_when_tools_stop_the_evaluation_runs_that_wait_for_the_judge_are_saved_as_unknown",
+           "evaluation/test_collect.py::test_runs_that_wait_for_the_judge_when_tools_stop_are_saved_as_unknown",
            ("minvenus.evaluation.collect:collect", "save(grader.give_up())", "pass")),
     mutant(39, "a question counts in pass@k as soon as one run is right, although another is unknown",
            "evaluation/test_aggregate.py::test_whether_a_question_counts_does_not_depend_on_its_results",

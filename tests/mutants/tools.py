@@ -45,7 +45,7 @@ MUTANTS = (
            "tools/test_base.py::test_a_visit_of_three_pages_of_which_one_fails_is_a_result_that_names_the_failure",
            ("minvenus.tools.base:visit_each", "if len(errors) == len(urls) else None", "if not urls else None")),
     mutant(55, "an empty result is recorded for ever",
-           "tools/test_cassette.py::test_failures_and_empty_results_are_never_recorded_and_a_replay_without_the_call_stops",
+           "tools/test_cassette.py::test_failures_and_empty_results_are_not_recorded_and_their_replay_stops",
            ("minvenus.tools.cassette:Cassette.fetch", "if not result:", "if result is None:")),
     mutant(55, "two threads see two results of one recorded call",
            "tools/test_cassette.py::test_threads_that_make_the_same_call_at_once_all_see_what_is_recorded",

@@ -166,7 +166,7 @@ def test_the_correctness_filter_by_exact_match(tmp_path):
     assert stats["drop_reasons"] == {"answer_not_correct": 1} and stats["rows"]["stage2_valid"] == 3
 
 
-def test_the_judge_keeps_only_what_it_found_correct_and_unknown_verdicts_are_counted_apart(tmp_path, monkeypatch):
+def test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart(tmp_path, monkeypatch):
     def verdict(question, answer):
         assert question.answers == ["Rome"] and answer == "in Rome"
         return Verdict({"right": True, "wrong": False, "odd": None}[question.text], "judge")

@@ -58,7 +58,7 @@ def test_a_replay_gives_exactly_what_the_recorded_run_saw(tmp_path):
     replay.close()
 
 
-def test_failures_and_empty_results_are_never_recorded_and_a_replay_without_the_call_stops(tmp_path):
+def test_failures_and_empty_results_are_not_recorded_and_their_replay_stops(tmp_path):
     recording = Cassette(tmp_path / "tape")
     for _ in range(2):                                               # asked again: a failure is not a result
         with pytest.raises(ToolError, match="slow"):
