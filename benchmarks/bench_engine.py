@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import count
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -172,12 +173,11 @@ def decode(timing, options, preset="tiny", batches=(1, 8, 64), transformers_targ
     with tempfile.TemporaryDirectory() as folder:
         ours, transformers, vllm = load(preset, folder, options)
         for batch in batches:
-            prompts = random_tokens(batch, 256)
+            prompts, seeds = random_tokens(batch, 256), count(1)
             engine = Engine(ours, pages=batch * 20, page_size=16, step_tokens=batch * 256)
 
-            def run_ours(engine=engine, prompts=prompts):
-                engine.weights_changed()
-                engine.generate(prompts.tolist(), Sampling(64))
+            def run_ours(engine=engine, batch=batch, seeds=seeds):          # other prompts each time: nothing is cached
+                engine.generate(random_tokens(batch, 256, seed=next(seeds)).tolist(), Sampling(64))
 
             sides = {"ours": run_ours}
             if transformers:
