@@ -20,6 +20,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from minvenus.config import ConfigError
 from minvenus.engine.pages import PagePool
 from minvenus.engine.runner import Runner
 from minvenus.engine.sampler import Noise, Sampling, plain_logprobs, sample
@@ -44,6 +45,9 @@ class Engine:
                  vocab_limit: int | None = None, draw: Draw | None = None):
         self.config, self.seed = model.config, seed
         self.vocab_limit = self.config.vocab_size if vocab_limit is None else vocab_limit
+        if not 1 <= self.vocab_limit <= self.config.vocab_size:
+            raise ConfigError(f"the tokenizer has {vocab_limit} ids, the model {self.config.vocab_size}: they do not "
+                              "belong together")
         self.pool = PagePool(pages, page_size)
         self.scheduler = Scheduler(self.pool, step_tokens)
         self.runner = Runner(model, pages, page_size)

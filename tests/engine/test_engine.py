@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from minvenus.config import ConfigError
 from minvenus.engine import Engine, Sampling
 from minvenus.kernels.logprob import token_logprobs
 from tests.engine.models import CountingModel, check_pool, naive_greedy, naive_scores, poisoned, sharp_model
@@ -275,3 +276,14 @@ def test_bfloat16_log_probs_agree_with_their_own_packed_forward():
     done = subprocess.run([sys.executable, "-c", BFLOAT16], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 0.02
+
+
+@pytest.mark.parametrize("limit", (0, MODEL.config.vocab_size + 1))
+def test_a_tokenizer_that_does_not_fit_the_model_is_refused(limit):
+    with pytest.raises(ConfigError, match="do not belong together"):
+        Engine(MODEL, pages=4, vocab_limit=limit)
+
+
+def test_fewer_than_one_completion_is_refused():
+    with pytest.raises(ValueError, match="at least 1 completion"):
+        Engine(MODEL, pages=4).generate([[1, 2]], Sampling(1), n=0)
