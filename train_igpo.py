@@ -31,7 +31,7 @@ from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import SavedBatch, save_batch
 from minvenus.settings import IGPO_PRESETS, AgentConfig, IGPOConfig
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import ToolGuard, TooManyFailures
+from minvenus.tools.base import FailureGuard, TooManyFailures
 from minvenus.tools.cassette import MissingRecording
 from minvenus.tools.toyweb_lessons import LEAD_IN
 from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
@@ -179,7 +179,7 @@ def loop_of(config: IGPOConfig, source: QuestionSource, engine: Engine, tokenize
     limits = Limits(config.max_turns, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
                     tool_seconds=config.tool_seconds, tool_threads=None if source.immediate else config.tool_threads)
     system, notices = prompt_and_notices(agent_config(config))
-    return partial(RolloutLoop, policy, tokenizer, limits, system=system, notices=notices, guard=ToolGuard())
+    return partial(RolloutLoop, policy, tokenizer, limits, system=system, notices=notices, guard=FailureGuard())
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from minvenus.agent.record import rollout_from_json
 from minvenus.config import ModelConfig, read_json
 from minvenus.flags import load_config
 from minvenus.settings import AgentConfig, InferConfig
-from minvenus.tools.base import failed
+from minvenus.tools.base import ToolResult
 from minvenus.tools.toyweb import ToyWeb
 from tests.agent.scripted import answer, search, visit
 from tests.agent.test_remote import complete, hang, scripted, turn_number
@@ -139,7 +139,7 @@ def test_a_bug_keeps_its_traceback_and_the_turns_before_it_are_saved(monkeypatch
 
 
 def test_tools_that_keep_failing_end_the_run_with_one_line_and_its_turns_are_saved(monkeypatch, capsys):
-    monkeypatch.setattr("minvenus.agent.rollout.run_tool", lambda *_: failed("http", "down"))
+    monkeypatch.setattr("minvenus.agent.rollout.run_tool", lambda *_: ToolResult("ERROR: down", "http"))
     with serve(lambda h: complete(h, search(f"Bob {turn_number(h)}"))) as server:
         assert infer.run([*at(server), "--max-turns", "60"]) == 2
     errors = capsys.readouterr().err

@@ -22,7 +22,7 @@ from minvenus.flags import parse_flags
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPO_PRESETS, IGPOConfig
 from minvenus.tools import base
-from minvenus.tools.base import ToolGuard, failed
+from minvenus.tools.base import FailureGuard, ToolResult
 from minvenus.tools.web import make_tools
 from minvenus.train import update as updating
 from tests.agent.scripted import Tools, answer, engine_for, search, visit
@@ -149,7 +149,7 @@ class Breaking:
 
     def answer(self, call):
         self.left -= self.left > 0
-        return failed("http", "the network is down") if self.left == 0 else call()
+        return ToolResult("ERROR: down", "http") if self.left == 0 else call()
 
 
 @pytest.mark.parametrize(("calls", "saved", "rows"), [(1, None, 0), (3, None, 0), (7, 1, 1), (9, 1, 1)],
@@ -160,7 +160,7 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     was, but for an evaluation that was not made."""
     config, tools = replace(config, out=str(tmp_path), save_every=100), Breaking(config.tools)
     monkeypatch.setattr(question_files, "make_tools", tools)
-    monkeypatch.setattr(base, "ToolGuard", partial(ToolGuard, window=1, limit=0.5))
+    monkeypatch.setattr(base, "FailureGuard", partial(FailureGuard, window=1, limit=0.5))
     tools.left = calls
     assert command(config) == 2
     err = capsys.readouterr().err

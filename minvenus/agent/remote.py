@@ -19,8 +19,8 @@ from minvenus.agent.episode import Episode, TurnOutput
 from minvenus.agent.protocol import whole_characters
 from minvenus.engine import Sampling
 from minvenus.text.tokenizer import Tokenizer, splitter
-from minvenus.tools.endpoint import Endpoint, EndpointError
-from minvenus.tools.threads import in_thread
+from minvenus.tools.base import ToolError, in_thread
+from minvenus.tools.endpoint import Endpoint
 
 LIMITS = {"seconds": 3600.0, "read_seconds": 3600.0}
 
@@ -67,8 +67,8 @@ class RemotePolicy:
             settings["top_k"] = s.top_k
         prompt = ids if self.send_ids else safe_text(self.tokenizer, ids)
         try:
-            text = self.endpoint.complete(prompt, **settings)["text"]
-        except EndpointError as error:
+            text = self.endpoint.complete(prompt, **settings)
+        except ToolError as error:
             hint = (". Check --api-base (it usually ends in /v1), --api-model, and that the model has room for "
                     "--max-context tokens")
             return TurnOutput([], error=f"{error}{hint if error.status in (400, 404) else ''}")

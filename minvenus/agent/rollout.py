@@ -29,8 +29,7 @@ from minvenus.agent.protocol import ALLOWED_ARGS, ParsedTurn, parse_turn
 from minvenus.config import ConfigError
 from minvenus.text.chat import Stream
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import ToolGuard, ToolResult, call_key, cap_text, failed, run_tool
-from minvenus.tools.threads import in_thread
+from minvenus.tools.base import FAULTS, FailureGuard, ToolResult, call_key, cap_text, in_thread, run_tool
 from minvenus.types import Question
 
 IDLE_SECONDS = 0.005               # between two looks at futures and clocks while nothing is computed here
@@ -50,13 +49,13 @@ class RolloutLoop:
     """
 
     def __init__(self, policy, tokenizer: Tokenizer, limits: Limits, *, system: str, notices: Notices,
-                 guard: ToolGuard | None = None, watch: Watch | None = None, keep_open: bool = False):
+                 guard: FailureGuard | None = None, watch: Watch | None = None, keep_open: bool = False):
         if policy.max_context is not None and limits.max_context > policy.max_context:
             raise ConfigError(f"max_context {limits.max_context} is more than the {policy.max_context} tokens that the "
                               "model and the cache have room for: lower it, or raise the number of pages")
         self.policy, self.tokenizer, self.limits = policy, tokenizer, limits
         self.system, self.notices = system, notices
-        self.guard = guard or ToolGuard()
+        self.guard = guard or FailureGuard()
         self.watch = watch or (lambda event, episode: None)
         self.keep_open = keep_open
         self.running: list[Episode] = []
@@ -185,8 +184,8 @@ class RolloutLoop:
             if call.future.done():
                 self._finish_call(episode, call.future.result())      # raises what stops the run, such as a ConfigError
             elif time.monotonic() >= call.started + self.limits.tool_seconds:
-                message = f"{call.name} did not return within {self.limits.tool_seconds:g} seconds"
-                self._finish_call(episode, failed("timeout", message))
+                message = f"ERROR: {call.name} did not return within {self.limits.tool_seconds:g} seconds"
+                self._finish_call(episode, ToolResult(message, "timeout"))
         calls = [(episode.call, episode.tools) for episode in self.running if episode.call]
         waiting = sorted([pair for pair in calls if pair[0].future is None], key=lambda pair: pair[0].started)
         free = (self.limits.tool_threads or 0) - (len(calls) - len(waiting))
@@ -197,7 +196,7 @@ class RolloutLoop:
     def _finish_call(self, episode: Episode, result: ToolResult) -> None:
         call, episode.call = episode.call, None
         assert call is not None
-        self.guard.add(call.name, result)
+        self.guard.add(f"{call.name} {result.error}" if result.error in FAULTS else None)
         self._show(episode, result.text, result.error, time.monotonic() - call.started)
 
     # -------------------------------------------------------------------------------------- the end of a rollout

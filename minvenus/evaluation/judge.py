@@ -8,7 +8,7 @@
         a readable verdict in the judge's reply               yes / no   by "judge", and kept: from then on by "cache"
         anything else: no reply, an error, nonsense           unknown    by "judge", not kept
 
-Unknown is not wrong: it is no reward and counts in no accuracy. If too many verdicts are unknown, JudgeUnreliable stops
+Unknown is not wrong: it is no reward and counts in no accuracy. If too many verdicts are unknown, TooManyFailures stops
 the run, because the rest would be a biased sample.
 
 Reading a reply: the last `correct: yes` or `correct: no` counts, in any markdown or JSON. "incorrect: no" is another
@@ -28,10 +28,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from minvenus.evaluation.answers import exact_match, f1, split_aliases
-from minvenus.tools.base import FailureGuard, TooManyFailures
+from minvenus.tools.base import FailureGuard, ToolError, in_thread
 from minvenus.tools.cassette import Cassette
-from minvenus.tools.endpoint import Endpoint, EndpointError
-from minvenus.tools.threads import in_thread
+from minvenus.tools.endpoint import Endpoint
 from minvenus.types import Question
 
 LIMITS = {"seconds": 900.0, "read_seconds": 300.0}
@@ -74,10 +73,6 @@ class GradeItem(NamedTuple):
 # ------------------------------------------------------------------------------------------------------ the judge
 
 
-class JudgeUnreliable(TooManyFailures):
-    """Too many verdicts are unknown for the rest to mean anything; the message has the numbers."""
-
-
 def read_verdict(reply: str) -> Literal["yes", "no"] | None:
     """The last verdict in a judge's reply, or None."""
     said = reply.rpartition("</think>")[2]
@@ -94,13 +89,13 @@ def judge_messages(question: str, answer: str, accepted: list[str]) -> list[dict
 
 
 class Judge:
-    """An LLM judge that keeps its verdicts in a SQLite file. Safe under threads. JudgeUnreliable is raised when more
+    """An LLM judge that keeps its verdicts in a SQLite file. Safe under threads. TooManyFailures is raised when more
     than the share `limit` of the last `window` replies have no verdict."""
 
     def __init__(self, cache: Path | str, threads: int = 8, window: int = 50, limit: float = 0.1, **endpoint_limits):
         self.threads = threads
         self.endpoint = Endpoint.from_environment("JUDGE", "judge endpoint", **LIMITS | endpoint_limits)
-        self.guard = FailureGuard("verdicts of the judge", window, limit, JudgeUnreliable)
+        self.guard = FailureGuard("verdicts of the judge", window, limit)
         Path(cache).parent.mkdir(parents=True, exist_ok=True)
         self.cache = Cassette(cache)
         self.close = self.cache.close
@@ -134,7 +129,7 @@ class Judge:
     def _ask(self, messages: list[dict]) -> Verdict:
         try:
             reply = self.endpoint.chat(messages, temperature=0.0)
-        except EndpointError as error:
+        except ToolError as error:
             return Verdict(None, "judge", str(error))
         word = read_verdict(reply)
         if word is None:

@@ -1,27 +1,24 @@
-"""What all tool sets share: typed results, the text formats, the token cap, and the guard against too many failures.
+"""What all tool sets share: results and errors, the text formats, the token cap, threads, the guard against failures.
 
 A tool set is an object with these two methods, and a close() if it holds something open:
 
     search(queries: list[str]) -> ToolResult
     visit(urls: list[str], goal: str) -> ToolResult
 
-A result is a text, or an error of a fixed kind with a text that begins with "ERROR: ". The model sees both. If
-some of several queries or URLs fail, the text says so in their place; the result is an error only if all of
-them fail, of the first one's kind.
-
     search text    [{"query": q, "web_page_info_list": [{"title", "url", "snippet"}, ...]}, ...]      JSON, one line
                    a failed query has an empty list and one more key, "error"
     visit text     The useful information in URL for user goal GOAL as follows: / Evidence in page: / Summary:
                    a line of seven "=" between URLs; a failed URL is a line "ERROR: URL: reason"
 
-Pages are not trusted and not cleaned: a protocol tag in a page stays text, because the token stream encodes
-every observation as ordinary ids.
+A call is an error only if all of its queries or URLs fail; its kind is that of the first. Pages are not trusted and
+not cleaned: a protocol tag in a page stays text, because the token stream encodes observations as ordinary ids.
 """
 
 import json
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from minvenus.config import ConfigError
@@ -34,8 +31,8 @@ SHOWN = 200                       # characters of a query or URL that an error r
 
 @dataclass(frozen=True)
 class ToolResult:
-    """The text that the model sees, and the kind of error if it is one. The text is valid Unicode: half a
-    surrogate pair, which JSON can spell and UTF-8 cannot, becomes U+FFFD."""
+    """The text that the model sees, and the kind of error if it is one; an error begins with "ERROR: ". The text is
+    valid Unicode: half a surrogate pair, which JSON can spell and UTF-8 cannot, becomes U+FFFD."""
 
     text: str
     error: str | None = None
@@ -45,15 +42,13 @@ class ToolResult:
 
 
 class ToolError(Exception):
-    """A failed query or URL. The message is for the model and must hold no secret."""
+    """A query, page or request that failed. The message is for the model and must hold no secret."""
 
-    def __init__(self, kind: str, message: str):
+    def __init__(self, kind: str, message: str, status: int | None = None, wait: float = 0.0):
         super().__init__(message)
         self.kind = kind
-
-
-def failed(kind: str, message: str) -> ToolResult:
-    return ToolResult(f"ERROR: {message}", kind)
+        self.status = status          # of the HTTP reply; None if there was none
+        self.wait = wait              # seconds that the server asks for before another attempt
 
 
 def run_tool(tools, name: str, arguments: dict) -> ToolResult:
@@ -62,17 +57,16 @@ def run_tool(tools, name: str, arguments: dict) -> ToolResult:
     Exceptions become typed errors; an unforeseen one shows its class only, since its text may hold a key. A
     ConfigError passes: a run that is set up wrongly (no key, no recording) must stop."""
     items = arguments["query" if name == "search" else "url"]
-    if len(items) > MAX_ITEMS:
-        return failed("bad_arguments", f"{name} takes at most {MAX_ITEMS} entries in a call, got {len(items)}")
     try:
-        result = tools.search(items) if name == "search" else tools.visit(items, arguments["goal"])
+        if len(items) > MAX_ITEMS:
+            raise ToolError("bad_arguments", f"{name} takes at most {MAX_ITEMS} entries in a call, got {len(items)}")
+        return tools.search(items) if name == "search" else tools.visit(items, arguments["goal"])
     except ConfigError:
         raise
     except ToolError as error:
-        return failed(error.kind, str(error))
+        return ToolResult(f"ERROR: {error}", error.kind)
     except Exception as error:
-        return failed("http", f"{name} failed ({type(error).__name__})")
-    return result if result.text.strip() else failed("empty", f"{name} returned nothing")
+        return ToolResult(f"ERROR: {name} failed ({type(error).__name__})", "http")
 
 
 def call_key(name: str, arguments: dict) -> str:
@@ -97,7 +91,8 @@ def search_each(queries: list[str], search_one: Callable[[str], list[dict]]) -> 
             errors.append(error)
             entries.append({"query": query, "web_page_info_list": [], "error": str(error)})
     if len(errors) == len(queries):
-        return failed(errors[0].kind, "\n".join(f"search for {e['query'][:SHOWN]!r}: {e['error']}" for e in entries))
+        reasons = [f"search for {entry['query'][:SHOWN]!r}: {entry['error']}" for entry in entries]
+        return ToolResult("ERROR: " + "\n".join(reasons), errors[0].kind)
     return ToolResult(json.dumps(entries, ensure_ascii=False))
 
 
@@ -137,7 +132,24 @@ def cap_text(text: str, count: Callable[[str], int], limit: int) -> str:
     return cut_at(low)
 
 
-# ------------------------------------------------------------------------------ too many failures
+# ------------------------------------------------------------------------------ threads, failures
+
+
+def in_thread(name: str, function: Callable, *arguments) -> Future:
+    """Call the function in a daemon thread of its own; the future gets its result or its exception.
+
+    Not a ThreadPoolExecutor: it joins its threads when the interpreter exits, so one tool that hangs would keep
+    the process alive for ever. A caller that no longer wants a result drops the future."""
+    future: Future = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return future
 
 
 class TooManyFailures(RuntimeError):
@@ -149,8 +161,8 @@ class FailureGuard:
 
     A service that fails from the start is noticed after limit * window failures, before the window is full."""
 
-    def __init__(self, what: str, window: int, limit: float, error: type[TooManyFailures] = TooManyFailures):
-        self.what, self.window, self.limit, self.error = what, window, limit, error
+    def __init__(self, what: str = "tool calls", window: int = 50, limit: float = 0.5):
+        self.what, self.window, self.limit = what, window, limit
         self._recent: deque[str | None] = deque(maxlen=window)
         self._lock = threading.Lock()
 
@@ -162,17 +174,6 @@ class FailureGuard:
             reasons = Counter(reason for reason in self._recent if reason is not None)
         if reasons.total() / self.window > self.limit:
             listed = "; ".join(f"{n} times: {reason}" for reason, n in reasons.most_common(3))
-            raise self.error(f"{reasons.total()} of the last {seen} {self.what} failed, more than the share "
-                             f"{self.limit:g} of {self.window}, so the rest cannot be relied on: check the network, "
-                             f"the keys and the endpoints. {listed}")
-
-
-class ToolGuard:
-    """Raises TooManyFailures when too many tool calls fail. An empty search or a refused address never stops a
-    run: the model can cause those."""
-
-    def __init__(self, window: int = 50, limit: float = 0.5):
-        self.guard = FailureGuard("tool calls", window, limit)
-
-    def add(self, name: str, result: ToolResult) -> None:
-        self.guard.add(f"{name} {result.error}" if result.error in FAULTS else None)
+            raise TooManyFailures(f"{reasons.total()} of the last {seen} {self.what} failed, more than the share "
+                                  f"{self.limit:g} of {self.window}, so the rest cannot be relied on: check the "
+                                  f"network, the keys and the endpoints. {listed}")

@@ -2,16 +2,16 @@
 
     judge = Endpoint.from_environment("JUDGE", "judge endpoint")       JUDGE_BASE_URL, JUDGE_MODEL, JUDGE_API_KEY
     judge.chat([{"role": "user", "content": "..."}], temperature=0)    the text of the reply
-    judge.complete([1, 2, 3], max_tokens=100)                          the first choice: {"text": ..., ...}
+    judge.complete([1, 2, 3], max_tokens=100)                          the same of a completion
     judge.post("/path", {...})                                         the JSON object of the reply
     reader.get_text("/path")                                           the text of the reply
 
-Every failure is an EndpointError. Connection errors, timeouts, HTTP 429 and 5xx are tried again; the wait
-before attempt i + 1 is BACKOFF * 2^i * U(0.5, 1.5), or the server's Retry-After if that is longer. There is no
-further attempt if the wait would exceed the deadline.
+Every failure is a ToolError. Connection errors, timeouts, HTTP 429 and 5xx are tried again; the wait before attempt
+i + 1 is BACKOFF * 2^i * U(0.5, 1.5), or the server's Retry-After if that is longer. There is no further attempt if
+the wait would exceed the deadline.
 
-A key is read from the environment for each request and kept nowhere. Replies and errors never contain it, even
-if the server echoes it. A redirect is an error, since it would carry the key to another host. Proxies of the
+A key is read from the environment for each request and kept nowhere. Replies and errors never contain it, even if
+the server echoes it. A redirect is an error, since it would carry the key to another host. Proxies of the
 environment are used.
 """
 
@@ -22,26 +22,17 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import requests
 
 from minvenus.config import ConfigError
-from minvenus.tools.base import ToolError
-from minvenus.tools.threads import in_thread
+from minvenus.tools.base import ToolError, in_thread
 
 ATTEMPTS = 3
 BACKOFF = 0.5                    # seconds
 MAX_BYTES = 4_000_000            # of a reply, decompressed
 SHORTEST_SECRET = 8              # shorter keys ("EMPTY") are placeholders, and removing them would damage replies
-
-
-class EndpointError(ToolError):
-    """A request that failed for good. The message holds no key."""
-
-    def __init__(self, kind: str, message: str, status: int | None = None, wait: float | None = None):
-        super().__init__(kind, message)
-        self.status = status          # HTTP status of the reply; None if there was no reply
-        self.wait = wait              # seconds that the server wants us to wait; None if another attempt is useless
 
 
 def setting(variable: str) -> str:
@@ -81,113 +72,94 @@ class Endpoint:
             raise ConfigError(f"{self.key_variable} has characters that no key has: check for line breaks and quotes")
         return key
 
-    # ------------------------------------------------------------------------------------------------------ requests
-
     def chat(self, messages: list[dict], deadline: float | None = None, **settings) -> str:
-        """The text of a chat completion, "" if the reply has none."""
-        reply = self.post("/chat/completions", {"model": self.model, "messages": messages} | settings, deadline)
-        try:
-            content = reply["choices"][0]["message"]["content"]
-        except (KeyError, IndexError, TypeError):
-            content = None
-        return content if isinstance(content, str) else ""
+        body = {"model": self.model, "messages": messages} | settings
+        return self._first_choice(self.post("/chat/completions", body, deadline), "message", "content")
 
-    def complete(self, prompt: str | list[int], **settings) -> dict:
-        """The first choice of a completion; its "text" is a string."""
-        reply = self.post("/completions", {"model": self.model, "prompt": prompt} | settings)
+    def complete(self, prompt: str | list[int], **settings) -> str:
+        body = {"model": self.model, "prompt": prompt} | settings
+        return self._first_choice(self.post("/completions", body), "text")
+
+    def _first_choice(self, reply: dict, *keys: str) -> str:
+        value: Any = reply
         try:
-            choice = reply["choices"][0]
-            if isinstance(choice["text"], str):
-                return choice
+            for key in ("choices", 0, *keys):
+                value = value[key]
         except (KeyError, IndexError, TypeError):
-            pass
-        raise EndpointError("http", f'the {self.name} sent no "choices" with a "text": it must offer /completions')
+            value = None
+        if not isinstance(value, str):
+            raise ToolError("http", f"the {self.name} sent no {keys[-1]!r} in its first choice", status=200)
+        return value
 
     def post(self, path: str, body: dict, deadline: float | None = None) -> dict:
-        """The JSON object of the reply. `deadline` is a value of time.monotonic(); without one it is `seconds`
-        from now."""
+        """The JSON object of the reply. `deadline` is a value of time.monotonic(), by default `seconds` from now."""
         data = self._request(path, body, deadline)
         try:
             value = json.loads(data)
         except (ValueError, RecursionError):
             value = None
-        if not isinstance(value, dict):
-            raise EndpointError("http", f"the {self.name} did not answer with a JSON object")
-        if value.get("error"):
-            raise EndpointError("http", f"the {self.name} reported an error{reason(data)}")
+        if not isinstance(value, dict) or value.get("error"):
+            raise ToolError("http", f"the {self.name} did not answer with a JSON object of results{reason(data)}", 200)
         return value
 
     def get_text(self, path: str, deadline: float | None = None) -> str:
         return self._request(path, None, deadline).decode("utf-8", "replace")
 
-    # ------------------------------------------------------------------------------------------- attempts and errors
-
     def _request(self, path: str, body: dict | None, deadline: float | None) -> bytes:
-        """The reply with status 2xx."""
+        """The reply with status 2xx. Its thread is abandoned at the deadline: the name look-up and the headers of
+        a reply have no total time limit that could be set."""
         if deadline is None:
             deadline = time.monotonic() + self.seconds
+        left = deadline - time.monotonic()
+        if left > 0:
+            with suppress(TimeoutError):
+                return in_thread("request", self._attempts, path, body, deadline).result(left)
+        raise ToolError("timeout", f"the {self.name} did not answer in time")
+
+    def _attempts(self, path: str, body: dict | None, deadline: float) -> bytes:
         jitter = random.Random()      # its own generator, so that waits do not disturb the seeded ones of a run
         attempt = 0
         while True:
             try:
                 return self._attempt(path, body, deadline)
-            except EndpointError as error:
-                wait = max(BACKOFF * 2 ** attempt * jitter.uniform(0.5, 1.5), error.wait or 0.0)
+            except ToolError as error:
+                wait = max(BACKOFF * 2 ** attempt * jitter.uniform(0.5, 1.5), error.wait)
                 attempt += 1
-                if error.wait is None or attempt == ATTEMPTS or time.monotonic() + wait >= deadline:
+                passing = error.status is None or error.status == 429 or error.status >= 500
+                if not passing or attempt == ATTEMPTS or time.monotonic() + wait >= deadline:
                     raise
             time.sleep(wait)
 
     def _attempt(self, path: str, body: dict | None, deadline: float) -> bytes:
-        """One attempt in a thread of its own, which is abandoned at the deadline: the name look-up and the
-        headers of a reply have no total time limit that could be set."""
-        left = deadline - time.monotonic()
-        if left > 0:
-            url = self.base_url.rstrip("/") + path
-            with suppress(TimeoutError):
-                return in_thread("request", self._exchange, url, body, self.key(), deadline).result(left)
-        raise EndpointError("timeout", f"the {self.name} did not answer in time")
-
-    def _exchange(self, url: str, body: dict | None, key: str, deadline: float) -> bytes:
-        def authorise(request):       # given as `auth`, it also keeps requests from reading a .netrc file
-            if key:
-                request.headers[self.key_header] = f"Bearer {key}" if self.key_header == "Authorization" else key
-            return request
-
-        timeout = max(0.01, min(self.read_seconds, deadline - time.monotonic()))
-        data = bytearray()
+        key = self.key()
+        headers = {self.key_header: f"Bearer {key}" if self.key_header == "Authorization" else key} if key else {}
         session = requests.Session()
+        session.auth = lambda request: request           # no password from a .netrc file
         session.get_redirect_target = lambda _: None     # type: ignore   # follow none, read none whole
+        data = bytearray()
         try:
-            with session, session.request("GET" if body is None else "POST", url, json=body, auth=authorise,
-                                          timeout=timeout, stream=True) as response:
-                while block := response.raw.read1(65536, decode_content=True):       # does not wait for all of them
-                    data += block
-                    if len(data) > MAX_BYTES:
-                        raise EndpointError("http", f"the {self.name} sent more than {MAX_BYTES:,} bytes")
+            with session, session.request(
+                    "GET" if body is None else "POST", self.base_url.rstrip("/") + path, json=body, headers=headers,
+                    timeout=max(0.01, min(self.read_seconds, deadline - time.monotonic())), stream=True) as response:
+                status, retry_after = response.status_code, response.headers.get("Retry-After", "")
+                while len(data) <= MAX_BYTES and (block := response.raw.read1(65536, decode_content=True)):
+                    data += block                        # read1 does not wait for all of the 65536
                     if time.monotonic() > deadline:
                         raise TimeoutError
-        except EndpointError:
-            raise
         except Exception as error:    # of requests or of the library below it; the text may hold the key
             problem = type(error).__name__
             if "timeout" in problem.lower():
-                raise EndpointError("timeout", f"the {self.name} did not answer in time", wait=0.0) from None
-            message = f"the {self.name} cannot be reached ({problem}): check {self.url_source}"
-            raise EndpointError("http", message, wait=0.0) from None
+                raise ToolError("timeout", f"the {self.name} did not answer in time") from None
+            raise ToolError("http", f"the {self.name} cannot be reached ({problem}): check {self.url_source}") from None
+        if len(data) > MAX_BYTES:
+            raise ToolError("http", f"the {self.name} sent more than {MAX_BYTES:,} bytes", status)
         if len(key) >= SHORTEST_SECRET:
             data = data.replace(key.encode(), b"[key]")
-        status = response.status_code
         if 200 <= status < 300:
             return bytes(data)
-        message = f"the {self.name} answered with HTTP status {status}"
-        if status in (401, 403):
-            message = f"the {self.name} refused the key (HTTP status {status}): check {self.key_variable}"
-        wait = None
-        if status == 429 or status >= 500:
-            asked = response.headers.get("Retry-After", "")
-            wait = float(asked) if asked.isascii() and asked.isdigit() else 0.0
-        raise EndpointError("http", message + reason(bytes(data)), status, wait)
+        hint = f" (check {self.key_variable})" if status in (401, 403) else ""
+        raise ToolError("http", f"the {self.name} answered with HTTP status {status}{hint}{reason(data)}", status,
+                        wait=float(retry_after) if retry_after.isdecimal() else 0.0)
 
 
 def reason(data: bytes) -> str:

@@ -5,9 +5,6 @@
     EXTRACT_BASE_URL, EXTRACT_MODEL,        an OpenAI-compatible model that extracts what a page says about the goal;
     EXTRACT_API_KEY                         without one, the passages that share words with the goal (folder.py)
 
-Addresses are read when the tools are made, keys when a call is made. Tools keep no state between calls, so any
-number of threads may use one object.
-
 This machine opens no page itself, but the model chooses the URLs, and a reader of one's own (JINA_BASE_URL) may
 reach a private network: for it every address of the host must be public. (The reader looks the name up again;
 only it can refuse a name server that answers differently then.)
@@ -25,7 +22,7 @@ from minvenus.config import ConfigError
 from minvenus.text import json_repair
 from minvenus.tools.base import ToolError, ToolResult, search_each, visit_each
 from minvenus.tools.cassette import Cassette
-from minvenus.tools.endpoint import Endpoint, EndpointError, setting
+from minvenus.tools.endpoint import Endpoint, setting
 from minvenus.tools.folder import Document, FolderTools
 from minvenus.tools.toyweb import ToyWeb
 
@@ -54,22 +51,23 @@ Answer with one JSON object with three strings:
 def make_tools(spec: str, seed: int = 0):
     """The tool set that --tools names. `seed` is the toy web's."""
     kind, _, path = spec.partition(":")
-    if spec not in ("toyweb", "live") and not (kind in ("folder", "record", "replay") and path):
-        raise ConfigError(f"tools must be one of toyweb, folder:PATH, live, record:FILE, replay:FILE; got {spec!r}")
-    if kind == "toyweb":
+    if spec == "toyweb":
         return ToyWeb(seed)
-    if kind == "folder":
+    if kind == "folder" and path:
         return FolderTools(path)
-    if kind == "replay":
+    if kind == "replay" and path:
         return LiveTools(Cassette(path, record=False))
+    if spec != "live" and not (kind == "record" and path):
+        raise ConfigError(f"tools must be one of toyweb, folder:PATH, live, record:FILE, replay:FILE; got {spec!r}")
     if not setting("SERPER_API_KEY") and not setting("SERPER_BASE_URL"):
         raise ConfigError("live search needs SERPER_API_KEY (or SERPER_BASE_URL, for an endpoint without a key)")
-    return LiveTools(Cassette(path) if kind == "record" else None)
+    return LiveTools(Cassette(path) if path else None)
 
 
 class LiveTools:
     """The live web as a tool set; with a cassette its results are recorded, or replayed without any request.
-    `seconds` is the limit of one whole call: all its queries or URLs, attempts and waits."""
+    `seconds` is the limit of one whole call: all its queries or URLs, attempts and waits. Nothing changes between
+    calls, so any number of threads may use one object."""
 
     def __init__(self, cassette: Cassette | None = None, seconds: float = 120.0):
         self.cassette, self.seconds = cassette, seconds
@@ -85,44 +83,41 @@ class LiveTools:
 
     def search(self, queries: list[str]) -> ToolResult:
         deadline = time.monotonic() + self.seconds
-
-        def search_one(query: str) -> list[dict]:
-            return self._recorded("search", {"query": query}, lambda: self._search(query, deadline))
-        return search_each(queries, search_one)
+        return search_each(queries, lambda query: self._recorded("search", self._search, deadline, query=query))
 
     def visit(self, urls: list[str], goal: str) -> ToolResult:
         deadline = time.monotonic() + self.seconds
-
-        def visit_one(url: str) -> list[str]:
-            return self._recorded("visit", {"url": url, "goal": goal}, lambda: self._visit(url, goal, deadline))
-        return visit_each(urls, goal, visit_one)
+        return visit_each(urls, goal, lambda url: self._recorded("visit", self._visit, deadline, url=url, goal=goal))
 
     def close(self) -> None:
         if self.cassette is not None:
             self.cassette.close()
 
-    def _recorded(self, name: str, arguments: dict, call: Callable[[], list]) -> list:
-        return call() if self.cassette is None else self.cassette.fetch(name, arguments, call)
+    def _recorded(self, name: str, call: Callable[..., list], deadline: float, **arguments: str) -> list:
+        if self.cassette is None:
+            return call(deadline, **arguments)
+        return self.cassette.fetch(name, arguments, lambda: call(deadline, **arguments))
 
-    def _search(self, query: str, deadline: float) -> list[dict]:
+    def _search(self, deadline: float, query: str) -> list[dict]:
         """Chinese results for a query with an ideograph, English ones else, as in the released system."""
         country, language = ("cn", "zh-cn") if IDEOGRAPH.search(query) else ("us", "en")
-        reply = self.searcher.post("", {"q": query, "gl": country, "hl": language}, deadline)
-        found = reply.get("organic", [])
+        found = self.searcher.post("", {"q": query, "gl": country, "hl": language}, deadline).get("organic", [])
         if not isinstance(found, list):
             raise ToolError("http", 'the search endpoint answered with an "organic" that is not a list')
         pages = []
         for item in found:
-            if isinstance(item, dict) and as_text(item.get("title")) and as_text(item.get("link")):
-                pages.append({"title": as_text(item["title"]), "url": as_text(item["link"]),
-                              "snippet": as_text(item.get("snippet"))})
+            if isinstance(item, dict) and item.get("title") and item.get("link"):
+                pages.append({"title": str(item["title"]), "url": str(item["link"]),
+                              "snippet": str(item.get("snippet") or "")})
         return pages[:MAX_RESULTS]
 
-    def _visit(self, url: str, goal: str, deadline: float) -> list[str]:
+    def _visit(self, deadline: float, url: str, goal: str) -> list[str]:
         """[evidence, summary] of one page; the summary says if only a part of the page was read."""
-        check_url(url, resolve=self.reader.base_url != HOSTED_READER)
-        path = "/" + quote(urldefrag(url.strip())[0], safe="/%:@!$&'()*+,;=~?[]|")
-        text = self.reader.get_text(path, deadline).strip()
+        url = url.strip()
+        if not is_public_url(url, resolve=self.reader.base_url != HOSTED_READER):
+            raise ToolError("refused", "this address is not allowed: it must be http://HOST/... or https://HOST/... of "
+                            "a public host that exists, without user name and password, with spaces percent-encoded")
+        text = self.reader.get_text("/" + quote(urldefrag(url)[0], safe="/%:@!$&'()*+,;=~?[]|"), deadline).strip()
         if not text:
             raise ToolError("empty", "the page has no text")
         page = text[:PAGE_CHARS]
@@ -133,10 +128,6 @@ class LiveTools:
         if len(text) > len(page):
             summary += f"\n[cut: only the first {len(page):,} characters of the page were read]"
         return [evidence, summary]
-
-
-def as_text(value) -> str:
-    return value.strip() if isinstance(value, str) else ""
 
 
 # ------------------------------------------------------------------------------------- extraction
@@ -150,8 +141,8 @@ def model_extract(extractor: Endpoint, page: str, goal: str, deadline: float) ->
         content = PROMPT.format(goal=goal, page=page[:int(len(page) * share)])
         try:
             reply = extractor.chat([{"role": "user", "content": content}], deadline, temperature=0.0)
-        except EndpointError as error:
-            if error.status not in (400, 413):        # these two are how servers say that the page is too long
+        except ToolError as error:
+            if error.status not in (200, 400, 413):       # the last two say that the page is too long
                 raise
             problem = error
             continue
@@ -165,7 +156,7 @@ def read_extract(reply: str) -> list[str]:
     """[evidence, summary] from the outermost braces of a reply; "" for what is missing."""
     body = reply[reply.find("{"):reply.rfind("}") + 1]
     try:
-        value = json.loads(body, strict=False)        # strings may have line breaks
+        value = json.loads(body, strict=False)            # strings may have line breaks
     except (ValueError, RecursionError):
         try:
             value = json_repair.loads(body)
@@ -173,7 +164,7 @@ def read_extract(reply: str) -> list[str]:
             return ["", ""]
     found = []
     for name in ("evidence", "summary"):
-        part = value.get(name) or ""                  # the body is in braces, so the value is an object
+        part = value.get(name) or ""                      # the body is in braces, so the value is an object
         found.append("\n".join(map(str, part)) if isinstance(part, list) else str(part))
     return [part.strip() for part in found]
 
@@ -184,34 +175,25 @@ def read_extract(reply: str) -> list[str]:
 # metadata of a cloud, 6to4, documentation.
 SPECIAL = ("192.0.0.0/24", "168.63.129.16/32", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20")
 PUBLIC_V6 = ip_network("2000::/3")
-NAT64 = ip_network("64:ff9b::/96")                           # the last 32 bits are an IPv4 address
+NAT64 = ip_network("64:ff9b::/96")                        # the last 32 bits are an IPv4 address
 
 
-def check_url(url: str, resolve: bool) -> None:
-    """Raise ToolError unless it is the URL of a public page. With `resolve` a host name is looked up to tell."""
+def is_public_url(url: str, resolve: bool) -> bool:
+    """Whether this is the URL of a public page. With `resolve` a host name is looked up to tell."""
     try:
-        parts = urlsplit(url.strip())
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        raise refused("it is not a URL") from None
-    if parts.scheme not in ("http", "https") or not host or port == 0:
-        raise refused("it must be http://HOST/... or https://HOST/...")
-    if "@" in parts.netloc or "%" in parts.netloc:
-        raise refused("no user name, password, zone or percent sign before the path")
-    if re.search(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029]", url.strip()):
-        raise refused("spaces, control characters and backslashes must be percent-encoded")
-    try:                                                      # also reads numbers: 2130706433, 0x7f.1, 127.1
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        if parts.scheme not in ("http", "https") or not host or port == 0 or re.search("[@%]", parts.netloc):
+            return False
+        if re.search(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029]", url):
+            return False
+        # getaddrinfo also reads numbers: 2130706433, 0x7f.1, 127.1
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=0 if resolve else socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
-        if resolve:
-            raise refused("the host name cannot be resolved") from None
-        return                                                # a name, which a hosted reader looks up
-    if not all(is_public(ip_address(str(entry[4][0]).split("%")[0])) for entry in found):
-        raise refused("only the public web can be visited")
-
-
-def refused(reason: str) -> ToolError:
-    return ToolError("refused", f"this address is not allowed: {reason}")
+        return not resolve                                # a name, which a hosted reader looks up
+    except ValueError:
+        return False
+    return all(is_public(ip_address(str(entry[4][0]).split("%")[0])) for entry in found)
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from minvenus.agent.protocol import final_answer
 from minvenus.text.chat import prompt_ids
-from minvenus.tools.base import ToolGuard
+from minvenus.tools.base import FailureGuard
 from minvenus.types import Question
 from tests.agent import scripted
 from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, check_stream, policy_for, run, search, visit
@@ -173,7 +173,8 @@ def test_two_hundred_random_rollouts_with_failing_tools_leak_no_thread_and_no_pa
     questions = [Question(f"q{i}", f"Pet of {i}?", ["cat"]) for i in range(50)]
     limits = budget(4, 420, 30, tool_threads=8, tool_seconds=0.03, max_observation_tokens=64, retries=1,
                     time_limit=300.0)
-    groups = scripted.run_groups(policy, limits, lambda q: Tools(fail, fail), questions, n=4, guard=ToolGuard(200, 1.0))
+    groups = scripted.run_groups(policy, limits, lambda q: Tools(fail, fail), questions, n=4,
+                                 guard=FailureGuard(limit=1.0))
     endings = {rollout.termination for group in groups for rollout in group}
     assert endings >= {"answered", "answered_max_steps", "max_steps"}
     for rollout in (rollout for group in groups for rollout in group):

@@ -7,7 +7,7 @@ from minvenus.agent.protocol import final_answer
 from minvenus.config import ConfigError
 from minvenus.engine import Sampling
 from minvenus.text.chat import stream
-from minvenus.tools.base import ToolGuard, ToolResult, TooManyFailures
+from minvenus.tools.base import FailureGuard, ToolResult, TooManyFailures
 from tests.agent import scripted
 from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, check_stream, policy_for, run, search, visit
 from tests.engine.models import naive_scores
@@ -133,8 +133,15 @@ def test_too_many_failures_and_a_wrong_set_up_stop_the_run_with_the_reason_and_l
             (unset, ConfigError, "no key"), (failing, TooManyFailures, "2 of the last 2 tool calls failed")):
         policy = policy_for([search()])
         with pytest.raises(error, match=words):
-            run(policy, budget(tool_threads=threads), Tools(search=tool), guard=ToolGuard(3, 0.5))
+            run(policy, budget(tool_threads=threads), Tools(search=tool), guard=FailureGuard(window=3))
         assert policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
+
+
+@pytest.mark.parametrize("kind", ["refused", "empty", "bad_arguments"])
+def test_errors_that_the_model_can_cause_never_stop_a_run(kind):
+    policy = policy_for([search("a"), search("b"), search("c"), answer()])
+    tools = Tools(search=lambda queries: ToolResult("ERROR: x", kind))
+    assert run(policy, budget(), tools, guard=FailureGuard(limit=0.0)).termination == "answered"
 
 
 # -------------------------------------------------------------------------------------------------- retries (inference)

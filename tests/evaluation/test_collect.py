@@ -11,7 +11,7 @@ from minvenus.evaluation.judge import Grader, Verdict
 from minvenus.evaluation.questions import Entry, QuestionSource
 from minvenus.evaluation.results import open_results
 from minvenus.settings import EvalConfig
-from minvenus.tools.base import ToolError, ToolGuard, TooManyFailures
+from minvenus.tools.base import FailureGuard, ToolError, TooManyFailures
 from minvenus.types import Question
 from tests.agent.scripted import QUIET, Tools, answer, budget, loop_for, policy_for, random_policy, run, search
 
@@ -109,7 +109,7 @@ def test_runs_that_wait_for_the_judge_when_tools_stop_are_saved_as_unknown(tmp_p
     judge = SlowJudge()
     policy = policy_for(lambda name, turn, _: answer() if "q0" in name else search(f"{name} {turn}"))
     with pytest.raises(TooManyFailures, match="4 of the last 4 tool calls failed"):
-        collect(tmp_path, policy, runs(1), 4, judge, tools=lambda: Tools(search=broken), guard=ToolGuard(window=6))
+        collect(tmp_path, policy, runs(1), 4, judge, tools=lambda: Tools(search=broken), guard=FailureGuard(window=6))
     judge.release.set()
     with opened(tmp_path) as results:
         [result] = results.results.values()

@@ -6,7 +6,8 @@ import traceback
 import pytest
 
 from minvenus.config import ConfigError
-from minvenus.evaluation.judge import Judge, JudgeUnreliable, Verdict
+from minvenus.evaluation.judge import Judge, Verdict
+from minvenus.tools.base import TooManyFailures
 from minvenus.types import Question
 from tests.evaluation.local_judge import CAPITAL, KEY, case_of, drip, judge_at, planted, says, yes_to  # noqa: F401
 from tests.tools.servers import serve
@@ -47,9 +48,9 @@ BROKEN = {                # tests/tools/test_endpoint.py has more ways to fail
     "slow": (drip, 3, "in time"),
     "nonsense": (says("I like trains."), 1, "I like trains."),
     "empty text": (says(""), 1, "no verdict"),
-    "no text": (lambda h: h.reply({"choices": [{"message": {"content": None}}]}), 1, "no verdict"),
-    "no choices": (lambda h: h.reply({"choices": []}), 1, "no verdict"),
-    "error object": (lambda h: h.reply({"error": {"message": "correct: yes"}}), 1, "reported an error"),
+    "no text": (lambda h: h.reply({"choices": [{"message": {"content": None}}]}), 1, "sent no 'content'"),
+    "no choices": (lambda h: h.reply({"choices": []}), 1, "sent no 'content'"),
+    "error object": (lambda h: h.reply({"error": {"message": "correct: yes"}}), 1, "JSON object of results"),
     "page": (lambda h: h.reply("<html>correct: yes</html>"), 1, "JSON"),
 }
 
@@ -109,7 +110,7 @@ def test_the_key_is_in_no_verdict_no_file_no_repr_and_no_error_even_if_the_judge
         assert KEY not in repr(judge.verdict(CAPITAL, "Milan")) + repr(vars(judge)) + repr(judge)
     with serve(says(f"Bearer {KEY}")) as server:
         judge = judge_at(server, monkeypatch, cache=file, limit=0.0)
-        with pytest.raises(JudgeUnreliable) as caught:
+        with pytest.raises(TooManyFailures) as caught:
             judge.verdict(CAPITAL, "Turin")
     shown = "".join(traceback.format_exception(caught.value))
     assert KEY not in shown and KEY.encode() not in file.read_bytes()

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from minvenus.agent.prompt import SYSTEM_PROMPT
 from minvenus.config import ConfigError
-from minvenus.evaluation.judge import JudgeUnreliable, Verdict
+from minvenus.evaluation.judge import Verdict
+from minvenus.tools.base import TooManyFailures
 from minvenus.sft import __main__ as command
 from minvenus.sft.__main__ import CleanConfig, main, run
 from minvenus.sft.clean import clean, copies
@@ -132,7 +133,7 @@ def test_an_interruption_leaves_the_old_files_or_new_data_and_never_statistics_o
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"], "no half file, no statistics"
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left"), JudgeUnreliable("6 of 50 verdicts are unknown")])
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), TooManyFailures("6 of 50 verdicts are unknown")])
 def test_an_error_while_cleaning_is_told_and_leaves_the_old_files_untouched(tmp_path, monkeypatch, capsys, error):
     argv = ["--in", write(tmp_path / "in.jsonl", [of_turns(2)] * 3), "--out", str(tmp_path / "out.jsonl")]
     assert main(argv) == 0

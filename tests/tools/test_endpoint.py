@@ -11,7 +11,8 @@ import pytest
 
 from minvenus.config import ConfigError
 from minvenus.tools import endpoint as module
-from minvenus.tools.endpoint import Endpoint, EndpointError
+from minvenus.tools.base import ToolError
+from minvenus.tools.endpoint import Endpoint
 from tests.tools.servers import serve
 
 KEY = "planted-endpoint-5b1e"
@@ -28,8 +29,8 @@ def endpoint(server, **limits):
     return Endpoint("test endpoint", server.url + "/v1/", "TEST_API_KEY", "venus", url_source="TEST_BASE_URL", **limits)
 
 
-def failure(server, **limits) -> EndpointError:
-    with pytest.raises(EndpointError) as caught:
+def failure(server, **limits) -> ToolError:
+    with pytest.raises(ToolError) as caught:
         endpoint(server, **limits).post("/path", {})
     assert KEY not in "".join(traceback.format_exception(caught.value))
     return caught.value
@@ -52,17 +53,17 @@ def test_a_chat_sends_model_messages_and_settings_with_the_key_and_returns_the_t
 
 @pytest.mark.parametrize("reply", [{}, {"choices": []}, {"choices": "x"}, {"choices": [{"message": {}}]}, chat(None),
                                    chat([1])])
-def test_a_chat_reply_without_text_is_the_empty_text_and_no_completion(reply):
+def test_a_reply_without_text_is_an_error(reply):
     with serve(lambda h: h.reply(reply)) as server:
-        assert endpoint(server).chat(MESSAGES) == ""
-        with pytest.raises(EndpointError, match="must offer /completions"):
-            endpoint(server).complete("x")
+        for ask in (endpoint(server).chat, endpoint(server).complete):
+            with pytest.raises(ToolError, match="sent no '(content|text)'"):
+                ask(MESSAGES)
 
 
 def test_a_completion_takes_ids_or_text_and_returns_the_first_choice():
     with serve(lambda h: h.reply({"choices": [{"text": "cat", "finish_reason": "stop"}]})) as server:
         for prompt in ([1, 2, 3], "From Bob"):
-            assert endpoint(server).complete(prompt, max_tokens=7) == {"text": "cat", "finish_reason": "stop"}
+            assert endpoint(server).complete(prompt, max_tokens=7) == "cat"
             assert json.loads(server.seen[-1][3]) == {"model": "venus", "prompt": prompt, "max_tokens": 7}
     assert server.seen[0][1] == "/v1/completions"
 
@@ -119,12 +120,12 @@ def test_a_connection_that_breaks_is_tried_again(broken):
 
 @pytest.mark.parametrize(("body", "words"), [
     ("[1]", "JSON object"), ("<html>blocked</html>", "JSON object"), ("", "JSON object"), ("[" * 50_000, "JSON object"),
-    ('{"choices": [', "JSON object"), ('{"error": "no such model"}', "reported an error: .*no such model"),
+    ('{"choices": [', "JSON object"), ('{"error": "no such model"}', "JSON object of results: .*no such model"),
     ("x" * 4_100_000, "more than 4,000,000 bytes"),
 ], ids=range(7))
 def test_a_reply_that_is_no_json_object_or_too_long_is_an_error(body, words):
     with serve(lambda h: h.reply(body, "application/json")) as server:
-        with pytest.raises(EndpointError, match=words):
+        with pytest.raises(ToolError, match=words):
             endpoint(server).post("/", {})
         assert len(server.seen) == 1
 
@@ -199,7 +200,7 @@ def test_waits_double_and_are_jittered(monkeypatch):
         monkeypatch.setattr(module, "BACKOFF", 1.0)
         monkeypatch.setattr(time, "sleep", waits.append)
         for _ in range(20):
-            with pytest.raises(EndpointError):
+            with pytest.raises(ToolError):
                 client.post("/", {})
     waits = [wait for wait in waits if wait >= 0.5]
     first, second = waits[::2], waits[1::2]

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.tools.base import ToolError
-from minvenus.tools.web import check_url, is_public
+from minvenus.tools.web import is_public, is_public_url
 
 REFUSED = [
     # loopback and its spellings, names of this machine
@@ -39,9 +38,7 @@ ACCEPTED = ["http://8.8.8.8/", "http://100.63.255.255/", "http://172.32.0.1/", "
 
 
 def refuses(url, resolve):
-    with pytest.raises(ToolError, match="not allowed") as caught:
-        check_url(url, resolve)
-    return caught.value.kind == "refused"
+    return not is_public_url(url, resolve)
 
 
 @pytest.mark.parametrize("url", REFUSED, ids=ascii)
@@ -53,7 +50,7 @@ def test_an_address_outside_the_public_web_is_refused_however_it_is_spelled(url)
 def test_a_public_url_is_accepted_and_a_private_number_is_not(names, resolve):
     names["public.example"] = ["93.184.216.34", "2606:4700::1111"]
     for url in ACCEPTED:
-        check_url(url, resolve)
+        assert is_public_url(url.strip(), resolve)
     for url in ("http://10.0.0.1/", "http://0x7f.1/", "http://[::1]/", "ftp://public.example/", "https://me@8.8.8.8/"):
         assert refuses(url, resolve)
 
@@ -63,7 +60,7 @@ def test_a_public_url_is_accepted_and_a_private_number_is_not(names, resolve):
 def test_one_forbidden_address_among_public_ones_refuses_the_name(names, address):
     names["mixed.example"] = ["93.184.216.34", address, "2606:4700::1111"]
     assert refuses("http://mixed.example/", resolve=True)
-    check_url("http://mixed.example/", resolve=False)               # a hosted reader looks the name up elsewhere
+    assert is_public_url("http://mixed.example/", resolve=False)   # a hosted reader looks the name up elsewhere
 
 
 @given(st.integers(0, 2**32 - 1).map(IPv4Address))
@@ -86,7 +83,4 @@ def test_no_address_of_a_special_block_of_ipv6_is_public(network, host):
 
 @given(st.text(max_size=40) | st.text(max_size=20).map(lambda host: f"http://{host}/"))
 def test_whatever_the_url_is_the_check_accepts_or_refuses_it(url):
-    try:
-        check_url(url, resolve=False)
-    except ToolError as error:
-        assert error.kind == "refused"
+    is_public_url(url, resolve=False)
