@@ -30,8 +30,6 @@ class GroupStats:
     gain_std: float
     outcome_mean: float
     outcome_std: float
-    gain_count: int
-    outcome_count: int
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,12 @@ def turn_advantages(rewards: list[TurnRewards], groups: list[int], recipe: Recip
 
 def advantage_record(rewards: list[TurnRewards], groups: list[int], recipe: Recipe) -> AdvantageRecord:
     """The same, with every intermediate number."""
-    _check(rewards, groups)
-    stats = {g: group_stats([rewards[i] for i in rows], recipe) for g, rows in _members(groups).items()}
+    for i, r in enumerate(rewards):
+        if any(v is not None and not abs(v) < 1e100 for v in [*r.turns, r.outcome]):     # squares must be finite, too
+            raise ValueError(f"rollout {i}: rewards must be finite numbers below 1e100, got {r}")
+    stats = {}
+    for group in dict.fromkeys(groups):                  # in the order of their first rollouts
+        stats[group] = group_stats([r for r, g in zip(rewards, groups, strict=True) if g == group], recipe)
 
     # 1. Normalise within each group.
     outcome_z, turn_z = [], []
@@ -79,14 +81,6 @@ def advantage_record(rewards: list[TurnRewards], groups: list[int], recipe: Reci
     return AdvantageRecord(advantages, terms, turn_z, outcome_z, stats, scale, m_outcome, m_gain)
 
 
-def _members(groups: list[int]) -> dict[int, list[int]]:
-    """The rollouts of each group; groups in the order of their first rollout."""
-    members: dict[int, list[int]] = {}
-    for i, g in enumerate(groups):
-        members.setdefault(g, []).append(i)
-    return members
-
-
 def mean_std(values: Sequence[float]) -> tuple[float, float]:
     """Mean and population standard deviation; (0, 1) of no value, (v, 1) of a single value, so that its z is 0."""
     if not values:
@@ -100,11 +94,10 @@ def group_stats(rewards: list[TurnRewards], recipe: Recipe) -> GroupStats:
     """Statistics of one group: turn rewards (penalties among them) and outcomes apart, or pooled in `joint` mode."""
     gains = [v for r in rewards for v in r.turns if v is not None]
     outcomes = [r.outcome for r in rewards]
-    counts = len(gains), len(outcomes)
     if recipe.normalize == "joint":
         pooled = mean_std(gains + outcomes)
-        return GroupStats(*pooled, *pooled, *counts)
-    return GroupStats(*mean_std(gains), *mean_std(outcomes), *counts)
+        return GroupStats(*pooled, *pooled)
+    return GroupStats(*mean_std(gains), *mean_std(outcomes))
 
 
 def z_score(value: float, mean: float, std: float, recipe: Recipe) -> float:
@@ -147,22 +140,8 @@ def turn_returns(terms: list[float | None], penalties: list[bool], recipe: Recip
     return result[::-1]
 
 
-def _check(rewards: list[TurnRewards], groups: list[int]) -> None:
-    if len(rewards) != len(groups):
-        raise ValueError(f"one group id per rollout: {len(rewards)} rollouts, {len(groups)} ids")
-    for i, r in enumerate(rewards):
-        for t, v in enumerate([*r.turns, r.outcome]):
-            if v is not None and not abs(v) < 1e100:         # its square must be finite, too
-                where = "outcome" if t == len(r.turns) else f"turn {t}"
-                raise ValueError(f"rollout {i}, {where}: a reward must be a finite number below 1e100, got {v}")
-
-
 def token_advantages(advantages: list[float], spans: list[tuple[int, int]], length: int) -> list[float]:
     """Copy each turn's advantage to the tokens of its span (start, end). Other tokens get 0; the loss masks them."""
-    if len(advantages) != len(spans):
-        raise ValueError(f"one advantage per turn: {len(advantages)} advantages, {len(spans)} turns")
-    if any(not 0 <= start <= end <= length for start, end in spans):
-        raise ValueError(f"turns must lie within the {length} tokens, got {spans}")
     tokens = [0.0] * length
     for advantage, (start, end) in zip(advantages, spans, strict=True):
         tokens[start:end] = [advantage] * (end - start)

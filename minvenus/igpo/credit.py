@@ -25,11 +25,15 @@ class Measured:
     outcome: float
     group: int
 
+    def __post_init__(self):
+        if not len(self.kinds) == len(self.malformed) == len(self.logprobs):
+            raise ValueError(f"one entry per turn: kinds {len(self.kinds)}, malformed {len(self.malformed)}, "
+                             f"log-probs {len(self.logprobs)}")
+
     @classmethod
     def of(cls, rollout: Rollout, logprobs: list[list[float] | None], outcome: float, group: int) -> "Measured":
-        kinds: list[str] = [turn.kind for turn in rollout.turns]
-        malformed = [turn.malformed for turn in rollout.turns]
-        return cls(kinds, malformed, logprobs, outcome, group)
+        turns = rollout.turns
+        return cls([turn.kind for turn in turns], [turn.malformed for turn in turns], logprobs, outcome, group)
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,6 @@ class Credit:
     gains: list[list[float | None]]
     rewards: list[TurnRewards]
     record: AdvantageRecord
-    health: dict[str, float]                 # see `batch_health`
 
     def arithmetic(self, i: int, group: int) -> dict:
         """All numbers of rollout i, ready for JSON."""
@@ -56,44 +59,18 @@ def credit(batch: list[Measured], recipe: Recipe) -> Credit:
     values, gains, rewards = [], [], []
     for i, m in enumerate(batch):
         values.append(measured_values(m, recipe, f"rollout {i}"))
-        gains.append(segment_gains(values[-1], m.kinds, recipe))
-        rewards.append(turn_rewards(m.kinds, gains[-1], m.malformed, m.outcome, recipe))
-    groups = [m.group for m in batch]
-    record = advantage_record(rewards, groups, recipe)
-    return Credit(values, gains, rewards, record, batch_health(rewards, groups, record.advantages))
+        gains.append(segment_gains(values[i], m.kinds, recipe))
+        rewards.append(turn_rewards(m.kinds, gains[i], m.malformed, m.outcome, recipe))
+    record = advantage_record(rewards, [m.group for m in batch], recipe)
+    return Credit(values, gains, rewards, record)
 
 
 def measured_values(m: Measured, recipe: Recipe, name: str) -> list[float | None]:
     """The values that the recipe's gains need, None elsewhere. `name` is for the error message."""
-    if len(m.logprobs) != len(m.kinds):
-        raise ValueError(f"{name}: {len(m.logprobs)} entries of log-probs for {len(m.kinds)} turns")
     values: list[float | None] = [None] * len(m.kinds)
     for t in needed_values(m.kinds, recipe):
-        logprobs = m.logprobs[t]
-        if logprobs is None:
-            raise ValueError(f"{name}, context before turn {t}: this recipe needs the answer's log-probs there, and "
-                             f"they were not measured (browse {recipe.browse!r}); use a recipe that needs the same")
         try:
-            values[t] = value(logprobs, recipe.gain)
+            values[t] = value(m.logprobs[t] or [], recipe.gain)
         except ValueError as error:
             raise ValueError(f"{name}, context before turn {t}: {error}") from None
     return values
-
-
-def batch_health(rewards: list[TurnRewards], groups: list[int], advantages: list[list[float]]) -> dict[str, float]:
-    """Shares of groups and turns that tell whether a batch can teach anything. From a group with equal outcomes GRPO
-    learns nothing. Turn shares are over all turns but the last, the only ones that can have a gain."""
-    equal_outcomes, no_advantage = [], []
-    for group in dict.fromkeys(groups):
-        rows = [i for i, g in enumerate(groups) if g == group]
-        equal_outcomes.append(len({rewards[i].outcome for i in rows}) == 1)
-        no_advantage.append(all(abs(a) < 1e-9 for i in rows for a in advantages[i]))
-    penalties = [penalty for r in rewards for penalty in r.is_penalty()]
-    rewarded = [v is not None for r in rewards for v in r.turns]
-    gains = [has and not penalty for has, penalty in zip(rewarded, penalties, strict=True)]
-    return {"groups_without_outcome_signal": share(equal_outcomes), "groups_without_any_signal": share(no_advantage),
-            "turns_with_gain": share(gains), "turns_penalised": share(penalties)}
-
-
-def share(flags: list[bool]) -> float:
-    return sum(flags) / len(flags) if flags else 0.0

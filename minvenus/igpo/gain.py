@@ -55,21 +55,18 @@ def value(logprobs: list[float], kind: str) -> float:
     """V of the truth from the log-probs of its tokens: their mean, so that the truth's length does not matter."""
     one_of("gain", kind, ("log_prob", "prob"))
     if not logprobs:
-        raise ValueError("no token of the answer was scored")
+        raise ValueError("no token of the answer was scored: its log-probs were not measured")
     mean = math.fsum(logprobs) / len(logprobs)
     if not math.isfinite(mean):
         raise ValueError(f"the answer's mean log-prob is {mean}: a value that is not finite cannot be a reward")
     return mean if kind == "log_prob" else math.exp(mean)
 
 
-def has_gain(kind: str, recipe: Recipe) -> bool:
-    """Whether a turn of this kind, not the last one, gets a gain of its own."""
-    return recipe.use_gain and (recipe.browse == "off" or kind == "visit")
-
-
 def needed_values(kinds: list[str], recipe: Recipe) -> list[int]:
     """The indices t of the values[t] that the gains of a rollout need: 0, and t + 1 for each turn t with a gain."""
-    after = [t + 1 for t, kind in enumerate(kinds[:-1]) if has_gain(kind, recipe)]
+    if not recipe.use_gain:
+        return []
+    after = [t + 1 for t, kind in enumerate(kinds[:-1]) if recipe.browse == "off" or kind == "visit"]
     return [0, *after] if after else []
 
 

@@ -36,7 +36,7 @@ def igpo_loss(logp, old_logp, ref_logp, advantages, mask, *, clip_low=0.2, clip_
         raise ValueError(f"kl_coef is {kl_coef}, so ref_logp is needed")
     _check_shapes(logp=logp, old_logp=old_logp, ref_logp=ref_logp, advantages=advantages, mask=mask)
     mask = mask.bool()
-    weight = token_weights(mask, aggregate, step_sequences, step_tokens).to(_at_least_float32(logp))
+    weight = token_weights(mask, aggregate, step_sequences, step_tokens).to(logp.dtype)
     logp, old_logp, advantages = (_masked(x, mask) for x in (logp, old_logp.detach(), advantages.detach()))
 
     log_ratio = (logp - old_logp).clamp(-20.0, 20.0)                                     # [B, L]
@@ -76,21 +76,18 @@ def token_weights(mask, aggregate="seq-mean-token-mean", step_sequences=None, st
     return weight / max(1, int((tokens_B > 0).sum()) if step_sequences is None else step_sequences)
 
 
-def _at_least_float32(x):
-    return torch.promote_types(x.dtype, torch.float32)
-
-
 def _masked(x, mask):
     """Zero outside the mask before any arithmetic: 0 * NaN would be NaN, in the gradient too."""
-    return torch.where(mask, x.to(_at_least_float32(x)), 0.0)
+    return torch.where(mask, x, 0.0)
 
 
 @torch.no_grad()
 def _stats(log_ratio, ratio, was_clipped, was_dual_clipped, mask):
-    count = max(1, int(mask.sum()))
-    inside = ratio[mask] if mask.any() else torch.ones(1)
+    tokens = int(mask.sum())
+    count = max(1, tokens)
+    inside = ratio[mask] if tokens else torch.ones(1)
     return {
-        "tokens": int(mask.sum()),
+        "tokens": tokens,
         "clip_fraction": (was_clipped & mask).sum().item() / count,
         "dual_clip_fraction": (was_dual_clipped & mask).sum().item() / count,
         "approx_kl": -log_ratio.sum().item() / count,                 # mean of log pi_old - log pi

@@ -149,12 +149,21 @@ def gains_by_page(credited: Credit, labels: list[list[list[str]]]) -> dict[str, 
 
 
 def signal_shares(batch: RolloutBatch, credited: Credit) -> dict[str, float]:
-    """The shares of credit.py, over all groups of the step: one that lost its rollouts teaches nothing either."""
-    shares = dict(credited.health)
-    left = len(credited.record.groups)
-    for name in ("groups_without_outcome_signal", "groups_without_any_signal"):
-        shares[name] = (shares[name] * left + batch.groups - left) / batch.groups
-    return shares
+    """Shares of groups and turns that tell whether the batch can teach anything. From a group with equal outcomes GRPO
+    learns nothing; one that lost its rollouts teaches nothing either. Turn shares are over all turns but the last, the
+    only ones that can have a gain."""
+    equal_outcomes = no_advantage = batch.groups - len(credited.record.groups)
+    for group in credited.record.groups:
+        rows = [i for i, measured in enumerate(batch.measured) if measured.group == group]
+        equal_outcomes += len({credited.rewards[i].outcome for i in rows}) == 1
+        no_advantage += all(abs(a) < 1e-9 for i in rows for a in credited.record.advantages[i])
+    rewarded = [reward is not None for r in credited.rewards for reward in r.turns]
+    penalties = [penalty for r in credited.rewards for penalty in r.is_penalty()]
+    turns = max(1, len(rewarded))
+    return {"groups_without_outcome_signal": equal_outcomes / batch.groups,
+            "groups_without_any_signal": no_advantage / batch.groups,
+            "turns_with_gain": (sum(rewarded) - sum(penalties)) / turns,
+            "turns_penalised": sum(penalties) / turns}
 
 
 def mean(values: list[float]) -> float | None:

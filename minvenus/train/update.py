@@ -74,7 +74,7 @@ class Row:
 
     @property
     def has_signal(self) -> bool:
-        """Whether the policy loss has a gradient here. The bound is that of the shares in igpo/advantage.py."""
+        """Whether the policy loss has a gradient here. The bound is that of the shares in train/batch.py."""
         return bool((self.advantages.abs() >= 1e-9).any())
 
 

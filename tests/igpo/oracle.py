@@ -138,11 +138,8 @@ def returns(terms, penalties, recipe):
         total[rewarded[i]] = terms[rewarded[i]] + later
     # A turn without a reward takes the return of the next rewarded one. With penalty_scope="turn" a penalty is no such
     # target: the searches before a malformed turn keep belonging to the next visit or to the answer.
-    shared = [
-        t
-        for t in rewarded
-        if not (recipe.penalty_scope == "turn" and penalties and t < len(penalties) and penalties[t])
-    ]
+    local = (recipe.penalty_scope == "turn" and penalties) or []
+    shared = [t for t in rewarded if not (t < len(local) and local[t])]
     return [total[t] if t in total else total[min(k for k in shared if k > t)] for t in range(len(terms))]
 
 
@@ -158,7 +155,7 @@ def clamp(x, low, high):
     return min(max(x, low), high)
 
 
-def token_loss(logp, old, advantage, clip_low=0.2, clip_high=0.2, dual_clip=None):
+def token_loss(logp, old, advantage, clip_low, clip_high, dual_clip):
     ratio = math.exp(clamp(logp - old, -20.0, 20.0))
     loss = max(-advantage * ratio, -advantage * clamp(ratio, 1.0 - clip_low, 1.0 + clip_high))
     if dual_clip is not None and advantage < 0:
@@ -171,36 +168,23 @@ def token_kl(logp, ref):
     return clamp(math.exp(x) - x - 1.0, -10.0, 10.0)
 
 
-def aggregate(values, mask, how, sequences=None, tokens=None):
-    """One number from per-token values [B][L]; `sequences` and `tokens` are the counts of the whole step."""
-    rows = [[v for v, m in zip(row, keep, strict=True) if m] for row, keep in zip(values, mask, strict=True)]
+def aggregated(rows, how):
+    """One number from the values of the trained tokens of each sequence; a sequence without any is padding."""
     rows = [row for row in rows if row]
-    sequences = len(rows) if sequences is None else sequences
-    tokens = sum(len(row) for row in rows) if tokens is None else tokens
-    if not rows:
-        return 0.0
     if how == "token-mean":
-        return math.fsum(v for row in rows for v in row) / tokens
+        return math.fsum(v for row in rows for v in row) / sum(len(row) for row in rows)
     if how == "seq-mean-token-sum":
-        return math.fsum(math.fsum(row) for row in rows) / sequences
-    return math.fsum(math.fsum(row) / len(row) for row in rows) / sequences
+        return math.fsum(math.fsum(row) for row in rows) / len(rows)
+    return math.fsum(math.fsum(row) / len(row) for row in rows) / len(rows)
 
 
-def loss(logp, old, ref, advantages, mask, *, clip_low=0.2, clip_high=0.2, dual_clip=None, kl_coef=0.001,
-         how="seq-mean-token-mean", sequences=None, tokens=None):
-    """(loss, policy part, KL part), nested lists in, floats out. Masked positions are never looked at."""
+def loss(batch, *, clip_low, clip_high, dual_clip, kl_coef, aggregate):
+    """(loss, policy part, KL part) of a batch of nested lists [B][L]. Masked positions are never looked at."""
     policy, kl = [], []
-    for b in range(len(mask)):
-        keep = [k for k in range(len(mask[b])) if mask[b][k]]
-        policy.append(
-            [
-                token_loss(logp[b][k], old[b][k], advantages[b][k], clip_low, clip_high, dual_clip)
-                if k in keep
-                else 0.0
-                for k in range(len(mask[b]))
-            ]
-        )
-        kl.append([token_kl(logp[b][k], ref[b][k]) if k in keep and kl_coef else 0.0 for k in range(len(mask[b]))])
-    policy_part = aggregate(policy, mask, how, sequences, tokens)
-    kl_part = aggregate(kl, mask, how, sequences, tokens)
+    for logp, old, ref, advantages, mask in zip(batch.logp, batch.old, batch.ref, batch.advantages, batch.mask,
+                                              strict=True):
+        trained = [k for k in range(len(mask)) if mask[k]]
+        policy.append([token_loss(logp[k], old[k], advantages[k], clip_low, clip_high, dual_clip) for k in trained])
+        kl.append([token_kl(logp[k], ref[k]) if kl_coef else 0.0 for k in trained])
+    policy_part, kl_part = aggregated(policy, aggregate), aggregated(kl, aggregate)
     return policy_part + kl_coef * kl_part, policy_part, kl_part

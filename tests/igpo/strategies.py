@@ -27,9 +27,6 @@ class Batch:
     rewards: list[TurnRewards]
     groups: list[int]
 
-    def of_group(self, group: int) -> list[TurnRewards]:
-        return [r for r, g in zip(self.rewards, self.groups, strict=True) if g == group]
-
 
 def recipes(**fixed):
     """Recipes over every field that the advantages read; a keyword fixes a field, or gives the values it may take."""
@@ -75,14 +72,8 @@ def wide_batch(seed: int, magnitudes, max_groups: int) -> Batch:
     rewards, groups = [], []
     for group in range(rng.randint(1, max_groups)):
         size = rng.choice(magnitudes)
-        gain = rng.choice(
-            (
-                lambda size=size: size * rng.gauss(0.0, 1.0),
-                lambda size=size: size * rng.choice((0.0, 0.5, -0.25)),
-                lambda: 0.0,
-                lambda: 0.7,
-            )
-        )
+        gain = rng.choice((lambda size=size: size * rng.gauss(0.0, 1.0),
+                           lambda size=size: size * rng.choice((0.0, 0.5, -0.25)), lambda: 0.0, lambda: 0.7))
         outcome = rng.choice((lambda: float(rng.random() < 0.5), lambda: 1.0, lambda: 0.1, rng.random,
                               lambda size=size: size * rng.gauss(0.0, 1.0)))
         absent, malformed = rng.choice((0.0, 0.3, 0.9, 1.0)), rng.choice((0.0, 0.0, 0.1, 0.5))
@@ -139,9 +130,7 @@ def assert_close(ours, theirs, tolerance: float) -> None:
     assert [len(row) for row in ours] == [len(row) for row in theirs]
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         for t, (x, y) in enumerate(zip(a, b, strict=True)):
-            assert abs(x - y) <= tolerance, (
-                f"rollout {i}, turn {t}: {x!r} and {y!r} differ by more than {tolerance:.3g}"
-            )
+            assert abs(x - y) <= tolerance, f"rollout {i}, turn {t}: {x!r} and {y!r}, more than {tolerance:.3g} apart"
 
 
 # -------------------------------------------------------------------------------------- trajectories and token batches
@@ -166,19 +155,23 @@ class Tokens:
     advantages: list[list[float]]
     mask: list[list[bool]]
 
+    def trained(self) -> list[tuple[float, float, float, float]]:
+        """(logp, old, ref, advantage) of every token that the mask keeps."""
+        found = []
+        for row in zip(self.logp, self.old, self.ref, self.advantages, self.mask, strict=True):
+            found += [tuple(token) for *token, keep in zip(*row, strict=True) if keep]
+        return found
+
 
 @st.composite
-def token_batches(
-    draw, max_rows: int = 5, max_length: int = 6, spread: float = 1.0, some_tokens: bool = True
-) -> Tokens:
-    """`spread` is the usual distance of the new log-probs from the old and reference ones."""
+def token_batches(draw, max_rows: int = 5, max_length: int = 6) -> Tokens:
+    """At least one token is trained."""
     rng = random.Random(draw(st.integers(0, 2**32 - 1)))
     rows, length = draw(st.integers(1, max_rows)), draw(st.integers(1, max_length))
     density = draw(st.sampled_from((0.0, 0.3, 0.7, 1.0)))
     table = lambda cell: [[cell() for _ in range(length)] for _ in range(rows)]  # noqa: E731
     logp = table(lambda: -3.0 * rng.random())
-    near = [[[x + rng.choice((0.0, spread)) * rng.gauss(0.0, 1.0) for x in row] for row in logp] for _ in range(2)]
+    near = [[[x + rng.choice((0.0, 1.0)) * rng.gauss(0.0, 1.0) for x in row] for row in logp] for _ in range(2)]
     mask = table(lambda: rng.random() < density)
-    if some_tokens:
-        mask[rng.randrange(rows)][rng.randrange(length)] = True
+    mask[rng.randrange(rows)][rng.randrange(length)] = True
     return Tokens(logp, near[0], near[1], table(lambda: rng.choice((0.0, 1.0, -1.0, rng.gauss(0.0, 2.0)))), mask)

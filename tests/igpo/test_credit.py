@@ -1,4 +1,5 @@
-"""Credit in one place: the same numbers as the steps one by one, and one measurement under several recipes."""
+"""Credit in one place: from log-probs to advantages by the definition, one measurement under several recipes, and that
+the largest advantage goes to the turn that found the answer."""
 
 import random
 from dataclasses import replace
@@ -8,19 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import Recipe
-from minvenus.igpo.advantage import advantage_record
 from minvenus.igpo.credit import Measured, credit
-from minvenus.igpo.gain import needed_values, segment_gains, value
-from minvenus.igpo.rewards import turn_rewards
+from minvenus.igpo.gain import needed_values
+from minvenus.types import TurnRewards
+from tests.igpo import oracle
 from tests.igpo.strategies import assert_close, recipes, trajectories
 
 KINDS = ["search", "visit", "search", "answer"]
-RECIPES = recipes() | st.builds(replace, recipes(), use_gain=st.just(False))
 
 
-def belief(*values, tokens=2):
+def belief(*values):
     """Log-probs whose means are these values; None where nothing was asked."""
-    return [None if v is None else [v - 0.25, v + 0.25][:tokens] for v in values]
+    return [None if v is None else [v - 0.25, v + 0.25] for v in values]
 
 
 @st.composite
@@ -49,53 +49,55 @@ def test_two_rollouts_worked_by_hand():
     assert [r.turns for r in done.rewards] == [[1.0, 1.0, None], [-1.0, -1.0, None]]
     expected = [1.625, 1.25, 0.5, 1.0]
     assert_close(done.record.advantages, [expected, [-x for x in expected]], 1e-5)
-    told = done.arithmetic(1, 7)
-    assert (
-        told["gains"] == [None, -1.0, None, None]
-        and told["turn_rewards"] == [-1.0, -1.0, None]
-        and told["outcome"] == 0.0
-    )
-    assert told["advantages"] == done.record.advantages[1] and told["terms"][2] is None
-    assert told["group_stats"]["gain_count"] == 4 and told["group_stats"]["outcome_mean"] == 0.5
+    numbers = done.arithmetic(1, 7)
+    assert numbers["gains"] == [None, -1.0, None, None]
+    assert numbers["turn_rewards"] == [-1.0, -1.0, None]
+    assert numbers["outcome"] == 0.0
+    assert numbers["terms"][2] is None
+    assert numbers["advantages"] == done.record.advantages[1]
+    assert numbers["group_stats"]["outcome_mean"] == 0.5
 
 
-@given(measured_batches(), RECIPES)
-def test_credit_is_the_steps_one_by_one(batch, recipe):
+@given(measured_batches(), recipes(use_gain=(True, True, True, False)))
+def test_from_log_probs_to_advantages_everything_is_the_definition(batch, recipe):
     done = credit(batch, recipe)
     rewards = []
     for i, m in enumerate(batch):
-        values = [None] * len(m.kinds)
-        for t in needed_values(m.kinds, recipe):
-            values[t] = value(m.logprobs[t], recipe.gain)
-        gains = segment_gains(values, m.kinds, recipe)
-        rewards.append(turn_rewards(m.kinds, gains, m.malformed, m.outcome, recipe))
-        assert done.values[i] == values and done.gains[i] == gains
-    assert done.rewards == rewards
-    assert done.record == advantage_record(rewards, [m.group for m in batch], recipe)
+        values = [oracle.value(logprobs, recipe.gain) for logprobs in m.logprobs]
+        needed = oracle.needed_values(m.kinds, recipe)
+        assert done.values[i] == [pytest.approx(v, rel=1e-12) if t in needed else None for t, v in enumerate(values)]
+        gains = oracle.segment_gains(values, m.kinds, recipe)
+        rewards.append(TurnRewards(*oracle.turn_rewards(m.kinds, gains, m.malformed, m.outcome, recipe)))
+        assert done.rewards[i].turns == pytest.approx(rewards[i].turns, abs=1e-12)
+    # values agree to 1e-15, and a z-score divides by a spread of 1e-4 or more
+    groups = [m.group for m in batch]
+    assert_close(done.record.advantages, oracle.advantages(rewards, groups, recipe), 1e-9)
 
 
 @given(measured_batches())
 def test_measured_under_the_paper_credited_as_released_or_without_gains_as_if_measured_so(batch):
     """The first two ask at the same turns, GRPO nowhere: what was measured for `paper` is enough for all three."""
-    asked = [
-        replace(
-            m, logprobs=[x if t in needed_values(m.kinds, Recipe.paper()) else None for t, x in enumerate(m.logprobs)]
-        )
-        for m in batch
-    ]
-    for recipe in (Recipe.paper(), Recipe.released(), Recipe.paper(center_gain=False), Recipe.paper(use_gain=False)):
+    asked = []
+    for m in batch:
+        needed = needed_values(m.kinds, Recipe.paper())
+        asked.append(replace(m, logprobs=[x if t in needed else None for t, x in enumerate(m.logprobs)]))
+    for recipe in (Recipe.paper(), Recipe.released(), Recipe.paper(use_gain=False)):
         assert credit(asked, recipe) == credit(batch, recipe)
 
 
-def test_a_recipe_that_asks_at_more_turns_than_were_measured_is_an_error_with_the_place():
-    m = Measured(KINDS, [False] * 4, belief(-2.0, None, -1.0, None), 1.0, 0)
-    with pytest.raises(ValueError, match=r"rollout 1, context before turn 1: .* not measured \(browse 'off'\)"):
-        credit([replace(m, logprobs=belief(-2.0, -2.0, -1.0, -1.0)), m], Recipe(browse="off"))
+def test_a_value_that_is_missing_or_not_finite_is_an_error_with_the_place():
+    whole = Measured(KINDS, [False] * 4, belief(-2.0, -2.0, -1.0, -1.0), 1.0, 0)
+    missing = replace(whole, logprobs=belief(-2.0, None, -1.0, -1.0))
+    with pytest.raises(ValueError, match=r"rollout 1, context before turn 1: .* not measured"):
+        credit([whole, missing], Recipe(browse="off"))
+    infinite = replace(whole, logprobs=belief(-2.0, None, float("-inf"), None))
+    with pytest.raises(ValueError, match=r"rollout 1, context before turn 2: .* -inf: .* not finite"):
+        credit([whole, infinite], Recipe())
 
 
 def test_log_probs_for_another_number_of_turns_are_an_error():
-    with pytest.raises(ValueError, match="rollout 0: 3 entries of log-probs for 4 turns"):
-        credit([Measured(KINDS, [False] * 4, belief(-2.0, None, -1.0), 1.0, 0)], Recipe())
+    with pytest.raises(ValueError, match="kinds 4, malformed 4, log-probs 3"):
+        Measured(KINDS, [False] * 4, belief(-2.0, None, -1.0), 1.0, 0)
 
 
 # ------------------------------------------------------------------------------------------ credit goes where it should

@@ -1,4 +1,4 @@
-"""Values of the ground truth and the gains between them."""
+"""Values of the ground truth: where the model is asked, what enters the mean; and the gains between them."""
 
 import math
 
@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import Recipe
-from minvenus.igpo.gain import needed_values, segment_gains, value
+from minvenus.igpo.gain import WrappedAnswer, answer_logprobs, needed_values, scored_lengths, segment_gains, value
+from minvenus.types import Question, Rollout, Turn
 from tests.igpo import oracle
 from tests.igpo.strategies import recipes, trajectories
 
-logprobs = st.lists(st.floats(-30.0, 0.0), min_size=1, max_size=12)
-KINDS = ("log_prob", "prob")
+KINDS = ["search", "visit", "search", "search", "visit", "search", "answer"]
+VALUES = ("log_prob", "prob")
+any_recipe = recipes(use_gain=(True, True, True, False))
 
 
 # --------------------------------------------------------------------------------------------------------------- value
@@ -23,47 +25,61 @@ def test_value_is_the_mean_log_prob_or_the_geometric_mean_probability():
     assert value([math.log(0.5), math.log(0.125)], "prob") == pytest.approx(0.25, rel=1e-12)
 
 
-@given(logprobs, st.sampled_from(KINDS))
+@given(st.lists(st.floats(-30.0, 0.0), min_size=1, max_size=12), st.sampled_from(VALUES))
 def test_value_equals_the_definition(tokens, kind):
     assert value(tokens, kind) == pytest.approx(oracle.value(tokens, kind), rel=1e-12, abs=1e-300)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("tokens", [[], [math.nan], [-1.0, -math.inf], [math.inf, -1.0]])
 def test_a_value_that_does_not_exist_is_an_error_not_a_number(tokens, kind):
     with pytest.raises(ValueError):
         value(tokens, kind)
 
 
+# ------------------------------------------------------------------------------------------------- where it is measured
+
+WRAPPED = WrappedAnswer(ids=[7, 8, 9, 3, 4], start=3)
+
+
+def rollout(*kinds):
+    """A prompt of 4 tokens, then turns of 3 tokens, each but the last with an observation of 2: turns start at 4, 9,
+    14, 19."""
+    sampled = [False] * 4 + ([True] * 3 + [False] * 2) * len(kinds)
+    sampled = sampled[:-2]
+    turns = [Turn(kind, 4 + 5 * t, 7 + 5 * t, text="") for t, kind in enumerate(kinds)]
+    logprobs = [-1.0 if s else None for s in sampled]
+    return Rollout(Question("q", "where?", ["here"]), [1] * len(sampled), sampled, logprobs, turns, "answered")
+
+
+def test_the_truth_is_scored_before_the_turns_whose_values_are_needed_and_the_lead_in_is_left_out():
+    """Invariant 8: three of the five wrapped tokens lead in, the truth is the last two."""
+    r = rollout("search", "visit", "search", "answer")
+    assert scored_lengths(r, Recipe()) == [4, 14]
+    scores = [[-9.0, -9.0, -9.0, -2.0, -2.5], [-8.0, -8.0, -8.0, -3.25, -3.75]]
+    assert answer_logprobs(r, WRAPPED, scores, Recipe()) == [[-2.0, -2.5], None, [-3.25, -3.75], None]
+
+
+def test_the_value_before_anything_was_done_is_that_of_the_prompt_alone():
+    """V_0 is measured before the first turn, so that the first turn's gain counts."""
+    assert scored_lengths(rollout("visit", "answer"), Recipe()) == [4, 9]
+
+
+@pytest.mark.parametrize("kinds, recipe", [(("search", "answer"), Recipe()),
+                                           (("visit", "answer"), Recipe(use_gain=False))])
+def test_the_model_is_not_asked_when_no_gain_is_to_be_computed(kinds, recipe):
+    assert scored_lengths(rollout(*kinds), recipe) == []
+    assert answer_logprobs(rollout(*kinds), WRAPPED, [], recipe) == [None, None]
+
+
+@pytest.mark.parametrize("wrong", [[[-1.0] * 5], [[-1.0] * 5] * 3, [[-1.0] * 5, [-1.0] * 2]])
+def test_scores_that_do_not_fit_what_was_asked_are_an_error(wrong):
+    """One context short, one too many, or a context with the truth's tokens alone."""
+    with pytest.raises(ValueError):
+        answer_logprobs(rollout("visit", "answer"), WRAPPED, wrong, Recipe())
+
+
 # --------------------------------------------------------------------------------------------------------------- gains
-
-
-def test_gains_of_a_small_trajectory_worked_by_hand():
-    kinds = ["search", "visit", "search", "search", "visit", "search", "answer"]
-    values = [-5.0, -4.5, -3.0, -3.5, -3.25, -1.0, -0.5]
-    visits = [None, 2.0, None, None, 2.0, None, None]
-    assert segment_gains(values, kinds, Recipe(browse="replicate")) == visits
-    assert segment_gains(values, kinds, Recipe(browse="segment")) == visits
-    assert segment_gains(values, kinds, Recipe(browse="off")) == [0.5, 1.5, -0.5, 0.25, 2.25, 0.5, None]
-    assert segment_gains(values, kinds, Recipe(use_gain=False)) == [None] * 7
-
-
-def test_the_answer_turn_has_no_gain_even_when_it_is_a_visit():
-    """A rollout that was cut short may end in a visit: it is the last turn, so it has an outcome and nothing else."""
-    assert segment_gains([-3.0, -2.0], ["visit", "visit"], Recipe()) == [1.0, None]
-    assert segment_gains([-3.0], ["visit"], Recipe()) == [None]
-
-
-def test_only_the_values_around_visits_are_needed():
-    kinds = ["search", "visit", "search", "search", "visit", "search", "answer"]
-    assert needed_values(kinds, Recipe(browse="replicate")) == [0, 2, 5]
-    assert needed_values(kinds, Recipe(browse="off")) == [0, 1, 2, 3, 4, 5, 6]
-    assert needed_values(kinds, Recipe(use_gain=False)) == []
-    assert needed_values(["search", "search", "answer"], Recipe()) == []
-    assert needed_values(["answer"], Recipe(browse="off")) == []
-
-
-any_gain_recipe = recipes(use_gain=(True, True, True, False))
 
 
 @st.composite
@@ -72,14 +88,29 @@ def measured(draw):
     return kinds, draw(st.lists(st.floats(-20.0, 0.0), min_size=len(kinds), max_size=len(kinds)))
 
 
-@given(measured(), any_gain_recipe)
+def test_gains_of_a_small_trajectory_worked_by_hand():
+    values = [-5.0, -4.5, -3.0, -3.5, -3.25, -1.0, -0.5]
+    visits = [None, 2.0, None, None, 2.0, None, None]
+    assert segment_gains(values, KINDS, Recipe(browse="replicate")) == visits
+    assert segment_gains(values, KINDS, Recipe(browse="segment")) == visits
+    assert segment_gains(values, KINDS, Recipe(browse="off")) == [0.5, 1.5, -0.5, 0.25, 2.25, 0.5, None]
+    assert segment_gains(values, KINDS, Recipe(use_gain=False)) == [None] * 7
+
+
+def test_the_answer_turn_has_no_gain_even_when_it_is_a_visit():
+    """A rollout that was cut short may end in a visit: it is the last turn, so it has an outcome and nothing else."""
+    assert segment_gains([-3.0, -2.0], ["visit", "visit"], Recipe()) == [1.0, None]
+    assert segment_gains([-3.0], ["visit"], Recipe()) == [None]
+
+
+@given(measured(), any_recipe)
 def test_gains_equal_the_definition(trajectory, recipe):
     kinds, values = trajectory
     assert segment_gains(values, kinds, recipe) == oracle.segment_gains(values, kinds, recipe)
     assert needed_values(kinds, recipe) == oracle.needed_values(kinds, recipe)
 
 
-@given(measured(), any_gain_recipe)
+@given(measured(), any_recipe)
 def test_values_that_are_not_needed_may_be_missing_and_needed_ones_may_not(trajectory, recipe):
     kinds, values = trajectory
     needed = needed_values(kinds, recipe)
@@ -90,12 +121,11 @@ def test_values_that_are_not_needed_may_be_missing_and_needed_ones_may_not(traje
             segment_gains([None if i == t else v for i, v in enumerate(sparse)], kinds, recipe)
 
 
-@given(measured(), st.sampled_from(KINDS))
-def test_per_turn_gains_telescope_to_the_whole_way(trajectory, kind):
-    """Invariant 1, for both kinds: the gains add up to the last value minus the first."""
+@given(measured())
+def test_per_turn_gains_telescope_to_the_whole_way(trajectory):
+    """Invariant 1: the gains add up to the last value minus the first."""
     kinds, values = trajectory
-    values = values if kind == "log_prob" else [math.exp(v) for v in values]
-    gains = segment_gains(values, kinds, Recipe(browse="off", gain=kind))
+    gains = segment_gains(values, kinds, Recipe(browse="off"))
     assert sum(g for g in gains if g is not None) == pytest.approx(values[-1] - values[0], abs=1e-12)
 
 
@@ -106,8 +136,6 @@ def test_a_visits_gain_is_the_sum_over_its_segment_and_trailing_searches_are_dro
     gains = segment_gains(values, kinds, Recipe(browse=browse))
     single = segment_gains(values, kinds, Recipe(browse="off"))
     visits = [t for t in range(len(kinds) - 1) if kinds[t] == "visit"]
+    assert [t for t, g in enumerate(gains) if g is not None] == visits
     for previous, t in zip([-1, *visits], visits, strict=False):
         assert gains[t] == pytest.approx(sum(single[previous + 1:t + 1]), abs=1e-12)
-    if visits:
-        assert sum(gains[t] for t in visits) == pytest.approx(values[visits[-1] + 1] - values[0], abs=1e-12)
-    assert [t for t, g in enumerate(gains) if g is not None] == visits

@@ -92,17 +92,11 @@ def test_wrapped_ids_are_the_head_of_one_encoding_of_the_whole_string(answer, re
 
 
 @both_tokenizers
-@both_recipes
-def test_space_around_an_answer_does_not_matter(recipe, name):
+def test_space_around_an_answer_does_not_matter_and_a_blank_one_is_an_error(name):
     tokenizer = shipped(present(name))
-    assert wrap_answer("  Paris \n", tokenizer, recipe) == wrap_answer("Paris", tokenizer, recipe)
-
-
-@both_tokenizers
-@pytest.mark.parametrize("blank", ["", " ", "\n\t"])
-def test_a_blank_answer_is_an_error(blank, name):
-    with pytest.raises(ValueError):
-        wrap_answer(blank, shipped(present(name)), Recipe())
+    assert wrap_answer("  Paris \n", tokenizer, Recipe()) == wrap_answer("Paris", tokenizer, Recipe())
+    with pytest.raises(ValueError, match="blank"):
+        wrap_answer(" \n\t", tokenizer, Recipe())
 
 
 @both_tokenizers
@@ -112,14 +106,11 @@ def test_the_lead_in_sentence_is_a_setting(name):
     assert tokenizer.decode(wrapped.ids) == "I know.\n</think>\n\n<answer>\nParis"
 
 
+spelled = st.sampled_from(("<|im_end|>", "</think>", "<tool_call>", "</answer>", "Rome", ".", " "))
 answers = st.one_of(
     st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12),
     st.text(st.sampled_from("ab .!\"'<>/0é东。\n🦜|"), min_size=1, max_size=8),
-    st.lists(
-        st.sampled_from(("<|im_end|>", "</think>", "<tool_call>", "</answer>", "Rome", ".", " ")),
-        min_size=1,
-        max_size=4,
-    ).map("".join),
+    st.lists(spelled, min_size=1, max_size=4).map("".join),
 )
 
 

@@ -93,7 +93,8 @@ def test_what_is_dropped_changes_nothing_for_the_others(data):
 
 def test_the_numbers_of_a_step_worked_by_hand():
     """Two questions of two right pages each. The first is answered right once: gains +1 (right page) and -0.5 (wrong
-    page); the second not at all, without a visit, one of three turns malformed."""
+    page); the second not at all, without a visit, one of three turns malformed: its lonely penalty has z = 0. Of the
+    seven turns before the last ones five have a gain or its copy."""
     a, b = rollout("search", "visit", "visit", "answer"), rollout("search", "visit", "answer")
     c, d = rollout("search", "none", "answer", malformed=(1,)), rollout("answer")
     logprobs = [beliefs(a, -2.0, None, -1.0, -1.0), beliefs(b, -2.0, None, -2.5), beliefs(c), beliefs(d)]
@@ -103,6 +104,7 @@ def test_the_numbers_of_a_step_worked_by_hand():
     expected = {"outcome": 0.25, "gain_mean": (1.0 + 0.0 - 0.5) / 3, "gain_positive": 1 / 3, "gain_right": 1.0,
                 "gain_wrong": -0.5, "turns": (4 + 3 + 3 + 1) / 4, "malformed": 1 / 11, "right_pages": 1 / 8,
                 "browse_correct": 2 / 3, "browse_wrong": (1 / 2 + 0 / 1) / 2, "groups_without_outcome_signal": 0.5,
+                "groups_without_any_signal": 0.5, "turns_with_gain": 5 / 7, "turns_penalised": 1 / 7,
                 "failed": 0, "judge_unknown": 0, "alone": 0}
     assert {name: numbers[name] for name in expected} == pytest.approx(expected)
     assert all(isinstance(numbers[name], int) for name in ("failed", "judge_unknown", "alone"))
