@@ -94,7 +94,8 @@ MUTANTS = (
            "igpo/test_normalisation.py::test_the_floor_and_the_cap_of_the_scale",
            ("minvenus.igpo.advantage:ig_scale", ", SCALE_CAP)", ", 1e9)")),
     mutant(9, "the outcome is scaled too",
-           "igpo/test_normalisation.py::test_scaled_is_separate_with_the_turn_rewards_times_s_and_the_outcome_untouched",
+           "igpo/test_normalisation.py::"
+           "test_scaled_is_separate_with_the_turn_rewards_times_s_and_the_outcome_untouched",
            ("minvenus.igpo.advantage:advantage_record",
             "for z in row), last])",
             "for z in row), scale * last])")),
