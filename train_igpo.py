@@ -30,7 +30,7 @@ from minvenus.model.weights import TINY_BASE, device_of, start_folder, start_mod
 from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import SavedBatch, save_batch
 from minvenus.settings import IGPO_PRESETS, AgentConfig, IGPOConfig
-from minvenus.text.tokenizer import Tokenizer
+from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.tools.base import FailureGuard, TooManyFailures
 from minvenus.tools.cassette import MissingRecording
 from minvenus.tools.toyweb_lessons import LEAD_IN
@@ -170,7 +170,7 @@ def load_models(config: IGPOConfig) -> tuple[Qwen3, Qwen3 | None, Tokenizer]:
     reference = None
     if config.kl_coef or config.gain_policy == "reference":
         reference = start_model(config.model, device, config.seed).requires_grad_(False)
-    return model, reference, Tokenizer.of_model(start_folder(config.model))
+    return model, reference, Tokenizer.from_file(start_folder(config.model) or TINY)
 
 
 def loop_of(config: IGPOConfig, source: QuestionSource, engine: Engine, tokenizer: Tokenizer) -> partial[RolloutLoop]:

@@ -13,7 +13,7 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import device_of, start_folder, start_model
 from minvenus.settings import SFT_PRESETS, SFTConfig
 from minvenus.sft import dataset
-from minvenus.text.tokenizer import Tokenizer
+from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher, demonstrations, notes
 from minvenus.train.batch import batch_indices, fingerprint, hold_out
@@ -52,7 +52,7 @@ def main(config: SFTConfig) -> Path:
 def prepare(config: SFTConfig) -> tuple[Qwen3, Tokenizer]:
     torch.manual_seed(config.seed)              # nothing draws from it, but its state is part of every checkpoint
     model = start_model(config.model, device_of(config.device), config.seed)
-    tokenizer = Tokenizer.of_model(start_folder(config.model))
+    tokenizer = Tokenizer.from_file(start_folder(config.model) or TINY)
     if config.max_tokens > model.config.max_position_embeddings:
         raise ConfigError(f"max_tokens is {config.max_tokens}, but the model reads "
                           f"{model.config.max_position_embeddings} tokens at most: lower max_tokens")

@@ -26,7 +26,7 @@ from minvenus.engine import Engine, Sampling, Sequence
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig
-from minvenus.text.tokenizer import Tokenizer
+from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.tools import toyweb_lessons as toy
 
 PAGE_SIZE = 64
@@ -117,7 +117,7 @@ def load_policy(config: AgentConfig, sequences: int = 1,
         source = "tiny, with random weights: it has not been trained, so its text means nothing"
     else:
         model, source = load_model(folder, device), f"weights from {folder}"
-    tokenizer = Tokenizer.of_model(folder)
+    tokenizer = Tokenizer.from_file(folder or TINY)
     pages = pages or cache_pages(model, config.max_context or 0, sequences)
     engine = Engine(model, pages, PAGE_SIZE, seed=config.seed, vocab_limit=tokenizer.size)
     sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))        # only the environment writes what follows
@@ -145,7 +145,7 @@ def load_scorer(folder: Path) -> tuple[Tokenizer, Callable, int]:
         pages = -(-len(tokens) // PAGE_SIZE) + len(lengths) * (len(continuation) // PAGE_SIZE + 2)
         return Engine(model, pages, PAGE_SIZE).score_many([(tokens, lengths, continuation)])[0]
 
-    return Tokenizer.of_model(folder), score, model.config.max_position_embeddings
+    return Tokenizer.from_file(folder), score, model.config.max_position_embeddings
 
 
 def model_folder(config: AgentConfig) -> Path | None:

@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from minvenus.text.json_repair import LenientJSONError, loads
+from minvenus.text.json_repair import loads
 from minvenus.types import Kind, Turn
 
 THINK_TAG = re.compile(r"</?think>")
 ALLOWED_ARGS = {"search": ("query",), "visit": ("url", "goal")}    # all of them are required; others are dropped
-HOW_TO_CALL = 'Write {"name": "search" or "visit", "arguments": {...}} between <tool_call> and </tool_call>.'
 
 
 # ---------------------------------------------------------------------------------------------------- the strict check
@@ -37,37 +36,25 @@ def format_error(text: str, final: bool) -> str | None:
     for `<code>` of a PythonInterpreter, a tool that is not here; `<tool_response>` is refused everywhere, because its
     tokens stay in our stream, where the released loop cut them out; and the tool's name must be a string.
     """
+    tag, other = ("answer", "tool_call") if final else ("tool_call", "answer")
     if "<tool_response>" in text:
         return "The turn contains <tool_response>, which only the environment writes."
+    if re.search(f"</?{other}>", text):
+        place = "The last turn must be an answer, but it" if final else "A turn before the last"
+        return f"{place} has a tag of {other}."
     tags = THINK_TAG.findall(text)
-    if "<think>" not in tags:
-        return "The turn has no <think>."
-    if tags != ["<think>", "</think>"] * (len(tags) // 2):
-        return "The think tags do not alternate: each <think> must be closed before the next one opens."
+    if not tags or tags != ["<think>", "</think>"] * (len(tags) // 2):
+        return "The turn needs <think>...</think>, each thought closed before the next one opens."
     if text[:text.index("<think>")].strip():
         return "There is text before the first <think>."
-    if final and re.search("</?tool_call>", text):
-        return "The last turn must be an answer, but it contains a tool_call tag."
+    rest = text[after_thought(text):].strip()
+    once = text.count(f"<{tag}>") == text.count(f"</{tag}>") == 1
+    if not once or not rest.startswith(f"<{tag}>") or not rest.endswith(f"</{tag}>"):
+        return f"The turn needs exactly one <{tag}>...</{tag}>, and nothing else after the last </think>."
+    body = find_block(text, tag) or ""
     if final:
-        return block_error(text, "answer")
-    if re.search("</?answer>", text):
-        return "A turn before the last contains an answer tag."
-    return block_error(text, "tool_call") or read_call(find_block(text, "tool_call") or "")[1]
-
-
-def block_error(text: str, tag: str) -> str | None:
-    """A turn needs exactly one block of this tag after its last thought, and nothing else there."""
-    open_tag, close_tag = f"<{tag}>", f"</{tag}>"
-    opened, closed = text.count(open_tag), text.count(close_tag)
-    if (opened, closed) != (1, 1):
-        return f"The turn needs exactly one {open_tag} and one {close_tag}, and has {opened} and {closed}."
-    before, _, rest = text[after_thought(text):].partition(open_tag)
-    body, found, after = rest.partition(close_tag)
-    if not found:
-        return f"The turn needs {open_tag}...{close_tag} after the last </think>."
-    if (before + after).strip():
-        return f"There is other text than {open_tag}...{close_tag} after the last </think>."
-    return None if body.strip() else f"The {tag} block is empty."
+        return None if body.strip() else "The answer is empty."
+    return read_call(body)[1]
 
 
 # ---------------------------------------------------------------------------------------------------------- the parser
@@ -105,21 +92,21 @@ def parse_turn(text: str) -> ParsedTurn:
     text = text.split("<tool_response>", 1)[0]
     first_tag = THINK_TAG.search(text)
     if first_tag is None:
-        return malformed("", "The turn has no thought. Start with <think>, close it with </think>, then write one "
-                             "<tool_call> or one <answer>.")
+        return ParsedTurn("none", "", error="The turn has no thought. Start with <think>, close it with </think>, then "
+                                            "write one <tool_call> or one <answer>.")
     if first_tag[0] == "</think>":
         text = "<think>" + text
     answer, call = find_block(text, "answer"), find_block(text, "tool_call")
     thought = THINK_TAG.sub("", text[:after_thought(text)]).strip()
     if answer is not None and call is not None:
-        return malformed(thought, "The turn has both an <answer> and a <tool_call>. Write only one of them, and do not "
-                                  "mention the other's tags in the thought.")
+        return ParsedTurn("none", thought, error="The turn has both an <answer> and a <tool_call>. Write only one of "
+                                                 "them, and do not mention the other's tags in the thought.")
     if call is not None:
         return parse_call(thought, call)
     if answer and answer.strip():
         return ParsedTurn("answer", thought, answer=answer.strip())
-    return malformed(thought, "The turn has no complete <tool_call> and no complete <answer> with a text. Close the "
-                              "thought with </think>, then write one of them.")
+    return ParsedTurn("none", thought, error="The turn has no complete <tool_call> and no complete <answer> with a "
+                                             "text. Close the thought with </think>, then write one of them.")
 
 
 def final_answer(turns: Sequence[Turn]) -> str | None:
@@ -127,44 +114,38 @@ def final_answer(turns: Sequence[Turn]) -> str | None:
     return parse_turn(turns[-1].text).answer if turns else None
 
 
-def malformed(thought: str, error: str, tool: str | None = None) -> ParsedTurn:
-    return ParsedTurn("none", thought, tool, error=error)
-
-
 def parse_call(thought: str, body: str) -> ParsedTurn:
     call, error = read_call(body)
     if error:
-        return malformed(thought, f"{error} {HOW_TO_CALL}")
+        return ParsedTurn("none", thought, error=error)
     name = whole_characters(call["name"])
     if name not in ALLOWED_ARGS:
-        return malformed(thought, f"There is no tool {name[:40]!r}. The tools are search and visit.", name)
+        error = f"There is no tool {name[:40]!r}. The tools are search and visit."
+        return ParsedTurn("none", thought, name, error=error)
     arguments: dict[str, str | list[str]] = {}
     for key in ALLOWED_ARGS[name]:
         value = call["arguments"].get(key)
         items = value if isinstance(value, list) and key != "goal" else [value]
         if not items or not all(isinstance(item, str) and item.strip() for item in items):
             needed = "a non-empty string" if key == "goal" else "a list of non-empty strings"
-            return malformed(thought, f'{name} needs "{key}", {needed}.', name)
+            return ParsedTurn("none", thought, name, error=f'{name} needs "{key}", {needed}.')
         texts = [whole_characters(item) for item in items]
         arguments[key] = texts[0] if key == "goal" else texts
     return ParsedTurn(cast(Kind, name), thought, name, arguments)
 
 
+# ------------------------------------------------------------------------------------------------------ shared by both
+
+
 def read_call(body: str) -> tuple[dict, str | None]:
-    """(the JSON object in a tool_call block, None), or ({}, the first reason why it is no call)."""
+    """(the JSON object in a tool_call block, None), or ({}, why it is no call)."""
     try:
         call = loads(body)
-    except LenientJSONError as error:
+    except ValueError as error:
         return {}, f"The tool call is not JSON: {error}."
-    if not isinstance(call, dict):
-        return {}, "The tool call must be one JSON object."
-    for key, kind, spelled in (("name", str, "a string"), ("arguments", dict, "an object")):
-        if not isinstance(call.get(key), kind):
-            return {}, f'The tool call needs "{key}", {spelled}.'
-    return call, None
-
-
-# ---------------------------------------------------------------------------------------------------------------- text
+    if isinstance(call, dict) and isinstance(call.get("name"), str) and isinstance(call.get("arguments"), dict):
+        return call, None
+    return {}, 'The tool call must be {"name": "search" or "visit", "arguments": {...}}.'
 
 
 def after_thought(text: str) -> int:

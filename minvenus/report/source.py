@@ -19,7 +19,7 @@ from minvenus.files import latest_checkpoint, read_rows
 from minvenus.igpo.gain import wrap_answer
 from minvenus.report import saved
 from minvenus.text.chat import CLOSE, OPEN, ChatError, stream
-from minvenus.text.tokenizer import Tokenizer, TokenizerError
+from minvenus.text.tokenizer import Tokenizer
 from minvenus.types import Rollout, Turn
 
 UNKNOWN = "(unknown)"                  # what infer.py writes as the answer to a question of the user's own
@@ -193,7 +193,7 @@ def spells(tokenizer: Tokenizer, rollout: Rollout) -> bool:
             ids = [i for i in rollout.tokens[turn.start:turn.end] if i not in tokenizer.stop_ids]
             if PROMPT_END + tokenizer.decode(ids) != turn.text:
                 return False
-    except TokenizerError:
+    except ConfigError:
         return False
     return True
 

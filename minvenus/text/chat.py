@@ -17,6 +17,8 @@ Q and R are anybody's text and can never become an added token. S and the agent'
 the protocol, which become ids as in the template. Control tokens such as im_end enter only by their ids.
 """
 
+import re
+
 from minvenus.text.tokenizer import Tokenizer
 
 OPEN, CLOSE = "<tool_response>\n", "\n</tool_response>"
@@ -39,50 +41,24 @@ class Stream:
 
     def add_turn(self, chosen: list[int]) -> tuple[int, int]:
         """Append what the policy sampled, id for id, and return its span."""
-        turn, tokenizer = len(self.spans), self.tokenizer
-        if not self.awaits_turn:
-            raise ChatError(f"turn {turn} needs an observation before it: the last thing in the stream is a turn")
-        if not chosen:
-            raise ChatError(f"turn {turn} has no sampled ids")
-        outside = [i for i in chosen if not 0 <= i < tokenizer.size]
-        if outside:
-            raise ChatError(f"turn {turn} has ids {outside[:5]} outside the vocabulary of {tokenizer.size}: mask them "
-                            "when sampling")
-        if any(i in tokenizer.stop_ids for i in chosen[:-1]):
-            raise ChatError(f"turn {turn} goes on after a stop id: {chosen}")
+        assert self.awaits_turn and chosen, "a turn comes after a generation prompt and has at least one id"
         start = len(self.ids)
         self._append(chosen, sampled=True)
-        if chosen[-1] != tokenizer.im_end:         # cut by its limit, or stopped by end_of_text: close it
-            self._append([tokenizer.im_end], sampled=False)
+        if chosen[-1] != self.tokenizer.im_end:    # cut by its limit, or stopped by end_of_text: close it
+            self._append([self.tokenizer.im_end], sampled=False)
         self.spans.append((start, len(self.ids)))
         self.awaits_turn = False
         return self.spans[-1]
 
     def add_observation(self, text: str) -> None:
         """Append a tool's result and the generation prompt."""
-        if self.awaits_turn:
-            raise ChatError(f"an observation needs a turn before it: the stream awaits turn {len(self.spans)}")
+        assert not self.awaits_turn, "an observation comes after a turn"
         self._append(observation_ids(self.tokenizer, text), sampled=False)
         self.awaits_turn = True
 
     def _append(self, ids: list[int], sampled: bool) -> None:
         self.ids += ids
         self.sampled += [sampled] * len(ids)
-
-
-def stream(messages: list[dict], tokenizer: Tokenizer) -> tuple[list[int], list[bool], list[tuple[int, int]]]:
-    """(ids, sampled, spans) of a finished conversation: system, user, assistant, user, assistant, ..., assistant."""
-    check_messages(messages)
-    built = Stream(tokenizer, messages[0]["content"], messages[1]["content"])
-    for index, message in enumerate(messages[2:], start=2):
-        if message["role"] == "assistant":
-            built.add_turn(turn_ids(tokenizer, *split_turn(message["content"], index)))
-        else:
-            built.add_observation(unwrap(message["content"], index))
-    return built.ids, built.sampled, built.spans
-
-
-# ------------------------------------------------------------------------------------------------------ text to ids
 
 
 def prompt_ids(t: Tokenizer, system: str, question: str) -> list[int]:
@@ -103,43 +79,39 @@ def generation_prompt_ids(t: Tokenizer) -> list[int]:
     return [*newline, t.im_start, *t.encode_untrusted("assistant\n"), t.think, *newline]
 
 
-def turn_ids(t: Tokenizer, thought: str, body: str) -> list[int]:
-    """The ids of a turn with this thought and this call or answer, as the template renders it."""
-    return [*t.encode_tagged(thought.strip("\n") + "\n</think>\n\n" + body.lstrip("\n")), t.im_end]
+# ------------------------------------------------------------------------------------------------ from messages to ids
 
 
-# ------------------------------------------------------------------------------------------- messages, and their rules
-
-
-def check_messages(messages: list[dict]) -> None:
-    """Roles in order, plain text, an assistant message last."""
+def stream(messages: list[dict], tokenizer: Tokenizer) -> tuple[list[int], list[bool], list[tuple[int, int]]]:
+    """(ids, sampled, spans) of a finished conversation: system, user, assistant, user, assistant, ..., assistant."""
     for index, message in enumerate(messages):
-        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-            raise ChatError(f"message {index} must be a dict with a role and a string as content, got {message!r:.80}")
-        expected = "system" if index == 0 else "user" if index % 2 else "assistant"
-        if message.get("role") != expected:
-            raise ChatError(f"message {index} must have the role {expected!r} (system, user, assistant, user, "
-                            f"assistant, ...), got {message.get('role')!r}")
+        role = "system" if index == 0 else "user" if index % 2 else "assistant"
+        if not isinstance(message, dict) or message.get("role") != role or not isinstance(message.get("content"), str):
+            raise ChatError(f"message {index} must be a text with the role {role!r}, got {message!r:.80}")
     if len(messages) < 3 or len(messages) % 2 == 0:
         raise ChatError(f"message {len(messages)} is missing: a conversation ends with an assistant message")
-    if messages[1]["content"].startswith(OPEN) and messages[1]["content"].endswith(CLOSE):
+    system, question, *rest = [message["content"] for message in messages]
+    if question.startswith(OPEN):
         raise ChatError("message 1 must be the question, it is a tool response")
+    built = Stream(tokenizer, system, question)
+    for index, content in enumerate(rest, start=2):
+        if index % 2:
+            built.add_observation(unwrap(content, index))
+        else:
+            thought, body = split_turn(content, index)
+            rendered = thought.strip("\n") + "\n</think>\n\n" + body.lstrip("\n")
+            built.add_turn([*tokenizer.encode_tagged(rendered), tokenizer.im_end])
+    return built.ids, built.sampled, built.spans
 
 
 def split_turn(content: str, index: int) -> tuple[str, str]:
     """The thought and the body of an assistant message. The template would silently drop text before <think>, text
     between two thoughts, and an empty thought: all of these are refused."""
-    counts = content.count("<think>"), content.count("</think>")
-    if counts != (1, 1):
-        raise ChatError(f"message {index} must hold one <think>...</think>, it has {counts[0]} <think> and {counts[1]} "
-                        "</think>")
-    before, _, rest = content.partition("<think>")
-    thought, _, body = rest.partition("</think>")
-    if before.strip():
-        raise ChatError(f"message {index} must begin with <think>, it begins {content[:30]!r}")
-    if not thought.strip():
-        raise ChatError(f"message {index} has an empty thought: the template would drop its think block")
-    return thought, body
+    before, *parts = re.split("(</?think>)", content)
+    if parts[::2] != ["<think>", "</think>"] or before.strip() or not parts[1].strip():
+        raise ChatError(f"message {index} must be one <think> thought </think>, not blank, and what follows it; it "
+                        f"begins {content[:60]!r}")
+    return parts[1], parts[3]
 
 
 def unwrap(content: str, index: int) -> str:

@@ -18,65 +18,42 @@ from itertools import groupby
 from pathlib import Path
 
 import tokenizers
-from tokenizers.pre_tokenizers import ByteLevel
 
-from minvenus.config import ConfigError
+from minvenus.config import ConfigError, read_json
 
-NEEDED = {                                    # attribute of a Tokenizer -> the added token whose id it holds
-    "end_of_text": "<|endoftext|>",
-    "im_start": "<|im_start|>",
-    "im_end": "<|im_end|>",
-    "tool_call": "<tool_call>",
-    "tool_call_end": "</tool_call>",
-    "tool_response": "<tool_response>",
-    "tool_response_end": "</tool_response>",
-    "think": "<think>",
-    "think_end": "</think>",
-}
+CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 # What transformers reads beside tokenizer.json; none of it is needed here, all of it belongs next to saved weights.
 COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
               "chat_template.jinja")
 # Whitespace at the end and in runs, one to four bytes per character, no leading space: a lossy tokenizer fails on it.
 PROBE = "One. Two,\n\n 3 日本 ñ\t🙂 \n"
-TINY = Path(__file__).with_name("tiny_tokenizer.json")
-
-
-class TokenizerError(ConfigError):
-    """A tokenizer file that cannot be used, or a text or an id that it cannot take."""
+TINY = Path(__file__).with_name("tiny_tokenizer.json")      # about 750 ids; behaves as Qwen3's does
 
 
 class Tokenizer:
     """A byte-level BPE tokenizer with Qwen3's added tokens. Make one with `from_file` or `tiny`."""
 
-    end_of_text: int
-    im_start: int
-    im_end: int
-    tool_call: int
-    tool_call_end: int
-    tool_response: int
-    tool_response_end: int
-    think: int
-    think_end: int
-
     def __init__(self, path: Path, raw: dict):
         self.added = {token["content"]: token["id"] for token in raw["added_tokens"]}     # spelling -> id
         self.spelling = {i: content for content, i in self.added.items()}
-        missing = [content for content in NEEDED.values() if content not in self.added]
-        if missing:
-            raise TokenizerError(f"{path} lacks the added tokens {', '.join(missing)}: not a Qwen3 tokenizer")
-        for name, content in NEEDED.items():
-            setattr(self, name, self.added[content])
+        self.size = len(raw["model"]["vocab"].keys() | self.added)     # ids are 0 .. size-1; a model may have more rows
+        self.end_of_text = self.added["<|endoftext|>"]
+        self.im_start = self.added["<|im_start|>"]
+        self.im_end = self.added["<|im_end|>"]
+        self.think = self.added["<think>"]
+        self.think_end = self.added["</think>"]
+        self.tool_response = self.added["<tool_response>"]
+        self.tool_response_end = self.added["</tool_response>"]
         self.stop_ids = (self.im_end, self.end_of_text)     # a turn ends at either, as in Qwen's generation_config.json
         # What to copy next to saved weights: name in a model folder -> file. Ours may have another name.
         beside = {name: path.with_name(name) for name in COMPANIONS}
         self.files = {"tokenizer.json": path} | {name: file for name, file in beside.items() if file.exists()}
-        self.size = check_ids(path, raw)      # ids are 0 .. size-1; a model may have more rows, which are never sampled
         self._plain = load_without_added_tokens(path, raw)
         self._at_added = splitter(self.added)
         self._at_tags = splitter(TAGS)
         if self.decode(self.encode_untrusted(PROBE)) != PROBE:
-            raise TokenizerError(f"{path} does not give {PROBE!r} back after encoding it: not a byte-level tokenizer")
+            raise ConfigError(f"{path} does not give {PROBE!r} back after encoding it: not a byte-level tokenizer")
 
     @classmethod
     def from_file(cls, path) -> "Tokenizer":
@@ -86,25 +63,16 @@ class Tokenizer:
         return cls(path, read_tokenizer_json(path))
 
     @classmethod
-    def of_model(cls, folder: Path | None) -> "Tokenizer":
-        """The tokenizer in a model's folder; None stands for the tiny model with random weights."""
-        return cls.tiny() if folder is None else cls.from_file(folder)
-
-    @classmethod
     def tiny(cls) -> "Tokenizer":
-        """The tiny model's tokenizer of about 750 ids, which behaves as Qwen3's does."""
         return cls.from_file(TINY)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a whole rendering that we wrote ourselves: every spelled added token becomes a real one."""
         return self._encode_pieces(self._at_added.split(text))
 
     def encode_tagged(self, text: str) -> list[int]:
-        """Ids of a system prompt or an agent's turn: the six tags become ids, control tokens stay plain text."""
         return self._encode_pieces(self._at_tags.split(text))
 
     def encode_untrusted(self, text: str) -> list[int]:
-        """Ids of text that anybody wrote: never an added token's id."""
         return self._encoding(text).ids
 
     def untrusted_offsets(self, text: str) -> list[tuple[int, int, int]]:
@@ -121,9 +89,8 @@ class Tokenizer:
 
     def decode(self, ids: list[int]) -> str:
         """The text of ids, added tokens spelled out. Bytes that are not UTF-8 (half a character) come out as U+FFFD."""
-        outside = sorted({i for i in ids if not 0 <= i < self.size})
-        if outside:
-            raise TokenizerError(f"ids {outside[:5]} are not in the vocabulary of {self.size}: mask them when sampling")
+        if ids and not 0 <= min(ids) <= max(ids) < self.size:
+            raise ConfigError(f"ids from {min(ids)} to {max(ids)} are not all in the vocabulary of {self.size}")
         return "".join("".join(self.spelling[i] for i in run) if added else self._plain.decode(list(run))
                        for added, run in groupby(ids, self.spelling.__contains__))
 
@@ -136,12 +103,8 @@ class Tokenizer:
     def _encoding(self, text: str) -> tokenizers.Encoding:
         try:
             return self._plain.encode(text, add_special_tokens=False)
-        except (UnicodeEncodeError, TypeError):
-            lone = re.search("[\ud800-\udfff]", text)         # raises by itself when text is not a string
-            if lone is None:
-                raise
-            raise TokenizerError(f"the text has a lone surrogate {lone[0]!r} at character {lone.start()}: no UTF-8 can "
-                                 "hold it; replace it where the text comes from") from None
+        except TypeError:                                     # of the library, about half a surrogate pair
+            raise ConfigError(f"the text is not Unicode, replace what UTF-8 cannot hold: {text!r:.200}") from None
 
 
 def splitter(spellings) -> re.Pattern:
@@ -150,47 +113,29 @@ def splitter(spellings) -> re.Pattern:
 
 
 def read_tokenizer_json(path: Path) -> dict:
-    """The JSON of a byte-level BPE tokenizer file, or one clear error."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise TokenizerError(f"{path} does not exist: a Qwen3 model folder has a tokenizer.json") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise TokenizerError(f"{path} cannot be read as JSON: {error}") from None
-    model = raw.get("model") if isinstance(raw, dict) else None
-    if not isinstance(model, dict) or model.get("type") != "BPE" or not isinstance(raw.get("added_tokens"), list):
-        raise TokenizerError(f"{path} is not a tokenizer.json with a BPE model and added tokens")
-    absent = set(ByteLevel.alphabet()) - model.get("vocab", {}).keys()
-    if absent:
-        raise TokenizerError(f"{path} lacks {len(absent)} of the 256 byte symbols: some texts could not be encoded")
-    options = ("lstrip", "rstrip", "single_word")
-    reshaping = [token["content"] for token in raw["added_tokens"] if any(token.get(option) for option in options)]
-    if reshaping:
-        raise TokenizerError(f"{path}: {', '.join(options)} are not implemented, used by {', '.join(reshaping)}")
+    """The JSON of a BPE tokenizer file with Qwen3's added tokens and without a hole in its ids, or one clear error."""
+    raw = read_json(path)
+    model, added = raw.get("model"), raw.get("added_tokens")
+    if not isinstance(model, dict) or model.get("type") != "BPE" or not isinstance(added, list):
+        raise ConfigError(f"{path} is not a tokenizer.json with a BPE model and added tokens")
+    missing = {*CONTROL, *TAGS} - {token["content"] for token in added}
+    if missing:
+        raise ConfigError(f"{path} lacks the added tokens {', '.join(sorted(missing))}: not a Qwen3 tokenizer")
+    ids = {*model["vocab"].values(), *(token["id"] for token in added)}
+    if len(ids) <= max(ids):
+        raise ConfigError(f"{path} has {len(ids)} ids up to {max(ids)}: one without a token could be sampled")
     return raw
 
 
-def check_ids(path: Path, raw: dict) -> int:
-    """The number of ids. They must be 0 .. n-1 without a hole: an id without a text could be sampled, not decoded."""
-    ids = set(raw["model"]["vocab"].values()) | {token["id"] for token in raw["added_tokens"]}
-    holes = sorted(set(range(max(ids) + 1)) - ids)
-    if holes:
-        raise TokenizerError(f"{path} has no token for {len(holes)} ids below {max(ids)}, the first is {holes[0]}")
-    return len(ids)
-
-
 def load_without_added_tokens(path: Path, raw: dict) -> tokenizers.Tokenizer:
-    """The library's tokenizer, unable to produce an added token. The post-processor (a BOS, trimmed offsets),
-    truncation and padding go too: every id stands for text that was there."""
-    model = raw["model"] | {"unk_token": None}          # with all 256 bytes nothing is unknown
-    added = {token["id"] for token in raw["added_tokens"]}
-    listed = {content for content, i in model["vocab"].items() if i in added}
-    if listed:                  # some files also list added tokens in the vocabulary, where merges could reach them
-        pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
-        model = model | {"vocab": {content: i for content, i in model["vocab"].items() if i not in added},
-                         "merges": [pair for pair in pairs if not listed & {*pair, "".join(pair)}]}
+    """The library's tokenizer, unable to produce an added token: it is in no table, and merges that lead to one are
+    refused. The post-processor (a BOS, trimmed offsets), truncation and padding go too: every id stands for text that
+    was there."""
+    added = {token["id"] for token in raw["added_tokens"]}           # some files also list them in the vocabulary
+    vocab = {content: i for content, i in raw["model"]["vocab"].items() if i not in added}
+    model = raw["model"] | {"vocab": vocab, "unk_token": None}
     bare = raw | {"model": model, "added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
     try:
         return tokenizers.Tokenizer.from_str(json.dumps(bare, ensure_ascii=False))
     except Exception as error:                # the library raises plain Exception
-        raise TokenizerError(f"{path} cannot be loaded: {error}") from None
+        raise ConfigError(f"{path} cannot be loaded: {error}") from None

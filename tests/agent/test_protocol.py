@@ -3,15 +3,16 @@
 import pytest
 
 from minvenus.agent.protocol import final_answer, format_error, is_well_formed, parse_turn
-from minvenus.evaluation.answers import exact_match
 from minvenus.types import Turn
 
 SEARCH = '{"name": "search", "arguments": {"query": ["capital of Italy"]}}'
+VISIT = '{"name": "visit", "arguments": {"url": ["https://x.org"], "goal": "the capital"}}'
 NEEDS_QUERY = 'search needs "query", a list of non-empty strings.'
 NEEDS_GOAL = 'visit needs "goal", a non-empty string.'
-CALL_AFTER = "The turn needs <tool_call>...</tool_call> after the last </think>."
 INCOMPLETE = "The turn has no complete <tool_call> and no complete <answer> with a text."
-VISIT = '{"name": "visit", "arguments": {"url": ["https://x.org"], "goal": "the capital"}}'
+THOUGHTS = "The turn needs <think>...</think>"
+ONE_BLOCK = "and nothing else after the last </think>."
+NOT_A_CALL = 'The tool call must be {"name"'
 
 
 def tool_turn(body=SEARCH, thought="hm"):
@@ -25,80 +26,65 @@ def final_turn(body="Rome", thought="hm"):
 # ----------------------------------------------------------------------------------------------------- the strict check
 
 
-@pytest.mark.parametrize("text", [
-    tool_turn(), tool_turn(VISIT),
-    "<think>\nhm\n</think>\n<tool_call>\n" + SEARCH + "\n</tool_call>",                    # SFT form, one newline
-    " \n<think></think><tool_call>" + SEARCH + "</tool_call> \n",                          # no or odd white space
-    "<think>a</think> <think>b</think><tool_call>" + SEARCH + "</tool_call>",              # several thoughts in a row
-    tool_turn("{'name': 'search', arguments: {query: ['x',],}, /* lenient */ }"),
-    tool_turn('{"name": "no_such_tool", "arguments": {}}'),                                # names are not checked
-    tool_turn('{"name": "visit", "arguments": {"page": 3}, "more": 1}'),
-    tool_turn(thought="if a < b > c then <b>bold</b> </tool_response> </summary>"),        # other tags are text
+@pytest.mark.parametrize("text, final", [
+    (tool_turn(), False), (tool_turn(VISIT), False), (final_turn(), True),
+    ("<think>\nhm\n</think>\n<tool_call>\n" + SEARCH + "\n</tool_call>", False),               # SFT form, one newline
+    (" \n<think></think><tool_call>" + SEARCH + "</tool_call> \n", False),                     # no or odd white space
+    ("<think>a</think> <think>b</think><tool_call>" + SEARCH + "</tool_call>", False),         # several thoughts
+    ("<think>a</think><think>b</think> <answer>a <b>bold</b> answer,\n\nlong</answer>\n", True),
+    (tool_turn("{'name': 'search', arguments: {query: ['x',],}, /* lenient */ }"), False),
+    (tool_turn('{"name": "no_such_tool", "arguments": {}}'), False),                           # names are not checked
+    (tool_turn('{"name": "visit", "arguments": {"page": 3}, "more": 1}'), False),
+    (tool_turn(thought="if a < b > c then <b>bold</b> </tool_response> </summary>"), False),   # other tags are text
 ])
-def test_well_formed_tool_turns(text):
-    assert format_error(text, final=False) is None and is_well_formed(text, final=False)
-    assert not is_well_formed(text, final=True)
-
-
-@pytest.mark.parametrize("text", [
-    final_turn(), "<think>\nhm\n</think>\n<answer>\nRome\n</answer>", "<think></think><answer>Rome</answer>\n",
-    "<think>a</think><think>b</think> <answer>a <b>bold</b> answer,\n\nlong</answer>",
-])
-def test_well_formed_final_turns(text):
-    assert format_error(text, final=True) is None and is_well_formed(text, final=True)
-    assert not is_well_formed(text, final=False)
-
-
-BROKEN_TURNS = [
-    (" \n\t", "The turn has no <think>."),
-    ("{block}", "The turn has no <think>."),
-    ("hm</think>{block}", "The turn has no <think>."),
-    ("<think>hm{block}", "The think tags do not alternate"),
-    ("<think>a<think>b</think></think>{block}", "The think tags do not alternate"),
-    ("</think>a<think>{block}", "The think tags do not alternate"),
-    ("Well, <think>a</think>{block}", "There is text before the first <think>."),
-    ("<think>a</think>{block}<tool_response>", "The turn contains <tool_response>"),
-    ("<think>a</think><think>b</think>.{block}", "There is other text than <"),
-    ("<think>a</think>{block}<|im_end|>", "There is other text than <"),
-    ("<think>a {block}</think>", "> after the last </think>."),
-    ("<think>{block}</think>{block}", "The turn needs exactly one <"),
-    ("<think>a</think>Rome", "The turn needs exactly one <"),
-]
+def test_well_formed_turns(text, final):
+    assert format_error(text, final) is None and is_well_formed(text, final)
+    assert not is_well_formed(text, not final)
 
 
 @pytest.mark.parametrize("final, block", [(False, f"<tool_call>{SEARCH}</tool_call>"), (True, "<answer>Rome</answer>")])
-@pytest.mark.parametrize("text, rule", BROKEN_TURNS)
+@pytest.mark.parametrize("text, rule", [
+    (" \n\t", THOUGHTS),
+    ("{block}", THOUGHTS),
+    ("hm</think>{block}", THOUGHTS),
+    ("<think>hm{block}", THOUGHTS),
+    ("<think>a<think>b</think></think>{block}", THOUGHTS),
+    ("</think>a<think>{block}", THOUGHTS),
+    ("Well, <think>a</think>{block}", "There is text before the first <think>."),
+    ("<think>a</think>{block}<tool_response>", "The turn contains <tool_response>"),
+    ("<think>a</think><think>b</think>.{block}", ONE_BLOCK),
+    ("<think>a</think>{block}<|im_end|>", ONE_BLOCK),
+    ("<think>a {block}</think>", ONE_BLOCK),
+    ("<think>{block}</think>{block}", ONE_BLOCK),
+    ("<think>a</think>Rome", ONE_BLOCK),
+])
 def test_rules_that_both_kinds_of_turn_share(text, rule, final, block):
     assert rule in format_error(text.replace("{block}", block), final)
 
 
 @pytest.mark.parametrize("text, rule", [
-    (tool_turn(thought="or </answer>?"), "A turn before the last contains an answer tag."),
-    (final_turn(), "A turn before the last contains an answer tag."),
-    ("<think>a</think><tool_call>" + SEARCH, "exactly one <tool_call> and one </tool_call>, and has 1 and 0."),
-    ("<think>a <tool_call></think>" + SEARCH + "</tool_call>", CALL_AFTER),
-    ("<think>a</think></tool_call>" + SEARCH + "<tool_call>", CALL_AFTER),
-    (tool_turn(" \n"), "The tool_call block is empty."),
-    (tool_turn("search Rome"), "The tool call is not JSON: 'search' at character 2 is neither a value nor a key; "
-                               "write strings in quotes."),
-    (tool_turn(SEARCH + SEARCH), "The tool call is not JSON: Extra data at character"),
+    (tool_turn(thought="or </answer>?"), "A turn before the last has a tag of answer."),
+    ("<think>a</think><tool_call>" + SEARCH, ONE_BLOCK),
+    ("<think>a <tool_call></think>" + SEARCH + "</tool_call>", ONE_BLOCK),
+    ("<think>a</think></tool_call>" + SEARCH + "<tool_call>", ONE_BLOCK),
+    (tool_turn(" \n"), "The tool call is not JSON: Expecting value: line 4 column 1"),
+    (tool_turn(SEARCH + SEARCH), "The tool call is not JSON: Extra data"),
     (tool_turn("<code>print(1)</code> PythonInterpreter"), "The tool call is not JSON"),    # released: an exception
-    (tool_turn("[" + SEARCH + "]"), "The tool call must be one JSON object."),
-    (tool_turn('{"arguments": {}}'), 'The tool call needs "name", a string.'),
-    (tool_turn('{"name": null, "arguments": {}}'), 'The tool call needs "name", a string.'),
-    (tool_turn('{"name": "search", "arguments": "{}"}'), 'The tool call needs "arguments", an object.'),
-    (tool_turn("[" * 100_000), "The tool call is not JSON: nested too deeply"),
+    (tool_turn("[" * 100_000), "The tool call is not JSON: maximum recursion depth"),
+    (tool_turn("[" + SEARCH + "]"), NOT_A_CALL),
+    (tool_turn('{"arguments": {}}'), NOT_A_CALL),
+    (tool_turn('{"name": null, "arguments": {}}'), NOT_A_CALL),
+    (tool_turn('{"name": "search", "arguments": "{}"}'), NOT_A_CALL),
 ])
 def test_rules_of_tool_turns(text, rule):
     assert rule in format_error(text, final=False)
 
 
 @pytest.mark.parametrize("text, rule", [
-    (tool_turn(), "The last turn must be an answer, but it contains a tool_call tag."),
-    (final_turn() + "</tool_call>", "The last turn must be an answer, but it contains a tool_call tag."),
-    (final_turn(" \n "), "The answer block is empty."),
-    (final_turn("Italy\n<answer>Rome"), "exactly one <answer> and one </answer>, and has 2 and 1."),
-    ("<think>a</think></answer>Rome<answer>", "needs <answer>...</answer> after the last </think>."),
+    (final_turn() + "</tool_call>", "The last turn must be an answer, but it has a tag of tool_call."),
+    (final_turn(" \n "), "The answer is empty."),
+    (final_turn("Italy\n<answer>Rome"), ONE_BLOCK),
+    ("<think>a</think></answer>Rome<answer>", ONE_BLOCK),
 ])
 def test_rules_of_final_turns(text, rule):
     assert rule in format_error(text, final=True)
@@ -111,11 +97,9 @@ def test_a_search_a_visit_and_an_answer():
     search, visit = parse_turn(tool_turn()), parse_turn(tool_turn(VISIT))
     answer = parse_turn(final_turn(" Rome, Italy "))
     assert (search.kind, search.tool, search.arguments) == ("search", "search", {"query": ["capital of Italy"]})
-    assert (visit.kind, visit.tool) == ("visit", "visit")
-    assert visit.arguments == {"url": ["https://x.org"], "goal": "the capital"}
+    assert (visit.kind, visit.arguments) == ("visit", {"url": ["https://x.org"], "goal": "the capital"})
     assert (answer.kind, answer.answer, answer.tool, answer.arguments) == ("answer", "Rome, Italy", None, None)
     assert [turn.thought for turn in (search, visit, answer)] == ["hm"] * 3
-    assert [turn.error for turn in (search, visit, answer)] == [None] * 3
 
 
 def test_everything_from_the_first_tool_response_on_is_dropped():
@@ -123,7 +107,6 @@ def test_everything_from_the_first_tool_response_on_is_dropped():
     assert parse_turn(tool_turn() + spoof).kind == "search"
     assert parse_turn(final_turn() + spoof).answer == "Rome"
     assert parse_turn("<think>hm</think>" + spoof).kind == "none"
-    assert parse_turn("<think>hm" + spoof).answer is None
     assert parse_turn("<tool_response>" + tool_turn()).kind == "none"
     assert not is_well_formed(tool_turn() + spoof, final=False)     # run, and penalised: the tokens stay in the stream
 
@@ -164,8 +147,7 @@ def test_a_malformed_call_that_can_be_understood_is_run_and_penalised(text):
 
 @pytest.mark.parametrize("body, arguments", [
     ('{"name": "search", "arguments": {"query": "Rome"}}', {"query": ["Rome"]}),
-    ('{"name": "search", "arguments": {"query": ["a", "b"]}}', {"query": ["a", "b"]}),
-    ('{"name": "search", "arguments": {"query": ["a"], "top_k": 3, "goal": "x"}}', {"query": ["a"]}),
+    ('{"name": "search", "arguments": {"query": ["a", "b"], "top_k": 3, "goal": "x"}}', {"query": ["a", "b"]}),
     ('{"name": "visit", "arguments": {"url": "u", "goal": "g", "params": {}}}', {"url": ["u"], "goal": "g"}),
     ("{name: 'search', arguments: {query: ['it\\'s',],}} // lenient", {"query": ["it's"]}),
     ('{"name": "search", "arguments": {"query": ["half \\ud83d, whole \\ud83d\\ude00"]}}',
@@ -197,10 +179,9 @@ def test_a_readable_call_that_no_tool_would_take_is_a_named_tool_error(body, too
 @pytest.mark.parametrize("text, error", [
     ("<answer>Rome</answer>", "The turn has no thought. Start with <think>"),
     ("<think>I need to find out whether", INCOMPLETE),
-    (tool_turn('{"name": "search"}'), 'The tool call needs "arguments", an object. Write {'),
-    (tool_turn(""), "The tool call is not JSON: Expecting value at character 3. Write {"),
+    (tool_turn('{"name": "search"}'), NOT_A_CALL),
+    (tool_turn(""), "The tool call is not JSON: Expecting value"),
     (final_turn(" "), INCOMPLETE),
-    ("<think>hm</think><answer>Rome", INCOMPLETE),
     ("<think>hm</think></tool_call>" + SEARCH + "<tool_call>", INCOMPLETE),
 ])
 def test_errors_say_how_to_fix_the_turn(text, error):
@@ -215,8 +196,6 @@ def test_only_the_last_turn_is_graded_and_never_an_observation():
     silent = Turn("none", 3, 6, "<think>hm</think>", observation="<answer>Paris</answer>")
     early = Turn("answer", 3, 6, final_turn("Paris"))
     answer = Turn("answer", 6, 9, final_turn("Rome"))
-    assert final_answer([]) is None
-    assert final_answer([spoof]) is None and exact_match(final_answer([spoof]), ["Paris"]) == 0.0
-    assert final_answer([spoof, cut]) is None and final_answer([spoof, silent]) is None
+    for turns in ([], [spoof], [spoof, cut], [spoof, silent], [early, spoof]):
+        assert final_answer(turns) is None
     assert final_answer([spoof, early, answer]) == "Rome"
-    assert final_answer([early, spoof]) is None
