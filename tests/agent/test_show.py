@@ -1,13 +1,14 @@
 """What a rollout looks like for people."""
 
 from minvenus.agent.show import row, shortened, show
+from minvenus.tools.base import ToolResult
 from tests.agent.scripted import BROKEN, Tools, answer, budget, policy_for, run, search, visit
 
 
 def test_every_turn_with_its_call_and_result_discarded_attempts_and_the_end_are_shown(capsys):
     def script(name, turn, attempt):
         return [search(), BROKEN if attempt == 0 else visit(), "Hm", answer()][turn]
-    run(policy_for(script), budget(retries=1), Tools(search=lambda q: ""), watch=show)
+    run(policy_for(script), budget(retries=1), Tools(search=lambda q: ToolResult("ERROR: none", "empty")), watch=show)
     shown = capsys.readouterr().out
     places = [shown.index(words) for words in (
         "turn 1", "  thought  Start.\n", '  search   {"query": ["Bob"]}\n', "error: empty)",
