@@ -14,9 +14,9 @@ from minvenus.evaluation import tables
 from minvenus.evaluation.aggregate import Summary, summarise
 from minvenus.evaluation.collect import collect
 from minvenus.evaluation.compare import Comparison, compare
-from minvenus.evaluation.judge import Grader, Judge
+from minvenus.evaluation.judge import Judge, WordGrader
 from minvenus.evaluation.questions import open_questions
-from minvenus.evaluation.results import default_folder, model_fingerprint, open_results, read_both
+from minvenus.evaluation.results import default_folder, model_fingerprint, open_results, results_of
 from minvenus.files import digest, write_json
 from minvenus.flags import parse_flags
 from minvenus.model import weights
@@ -31,9 +31,9 @@ def main(config: EvalConfig) -> Summary | Comparison | Path:
     if config.xray is not None:
         return xray(config, config.xray)
     if config.compare is not None:
-        found = compare(*read_both(*config.compare), config.compare)
-        text = tables.comparison(found, (f"A {config.compare[0]}", f"B {config.compare[1]}"))
-        print(json.dumps(asdict(found)) if config.json else text)
+        a, b = config.compare
+        found = compare(results_of(a), results_of(b), config.compare)
+        print(json.dumps(asdict(found)) if config.json else tables.comparison(found, (f"A {a}", f"B {b}")))
         return found
     return evaluate(resolved(config))
 
@@ -62,15 +62,17 @@ def evaluate(config: EvalConfig) -> Summary:
         fingerprints = {"questions": source.fingerprint, "system_prompt": digest(system),
                         "model": model_fingerprint(agent.model)}
         folder = Path(config.out) if config.out else default_folder(config, fingerprints)
-        judge = stack.enter_context(closing(Judge(folder / "judge.sqlite"))) if config.judge else None
-        grader = Grader(config.score, config.f1_at_least, judge)
-        results = stack.enter_context(open_results(folder, config, fingerprints, grader.graded_by))
+        grader = WordGrader(config.score, config.f1_at_least)
+        if config.judge:
+            grader = stack.enter_context(closing(Judge(folder / "judge.sqlite")))
+        results = stack.enter_context(open_results(folder, config, fingerprints, grader))
         if config.redo_failed:
             results.remove_failed()
-        results.set_verdicts(grader.grade_all(results.ungraded(everything=config.regrade)))
+        if config.regrade:
+            results.grade(everything=True)
 
-        wanted = {(entry.question.id, run): entry for run in range(config.runs) for entry in source.entries}
-        missing = [(entry, run) for (question, run), entry in wanted.items() if (question, run) not in results.results]
+        wanted = {(question.id, run): question for run in range(config.runs) for question in source.held_out}
+        missing = [(question, run) for (name, run), question in wanted.items() if (name, run) not in results.runs]
         if missing:
             policy, tokenizer, description = load_policy(agent, config.concurrency, config.pages)
             there = f"{len(wanted) - len(missing)} of {len(wanted)} runs there already"
@@ -78,12 +80,13 @@ def evaluate(config: EvalConfig) -> Summary:
             limits = limits_of(agent, policy, None if source.immediate else config.concurrency)
             loop = RolloutLoop(policy, tokenizer, limits, system=system, notices=notices)
             with loop, stop_on_signals() as stop:
-                collect(loop, source, missing, config.concurrency, results, grader, stop)
-        done = [results.results[key] for key in wanted if key in results.results]
+                collect(loop, source, missing, config.concurrency, results, stop)
+        done = [key for key in wanted if key in results.runs]
         if len(done) < len(wanted):
             raise KeyboardInterrupt(f"stopped: {len(done)} of {len(wanted)} runs are in {results.path}; the same "
                                     "command goes on from there")
-    summary = summarise(done)
+        results.grade()                                          # what a judge has not graded yet
+        summary = summarise([results.runs[key] for key in done])
     write_json(folder / "report.json", asdict(summary))
     text = f"{summary.questions} questions, runs of each: {config.runs}\n\n{tables.report(summary)}\n\nin {folder}"
     print(json.dumps(asdict(summary)) if config.json else text)

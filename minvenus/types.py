@@ -20,6 +20,7 @@ class Question:
     id: str
     text: str
     answers: list[str]
+    source: str | None = None         # the part of an evaluation that it belongs to, such as its data set
 
     def __post_init__(self):
         if not self.text.strip():

@@ -58,20 +58,21 @@ def test_the_report_counts_what_the_runs_did(follow, capsys):
     summary = evaluation.main(SCRIPTED)
     assert (summary.questions, summary.runs, summary.accuracy.value) == (8, 16, 13 / 16)
     assert [summary.pass_at_k[k].value for k in (1, 2)] == [13 / 16, 7 / 8]
-    assert {hops: part.value for hops, part in summary.by_hops.items()} == {1: 1.0, 2: 3 / 4, 3: 1 / 2, 4: 1.0}
+    by_hops = {"1-hop": 1.0, "2-hop": 3 / 4, "3-hop": 1 / 2, "4-hop": 1.0}
+    assert {source: part.value for source, part in summary.by_source.items()} == by_hops
     # without a turn to spare, every run that goes all the way answers in the turn that is announced as the last
     assert summary.terminations == {"answered": 1, "answered_max_steps": 13, "max_steps": 2}
     assert summary.browse["correct"] == 0.5 and summary.browse["wrong"] == 0.0
     shown = capsys.readouterr()
-    for words in ("8 questions, runs of each: 2", "graded by exact match", "81.2 %", "pass@2 87.5 %", "4 hops",
+    for words in ("8 questions, runs of each: 2", "graded by exact match", "81.2 %", "pass@2 87.5 %", "4-hop",
                   "2 without an answer", "\nin e\n"):
         assert words in squeezed(shown.out), (words, shown.out)
     for words in ("e: 0 of 16 runs there already", "a script", "eval 16/16", "accuracy 0.8125"):
         assert words in shown.err, (words, shown.err)
     saved = json.loads(Path("e/report.json").read_text())
-    assert saved["accuracy"]["value"] == 13 / 16 and saved["by_hops"]["3"]["value"] == 0.5
+    assert saved["accuracy"]["value"] == 13 / 16 and saved["by_source"]["3-hop"]["value"] == 0.5
     line = lines()["test-5", 1][1]
-    assert line["correct"] is False and line["verdict"]["by"] == "em" and line["prediction"] == "pets none"
+    assert line["correct"] is False and line["graded_by"] == "exact match" and line["prediction"] == "pets none"
     assert 0 < line["f1"] < 1 and load_config(EvalConfig, "e/run.json").out == "e"
 
 
@@ -176,7 +177,7 @@ def test_a_judge_decides_and_an_unknown_verdict_is_shown_and_asked_for_again(mon
         shown = capsys.readouterr()
         assert "graded by the judge grader-1" in squeezed(shown.out) and "66.7 %" in shown.out
         assert "of 3, 1 unknown; unknown verdicts all wrong 50.0 %, all right 75.0 %" in shown.out
-        assert "unknown 1" in shown.err and len(judge.seen) == 4
+        assert len(judge.seen) == 4
     with serve(reply) as server, grading(lambda said: "yes") as judge:
         monkeypatch.setenv("JUDGE_BASE_URL", judge.url + "/v1")
         assert evaluation.run(at(server, "--judge", "--json")) == 0
@@ -193,7 +194,7 @@ def test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_los
         assert evaluation.run(at(server, "--judge", "--concurrency", "1")) == 2
     assert "cannot be relied on" in capsys.readouterr().err
     found = [line for _, line in lines().values()]
-    assert 2 <= len(found) <= 4 and all(line["correct"] is None and line["prediction"] == "a cat" for line in found)
+    assert len(found) == 4 and all(line["correct"] is None and line["prediction"] == "a cat" for line in found)
 
 
 # ---------------------------------------------------------------------------------------------- defaults, refusals

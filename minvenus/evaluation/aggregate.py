@@ -18,12 +18,12 @@ the variance of their mean is at most that of one run. With several runs the int
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from minvenus.types import TERMINATIONS, Rollout, Turn
+from minvenus.types import TERMINATIONS, Turn
 
 Z95 = 1.959963984540054               # 97.5 % quantile of the normal distribution
 
@@ -36,35 +36,27 @@ class RunResult:
     run: int                          # 0-based number among the runs of this question
     correct: bool | None              # None = unknown
     termination: str
+    text: str = ""                    # of the question
+    source: str | None = None         # of the question
     graded_by: str = "exact match"    # how `correct` was decided
-    searches: int = 0                 # executed calls, whether or not they returned an error
-    visits: int = 0
-    turns: int = 0
-    malformed: int = 0                # turns that failed the strict format check
+    numbers: dict[str, float] = field(default_factory=dict)   # results.result_of says which; the report has their means
     tool_errors: list[str] = field(default_factory=list)      # the kind of each
-    tokens: int = 0                   # of the whole rollout, observations included
-    written: int = 0                  # tokens written by the model
-    seconds: float = 0.0
-    f1: float = 0.0                   # of the answer, 0 without one
-    hops: int | None = None
-    source: str | None = None
     note: str = ""                    # why the run failed, or why the verdict is unknown
-
-
-def result_of(rollout: Rollout, run: int, correct: bool | None, **more) -> RunResult:
-    searches, visits = executed_calls(rollout.turns)
-    return RunResult(
-        rollout.question.id, run, correct, rollout.termination, searches=searches, visits=visits,
-        turns=len(rollout.turns), malformed=sum(turn.malformed for turn in rollout.turns),
-        tool_errors=[turn.tool_error for turn in rollout.turns if turn.tool_error is not None],
-        tokens=len(rollout.tokens), written=sum(turn.end - turn.start for turn in rollout.turns),
-        seconds=rollout.seconds, **more)
 
 
 def executed_calls(turns: Sequence[Turn]) -> tuple[int, int]:
     """Searches and visits. A call without an observation was not executed: the rollout ended in it."""
     kinds = Counter(turn.kind for turn in turns if turn.observation is not None)
     return kinds["search"], kinds["visit"]
+
+
+def grouped(results: Sequence[RunResult], name: str) -> dict[str, list[RunResult]]:
+    """The results by "question" or "source", sorted; those without one are left out."""
+    found: dict[str, list[RunResult]] = {}
+    for result in results:
+        if getattr(result, name) is not None:
+            found.setdefault(getattr(result, name), []).append(result)
+    return dict(sorted(found.items()))
 
 
 # --------------------------------------------------------------------------------------------------------- shares
@@ -109,15 +101,6 @@ def accuracy(results: Sequence[RunResult]) -> Share:
                  [float(r.correct is not False) for r in results], len({r.question for r in known}))
 
 
-def accuracy_by(results: Sequence[RunResult], name: str) -> dict[int | str, Share]:
-    """Accuracy by "hops" or "source", sorted, of the runs that have one."""
-    groups: defaultdict[int | str, list[RunResult]] = defaultdict(list)
-    for result in results:
-        if getattr(result, name) is not None:
-            groups[getattr(result, name)].append(result)
-    return {value: accuracy(groups[value]) for value in sorted(groups)}
-
-
 def pass_at_k(n: int, correct: int, k: int) -> float:
     """Chance that k runs drawn from n without replacement have a right one: 1 - C(n - correct, k) / C(n, k)."""
     if not (0 <= correct <= n and 1 <= k <= n):
@@ -128,7 +111,7 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
 def pass_share(results: Sequence[RunResult], k: int) -> Share:
     """pass@k over the questions with at least k runs."""
     known, worst, best = [], [], []
-    for runs in by_question(results).values():
+    for runs in grouped(results, "question").values():
         verdicts = [r.correct for r in runs]
         n, right, wrong = len(verdicts), verdicts.count(True), verdicts.count(False)
         if n < k:
@@ -140,20 +123,13 @@ def pass_share(results: Sequence[RunResult], k: int) -> Share:
     return share(known, worst, best, len(known))
 
 
-def by_question(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
-    found: defaultdict[str, list[RunResult]] = defaultdict(list)
-    for result in results:
-        found[result.question].append(result)
-    return found
-
-
-# -------------------------------------------------------------------------------------------------------- behaviour
-
-
-def browse_ratio(calls: Sequence[tuple[int, int]]) -> float | None:
+def browse_ratio(calls: Sequence[tuple[float, float]]) -> float | None:
     """Of the executed searches and visits of each run. A run without a call has no ratio."""
     called = [(searches, visits) for searches, visits in calls if searches + visits]
     return fmean(visits / (searches + visits) for searches, visits in called) if called else None
+
+
+# ---------------------------------------------------------------------------------------------------- everything
 
 
 @dataclass(frozen=True)
@@ -164,35 +140,34 @@ class Summary:
     questions: int
     runs: int
     accuracy: Share
+    by_source: dict[str, Share]           # accuracy by the source of the questions, empty where none has one
     pass_at_k: dict[int, Share]           # at 1, 2, 4, ... and the most runs of a question
-    by_hops: dict[int | str, Share]       # empty where no question has hops
-    by_source: dict[int | str, Share]
     terminations: dict[str, int]          # in the order of types.TERMINATIONS, only those that happened
     problems: list[str]                   # one line for each run that failed or has no verdict
     means: dict[str, float]               # per run
-    malformed: float | None               # share of all turns that failed the strict format check
+    malformed: float                      # share of all turns that failed the strict format check
     tool_errors: dict[str, int]           # by kind, the most frequent first
     browse: dict[str, float | None]       # of all runs, the right and the wrong ones
 
 
 def summarise(results: Sequence[RunResult]) -> Summary:
     """The numbers of at least one run."""
-    groups = by_question(results)
-    k = max(map(len, groups.values()))
+    questions = grouped(results, "question")
+    k = max(map(len, questions.values()))
     ks = sorted({1 << i for i in range(k.bit_length())} | {k})
-    turns = sum(r.turns for r in results)
     ended = Counter(r.termination for r in results)
     errors = Counter(kind for r in results for kind in r.tool_errors)
     verdicts = {"all": (True, False, None), "correct": (True,), "wrong": (False,)}
-    averaged = ("turns", "searches", "visits", "tokens", "written", "seconds", "f1")
+    means = {name: fmean(r.numbers[name] for r in results) for name in results[0].numbers}
     return Summary(
-        graded_by=", ".join(sorted({r.graded_by for r in results})), questions=len(groups), runs=len(results),
-        accuracy=accuracy(results), pass_at_k={i: pass_share(results, i) for i in ks},
-        by_hops=accuracy_by(results, "hops"), by_source=accuracy_by(results, "source"),
+        graded_by=", ".join(sorted({r.graded_by for r in results})), questions=len(questions), runs=len(results),
+        accuracy=accuracy(results),
+        by_source={source: accuracy(part) for source, part in grouped(results, "source").items()},
+        pass_at_k={i: pass_share(results, i) for i in ks},
         terminations={name: ended[name] for name in TERMINATIONS if ended[name]},
         problems=[f"{r.question} run {r.run}: {r.note}" for r in results if r.note],
-        means={name: fmean(getattr(r, name) for r in results) for name in averaged},
-        malformed=sum(r.malformed for r in results) / turns if turns else None,
+        means=means,
+        malformed=means["malformed"] / means["turns"],
         tool_errors=dict(errors.most_common()),
-        browse={name: browse_ratio([(r.searches, r.visits) for r in results if r.correct in which])
+        browse={name: browse_ratio([(r.numbers["searches"], r.numbers["visits"]) for r in results if r.correct in which])
                 for name, which in verdicts.items()})

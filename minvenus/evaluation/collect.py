@@ -1,57 +1,41 @@
 """The loop of an evaluation: run, grade, save."""
 
-from collections import Counter, deque
+from collections import deque
+from statistics import fmean
 
 from minvenus.agent.episode import Episode
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.console import Progress
-from minvenus.evaluation.judge import GradeItem, Grader
-from minvenus.evaluation.questions import Entry, QuestionSource
-from minvenus.evaluation.results import ResultsFile, answer_of
+from minvenus.evaluation.questions import QuestionSource
+from minvenus.evaluation.results import ResultsFile
 from minvenus.tools.base import FailureGuard
+from minvenus.types import Question
 
 FAILURES = 5              # so many runs in a row that ended in an error stop the evaluation
 
 
-def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Entry, int]], concurrency: int,
-            results: ResultsFile, grader: Grader, stop: object) -> None:
+def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Question, int]], concurrency: int,
+            results: ResultsFile, stop: object) -> None:
     """Make the runs (question, number). Whatever ends this early, every run that has ended is saved. Once `stop` is
     true, no other run starts, and those that are open are dropped."""
     waiting = deque(missing)
-    running: dict[Episode, tuple[Entry, int]] = {}
+    running: dict[Episode, int] = {}                         # the number of the run
     guard = FailureGuard("runs (--redo-failed makes them again)", FAILURES, 1 - 1 / FAILURES)
-    verdicts = Counter(result.correct for result in results.results.values())
-    progress = Progress("eval", len(results.results), len(results.results) + len(missing))
-
-    def save(graded) -> None:
-        for (entry, run, rollout), verdict in graded:
-            results.add(entry, run, rollout, verdict)
-            verdicts[verdict.correct] += 1
-            known = verdicts[True] + verdicts[False]
-            numbers = {"accuracy": verdicts[True] / known} if known else {}
-            if verdicts[None]:
-                numbers["unknown"] = float(verdicts[None])
-            progress.show(len(results.results), numbers)
-
+    progress = Progress("eval", len(results.runs), len(results.runs) + len(missing))
     try:
-        while (waiting or running or grader.pending) and not (stop or grader.failure):
+        while (waiting or running) and not stop:
             while waiting and len(running) < concurrency:
-                entry, run = waiting.popleft()
-                question = entry.question
+                question, run = waiting.popleft()
                 name = question.id if run == 0 else f"{question.id} run {run}"        # run 0 samples as infer.py does
                 [episode] = loop.add(question, source.tools_for, name=name, max_turns=source.max_turns(question))
-                running[episode] = entry, run
-            errors = []
-            for episode in loop.step() if running else []:
-                rollout = episode.rollout
-                assert rollout is not None
-                grader.add((*running.pop(episode), rollout), GradeItem(rollout.question, answer_of(rollout)))
-                errors.append(rollout.error)
-            save(grader.ready(0.0 if running else 1.0))
-            for error in errors:
-                guard.add(error)
+                running[episode] = run
+            ended = loop.step()
+            for episode in ended:
+                results.add(running.pop(episode), episode.rollout)
+            if ended:
+                known = [float(result.correct) for result in results.runs.values() if result.correct is not None]
+                progress.show(len(results.runs), {"accuracy": fmean(known)} if known else {})
+            for episode in ended:
+                guard.add(episode.rollout.error)
     finally:
-        save(grader.give_up())
         progress.end()
-    if grader.failure:
-        raise grader.failure

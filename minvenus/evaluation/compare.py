@@ -4,7 +4,7 @@
     interval    95 % of the means of as many questions, drawn from these with replacement
 
 Pairing removes what makes a question easy or hard for both, so a small steady difference becomes visible. Questions are
-paired by id; the caller checks that equal ids are equal questions.
+paired by id.
 """
 
 import random
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from minvenus.config import ConfigError
-from minvenus.evaluation.aggregate import RunResult, Summary, accuracy, by_question, summarise
+from minvenus.evaluation.aggregate import RunResult, Summary, accuracy, grouped, summarise
 
 SAMPLES = 2000                        # of the bootstrap
 
@@ -40,30 +40,35 @@ class Comparison:
 
 
 def compare(a: Sequence[RunResult], b: Sequence[RunResult], names: tuple[str, str] = ("A", "B")) -> Comparison:
-    """Refuses results that were graded differently: their difference would be one of the graders."""
+    """Refuses results that were graded differently, whose difference would be one of the graders, and results of other
+    questions under the same ids."""
     found = Comparison(summarise(a), summarise(b), paired_difference(a, b))
     if found.a.graded_by != found.b.graded_by:
         raise ConfigError(f"{names[0]} was graded by {found.a.graded_by}, {names[1]} by {found.b.graded_by}: they "
                           "cannot be compared. Repeat one's eval.py command with --regrade and the other's grading")
+    texts: dict[str, str] = {}
+    for result in [*a, *b]:
+        if texts.setdefault(result.question, result.text) != result.text:
+            raise ConfigError(f"question {result.question!r} is another one in {names[0]} than in {names[1]}: they "
+                              "cannot be compared")
     return found
 
 
-def paired_difference(a: Sequence[RunResult], b: Sequence[RunResult], samples: int = SAMPLES) -> Difference:
-    of_a, of_b = by_question(a), by_question(b)
-    both = sorted(of_a.keys() & of_b.keys())               # sorted: the interval must not depend on the order in a file
+def paired_difference(a: Sequence[RunResult], b: Sequence[RunResult]) -> Difference:
+    of_a, of_b = grouped(a, "question"), grouped(b, "question")
+    both = [question for question in of_a if question in of_b]
     pairs = [(accuracy(of_a[question]).value, accuracy(of_b[question]).value) for question in both]
     differences = [y - x for x, y in pairs if x is not None and y is not None]
-    unpaired, unknown = len(of_a.keys() ^ of_b.keys()), len(both) - len(differences)
-    if not differences:
-        return Difference(None, None, None, 0, 0, 0, unpaired, unknown)
-    low, high = bootstrap_interval(differences, samples)
-    return Difference(fmean(differences), low, high, len(differences), sum(d > 0 for d in differences),
-                      sum(d < 0 for d in differences), unpaired, unknown)
+    low, high = bootstrap_interval(differences) if differences else (None, None)
+    return Difference(
+        value=fmean(differences) if differences else None, low=low, high=high, questions=len(differences),
+        better=sum(d > 0 for d in differences), worse=sum(d < 0 for d in differences),
+        unpaired=len(of_a.keys() ^ of_b.keys()), unknown=len(both) - len(differences))
 
 
-def bootstrap_interval(values: Sequence[float], samples: int = SAMPLES) -> tuple[float, float]:
+def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
     """95 % percentile interval of the mean, the same in every run."""
     rng = random.Random(0)
-    drawn = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(samples))
-    tail = samples // 40                                    # 2.5 % on either side
-    return drawn[tail], drawn[samples - 1 - tail]
+    drawn = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(SAMPLES))
+    tail = SAMPLES // 40                                    # 2.5 % on either side
+    return drawn[tail], drawn[-1 - tail]

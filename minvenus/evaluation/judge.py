@@ -1,12 +1,11 @@
 """Grading answers: by their words, or by an LLM judge at an OpenAI-compatible chat endpoint.
 
-    the run ended without an answer                           no         by "unfinished"
-    exact match with an accepted answer, or word F1           yes / no   by "em" or "f1"
-    with a judge instead:
-        equal to an accepted answer, blanks at the ends aside yes        by "equality": the judge is not asked
-        a blank answer                                        no         by "empty": the judge is not asked
-        a readable verdict in the judge's reply               yes / no   by "judge", and kept: from then on by "cache"
-        anything else: no reply, an error, nonsense           unknown    by "judge", not kept
+    no answer, or a blank one                                   wrong
+    by words: exact match with an accepted answer, or word F1   right or wrong
+    by a judge:
+        equal to an accepted answer, blanks at the ends aside   right, the judge is not asked
+        a readable verdict in the judge's reply                 right or wrong, and kept in the cache
+        anything else: no reply, an error, nonsense             unknown, not kept
 
 Unknown is not wrong: it is no reward and counts in no accuracy. If too many verdicts are unknown, TooManyFailures stops
 the run, because the rest would be a biased sample.
@@ -23,9 +22,9 @@ import json
 import re
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from minvenus.evaluation.answers import exact_match, f1, split_aliases
 from minvenus.tools.base import FailureGuard, ToolError, in_thread
@@ -61,13 +60,21 @@ VERDICT = re.compile(
 @dataclass(frozen=True)
 class Verdict:
     correct: bool | None              # None = unknown
-    by: Literal["unfinished", "em", "f1", "equality", "empty", "cache", "judge"]
     note: str = ""                    # the judge's reply, or why the verdict is unknown
 
 
-class GradeItem(NamedTuple):
-    question: Question
-    answer: str | None                # None = the run ended without one
+class WordGrader:
+    """Grades answers by exact match, or by F1 of at least a threshold."""
+
+    def __init__(self, score: Literal["em", "f1"] = "em", f1_at_least: float = 0.5):
+        self.score, self.f1_at_least = score, f1_at_least
+        # how answers are graded, in words: results that differ in it cannot be compared
+        self.graded_by = "exact match" if score == "em" else f"word F1 of at least {f1_at_least:g}"
+
+    def verdicts(self, pairs: list[tuple[Question, str | None]]) -> list[Verdict]:
+        if self.score == "em":
+            return [Verdict(exact_match(answer, question.answers) == 1.0) for question, answer in pairs]
+        return [Verdict(f1(answer, question.answers) >= self.f1_at_least) for question, answer in pairs]
 
 
 # ------------------------------------------------------------------------------------------------------ the judge
@@ -89,122 +96,58 @@ def judge_messages(question: str, answer: str, accepted: list[str]) -> list[dict
 
 
 class Judge:
-    """An LLM judge that keeps its verdicts in a SQLite file. Safe under threads. TooManyFailures is raised when more
-    than the share `limit` of the last `window` replies have no verdict."""
+    """An LLM judge that keeps its verdicts in a SQLite file. TooManyFailures is raised when more than the share `limit`
+    of the last `window` replies have no verdict."""
 
     def __init__(self, cache: Path | str, threads: int = 8, window: int = 50, limit: float = 0.1, **endpoint_limits):
         self.threads = threads
         self.endpoint = Endpoint.from_environment("JUDGE", "judge endpoint", **LIMITS | endpoint_limits)
+        self.graded_by = f"the judge {self.endpoint.model}"
         self.guard = FailureGuard("verdicts of the judge", window, limit)
         Path(cache).parent.mkdir(parents=True, exist_ok=True)
         self.cache = Cassette(cache)
         self.close = self.cache.close
 
     def verdicts(self, pairs: list[tuple[Question, str | None]]) -> list[Verdict]:
-        """The verdicts in order. Equal answers to the same question are judged once, so that the rollouts of a group
-        get the same verdict."""
+        """The verdicts in order, asked for in threads. Equal answers to the same question are judged once, so that the
+        rollouts of a group get the same verdict."""
         keys = [(question.text, tuple(question.answers), (answer or "").strip()) for question, answer in pairs]
-        once = {key: GradeItem(question, answer or "") for key, (question, answer) in zip(keys, pairs, strict=True)}
-        judged = Grader(judge=self).grade_all(once)
-        return [judged[key] for key in keys]
+        waiting = deque(dict(zip(keys, pairs, strict=True)).items())
+        asked: dict[Future, tuple] = {}
+        found: dict[tuple, Verdict] = {}
+        while waiting or asked:
+            while waiting and len(asked) < self.threads:
+                key, pair = waiting.popleft()
+                asked[in_thread("judge", self.verdict, *pair)] = key
+            for future in wait(asked, return_when=FIRST_COMPLETED).done:
+                found[asked.pop(future)] = future.result()        # raises TooManyFailures without waiting for the others
+        return [found[key] for key in keys]
 
     def verdict(self, question: Question, answer: str | None) -> Verdict:
+        """One verdict. Safe under threads."""
         answer = (answer or "").strip()
         accepted = [alias for joined in question.answers for alias in split_aliases(joined)]
-        if answer in accepted:
-            return Verdict(True, "equality")
         if not answer:
-            return Verdict(False, "empty")
+            return Verdict(False)
+        if answer in accepted:
+            return Verdict(True)
         messages = judge_messages(question.text, answer, accepted)
         key = "judge " + hashlib.sha256(json.dumps([self.endpoint.model, messages]).encode()).hexdigest()
-        if kept := self.cache.get(key):
-            return Verdict(by="cache", **json.loads(kept))
-        verdict = self._ask(messages)
-        if verdict.correct is not None:                       # of several threads or processes the first one's stays
-            kept = self.cache.put(key, json.dumps({"correct": verdict.correct, "note": verdict.note}))
-            verdict = Verdict(by="judge", **json.loads(kept))
-        self.guard.add(verdict.note if verdict.correct is None else None)
-        return verdict
+        kept = self.cache.get(key)
+        if kept is None:
+            verdict = self._ask(messages)
+            self.guard.add(verdict.note if verdict.correct is None else None)
+            if verdict.correct is None:
+                return verdict
+            kept = self.cache.put(key, json.dumps(asdict(verdict)))   # of several threads or processes the first's
+        return Verdict(**json.loads(kept))
 
     def _ask(self, messages: list[dict]) -> Verdict:
         try:
             reply = self.endpoint.chat(messages, temperature=0.0)
         except ToolError as error:
-            return Verdict(None, "judge", str(error))
+            return Verdict(None, str(error))
         word = read_verdict(reply)
         if word is None:
-            return Verdict(None, "judge", f"no verdict in the judge's reply {reply[:80]!r}")
-        return Verdict(word == "yes", "judge", reply[:KEPT_CHARS])
-
-
-# --------------------------------------------------------------------------------------- grading while runs go on
-
-
-class Grader:
-    """Grades items by their words at once, or by a judge in threads while the runs go on.
-
-    `add` items under keys and take the verdicts from `ready`. When the judge cannot be relied on, `failure` is set, and
-    everything added so far comes out as unknown: no run is lost. All methods are called by one thread."""
-
-    def __init__(self, score: Literal["em", "f1"] = "em", f1_at_least: float = 0.5, judge: Judge | None = None):
-        self.score, self.f1_at_least, self.judge = score, f1_at_least, judge
-        self.failure: BaseException | None = None
-        self._waiting: deque[tuple[Any, GradeItem]] = deque()        # for a thread
-        self._asked: dict[Future, Any] = {}                          # keys
-        self._graded: list[tuple[Any, Verdict]] = []
-
-    @property
-    def graded_by(self) -> str:
-        """How answers are graded, in words. Results that differ in it cannot be compared."""
-        if self.judge:
-            return f"the judge {self.judge.endpoint.model}"
-        return "exact match" if self.score == "em" else f"word F1 of at least {self.f1_at_least:g}"
-
-    @property
-    def pending(self) -> bool:
-        return bool(self._waiting or self._asked or self._graded)
-
-    def add(self, key: Any, item: GradeItem) -> None:
-        if item.answer is None:
-            self._graded.append((key, Verdict(False, "unfinished")))
-        elif self.judge:
-            self._waiting.append((key, item))
-        else:
-            accepted = item.question.answers
-            right = (exact_match(item.answer, accepted) == 1.0 if self.score == "em"
-                     else f1(item.answer, accepted) >= self.f1_at_least)
-            self._graded.append((key, Verdict(right, self.score)))
-
-    def ready(self, seconds: float = 0.0) -> list[tuple[Any, Verdict]]:
-        """The new verdicts; waits up to `seconds` for the first. After a failure: verdicts for all that was added."""
-        while self.judge and self._waiting and len(self._asked) < self.judge.threads:
-            key, item = self._waiting.popleft()
-            self._asked[in_thread("judge", self.judge.verdict, item.question, item.answer)] = key
-        if self._asked and not self._graded:
-            wait(self._asked, seconds, FIRST_COMPLETED)
-        for future in [future for future in self._asked if future.done()]:
-            self.failure = self.failure or future.exception()
-            if not future.exception():
-                self._graded.append((self._asked.pop(future), future.result()))
-        if self.failure:
-            return self.give_up(str(self.failure)[:500])
-        found, self._graded = self._graded, []
-        return found
-
-    def give_up(self, why: str = "stopped before the judge had answered") -> list[tuple[Any, Verdict]]:
-        """Verdicts for everything that was added: unknown for what the judge has not graded."""
-        left = [key for key, _ in self._waiting] + list(self._asked.values())
-        found = [*self._graded, *((key, Verdict(None, "judge", why)) for key in left)]
-        self._waiting, self._asked, self._graded = deque(), {}, []
-        return found
-
-    def grade_all(self, items: dict[Any, GradeItem]) -> dict[Any, Verdict]:
-        """The verdicts of all items, by their keys; raises what stopped the judge."""
-        for key, item in items.items():
-            self.add(key, item)
-        found: dict[Any, Verdict] = {}
-        while self.pending:
-            found.update(self.ready(seconds=1.0))
-            if self.failure:
-                raise self.failure
-        return found
+            return Verdict(None, f"no verdict in the judge's reply {reply[:80]!r}")
+        return Verdict(word == "yes", reply[:KEPT_CHARS])

@@ -1,6 +1,6 @@
 """Questions and the tools to answer them with: the toy web's own, or a file of questions with any other tool set.
 
-    JSONL     {"question": "...", "answer": "..." or ["...", ...]}, optional "id", "source", "hops"; others are ignored
+    JSONL     {"question": "...", "answer": "..." or ["...", ...]}, optional "id" and "source"; others are ignored
     Parquet   the same columns, or those of the released data: prompt (one user message), reward_model.ground_truth and
               data_source
     CSV       BrowseComp: problem, answer, canary, optional problem_topic. Problem and answer are encrypted, row by row:
@@ -18,7 +18,7 @@ import csv
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from types import NoneType
@@ -30,27 +30,17 @@ from minvenus.tools.toyweb import ToyWeb, visit_labels
 from minvenus.tools.web import make_tools
 from minvenus.types import Question, Rollout
 
-FORMATS = (".jsonl", ".parquet", ".csv")
-SHAPE = ('a question is {"question": text, "answer": text or list of texts}, optionally with "id": text or number, '
-         '"source": text, "hops": number; or {"prompt": [one user message], "reward_model": {"ground_truth": text}}; '
+SHAPE = ('a question is {"question": text, "answer": text or list of texts}, optionally with "id": text or number and '
+         '"source": text; or {"prompt": [one user message], "reward_model": {"ground_truth": text}}; '
          "or a row of BrowseComp with problem, answer and canary")
 IMMEDIATE = ("toyweb", "folder", "replay")        # tools that cannot hang: they run in the loop's thread, reproducibly
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A question, and the groups that a report breaks its accuracy down by."""
-
-    question: Question
-    source: str | None = None
-    hops: int | None = None
 
 
 @dataclass(frozen=True)
 class QuestionSource:
     """Questions with their tools, for eval.py and train_igpo.py."""
 
-    entries: list[Entry]                           # to evaluate on; in training these are held out
+    held_out: list[Question]                       # to evaluate on
     training: list[Question]                       # empty unless asked for
     fingerprint: str                               # of all questions in the source: a resumed run must have the same
     tools_for: Callable[[Question], object]        # a new tool set for one rollout
@@ -60,10 +50,6 @@ class QuestionSource:
     immediate: bool                                # no tool call can hang, so none needs a thread
     close: Callable[[], None] = lambda: None       # closes the tools
 
-    @property
-    def held_out(self) -> list[Question]:
-        return [entry.question for entry in self.entries]
-
 
 def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | None = None, slack: int | None = None,
                    max_turns: int | None = None, limit: int | None = None, per_step: int = 0) -> QuestionSource:
@@ -72,16 +58,16 @@ def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | N
     if tools == "toyweb":
         return toy_questions(ToyWeb(seed, hops, slack or 0), limit, max_turns, per_step)
     assert path is not None
-    entries = read_entries(path)
-    held_out = entries[:limit]
-    held_out_texts = {entry.question.text for entry in held_out}      # the same text may come again further down
-    training = [entry.question for entry in entries if entry.question.text not in held_out_texts] if per_step else []
-    if per_step and (len(entries) < (limit or 0) or len(training) < per_step):
-        raise ConfigError(f"{path} has {len(entries)} questions: {limit} are held out, {len(training)} others are left "
-                          f"to train on, and a step takes {per_step}: lower --questions or --evaluate-questions")
+    questions = read_questions(path)
+    held_out = questions[:limit]
+    held_out_texts = {question.text for question in held_out}         # the same text may come again further down
+    training = [question for question in questions if question.text not in held_out_texts] if per_step else []
+    if per_step and (len(questions) < (limit or 0) or len(training) < per_step):
+        raise ConfigError(f"{path} has {len(questions)} questions: {limit} are held out, {len(training)} others are "
+                          f"left to train on, and a step takes {per_step}: lower --questions or --evaluate-questions")
     tool_set = make_tools(tools, seed)
     return QuestionSource(
-        entries=held_out, training=training, fingerprint=digest([asdict(entry) for entry in entries]),
+        held_out=held_out, training=training, fingerprint=digest([asdict(question) for question in questions]),
         tools_for=lambda question: tool_set,
         max_turns=lambda question: max_turns or 200,
         visits=lambda done: ([[[] for _ in rollout.turns] for rollout in done], [None] * len(done)),
@@ -89,83 +75,75 @@ def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | N
         close=getattr(tool_set, "close", lambda: None))
 
 
-def toy_questions(web: ToyWeb, limit: int | None = None, max_turns: int | None = None,
-                  per_step: int = 0) -> QuestionSource:
+def toy_questions(web: ToyWeb, limit: int | None, max_turns: int | None, per_step: int) -> QuestionSource:
+    """The toy web's test and training questions; a report breaks the accuracy down by hops."""
+    def hops(question: Question) -> int:
+        return web.case(question.id).hops
+
     def kinds(rollout: Rollout) -> list[list[str]]:
         return [[label.kind for label in turn] for turn in visit_labels(web, rollout)]
 
-    entries = [Entry(question, hops=web.case(question.id).hops) for question in web.questions("test")]
+    test = [replace(question, source=f"{hops(question)}-hop") for question in web.questions("test")]
     return QuestionSource(
-        entries=entries[:limit], training=web.questions("train") if per_step else [],
-        fingerprint=digest([asdict(entry) for entry in entries]),
+        held_out=test[:limit], training=web.questions("train") if per_step else [],
+        fingerprint=digest([asdict(question) for question in test]),
         tools_for=lambda question: web.for_question(question.id),
         max_turns=lambda question: max_turns or web.max_turns(question.id),
-        visits=lambda done: (list(map(kinds, done)), [web.case(rollout.question.id).hops for rollout in done]),
+        visits=lambda done: (list(map(kinds, done)), [hops(rollout.question) for rollout in done]),
         immediate=True)
 
 
 # ---------------------------------------------------------------------------------------------------- question files
 
 
-def read_entries(path) -> list[Entry]:
+def read_questions(path) -> list[Question]:
     """All questions of a file, in its order."""
     path = Path(path)
-    if path.suffix not in FORMATS or not path.is_file():
-        raise ConfigError(f"{path} does not exist, or does not end in {', '.join(FORMATS)}")
-    entries: list[Entry] = []
-    lines: dict[str, int] = {}                # id -> the line that has it
-    repeats: Counter[str] = Counter()         # of made ids
+    if path.suffix not in (".jsonl", ".parquet", ".csv") or not path.is_file():
+        raise ConfigError(f"{path} does not exist, or does not end in .jsonl, .parquet, .csv")
+    questions: dict[str, Question] = {}
+    texts: Counter[str] = Counter()           # of questions without an id
     number = 1
     try:
         for number, record in csv_rows(path) if path.suffix == ".csv" else read_rows(path):
-            entry = read_entry(record, repeats)
-            first = lines.setdefault(entry.question.id, number)
-            if first != number:
-                raise ValueError(f"the id {entry.question.id!r} is that of line {first}")
-            entries.append(entry)
+            question = read_question(record)
+            if not question.id:
+                made = hashlib.sha256(question.text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+                texts[made] += 1
+                question = replace(question, id=made if texts[made] == 1 else f"{made}-{texts[made]}")
+            if question.id in questions:
+                raise ValueError(f"the id {question.id!r} is there twice")
+            questions[question.id] = question
     except (ValueError, csv.Error) as error:
         raise ConfigError(f"{path}, line {number}: {error}") from None
-    if not entries:
+    if not questions:
         raise ConfigError(f"{path} has no questions")
-    return entries
+    return list(questions.values())
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, dict]]:
-    """The rows, each with the number of its last line."""
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.DictReader(lines, strict=True)
-        for row in reader:
-            yield reader.line_num, row
+    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    return enumerate(csv.DictReader(lines, strict=True), start=2)
 
 
-def read_entry(record: dict | str, repeats: Counter[str]) -> Entry:
-    """One record as an entry; ValueError if it cannot be read. `repeats` counts the ids that are made here."""
-    hops = None
+def read_question(record: dict | str) -> Question:
+    """One record as a question, with the id "" if it has none; ValueError if it cannot be read."""
     match record:
-        case str():                                           # says why the line is no record
-            raise ValueError(record)
         case {"problem": str(text), "answer": str(answer), "canary": str(canary)}:
             text, answer = decrypt(text, canary), decrypt(answer, canary)
-            source = record.get("problem_topic") or None
+            source = record.get("problem_topic")
         case {"question": str(text), "answer": str() | list() as answer}:
-            source, hops = record.get("source"), record.get("hops")
+            source = record.get("source")
         case {"prompt": [{"role": "user", "content": str(text)}], "reward_model": {"ground_truth": str(answer)}}:
             source = record.get("data_source")
-        case _:
+        case _:                                               # a string says why the line is no record
             raise ValueError(f"{SHAPE}; got {str(record)[:200]}")
     name = record.get("id")
     listed = [answer] if isinstance(answer, str) else answer
-    right_types = (type(name) in (NoneType, str, int) and type(source) in (NoneType, str)
-                   and type(hops) in (NoneType, int) and all(isinstance(item, str) for item in listed))
-    if not right_types:
+    if type(name) not in (NoneType, str, int) or not all(isinstance(item, str) for item in [source or "", *listed]):
         raise ValueError(f"{SHAPE}; got {str(record)[:200]}")
     answers = [alias for item in listed for alias in split_aliases(item)]
-    text = text.strip()
-    if name is None:
-        made = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-        repeats[made] += 1
-        name = made if repeats[made] == 1 else f"{made}-{repeats[made]}"
-    return Entry(Question(str(name), text, list(dict.fromkeys(answers))), source, hops)
+    return Question("" if name is None else str(name), text.strip(), list(dict.fromkeys(answers)), source or None)
 
 
 def decrypt(cell: str, canary: str) -> str:

@@ -3,19 +3,18 @@
     run.json         the settings of the newest command (flags.py)
     results.jsonl    one line per finished run: a rollout as agent/record.py writes it, with these keys on top
         run               number of the run among those of its question, from 0
-        hops, source      of the question
-        verdict           {"correct": true, false, or null: unknown, "by": how it was found, "note": the judge's words,
-                          or why it is unknown}
-        correct           that of the verdict
-        graded_by         how `correct` was decided: exact match, word F1 with its threshold, or the judge's model
+        source            of the question
         f1                of the answer, 0 without one
+        correct, note     the verdict (judge.py)
+        graded_by         how verdicts are found: exact match, word F1 with its threshold, or the judge's model
         fingerprints      of the questions, the system prompt and the model
     judge.sqlite     the judge's verdicts
     report.json      the summary
 
 Other settings or files are refused: mixed runs are an evaluation of nothing. A line is on the disk before the next run
-counts; the torn last line of a killed process is dropped. New verdicts and removed runs make a new file that replaces
-the old one as a whole, so all lines are graded alike. A lock keeps other processes out. Memory holds no rollouts.
+counts; the torn last line of a killed process is dropped. A judge is asked after the last run, until then its verdicts
+are unknown. New verdicts and removed runs make a new file that replaces the old one as a whole, so all lines are graded
+alike. A lock keeps other processes out. Memory holds no rollouts.
 """
 
 import hashlib
@@ -30,10 +29,9 @@ from pathlib import Path
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError, read_json
-from minvenus.evaluation.aggregate import RunResult, result_of
+from minvenus.evaluation.aggregate import RunResult, executed_calls
 from minvenus.evaluation.answers import f1
-from minvenus.evaluation.judge import GradeItem, Verdict
-from minvenus.evaluation.questions import Entry
+from minvenus.evaluation.judge import Judge, Verdict, WordGrader
 from minvenus.files import claimed, digest, replaced_file, sync
 from minvenus.flags import save_config
 from minvenus.settings import EvalConfig
@@ -42,17 +40,16 @@ from minvenus.types import Rollout
 NAME = "results.jsonl"
 Key = tuple[str, int]                 # question id, number of the run
 
-# Settings that may change when an evaluation goes on: how much, how fast, at which address, what is shown.
+# Settings that may change when an evaluation goes on: how much, how fast, at which address, what is shown. The third
+# row is compared by fingerprint or by each line's graded_by.
 MAY_CHANGE = {"limit", "runs", "concurrency", "pages", "api_base", "json", "out", "redo_failed", "regrade", "compare",
-              "xray", "group", "answer"}
-BY_CONTENT = {"questions", "system_prompt", "model"}          # compared by fingerprint, not by name
-GRADING = {"score", "f1_at_least", "judge"}                   # compared by each line's graded_by
+              "xray", "group", "answer",
+              "questions", "system_prompt", "model", "score", "f1_at_least", "judge"}
 
 
 def fixed_settings(config: dict) -> dict:
     """The settings that an evaluation may not change while it goes on."""
-    return {key: value for key, value in {**config, **config["agent"]}.items()
-            if key not in MAY_CHANGE | BY_CONTENT | GRADING | {"agent"}}
+    return {key: value for key, value in {**config, **config["agent"]}.items() if key not in MAY_CHANGE | {"agent"}}
 
 
 def default_folder(config: EvalConfig, fingerprints: dict) -> Path:
@@ -74,26 +71,27 @@ def model_fingerprint(model: str) -> str:
 
 
 @contextmanager
-def open_results(folder, config: EvalConfig, fingerprints: dict, graded_by: str) -> Iterator["ResultsFile"]:
+def open_results(folder, config: EvalConfig, fingerprints: dict, grader: WordGrader | Judge) -> Iterator["ResultsFile"]:
     """The results of a folder, to be continued with these settings. Meanwhile no other process may use the folder."""
     with claimed(folder, "evaluating"):
-        results = ResultsFile(Path(folder), fingerprints, graded_by)
-        drop_torn_line(results.path)
-        results.read()
+        results = ResultsFile(Path(folder), fingerprints, grader)
         results.check(config)
         save_config(config, folder)
         yield results
 
 
 class ResultsFile:
-    def __init__(self, folder: Path, fingerprints: dict, graded_by: str):
+    def __init__(self, folder: Path, fingerprints: dict, grader: WordGrader | Judge):
         self.folder, self.path = folder, folder / NAME
-        self.fingerprints, self.graded_by = fingerprints, graded_by
-        self.results: dict[Key, RunResult] = {}
+        self.fingerprints, self.grader = fingerprints, grader
+        if self.path.exists():
+            drop_torn_line(self.path)
+        self.runs: dict[Key, RunResult] = {}
+        self._read()
 
     def check(self, config: EvalConfig) -> None:
         """Refuse to continue runs that were made or graded differently."""
-        if not self.results:
+        if not self.runs:
             return
         first = next(read_lines(self.path))
         before = fixed_settings(read_json(self.folder / "run.json")) | first["fingerprints"]
@@ -103,18 +101,19 @@ class ResultsFile:
         if changed:
             raise ConfigError(f"{self.folder} holds runs with other settings: {'; '.join(changed)}. Use the same, or "
                               "another --out")
-        if first["graded_by"] != self.graded_by and not config.regrade:
-            raise ConfigError(f"the runs in {self.folder} were graded by {first['graded_by']}, not by {self.graded_by}"
-                              ": --regrade grades them again")
+        if first["graded_by"] != self.grader.graded_by and not config.regrade:
+            raise ConfigError(f"the runs in {self.folder} were graded by {first['graded_by']}, not by "
+                              f"{self.grader.graded_by}: --regrade grades them again")
 
-    def read(self) -> None:
-        self.results = {(result.question, result.run): result for result, _ in read_results(self.path)}
-
-    def add(self, entry: Entry, run: int, rollout: Rollout, verdict: Verdict) -> None:
+    def add(self, run: int, rollout: Rollout) -> None:
         """Append a line for a new run."""
+        question, answer = rollout.question, answer_of(rollout)
+        verdict = Verdict(None, "not judged yet")
+        if isinstance(self.grader, WordGrader):
+            [verdict] = self.grader.verdicts([(question, answer)])
         line = rollout_to_json(rollout) | self._graded(verdict) | {
-            "run": run, "hops": entry.hops, "source": entry.source, "fingerprints": self.fingerprints,
-            "f1": f1(answer_of(rollout), entry.question.answers)}
+            "run": run, "source": question.source, "f1": f1(answer, question.answers),
+            "fingerprints": self.fingerprints}
         new = not self.path.exists()
         with self.path.open("ab") as file:
             file.write(as_bytes(line))
@@ -122,29 +121,28 @@ class ResultsFile:
             os.fsync(file.fileno())
         if new:
             sync(self.folder)
-        self.results[entry.question.id, run] = result_of_line(line)
+        self.runs[question.id, run] = result_of(line)
 
-    def remove_failed(self) -> None:
-        self._rewrite(lambda line: None if line["termination"] == "error" else line)
-
-    def ungraded(self, everything: bool = False) -> dict[Key, GradeItem]:
-        """The answers without a verdict, or all of them."""
-        items = {}
+    def grade(self, everything: bool = False) -> None:
+        """Grade the runs without a verdict, or all of them."""
+        answered = {}
         for line in read_lines(self.path):
             if everything or line["correct"] is None:
                 rollout = rollout_from_json(line)
-                items[line["id"], line["run"]] = GradeItem(rollout.question, answer_of(rollout))
-        return items
+                answered[line["id"], line["run"]] = rollout.question, answer_of(rollout)
+        verdicts = dict(zip(answered, self.grader.verdicts(list(answered.values())), strict=True))
 
-    def set_verdicts(self, verdicts: dict[Key, Verdict]) -> None:
         def change(line: dict) -> dict:
             verdict = verdicts.get((line["id"], line["run"]))
             return line | self._graded(verdict) if verdict else line
         if verdicts:
             self._rewrite(change)
 
+    def remove_failed(self) -> None:
+        self._rewrite(lambda line: None if line["termination"] == "error" else line)
+
     def _graded(self, verdict: Verdict) -> dict:
-        return {"correct": verdict.correct, "verdict": asdict(verdict), "graded_by": self.graded_by}
+        return asdict(verdict) | {"graded_by": self.grader.graded_by}
 
     def _rewrite(self, change: Callable[[dict], dict | None]) -> None:
         """Every line as `change` gives it; None removes it."""
@@ -154,7 +152,10 @@ class ResultsFile:
                 if changed is not None:
                     file.write(as_bytes(changed))
         sync(self.folder)
-        self.read()
+        self._read()
+
+    def _read(self) -> None:
+        self.runs = {(result.question, result.run): result for result in read_results(self.path)}
 
 
 # ------------------------------------------------------------------------------------------------------------ lines
@@ -165,41 +166,45 @@ def answer_of(rollout: Rollout) -> str | None:
     return final_answer(rollout.turns) if rollout.termination.startswith("answered") else None
 
 
-def result_of_line(line: dict) -> RunResult:
-    unknown = line["verdict"]["note"] if line["correct"] is None else ""
-    return result_of(rollout_from_json(line), line["run"], line["correct"], graded_by=line["graded_by"], f1=line["f1"],
-                     hops=line["hops"], source=line["source"], note=unknown or line["error"] or "")
+def result_of(line: dict) -> RunResult:
+    note = line["note"] if line["correct"] is None else ""
+    rollout = rollout_from_json(line)
+    turns = rollout.turns
+    searches, visits = executed_calls(turns)
+    numbers = {
+        "turns": len(turns), "malformed": sum(turn.malformed for turn in turns),       # failed the strict format check
+        "searches": searches, "visits": visits,                                        # executed, errors included
+        "tokens": len(rollout.tokens), "written": sum(turn.end - turn.start for turn in turns),       # by the model
+        "seconds": rollout.seconds, "f1": line["f1"]}
+    return RunResult(
+        question=line["id"], run=line["run"], correct=line["correct"], termination=line["termination"],
+        text=line["question"], source=line["source"], graded_by=line["graded_by"], numbers=numbers,
+        tool_errors=[turn.tool_error for turn in turns if turn.tool_error is not None],
+        note=note or line["error"] or "")
 
 
-def read_results(path: Path) -> Iterator[tuple[RunResult, str]]:
-    """Every run with the text of its question."""
+def read_results(path: Path) -> Iterator[RunResult]:
+    """The runs of a file, none if there is no file."""
     seen: set[Key] = set()
     try:
         for line in read_lines(path):
-            result = result_of_line(line)
+            result = result_of(line)
             if (result.question, result.run) in seen:
                 raise ValueError(f"run {result.run} of question {result.question!r} is there twice")
             seen.add((result.question, result.run))
-            yield result, line["question"]
+            yield result
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}, line {len(seen) + 1} is not a finished run of an evaluation "
                           f"({type(error).__name__}: {error}): repair or remove the file") from None
 
 
-def read_both(a: str, b: str) -> tuple[list[RunResult], list[RunResult]]:
-    """The results of two evaluations to compare: folders, or their results.jsonl."""
-    texts: dict[str, str] = {}
-    found: tuple[list[RunResult], list[RunResult]] = [], []
-    for name, results in zip((a, b), found, strict=True):
-        path = Path(name) / NAME if Path(name).is_dir() else Path(name)
-        for result, text in read_results(path):
-            results.append(result)
-            if texts.setdefault(result.question, text) != text:
-                raise ConfigError(f"question {result.question!r} is another one in {a} than in {b}: they cannot be "
-                                  "compared")
-        if not results:
-            raise ConfigError(f"{path} has no runs: --compare takes two folders of evaluations, or their {NAME}")
-    return found
+def results_of(name: str) -> list[RunResult]:
+    """The runs of an evaluation to compare: a folder, or its results.jsonl."""
+    path = Path(name) / NAME if Path(name).is_dir() else Path(name)
+    results = list(read_results(path))
+    if not results:
+        raise ConfigError(f"{path} has no runs: --compare takes two folders of evaluations, or their {NAME}")
+    return results
 
 
 def read_lines(path: Path) -> Iterator[dict]:
@@ -215,6 +220,5 @@ def as_bytes(line: dict) -> bytes:
 
 def drop_torn_line(path: Path) -> None:
     """Cut off what follows the last line end."""
-    if path.exists():
-        with path.open("rb+") as file:
-            file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
+    with path.open("rb+") as file:
+        file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))

@@ -16,7 +16,7 @@ def report(s: Summary) -> str:
     return table(rows, left=True)
 
 
-def comparison(found: Comparison, names: tuple[str, str] = ("A", "B")) -> str:
+def comparison(found: Comparison, names: tuple[str, str]) -> str:
     """The numbers of both side by side, and their difference in words."""
     a, b = numbers(found.a), numbers(found.b)
     rows = [(name, a.get(name, "–"), b.get(name, "–")) for name in {**a, **b}]
@@ -25,11 +25,10 @@ def comparison(found: Comparison, names: tuple[str, str] = ("A", "B")) -> str:
 
 def numbers(s: Summary) -> dict[str, str]:
     rows = {"graded by": s.graded_by, "accuracy": share(s.accuracy)}
-    rows |= {f"  {hops} hop{'s' * (hops != 1)}": share(part) for hops, part in s.by_hops.items()}
-    rows |= {f"  {plain(str(source))[:40]}": share(part) for source, part in s.by_source.items()}
+    rows |= {f"  {plain(source)[:40]}": share(part) for source, part in s.by_source.items()}
     rows |= {f"pass@{k}": share(found) for k, found in s.pass_at_k.items() if k > 1}
-    unfinished = s.runs - sum(count for name, count in s.terminations.items() if name.startswith("answered"))
     rows["ended"] = ", ".join(f"{count} {name}" for name, count in s.terminations.items())
+    unfinished = s.runs - sum(count for name, count in s.terminations.items() if name.startswith("answered"))
     if unfinished:
         rows["unfinished"] = f"{unfinished} without an answer, counted as wrong"
     m = s.means
@@ -39,9 +38,7 @@ def numbers(s: Summary) -> dict[str, str]:
              "tool errors": ", ".join(f"{count} {kind}" for kind, count in s.tool_errors.items()) or "none",
              "tokens": f"{m['tokens']:,.0f} per run, {m['written']:,.0f} of them written by the model",
              "seconds": f"{m['seconds']:.2f} per run, while other runs share the machine"}
-    for name, ratio in s.browse.items():
-        if ratio is not None:
-            rows[f"browse, {name}"] = f"{percent(ratio)} of a run's calls are visits"
+    rows |= {f"browse, {name}": f"{percent(ratio)} of a run's calls are visits" for name, ratio in s.browse.items()}
     return rows
 
 
@@ -66,10 +63,9 @@ def percent(value: float | None) -> str:
 
 
 def share(found: Share) -> str:
-    if found.value is None or found.low is None or found.high is None:
-        text = "–"
-    else:
-        text = f"{percent(found.value)} [{100 * found.low:.1f}, {100 * found.high:.1f}] of {found.counted}"
+    text = percent(found.value)
+    if found.low is not None and found.high is not None:
+        text += f" [{100 * found.low:.1f}, {100 * found.high:.1f}] of {found.counted}"
     if found.unknown:
         text += f", {found.unknown} unknown"
     if found.worst != found.best:

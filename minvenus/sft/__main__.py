@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.agent.protocol import parse_turn
 from minvenus.config import ConfigError, check
-from minvenus.evaluation.judge import GradeItem, Grader, Judge, Verdict
+from minvenus.evaluation.judge import Judge, Verdict, WordGrader
 from minvenus.files import read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
 from minvenus.sft.clean import COPIES, bucket, clean, copies
@@ -81,7 +81,7 @@ class Spooled(NamedTuple):
 
     offset: int
     turns: int
-    item: GradeItem | None             # if answers are checked
+    pair: tuple[Question, str | None]  # to grade
 
 
 def run(config: CleanConfig) -> dict:
@@ -89,11 +89,12 @@ def run(config: CleanConfig) -> dict:
     out = Path(config.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     counts: Counter = Counter()
-    asked = closing(Judge(out.with_name("judge.sqlite"))) if config.correct == "judge" else nullcontext()
-    with asked as judge, tempfile.TemporaryFile(dir=out.parent) as spool:
-        valid = fill(spool, config, counts)
-        verdicts = Grader(judge=judge).grade_all({i: record.item for i, record in enumerate(valid) if record.item})
-        kept = [record for i, record in enumerate(valid) if keeps(verdicts.get(i), counts)]
+    judged = closing(Judge(out.with_name("judge.sqlite"))) if config.correct == "judge" else nullcontext(WordGrader())
+    with judged as grader, tempfile.TemporaryFile(dir=out.parent) as spool:
+        kept = valid = fill(spool, config, counts)
+        if config.correct != "off":
+            verdicts = grader.verdicts([record.pair for record in valid])
+            kept = [record for record, verdict in zip(valid, verdicts, strict=True) if keeps(verdict, counts)]
         order = []
         for record in kept:
             order += [record] * (copies(record.turns) if config.resample else 1)
@@ -128,18 +129,16 @@ def fill(spool, config: CleanConfig, counts: Counter) -> list[Spooled]:
             if record is None:
                 counts[f"drop_reasons/{reason}"] += 1
                 continue
-            item = None
-            if config.correct != "off":
-                question = Question(str(len(valid)), record["question"], [record["gt"]])
-                item = GradeItem(question, parse_turn(record["messages"][-1]["content"]).answer)
-            valid.append(Spooled(spool.tell(), len(record["messages"]) // 2, item))
+            question = Question(str(len(valid)), record["question"], [record["gt"]])
+            pair = question, parse_turn(record["messages"][-1]["content"]).answer
+            valid.append(Spooled(spool.tell(), len(record["messages"]) // 2, pair))
             spool.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
     return valid
 
 
-def keeps(verdict: Verdict | None, counts: Counter) -> bool:
-    """Whether a record stays: answers are not checked, or it was found correct. The others are counted."""
-    if verdict is None or verdict.correct:
+def keeps(verdict: Verdict, counts: Counter) -> bool:
+    """Whether a record stays: it was found correct. The others are counted."""
+    if verdict.correct:
         return True
     counts["drop_reasons/" + ("judge_could_not_tell" if verdict.correct is None else "answer_not_correct")] += 1
     return False

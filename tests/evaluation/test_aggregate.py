@@ -14,23 +14,25 @@ from minvenus.evaluation import tables
 from minvenus.evaluation.aggregate import (
     RunResult,
     accuracy,
-    accuracy_by,
     browse_ratio,
+    executed_calls,
     pass_at_k,
     pass_share,
-    result_of,
     summarise,
     wilson,
 )
-from minvenus.types import Question, Rollout, Turn
+from minvenus.types import Turn
 
 Y, N, U = True, False, None
+
+
+NUMBERS = dict.fromkeys(("turns", "malformed", "searches", "visits", "tokens", "written", "seconds", "f1"), 1)
 
 
 def runs_of(table: dict[str, list[bool | None]], **more) -> list[RunResult]:
     """{"q1": [True, None]} as runs 0 and 1 of q1."""
     rows = [(name, i, correct) for name, row in table.items() for i, correct in enumerate(row)]
-    return [RunResult(*row, "answered", **more) for row in rows]
+    return [RunResult(*row, "answered", numbers=NUMBERS, **more) for row in rows]
 
 
 def named(rows):
@@ -151,14 +153,6 @@ def test_an_impossible_pass_at_k_is_refused(n, c, k):
 # ------------------------------------------------------------------------------------------------ breakdowns, behaviour
 
 
-def test_accuracy_by_hops_and_source_in_order():
-    runs = [RunResult("a", 0, Y, "answered", hops=10), RunResult("b", 0, N, "answered", hops=2),
-            RunResult("c", 0, U, "answered", hops=2, source="x"), RunResult("d", 0, Y, "answered")]
-    by_hops = accuracy_by(runs, "hops")
-    assert list(by_hops) == [2, 10] and [share.value for share in by_hops.values()] == [0.0, 1.0]
-    assert by_hops[2].unknown == 1 and list(accuracy_by(runs, "source")) == ["x"]
-
-
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=6), st.integers(1, 5))
 def test_runs_without_a_call_and_the_same_runs_again_change_no_browse_ratio(calls, times):
     found = browse_ratio(calls)
@@ -168,33 +162,28 @@ def test_runs_without_a_call_and_the_same_runs_again_change_no_browse_ratio(call
 
 
 def test_a_call_counts_if_something_came_back_and_the_answer_is_no_call():
-    def turn(kind, start, **more):
-        return Turn(kind, start, start + 1, "", **more)
-    turns = [turn("search", 1, tool={}, observation="x"),
-             turn("visit", 2, tool={}, observation="e", tool_error="timeout"),
-             turn("none", 3, observation="e", malformed=True), turn("visit", 4, tool={})]
-    rollout = Rollout(Question("q", "?", ["a"]), [0] * 5, [False] * 5, [None] * 5, turns, "timeout", seconds=2.5)
-    assert result_of(rollout, 3, N, hops=2, source="s", note="why") == RunResult(
-        "q", 3, N, "timeout", searches=1, visits=1, turns=4, malformed=1, tool_errors=["timeout"], tokens=5, written=4,
-        seconds=2.5, hops=2, source="s", note="why")
+    turns = [Turn("search", 1, 2, "", {}, "x"), Turn("visit", 2, 3, "", {}, "e", tool_error="timeout"),
+             Turn("none", 3, 4, "", observation="e", malformed=True), Turn("visit", 4, 5, "", {})]
+    assert executed_calls(turns) == (1, 1)
 
 
 def eight_runs() -> list[RunResult]:
     """Two runs of four questions: right, mixed, without an answer, and one without a verdict."""
-    p = {"tokens": 100, "seconds": 1.0, "written": 40, "f1": 1.0}
-    q = {"tokens": 200, "seconds": 3.0, "written": 60, "visits": 2, "searches": 2, "f1": 1.0}
-    rows = [("p", 0, True, "answered", p | {"searches": 2, "visits": 2}),
-            ("p", 1, True, "answered", p | {"searches": 1, "visits": 3}),
-            ("q", 0, False, "answered", q | {"searches": 3, "visits": 1, "f1": 0.5, "malformed": 1,
-                                             "tool_errors": ["refused", "refused"]}),
-            ("q", 1, True, "answered_max_steps", q),
-            ("r", 0, False, "max_steps", {"searches": 4, "turns": 4, "malformed": 4}),
-            ("r", 1, False, "error", {"turns": 1, "note": "the endpoint\x1b[2J broke"}),
-            ("s", 0, None, "answered", {"searches": 1, "turns": 2, "note": "no verdict in the reply"}),
-            ("s", 1, False, "answered", {"searches": 1, "turns": 2})]
-    usual = {"turns": 5, "tokens": 300, "seconds": 5.0, "graded_by": "the judge grader-1"}
-    return [RunResult(question, run, correct, termination, hops=1 if question == "p" else 2, **usual | more)
-            for question, run, correct, termination, more in rows]
+    p = {"turns": 5, "tokens": 100, "seconds": 1.0, "written": 40, "f1": 1.0}
+    q = {"turns": 5, "tokens": 200, "seconds": 3.0, "written": 60, "f1": 1.0, "searches": 2, "visits": 2}
+    rest = {"turns": 2, "tokens": 300, "seconds": 5.0}
+    rows = [("p", True, "answered", p | {"searches": 2, "visits": 2}, {}),
+            ("p", True, "answered", p | {"searches": 1, "visits": 3}, {}),
+            ("q", False, "answered", q | {"searches": 3, "visits": 1, "f1": 0.5, "malformed": 1},
+             {"tool_errors": ["refused", "refused"]}),
+            ("q", True, "answered_max_steps", q, {}),
+            ("r", False, "max_steps", rest | {"searches": 4, "turns": 4, "malformed": 4}, {}),
+            ("r", False, "error", rest | {"turns": 1}, {"note": "the endpoint\x1b[2J broke"}),
+            ("s", None, "answered", rest | {"searches": 1}, {"note": "no verdict in the reply"}),
+            ("s", False, "answered", rest | {"searches": 1}, {})]
+    return [RunResult(question, i % 2, correct, ended, source="10-hop" if question == "p" else "2-hop",
+                      graded_by="the judge grader-1", numbers=dict.fromkeys(NUMBERS, 0) | numbers, **more)
+            for i, (question, correct, ended, numbers, more) in enumerate(rows)]
 
 
 def test_eight_runs_by_hand():
@@ -204,7 +193,7 @@ def test_eight_runs_by_hand():
     assert (s.accuracy.worst, s.accuracy.best) == (3 / 8, 4 / 8)
     # at 1: p 1, q 1/2, r 0, s 0;   at 2: p 1, q 1, r 0
     assert [s.pass_at_k[k].value for k in (1, 2)] == [3 / 8, 2 / 3] and s.pass_at_k[2].unknown == 1
-    assert {h: part.value for h, part in s.by_hops.items()} == {1: 1.0, 2: 1 / 5} and s.by_source == {}
+    assert {source: part.value for source, part in s.by_source.items()} == {"10-hop": 1.0, "2-hop": 1 / 5}
     assert list(s.terminations.items()) == [("answered", 5), ("answered_max_steps", 1), ("max_steps", 1), ("error", 1)]
     assert s.problems == ["r run 1: the endpoint\x1b[2J broke", "s run 0: no verdict in the reply"]
     assert s.malformed == 5 / 29 and s.tool_errors == {"refused": 2}
@@ -212,12 +201,13 @@ def test_eight_runs_by_hand():
     browse = {"all": 2 / 7, "correct": (1 / 2 + 3 / 4 + 1 / 2) / 3, "wrong": (1 / 4 + 0 + 0) / 3}
     assert s.browse == pytest.approx(browse)
     assert json.loads(json.dumps(asdict(s)))["accuracy"] == asdict(s.accuracy)
+    assert summarise(runs_of({"a": [Y]})).by_source == {}
 
 
 def test_the_report_shows_every_number():
     shown = tables.report(summarise(eight_runs()))
     for words in (
-            "graded by", "the judge grader-1", "1 hop ", "42.9 %", "pass@2 ", "66.7 %", "mean F1",
+            "graded by", "the judge grader-1", "  10-hop ", "42.9 %", "pass@2 ", "66.7 %", "mean F1",
             "1 max_steps, 1 error",
             "of 7, 1 unknown; unknown verdicts all wrong 37.5 %, all right 50.0 %",
             "of 3, 1 unknown; unknown verdicts all wrong 50.0 %, all right 75.0 %",

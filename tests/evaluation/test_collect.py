@@ -1,43 +1,39 @@
 """The loop of an evaluation: what runs sample, how many are open at once, and that no run that has ended is lost."""
 
 import json
-import threading
 
 import pytest
 
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.evaluation.collect import collect as collect_runs
-from minvenus.evaluation.judge import Grader, Verdict
-from minvenus.evaluation.questions import Entry, QuestionSource
+from minvenus.evaluation.judge import WordGrader
+from minvenus.evaluation.questions import QuestionSource
 from minvenus.evaluation.results import open_results
 from minvenus.settings import EvalConfig
 from minvenus.tools.base import FailureGuard, ToolError, TooManyFailures
 from minvenus.types import Question
 from tests.agent.scripted import QUIET, Tools, answer, budget, loop_for, policy_for, random_policy, run, search
 
-ENTRIES = [Entry(Question(f"q{i}", f"Pet of {name}?", ["cat"])) for i, name in enumerate(("Bob", "Eve", "Tom", "Ida"))]
+QUESTIONS = [Question(f"q{i}", f"Pet of {name}?", ["cat"]) for i, name in enumerate(("Bob", "Eve", "Tom", "Ida"))]
 
 
-def broken(*_):
-    raise ToolError("http", "down")
-
-
-def collect(folder, policy, missing, concurrency, judge=None, limits=None, tools=Tools, stop=False, guard=None):
+def collect(folder, policy, missing, concurrency, limits=None, tools=Tools, stop=False, guard=None):
     """The rollouts of all runs that were saved, by question and number."""
-    source = QuestionSource(ENTRIES, [], "", tools_for=lambda question: tools(), max_turns=lambda question: 8,
+    source = QuestionSource(QUESTIONS, [], "", tools_for=lambda question: tools(), max_turns=lambda question: 8,
                             visits=None, immediate=True)
-    with opened(folder) as results, loop_for(policy, limits, QUIET, guard=guard) as loop:
-        collect_runs(loop, source, missing, concurrency, results, Grader(judge=judge), stop)
-    lines = [json.loads(text) for text in results.path.read_text().splitlines()]
+    with (open_results(folder, EvalConfig(), {}, WordGrader()) as results,
+          loop_for(policy, limits, QUIET, guard=guard) as loop):
+        collect_runs(loop, source, missing, concurrency, results, stop)
+    return saved(folder)
+
+
+def saved(folder):
+    lines = [json.loads(text) for text in (folder / "results.jsonl").read_text().splitlines()]
     return {(line["id"], line["run"]): rollout_from_json(line) for line in lines}
 
 
-def opened(folder):
-    return open_results(folder, EvalConfig(), {}, "exact match")
-
-
-def runs(count, entries=ENTRIES):
-    return [(entry, run) for run in range(count) for entry in entries]
+def runs(count):
+    return [(question, run) for run in range(count) for question in QUESTIONS]
 
 
 def is_empty(policy):
@@ -64,15 +60,15 @@ def test_what_a_run_samples_depends_on_seed_question_and_number_alone(tmp_path):
     alone = tokens("alone", 1, whole)
     assert len({tuple(t) for t in alone.values()}) == 12
     assert tokens("three", 3, whole) == alone == tokens("reversed", 8, whole[::-1])
-    part = [(entry.question.id, run) for entry, run in whole[3:6]]
+    part = [(question.id, run) for question, run in whole[3:6]]
     assert tokens("part", 4, whole[3:6]) == {key: alone[key] for key in part}
     assert tokens("seed", 4, whole[:2], seed=1) != tokens("same", 4, whole[:2])
 
 
 def test_the_first_run_is_the_rollout_that_infer_makes(tmp_path):
     limits = budget(3, 400, 9)
-    single = run(random_policy(), limits, notices=QUIET, questions=[ENTRIES[0].question], max_turns=8)
-    found = collect(tmp_path, random_policy(), [(ENTRIES[0], 0)], 1, limits=limits)["q0", 0]
+    single = run(random_policy(), limits, notices=QUIET, questions=[QUESTIONS[0]], max_turns=8)
+    found = collect(tmp_path, random_policy(), [(QUESTIONS[0], 0)], 1, limits=limits)["q0", 0]
     timing = ("elapsed_seconds", "turns")
     assert {k: v for k, v in rollout_to_json(found).items() if k not in timing} == {
         k: v for k, v in rollout_to_json(single).items() if k not in timing}
@@ -92,34 +88,10 @@ def test_once_asked_to_stop_nothing_begins_and_open_runs_are_dropped(tmp_path):
     assert 1 <= len(found) < 20 and {r.termination for r in found.values()} == {"answered"} and is_empty(policy)
 
 
-class SlowJudge:
-    """A judge that answers when it is let."""
-
-    threads = 1
-
-    def __init__(self):
-        self.release = threading.Event()
-
-    def verdict(self, question, answer):
-        self.release.wait(60)
-        return Verdict(True, "judge")
-
-
-def test_runs_that_wait_for_the_judge_when_tools_stop_are_saved_as_unknown(tmp_path):
-    judge = SlowJudge()
+def test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved(tmp_path):
+    def broken(*_):
+        raise ToolError("http", "down")
     policy = policy_for(lambda name, turn, _: answer() if "q0" in name else search(f"{name} {turn}"))
     with pytest.raises(TooManyFailures, match="4 of the last 4 tool calls failed"):
-        collect(tmp_path, policy, runs(1), 4, judge, tools=lambda: Tools(search=broken), guard=FailureGuard(window=6))
-    judge.release.set()
-    with opened(tmp_path) as results:
-        [result] = results.results.values()
-    assert (result.question, result.correct, result.note) == ("q0", None, "stopped before the judge had answered")
-    assert is_empty(policy)
-
-
-def test_verdicts_that_come_after_the_last_run_are_waited_for(tmp_path):
-    judge = SlowJudge()
-    threading.Timer(0.3, judge.release.set).start()
-    collect(tmp_path, policy_for([answer()]), runs(1), 4, judge)
-    with opened(tmp_path) as results:
-        assert [result.correct for result in results.results.values()] == [True] * 4
+        collect(tmp_path, policy, runs(1), 4, tools=lambda: Tools(search=broken), guard=FailureGuard(window=6))
+    assert [*saved(tmp_path)] == [("q0", 0)] and is_empty(policy)

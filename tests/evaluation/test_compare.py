@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 
 from minvenus.config import ConfigError
+from minvenus.evaluation import compare as module
 from minvenus.evaluation import tables
 from minvenus.evaluation.compare import bootstrap_interval, compare, paired_difference
 from tests.evaluation.test_aggregate import N, U, Y, judged, runs_of
@@ -23,8 +24,8 @@ def test_the_paired_difference_by_hand():
 @given(judged, judged)
 def test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing(x, y):
     a, b = runs_of(x), runs_of(y)
-    there, back = (paired_difference(p, q, samples=100) for p, q in ((a, b), (b, a)))
-    assert there == paired_difference(a[::-1], b, samples=100)
+    there, back = paired_difference(a, b), paired_difference(b, a)
+    assert there == paired_difference(a[::-1], b)
     assert there.value == pytest.approx(-back.value) and (there.better, there.worse) == (back.worse, back.better)
     assert -1 <= there.low <= there.high <= 1
     assert (there.low, there.high) == pytest.approx((-back.high, -back.low))     # the same draws, every sign turned
@@ -36,12 +37,13 @@ def test_pairing_sees_a_small_steady_gain_that_the_spread_between_questions_hide
     assert found.value == pytest.approx(0.125) and found.low > 0.08 and found.high < 0.17
 
 
-def test_the_bootstrap_interval_covers_the_truth_about_95_times_in_100():
+def test_the_bootstrap_interval_covers_the_truth_about_95_times_in_100(monkeypatch):
+    monkeypatch.setattr(module, "SAMPLES", 200)
     rng, trials = random.Random(5), 300
     hits = 0
     for _ in range(trials):
         values = [rng.choices([-1, 0, 1], [0.1, 0.6, 0.3])[0] for _ in range(50)]        # the true mean is 0.2
-        low, high = bootstrap_interval(values, samples=200)
+        low, high = bootstrap_interval(values)
         hits += low <= 0.2 <= high
     assert 0.90 <= hits / trials <= 0.985
 
@@ -54,16 +56,21 @@ def test_two_evaluations_that_were_graded_differently_are_refused(other):
     assert compare(b, b).difference.value == 0.0
 
 
+def test_other_questions_under_the_same_ids_are_refused():
+    with pytest.raises(ConfigError, match="question 'p' is another one in A than in B"):
+        compare(runs_of({"p": [Y]}, text="Who?"), runs_of({"p": [Y]}, text="Where?"))
+
+
 def test_side_by_side_and_the_difference_in_words():
-    a = runs_of({f"q{i}": [N] for i in range(20)}, hops=1)
-    b = runs_of({f"q{i}": [Y] for i in range(20)} | {"new": [Y]}, hops=1)
-    lines = tables.comparison(compare(a, b), ("SFT", "IGPO")).splitlines()
+    def shown(a, b):
+        return tables.comparison(compare(a, b), ("SFT", "IGPO"))
+    a = runs_of({f"q{i}": [N] for i in range(20)})
+    b = runs_of({f"q{i}": [Y] for i in range(20)} | {"new": [Y]})
+    lines = shown(a, b).splitlines()
     assert lines[-2:] == ["B - A: +100.0 points, 95 % interval +100.0 to +100.0",
                           "paired over 20 questions, 20 better and 0 worse; 1 questions only in one of them"]
     [row] = [line for line in lines if line.startswith("accuracy")]
     assert lines[0].split() == ["SFT", "IGPO"] and "0.0 % [0.0, 16.1] of 20" in row
     assert lines[0].find("IGPO") == row.find("100.0 %"), "columns are aligned"
-    assert "no clear difference" in tables.comparison(compare(a, a))
-    assert "B - A: -100.0 points, 95 % interval -100.0 to -100.0\n" in tables.comparison(compare(b, a))
-    shown = tables.comparison(compare(a, runs_of({"z": [Y]})))
-    assert "no question has a verdict in both; 21 questions only in one of them" in shown
+    assert "no clear difference" in shown(a, a) and "B - A: -100.0 points" in shown(b, a)
+    assert "no question has a verdict in both; 21 questions only in one of them" in shown(a, runs_of({"z": [Y]}))

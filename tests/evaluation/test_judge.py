@@ -1,73 +1,149 @@
-"""The judge against servers on 127.0.0.1: what is asked, what is kept, what stays unknown, and where the key goes."""
+"""Grading: by words, and by a judge on 127.0.0.1: what is asked, what is kept, what stays unknown, where the key goes."""
 
 import json
+import threading
+import time
 import traceback
 
 import pytest
 
-from minvenus.config import ConfigError
-from minvenus.evaluation.judge import Judge, Verdict
+from minvenus.evaluation.judge import Verdict, WordGrader
 from minvenus.tools.base import TooManyFailures
 from minvenus.types import Question
-from tests.evaluation.local_judge import CAPITAL, KEY, case_of, drip, judge_at, planted, says, yes_to  # noqa: F401
+from tests.evaluation.local_judge import (  # noqa: F401
+    CAPITAL,
+    KEY,
+    case_of,
+    chat,
+    grading,
+    judge_at,
+    planted,
+    says,
+    yes_to,
+)
 from tests.tools.servers import serve
 
 pytestmark = pytest.mark.usefixtures("planted")
 
 
-# ------------------------------------------------------------------------------------------------------------- verdicts
+@pytest.mark.parametrize(("answer", "score", "at_least", "right"), [
+    ("Rome", "em", 0.5, True), ("the city of Rome", "em", 0.5, False), ("the city of Rome", "f1", 0.4, True),   # 2/5
+    ("the city of Rome", "f1", 0.41, False), ("", "f1", 0.1, False), (None, "em", 0.5, False), ("Roma", "em", 0.5, True)])
+def test_words_by_hand(answer, score, at_least, right):
+    assert WordGrader(score, at_least).verdicts([(CAPITAL, answer)]) == [Verdict(right)]
+
+
+def test_the_way_of_grading_is_named_with_all_that_decides_it(monkeypatch):
+    with serve(says("correct: no")) as server:
+        graders = WordGrader(), WordGrader("f1"), WordGrader("f1", 0.25), judge_at(server, monkeypatch)
+    assert [grader.graded_by for grader in graders] == [
+        "exact match", "word F1 of at least 0.5", "word F1 of at least 0.25", "the judge grader-1"]
+
+
+# ------------------------------------------------------------------------------------------------------- verdicts
 
 
 def test_a_verdict_is_asked_for_with_question_answer_and_every_alias(monkeypatch):
     with yes_to({"The city of Rome"}) as server:
         judge = judge_at(server, monkeypatch)
         right, wrong = judge.verdict(CAPITAL, "  The city of Rome\n"), judge.verdict(CAPITAL, "Milan")
-    assert (right.correct, right.by) == (True, "judge") and "compared" in right.note
-    assert wrong.correct is False
+    assert right.correct is True and "compared" in right.note and wrong.correct is False
     method, path, headers, body = server.seen[0]
     assert (method, path, headers["Authorization"]) == ("POST", "/v1/chat/completions", f"Bearer {KEY}")
     assert json.loads(body)["model"] == "grader-1" and json.loads(body)["temperature"] == 0
     assert case_of(body) == {"question": CAPITAL.text, "response": "The city of Rome",
-                                       "accepted_answers": ["Rome", "Roma", "Urbs"]}
+                             "accepted_answers": ["Rome", "Roma", "Urbs"]}
 
 
 def test_equal_and_empty_answers_are_not_asked_about_and_all_others_are(monkeypatch):
     with serve(says("correct: no")) as server:
         judge = judge_at(server, monkeypatch)
-        for answer, right, by in (("Rome", True, "equality"), (" Urbs \n", True, "equality"), ("", False, "empty"),
-                                  (" \n", False, "empty"), (None, False, "empty")):
-            assert judge.verdict(CAPITAL, answer) == Verdict(right, by)
+        for answer, right in (("Rome", True), (" Urbs \n", True), ("", False), (" \n", False), (None, False)):
+            assert judge.verdict(CAPITAL, answer) == Verdict(right)
         assert server.seen == []
-        assert [judge.verdict(CAPITAL, answer).by for answer in (CAPITAL.answers[1], "rome", "Rome.")] == ["judge"] * 3
+        for answer in (CAPITAL.answers[1], "rome", "Rome."):
+            assert judge.verdict(CAPITAL, answer).correct is False
+    assert len(server.seen) == 3
 
 
 BROKEN = {                # tests/tools/test_endpoint.py has more ways to fail
     "error": (lambda h: h.reply("down", status=500), 3, "status 500: down"),
     "bad request": (lambda h: h.reply("too long", status=400), 1, "status 400"),
-    "refused key": (lambda h: h.reply(f"bad key {KEY}", status=401), 1, "check JUDGE_API_KEY"),
-    "slow": (drip, 3, "in time"),
     "nonsense": (says("I like trains."), 1, "I like trains."),
     "empty text": (says(""), 1, "no verdict"),
-    "no text": (lambda h: h.reply({"choices": [{"message": {"content": None}}]}), 1, "sent no 'content'"),
-    "no choices": (lambda h: h.reply({"choices": []}), 1, "sent no 'content'"),
-    "error object": (lambda h: h.reply({"error": {"message": "correct: yes"}}), 1, "JSON object of results"),
-    "page": (lambda h: h.reply("<html>correct: yes</html>"), 1, "JSON"),
+    "no choices": (lambda h: h.reply({"choices": []}), 1, "no verdict"),
+    "error object": (lambda h: h.reply({"error": {"message": "correct: yes"}}), 1, "reported an error"),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_that_helps(monkeypatch, tmp_path, case):
+def test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_that_helps(monkeypatch, case):
     answer, requests, reason = BROKEN[case]
-    file = tmp_path / "verdicts.sqlite"
     with serve(answer) as server:
-        verdict = judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Milan")
-        assert (verdict.correct, verdict.by) == (None, "judge")
-        assert reason in verdict.note and len(server.seen) == requests
+        verdict = judge_at(server, monkeypatch, cache="kept").verdict(CAPITAL, "Milan")
+        assert verdict.correct is None and reason in verdict.note and len(server.seen) == requests
     with serve(says("correct: yes")) as server:                     # the failure of one evening is forgotten
-        assert judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Milan").correct
+        assert judge_at(server, monkeypatch, cache="kept").verdict(CAPITAL, "Milan").correct
 
 
-# ---------------------------------------------------------------------------------------------------------------- cache
+# --------------------------------------------------------------------------------------------------- many verdicts
+
+
+def test_many_are_judged_at_once_and_come_back_in_order(monkeypatch):
+    inside, most, lock = [0], [0], threading.Lock()
+
+    def grade(answer):
+        with lock:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+        time.sleep(0.02 * (int(answer) % 3))                        # they do not finish in order
+        with lock:
+            inside[0] -= 1
+        return "yes" if int(answer) % 5 == 0 else "no"
+
+    pairs = [(CAPITAL, str(n % 12)) for n in range(36)] + [(CAPITAL, "Rome"), (CAPITAL, None)]
+    with grading(grade) as server:
+        judge = judge_at(server, monkeypatch, threads=4)
+        verdicts = judge.verdicts(pairs)
+        assert judge.verdicts([]) == []
+    assert [v.correct for v in verdicts] == [n % 12 % 5 == 0 for n in range(36)] + [True, False]
+    assert len(server.seen) == 12, "the same answer is judged once"
+    assert 2 <= most[0] <= 4
+
+
+def test_two_questions_of_one_text_with_different_truths_are_judged_apart(monkeypatch):
+    """As "Who is the president?" of two years: neither the batch nor the equal answers may share a verdict."""
+    def reply(handler):
+        handler.reply(chat("correct: yes" if b"Ann" in handler.body else "correct: no"))
+
+    first, second = (Question(name, "Who is the president?", [name]) for name in ("Ann", "Bob"))
+    with serve(reply) as server:
+        verdicts = judge_at(server, monkeypatch).verdicts([(first, "Ms A."), (second, "Ms A."), (first, " Ms A. ")])
+    assert [v.correct for v in verdicts] == [True, False, True] and len(server.seen) == 2
+
+
+def test_too_many_unknown_verdicts_stop_the_run_whatever_needed_no_judge(monkeypatch):
+    answers = ("city 1", "Rome", "city 2", "", "city 3", "Rome", "city 4", "city 5")
+    with serve(says("?")) as server:
+        judge = judge_at(server, monkeypatch, threads=1, window=10, limit=0.3)
+        with pytest.raises(TooManyFailures, match="4 of the last 4 verdicts of the judge failed"):
+            judge.verdicts([(CAPITAL, answer) for answer in answers])
+    assert len(server.seen) == 4
+
+
+def test_an_error_does_not_wait_for_a_slow_reply(monkeypatch):
+    release = threading.Event()
+    replies = {"slow": lambda handler: release.wait(60), "quick": lambda handler: handler.reply("no", status=400)}
+    with grading(replies.get) as server:
+        judge = judge_at(server, monkeypatch, threads=2, limit=0.0, read_seconds=60.0, seconds=60.0)
+        began = time.monotonic()
+        with pytest.raises(TooManyFailures):
+            judge.verdicts([(CAPITAL, "slow"), (CAPITAL, "quick")])
+        assert time.monotonic() - began < 30.0
+        release.set()
+
+
+# ---------------------------------------------------------------------------------------------------------- cache
 
 
 def test_a_verdict_is_kept_across_runs_and_another_model_question_truth_or_answer_is_asked_anew(monkeypatch, tmp_path):
@@ -75,32 +151,36 @@ def test_a_verdict_is_kept_across_runs_and_another_model_question_truth_or_answe
     with yes_to({"Italy's Rome"}) as server:
         first = judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Italy's Rome")
         judge = judge_at(server, monkeypatch, cache=file)
-        again = judge.verdict(Question("other id", CAPITAL.text, CAPITAL.answers), "Italy's Rome ")
-        assert (again.correct, again.by, again.note) == (True, "cache", first.note) and len(server.seen) == 1
-        assert judge.verdict(CAPITAL, "Milan").by == "judge"
-        assert judge.verdict(Question("q1", "And of Lombardy?", CAPITAL.answers), "Italy's Rome").by == "judge"
-        assert judge.verdict(Question("q1", CAPITAL.text, ["Rome"]), "Italy's Rome").by == "judge"
+        assert judge.verdict(Question("other id", CAPITAL.text, CAPITAL.answers), "Italy's Rome ") == first
+        assert first.correct and len(server.seen) == 1
+        judge.verdict(CAPITAL, "Milan")
+        judge.verdict(Question("q1", "And of Lombardy?", CAPITAL.answers), "Italy's Rome")
+        judge.verdict(Question("q1", CAPITAL.text, ["Rome"]), "Italy's Rome")
         monkeypatch.setenv("JUDGE_MODEL", "grader-2")
-        assert judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Italy's Rome").by == "judge"
+        judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Italy's Rome")
     assert len(server.seen) == 5 and [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
-def test_a_long_reply_with_half_a_surrogate_pair_is_kept_in_part(monkeypatch, tmp_path):
+def test_of_two_processes_that_ask_the_same_at_the_same_time_both_take_the_first_verdict(monkeypatch):
+    with serve(says("correct: yes")) as quick:
+        other = judge_at(quick, monkeypatch, cache="shared")
+
+        def slow(handler):
+            other.verdict(CAPITAL, "Milan")
+            handler.reply(chat("correct: no"))
+        with serve(slow) as server:
+            assert judge_at(server, monkeypatch, cache="shared").verdict(CAPITAL, "Milan").correct is True
+    assert len(server.seen) == len(quick.seen) == 1
+
+
+def test_a_long_reply_with_half_a_surrogate_pair_is_kept_in_part(monkeypatch):
     with serve(says("\ud83d correct: yes " + "so " * 9000)) as server:
-        judge = judge_at(server, monkeypatch, cache=tmp_path / "verdicts.sqlite")
-        found = [judge.verdict(CAPITAL, "R\udc00me") for _ in range(2)]
-    assert [verdict.by for verdict in found] == ["judge", "cache"] and len(found[0].note) == len(found[1].note) == 4000
+        judge = judge_at(server, monkeypatch)
+        first, again = (judge.verdict(CAPITAL, "R\udc00me") for _ in range(2))
+    assert first == again and len(first.note) == 4000 and len(server.seen) == 1
 
 
-# ----------------------------------------------------------------------------------------------------------------- keys
-
-
-@pytest.mark.parametrize(("variable", "value"), [("JUDGE_BASE_URL", ""), ("JUDGE_MODEL", " ")])
-def test_a_wrong_environment_is_an_error_before_anything_is_asked_that_names_the_variable(monkeypatch, variable, value):
-    monkeypatch.setenv("JUDGE_BASE_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv(variable, value)
-    with pytest.raises(ConfigError, match=variable):
-        Judge("verdicts.sqlite")
+# ----------------------------------------------------------------------------------------------------------- keys
 
 
 def test_the_key_is_in_no_verdict_no_file_no_repr_and_no_error_even_if_the_judge_repeats_it(monkeypatch, tmp_path):
@@ -114,11 +194,3 @@ def test_the_key_is_in_no_verdict_no_file_no_repr_and_no_error_even_if_the_judge
             judge.verdict(CAPITAL, "Turin")
     shown = "".join(traceback.format_exception(caught.value))
     assert KEY not in shown and KEY.encode() not in file.read_bytes()
-
-
-def test_the_key_is_read_at_the_moment_of_the_call(monkeypatch):
-    with serve(says("correct: no")) as server:
-        judge = judge_at(server, monkeypatch)
-        monkeypatch.delenv("JUDGE_API_KEY")                         # a local server needs none
-        judge.verdict(CAPITAL, "Milan")
-    assert "Authorization" not in server.seen[0][2]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import ALIAS_MARK
-from minvenus.evaluation.questions import Entry, decrypt, read_entries
+from minvenus.evaluation.questions import decrypt, read_questions
 from minvenus.types import Question
 
 RELEASED = {"data_source": "web_qa", "prompt": [{"role": "user", "content": "Who wrote it?"}],
@@ -30,43 +30,35 @@ def write(tmp_path, *lines, name="questions.jsonl"):
 
 
 def test_a_jsonl_file_by_hand(tmp_path):
-    first = {"id": 7, "question": " Capital of Italy? ", "answer": "Rome", "source": "geo", "hops": 2, "more": 1}
+    first = {"id": 7, "question": " Capital of Italy? ", "answer": "Rome", "source": "geo", "more": 1}
     path = write(tmp_path, first, "", {"question": "羅馬?", "answer": ["a", f" b {ALIAS_MARK}c", "a"], "id": "x"})
-    assert read_entries(path) == [Entry(Question("7", "Capital of Italy?", ["Rome"]), "geo", 2),
-                                  Entry(Question("x", "羅馬?", ["a", "b", "c"]))]
+    assert read_questions(path) == [Question("7", "Capital of Italy?", ["Rome"], "geo"),
+                                    Question("x", "羅馬?", ["a", "b", "c"])]
 
 
 def test_the_released_form_by_hand(tmp_path):
-    (entry,) = read_entries(write(tmp_path, RELEASED))
-    assert (entry.question.text, entry.source) == ("Who wrote it?", "web_qa")
-    assert entry.question.answers == ["Ada", "Ada King"]
+    (question,) = read_questions(write(tmp_path, RELEASED))
+    assert (question.text, question.source, question.answers) == ("Who wrote it?", "web_qa", ["Ada", "Ada King"])
 
 
 def test_made_ids_follow_the_text_and_not_the_place_and_equal_texts_stay_apart(tmp_path):
     rows = [{"question": text, "answer": "x"} for text in ("first", "second", " first ")]
-    one, two, again = (entry.question.id for entry in read_entries(write(tmp_path, *rows)))
+    one, two, again = (question.id for question in read_questions(write(tmp_path, *rows)))
     assert again == one + "-2" and len({one, two, again}) == 3
-    assert [entry.question.id for entry in read_entries(write(tmp_path, *rows[1::-1]))] == [two, one]
+    assert [question.id for question in read_questions(write(tmp_path, *rows[1::-1]))] == [two, one]
 
 
 BAD = {
     "not JSON": ("{", "not JSON"),
     "no object": ("[1]", "list"),
     "neither form": ({"query": "x", "gold": "y"}, "'gold': 'y'"),
-    "no answer": ({"question": "x"}, "answer"),
-    "answer of a number": ({"question": "x", "answer": 42}, "42"),
     "list with a number": ({"question": "x", "answer": ["a", 4]}, "list of texts"),
     "blank answer": ({"question": "x", "answer": f" {ALIAS_MARK} "}, "non-blank answer"),
-    "empty list": ({"question": "x", "answer": []}, "non-blank answer"),
     "blank question": ({"question": " ", "answer": "y"}, "no text"),
-    "question of a number": ({"question": 3, "answer": "y"}, '"question": text'),
     "id of a list": ({"question": "x", "answer": "y", "id": [1]}, '"id": text or number'),
-    "id of a truth value": ({"question": "x", "answer": "y", "id": True}, '"id": text or number'),
-    "hops as text": ({"question": "x", "answer": "y", "hops": "2"}, '"hops": number'),
     "source of a number": ({"question": "x", "answer": "y", "source": 2}, '"source": text'),
-    "id seen before": ({"question": "x", "answer": "y", "id": "q"}, "line 1"),
+    "id seen before": ({"question": "x", "answer": "y", "id": "q"}, "there twice"),
     "two messages": (RELEASED | {"prompt": RELEASED["prompt"] * 2}, "one user message"),
-    "a message without text": (RELEASED | {"prompt": [{"role": "user", "content": None}]}, "one user message"),
     "a message of the system": (RELEASED | {"prompt": [{"role": "system", "content": "Who?"}]}, "one user message"),
     "ground truth as a list": (RELEASED | {"reward_model": {"ground_truth": ["a", "b"]}}, '"ground_truth": text'),
 }
@@ -80,7 +72,7 @@ def test_an_unreadable_line_is_an_error_that_names_file_line_and_reason(tmp_path
 
 def refused(path, *words):
     with pytest.raises(ConfigError) as caught:
-        read_entries(path)
+        read_questions(path)
     assert all(word in str(caught.value) for word in (str(path), *words)), caught.value
 
 
@@ -100,7 +92,7 @@ texts = st.text(min_size=1, max_size=20).filter(lambda text: text.strip() and AL
 def test_every_question_comes_back_once_in_order_with_an_id_of_its_own(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("q") / "q.jsonl"
     path.write_text("".join(json.dumps({"question": text, "answer": answers}) + "\n" for text, answers in rows))
-    read = [entry.question for entry in read_entries(path)]
+    read = read_questions(path)
     assert [q.text for q in read] == [text.strip() for text, _ in rows]
     assert [q.answers for q in read] == [list(dict.fromkeys(a.strip() for a in answers)) for _, answers in rows]
     assert len({q.id for q in read}) == len(rows)
@@ -122,9 +114,9 @@ def test_the_released_parquet_columns_are_read(tmp_path):
     from pyarrow import parquet
     path = tmp_path / "q.parquet"
     parquet.write_table(pyarrow.Table.from_pylist([RELEASED, RELEASED]), path)
-    first, second = read_entries(path)
-    assert first.question.answers == ["Ada", "Ada King"] and first.source == "web_qa"
-    assert second.question.id == first.question.id + "-2"
+    first, second = read_questions(path)
+    assert first.answers == ["Ada", "Ada King"] and first.source == "web_qa"
+    assert second.id == first.id + "-2"
 
 
 # ----------------------------------------------------------------------------------------------------------- BrowseComp
@@ -155,10 +147,10 @@ def test_a_browsecomp_file_is_decrypted_row_by_row_each_with_its_own_canary(tmp_
     path = browsecomp(tmp_path, [encrypt("Which film?\nThe second.", "c1"), encrypt("Alien", "c1"), "Film", "c1"],
                       [encrypt("Welche Stadt? 羅馬", "c2"), encrypt("Köln", "c2"), "", "c2"])
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())       # a byte order mark is no part of the first column
-    first, second = read_entries(path)
-    assert (first.question.text, first.source) == ("Which film?\nThe second.", "Film")
-    assert first.question.answers == ["Alien"]
-    assert (second.question.text, second.question.answers, second.source) == ("Welche Stadt? 羅馬", ["Köln"], None)
+    first, second = read_questions(path)
+    assert (first.text, first.source) == ("Which film?\nThe second.", "Film")
+    assert first.answers == ["Alien"]
+    assert (second.text, second.answers, second.source) == ("Welche Stadt? 羅馬", ["Köln"], None)
 
 
 @given(st.text(max_size=200), st.text(min_size=1, max_size=40))

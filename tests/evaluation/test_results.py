@@ -3,39 +3,37 @@
 import json
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError
 from minvenus.evaluation import results as module
-from minvenus.evaluation.aggregate import result_of
-from minvenus.evaluation.judge import Verdict
-from minvenus.evaluation.questions import Entry
+from minvenus.evaluation.judge import Verdict, WordGrader
 from minvenus.evaluation.results import default_folder, model_fingerprint, open_results, read_results
 from minvenus.settings import AgentConfig, EvalConfig
 from tests.agent.scripted import BROKEN, QUESTION, Tools, answer, budget, run, search, visit
 
-YES, NO, UNKNOWN = Verdict(True, "em"), Verdict(False, "unfinished"), Verdict(None, "judge", "no reply")
-ENTRY = Entry(QUESTION, "web", 2)
 CONFIG = EvalConfig(agent=AgentConfig(seed=7, temperature=0.5))
 FINGERPRINTS = {"questions": "q1", "system_prompt": "s1", "model": "m1"}
-SCRIPTS = {
-    "answered": ([search(), visit(), answer()], YES),
-    "malformed": ([BROKEN, search(), BROKEN, answer()], YES),
-    "never answered": ([search()], NO),
-    "failing tools": ([search(), visit("nowhere"), answer()], UNKNOWN),
-}
+GRADER, BY_F1 = WordGrader(), WordGrader("f1", 0.9)
 
 
-def rollout_of(turns):
+def rollout_of(*turns, **more):
     def fails(*_):
         raise TimeoutError
-    return run(turns, budget(4), Tools(visit=fails) if "nowhere" in str(turns) else Tools())
+    rollout = run(list(turns), budget(4), Tools(visit=fails))
+    return replace(rollout, question=replace(QUESTION, source="web"), **more)
 
 
-def opened(folder, config=CONFIG, fingerprints=FINGERPRINTS, graded_by="exact match"):
-    return open_results(folder, config, fingerprints, graded_by)
+def judge(correct, note=""):
+    """A judge that always says the same."""
+    return SimpleNamespace(graded_by="the judge", verdicts=lambda pairs: [Verdict(correct, note) for _ in pairs])
+
+
+def opened(folder, config=CONFIG, fingerprints=FINGERPRINTS, grader=GRADER):
+    return open_results(folder, config, fingerprints, grader)
 
 
 def refused(folder, words, *settings, **more):
@@ -43,37 +41,39 @@ def refused(folder, words, *settings, **more):
         pass
 
 
-def add(results, number, verdict=YES, turns=None):
-    results.add(ENTRY, number, rollout_of(turns or [search(), answer()]), verdict)
-
-
 @pytest.fixture
 def folder(tmp_path):
     """With one run in it."""
     with opened(tmp_path / "e") as results:
-        add(results, 0)
+        results.add(0, rollout_of(search(), answer()))
     return tmp_path / "e"
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(name, tmp_path):
-    turns, verdict = SCRIPTS[name]
-    rollout = rollout_of(turns)
+@pytest.mark.parametrize(("turns", "numbers", "correct"), [
+    ([search(), visit(), answer()], (3, 0, 1, 1), True), ([BROKEN, search(), BROKEN, answer()], (4, 2, 1, 0), True),
+    ([search()], (4, 1, 3, 0), False), ([search(), answer("a dog")], (2, 0, 1, 0), False)])
+def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(turns, numbers, correct, tmp_path):
+    rollout = rollout_of(*turns)
     with opened(tmp_path) as results:
-        results.add(ENTRY, 3, rollout, verdict)
-    [added] = results.results.values()
+        results.add(3, rollout)
+    [added] = results.runs.values()
     [line] = [json.loads(text) for text in results.path.read_text().splitlines()]
-    f1 = 1.0 if rollout.termination.startswith("answered") else 0.0
-    assert added == result_of(rollout, 3, verdict.correct, hops=2, source="web", f1=f1, note=verdict.note)
-    assert [result for result, _ in read_results(results.path)] == [added] and rollout_from_json(line) == rollout
+    assert [*read_results(results.path)] == [added]
+    assert replace(rollout_from_json(line), question=rollout.question) == rollout
+    found = added.numbers
+    assert tuple(found[name] for name in ("turns", "malformed", "searches", "visits")) == numbers
+    assert (found["tokens"], found["seconds"], found["f1"]) == (len(rollout.tokens), rollout.seconds, float(correct))
+    assert found["written"] == sum(turn.end - turn.start for turn in rollout.turns)
+    assert (added.question, added.run, added.source, added.text) == (QUESTION.id, 3, "web", QUESTION.text)
+    assert (added.correct, line["correct"], line["graded_by"]) == (correct, correct, "exact match")
+    assert added.tool_errors == ["http"] * added.numbers["visits"]
 
 
 def test_the_answer_of_a_run_that_was_cut_does_not_count(tmp_path):
-    cut = replace(rollout_of([search(), answer()]), termination="timeout")
     with opened(tmp_path) as results:
-        results.add(ENTRY, 0, cut, NO)
-        assert results.results["q", 0].f1 == 0.0
-        assert [item.answer for item in results.ungraded(everything=True).values()] == [None]
+        results.add(0, rollout_of(search(), answer(), termination="timeout"))
+        results.grade(everything=True)
+        assert results.runs["q", 0].correct is False and results.runs["q", 0].numbers["f1"] == 0.0
 
 
 def test_the_default_folder_follows_from_what_may_not_change():
@@ -85,18 +85,18 @@ def test_the_default_folder_follows_from_what_may_not_change():
     assert len({usual, *others}) == 4
 
 
-@pytest.mark.parametrize("torn", [b"{", b'{"format": "minvenus rollout 1"', b"x" * 200_000])
+@pytest.mark.parametrize("torn", [b'{"format": "minvenus rollout 1"', b"x" * 200_000])
 def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(folder, torn):
     path = folder / "results.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + torn)
     with opened(folder) as results:
-        assert [*results.results] == [("q", 0)] and path.read_bytes() == whole
-        add(results, 1)
+        assert [*results.runs] == [("q", 0)] and path.read_bytes() == whole
+        results.add(1, rollout_of(answer()))
     assert path.read_bytes().startswith(whole) and len(list(read_results(path))) == 2
     path.write_bytes(torn)
     with opened(folder, replace(CONFIG, agent=AgentConfig())) as results:
-        assert not results.results and path.read_bytes() == b"", "nothing is left that other settings could contradict"
+        assert not results.runs and path.read_bytes() == b"", "nothing is left that other settings could contradict"
 
 
 # ------------------------------------------------------------------------------------------------------- other settings
@@ -131,13 +131,13 @@ def test_a_changed_setting_is_refused_unless_the_list_says_that_it_may_change(tm
     change = {"agent": replace(before.agent, **{name: value})} if name in AGENT else {name: value}
     after = replace(before, **change)
     with opened(tmp_path, before) as results:
-        add(results, 0)
+        results.add(0, rollout_of(answer()))
     data = results.path.read_bytes()
     if expected == "refused":
         refused(tmp_path, rf"other settings: {name} was .*, is .*\. Use the same, or another --out", after)
         after = before
     with opened(tmp_path, after) as results:
-        assert len(results.results) == 1
+        assert len(results.runs) == 1
     assert results.path.read_bytes() == data
 
 
@@ -163,21 +163,19 @@ def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(
 
 
 def test_another_grading_needs_regrade_and_a_file_has_one_way_of_grading(folder, monkeypatch):
-    f1 = "word F1 of at least 0.5"
-    refused(folder, f"were graded by exact match, not by {f1}: --regrade", graded_by=f1)
+    refused(folder, "were graded by exact match, not by word F1 of at least 0.9: --regrade", grader=BY_F1)
     again = replace(CONFIG, regrade=True)
     before = (folder / "results.jsonl").read_bytes()
-    with opened(folder, again, graded_by=f1) as results:
-        [key] = results.ungraded(everything=True)
+    with opened(folder, again, grader=BY_F1) as results:
         with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
             patch.setattr(module, "as_bytes", lambda line: (_ for _ in ()).throw(OSError("full")))
-            results.set_verdicts({key: NO})
+            results.grade(everything=True)
         assert (folder / "results.jsonl").read_bytes() == before, "a process that dies here has changed nothing"
-    refused(folder, "graded by exact match", graded_by=f1)
-    with opened(folder, again, graded_by=f1) as results:
-        results.set_verdicts({key: NO})
-    with opened(folder, graded_by=f1) as results:
-        assert [(r.correct, r.graded_by) for r in results.results.values()] == [(False, f1)]
+    refused(folder, "graded by exact match", grader=BY_F1)
+    with opened(folder, again, grader=BY_F1) as results:
+        results.grade(everything=True)
+    with opened(folder, grader=BY_F1) as results:
+        assert [(r.correct, r.graded_by) for r in results.runs.values()] == [(True, BY_F1.graded_by)]
 
 
 def test_two_processes_cannot_have_the_same_folder_and_results_need_their_settings(folder):
@@ -190,20 +188,27 @@ def test_two_processes_cannot_have_the_same_folder_and_results_need_their_settin
 # -------------------------------------------------------------------------------------------------------- changed lines
 
 
-def test_failed_runs_are_removed_and_unknown_ones_get_their_verdict(folder):
+def test_failed_runs_are_removed(folder):
     with opened(folder) as results:
-        add(results, 1, UNKNOWN)
-        failed = replace(rollout_of([search()]), termination="error", error="the endpoint is down")
-        results.add(ENTRY, 2, failed, NO)
+        results.add(1, rollout_of(search(), termination="error", error="the endpoint is down"))
+        assert [result.note for result in results.runs.values()] == ["", "the endpoint is down"]
         results.remove_failed()
-        assert [*results.results] == [("q", 0), ("q", 1)]
-        [(key, item)] = results.ungraded().items()
-        assert key == ("q", 1) and item == (QUESTION, "cat")
-        results.set_verdicts({key: Verdict(False, "judge")})
-        assert [r.correct for r in results.results.values()] == [True, False] and not results.ungraded()
-        add(results, 3, NO, [search(), search("cats")])
-        assert [item.answer for item in results.ungraded(everything=True).values()] == ["cat", "cat", None]
+        assert [*results.runs] == [("q", 0)] and len(list(read_results(results.path))) == 1
     assert {path.name for path in folder.iterdir()} == {".lock", "run.json", "results.jsonl"}
+
+
+def test_a_run_is_saved_before_it_is_judged_and_an_unknown_verdict_is_asked_for_again(tmp_path):
+    with opened(tmp_path, grader=judge(True)) as results:
+        results.add(0, rollout_of(answer()))
+        results.grade()
+        results.add(1, rollout_of(answer()))
+    with opened(tmp_path, grader=judge(None, "no reply")) as results:
+        assert [(r.correct, r.note) for r in results.runs.values()] == [(True, ""), (None, "not judged yet")]
+        results.grade()
+        assert [(r.correct, r.note) for r in results.runs.values()] == [(True, ""), (None, "no reply")]
+    with opened(tmp_path, grader=judge(False)) as results:
+        results.grade()
+        assert [r.correct for r in results.runs.values()] == [True, False], "the known one is not asked for again"
 
 
 @pytest.mark.parametrize(("change", "words"), [

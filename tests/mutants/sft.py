@@ -20,7 +20,7 @@ MUTANTS = (
            ("minvenus.sft.__main__:run", "random.Random(config.seed)", "random.Random(0)")),
     mutant(39, "an answer that the judge could not tell is kept as correct",
            "sft/test_command.py::test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart",
-           ("minvenus.sft.__main__:keeps", "or verdict.correct:", "or verdict.correct is not False:")),
+           ("minvenus.sft.__main__:keeps", "if verdict.correct:", "if verdict.correct is not False:")),
     mutant(39, "an answer that the judge could not tell is counted as wrong",
            "sft/test_command.py::test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart",
            ("minvenus.sft.__main__:keeps", '"judge_could_not_tell" if verdict.correct is None else ', "")),

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from minvenus.agent.prompt import SYSTEM_PROMPT
 from minvenus.config import ConfigError
 from minvenus.evaluation.judge import Verdict
-from minvenus.tools.base import TooManyFailures
 from minvenus.sft import __main__ as command
 from minvenus.sft.__main__ import CleanConfig, main, run
 from minvenus.sft.clean import clean, copies
 from minvenus.sft.dataset import load, read_records
 from minvenus.text.tokenizer import Tokenizer
+from minvenus.tools.base import TooManyFailures
 from tests.sft.conversations import answer_of, contents, conversation, observation, of_turns, records, search_turn
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,11 +168,11 @@ def test_the_correctness_filter_by_exact_match(tmp_path):
 
 
 def test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart(tmp_path, monkeypatch):
-    def verdict(question, answer):
-        assert question.answers == ["Rome"] and answer == "in Rome"
-        return Verdict({"right": True, "wrong": False, "odd": None}[question.text], "judge")
+    def verdicts(pairs):
+        assert all(question.answers == ["Rome"] and answer == "in Rome" for question, answer in pairs)
+        return [Verdict({"right": True, "wrong": False, "odd": None}[question.text]) for question, _ in pairs]
 
-    judge = Mock(return_value=Mock(threads=2, verdict=verdict))
+    judge = Mock(return_value=Mock(verdicts=verdicts))
     monkeypatch.setattr(command, "Judge", judge)
     rows = [of_turns(2, name, "in Rome") for name in ("wrong", "odd", "right", "odd")]
     stats, config = start(tmp_path, rows, shuffle=False, correct="judge")
