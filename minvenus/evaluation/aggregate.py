@@ -157,7 +157,10 @@ def summarise(results: Sequence[RunResult]) -> Summary:
     ks = sorted({1 << i for i in range(k.bit_length())} | {k})
     ended = Counter(r.termination for r in results)
     errors = Counter(kind for r in results for kind in r.tool_errors)
-    verdicts = {"all": (True, False, None), "correct": (True,), "wrong": (False,)}
+    browse = {}
+    for name, verdicts in (("all", (True, False, None)), ("correct", (True,)), ("wrong", (False,))):
+        browse[name] = browse_ratio([(r.numbers["searches"], r.numbers["visits"])
+                                     for r in results if r.correct in verdicts])
     means = {name: fmean(r.numbers[name] for r in results) for name in results[0].numbers}
     return Summary(
         graded_by=", ".join(sorted({r.graded_by for r in results})), questions=len(questions), runs=len(results),
@@ -169,5 +172,4 @@ def summarise(results: Sequence[RunResult]) -> Summary:
         means=means,
         malformed=means["malformed"] / means["turns"],
         tool_errors=dict(errors.most_common()),
-        browse={name: browse_ratio([(r.numbers["searches"], r.numbers["visits"]) for r in results if r.correct in which])
-                for name, which in verdicts.items()})
+        browse=browse)

@@ -120,7 +120,7 @@ class Judge:
                 key, pair = waiting.popleft()
                 asked[in_thread("judge", self.verdict, *pair)] = key
             for future in wait(asked, return_when=FIRST_COMPLETED).done:
-                found[asked.pop(future)] = future.result()        # raises TooManyFailures without waiting for the others
+                found[asked.pop(future)] = future.result()     # raises TooManyFailures, and the others are dropped
         return [found[key] for key in keys]
 
     def verdict(self, question: Question, answer: str | None) -> Verdict:

@@ -1,4 +1,4 @@
-"""Grading: by words, and by a judge on 127.0.0.1: what is asked, what is kept, what stays unknown, where the key goes."""
+"""Grading by words and by a judge on 127.0.0.1: what is asked and kept, what stays unknown, where the key goes."""
 
 import json
 import threading
@@ -28,7 +28,8 @@ pytestmark = pytest.mark.usefixtures("planted")
 
 @pytest.mark.parametrize(("answer", "score", "at_least", "right"), [
     ("Rome", "em", 0.5, True), ("the city of Rome", "em", 0.5, False), ("the city of Rome", "f1", 0.4, True),   # 2/5
-    ("the city of Rome", "f1", 0.41, False), ("", "f1", 0.1, False), (None, "em", 0.5, False), ("Roma", "em", 0.5, True)])
+    ("the city of Rome", "f1", 0.41, False), ("", "f1", 0.1, False), (None, "em", 0.5, False),
+    ("Roma", "em", 0.5, True)])
 def test_words_by_hand(answer, score, at_least, right):
     assert WordGrader(score, at_least).verdicts([(CAPITAL, answer)]) == [Verdict(right)]
 
