@@ -72,8 +72,8 @@ BROKEN = {                # tests/tools/test_endpoint.py has more ways to fail
     "bad request": (lambda h: h.reply("too long", status=400), 1, "status 400"),
     "nonsense": (says("I like trains."), 1, "I like trains."),
     "empty text": (says(""), 1, "no verdict"),
-    "no choices": (lambda h: h.reply({"choices": []}), 1, "choices"),
-    "error object": (lambda h: h.reply({"error": {"message": "correct: yes"}}), 1, "reported an error"),
+    "no choices": (lambda h: h.reply({"choices": []}), 1, "sent no 'content'"),
+    "error object": (lambda h: h.reply({"error": {"message": "correct: yes"}}), 1, "sent no 'content'"),
 }
 
 
