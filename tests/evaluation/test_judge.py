@@ -73,7 +73,7 @@ BROKEN = {                # tests/tools/test_endpoint.py has more ways to fail
     "nonsense": (says("I like trains."), 1, "I like trains."),
     "empty text": (says(""), 1, "no verdict"),
     "no choices": (lambda h: h.reply({"choices": []}), 1, "sent no 'content'"),
-    "error object": (lambda h: h.reply({"error": {"message": "correct: yes"}}), 1, "sent no 'content'"),
+    "error object": (lambda h: h.reply({"error": {"message": "correct: yes"}}), 1, "JSON object of results"),
 }
 
 
