@@ -55,16 +55,16 @@ def audit_run(folder: Path) -> str:
     if settings["data"] != "toyweb":
         raise ConfigError(f"{folder} was trained on {settings['data']}: right pages are known on the toy web only")
     web = ToyWeb(settings["seed"], settings["hops"], settings["slack"])
-    reports = []
-    for file in dict.fromkeys([files[0], files[-1]]):
-        batch = load_batch(file)
-        gains = visit_gains(batch, web)
-        head = f"step {batch.step}: {len(batch.rollouts)} rollouts"
-        first = [values[0] for values in batch.credit.values if values and values[0] is not None]
-        if first and batch.recipe.gain == "log_prob":
-            head += f", log P(answer | question) {fmean(first):+.2f} per token"
-        reports.append(f"{head}\n{table(rows(gains))}\n{verdict(gains)}")
-    return "\n\n".join(reports)
+    return "\n\n".join(audit_batch(load_batch(file), web) for file in dict.fromkeys([files[0], files[-1]]))
+
+
+def audit_batch(batch: SavedBatch, web: ToyWeb) -> str:
+    head = f"step {batch.step}: {len(batch.rollouts)} rollouts"
+    first = [values[0] for values in batch.credit.values if values[0] is not None]
+    if first and batch.recipe.gain == "log_prob":
+        head += f", log P(answer | question) {fmean(first):+.2f} per token"
+    gains = visit_gains(batch, web)
+    return f"{head}\n{table(rows(gains))}\n{verdict(gains)}"
 
 
 def visit_gains(batch: SavedBatch, web: ToyWeb) -> VisitGains:
@@ -85,9 +85,9 @@ def rows(gains: VisitGains) -> list[list[str]]:
         if len(hops) > 1:
             parts.append(("all", pooled(gains, kind)))
         for hop, values in parts:
-            positive = sum(value > 0 for value in values) / len(values)
-            mean, spread = f"{fmean(values):+.2f}", f"{pstdev(values):.2f}"
-            found.append([kind, hop, str(len(values)), mean, spread, f"{positive:.0%}"])
+            positive = fmean(value > 0 for value in values)
+            numbers = [f"{fmean(values):+.2f}", f"{pstdev(values):.2f}", f"{positive:.0%}"]
+            found.append([kind, hop, str(len(values)), *numbers])
     return found
 
 

@@ -11,17 +11,23 @@ base can read and write the format, but not find its way. Everything follows fro
 
 Look-up appears after 90 steps of readings instead of not within 1,000 because of three things: the same high rate for
 embeddings and norms as for matrices (AdamW with a seventh of it stays at guessing among the names in sight), Muon on
-the matrices, and readings in which a relation stands right before its name and on one page only.
+the matrices, and readings in which a relation stands right before its name and on one page only. Muon takes orthogonal
+steps:
+
+    M <- mu M + G,   U = orthogonal(G + mu M),   W <- W - lr * sqrt(max(1, rows / columns)) * U
+
+A direction with a small gradient gets as large a step as one with a large gradient: so a small model finds look-up by
+attention early, where AdamW stays with the frequencies of words for long.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
 from minvenus.config import ModelConfig, check
 from minvenus.console import Progress
-from minvenus.experiments.muon import Muon
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.sft.dataset import Example, encode, encode_pieces
@@ -92,3 +98,38 @@ def text(kind: str, seed: int, index: int, tokenizer: Tokenizer) -> Example:
         messages = teach(make_case(seed, "base", index), WANDERER, f"session {seed} {index}")
         return encode({"messages": messages}, tokenizer)
     return encode_pieces(reading(seed, index) if kind == "reading" else notes(seed, index), tokenizer)
+
+
+class Muon:
+    """Muon on the matrices, AdamW on all other parameters. `param_groups[0]["lr"]` is the rate of both. In float32,
+    unlike torch's own Muon, which computes in bfloat16."""
+
+    def __init__(self, model: nn.Module, momentum: float = 0.95):
+        parameters = dict(model.named_parameters())
+        inner = [name for name, p in parameters.items() if p.dim() == 2 and "embed" not in name and "head" not in name]
+        self.matrices = [parameters.pop(name) for name in inner]
+        self.momentum = momentum
+        self.sums = [torch.zeros_like(p) for p in self.matrices]
+        self.adam = torch.optim.AdamW(parameters.values(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
+        self.param_groups = self.adam.param_groups
+
+    @torch.no_grad()
+    def step(self) -> None:
+        rate = self.param_groups[0]["lr"]
+        for p, total in zip(self.matrices, self.sums, strict=True):
+            assert p.grad is not None                 # every matrix takes part in every forward pass
+            total.mul_(self.momentum).add_(p.grad)
+            step = orthogonal(p.grad + self.momentum * total)
+            p.sub_(step, alpha=rate * max(1.0, p.size(0) / p.size(1)) ** 0.5)
+        self.adam.step()
+
+
+def orthogonal(matrix: Tensor) -> Tensor:
+    """The nearest matrix with singular values of about 1 (from 0.7 to 1.2); a zero matrix stays zero."""
+    wide = matrix.size(0) <= matrix.size(1)
+    x = matrix if wide else matrix.T
+    x = x / (x.norm() + 1e-7)
+    for _ in range(5):
+        square = x @ x.T
+        x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
+    return x if wide else x.T

@@ -5,19 +5,23 @@ settings.
     python -m minvenus.experiments compare --methods "paper unscaled no-browse" --seeds 3 --hops 3
 
 Compared are the accuracy on held-out questions after the last step, the area under its curve (its mean over the
-evaluations), and the share of right pages found after the last step. A run that is stopped goes on where it was when
-the command is given again; runs that are finished are only read.
+evaluations), and the share of right pages found after the last step. Given again, the command goes on where it was
+stopped.
 """
 
-from collections.abc import Collection
+import statistics
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from minvenus.config import ConfigError, check, read_json
+from minvenus.config import ConfigError, check
 from minvenus.console import Progress, table
-from minvenus.experiments.results import differences, read_curves, rows, write_page
-from minvenus.experiments.scripts import run_all, steps_done, train, trained
+from minvenus.experiments.results import OVER_SEEDS, Curves, Runs, figures, shown
+from minvenus.experiments.scripts import run_all, train, trained
+from minvenus.files import read_jsonl, write_text
 from minvenus.flags import save_config
+from minvenus.report import page
+from minvenus.report.run_page import with_step_0
 from minvenus.settings import SFTConfig, check_model
 
 METHODS = {                       # flags of train_igpo.py, beside those that all methods share
@@ -37,7 +41,15 @@ METHODS = {                       # flags of train_igpo.py, beside those that al
     "uncentred-unscaled": ("--no-center-gain", "--normalize", "separate"),
     "grpo-gamma-1": ("--no-use-gain", "--gamma", "1"),
 }
-MAY_CHANGE = ("out", "methods", "seeds", "first_seed", "jobs")    # between two commands for one folder
+ACCURACY, RIGHT_PAGES = "test_exact_match", "test_right_pages"       # on held-out questions
+PLOTS = {                                                            # metric -> title, unit
+    ACCURACY: ("Accuracy on held-out questions", "share right"),
+    RIGHT_PAGES: ("Right pages found", "share of the path"),
+    "test_turns": ("Turns per rollout", "turns"),
+    "groups_without_outcome_signal": ("Groups that end alike: no signal for GRPO", "share of groups"),
+    "gain_right": ("Gain of right visits", "log-prob per answer token"),
+    "gain_wrong": ("Gain of wrong visits", "log-prob per answer token"),
+}
 
 
 @dataclass(frozen=True)
@@ -73,31 +85,24 @@ def check_names(setting: str, given: str, known: Collection[str]) -> None:
 
 def main(config: CompareConfig) -> str:
     folder = Path(config.out)
-    check_settings(config, folder / "run.json")
     start = Path(config.model) if config.model else train("train_sft.py", folder / "sft", SFTConfig.steps)
-    save_config(config, folder)
     methods = config.methods.split()
     seeds = range(config.first_seed, config.first_seed + config.seeds)
     jobs = {}
     for seed in seeds:
         for method in methods:
             jobs[f"{method}-{seed}"] = flags_of(config, start, method, seed)
-    run_missing(jobs, config)
+    progress = Progress("runs", 0, len(jobs))
+    for done, name in enumerate(run_all("train_igpo.py", jobs, config.jobs, folder), start=1):
+        trained(folder / name, config.steps)
+        progress.show(done, {})
+    save_config(config, folder)
     runs = {method: {seed: read_curves(folder / f"{method}-{seed}") for seed in seeds} for method in methods}
-    text = table(rows(runs, config.steps))
+    tables = [rows(runs, config.steps)]
     if len(methods) > 1:
-        text += "\n\n" + table(differences(runs, config.steps))
-    return f"{text}\n\npage: {write_page(folder / 'report.html', runs, config.steps, asdict(config))}"
-
-
-def check_settings(config: CompareConfig, saved: Path) -> None:
-    """Refuse a folder with runs of other settings: they would be read as if they had these."""
-    before = read_json(saved) if saved.exists() else {}
-    changed = [f"{key} was {before[key]!r}, is {now!r}" for key, now in asdict(config).items()
-               if key in before and key not in MAY_CHANGE and before[key] != now]
-    if changed:
-        raise ConfigError(f"{saved.parent} holds runs with other settings: {'; '.join(changed)}. "
-                          "Use the same, or another --out")
+        tables.append(differences(runs, config.steps))
+    written = write_text(folder / "report.html", page_of(runs, tables, asdict(config)))
+    return "\n\n".join([*map(table, tables), f"page: {written}"])
 
 
 def flags_of(config: CompareConfig, start: Path, method: str, seed: int) -> tuple:
@@ -108,17 +113,56 @@ def flags_of(config: CompareConfig, start: Path, method: str, seed: int) -> tupl
     return shared + METHODS[method]
 
 
-def run_missing(jobs: dict[str, tuple], config: CompareConfig) -> None:
-    """Run those that are not finished yet, and say how long the rest will take."""
-    folder = Path(config.out)
-    missing = {name: flags for name, flags in jobs.items() if steps_done(folder / name) < config.steps}
-    print(f"{len(jobs)} runs of {config.steps} steps, {len(jobs) - len(missing)} of them done before", flush=True)
-    progress = Progress("runs", 0, len(missing))
-    done: list[str] = []
+# --------------------------------------------------------------------------------------------------------- the numbers
 
-    def finished(name: str) -> None:
-        trained(folder / name, config.steps)
-        done.append(name)
-        progress.show(len(done), {})
 
-    run_all("train_igpo.py", missing, config.jobs, folder, finished)
+def read_curves(folder: Path) -> Curves:
+    """The metrics of a run of train_igpo.py."""
+    metrics = with_step_0(read_jsonl(folder / "metrics.jsonl"))
+    return {key: {row["step"]: row[key] for row in metrics if row.get(key) is not None} for key in PLOTS}
+
+
+def measures(run: Curves, step: int) -> tuple[float, float, float]:
+    """What is compared: accuracy after `step`, area under its curve (mean over the evaluations after step 0), and right
+    pages after `step`."""
+    area = statistics.fmean(value for at, value in run[ACCURACY].items() if at > 0)
+    return run[ACCURACY][step], area, run[RIGHT_PAGES][step]
+
+
+def rows(runs: Runs, step: int) -> list[list[str]]:
+    """A head, the checkpoint that all methods start from, and each method: mean and 95 % interval over the seeds, then
+    the accuracy of each seed."""
+    first = next(iter(runs.values())).values()
+    accuracy = [run[ACCURACY][0] for run in first]
+    pages = [run[RIGHT_PAGES][0] for run in first]
+    found = [["method", f"accuracy at step {step}", "area under the curve", f"right pages at step {step}", "each seed"],
+             ["start (step 0)", shown(accuracy), "", shown(pages), each(accuracy)]]
+    for method, of_seeds in runs.items():
+        columns = list(zip(*(measures(run, step) for run in of_seeds.values()), strict=True))
+        found.append([method, *map(shown, columns), each(columns[0])])
+    return found
+
+
+def each(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.2f}" for value in values)
+
+
+def differences(runs: Runs, step: int) -> list[list[str]]:
+    """A head, then each method minus the first one, paired by seed: runs of a seed have the same questions."""
+    (first, baseline), *others = runs.items()
+    found = [["paired by seed", "accuracy", "area"]]
+    for method, of_seeds in others:
+        pairs = [(measures(run, step), measures(baseline[seed], step)) for seed, run in of_seeds.items()]
+        accuracy = [own[0] - base[0] for own, base in pairs]
+        area = [own[1] - base[1] for own, base in pairs]
+        found.append([f"{method} - {first}", shown(accuracy), shown(area)])
+    return found
+
+
+def page_of(runs: Runs, tables: list[list[list[str]]], settings: dict) -> str:
+    parts = [page.table(head, body, OVER_SEEDS) for head, *body in tables]
+    sections = [page.section("Result", parts),
+                page.section("Curves", [figures(runs, PLOTS)], "Bands are 95 % intervals over the seeds.")]
+    facts = [(key, str(value)) for key, value in settings.items() if value is not None]
+    lede = "All methods start from the same checkpoint and sample as many rollouts."
+    return page.page("Methods compared", sections, lede, facts, kind="minvenus comparison")

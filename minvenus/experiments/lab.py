@@ -28,21 +28,20 @@ import numpy as np
 from minvenus.config import Recipe, check
 from minvenus.console import table
 from minvenus.experiments.compare import METHODS, check_names
-from minvenus.experiments.results import band, shown
+from minvenus.experiments.results import OVER_SEEDS, Curves, Runs, figures, shown
 from minvenus.files import write_text
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.advantage import turn_advantages
 from minvenus.igpo.gain import segment_gains
 from minvenus.igpo.rewards import turn_rewards
 from minvenus.report import page
-from minvenus.report.curves import line_plot
 from minvenus.settings import IGPOConfig
 from minvenus.types import TurnRewards
 
-# N rollouts, K visits allowed, H hops, 3 choices
-RIGHT, WRONG, STOP, NO_CHOICE = 0, 1, 2, -1
+RIGHT, WRONG, STOP = 0, 1, 2
 START = (0.30, 0.55, 0.15)         # probabilities of right, wrong, stop before training
 GROUPS, GROUP_SIZE = 8, 4          # of one update
+PLOTS = {"success": ("Correct answers", "share"), "turns": ("Turns per rollout", "turns")}
 
 
 @dataclass(frozen=True)
@@ -85,32 +84,18 @@ class LabConfig:
         check_names("methods", self.methods, METHODS)
 
 
-@dataclass(frozen=True)
-class LabRollouts:
-    """A batch of sampled rollouts. A rollout ends with its first NO_CHOICE or STOP."""
-
-    choice: np.ndarray           # [N, K]   RIGHT, WRONG, STOP, or NO_CHOICE after the end
-    hop: np.ndarray              # [N, K]   where the choice was made
-    visit_gain: np.ndarray       # [N, K]   what the visit adds to the value, counted from before its search
-    search_gain: np.ndarray      # [N, K]   what its search alone adds
-    success: np.ndarray          # [N]      every right visit was made
-
-
-Curve = list[tuple[float, float]]           # success and turns of the policy after 0, 1, 2, ... updates
-
-
 def main(config: LabConfig) -> str:
     print("Share of correct answers, mean ± half of the 95 % interval over the seeds, and turns at the last step.")
     parts = []
     for name in config.gains.split():
-        gains = PROFILES[name]
-        curves = {}
+        runs: Runs = {}
         for method in config.methods.split():
             recipe = parse_flags(IGPOConfig, list(METHODS[method])).recipe
-            curves[method] = [train(gains, recipe, seed, config) for seed in range(config.seeds)]
-        head, *body = rows(curves)
-        print(f"\ngains {name}: {gains}\n{table([head, *body])}", flush=True)
-        parts.append(page.section(f"Gains {name}", [page.figures(plots(curves)), page.table(head, body)], str(gains)))
+            runs[method] = {seed: train(PROFILES[name], recipe, seed, config) for seed in range(config.seeds)}
+        head, *body = rows(runs, config.steps)
+        print(f"\ngains {name}: {PROFILES[name]}\n{table([head, *body])}", flush=True)
+        shown_parts = [figures(runs, PLOTS), page.table(head, body, OVER_SEEDS)]
+        parts.append(page.section(f"Gains {name}", shown_parts, str(PROFILES[name])))
     save_config(config, config.out)
     lede = "Success and turns of a table policy, mean and 95 % interval over the seeds."
     facts = [(key, str(value)) for key, value in asdict(config).items()]
@@ -118,42 +103,37 @@ def main(config: LabConfig) -> str:
     return f"\ncurves: {write_text(Path(config.out) / 'lab.html', document)}"
 
 
-def rows(curves: dict[str, list[Curve]]) -> list[list[str]]:
+def rows(runs: Runs, steps: int) -> list[list[str]]:
     """A head, then each method: success at some steps and turns at the last one, mean and 95 % interval over seeds."""
-    count = len(next(iter(curves.values()))[0])
-    steps = sorted({*range(0, count, 20), count - 1})
-    found = [["method", *(f"step {step}" for step in steps), "turns"]]
-    for method, of_seeds in curves.items():
-        success = [shown([curve[step][0] for curve in of_seeds]) for step in steps]
-        found.append([method, *success, shown([curve[-1][1] for curve in of_seeds])])
-    return found
-
-
-def plots(curves: dict[str, list[Curve]]) -> list[str]:
-    found = []
-    for column, label, covers in ((0, "correct answers", (0.0, 1.0)), (1, "turns", (0.0, 0.0))):
-        lines = []
-        for method, of_seeds in curves.items():
-            values = [[point[column] for point in points] for points in zip(*of_seeds, strict=True)]
-            lines.append(band(method, range(len(values)), values))
-        found.append(page.figure(line_plot(lines, label, "updates", label, covers=covers)))
+    columns = [("success", step) for step in sorted({*range(0, steps, 20), steps - 1})] + [("turns", steps - 1)]
+    found = [["method", *(f"step {step}" for _, step in columns[:-1]), "turns"]]
+    for method, of_seeds in runs.items():
+        found.append([method, *(shown([run[key][step] for run in of_seeds.values()]) for key, step in columns)])
     return found
 
 
 # --------------------------------------------------------------------------------------------------------- the learning
 
 
-def train(gains: Gains, recipe: Recipe, seed: int, config: LabConfig) -> Curve:
-    logits = np.tile(np.log(START), (len(gains.right), 1))                                            # [H, 3]
-    group_of = [i // GROUP_SIZE for i in range(GROUPS * GROUP_SIZE)]
-    curve = []
+@dataclass(frozen=True)
+class LabRollout:
+    choices: list[tuple[int, int]]     # (hop, choice); choice k is made in turn 2k
+    values: list[float]                # of the truth before each turn
+    success: bool                      # every right visit was made
+
+
+def train(gains: Gains, recipe: Recipe, seed: int, config: LabConfig) -> Curves:
+    """Success and turns of the policy after 0, 1, 2, ... updates."""
+    logits = np.tile(np.log(START), (len(gains.right), 1))                                            # [hops, 3]
+    curves: Curves = {"success": {}, "turns": {}}
     for step in range(config.steps):
         probs = softmax(logits)
-        curve.append(expected(probs, config.visits))
-        rollouts = sample(gains, probs, config.visits, len(group_of), np.random.default_rng((seed, step)))
-        advantages = turn_advantages(rewards_of(rollouts, recipe), group_of, recipe)
+        curves["success"][step], curves["turns"][step] = expected(probs, config.visits)
+        rollouts = sample(gains, probs, config.visits, GROUPS * GROUP_SIZE, np.random.default_rng((seed, step)))
+        rewards = [rewards_of(rollout, recipe) for rollout in rollouts]
+        advantages = turn_advantages(rewards, [i // GROUP_SIZE for i in range(len(rewards))], recipe)
         logits = logits + config.learning_rate * policy_gradient(probs, rollouts, advantages)
-    return curve
+    return curves
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -175,53 +155,46 @@ def expected(probs: np.ndarray, visits: int) -> tuple[float, float]:
     return success, 1.0 + 2 * made
 
 
-def sample(gains: Gains, probs: np.ndarray, visits: int, count: int, rng: np.random.Generator) -> LabRollouts:
+def sample(gains: Gains, probs: np.ndarray, visits: int, count: int, rng: np.random.Generator) -> list[LabRollout]:
     """`count` rollouts. The draws do not depend on the table: the same generator gives every method the same luck."""
-    hops = len(probs)
-    draws = rng.random((count, visits))
-    noise = rng.standard_normal((2, count, visits))
-    bounds = probs.cumsum(axis=1)[:, :2]                                                              # [H, 2]
-    choice = np.full((count, visits), NO_CHOICE)
-    at = np.zeros((count, visits), dtype=int)
-    hop = np.zeros(count, dtype=int)
-    running = np.ones(count, dtype=bool)
-    for k in range(visits):
-        at[:, k] = np.minimum(hop, hops - 1)
-        chosen = (draws[:, k, None] >= bounds[at[:, k]]).sum(axis=1)
-        choice[running, k] = chosen[running]
-        hop = hop + (choice[:, k] == RIGHT)
-        running = running & (chosen != STOP) & (hop < hops)
-    right = np.array(gains.right)[at] + np.array(gains.right_noise)[at] * noise[0]
-    wrong = gains.wrong + gains.wrong_noise * noise[0]
-    return LabRollouts(choice, at, np.where(choice == RIGHT, right, wrong), gains.wrong_noise * noise[1], hop == hops)
-
-
-def rewards_of(rollouts: LabRollouts, recipe: Recipe) -> list[TurnRewards]:
-    """The rewards of each rollout by the shipped code, from the values before each turn."""
-    visits = np.isin(rollouts.choice, (RIGHT, WRONG)).sum(axis=1).tolist()
-    rewards = []
-    for i, count in enumerate(visits):
-        value = 0.0
-        values: list[float | None] = [value]
-        for k in range(count):
-            values.append(value + float(rollouts.search_gain[i, k]))
-            value += float(rollouts.visit_gain[i, k])
+    draws = rng.random((count, visits)).tolist()
+    visit_noise, search_noise = rng.standard_normal((2, count, visits)).tolist()
+    bounds = probs.cumsum(axis=1)[:, :2].tolist()                                                     # [hops, 2]
+    rollouts = []
+    for i in range(count):
+        hop, value = 0, 0.0
+        choices, values = [], [value]
+        for k in range(visits):
+            choice = sum(draws[i][k] >= bound for bound in bounds[hop])
+            choices.append((hop, choice))
+            if choice == STOP:
+                break
+            values.append(value + gains.wrong_noise * search_noise[i][k])
+            mean, noise = gains.wrong, gains.wrong_noise
+            if choice == RIGHT:
+                mean, noise = gains.right[hop], gains.right_noise[hop]
+                hop += 1
+            value += mean + noise * visit_noise[i][k]
             values.append(value)
-        kinds = ["search", "visit"] * count + ["answer"]
-        gains = segment_gains(values, kinds, recipe)
-        rewards.append(turn_rewards(kinds, gains, [False] * len(kinds), float(rollouts.success[i]), recipe))
-    return rewards
+            if hop == len(probs):
+                break
+        rollouts.append(LabRollout(choices, values, hop == len(probs)))
+    return rollouts
 
 
-def policy_gradient(probs: np.ndarray, rollouts: LabRollouts, advantages: list[list[float]]) -> np.ndarray:
-    """Gradient of the objective with respect to the logits of the table, [H, 3]."""
-    weights = np.zeros(rollouts.choice.shape)                                                         # [N, K]
-    for weight, row in zip(weights, advantages, strict=True):
-        deciding = row[::2]                                 # choice k is made in turn 2k, a stop too
-        weight[:len(deciding)] = np.array(deciding[:len(weight)]) / len(row)
-    weights[rollouts.choice == NO_CHOICE] = 0.0             # an answer that came by itself
-    chosen = rollouts.choice[:, :, None] == np.arange(3)                                              # [N, K, 3]
-    each = weights[:, :, None] * (chosen - probs[rollouts.hop])
+def rewards_of(rollout: LabRollout, recipe: Recipe) -> TurnRewards:
+    """By the shipped code, from the values before each turn."""
+    kinds = ["search", "visit"] * (len(rollout.values) // 2) + ["answer"]
+    gains = segment_gains(list(rollout.values), kinds, recipe)
+    return turn_rewards(kinds, gains, [False] * len(kinds), float(rollout.success), recipe)
+
+
+def policy_gradient(probs: np.ndarray, rollouts: list[LabRollout], advantages: list[list[float]]) -> np.ndarray:
+    """Gradient of the objective with respect to the logits of the table, [hops, 3]."""
     gradient = np.zeros(probs.shape)
-    np.add.at(gradient, rollouts.hop, each)
-    return gradient / len(advantages)
+    for rollout, row in zip(rollouts, advantages, strict=True):
+        for (hop, choice), advantage in zip(rollout.choices, row[::2], strict=False):
+            weight = advantage / len(row)
+            gradient[hop] -= weight * probs[hop]
+            gradient[hop, choice] += weight
+    return gradient / len(rollouts)

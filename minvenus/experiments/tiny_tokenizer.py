@@ -28,32 +28,8 @@ SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>"
 NOT_SPECIAL = ("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>",
                "<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>")
 CORPUS = Path(__file__).with_name("tiny_corpus.txt").read_text(encoding="utf-8")
-
-# The text that the toy web writes around its words.
-TOY_FRAME = """\
-system
-Tools.
-user
-From old: own?
-assistant
-After own.
-Open.
-Answer.
-{"name":"search","arguments":{"query":["the"]}}
-{"name":"visit","arguments":{"url":["page"],"goal":"pet"}}
-page old, own
-<answer>
-pets own
-</answer>
-[{"query": "x", "web_page_info_list": [{"title": "x", "url": "x", "snippet": "x"}, {"title": "x"}]}]
-ERROR: nothing found.
-ERROR: no such page.
-ERROR: cannot read the call.
-x
-
-x
-"""
-TOY_TEXT = TOY_FRAME + "".join(f" {word}" for word in NAMES + PETS + RELATIONS + VERBS)
+FRAME = Path(__file__).with_name("tiny_frame.txt").read_text(encoding="utf-8")      # what surrounds the toy web's words
+TOY_TEXT = FRAME + "".join(f" {word}" for word in NAMES + PETS + RELATIONS + VERBS)
 TOY_WEIGHT = 1000               # copies of TOY_TEXT in the training text: its pieces are merged first
 
 

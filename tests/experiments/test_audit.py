@@ -48,10 +48,6 @@ def test_gains_are_told_apart_by_what_the_visit_was_and_at_which_hop():
     assert visit_gains(batch(), WEB) == gains()
 
 
-def test_a_batch_without_gains_has_none_to_audit():
-    assert visit_gains(batch(Recipe(use_gain=False)), WEB) == {} and len(rows({})) == 1
-
-
 def test_a_visit_of_several_pages_counts_by_its_first_one():
     call = f'{{"name":"visit","arguments":{{"url":["page {OTHER}","page {FIRST}"],"goal":"pet"}}}}'
     turns = [search(FIRST), f"Open.\n</think>\n\n<tool_call>\n{call}\n</tool_call>", answer()]
@@ -82,10 +78,8 @@ def test_the_table_word_for_word():
      "right visits gain +1.50 more than the others; hop 1 +2.00, later hops +1.00 on average: not front-loaded"),
     ({("right", 1): [-0.2], ("right", 2): [-0.15], ("wrong", 1): [0.0]},                          # nothing comes early
      "right visits gain -0.17 more than the others; hop 1 -0.20, later hops -0.15 on average: not front-loaded"),
-    ({("right", 1): [1.0], ("failed", 1): [0.5]}, "right visits gain +0.50 more than the others"),
-    ({("right", 2): [1.0], ("wrong", 1): [0.5]}, "right visits gain +0.50 more than the others"),
+    ({("right", 2): [1.0], ("failed", 1): [0.5]}, "right visits gain +0.50 more than the others"),
     ({("right", 1): [1.0]}, "too few visits to compare right ones with others"),
-    ({("wrong", 1): [1.0]}, "too few visits to compare right ones with others"),
     ({}, "too few visits to compare right ones with others"),
 ])
 def test_the_verdict_by_hand(found, words):

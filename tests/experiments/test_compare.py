@@ -1,4 +1,4 @@
-"""The comparison: what its methods are, what it refuses, in which order it runs what is left, and what stops it."""
+"""The comparison: what its methods are, what it refuses, in which order it runs, and the numbers that it compares."""
 
 import json
 import re
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from minvenus.config import ConfigError
+from minvenus.config import ConfigError, read_json
+from minvenus.console import table
 from minvenus.experiments import compare, scripts
-from minvenus.experiments.compare import METHODS, CompareConfig
+from minvenus.experiments.compare import METHODS, CompareConfig, differences, measures, read_curves, rows
 from minvenus.experiments.demo import DemoConfig
 from minvenus.experiments.scripts import ScriptFailed
 from minvenus.flags import parse_flags
@@ -26,10 +27,10 @@ with (folder.parent / "started.txt").open("a") as file:
 start = {"step": 1, "before_test_exact_match": 0.01, "before_test_right_pages": 0.5}
 end = {"step": steps, "test_exact_match": len(folder.name) / 100, "test_right_pages": 0.75, "test_turns": 8.0}
 (folder / "metrics.jsonl").write_text(json.dumps(start) + "\\n" + json.dumps(end) + "\\n")
-done = steps - (folder.parent / "stopped").exists()
-(folder / "checkpoints" / f"step-{done}").mkdir(parents=True)
-(folder / "checkpoints" / f"step-{done}" / "state.json").write_text("{}")
-(folder / "latest").write_text(f"step-{done}")
+newest = folder / "checkpoints" / f"step-{steps - (folder.parent / 'stopped').exists():08d}"
+newest.mkdir(parents=True)
+(newest / "state.json").write_text("{}")
+(folder / "latest").write_text(newest.name)
 """
 
 
@@ -43,14 +44,6 @@ def small(tmp_path, monkeypatch):
     monkeypatch.setattr(scripts, "LOOK_EVERY", 0.01)
     return CompareConfig(model=str(tmp_path / "model"), out=str(tmp_path / "out"), methods="grpo paper", seeds=2,
                          first_seed=7, steps=4, jobs=1)
-
-
-def started(config) -> list[str]:
-    """The runs that were started since the last time."""
-    path = Path(config.out) / "started.txt"
-    lines = path.read_text().splitlines() if path.exists() else []
-    path.unlink(missing_ok=True)
-    return lines
 
 
 # ---------------------------------------------------------------------------------------------------------- the methods
@@ -103,37 +96,15 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(given, words):
         CompareConfig(**given)
 
 
-def test_a_folder_of_runs_with_other_settings_is_refused_and_left_as_it_is(small):
-    compare.main(replace(small, methods="paper", seeds=1))
-    before = {path: path.read_bytes() for path in Path(small.out).rglob("*") if path.is_file()}
-    with pytest.raises(ConfigError, match=r"other settings: hops was 4, is 2; .*Use the same, or another --out"):
-        compare.main(replace(small, hops=2, learning_rate=1e-5))
-    assert {path: path.read_bytes() for path in Path(small.out).rglob("*") if path.is_file()} == before
-
-
-# --------------------------------------------------------------------------------------------------------- running them
-
-
 def test_all_methods_of_a_seed_run_before_the_next_seed_and_the_table_and_page_are_written(small, capsys):
     text = compare.main(small)
-    assert started(small) == ["grpo-7", "paper-7", "grpo-8", "paper-8"]
-    done = capsys.readouterr()
-    assert "4 runs of 4 steps, 0 of them done before" in done.out and "runs 4/4" in done.err
+    assert (Path(small.out) / "started.txt").read_text().split() == ["grpo-7", "paper-7", "grpo-8", "paper-8"]
+    assert "runs 4/4" in capsys.readouterr().err
     assert re.search(r"grpo +0.060 ± 0.000", text) and re.search(r"paper - grpo +0.010 ± 0.000", text)
     page = (Path(small.out) / "report.html").read_text()
     assert "0.060 ± 0.000" in page and "0.010 ± 0.000" in page and "Turns per rollout" in page
     assert "Gain of right visits" not in page, "nobody had gains"
-    assert json.loads((Path(small.out) / "run.json").read_text()) == asdict(small)
-
-
-def test_finished_runs_are_only_read_and_others_go_on(small, capsys):
-    compare.main(replace(small, seeds=1))
-    started(small)
-    compare.main(small)
-    assert started(small) == ["grpo-8", "paper-8"]
-    assert "4 runs of 4 steps, 2 of them done before" in capsys.readouterr().out
-    text = compare.main(replace(small, methods="paper"))
-    assert started(small) == [] and "paper" in text and "grpo" not in text
+    assert read_json(Path(small.out) / "run.json") == asdict(small)
 
 
 def test_a_run_that_somebody_stopped_is_not_taken_for_a_finished_one(small):
@@ -141,7 +112,7 @@ def test_a_run_that_somebody_stopped_is_not_taken_for_a_finished_one(small):
     (Path(small.out) / "stopped").touch()
     with pytest.raises(ScriptFailed, match=r"grpo-7 was stopped before step 4; the same command goes on there"):
         compare.main(small)
-    assert started(small) == ["grpo-7"]
+    assert (Path(small.out) / "started.txt").read_text().split() == ["grpo-7"]
 
 
 def test_without_a_checkpoint_one_is_trained_as_the_demo_does(small, monkeypatch):
@@ -154,3 +125,42 @@ def test_without_a_checkpoint_one_is_trained_as_the_demo_does(small, monkeypatch
     monkeypatch.setattr(compare, "train", train)
     compare.main(replace(small, model=None, methods="paper", seeds=1))
     assert seen == [("train_sft.py", Path(small.out) / "sft", DemoConfig().sft_steps)]
+
+
+# --------------------------------------------------------------------------------------------------------- the numbers
+
+
+def test_the_numbers_of_a_run_come_from_its_metrics(tmp_path):
+    metrics = [{"step": 1, "gain_right": 1.0, "before_test_exact_match": 0.1, "before_test_right_pages": 0.05},
+               {"step": 2, "gain_right": None, "test_exact_match": 0.2, "test_right_pages": 0.1},
+               {"step": 3, "gain_right": 3.0},
+               {"step": 4, "gain_right": 4.0, "test_exact_match": 0.6, "test_right_pages": 0.3}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics))
+    run = read_curves(tmp_path)
+    assert run["test_exact_match"] == {0: 0.1, 2: 0.2, 4: 0.6} and run["gain_wrong"] == {}
+    assert run["gain_right"] == {1: 1.0, 3: 3.0, 4: 4.0}, "a step without a right visit has none"
+    # the area is the mean over the evaluations after step 0, which says nothing of a method
+    assert measures(run, 4) == (0.6, pytest.approx(0.4), 0.3)
+
+
+def run(*accuracies):
+    """Evaluated before the first step, and after every second one."""
+    curve = {2 * i: accuracy for i, accuracy in enumerate(accuracies)}
+    return {"test_exact_match": curve, "test_right_pages": {step: value / 2 for step, value in curve.items()}}
+
+
+def test_the_table_word_for_word():
+    runs = {"paper": {1: run(0.1, 0.2, 0.4), 2: run(0.1, 0.2, 0.6)}, "grpo": {1: run(0.0, 0.1, 0.3)}}
+    # accuracies 0.4 and 0.6: half is 12.706 * 0.1; areas 0.3 and 0.4, pages 0.2 and 0.3: half of that
+    assert table(rows(runs, 4)).splitlines() == [
+        "method          accuracy at step 4  area under the curve  right pages at step 4  each seed",
+        "start (step 0)       0.100 ± 0.000                                0.050 ± 0.000  0.10 0.10",
+        "paper                0.500 ± 1.271         0.350 ± 0.635          0.250 ± 0.635  0.40 0.60",
+        "grpo                         0.300                 0.200                  0.150       0.30"]
+
+
+def test_differences_are_paired_by_seed():
+    runs = {"grpo": {1: run(0, 0.1), 2: run(0, 0.3)}, "paper": {2: run(0, 0.4, 0.4), 1: run(0, 0.3, 0.3)}}
+    # 0.2 and 0.1: standard deviation 0.0707, half 12.706 * 0.05
+    assert differences(runs, 2) == [["paired by seed", "accuracy", "area"],
+                                    ["paper - grpo", "0.150 ± 0.635", "0.150 ± 0.635"]]
