@@ -1,21 +1,22 @@
-"""Line plots with intervals, as SVG text. Pure functions from numbers to a string.
+"""Line plots with intervals, as SVG. Pure functions from numbers to markup.
 
-The string stands in an HTML page as it is, or alone in a file: no script, no style sheet, no reference to
+A plot stands in an HTML page as it is, or alone in a file: no script, no style sheet, no reference to
 anything outside. Axes and text take the page's own colour (currentColor); the lines' colours stand out on
 white and on near-black, and each line has a dash pattern too, for those who print or cannot tell the
-colours. All text is escaped. A value that is not a number is an error, never a hole: leave the point out.
+colours. A value that is not a number is an error, never a hole: leave the point out.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minvenus.report.page import text
+from minvenus.report.page import Html, el
 
 COLOURS = ("#2f7fd6", "#d9541e", "#1f9a55", "#b04fc4", "#b07d00", "#d6336c", "#0f929c", "#7d7d85")
 DASHES = ("none", "7 3", "2 3", "9 3 2 3", "14 4", "5 5", "9 3 2 3 2 3", "4 2", "16 3 6 3")     # 9: 72 different pairs
 LARGEST, SMALLEST = 1e100, 1e-100            # a larger value would overflow a range; a smaller one counts as 0
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM, RIGHT = 520, 300, 64, 34, 48, 16       # pixels; the legend comes below
+LEFT, RIGHT, TOP, BOTTOM = 76, 504, 34, 252  # of the axes, in pixels; the legend comes below
+WIDTH, HEIGHT = 520, 300                     # of the picture without its legend
 SHORT_NAME = 28                              # letters of a name, so that two fit side by side in the legend
 
 
@@ -38,43 +39,38 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Frame:
-    """The rectangle of the axes and the ranges that it shows."""
+class Scale:
+    """From a range of numbers to a range of pixels."""
 
-    x: tuple[float, float]
-    y: tuple[float, float]
+    low: float
+    high: float
+    start: float
+    end: float
 
-    def px(self, value: float) -> float:
-        return LEFT + (value - self.x[0]) / (self.x[1] - self.x[0]) * (WIDTH - LEFT - RIGHT)
-
-    def py(self, value: float) -> float:
-        return HEIGHT - BOTTOM - (value - self.y[0]) / (self.y[1] - self.y[0]) * (HEIGHT - TOP - BOTTOM)
-
-    def points(self, xs: Sequence[float], ys: Sequence[float]) -> str:
-        return " ".join(f"{self.px(x):.2f},{self.py(y):.2f}" for x, y in zip(xs, ys, strict=True))
+    def __call__(self, value: float) -> float:
+        return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 2)
 
 
-def line_plot(series: Sequence[Series], title: str, x_label: str, y_label: str, covers: Sequence[float] = ()) -> str:
+def line_plot(series: Sequence[Series], title: str, x_label: str, y_label: str, covers: Sequence[float] = ()) -> Html:
     """One line per series. Units belong in the labels. The y axis shows all values, and at least those in `covers`."""
     xs: list[float] = []
     ys = [*covers]
     for s in series:
         xs += s.x
         ys += [*s.y, *(s.low or ()), *(s.high or ())]
-    frame = Frame(value_range(xs), with_air(value_range(ys), covers))
-    body = axes(frame, x_label, y_label)
-    body += [band(s, frame, COLOURS[i % len(COLOURS)]) for i, s in enumerate(series)]
-    body += [line(s, frame, i) for i, s in enumerate(series) if s.x]
+    low, high = value_range(ys)
+    air = 0.04 * (high - low)                # but none where the range ends at what the caller asked for
+    x = Scale(*value_range(xs), LEFT, RIGHT)
+    y = Scale(low if low in covers else low - air, high if high in covers else high + air, BOTTOM, TOP)
+    body = [label(LEFT, 18, title, "start", font_weight="bold"), axes(x, y, x_label, y_label)]
+    body += [band(s, x, y, COLOURS[i % len(COLOURS)]) for i, s in enumerate(series) if s.low is not None]
+    body += [line(s, x, y, i) for i, s in enumerate(series) if s.x]
     columns = 1 if any(len(s.name) > SHORT_NAME for s in series) else 2
     body += [legend_entry(s.name, i, columns) for i, s in enumerate(series)]
     height = HEIGHT + 18 * math.ceil(len(series) / columns) + 4
-    heading = label(LEFT, 18, title, "start", ' font-weight="bold"')
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-            f'role="img" aria-label="{text(title)}" font-family="system-ui, sans-serif" font-size="12" '
-            f'fill="currentColor">\n<title>{text(title)}</title>\n{heading}\n' + "\n".join(body) + "\n</svg>")
-
-
-# ------------------------------------------------------------------------------------------------- ranges
+    return el("svg", el("title", title), body, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {height}",
+              width=WIDTH, height=height, role="img", aria_label=title, font_family="system-ui, sans-serif",
+              font_size=12, fill="currentColor")
 
 
 def value_range(values: Sequence[float]) -> tuple[float, float]:
@@ -86,13 +82,6 @@ def value_range(values: Sequence[float]) -> tuple[float, float]:
     if high - low > 1e-4 * size:                      # else the labels of ticks would be the same
         return low, high
     return low - 0.1 * size, high + 0.1 * size
-
-
-def with_air(limits: tuple[float, float], covers: Sequence[float]) -> tuple[float, float]:
-    """A little room above and below, but none where the range ends at what the caller asked for."""
-    low, high = limits
-    air = 0.04 * (high - low)
-    return low if low in covers else low - air, high if high in covers else high + air
 
 
 def ticks(low: float, high: float, about: int = 6) -> list[float]:
@@ -107,48 +96,46 @@ def ticks(low: float, high: float, about: int = 6) -> list[float]:
 # ------------------------------------------------------------------------------------------------- pieces
 
 
-def axes(frame: Frame, x_label: str, y_label: str) -> list[str]:
-    left, right, top, bottom = LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM
-    middle = (top + bottom) / 2
-    parts = [f'<path d="M{left} {top}V{bottom}H{right}" fill="none" stroke="currentColor"/>',
-             label((left + right) / 2, HEIGHT - 10, x_label, "middle"),
-             label(13, middle, y_label, "middle", f' transform="rotate(-90 13 {middle})"')]
-    for value in ticks(*frame.x):
-        at = frame.px(value)
-        parts.append(f'<path d="M{at:.2f} {bottom}v5" stroke="currentColor"/>')
-        parts.append(label(at, bottom + 18, f"{value:.6g}", "middle"))
-    for value in ticks(*frame.y):
-        at = frame.py(value)
-        parts.append(f'<path d="M{left} {at:.2f}H{right}" stroke="currentColor" stroke-opacity="0.15"/>')
-        parts.append(label(left - 7, at + 4, f"{value:.6g}", "end"))
+def axes(x: Scale, y: Scale, x_label: str, y_label: str) -> list[Html]:
+    middle = (TOP + BOTTOM) / 2
+    parts = [el("path", d=f"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}", fill="none", stroke="currentColor"),
+             label((LEFT + RIGHT) / 2, HEIGHT - 10, x_label),
+             label(13, middle, y_label, transform=f"rotate(-90 13 {middle})")]
+    for value in ticks(x.low, x.high):
+        if value == round(value):                     # there is no step 1.5
+            parts.append(el("path", d=f"M{x(value)} {BOTTOM}v5", stroke="currentColor"))
+            parts.append(label(x(value), BOTTOM + 18, f"{value:.6g}"))
+    for value in ticks(y.low, y.high):
+        parts.append(el("path", d=f"M{LEFT} {y(value)}H{RIGHT}", stroke="currentColor", stroke_opacity=0.15))
+        parts.append(label(LEFT - 7, y(value) + 4, f"{value:.6g}", "end"))
     return parts
 
 
-def stroke(index: int) -> str:
-    """Colour and dashes of a line."""
-    return f'stroke="{COLOURS[index % len(COLOURS)]}" stroke-dasharray="{DASHES[index % len(DASHES)]}"'
+def line(s: Series, x: Scale, y: Scale, index: int) -> Html:
+    mark = None
+    if len(s.x) == 1:                                 # a line of one point would be invisible
+        mark = el("circle", cx=x(s.x[0]), cy=y(s.y[0]), r=3, fill=COLOURS[index % len(COLOURS)])
+    return el("g", el("title", s.name), el("polyline", points=points(s.x, s.y, x, y), fill="none", **stroke(index),
+                                           stroke_width=1.8, stroke_linejoin="round"), mark)
 
 
-def line(series: Series, frame: Frame, index: int) -> str:
-    mark = ""
-    if len(series.x) == 1:                            # a line of one point would be invisible
-        x, y = frame.px(series.x[0]), frame.py(series.y[0])
-        mark = f'<circle cx="{x:.2f}" cy="{y:.2f}" r="3" fill="{COLOURS[index % len(COLOURS)]}"/>'
-    return (f'<g><title>{text(series.name)}</title><polyline points="{frame.points(series.x, series.y)}" fill="none" '
-            f'{stroke(index)} stroke-width="1.8" stroke-linejoin="round"/>{mark}</g>')
+def band(s: Series, x: Scale, y: Scale, colour: str) -> Html:
+    there, back = points(s.x, s.high or (), x, y), points(s.x[::-1], (s.low or ())[::-1], x, y)
+    return el("polygon", points=f"{there} {back}", fill=colour, fill_opacity=0.13)
 
 
-def band(series: Series, frame: Frame, colour: str) -> str:
-    if series.low is None or series.high is None:
-        return ""
-    there, back = frame.points(series.x, series.high), frame.points(series.x[::-1], series.low[::-1])
-    return f'<polygon points="{there} {back}" fill="{colour}" fill-opacity="0.13"/>'
+def points(xs: Sequence[float], ys: Sequence[float], x: Scale, y: Scale) -> str:
+    return " ".join(f"{x(a)},{y(b)}" for a, b in zip(xs, ys, strict=True))
 
 
-def legend_entry(name: str, index: int, columns: int) -> str:
-    x, y = LEFT + 228 * (index % columns), HEIGHT + 8 + 18 * (index // columns)
-    return f'<path d="M{x} {y}h34" {stroke(index)} stroke-width="2.2"/>' + label(x + 41, y + 4, name, "start")
+def stroke(index: int) -> dict[str, str]:
+    return {"stroke": COLOURS[index % len(COLOURS)], "stroke_dasharray": DASHES[index % len(DASHES)]}
 
 
-def label(x: float, y: float, words: str, anchor: str, more: str = "") -> str:
-    return f'<text x="{x:.2f}" y="{y:.2f}" text-anchor="{anchor}"{more}>{text(words)}</text>'
+def legend_entry(name: str, index: int, columns: int) -> Html:
+    x, y = 16 + 252 * (index % columns), HEIGHT + 8 + 18 * (index // columns)
+    return el("g", el("path", d=f"M{x} {y}h34", stroke_width=2.2, **stroke(index)), label(x + 41, y + 4, name, "start"))
+
+
+def label(x: float, y: float, words: str, anchor: str = "middle", **more) -> Html:
+    return el("text", words, x=round(x, 2), y=round(y, 2), text_anchor=anchor, **more)

@@ -1,24 +1,21 @@
 """Where every number of a turn's reward comes from: its formula, its equation and its inputs.
 
     under_recipes(measured, recipe)     a batch under each of the recipes that a page compares
-    steps(arithmetic, t)                the numbers of turn t in the order of the computation
+    turn_steps(credited, t)             the numbers of turn t in the order of the computation
+    group_steps(group)                  what the rewards of a group are normalised with
 
 The values are those of igpo/credit.py. A test computes each of them again from the inputs that are shown
-with it. A recipe that needs more than was measured has no numbers: nothing is filled with zeros. In
-equations P is the DR-Venus paper and I the IGPO paper.
+with it. In equations P is the DR-Venus paper and I the IGPO paper.
 """
 
 from dataclasses import asdict, dataclass, replace
-from math import exp, fsum
 
 from minvenus.config import Recipe
 from minvenus.igpo.advantage import SCALE_CAP, SCALE_FLOOR
 from minvenus.igpo.credit import Measured, credit
 from minvenus.igpo.gain import needed_values
 
-MEASURING = ("lead_in", "newlines_after_think")       # how the answer was asked for: not arithmetic
-WITHOUT_GROUP = ("values", "gains", "turn_rewards", "penalties")      # numbers that need no group
-WORDS = {
+RECIPES = {
     "paper": "A visit is paid the gain in log P(answer) since the last visit, and so is every search that led to it. "
              "Every turn costs a factor gamma.",
     "released": "The gain stays on the visit; the searches before it share its return. Only rewarded turns cost a "
@@ -26,38 +23,21 @@ WORDS = {
     "GRPO": "Only the final answer is paid: every turn of a rollout gets the same number, and a group whose rollouts "
             "all failed teaches nothing.",
 }
-
-
-@dataclass(frozen=True)
-class Arithmetic:
-    """One rollout under one recipe."""
-
-    recipe: Recipe
-    measured: Measured
-    numbers: dict                       # Credit.arithmetic; of a lone trajectory WITHOUT_GROUP only
-    group: list[dict]                   # the numbers of all rollouts of its group
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A batch under one recipe."""
-
-    name: str
-    recipe: Recipe
-    trained: bool                       # the rollouts were trained with it
-    rollouts: list[Arithmetic] | None   # None: not everything that it needs was measured
-
-    @property
-    def described(self) -> str:
-        """Its name, or what it changes in the paper's recipe."""
-        paper = asdict(Recipe.paper())
-        changed = [f"{key} {value}" for key, value in asdict(self.recipe).items()
-                   if key not in MEASURING and value != paper[key]]
-        return self.name if self.name in WORDS else f"paper with {', '.join(changed)}"
-
-    @property
-    def words(self) -> str:
-        return WORDS.get(self.name) or f"What this run was trained with: {self.described}."
+STEPS = {                               # id of a number -> its name, and what it is
+    "before": ("log P before", "How probable the model found the true answer before the turn, had it been asked then: "
+                               "the mean log-probability of the answer's tokens."),
+    "after": ("log P after", "The same after the turn and what came back."),
+    "gain": ("gain", "How much more probable the answer became. A visit's gain covers the searches that led to it."),
+    "reward": ("reward r", "What the turn is paid: its gain, the answer's score, or the penalty λ. Absent is not zero: "
+                           "a turn without a reward enters no statistics."),
+    "z": ("z", "How far the reward lies above or below the group's mean, in standard deviations."),
+    "term": ("scaled r̃", "The normalised reward of this turn, before anything that follows is added."),
+    "later": ("later turns", "What the turn made possible: the next advantage is a reward and what follows it."),
+    "advantage": ("advantage A", "What the turn earned itself, and what it made possible: Σ γ^(k−t) r̃."),
+    "mean": ("mean μ", "Over all rollouts of this question."),
+    "std": ("std σ", "How far they lie apart. A single number has no spread: σ is set to 1, and z becomes 0."),
+    "scale": ("IG-Scale s", "Scales turn rewards to the mean size of the outcomes, over all rollouts of the batch."),
+}
 
 
 @dataclass(frozen=True)
@@ -65,203 +45,178 @@ class Step:
     """One number on the way from the measurements to an advantage."""
 
     id: str
-    name: str                           # on the button
     value: float | None                 # None: there is none, and `words` say why
-    formula: str                        # and its equation in brackets
-    words: str
     inputs: list[tuple[str, float]]
+    name: str
+    formula: str
+    words: str
 
 
-def recipes_for(run: Recipe | None) -> dict[str, Recipe]:
-    """The three to compare, and that of the run if it is none of them."""
-    named = {"paper": Recipe.paper(), "released": Recipe.released(), "GRPO": Recipe.paper(use_gain=False, gamma=1.0)}
-    if run is not None and not any(same_numbers(run, recipe) for recipe in named.values()):
-        named = {"this run": run} | named
-    return named
+@dataclass(frozen=True)
+class Credited:
+    """One rollout under one recipe."""
+
+    recipe: Recipe
+    measured: Measured
+    numbers: dict                       # Credit.arithmetic
+    grouped: bool                       # False: a lone trajectory, which has no numbers beyond its rewards
 
 
-def same_numbers(a: Recipe, b: Recipe) -> bool:
-    """Whether two recipes give the same numbers from the same measurements."""
-    return a == replace(b, **{name: getattr(a, name) for name in MEASURING})
+@dataclass(frozen=True)
+class Compared:
+    """A batch under one recipe."""
+
+    name: str
+    words: str
+    recipe: Recipe
+    trained: bool                       # the rollouts were trained with it
+    rollouts: list[Credited] | None     # None: not everything that it needs was measured; no zeros are filled in
 
 
 def under_recipes(measured: list[Measured], run: Recipe | None) -> list[Compared]:
-    """A whole training batch under every recipe: IG-Scale is over all of it. Without a run, each rollout
-    is a trajectory without group or outcome: recipes that pay the outcome only are left out."""
+    """A whole training batch under the recipes to compare and the run's own, if that is none of them. IG-Scale is over
+    the whole batch. Without a run, each rollout is a trajectory without group or outcome: GRPO is left out."""
+    grpo = {} if run is None else {"GRPO": Recipe.paper(use_gain=False, gamma=1.0)}
+    recipes = {"paper": Recipe.paper(), "released": arithmetic_only(Recipe.released()), **grpo}
+    trained = run and arithmetic_only(run)
+    if trained and trained not in recipes.values():
+        recipes = {"this run": trained} | recipes
     compared = []
-    for name, recipe in recipes_for(run).items():
-        trained = run is not None and same_numbers(run, recipe)
-        if any(m.logprobs[t] is None for m in measured for t in needed_values(m.kinds, recipe)):
-            compared.append(Compared(name, recipe, trained, None))
-        elif run is not None or recipe.use_gain:
-            compared.append(Compared(name, recipe, trained, arithmetic(measured, recipe, run is not None)))
+    for name, recipe in recipes.items():
+        paper = asdict(Recipe.paper())
+        changed = ", ".join(f"{key} {value}" for key, value in asdict(recipe).items() if value != paper[key])
+        words = RECIPES.get(name) or f"What this run was trained with: paper with {changed}."
+        rollouts = None
+        if all(m.logprobs[t] is not None for m in measured for t in needed_values(m.kinds, recipe)):
+            whole = credit(measured, recipe)
+            rollouts = [Credited(recipe, m, whole.arithmetic(i, m.group), run is not None)
+                        for i, m in enumerate(measured)]
+        compared.append(Compared(name, words, recipe, recipe == trained, rollouts))
     return compared
 
 
-def arithmetic(measured: list[Measured], recipe: Recipe, grouped: bool) -> list[Arithmetic]:
-    whole = credit(measured, recipe)
-    numbers = [whole.arithmetic(i, m.group) for i, m in enumerate(measured)]
-    if not grouped:
-        numbers = [{key: n[key] for key in WITHOUT_GROUP} for n in numbers]
-    groups: dict[int, list[dict]] = {}
-    for m, n in zip(measured, numbers, strict=True):
-        groups.setdefault(m.group, []).append(n)
-    return [Arithmetic(recipe, m, n, groups[m.group]) for m, n in zip(measured, numbers, strict=True)]
+def arithmetic_only(recipe: Recipe) -> Recipe:
+    """The recipe without its words for asking the model, which change no arithmetic."""
+    paper = Recipe.paper()
+    return replace(recipe, lead_in=paper.lead_in, newlines_after_think=paper.newlines_after_think)
 
 
-def steps(a: Arithmetic, t: int) -> list[Step]:
-    last, grouped = t == len(a.measured.kinds) - 1, "advantages" in a.numbers
-    if last and not grouped:
-        return []
-    reward = outcome_step(a) if last else reward_step(a, t)
-    found = [reward] if last else [*gain_steps(a, t), reward]
-    if not grouped:
-        return found
-    if reward.value is not None:
-        found += normal_steps(a, t, reward.value, last)
-    return [*found, *advantage_steps(a, t)]
+# ------------------------------------------------------------------------------------------- numbers of a turn
 
 
-# -------------------------------------------------------------------------------------------- up to the reward
+def step(key: str, formula: str, value: float | None, *inputs: tuple[str, float], of: str = "") -> Step:
+    name, words = STEPS[key]
+    return Step(key, value, list(inputs), name + of, formula, words)
 
 
-def gain_steps(a: Arithmetic, t: int) -> list[Step]:
-    """log P(answer) before and after a turn, and the difference. values[p]: after turn p, counted from 1."""
-    values, gain = a.numbers["values"], a.numbers["gains"][t]
-    if gain is None:
-        return []
-    before = max(p for p in range(t + 1) if values[p] is not None)
-    words = "How much more probable the true answer became. A visit's gain covers the searches that led to it."
-    start = f"V after turn {before}" if before else "V of the question"
-    inputs = [(f"V after turn {t + 1}", values[t + 1]), (start, values[before])]
-    return [value_step(a, before, "value-before", "before"), value_step(a, t + 1, "value", "after"),
-            Step("gain", "gain", gain, "IG = V after − V before [P eq.3]", words, inputs)]
+def turn_steps(c: Credited, t: int) -> list[Step]:
+    if not c.grouped and t == len(c.measured.kinds) - 1:
+        return []                                        # there is no outcome
+    found = reward_steps(c, t)
+    return [*found, *advantage_steps(c, t, found[-1].value)] if c.grouped else found
 
 
-def value_step(a: Arithmetic, p: int, step: str, when: str) -> Step:
-    logprobs = a.measured.logprobs[p] or []
-    place = f"turn {p}" if p else "reading the question alone"
-    words = (f"How probable the model found the true answer after {place}, had it been asked right then: the mean "
-             f"log-probability of the answer's tokens, {exp(fsum(logprobs) / len(logprobs)):.2%} per token.")
-    inputs = [(f"token {j}", logprob) for j, logprob in enumerate(logprobs, 1)]
-    name, formula = f"log P {when}", "V = 1/L · Σ log π(answer token) [P eq.2]"
-    if a.recipe.gain == "prob":
-        name, formula = f"P {when}", "V = exp( 1/L · Σ log π(answer token) ) [I v1]"
-    return Step(step, name, a.numbers["values"][p], formula, words, inputs)
-
-
-def reward_step(a: Arithmetic, t: int) -> Step:
-    value, gains, malformed = a.numbers["turn_rewards"][t], a.numbers["gains"], a.measured.malformed
-    penalty = a.recipe.format_penalty
-    if value is None:
-        words = "The turn has no reward of its own. Absent is not zero: it enters no statistics."
-        return Step("reward", "reward", None, "no reward", words, [])
-    if a.numbers["penalties"][t] and malformed[t]:
-        words = "The turn breaks a rule of the format: the penalty replaces what it would have earned."
-        return Step("reward", "reward", value, "r = −λ, instead of any gain [P eq.4]", words, [("λ", penalty)])
+def reward_steps(c: Credited, t: int) -> list[Step]:
+    """log P(answer) before and after the turn, the gain, and the reward."""
+    n, values, gains = c.numbers, c.numbers["values"], c.numbers["gains"]
+    malformed, penalty = c.measured.malformed, ("λ", c.recipe.format_penalty)
+    if t == len(malformed) - 1:
+        if malformed[t]:
+            return [step("reward", "r = −λ: the answer is malformed [P eq.4]", n["outcome"], penalty)]
+        return [step("reward", "r = score of the answer", n["outcome"], ("score", c.measured.outcome))]
+    reward = n["turn_rewards"][t]
+    found = []
+    if gains[t] is not None:                             # values[p] is that after turn p, counted from 1
+        p = max(p for p in range(t + 1) if values[p] is not None)
+        before = (f"V after turn {p}" if p else "V of the question", values[p])
+        after = (f"V after turn {t + 1}", values[t + 1])
+        found = [value_step(c, p, "before"), value_step(c, t + 1, "after"),
+                 step("gain", "IG = V after − V before [P eq.3]", gains[t], after, before)]
+    if reward is None:
+        return [*found, step("reward", "no reward", None)]
+    if n["penalties"][t] and malformed[t]:
+        return [*found, step("reward", "r = −λ: the turn is malformed [P eq.4]", reward, penalty)]
     if gains[t] is not None:
-        return Step("reward", "reward", value, "r = gain [P eq.3]", "The turn is paid its gain.", [("gain", gains[t])])
-    shared = [broken and a.recipe.penalty_scope == "segment" for broken in malformed]
-    source = next(k for k in range(t + 1, len(gains)) if shared[k] or gains[k] is not None)
-    turn, what, paid = f"turn {source + 1}", "gain", gains[source]
-    if shared[source]:
-        what, paid = "penalty", -penalty
-    words = f"The {what} of {turn} is shared with the searches that led to it."
-    return Step("reward", "shared reward", value, f"r = {what} of {turn} [P, browse-aware]", words, [(turn, paid)])
+        return [*found, step("reward", "r = gain [P eq.3]", reward, ("gain", gains[t]))]
+    shared = [broken and c.recipe.penalty_scope == "segment" for broken in malformed]
+    k = next(k for k in range(t + 1, len(gains)) if shared[k] or gains[k] is not None)
+    what, paid = ("penalty", -penalty[1]) if shared[k] else ("gain", gains[k])
+    formula = f"r = {what} of turn {k + 1}, shared with the searches that led to it [P, browse-aware]"
+    return [step("reward", formula, reward, (f"{what} of turn {k + 1}", paid))]
 
 
-def outcome_step(a: Arithmetic) -> Step:
-    value, score = a.numbers["outcome"], a.measured.outcome
-    if a.measured.malformed[-1]:
-        words = "The last turn breaks a rule of the format: whatever it answered, the penalty replaces it."
-        inputs = [("λ", a.recipe.format_penalty), ("outcome without the penalty", score)]
-        return Step("reward", "outcome", value, "r = −λ, instead of the outcome [P eq.4]", words, inputs)
-    return Step("reward", "outcome", value, "r = score of the answer",
-                "1 for a right answer, 0 for a wrong one; F1 gives what lies between.", [("score", score)])
+def value_step(c: Credited, p: int, key: str) -> Step:
+    formula = "V = 1/L · Σ log π(answer token) [P eq.2]"
+    if c.recipe.gain == "prob":
+        formula = "V = exp( 1/L · Σ log π(answer token) ) [I v1]"
+    inputs = [(f"token {j}", logprob) for j, logprob in enumerate(c.measured.logprobs[p] or [], 1)]
+    return step(key, formula, c.numbers["values"][p], *inputs)
 
 
-# ---------------------------------------------------------------------------------- from the reward to the advantage
-
-
-def normal_steps(a: Arithmetic, t: int, reward: float, last: bool) -> list[Step]:
-    """The reward compared with its group, and a turn's reward scaled to the size of the outcomes."""
-    n, found = a.numbers, []
-    z = n["outcome_z"] if last else n["turn_z"][t]
-    if a.recipe.normalize != "none":
-        found += z_steps(a, reward, z, last)
+def advantage_steps(c: Credited, t: int, reward: float | None) -> list[Step]:
+    """The reward compared with its group, scaled to the size of the outcomes, what later turns add, and the sum."""
+    n, term, advantage = c.numbers, c.numbers["terms"][t], c.numbers["advantages"][t]
+    last = t == len(n["terms"]) - 1
+    half, z = ("outcome", n["outcome_z"]) if last else ("gain", n["turn_z"][t])
+    found = []
+    if reward is not None and c.recipe.normalize != "none":
+        r, mean, std = ("r", reward), ("μ", n["group_stats"][f"{half}_mean"]), ("σ", n["group_stats"][f"{half}_std"])
+        if last or c.recipe.center_gain:
+            found.append(step("z", "z = (r − μ) / (σ + 1e-6) [P eq.5]", z, r, mean, std))
+        else:
+            found.append(step("z", "z = r / (σ + 1e-6), not centred [P eq.5]", z, r, std))
     if last:
-        return found
-    if a.recipe.normalize == "scaled":
-        formula = f"s = min( max(M_O, {SCALE_FLOOR}) / (M_IG + 1e-6), {SCALE_CAP:g} ) [P eq.6-8]"
-        inputs = [("M_O = mean |z| of the outcomes", n["m_outcome"]),
-                  ("M_IG = mean |z| of the turn rewards", n["m_gain"])]
-        words = "Scales turn rewards to the mean size of the outcomes, over all rollouts of the batch."
-        found.append(Step("scale", "IG-Scale s", n["scale"], formula, words, inputs))
-    words = "The normalised reward of this turn, before anything that follows is added."
-    inputs = [("weight", a.recipe.ig_weight), ("s", n["scale"]), ("z", z)]
-    return [*found, Step("term", "scaled r̃", n["terms"][t], "r̃ = weight · s · z [P eq.6-8]", words, inputs)]
+        return [*found, step("advantage", "A = z: nothing follows [P eq.9]", advantage, ("z", term))]
+    if reward is not None:
+        factors = [("weight", c.recipe.ig_weight), ("s", n["scale"]), ("z", z)]
+        found.append(step("term", "r̃ = weight · s · z [P eq.6-8]", term, *factors))
+    k = next_turn(c, t)
+    following = (f"A of turn {k + 1}", n["advantages"][k])
+    if term is None and c.recipe.discount_over == "rewards":
+        formula = f"A = A of turn {k + 1}, the next rewarded turn, whose return is shared [P eq.9]"
+        return [*found, step("advantage", formula, advantage, following)]
+    rest = ("later turns", c.recipe.gamma * following[1])
+    found.append(step("later", f"γ · A of turn {k + 1} [P eq.9]", rest[1], ("γ", c.recipe.gamma), following))
+    if term is None:
+        return [*found, step("advantage", "A = later turns: it earned nothing itself [P eq.9]", advantage, rest)]
+    return [*found, step("advantage", "A = r̃ + later turns [P eq.9]", advantage, ("r̃", term), rest)]
 
 
-def z_steps(a: Arithmetic, reward: float, z: float, last: bool) -> list[Step]:
-    half, stats = "outcome" if last else "gain", a.numbers["group_stats"]
-    mean, std = stats[f"{half}_mean"], stats[f"{half}_std"]
-    what, listed = compared_with(a, last)
-    spread = f"How far the group's {what} lie apart. A single number has no spread: σ is set to 1, and z becomes 0."
-    formula = "z = (r − μ) / (σ + 1e-6) [P eq.5]"
-    words = "How far this reward lies above or below the group's mean."
-    inputs = [("r", reward), ("μ", mean), ("σ", std)]
-    if not last and not a.recipe.center_gain:
-        formula, words = "z = r / (σ + 1e-6) [P eq.5]", "The reward in units of σ; this recipe does not subtract μ."
-        inputs = [("r", reward), ("σ", std)]
-    return [
-        Step("mean", "mean μ", mean, f"μ = mean of the group's {what} [P eq.5]",
-             f"Over all rollouts of this question: {len(listed)} in number.", listed),
-        Step("std", "std σ", std, "σ = √( mean (r − μ)² + 1e-8 ) [P eq.5]", spread, [("μ", mean), *listed]),
-        Step("z", "z", z, formula, words, inputs)]
-
-
-def compared_with(a: Arithmetic, last: bool) -> tuple[str, list[tuple[str, float]]]:
-    """The group's rewards that a reward is normalised with: in words, and one by one."""
-    rewards, outcomes = [], []
-    for i, numbers in enumerate(a.group, 1):
-        outcomes.append((f"outcome of rollout {i}", numbers["outcome"]))
-        turns = enumerate(numbers["turn_rewards"], 1)
-        rewards += [(f"rollout {i}, turn {t}", reward) for t, reward in turns if reward is not None]
-    if a.recipe.normalize == "joint":
-        return "turn rewards and outcomes", rewards + outcomes
-    return ("outcomes", outcomes) if last else ("turn rewards", rewards)
-
-
-def advantage_steps(a: Arithmetic, t: int) -> list[Step]:
-    """What later turns add, and the advantage."""
-    terms, advantages = a.numbers["terms"], a.numbers["advantages"]
-    if t == len(terms) - 1:
-        words = "Nothing follows the last turn: its advantage is its normalised outcome."
-        return [Step("advantage", "advantage A", advantages[t], "A = z [P eq.9]", words, [("z", terms[t])])]
-    k = next_turn(a, t)
-    following = (f"A of turn {k + 1}", advantages[k])
-    if terms[t] is None and a.recipe.discount_over == "rewards":
-        words = "The turn has no reward of its own and shares the return of the next rewarded turn."
-        return [Step("advantage", "advantage A", advantages[t], f"A = {following[0]} [P eq.9]", words, [following])]
-    rest = a.recipe.gamma * advantages[k]
-    words = f"What the turn made possible: the advantage of turn {k + 1} is itself its reward and what follows it."
-    inputs = [("γ", a.recipe.gamma), following]
-    later = Step("later", "later turns", rest, f"γ · {following[0]} [P eq.9]", words, inputs)
-    formula = "A = r̃ + later turns   ( = Σ γ^(k−t) r̃ ) [P eq.9]"
-    inputs = [("r̃", terms[t]), ("later turns", rest)]
-    words = "What the turn earned itself, and what it made possible."
-    if terms[t] is None:
-        formula, inputs, words = "A = later turns [P eq.9]", inputs[1:], "The turn earned nothing itself."
-    return [later, Step("advantage", "advantage A", advantages[t], formula, words, inputs)]
-
-
-def next_turn(a: Arithmetic, t: int) -> int:
+def next_turn(c: Credited, t: int) -> int:
     """The turn that the advantage of turn t builds on. Over rewards, a turn with a reward builds on the next one with a
     reward; a turn without passes over penalties that are not shared."""
-    terms, penalties = a.numbers["terms"], a.numbers["penalties"]
-    if a.recipe.discount_over == "turns":
+    terms, penalties = c.numbers["terms"], c.numbers["penalties"]
+    if c.recipe.discount_over == "turns":
         return t + 1
     rewarded = [k for k in range(t + 1, len(terms)) if terms[k] is not None]
-    if terms[t] is None and a.recipe.penalty_scope == "turn":
+    if terms[t] is None and c.recipe.penalty_scope == "turn":
         rewarded = [k for k in rewarded if k == len(penalties) or not penalties[k]]
     return rewarded[0]
+
+
+# ------------------------------------------------------------------------------------------ numbers of a group
+
+
+def group_steps(group: list[Credited]) -> list[Step]:
+    """Mean and standard deviation of the rewards that are normalised together, and the scale of the batch."""
+    mode, numbers = group[0].recipe.normalize, group[0].numbers
+    rewards, outcomes = [], []
+    for i, c in enumerate(group, 1):
+        outcomes.append((f"outcome of rollout {i}", c.numbers["outcome"]))
+        turns = enumerate(c.numbers["turn_rewards"], 1)
+        rewards += [(f"rollout {i}, turn {t}", reward) for t, reward in turns if reward is not None]
+    sets = {"turn rewards": ("gain", rewards), "outcomes": ("outcome", outcomes)}
+    if mode == "joint":
+        sets = {"turn rewards and outcomes": ("outcome", rewards + outcomes)}
+    found = []
+    for what, (half, listed) in sets.items():
+        if listed and mode != "none":
+            mean, std = (numbers["group_stats"][f"{half}_{name}"] for name in ("mean", "std"))
+            found.append(step("mean", "μ = mean r [P eq.5]", mean, *listed, of=f" of {what}"))
+            found.append(step("std", "σ = √( mean (r − μ)² + 1e-8 ) [P eq.5]", std, ("μ", mean), *listed,
+                              of=f" of {what}"))
+    if mode == "scaled" and rewards:
+        formula = f"s = min( max(M_O, {SCALE_FLOOR}) / (M_IG + 1e-6), {SCALE_CAP:g} ) [P eq.6-8]"
+        found.append(step("scale", formula, numbers["scale"], ("M_O = mean |z| of outcomes", numbers["m_outcome"]),
+                          ("M_IG = mean |z| of turn rewards", numbers["m_gain"])))
+    return found

@@ -1,23 +1,19 @@
 """The shell of every page, and the pieces that pages are made of: text and numbers in, HTML out.
 
-Parameters called `parts`, `svg` or `several` are HTML from these functions, curves.py or a file of this folder.
-Everything else is text: models and web pages wrote some of it, and it is escaped here. A page is one
-file: its style and script stand in it, and its content security policy allows these two by their hash
-and nothing else, so that even a mistake in the escaping could neither run nor load anything.
+Markup is only what `el` made: every other string is text, which models and web pages may have written, and
+is escaped where it enters an element or an attribute. A page is one file without any script. Its content
+security policy allows its own style by hash and nothing else, so that even a mistake in the escaping could
+neither run nor load anything.
 """
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-# In a script element only < > & could end it or start a comment; U+2028 and U+2029 ended lines in old
-# JavaScript; half of a surrogate pair has no UTF-8. All of them may stand in JSON as \uXXXX.
-UNSAFE_IN_SCRIPT = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
-UNSAFE_IN_HTML = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")     # no HTML or XML holds them
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")     # no HTML or XML holds them
 HEAD = """<!doctype html>
 <html lang="en">
 <head>
@@ -31,92 +27,94 @@ HEAD = """<!doctype html>
 <style>{style}</style>
 </head>
 <body>
-<a class="skip" href="#content">Skip to the content</a>
-<header class="top">
-<p class="kind">{kind}</p>
-<h1>{title}</h1>
-<p class="lede">{lede}</p>
-<dl class="facts">{facts}</dl>
-</header>
-<main id="content">
 """
 
 
-def page(title: str, parts: Iterable[str], lede: str, facts: Sequence[tuple[str, str]] = (),
-         kind: str = "minvenus", data: dict | None = None) -> str:
-    """A document. With `data` it holds xray.js, which finds them in the element #data."""
-    style = asset("page.css")
-    policy = f"default-src 'none'; img-src data:; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'"
-    scripts = ""
-    if data is not None:
-        script = asset("xray.js")
-        policy += f"; script-src '{digest(script)}'"
-        scripts = f'<script type="application/json" id="data">{embed(data)}</script>\n<script>{script}</script>\n'
-    listed = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts)
-    head = HEAD.format(policy=policy, title=text(title), style=style, kind=text(kind), lede=text(lede), facts=listed)
-    content = "\n".join(parts)
-    return f"{head}{content}\n</main>\n{scripts}</body>\n</html>\n"
+class Html(str):
+    """Markup, as opposed to text."""
 
 
-def section(title: str, parts: Iterable[str], intro: str = "") -> str:
-    """A heading, a sentence in plain words, and what belongs to it."""
-    about = f'<p class="intro">{text(intro)}</p>\n' if intro else ""
-    return f"<section>\n<h2>{text(title)}</h2>\n{about}" + "\n".join(parts) + "\n</section>"
+Content = str | None | Iterable["Content"]      # markup, text, nothing, or several of them
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
-    """The first column is aligned to the left, the others to the right."""
-    top = "".join(f'<th scope="col">{text(cell)}</th>' for cell in head)
-    body = ""
-    for first, *others in rows:
-        cells = "".join(f"<td>{text(cell)}</td>" for cell in others)
-        body += f'<tr><th scope="row">{text(first)}</th>{cells}</tr>\n'
-    named = f"<caption>{text(caption)}</caption>" if caption else ""
-    return (f'<div class="scroll" tabindex="0"><table>{named}<thead><tr>{top}</tr></thead>\n'
-            f"<tbody>{body}</tbody></table></div>")
+def el(tag: str, *children: Content, **attributes) -> Html:
+    """An element. `class_` stands for class and `_` for `-`; an attribute that is None is left out."""
+    named = ""
+    for name, value in attributes.items():
+        if value is not None:
+            named += f' {name.rstrip("_").replace("_", "-")}="{text(str(value))}"'
+    return Html(f"<{tag}{named}>{html(children)}</{tag}>")
 
 
-def figure(svg: str, caption: str = "") -> str:
-    """A plot of curves.py and what to see in it."""
-    return f"<figure>{svg}" + (f"<figcaption>{text(caption)}</figcaption>" if caption else "") + "</figure>"
+def html(content: Content) -> Html:
+    if content is None or isinstance(content, Html):
+        return content or Html()
+    return text(content) if isinstance(content, str) else Html("".join(map(html, content)))
 
 
-def figures(several: Iterable[str]) -> str:
-    """Side by side where there is room."""
-    return '<div class="figures">' + "\n".join(several) + "</div>"
-
-
-def tiles(values: Iterable[tuple[str, str, str]]) -> str:
-    """The few numbers to see first: (value, label, note)."""
-    made = [f'<div class="tile"><p class="value">{text(value)}</p><p class="label">{text(label)}</p>'
-            f'<p class="note">{text(note)}</p></div>' for value, label, note in values]
-    return '<div class="tiles">' + "".join(made) + "</div>"
-
-
-def warning(words: str) -> str:
-    return f'<p class="warning" role="alert">{text(words)}</p>'
-
-
-def links(targets: Iterable[tuple[str, str]]) -> str:
-    listed = "".join(f'<li><a href="{text(href)}">{text(words)}</a></li>' for href, words in targets)
-    return f"<ul>{listed}</ul>"
-
-
-def text(value: str) -> str:
+def text(value: str) -> Html:
     """Anybody's text, for an element or a quoted attribute."""
-    return escape(UNSAFE_IN_HTML.sub("\ufffd", value))
+    return Html(escape(UNSAFE.sub("\ufffd", value)))
 
 
-def embed(data) -> str:
-    """JSON that can stand in a script element and reads back as the same values."""
-    plain = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return UNSAFE_IN_SCRIPT.sub(lambda found: f"\\u{ord(found[0]):04x}", plain)
-
-
-def asset(name: str) -> str:
-    """A file of this folder."""
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+def page(title: str, parts: Iterable[str], lede: str, facts: Sequence[tuple[str, str]] = (),
+         kind: str = "minvenus") -> str:
+    style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+    policy = f"default-src 'none'; img-src data:; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'"
+    head = HEAD.format(policy=policy, title=text(title), style=style)
+    skip = el("a", "Skip to the content", class_="skip", href="#content")
+    top = el("header", el("p", kind, class_="kind"), el("h1", title), el("p", lede, class_="lede"), pairs(facts),
+             class_="top")
+    content = "\n".join(map(html, parts))
+    return f'{head}{skip}\n{top}\n<main id="content">\n{content}\n</main>\n</body>\n</html>\n'
 
 
 def digest(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+
+
+# ------------------------------------------------------------------------------------------------- pieces
+
+
+def section(title: str, parts: Iterable[str], intro: str = "") -> Html:
+    """A heading, a sentence in plain words, and what belongs to it."""
+    return el("section", el("h2", title), el("p", intro, class_="intro") if intro else None, parts)
+
+
+def pairs(listed: Iterable[tuple[str, str]], class_: str = "facts") -> Html:
+    """Names and what belongs to them."""
+    return el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in listed], class_=class_)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> Html:
+    """The first column is aligned to the left, the others to the right."""
+    top = el("thead", el("tr", [el("th", cell, scope="col") for cell in head]))
+    body = [el("tr", el("th", first, scope="row"), [el("td", cell) for cell in others]) for first, *others in rows]
+    named = el("caption", caption) if caption else None
+    return el("div", el("table", named, top, el("tbody", body)), class_="scroll", tabindex="0")
+
+
+def figure(svg: str, caption: str = "") -> Html:
+    """A plot of curves.py and what to see in it."""
+    return el("figure", svg, el("figcaption", caption) if caption else None)
+
+
+def figures(several: Iterable[str]) -> Html:
+    """Side by side where there is room."""
+    return el("div", several, class_="figures")
+
+
+def tiles(values: Iterable[tuple[str, str, str]]) -> Html:
+    """The few numbers to see first: (value, label, note)."""
+    names = ("value", "label", "note")
+    made = [el("div", [el("p", words, class_=name) for name, words in zip(names, tile, strict=True)], class_="tile")
+            for tile in values]
+    return el("div", made, class_="tiles")
+
+
+def warning(words: str) -> Html:
+    return el("p", words, class_="warning", role="alert")
+
+
+def links(targets: Iterable[tuple[str, str]]) -> Html:
+    return el("ul", [el("li", el("a", words, href=href)) for href, words in targets])

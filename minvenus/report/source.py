@@ -1,189 +1,128 @@
-"""Files that an X-ray can be made of, read into one form.
+"""Files that an X-ray can be made of, read into one form: a rollout and, where there are any, its measurements.
 
     RUN/rollouts/step-*.jsonl    a training batch with its reward arithmetic (report/saved.py)
-    a saved rollout              of infer.py, or lines of eval.py: no arithmetic, grouped by question
+    a saved rollout              of infer.py, or lines of eval.py: not measured, grouped by question
     messages                     somebody else's trajectory, {"messages": [system, user, assistant, ...]}
 
 A trajectory that was not scored when it was made can be scored by a `Scorer`, which the caller provides.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from minvenus.agent.protocol import ParsedTurn, format_error, parse_turn
+from minvenus.agent.protocol import format_error, parse_turn
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError, Recipe
-from minvenus.files import latest_checkpoint, read_rows
+from minvenus.files import read_rows
+from minvenus.igpo.credit import Measured
 from minvenus.igpo.gain import wrap_answer
 from minvenus.report import saved
 from minvenus.text.chat import CLOSE, OPEN, ChatError, stream
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.types import Rollout, Turn
+from minvenus.types import Question, Rollout, Turn
 
 UNKNOWN = "(unknown)"                  # what infer.py writes as the answer to a question of the user's own
 PROMPT_END = "<think>\n"               # the end of the generation prompt, which a turn's text begins with
-LONGEST = 30_000                       # characters of a text on a page; longer ones lose their middle
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A model that can say how probable an answer is."""
+
+    name: str
+    tokenizer: Tokenizer
+    # score(tokens, lengths, continuation): per length n, the log-prob of each continuation token after tokens[:n]
+    score: Callable[[list[int], list[int], list[int]], list[list[float]]]
+    context: int                       # tokens that it takes at most
 
 
 @dataclass(frozen=True)
 class Case:
-    """One rollout as a page shows it."""
+    """One rollout of a file."""
 
+    rollout: Rollout
     group: int | str
-    question: str
-    answers: list[str]                 # the true ones; empty where they are not known
-    turns: list[dict]                  # of shown_turns
-    row: int = 0                       # its place in the file
-    rollout: Rollout | None = None     # None for a trajectory of messages
-    messages: list[dict] | None = None
-    verdict: bool | None = None        # of eval.py
-    name: str | None = None            # which run of the question
-
-    @property
-    def kinds(self) -> list[str]:
-        return [turn["kind"] for turn in self.turns]
-
-    @property
-    def malformed(self) -> list[bool]:
-        return [turn["malformed"] for turn in self.turns]
+    outcome: str
+    run: int | None = None             # which run of its question, in a file of eval.py
+    measured: Measured | None = None
 
 
-@dataclass(frozen=True)
-class Source:
-    path: Path
-    cases: list[Case]
-    batch: saved.SavedBatch | None = None        # of a training file
-
-
-def read_source(path) -> Source:
-    path = Path(path)
-    records = read_records(path)
-    batch, cases = None, []
-    if records[0].get("format") == saved.FORMAT:
-        batch = saved.load_batch(path)
-        cases = [case_of_rollout(rollout, m.group) for rollout, m in zip(batch.rollouts, batch.measured, strict=True)]
-    else:
-        for number, record in enumerate(records, start=1):
-            try:
-                cases.append(read_case(record))
-            except ConfigError as error:
-                raise ConfigError(f"{path}, record {number}: {error}") from None
-    return Source(path, [replace(case, row=i) for i, case in enumerate(cases)], batch)
-
-
-def read_records(path: Path) -> list[dict]:
-    """The object of a JSON file, or those of a file with one per line."""
+def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.SavedBatch | None]:
+    """The rollouts of a file, and the training batch that they are, if they are one."""
     try:
         records = [json.loads(path.read_bytes())]
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    except ValueError:
+    except ValueError:                                   # not one object, so one per line
         records = [record for _, record in read_rows(path)]
     if not records or not all(isinstance(record, dict) for record in records):
         raise ConfigError(f"{path} holds no rollout: an X-ray needs a JSON object, or one per line")
-    return records
+    if records[0].get("format") == saved.FORMAT:
+        if scorer:
+            raise ConfigError(f"{path} is a training batch with its own numbers: leave out the model and the answer")
+        batch = saved.load_batch(path)
+        return [Case(rollout, m.group, f"{m.outcome:.3g}", measured=m)
+                for rollout, m in zip(batch.rollouts, batch.measured, strict=True)], batch
+    cases = []
+    for number, record in enumerate(records, start=1):
+        try:
+            rollout = read_rollout(record, f"{number}", scorer)
+        except ConfigError as error:
+            raise ConfigError(f"{path}, record {number}: {error}") from None
+        verdict = record.get("correct")                  # of eval.py; None where it has none
+        outcome = "right" if verdict is True else "wrong" if verdict is False else "unknown"
+        cases.append(Case(rollout, rollout.question.id, outcome, record.get("run")))
+    return cases, None
 
 
-def read_case(record: dict) -> Case:
-    if "tokens" in record:
-        rollout = rollout_from_json(record)
-        name = f"run {record['run']}" if "run" in record else None
-        return replace(case_of_rollout(rollout, rollout.question.id), verdict=record.get("correct"), name=name)
-    if "messages" in record:
-        return case_of_messages(record)
-    raise ConfigError('neither a saved rollout nor a trajectory: it has no "tokens" and no "messages"')
+def read_rollout(record: dict, name: str, scorer: Scorer | None) -> Rollout:
+    if "messages" in record and "tokens" not in record:
+        return rollout_of_messages(record, name, scorer)
+    rollout = rollout_from_json(record)
+    if scorer and not spells(scorer.tokenizer, rollout):
+        raise ConfigError(f"the rollout's ids were made with another tokenizer than that of {scorer.name}")
+    return rollout
 
 
-def case_of_rollout(rollout: Rollout, group: int | str) -> Case:
-    made = [(turn.text, turn.observation, turn) for turn in rollout.turns]
-    answers = [] if rollout.question.answers == [UNKNOWN] else rollout.question.answers
-    return Case(group, rollout.question.text, answers, shown_turns(made), rollout=rollout)
-
-
-def case_of_messages(record: dict) -> Case:
-    """A trajectory from elsewhere. The first user message is the question; later ones are what came back."""
+def rollout_of_messages(record: dict, name: str, scorer: Scorer | None) -> Rollout:
+    """A trajectory from elsewhere: the first user message is the question, later ones are what came back. Its tokens
+    are the scorer's; without one, a single id stands for each turn."""
     question = None
-    made: list[tuple[str, str | None, None]] = []
+    made: list[tuple[str, str | None]] = []              # a turn and what came back
     try:
         for message in record["messages"]:
             role, content = message["role"], message["content"]
             if not isinstance(content, str):
                 raise TypeError
             if role == "assistant":
-                made.append((content, None, None))
+                made.append((content, None))
             elif role != "system" and question is None:
-                question = content
+                question = Question(name, content, [str(record.get("gt") or UNKNOWN)])
             elif role != "system" and made:
-                text, before, _ = made[-1]
+                text, before = made[-1]
                 content = content.removeprefix(OPEN).removesuffix(CLOSE)
-                made[-1] = text, content if before is None else f"{before}\n{content}", None
-    except (KeyError, TypeError):
+                made[-1] = text, content if before is None else f"{before}\n{content}"
+    except (KeyError, TypeError, ValueError):
         raise ConfigError('"messages" must be a list of objects with a role and a text as content') from None
     if question is None or not made:
         raise ConfigError("a trajectory needs a user message and an assistant message after it")
-    answers = [str(record["gt"])] if record.get("gt") else []
-    return Case(0, question, answers, shown_turns(made), messages=record["messages"])
-
-
-# --------------------------------------------------------------------------------------------------- turns
-
-
-def shown_turns(made: Sequence[tuple[str, str | None, Turn | None]]) -> list[dict]:
-    """What a page shows of each turn, from its text, what came back, and its record where there is one."""
-    first: dict[str, int] = {}                       # a call -> the first turn that made it
+    tokens, spans = [0] * len(made), [(t, t + 1) for t in range(len(made))]
+    if scorer:
+        try:
+            tokens, _, spans = stream(record["messages"], scorer.tokenizer)
+        except ChatError as error:
+            raise ConfigError(f"this trajectory cannot be scored: {error}") from None
     turns = []
-    for t, (text, observation, turn) in enumerate(made):
+    for t, (text, observation) in enumerate(made):
         parsed = parse_turn(text)
-        call = call_text(parsed)
-        remarks = []
-        if call is not None and first.setdefault(call, t) < t:
-            remarks.append(f"the very same call as in turn {first[call] + 1}")
-        if turn and turn.tool_error:
-            remarks.append(f"the tool reported an error: {turn.tool_error}")
-        if turn and turn.discarded:
-            remarks.append(f"attempts thrown away: {', '.join(turn.discarded)}")
-        rule = format_error(text, t == len(made) - 1)
-        malformed = turn.malformed if turn else rule is not None
-        not_run = call is not None and observation is None
-        turns.append({
-            "kind": turn.kind if turn else "none" if not_run else parsed.kind,
-            "malformed": malformed, "rule": rule or "recorded as malformed when it was sampled",
-            "thought": shortened(parsed.thought), "tool": parsed.tool, "call": call, "answer": parsed.answer,
-            "raw": shortened(text) if parsed.error or malformed else None,     # where the parts are not all of it
-            "observation": shortened(observation), "length": len(observation or ""), "remarks": remarks,
-            "span": [turn.start, turn.end] if turn else None})
-    return turns
-
-
-def call_text(parsed: ParsedTurn) -> str | None:
-    """The arguments of a call, one to a line."""
-    if parsed.arguments is None:
-        return None
-    lines = parsed.arguments.get("query") or parsed.arguments["url"]
-    goal = [f"goal: {parsed.arguments['goal']}"] if "goal" in parsed.arguments else []
-    return "\n".join([*lines, *goal])
-
-
-def shortened(text: str | None) -> str | None:
-    """The first and last characters of a text that is too long, and how many are missing between them."""
-    if text is None or len(text) <= LONGEST:
-        return text
-    half = LONGEST // 2
-    return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters are left out here ...]\n{text[-half:]}"
-
-
-# -------------------------------------------------------------------------------------------------- tokens
-
-
-def run_tokenizer(source: Source) -> Tokenizer | None:
-    """The tokenizer of the run that a training file lies in, if it spells the rollouts."""
-    checkpoint = latest_checkpoint(source.path.resolve().parent.parent)
-    if source.batch is None or checkpoint is None:
-        return None
-    tokenizer = Tokenizer.from_file(checkpoint / "model")
-    return tokenizer if all(spells(tokenizer, rollout) for rollout in source.batch.rollouts) else None
+        not_run = parsed.arguments is not None and observation is None
+        malformed = format_error(text, t == len(made) - 1) is not None
+        turns.append(Turn("none" if not_run else parsed.kind, *spans[t], text, None, observation, malformed))
+    error = None if turns[-1].kind == "answer" else "it ends without an answer"
+    return Rollout(question, tokens, [False] * len(tokens), [None] * len(tokens), turns,
+                   "error" if error else "answered", error=error)
 
 
 def spells(tokenizer: Tokenizer, rollout: Rollout) -> bool:
@@ -198,43 +137,18 @@ def spells(tokenizer: Tokenizer, rollout: Rollout) -> bool:
     return True
 
 
-def shown_tokens(rollout: Rollout, turn: Turn, tokenizer: Tokenizer) -> list[tuple[str, float | None]]:
-    """Text and log-prob of each token of a turn; None where a token was not sampled. Nothing is encoded again."""
-    found = []
-    for i in range(turn.start, turn.end):
-        logprob = rollout.logprobs[i]
-        found.append((tokenizer.decode([rollout.tokens[i]]), None if logprob is None else round(logprob, 3)))
-    return found
-
-
-# ------------------------------------------------------------------------------------------------- scoring
-
-
-@dataclass(frozen=True)
-class Scorer:
-    """A model that can say how probable an answer is."""
-
-    name: str
-    tokenizer: Tokenizer
-    # score(tokens, lengths, continuation): per length n, the log-prob of each continuation token after tokens[:n]
-    score: Callable[[list[int], list[int], list[int]], list[list[float]]]
-    context: int                                 # tokens that it takes at most
-
-
-def answer_logprobs(case: Case, scorer: Scorer, recipe: Recipe) -> list[list[float] | None]:
-    """Before each turn, the log-prob of every token of the true answer."""
-    if case.rollout is not None:
-        if not spells(scorer.tokenizer, case.rollout):
-            raise ConfigError(f"the rollout's ids were made with another tokenizer than that of {scorer.name}")
-        tokens, starts = case.rollout.tokens, [turn.start for turn in case.rollout.turns]
-    else:
-        try:
-            tokens, _, spans = stream(case.messages or [], scorer.tokenizer)
-        except ChatError as error:
-            raise ConfigError(f"this trajectory cannot be scored: {error}") from None
-        starts = [start for start, _ in spans]
-    wrapped = wrap_answer(case.answers[0], scorer.tokenizer, recipe)
-    if len(tokens) + len(wrapped.ids) > scorer.context:
-        raise ConfigError(f"the trajectory has {len(tokens):,} tokens and its answer {len(wrapped.ids)}; {scorer.name} "
-                          f"takes {scorer.context:,} at most")
-    return [row[wrapped.start:] for row in scorer.score(tokens, starts, wrapped.ids)]
+def scored(case: Case, scorer: Scorer, answer: str | None, recipe: Recipe) -> Case:
+    """The case with log-probs of the true answer before each turn: of `answer`, or of the answer in the file."""
+    rollout = case.rollout
+    answer = (rollout.question.answers[0] if answer is None else answer).strip()
+    if answer in ("", UNKNOWN):
+        raise ConfigError("the file does not say what the true answer is: give the answer that is to be scored")
+    wrapped = wrap_answer(answer, scorer.tokenizer, recipe)
+    if len(rollout.tokens) + len(wrapped.ids) > scorer.context:
+        raise ConfigError(f"the trajectory has {len(rollout.tokens):,} tokens and its answer {len(wrapped.ids)}; "
+                          f"{scorer.name} takes {scorer.context:,} at most")
+    rows = scorer.score(rollout.tokens, [turn.start for turn in rollout.turns], wrapped.ids)
+    logprobs: list[list[float] | None] = [row[wrapped.start:] for row in rows]
+    asked = replace(rollout, question=replace(rollout.question, answers=[answer]))
+    # neither outcome nor group of a trajectory on its own will be used
+    return replace(case, rollout=asked, measured=Measured.of(rollout, logprobs, outcome=0.0, group=0))

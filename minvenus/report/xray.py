@@ -4,35 +4,44 @@
     write_page(..., group=3)                                                one group of it
     write_page("trajectory.json", "xray.html", scorer=s, answer="Rome")     somebody else's, scored by a model
 
-source.py reads the file, explain.py gives the numbers, xray.html has the static words, and xray.js draws
-the data of `page_data`:
-
-    groups        a question and its rollouts
-    rollouts      the turns, log P(answer) before each, and the credit of every turn under each recipe
-    steps         [explanation, value, inputs] of every number; credit names them by their place
-    explanations  name, formula and words of a number
-
-Numbers are not rounded, but for the log-probs of sampled tokens (three digits).
+source.py reads the file, explain.py gives the numbers, turns.py shows the turns of a rollout. The page is a
+tree that opens and folds: groups, their rollouts, and in a turn its texts and numbers. Everything stands on
+it under every recipe, and page.css shows the recipe whose button is pressed: no script is needed.
 """
 
-import json
-from dataclasses import asdict, replace
 from pathlib import Path
 
+from minvenus.agent.protocol import final_answer
 from minvenus.config import ConfigError, Recipe
-from minvenus.files import write_text
-from minvenus.igpo.credit import Measured
+from minvenus.files import latest_checkpoint, write_text
 from minvenus.igpo.gain import value
 from minvenus.report import page
-from minvenus.report.curves import ticks, value_range
-from minvenus.report.explain import Arithmetic, Compared, steps, under_recipes
-from minvenus.report.source import Case, Scorer, Source, answer_logprobs, read_source, run_tokenizer, shown_tokens
+from minvenus.report.curves import Series, line_plot
+from minvenus.report.explain import Compared, group_steps, under_recipes
+from minvenus.report.page import Html, el
+from minvenus.report.saved import SavedBatch
+from minvenus.report.source import UNKNOWN, Case, Scorer, read_source, scored, spells
+from minvenus.report.turns import KINDS, Shown, arithmetic, cards, number, shade
 from minvenus.text.tokenizer import Tokenizer
 
 LARGEST = 24_000_000                             # characters of a page; browsers become slow beyond
 POLICIES = {"current": "the policy itself, before the update", "reference": "the start checkpoint"}
 LEDE = ("What the agent did, how each of its turns was paid, and what training makes of it. "
         "Every number opens: it shows its formula and the numbers that it was made of.")
+GLANCE = ("The model's own log-probability of the true answer, had it been asked right after that turn (0: before the "
+          "first one). A step up is a gain.")
+HOW = (
+    "The agent answers a question in turns: it thinks, then searches, visits a page, or answers.",
+    "IGPO asks after a visit: how probable would the true answer be if the model had to give it now? The rise of this "
+    "log P is the turn's gain, and the turn is paid for it. GRPO pays only for the final answer.",
+    "Rewards r are compared within the group of rollouts of the same question (mean μ, standard deviation σ, z), gains "
+    "are scaled to the size of outcomes (IG-Scale s), and each turn also gets a discounted share of what follows. The "
+    "sum is its advantage A: positive (blue) makes its tokens more probable, negative (orange) less.",
+    "Training touches only the tokens that the model itself sampled, each with its turn's advantage. Prompts and "
+    "observations are read but never trained.",
+    "In equations P is the DR-Venus paper (arXiv 2604.19859), I the IGPO paper (arXiv 2510.14967 v2). Their numbers "
+    "come from public study notes that agree with each other, not from the papers themselves.",
+)
 
 
 def write_page(source_path, out_path, group: int | str | None = None, scorer: Scorer | None = None,
@@ -44,156 +53,131 @@ def write_page(source_path, out_path, group: int | str | None = None, scorer: Sc
     answer   the true one, where the file does not know it
     recipe   how the model is asked for it (lead_in), if not as the paper does
     """
-    source = chosen(read_source(source_path), group)
-    if source.batch and scorer:
-        raise ConfigError(f"{source.path.name} is a training batch with its own numbers: leave out the model and the "
-                          "answer")
-    if answer is not None:
-        source = replace(source, cases=[replace(case, answers=[answer]) for case in source.cases])
-    measured = measure(source, scorer, recipe or Recipe.paper())
-    document = xray(source, measured, scorer.name if scorer else None)
+    path = Path(source_path)
+    cases, batch = read_source(path, scorer)
+    places = [i for i, case in enumerate(cases) if group is None or str(case.group) == str(group)]
+    names = ", ".join(dict.fromkeys(str(case.group) for case in cases))
+    if not places:
+        raise ConfigError(f"{path.name} has no group {group}; it has {names}")
+    if batch is None:                   # the statistics of a batch are over all of its groups, whichever are shown
+        cases = [cases[i] for i in places]
+        places = list(range(len(cases)))
+    if scorer:
+        cases = [scored(case, scorer, answer, recipe or Recipe.paper()) for case in cases]
+    measured = [case.measured for case in cases if case.measured]
+    compared = under_recipes(measured, batch.recipe if batch else None) if measured else []
+    groups: dict[int | str, list[Shown]] = {}
+    for i in places:
+        members = groups.setdefault(cases[i].group, [])
+        run = cases[i].run
+        name = f"rollout {len(members) + 1}" if run is None else f"run {run}"
+        under = {f"r{k}": one.rollouts[i] for k, one in enumerate(compared) if one.rollouts}
+        members.append(Shown(name, cases[i], under))
+    scored_by = scorer.name if scorer else None
+    if batch and any(row is not None for m in measured for row in m.logprobs):
+        scored_by = POLICIES[batch.gain_policy]
+    about = [("file", path.name), *([("training step", f"{batch.step:,}")] if batch else []),
+             *([("log P(answer) according to", scored_by)] if scored_by else [])]
+    title = cases[places[0]].rollout.question.text
+    if len(groups) > 1:
+        title = f"{len(places)} rollouts of {len(groups)} questions"
+    parts = body(list(groups.values()), compared, run_tokenizer(path, batch))
+    document = page.page(title, parts, LEDE, about, "reward X-ray")
     if len(document) > LARGEST:
-        raise ConfigError(f"{source.path} has {len(source.cases)} rollouts, too many for one page: choose one --group "
-                          f"of {group_names(source)}")
+        raise ConfigError(f"{path} has {len(places)} rollouts, too many for one page: choose one --group of {names}")
     return write_text(out_path, document)
 
 
-def chosen(source: Source, group: int | str | None) -> Source:
-    """The source with one of its groups. The batch stays whole: its statistics are over all groups."""
-    cases = [case for case in source.cases if group is None or str(case.group) == str(group)]
-    if not cases:
-        raise ConfigError(f"{source.path.name} has no group {group}; it has {group_names(source)}")
-    return replace(source, cases=cases)
-
-
-def group_names(source: Source) -> str:
-    return ", ".join(dict.fromkeys(str(case.group) for case in source.cases))
-
-
-def measure(source: Source, scorer: Scorer | None, recipe: Recipe) -> list[Measured] | None:
-    """What the numbers are made of: of all rollouts of a training batch, or of the cases that a model scores here."""
-    if source.batch:
-        return source.batch.measured
-    if scorer is None:
+def run_tokenizer(path: Path, batch: SavedBatch | None) -> Tokenizer | None:
+    """The tokenizer of the run that a training file lies in, if it spells the rollouts."""
+    checkpoint = latest_checkpoint(path.resolve().parent.parent)
+    if batch is None or checkpoint is None:
         return None
-    if not all(case.answers and case.answers[0].strip() for case in source.cases):
-        raise ConfigError(f"{source.path.name} does not say what the true answer is: give the answer that is to be "
-                          "scored")
-    return [Measured(case.kinds, case.malformed, answer_logprobs(case, scorer, recipe), outcome=0.0, group=0)
-            for case in source.cases]                  # neither outcome nor group will be used
+    tokenizer = Tokenizer.from_file(checkpoint / "model")
+    return tokenizer if all(spells(tokenizer, rollout) for rollout in batch.rollouts) else None
 
 
-def xray(source: Source, measured: list[Measured] | None, scored_by: str | None) -> str:
-    """The page of a source. `measured` has an entry per rollout of the batch, or per case that was scored here."""
-    batch, cases = source.batch, source.cases
-    compared = under_recipes(measured, batch.recipe if batch else None) if measured else []
-    if batch and any(row is not None for m in batch.measured for row in m.logprobs):
-        scored_by = POLICIES[batch.gain_policy]
-    tokenizer = run_tokenizer(source)
-    data = page_data(source, measured, compared, tokenizer)
-    conditions = {
-        "trained": batch, "lone": scored_by and not batch, "recipes": compared, "several": len(cases) > 1,
-        "scored": scored_by, "unscored": not scored_by, "tokens": tokenizer}
-    data["conditions"] = [name for name, holds in conditions.items() if holds]
-    facts = [("file", source.path.name)]
-    facts += [("training step", f"{batch.step:,}")] if batch else []
-    facts += [("trained by", one.described) for one in compared if one.trained]
-    facts += [("log P(answer) according to", scored_by)] if scored_by else []
-    title = f"{len(cases)} rollouts of {len(data['groups'])} questions"
-    if len(data["groups"]) == 1:
-        title = cases[0].question
-    return page.page(title, [page.asset("xray.html")], LEDE, facts, "reward X-ray", data)
+# ---------------------------------------------------------------------------------------------------- parts
 
 
-# ---------------------------------------------------------------------------------------------------- data
+def body(groups: list[list[Shown]], compared: list[Compared], tokenizer: Tokenizer | None) -> list[Html]:
+    parts = [el("details", el("summary", "How to read this page"), el("ul", [el("li", words) for words in HOW]),
+                class_="how")]
+    if not any(one.rollouts and one.recipe.use_gain for one in compared):
+        parts.append(el("p", "No log P(answer) was measured in this file, so no recipe that pays gains can be shown.",
+                        class_="remark"))
+    if not any(one.trained for one in compared):
+        parts.append(el("p", "These rollouts were not trained on: the arithmetic ends at rewards.", class_="remark"))
+    parts.append(switch(compared))
+    parts += [el("p", one.name, ": ", one.words, class_=f"intro under r{k}") for k, one in enumerate(compared)]
+    return [*parts, *(group_box(group, tokenizer, first=group is groups[0]) for group in groups)]
 
 
-class Distinct:
-    """A list of different values. What occurs many times on a page is written once and named by its place."""
-
-    def __init__(self) -> None:
-        self.places: dict[str, int] = {}
-
-    def place(self, item) -> int:
-        return self.places.setdefault(json.dumps(item, ensure_ascii=False), len(self.places))
-
-    def items(self) -> list:
-        return [json.loads(item) for item in self.places]
+def switch(compared: list[Compared]) -> Html:
+    """A radio button for each recipe; that of the training is checked."""
+    chosen = next((k for k, one in enumerate(compared) if one.trained), 0)
+    labels = []
+    for k, one in enumerate(compared):
+        state = ' disabled="disabled"' if one.rollouts is None else ' checked="checked"' if k == chosen else ""
+        radio = Html(f'<input type="radio" name="recipe" id="recipe-{k}"{state}/>')
+        labels.append(el("label", radio, el("span", one.name, " (trained)" if one.trained else None), title=one.words))
+    return el("fieldset", el("legend", "paid by"), labels, class_="switch")
 
 
-def page_data(source: Source, measured: list[Measured] | None, compared: list[Compared],
-              tokenizer: Tokenizer | None) -> dict:
-    explanations, numbers = Distinct(), Distinct()
-    groups: dict[int | str, list[int]] = {}
-    rollouts = []
-    for i, case in enumerate(source.cases):
-        groups.setdefault(case.group, []).append(i)
-        row = case.row if source.batch else i
-        logprobs = measured[row].logprobs if measured else [None] * len(case.turns)
-        outcome = {True: "right", False: "wrong", None: "unknown"}[case.verdict]
-        if source.batch:
-            outcome = f"{source.batch.measured[row].outcome:.3g}"
-        turns = case.turns
-        if case.rollout and tokenizer:
-            turns = [shown | {"tokens": shown_tokens(case.rollout, turn, tokenizer)}
-                     for shown, turn in zip(case.turns, case.rollout.turns, strict=True)]
-        rollouts.append({
-            "name": case.name or f"rollout {len(groups[case.group])}", "prediction": turns[-1]["answer"],
-            "outcome": outcome, "facts": rollout_facts(case, outcome), "turns": turns,
-            "error": case.rollout.error if case.rollout else None,
-            "measured": [None if answer is None else value(answer, "log_prob") for answer in logprobs],
-            "credit": {one.name: credit_data(one.rollouts[row], explanations, numbers)
-                       for one in compared if one.rollouts}})
-    recipes = [{"name": one.name, "words": one.words, "trained": one.trained,
-                "missing": one.rollouts is None} for one in compared]
-    return {"recipes": recipes, "groups": [group_data(source, places, rollouts) for places in groups.values()],
-            "rollouts": rollouts, "explanations": explanations.items(), "steps": numbers.items()}
+def group_box(group: list[Shown], tokenizer: Tokenizer | None, first: bool) -> Html:
+    """What the rewards of a group are normalised with, log P(answer) along its turns, and its rollouts."""
+    parts: list[Html | None] = []
+    outcomes = {credited.numbers["outcome"] for shown in group for credited in shown.under.values()}
+    if group[0].advantages() and len(group) > 1 and len(outcomes) == 1:
+        alike = f"All {len(group)} rollouts have the same outcome, {outcomes.pop():g}"
+        parts.append(el("p", alike, ": GRPO learns nothing here, IGPO still does where gains differ.", class_="remark"))
+    for recipe in group[0].advantages():
+        parts.append(arithmetic(group_steps([shown.under[recipe] for shown in group]), recipe))
+    lines = []
+    for shown in group:
+        measured = enumerate(shown.case.measured.logprobs if shown.case.measured else [])
+        points = [(t, value(row, "log_prob")) for t, row in measured if row is not None]
+        lines.append(Series(shown.name, [t for t, _ in points], [y for _, y in points]))
+    if any(line.x for line in lines):
+        parts.append(page.figure(line_plot(lines, "log P(answer)", "after turn", "mean log-prob per token"), GLANCE))
+    every = [abs(x) for shown in group for listed in shown.advantages().values() for x in listed]
+    largest = max(every, default=0.0)                # has the strongest colour, under any recipe
+    for shown in group:
+        rollout = shown.case.rollout
+        head = el("summary", el("b", shown.name), el("span", "outcome ", shown.case.outcome), strips(shown, largest),
+                  el("span", final_answer(rollout.turns) or "no answer"))
+        error = page.warning(rollout.error) if rollout.error else None
+        parts.append(el("details", head, facts(shown.case), error, cards(shown, largest, tokenizer), class_="rollout",
+                        open="open" if len(group) == 1 else None))
+    case = group[0].case
+    return el("details", el("summary", f"{case.group}: {case.rollout.question.text}"), parts, class_="group",
+              open="open" if first else None)
 
 
-def group_data(source: Source, places: list[int], rollouts: list[dict]) -> dict:
-    """A group; `largest` is the advantage with the strongest colour, `range` and `ticks` are of log P(answer)."""
-    cases = [source.cases[i] for i in places]
-    credits = [credit for i in places for credit in rollouts[i]["credit"].values()]
-    sizes = [abs(x) for credit in credits for x in credit["advantages"] or ()]
-    remark = None
-    if source.batch:
-        remark = same_outcome([source.batch.credit.rewards[case.row].outcome for case in cases])
-    low, high = value_range([x for i in places for x in rollouts[i]["measured"] if x is not None])
-    air = 0.12 * (high - low)
-    return {"name": str(cases[0].group), "question": cases[0].question, "rollouts": places, "remark": remark,
-            "largest": max(sizes, default=0.0), "range": [low - air, high + air],
-            "ticks": ticks(low - air, high + air, about=5)}
+def strips(shown: Shown, largest: float) -> list[Html]:
+    """The turns of a rollout as letters, under each recipe coloured by advantage."""
+    made = []
+    for recipe, advantages in shown.advantages().items():
+        letters = []
+        for t, (turn, x) in enumerate(zip(shown.case.rollout.turns, advantages, strict=True), 1):
+            about = f"turn {t}, {KINDS[turn.kind]}{', malformed' if turn.malformed else ''}: advantage {number(x)}"
+            broken = " broken" if turn.malformed else ""
+            letters.append(el("i", KINDS[turn.kind][0].upper(), title=about, class_=shade(x, largest) + broken))
+        made.append(el("span", letters, class_=f"strip under {recipe}"))
+    return made
 
 
-def same_outcome(outcomes: list[float]) -> str | None:
-    if len(outcomes) < 2 or len(set(outcomes)) > 1:
-        return None
-    return (f"All {len(outcomes)} rollouts have the same outcome, {outcomes[0]:g}: their final answers say nothing "
-            "about what was better. GRPO learns nothing here; IGPO still does where gains differ.")
-
-
-def credit_data(a: Arithmetic, explanations: Distinct, numbers: Distinct) -> dict:
-    """Per turn its advantage and gain (None where it has none) and the steps that explain them."""
-    listed: list[list[int]] = []
-    for t in range(len(a.measured.kinds)):
-        listed.append([])
-        for step in steps(a, t):
-            about = asdict(step)
-            number, inputs = about.pop("value"), about.pop("inputs")
-            listed[-1].append(numbers.place([explanations.place(about), number, inputs]))
-    return {"advantages": a.numbers.get("advantages"), "gains": a.numbers["gains"], "steps": listed}
-
-
-def rollout_facts(case: Case, outcome: str) -> list[tuple[str, str]]:
-    ran = [turn["kind"] for turn in case.turns if turn["observation"] is not None]
+def facts(case: Case) -> Html:
+    rollout = case.rollout
+    ran = [turn.kind for turn in rollout.turns if turn.observation is not None]
     searches, visits = ran.count("search"), ran.count("visit")
-    facts = [
-        ("true answer", " / ".join(case.answers) or "not known"),
-        ("answer given", case.turns[-1]["answer"] or "none"), ("outcome", outcome), ("turns", f"{len(case.turns)}"),
-        ("searches, visits", f"{searches}, {visits}"),
+    answers = rollout.question.answers
+    listed = [
+        ("true answer", "not known" if answers == [UNKNOWN] else " / ".join(answers)),
+        ("answer given", final_answer(rollout.turns) or "none"), ("outcome", case.outcome),
+        ("turns", f"{len(rollout.turns)}"), ("searches, visits", f"{searches}, {visits}"),
         ("browse ratio", f"{visits / (searches + visits):.0%}" if searches + visits else "no calls"),
-        ("malformed turns", f"{sum(case.malformed)}")]
-    if case.rollout:
-        facts.append(("ended as", case.rollout.termination))
-        facts.append(("tokens", f"{len(case.rollout.tokens):,}, {sum(case.rollout.sampled):,} sampled"))
-    return facts
+        ("malformed turns", f"{sum(turn.malformed for turn in rollout.turns)}"), ("ended as", rollout.termination)]
+    if rollout.trainable:
+        listed.append(("tokens", f"{len(rollout.tokens):,}, {sum(rollout.sampled):,} sampled"))
+    return page.pairs(listed)

@@ -4,26 +4,27 @@ page that are not those of the credit (48, too: what is shown must be what the c
 from tests.mutants.mutant import mutant
 
 HOSTILE_PIECES = "report/test_page.py::test_hostile_text_makes_no_element_and_no_attribute_wherever_it_stands"
-EMBEDDED = "report/test_page.py::test_embedded_data_reads_back_as_it_was_and_cannot_leave_its_element"
 CHANGED_FILE = "report/test_saved.py::test_a_file_that_was_changed_is_refused_with_the_place"
 EXPLAINED = "report/test_explain.py::test_every_number_is_that_of_the_code_and_follows_from_its_inputs"
+GROUP = "report/test_explain.py::test_the_numbers_of_a_group_are_those_of_the_code_and_follow_from_its_rewards"
 SHOWN = "report/test_xray.py::test_the_numbers_of_the_page_are_those_of_the_saved_batch"
 
 MUTANTS = (
     mutant(47, "text unescaped in an element", HOSTILE_PIECES,
-           ("minvenus.report.page:text", "escape(UNSAFE_IN_HTML", "str(UNSAFE_IN_HTML")),
+           ("minvenus.report.page:text", "escape(UNSAFE", "str(UNSAFE")),
     mutant(47, "quotes unescaped inside an attribute", HOSTILE_PIECES,
-           ("minvenus.report.page:text", 'value))', 'value), quote=False)')),
+           ("minvenus.report.page:text", "value)))", "value), quote=False))")),
     mutant(47, "an address unescaped inside an attribute", HOSTILE_PIECES,
-           ("minvenus.report.page:links", "text(href)", "href")),
-    mutant(47, "the title of a plot unescaped inside an attribute",
+           ("minvenus.report.page:el", "{text(str(value))}", "{value}")),
+    mutant(47, "any string of a plot taken for markup",
            "report/test_curves.py::test_text_from_outside_stays_text_and_nothing_is_fetched",
-           ("minvenus.report.curves:line_plot", 'aria-label="{text(title)}"', 'aria-label="{title}"')),
-    mutant(47, "data that can end its script element", EMBEDDED,
-           ("minvenus.report.page:embed", "UNSAFE_IN_SCRIPT.sub(", "(lambda _, text: text)(")),
+           ("minvenus.report.page:html", "isinstance(content, Html)", "isinstance(content, str)")),
+    mutant(47, "what came back taken for markup",
+           "report/test_xray.py::test_hostile_text_is_text_wherever_a_model_or_a_web_page_can_put_it",
+           ("minvenus.report.turns:folded", 'el("div", content', 'el("div", Html(content)')),
     mutant(47, "a policy that allows any script",
-           "report/test_page.py::test_the_policy_allows_this_script_and_this_style_and_nothing_else",
-           ("minvenus.report.page:page", "script-src '{digest(script)}'", "script-src 'unsafe-inline'")),
+           "report/test_page.py::test_a_page_has_no_script_and_its_policy_allows_its_style_alone",
+           ("minvenus.report.page:page", "default-src 'none'", "default-src 'none'; script-src 'unsafe-inline'")),
     mutant(48, "saved arithmetic accepted although it disagrees", CHANGED_FILE,
            ("minvenus.report.saved:load_batch", "if wrong := difference(", "if None and difference(")),
     mutant(48, "only the first number of a list compared", CHANGED_FILE,
@@ -34,20 +35,21 @@ MUTANTS = (
     mutant(48, "lines of two batches credited as one", CHANGED_FILE,
            ("minvenus.report.saved:load_batch", "if other := [", "if None and [")),
     mutant(48, "the step shown is the next rollout's", SHOWN,
-           ("minvenus.report.xray:page_data", "credit_data(one.rollouts[row]", "credit_data(one.rollouts[row - 1]")),
+           ("minvenus.report.xray:write_page", "one.rollouts[i]", "one.rollouts[i - 1]")),
     mutant(48, "a step of a turn that shows another turn's advantage", EXPLAINED,
-           ("minvenus.report.explain:advantage_steps", 'advantages[t], formula', 'advantages[0], formula')),
+           ("minvenus.report.explain:advantage_steps", 'c.numbers["advantages"][t]', 'c.numbers["advantages"][0]')),
     mutant(48, "a gain explained by the value of the turn before", EXPLAINED,
-           ("minvenus.report.explain:gain_steps", "before = max(", "before = min(")),
+           ("minvenus.report.explain:reward_steps", "p = max(", "p = min(")),
     mutant(48, "the outcome's spread shown for a turn", EXPLAINED,
-           ("minvenus.report.explain:z_steps", '"outcome" if last else "gain"', '"outcome"')),
+           ("minvenus.report.explain:advantage_steps", '("gain", n["turn_z"][t])', '("outcome", n["turn_z"][t])')),
+    mutant(48, "the outcomes' mean shown for the turn rewards of a group", GROUP,
+           ("minvenus.report.explain:group_steps", '("gain", rewards)', '("outcome", rewards)')),
     mutant(48, "a penalty that is not shared explained as shared", EXPLAINED,
-           ("minvenus.report.explain:next_turn", 'a.recipe.penalty_scope == "turn"', "False")),
+           ("minvenus.report.explain:next_turn", 'c.recipe.penalty_scope == "turn"', "False")),
     mutant(48, "later turns with one factor gamma too many", EXPLAINED,
-           ("minvenus.report.explain:advantage_steps", "rest = a.recipe.gamma *",
-            "rest = a.recipe.gamma ** 2 *")),
+           ("minvenus.report.explain:advantage_steps", "c.recipe.gamma * following[1]",
+            "c.recipe.gamma ** 2 * following[1]")),
     mutant(48, "one group of a batch scaled as if it were the whole batch",
            "report/test_xray.py::test_a_page_of_one_group_keeps_the_batchs_scale",
-           ("minvenus.report.xray:measure", "return source.batch.measured",
-            "return [source.batch.measured[case.row] for case in source.cases] * 9")),
+           ("minvenus.report.xray:write_page", "if batch is None:", "if True:")),
 )

@@ -1,8 +1,8 @@
 """Rollouts and training batches for the tests of the pages: made-up texts and numbers in the shipped records."""
 
-import json
 import random
 import re
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from minvenus.agent.protocol import is_well_formed, parse_turn
@@ -110,11 +110,6 @@ def group_of_four(recipe=None) -> SavedBatch:
     return saved_batch([rollout(t) for t in turns], [0] * 4, [1.0, 0.0, 1.0, 0.0], recipe or Recipe.paper())
 
 
-def embedded(html: str) -> dict:
-    """The data of an X-ray."""
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)[1])
-
-
 def xray(folder, batch: SavedBatch, **options) -> Path:
     """The page of a batch that lies in a run with a checkpoint."""
     save_batch(folder, batch)
@@ -125,16 +120,35 @@ def xray(folder, batch: SavedBatch, **options) -> Path:
     return write_page(path_of(folder, batch.step), folder / "xray.html", **options)
 
 
-def xray_data(folder, batch: SavedBatch, **options) -> dict:
-    return embedded(xray(folder, batch, **options).read_text(encoding="utf-8"))
+# ------------------------------------------------------------------------------------------- reading a page
 
 
-def step_values(data: dict, credit: dict, name: str) -> list:
-    """Per turn the value of the step of this name; None where it has none."""
-    named = [i for i, about in enumerate(data["explanations"]) if about["id"] == name]
-    per_turn = [[data["steps"][place] for place in places] for places in credit["steps"]]
-    return [next((value for about, value, _ in listed if about in named), None) for listed in per_turn]
+def content(path) -> ET.Element:
+    """The main part of a page. It is well-formed XML, too."""
+    return ET.fromstring(re.search("<main.*</main>", Path(path).read_text(encoding="utf-8"), re.S)[0])
 
 
-def facts(shown_rollout: dict) -> dict:
-    return dict(shown_rollout["facts"])
+def of_class(element: ET.Element, *names: str) -> list[ET.Element]:
+    return [e for e in element.iter() if set(names) <= set(e.get("class", "").split())]
+
+
+def words(element: ET.Element) -> str:
+    return "".join(element.itertext())
+
+
+def texts(element: ET.Element, *names: str) -> list[str]:
+    return [words(e) for e in of_class(element, *names)]
+
+
+def numbers(card: ET.Element, recipe: str) -> dict[str, float | None]:
+    """The exact numbers of a turn, or of a group, under a recipe ("r0")."""
+    found = {}
+    for row in of_class(card, "arithmetic", recipe):
+        for step in of_class(row, "step"):
+            exact = re.search("Exactly: (.*)", words(step))
+            found[step.get("class").removeprefix("step ")] = float(exact[1]) if exact else None
+    return found
+
+
+def facts(rollout: ET.Element) -> dict[str, str]:
+    return {words(pair[0]): words(pair[1]) for pair in of_class(rollout, "facts")[0]}

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.report import curves
-from minvenus.report.curves import COLOURS, LEFT, TOP, Series, line_plot
+from minvenus.report.curves import BOTTOM, COLOURS, LEFT, RIGHT, TOP, Series, line_plot
 
 SVG = "{http://www.w3.org/2000/svg}"
-RIGHT, BOTTOM = curves.WIDTH - curves.RIGHT, curves.HEIGHT - curves.BOTTOM         # of the axes
 numbers = (st.floats(-1e99, 1e99) | st.floats(-2, 2) | st.integers(-1000, 1000)
            | st.sampled_from([0.0, 5e-324, -1e-310, 1e-99, 1.0, 1.0001, 1.00011]))
 

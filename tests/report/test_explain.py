@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import Recipe
 from minvenus.igpo.credit import credit
-from minvenus.report.explain import recipes_for, steps, under_recipes
+from minvenus.report.explain import group_steps, turn_steps, under_recipes
 from tests.igpo.strategies import recipes
 from tests.report.examples import answer, random_batch, rollout, saved_batch, visit
 
@@ -18,20 +18,18 @@ from tests.report.examples import answer, random_batch, rollout, saved_batch, vi
 def of_the_code(numbers: dict, t: int, name: str) -> float | None:
     """The number that a step of this name must show, looked up in Credit.arithmetic."""
     last = t == len(numbers["advantages"]) - 1
-    half = "outcome" if last else "gain"
     before = [value for value in numbers["values"][:t + 1] if value is not None]
-    return {"advantage": numbers["advantages"][t], "term": numbers["terms"][t], "scale": numbers["scale"],
+    return {"advantage": numbers["advantages"][t], "term": numbers["terms"][t],
             "reward": numbers["outcome"] if last else numbers["turn_rewards"][t], "gain": numbers["gains"][t],
-            "value": None if last else numbers["values"][t + 1], "value-before": before[-1] if before else None,
-            "mean": numbers["group_stats"][f"{half}_mean"], "std": numbers["group_stats"][f"{half}_std"],
-            "z": numbers["outcome_z"] if last else numbers["turn_z"][t]}.get(name)
+            "after": None if last else numbers["values"][t + 1], "before": before[-1] if before else None,
+            "z": numbers["outcome_z"] if last else numbers["turn_z"][t]}[name]
 
 
 def from_inputs(step) -> float:
     """The formula, applied to nothing but the inputs that are shown."""
     x = [value for _, value in step.inputs]
     named = dict(step.inputs)
-    if step.id in ("value", "value-before"):
+    if step.id in ("before", "after"):
         return math.exp(fmean(x)) if "exp" in step.formula else fmean(x)
     if step.id == "std":
         return math.sqrt(fmean((r - x[0]) ** 2 for r in x[1:]) + 1e-8) if len(x) > 2 else 1.0
@@ -44,6 +42,11 @@ def from_inputs(step) -> float:
             "advantage": lambda: sum(x)}[step.id]()
 
 
+def follows(step) -> bool:
+    assert step.name and step.formula and step.words and (step.value is None or step.inputs)
+    return step.value is None or from_inputs(step) == pytest.approx(step.value, rel=1e-7, abs=1e-7)
+
+
 @example(0, Recipe(normalize="joint", browse="off", gain="prob"))
 @example(1, Recipe(normalize="none", penalty_scope="segment", ig_weight=0.5))
 @example(2, Recipe(normalize="separate", discount_over="rewards"))
@@ -54,23 +57,43 @@ def from_inputs(step) -> float:
 def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run):
     batch = random_batch(seed, run)
     compared = under_recipes(batch.measured, run)
-    assert [one.name for one in compared] == list(recipes_for(run)) and sum(one.trained for one in compared) == 1
+    assert [one.name for one in compared][-3:] == ["paper", "released", "GRPO"]
+    assert [one.recipe.gamma for one in compared if one.trained] == [run.gamma]
     for one in compared:
         assert (one.rollouts is None) == (one.recipe.use_gain and not run.use_gain)
         whole = credit(batch.measured, one.recipe) if one.rollouts else None
-        for i, a in enumerate(one.rollouts or []):
-            assert a.numbers == whole.arithmetic(i, a.measured.group)
-            for t in range(len(a.measured.kinds)):
-                found = steps(a, t)
+        for i, c in enumerate(one.rollouts or []):
+            assert c.numbers == whole.arithmetic(i, c.measured.group)
+            for t in range(len(c.measured.kinds)):
+                found = turn_steps(c, t)
                 assert found[-1].id == "advantage" and len({step.id for step in found}) == len(found)
                 for step in found:
-                    if step.id != "later":
-                        assert step.value == of_the_code(a.numbers, t, step.id), (one.name, i, t, step.id)
-                    assert all(value == a.numbers["advantages"][int(turn[1]) - 1] for name, value in step.inputs
+                    assert follows(step), (one.name, step)
+                    assert step.id == "later" or step.value == of_the_code(c.numbers, t, step.id), (one.name, step)
+                    named = dict(step.inputs)
+                    assert all(value == c.numbers["advantages"][int(turn[1]) - 1] for name, value in named.items()
                                if (turn := re.fullmatch(r"A of turn (\d+)", name)))
-                    assert step.name and step.words and (step.value is None or step.inputs)
-                    if step.value is not None:
-                        assert from_inputs(step) == pytest.approx(step.value, rel=1e-7, abs=1e-7), (one.name, step)
+                    assert "s" not in named or named["s"] == c.numbers["scale"]
+
+
+@given(st.integers(0, 2**32 - 1), recipes(use_gain=(True, False)))
+@settings(max_examples=max(5, settings.default.max_examples // 2))
+def test_the_numbers_of_a_group_are_those_of_the_code_and_follow_from_its_rewards(seed, run):
+    batch = random_batch(seed, run)
+    for one in under_recipes(batch.measured, run):
+        for group in dict.fromkeys(batch.groups):
+            members = [c for c in one.rollouts or [] if c.measured.group == group]
+            stats = members and members[0].numbers["group_stats"]
+            for step in group_steps(members) if members else []:
+                assert follows(step), (one.name, step)
+                half = "gain" if step.name.endswith("turn rewards") else "outcome"
+                scale = members[0].numbers["scale"]
+                assert step.value == (scale if step.id == "scale" else stats[f"{half}_{step.id}"])
+                rewards = [c.numbers["outcome"] for c in members] if "outcomes" in step.name else []
+                if "turn rewards" in step.name:
+                    rewards += [r for c in members for r in c.numbers["turn_rewards"] if r is not None]
+                listed = [value for name, value in step.inputs if "rollout" in name]
+                assert sorted(listed) == sorted(rewards)
 
 
 def test_one_rollout_worked_by_hand():
@@ -80,16 +103,19 @@ def test_one_rollout_worked_by_hand():
                         [[[-4.0, -2.0], [-1.0, -1.0]], [[-3.0], [-2.0]]])
     compared = under_recipes(batch.measured, run)
     assert [one.name for one in compared] == ["this run", "paper", "released", "GRPO"]
-    assert compared[0].described == "paper with gamma 0.5"
-    shown = {step.id: step for step in steps(compared[0].rollouts[0], 0)}
-    assert list(shown) == ["value-before", "value", "gain", "reward", "mean", "std", "z", "scale", "term", "later",
-                           "advantage"]
-    assert [shown[name].value for name in ("value-before", "value", "gain", "mean")] == [-3.0, -1.0, 2.0, 1.5]
+    assert compared[0].words == "What this run was trained with: paper with gamma 0.5."
+    shown = {step.id: step for step in turn_steps(compared[0].rollouts[0], 0)}
+    assert list(shown) == ["before", "after", "gain", "reward", "z", "term", "later", "advantage"]
+    assert [shown[name].value for name in ("before", "after", "gain", "reward")] == [-3.0, -1.0, 2.0, 2.0]
     assert shown["gain"].formula == "IG = V after − V before [P eq.3]"
     assert shown["gain"].inputs == [("V after turn 1", -1.0), ("V of the question", -3.0)]
     assert shown["advantage"].value == pytest.approx(1.5, abs=1e-4)
     assert shown["later"].value == pytest.approx(0.5, abs=1e-4)
+    group = [(step.name, step.value) for step in group_steps(compared[0].rollouts)]
+    assert group[0] == ("mean μ of turn rewards", 1.5) and group[2] == ("mean μ of outcomes", 0.5)
+    assert [name for name, _ in group[3:]] == ["std σ of outcomes", "IG-Scale s"]
     grpo = compared[3].rollouts[0]
-    assert [steps(grpo, t)[-1].value for t in range(2)] == pytest.approx([1.0, 1.0], abs=1e-4)
-    assert steps(grpo, 0)[0].value is None
-    assert list(recipes_for(Recipe.released(lead_in="Answer."))) == ["paper", "released", "GRPO"]
+    assert [turn_steps(grpo, t)[-1].value for t in range(2)] == pytest.approx([1.0, 1.0], abs=1e-4)
+    assert turn_steps(grpo, 0)[0].value is None
+    renamed = under_recipes(batch.measured, Recipe.released(lead_in="Answer."))          # the same arithmetic
+    assert [(one.name, one.trained) for one in renamed] == [("paper", False), ("released", True), ("GRPO", False)]

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from minvenus.config import ConfigError, Recipe
-from minvenus.report.curves import LEFT, RIGHT, WIDTH
+from minvenus.report.curves import LEFT, RIGHT
 from minvenus.report.run_page import smooth, write_run_page
 from minvenus.report.saved import path_of, save_batch
 from tests.report.examples import answer, random_batch, rollout, saved_batch, visit
@@ -74,4 +74,4 @@ def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path)
     [held_out] = re.findall(r'<title>held out, exact match</title><polyline points="([^"]*)"', html)
     assert html.count("<polygon") == 1                                       # only exact match has an interval
     first, last = [float(point.split(",")[0]) for point in held_out.split()]
-    assert (first, last) == (LEFT, WIDTH - RIGHT)                            # from step 0 to step 3
+    assert (first, last) == (LEFT, RIGHT)                            # from step 0 to step 3
