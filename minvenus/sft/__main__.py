@@ -37,7 +37,7 @@ TURN_COUNTS = ("turns_in", "turns_kept", "turns_dropped",
                "unreadable_tool_turns_removed", "unreadable_tool_response_turns_removed",
                "pruned_tool_turns_removed", "pruned_tool_response_turns_removed",
                "duplicate_tool_turns_removed", "duplicate_tool_response_turns_removed",
-               "calls_repaired", "answers_repaired", "wrappers_repaired")
+               "messages_repaired")
 
 
 @dataclass(frozen=True)

@@ -1,47 +1,19 @@
-r"""Cleans one trajectory, raw or clean, so that it can be trained on.
+"""Cleans one trajectory, raw or clean, so that it can be trained on.
 
     raw    {meta: {question, answer}, messages, system_prompt?}     message 0 is the question; no system message
     clean  {question, messages, gt}                                 system, user, assistant, user, ..., assistant
 
-    1. raw      every turn is rewritten as `<think>\n..\n</think>\n<tool_call>\n{json}\n</tool_call>` (or `<answer>`)
-    2. prune    a turn with a call of a tool other than search and visit goes, with its observation
-    3. repair   a turn that fails the strict checker is rewritten as in 1; if that is impossible, it goes
-    4. dedup    a turn that repeats an earlier call goes; the goal of a visit does not count
-    5. validate roles, tags and order; a record that fails is dropped, with the name of the fault
+    1. prune    a turn with a call of a tool other than search and visit goes, with its observation
+    2. rewrite  every raw turn, and every clean one that fails the strict checker, gets the form of turns.py; if that is
+                impossible, it goes
+    3. dedup    a turn that repeats an earlier call goes; the goal of a visit does not count
+    4. validate roles, tags and order; a record that fails is dropped, with the name of the fault
 
 A record that comes out goes through again unchanged. The turns add up, over all records whose messages can be read:
 turns_in = unreadable + pruned + duplicate + kept + dropped with their record.
 
-Where this differs from the released script, and why:
-
-    released script                                     here                        because
-    raw message 0 is the question, whatever its role    a system message before     it is a prompt
-                                                        it is the row's prompt
-    an observation goes to the last call that was       a call and the message      an unreadable call's observation
-    kept; two calls in a row drop the record            after it stay together,     would answer another one; the
-                                                        or both go                  record itself is good
-    a text with "Web Results" becomes a list of         only after a search, and    a page that says so would become an
-    results                                             only if some can be read    empty list
-    first call of the turn                              first call after the        the thought may mention a call
-                                                        thought, else as there
-    answer and summary tags leave the thought           all five tags do            they would become control tokens
-    text after the first <answer>; a summary is         text after the last one;    nested answers fail the strict check
-    copied into the thought                             a summary moves, once
-    `Search` stays as it is                             `search`                    the agent's loop runs no other name
-    blank queries and goals stay                        blank queries leave the     the loop refuses such a call
-                                                        call; a call without any,
-                                                        or a blank goal, goes
-    visit of `uri`, `link`, `page`, `query`: raw turn   becomes `url`               the address is there
-    goes, clean turn stays
-    a PythonInterpreter call with arguments is skipped  counted as pruned           every removed turn has a reason
-    clean records: other faults that the validation     repaired as raw turns are,  token streams are built from strict
-    does not see stay (two calls, text outside tags)    counted                     turns only
-    clean records: text around a tool_response stays    moves inside                the template would take it for a new
-                                                                                    question and drop earlier thoughts
-    clean records: an empty last thought stays          dropped                     it cannot be rendered
-    a record may end with an observation                dropped                     nothing answers it
-
-This file reads no files and judges no answers.
+docs/cleaning.md lists where this differs from the released script, and why. This file reads no files and judges no
+answers.
 """
 
 from collections import Counter
@@ -52,10 +24,11 @@ from minvenus.agent.prompt import SYSTEM_PROMPT
 from minvenus.agent.protocol import ALLOWED_ARGS, parse_turn, whole_characters
 from minvenus.sft.turns import (
     answer_turn,
-    blocks,
+    bodies,
     call_turn,
     calls,
     is_trainable,
+    lower_tags,
     targets,
     tool_of,
     wrapped_observation,
@@ -80,12 +53,12 @@ def clean(record: dict, system_prompt: str = SYSTEM_PROMPT,
         return None, "missing_question_or_gt", counts
     messages, reason = read_messages(record, system_prompt, prompt_mode)
     if raw:
-        messages = raw_messages(messages, counts)
+        messages = paired(messages, counts)
         reason = None if messages else "raw_clean_failed"
     if reason:
         return None, reason, counts
     counts["turns_in"] = agent_turns(messages) + counts["unreadable_tool_turns_removed"]
-    messages = clean_messages(messages, counts)
+    messages = clean_messages(messages, raw, counts)
     reason = validate(messages)
     counts["turns_dropped" if reason else "turns_kept"] = agent_turns(messages)
     if reason:
@@ -133,61 +106,61 @@ def agent_turns(messages: list[dict]) -> int:
     return sum(message["role"] == "assistant" for message in messages)
 
 
-def raw_messages(messages: list[dict], counts: Counter) -> list[dict]:
-    """System prompt, question, pairs of call and observation, answer; nothing if the row cannot be used at all."""
+def paired(messages: list[dict], counts: Counter) -> list[dict]:
+    """A raw conversation as system prompt, question, pairs of turn and observation, answer: what has no partner goes.
+    Nothing if the row cannot be used at all."""
     middle = messages[2:-1]
-    answer = answer_turn(messages[-1]["content"]) if len(messages) > 2 else None
+    answer = answer_turn(lower_tags(messages[-1]["content"])) if len(messages) > 2 else None
     if answer is None or any(message["role"] not in ("user", "assistant") for message in middle):
         return []
     pairs = []
     for turn, following in pairwise(middle):
-        call = call_turn(turn["content"]) if (turn["role"], following["role"]) == ("assistant", "user") else None
-        if call:
-            text = wrapped_observation(following["content"], searched=parse_turn(call).kind == "search")
-            pairs += [{"role": "assistant", "content": call}, {"role": "user", "content": text}]
+        if (turn["role"], following["role"]) == ("assistant", "user"):
+            pairs += [turn, following]
     counts["unreadable_tool_turns_removed"] = agent_turns(middle) - len(pairs) // 2
     counts["unreadable_tool_response_turns_removed"] = len(middle) - agent_turns(middle) - len(pairs) // 2
-    question = {"role": "user", "content": messages[1]["content"]}
-    return [messages[0], question, *pairs, {"role": "assistant", "content": answer}]
+    counts["messages_repaired"] += answer != messages[-1]["content"]
+    return [messages[0], messages[1] | {"role": "user"}, *pairs, {"role": "assistant", "content": answer}]
 
 
-def clean_messages(messages: list[dict], counts: Counter) -> list[dict]:
-    """Steps 2 to 4: without the turns that go and the observations directly after them. All of it is counted."""
+def clean_messages(messages: list[dict], raw: bool, counts: Counter) -> list[dict]:
+    """Steps 1 to 3: without the turns that go and the observations directly after them. All of it is counted."""
     kept = messages[:2]
     seen: set[tuple] = set()
     removed = None                                           # why the turn before this message went, if it did
     for i, message in enumerate(messages[2:], start=2):
         role, text = message["role"], message["content"]
         if role == "assistant":
-            text, removed = clean_turn(text, i == len(messages) - 1, seen, counts)
+            text, removed = clean_turn(text, i == len(messages) - 1, raw, seen, counts)
             if removed:
                 counts[f"{removed}_tool_turns_removed"] += 1
                 continue
-        elif removed and role == "user" and "<tool_response>" in text:
+        elif removed and role == "user" and (raw or "<tool_response>" in text):
             counts[f"{removed}_tool_response_turns_removed"] += 1
             continue
-        elif role == "user" and not user_fault(text, i) and not is_wrapped(text):
-            text = wrapped_observation(text)
-            counts["wrappers_repaired"] += 1
+        elif role == "user" and (raw or not user_fault(text, i) and not is_wrapped(text)):
+            text = wrapped_observation(text, parse_turn(kept[-1]["content"]).kind == "search")
         removed = None
+        counts["messages_repaired"] += text != message["content"]
         kept.append({"role": role, "content": text})
     return kept
 
 
-def clean_turn(text: str, final: bool, seen: set[tuple], counts: Counter) -> tuple[str, str | None]:
-    """(the turn as it is trained on, why it goes or None). `seen` are the calls before it. A turn that the validation
-    refuses stays as it is, so that the fault gets its name."""
-    others = [call["name"] for call in calls(text) if call and tool_of(call) not in ALLOWED_ARGS]
+def clean_turn(text: str, final: bool, raw: bool, seen: set[tuple], counts: Counter) -> tuple[str, str | None]:
+    """(the turn as it is trained on, why it goes or None). `seen` are the calls before it. A clean turn that the
+    validation refuses stays as it is, so that the fault gets its name."""
+    lowered = lower_tags(text)
+    made = calls(lowered)[:1 if raw else None]               # only the first one of a raw turn stays
+    others = [call["name"] for call in made if call and tool_of(call) not in ALLOWED_ARGS]
     if others:
         counts.update(f"pruned_tool_name_counts/{name}" for name in others)
         return text, "pruned"
-    if not turn_fault(text, final) and not is_trainable(text, final):
-        repaired = answer_turn(text) if final else call_turn(text)
+    if raw or (not turn_fault(lowered, final) and not is_trainable(text, final)):
+        repaired = answer_turn(lowered) if final else call_turn(lowered)
         if not repaired and not final:
             return text, "unreadable"
-        counts["answers_repaired" if final else "calls_repaired"] += repaired is not None
         text = repaired or text
-    call = next(iter(calls(text)), None)
+    call = next(iter(made), None)
     if call and targets(call):
         signature = (tool_of(call), *sorted({target.strip() for target in targets(call)}))
         if signature in seen:
@@ -208,7 +181,7 @@ def validate(messages: list[dict]) -> str | None:
             return f"bad_role_at_{i}"
     for i, message in enumerate(messages[1:], start=1):
         content, final = message["content"], i == len(messages) - 1
-        error = user_fault(content, i) if i % 2 else turn_fault(content, final)
+        error = user_fault(content, i) if i % 2 else turn_fault(lower_tags(content), final)
         if error:
             return error
     if len(messages) % 2 == 0:
@@ -227,9 +200,9 @@ def is_wrapped(text: str) -> bool:
     return text.startswith(OPEN) and text.endswith(CLOSE) and len(text) >= len(OPEN) + len(CLOSE)
 
 
-def turn_fault(content: str, final: bool) -> str | None:
-    has_call, has_answer = bool(blocks(content, "tool_call")), bool(blocks(content, "answer"))
-    if not blocks(content, "think"):
+def turn_fault(text: str, final: bool) -> str | None:
+    has_call, has_answer = bool(bodies(text, "tool_call")), bool(bodies(text, "answer"))
+    if not bodies(text, "think"):
         return "assistant_missing_think"
     if final and not has_answer:
         return "final_assistant_missing_answer"

@@ -40,7 +40,7 @@ def test_real_trajectories_pass_with_all_their_turns(name):
         assert counts["tools_after_cleaning/search"] == counts["tools_after_cleaning/visit"] == 12
     nested = name == "sft_0001"
     assert out["messages"][:-1] == record["messages"][:-1] and (out["messages"] == record["messages"]) != nested
-    assert counts["answers_repaired"] == nested
+    assert counts["messages_repaired"] == nested
     assert clean(out, prompt_mode="row")[0] == out
 
 
@@ -76,7 +76,7 @@ def test_the_command_on_the_real_file(tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps(record) + "\n" for record in records))
     stats = run(CleanConfig(str(source), str(tmp_path / "out.jsonl"), correct="exact_match"))
-    assert stats["turns_in"] == stats["turns_kept"] == 87 and stats["answers_repaired"] == 1
+    assert stats["turns_in"] == stats["turns_kept"] == 87 and stats["messages_repaired"] == 1
     assert stats["tools_after_cleaning"] == {"search": 61, "visit": 23}
     assert stats["rows"]["stage2_valid"] == 3
     assert stats["drop_reasons"] == {"answer_not_correct": 1}           # sft_0007 answers in sentences

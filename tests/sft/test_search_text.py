@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.sft.clean import clean
-from minvenus.sft.search_text import parse_search_text
+from minvenus.sft.turns import parse_search_text
 from tests.sft.conversations import answer_of, contents, observation, raw, search_turn, visit_turn
 
 PRINTED = """A Google search for 'who's who' found 2 results:

@@ -134,7 +134,7 @@ def test_a_turn_is_repaired_or_goes_and_never_takes_its_record_with_it(turn, kep
     turns, counts = turns_of(turn, make)
     assert turns == ([kept] if kept else [])
     assert counts["unreadable_tool_turns_removed"] == counts["unreadable_tool_response_turns_removed"] == (not kept)
-    assert counts["calls_repaired"] == (make is conversation and kept is not None)
+    assert counts["messages_repaired"] == (kept is not None)
 
 
 @pytest.mark.parametrize("turn", ["", call("search", {"query": ["a"]}), think("x"), "<think>open",
@@ -158,7 +158,7 @@ def test_a_call_that_the_thought_mentions_is_not_the_call():
 ])
 def test_a_wrapper_is_made_exact_and_text_around_it_moves_inside(wrapped, text):
     out, _, counts = clean(conversation("Q", search_turn("a"), wrapped, answer_of()))
-    assert contents(out)[3] == observation(text) and counts["wrappers_repaired"] == 1
+    assert contents(out)[3] == observation(text) and counts["messages_repaired"] == 1
 
 
 # -------------------------------------------------------------------------------------------------------------- answers
@@ -181,7 +181,7 @@ def test_a_wrapper_is_made_exact_and_text_around_it_moves_inside(wrapped, text):
     (think("") + "<answer>a</answer>", None),
 ])
 def test_the_final_turn(content, expected):
-    out, reason, _ = clean(raw("Where?", content))
+    out, reason, _ = clean(raw("Where?", search_turn("b"), observation(), content))
     assert (out and contents(out)[-1]) == expected and reason == (None if expected else "raw_clean_failed")
 
 
