@@ -165,7 +165,7 @@ def test_a_reader_that_goes_away_loses_nothing(monkeypatch, capsys):
     (["--model", "empty"], "holds neither model.safetensors"),
     (["--model", "empty", "--api-base", "http://127.0.0.1:9/v1", "--api-model", "m"], "does not exist"),
     (["--tools", "live", "--question", "Who?"], "live search needs SERPER_API_KEY"),
-    (["--tools", "replay:nothing.db", "--question", "Who?"], "there is no recording nothing.db"),
+    (["--tools", "replay:nothing.db", "--question", "Who?"], "nothing.db is no recording"),
     (["--tools", "telepathy"], "tools must be one of toyweb"),
     (["--question", "Who?"], "the toy web answers its own questions only"),
     (["--system-prompt", "nowhere.txt"], "cannot be read from nowhere.txt"),

@@ -236,7 +236,7 @@ def test_the_preset_of_the_4b_model_with_a_file_live_tools_and_a_judge_is_a_vali
     (["--tools", "web"], "tools must be one of toyweb, folder:PATH, live"),
     (["--tools", "folder:nowhere"], "nowhere is not a folder"),
     (["--tools", "live"], "live search needs SERPER_API_KEY"),
-    (["--tools", "replay:nowhere"], "there is no recording nowhere"),
+    (["--tools", "replay:nowhere"], "nowhere is no recording"),
     (["--questions", "3"], "has 3 questions: 1 are held out, 2 others are left to train on, and a step takes 3"),
     (["--evaluate-questions", "-1"], "evaluate_questions must be at least 0"),
     (["--tool-seconds", "0"], "tool_seconds must be above 0"),

@@ -81,7 +81,7 @@ def toy_questions(web: ToyWeb, limit: int | None, max_turns: int | None, per_ste
         return web.case(question.id).hops
 
     def kinds(rollout: Rollout) -> list[list[str]]:
-        return [[label.kind for label in turn] for turn in visit_labels(web, rollout)]
+        return [[kind for kind, _ in turn] for turn in visit_labels(web, rollout)]
 
     test = [replace(question, source=f"{hops(question)}-hop") for question in web.questions("test")]
     return QuestionSource(

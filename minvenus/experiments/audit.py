@@ -73,7 +73,7 @@ def visit_gains(batch: SavedBatch, web: ToyWeb) -> VisitGains:
     for rollout, gains in zip(batch.rollouts, batch.credit.gains, strict=True):
         for labels, gain in zip(visit_labels(web, rollout), gains, strict=True):
             if labels and gain is not None:
-                found.setdefault((labels[0].kind, labels[0].hop), []).append(gain)
+                found.setdefault(labels[0], []).append(gain)
     return found
 
 

@@ -16,6 +16,7 @@ not cleaned: a protocol tag in a page stays text, because the token stream encod
 
 import json
 import threading
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -26,7 +27,6 @@ from minvenus.config import ConfigError
 # Kinds of errors: timeout, http, refused, empty, bad_arguments, unknown_tool.
 FAULTS = ("timeout", "http")      # the tool or the world failed; the model can cause the other kinds by itself
 MAX_ITEMS = 10                    # queries or URLs in one call
-SHOWN = 200                       # characters of a query or URL that an error repeats
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,6 @@ def call_key(name: str, arguments: dict) -> str:
     return json.dumps({"name": name, "arguments": arguments}, sort_keys=True, separators=(",", ":"))
 
 
-# ----------------------------------------------------------------------------------- text formats
-
-
 def search_each(queries: list[str], search_one: Callable[[str], list[dict]]) -> ToolResult:
     """One search per query. `search_one(query)` returns [{"title", "url", "snippet"}, ...] or raises ToolError."""
     entries: list[dict] = []
@@ -91,7 +88,7 @@ def search_each(queries: list[str], search_one: Callable[[str], list[dict]]) -> 
             errors.append(error)
             entries.append({"query": query, "web_page_info_list": [], "error": str(error)})
     if len(errors) == len(queries):
-        reasons = [f"search for {entry['query'][:SHOWN]!r}: {entry['error']}" for entry in entries]
+        reasons = [f"search for {entry['query']!r}: {entry['error']}" for entry in entries]
         return ToolResult("ERROR: " + "\n".join(reasons), errors[0].kind)
     return ToolResult(json.dumps(entries, ensure_ascii=False))
 
@@ -107,7 +104,7 @@ def visit_each(urls: list[str], goal: str, visit_one: Callable[[str], list[str]]
                          f"Evidence in page: \n{evidence}\n\nSummary: \n{summary}\n\n")
         except ToolError as error:
             errors.append(error)
-            texts.append(f"ERROR: {url[:SHOWN]}: {error}")
+            texts.append(f"ERROR: {url}: {error}")
     return ToolResult("\n=======\n".join(texts).strip(), errors[0].kind if len(errors) == len(urls) else None)
 
 
@@ -125,14 +122,8 @@ def cap_text(text: str, count: Callable[[str], int], limit: int) -> str:
     def cut_at(end: int) -> str:
         return f"{text[:end]}\n[cut: {end:,} of {len(text):,} characters shown]"
 
-    low, high = 0, min(2 * size, len(text))           # cut_at(low) fits, cut_at(high) does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if count(cut_at(middle)) <= limit else (low, middle)
-    return cut_at(low)
-
-
-# ------------------------------------------------------------------------------ threads, failures
+    ends = range(1, min(2 * size, len(text)))
+    return cut_at(bisect_right(ends, limit, key=lambda end: count(cut_at(end))))
 
 
 def in_thread(name: str, function: Callable, *arguments) -> Future:

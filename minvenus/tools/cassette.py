@@ -2,11 +2,9 @@
 
     calls(key, text)      key = base.call_key(name, arguments) of one query or one page, text = its result as JSON
 
-Failures are not recorded: a timeout must not become what a page says for ever. Each query and each page of a
-call has a row of its own, so one that failed does not keep the others out of the file. While recording, a call
-that is already in the file is answered from it, so the recorded run sees what a replay will see. In a replay a
-call that is not in the file raises MissingRecording and stops the run: showing it to the model as a web error
-would change the experiment without a word.
+Failures are not recorded: a timeout must not become what a page says for ever. A call that is already in the file
+is answered from it while recording, too, so the recorded run sees what a replay will see. In a replay a call that
+is not in the file stops the run: showing it to the model as a web error would change the experiment without a word.
 
 Every row is one transaction, so a killed process leaves whole rows only. Threads share one connection under a
 lock; several processes may record into the same file. The judge keeps its verdicts in such a file.
@@ -33,8 +31,6 @@ class Cassette:
 
     def __init__(self, file, record: bool = True):
         self.file, self.record = Path(file), record
-        if not record and not self.file.is_file():
-            raise ConfigError(f"there is no recording {self.file}; make one with record:{self.file}")
         self._lock = threading.Lock()
         mode = "rwc" if record else "rw"        # not ro: only a writer can roll back the journal of a killed recording
         try:
@@ -42,12 +38,12 @@ class Cassette:
                                        check_same_thread=False, isolation_level=None)
             tables = [name for name, in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             if tables != ["calls"] and (tables or not record):          # never write into another database
-                raise ConfigError(f"{self.file} is not a recording of tools")
+                raise sqlite3.DatabaseError("it is another database")
             if record:
                 columns = "key TEXT PRIMARY KEY, text TEXT NOT NULL"
                 self._db.execute(f"CREATE TABLE IF NOT EXISTS calls ({columns}) WITHOUT ROWID")
         except sqlite3.Error as error:
-            raise ConfigError(f"{self.file} cannot be used as a recording: {error}") from None
+            raise ConfigError(f"{self.file} is no recording of tools ({error}); record:FILE makes one") from None
 
     def get(self, key: str) -> str | None:
         with self._lock:
@@ -61,14 +57,13 @@ class Cassette:
         return self.get(key) or text
 
     def fetch(self, name: str, arguments: dict, call: Callable[[], list]) -> list:
-        """The recorded result; if there is none, the result of `call()`, which is recorded unless it is empty
-        or raises."""
+        """The recorded result, else that of `call()`, which is recorded unless it is empty or raises."""
         key = call_key(name, arguments)
         text = self.get(key)
-        if text is None and not self.record:
-            raise MissingRecording(f"{self.file} has no recording of {key[:500]}: the recorded run had another seed, "
-                                   "prompt or model, or the call failed then. Record the run again")
         if text is None:
+            if not self.record:
+                raise MissingRecording(f"{self.file} has no recording of {key[:500]}: the recorded run had another "
+                                       "seed, prompt or model, or the call failed then. Record the run again")
             result = call()
             if not result:
                 return result

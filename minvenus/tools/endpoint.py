@@ -4,15 +4,12 @@
     judge.chat([{"role": "user", "content": "..."}], temperature=0)    the text of the reply
     judge.complete([1, 2, 3], max_tokens=100)                          the same of a completion
     judge.post("/path", {...})                                         the JSON object of the reply
-    reader.get_text("/path")                                           the text of the reply
 
 Every failure is a ToolError. Connection errors, timeouts, HTTP 429 and 5xx are tried again; the wait before attempt
-i + 1 is BACKOFF * 2^i * U(0.5, 1.5), or the server's Retry-After if that is longer. There is no further attempt if
-the wait would exceed the deadline.
+i + 1 is BACKOFF * 2^i * U(0.5, 1.5), or the server's Retry-After if that is longer, and never exceeds the deadline.
 
 A key is read from the environment for each request and kept nowhere. Replies and errors never contain it, even if
-the server echoes it. A redirect is an error, since it would carry the key to another host. Proxies of the
-environment are used.
+the server echoes it. A redirect is an error, since it would carry the key to another host.
 """
 
 import json
@@ -92,8 +89,8 @@ class Endpoint:
         return value
 
     def post(self, path: str, body: dict, deadline: float | None = None) -> dict:
-        """The JSON object of the reply. `deadline` is a value of time.monotonic(), by default `seconds` from now."""
-        data = self._request(path, body, deadline)
+        """The JSON object of the reply."""
+        data = self.request(path, body, deadline)
         try:
             value = json.loads(data)
         except (ValueError, RecursionError):
@@ -102,12 +99,10 @@ class Endpoint:
             raise ToolError("http", f"the {self.name} did not answer with a JSON object of results{reason(data)}", 200)
         return value
 
-    def get_text(self, path: str, deadline: float | None = None) -> str:
-        return self._request(path, None, deadline).decode("utf-8", "replace")
-
-    def _request(self, path: str, body: dict | None, deadline: float | None) -> bytes:
-        """The reply with status 2xx. Its thread is abandoned at the deadline: the name look-up and the headers of
-        a reply have no total time limit that could be set."""
+    def request(self, path: str, body: dict | None, deadline: float | None = None) -> bytes:
+        """The reply to a POST of the body, or to a GET if there is none. `deadline` is a value of time.monotonic(), by
+        default `seconds` from now. Then the thread of the request is abandoned: the name look-up and the headers of a
+        reply have no total time limit that could be set."""
         if deadline is None:
             deadline = time.monotonic() + self.seconds
         left = deadline - time.monotonic()

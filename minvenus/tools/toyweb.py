@@ -8,53 +8,42 @@
         web.case(question.id).path                the truth, for tests and audits
 
 A web has one layer of pages for each hop of its question. A page has a title, a pet, and links to pages of the
-next layer:
+next layer. Its pet is shown to a visit for its own name only:
 
     page Bob own cat boss Eva heir Ida.     visited for "own Bob": the pet, then the links
-    page Max boss Uma heir Ida.             visited for "own Bob": another page shows no pet for this goal
+    page Max boss Uma heir Ida.             visited for "own Bob"
 
 A question names a first page and a chain of relations, and asks for the pet on every page of the chain:
 
     From Bob own boss twin?                 Bob's own pet, the pet of Bob's boss, the pet of that boss's twin
     pets own cat boss owl twin hen          the answer
 
-So each right page is worth the same to the answer and a wrong page nothing: every pet is drawn independently,
-and all pages of a layer have the same relations. Nothing can be remembered from other questions, because every
-web is drawn anew. A name stands right after its relation and a pet right after its name: in a trial the tiny
-model learned such look-ups in 150 steps, and with one token in between not in 300. A search never shows what
-the question asks for.
-
-Everything follows from the seed. A tool set belongs to one rollout and reaches the pages of one question only.
+Each right page is worth the same to the answer and a wrong page nothing: every pet is drawn independently, and all
+pages of a layer have the same relations. Every web is drawn anew from the seed, so nothing can be remembered from
+other questions. A name stands right after its relation and a pet right after its name: in a trial the tiny model
+learned such look-ups in 150 steps, and with one token in between not in 300.
 """
 
 import random
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
 
-from minvenus.tools.base import ToolResult, run_tool
+from minvenus.tools.base import ToolResult
 from minvenus.tools.folder import BM25
 from minvenus.types import Question, Rollout
 
 # The tiny tokenizer gives each of these words one id together with the space before it, and the toy
 # web never writes one without that space: a word with two ids would be two words to a tiny model.
-NAMES = [
-    "Abe", "Ada", "Amy", "Ann", "Ali", "Art", "Ava", "Bea", "Ben", "Bill", "Bob", "Bud", "Cal", "Cam", "Cid",
-    "Cleo", "Dan", "Dean", "Dee", "Del", "Don", "Dora", "Drew", "Earl", "Eli", "Ella", "Eve", "Fay", "Finn",
-    "Flo", "Gail", "Gia", "Gil", "Gus", "Guy", "Hal", "Hans", "Hope", "Hugh", "Ian", "Ida", "Ike", "Ira", "Ivy",
-    "Jack", "Jan", "Jay", "Jean", "Jim", "Joe", "Joy", "Kai", "Kay", "Ken", "Kim", "Kit", "Lea", "Lee", "Leo",
-    "Liz", "Lou", "Lucy", "Mae", "Max", "Meg", "Mia", "Mike", "Moe", "Nan", "Ned", "Nell", "Nora", "Ole",
-    "Omar", "Otto", "Pam", "Pat", "Paul", "Peg", "Pia", "Ray", "Rex", "Rob", "Ron", "Roy", "Sam", "Sid", "Sue",
-    "Ted", "Tess", "Tim", "Tom", "Uma", "Vic", "Will", "Zoe",
-]
+NAMES = """
+    Abe Ada Amy Ann Ali Art Ava Bea Ben Bill Bob Bud Cal Cam Cid Cleo Dan Dean Dee Del Don Dora Drew Earl Eli Ella
+    Eve Fay Finn Flo Gail Gia Gil Gus Guy Hal Hans Hope Hugh Ian Ida Ike Ira Ivy Jack Jan Jay Jean Jim Joe Joy Kai
+    Kay Ken Kim Kit Lea Lee Leo Liz Lou Lucy Mae Max Meg Mia Mike Moe Nan Ned Nell Nora Ole Omar Otto Pam Pat Paul
+    Peg Pia Ray Rex Rob Ron Roy Sam Sid Sue Ted Tess Tim Tom Uma Vic Will Zoe
+""".split()
 TEST_NAMES = NAMES[2::3]                 # the titles of train and test questions are disjoint
 TRAIN_NAMES = [name for name in NAMES if name not in TEST_NAMES]
-PETS = [
-    "cat", "dog", "owl", "hen", "fox", "pig", "cow", "bat", "bee", "ant", "emu", "elk", "ape", "yak", "ram",
-    "rat", "eel", "hog", "jay", "koi", "asp", "doe", "cub", "pug",
-]
-RELATIONS = ["boss", "friend", "twin", "uncle", "coach", "rival", "host", "heir", "aunt", "nurse", "guard", "pupil"]
-VERBS = ["sings", "cooks", "paints", "sails", "dances", "writes", "digs", "swims"]
+PETS = "cat dog owl hen fox pig cow bat bee ant emu elk ape yak ram rat eel hog jay koi asp doe cub pug".split()
+RELATIONS = "boss friend twin uncle coach rival host heir aunt nurse guard pupil".split()
+VERBS = "sings cooks paints sails dances writes digs swims".split()
 FIRST = "own"                            # the relation of the first page to itself
 
 HOPS = (1, 2, 3, 4)                      # right pages of a question; the questions take turns through the list
@@ -95,9 +84,6 @@ class Case:
         return len(self.path)
 
 
-# -------------------------------------------------------------------------------------- the world
-
-
 def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] = HOPS) -> Case:
     """Question `index` of a split. The same arguments give the same web, whatever was made before."""
     rng = random.Random(f"toy web {seed} {split}-{index}")
@@ -114,7 +100,11 @@ def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] =
             relations = [asked[depth], *rng.sample([r for r in RELATIONS if r not in asked], 1)]
             following = layers[depth + 1]
         for title in layer:
-            pages[title] = make_page(rng, title, verbs[depth], relations, following)
+            targets = rng.sample(following, len(relations))
+            links = dict(zip(rng.sample(relations, len(relations)), targets, strict=True))
+            for _ in links:
+                rng.random()      # unused, but the webs that the committed base model was trained on drew it
+            pages[title] = Page(title, verbs[depth], rng.choice(PETS), links)
     path = [layers[0][0]]
     for relation in asked:
         path.append(pages[path[-1]].links[relation])
@@ -122,14 +112,6 @@ def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] =
     answer = answer_text(named, [pages[title].pet for title in path])
     question = Question(f"{split}-{index}", f"From {' '.join([path[0], *named])}?", [answer])
     return Case(question, named, path, pages)
-
-
-def make_page(rng: random.Random, title: str, verb: str, relations: list[str], following: list[str]) -> Page:
-    targets = rng.sample(following, len(relations))
-    links = dict(zip(rng.sample(relations, len(relations)), targets, strict=True))
-    for _ in links:
-        rng.random()              # unused, but the webs that the committed base model was trained on drew it
-    return Page(title, verb, rng.choice(PETS), links)
 
 
 def answer_text(relations: list[str], pets: list[str]) -> str:
@@ -177,10 +159,7 @@ class ToyTools:
     def __init__(self, case: Case):
         self.case = case
         self.listed: dict[str, Page] = {}           # url -> page
-
-    @cached_property
-    def index(self) -> BM25:
-        return BM25([f"{page.title} {page.verb}" for page in self.case.pages.values()])
+        self.index = BM25([f"{page.title} {page.verb}" for page in case.pages.values()])
 
     def search(self, queries: list[str]) -> ToolResult:
         lines = []
@@ -196,46 +175,38 @@ class ToyTools:
         return ToolResult("\n".join(texts), None if any(url in self.listed for url in urls) else "refused")
 
     def results(self, query: str) -> list[Page]:
-        """The best page and one more: the second best, else a page like the best one, else the page that follows it."""
+        """The best page and one more: the second best, else the next one with the verb of the best."""
         pages = list(self.case.pages.values())
-        hits = [i for i, _ in self.index.search(query)]
-        if not hits:
-            return []
-        alike = dict(self.index.search(pages[hits[0]].verb))
-        others = sorted(range(len(pages)), key=lambda i: (-alike.get(i, 0.0), (i - hits[0]) % len(pages)))
-        return [pages[i] for i in dict.fromkeys([*hits, *others])][:2]
+        hits = list(self.index.search(query))
+        if hits:
+            following = [*range(hits[0], len(pages)), *range(hits[0])]
+            hits += [i for i in following if pages[i].verb == pages[hits[0]].verb]
+        return [pages[i] for i in dict.fromkeys(hits)][:2]
 
 
-class Visit(NamedTuple):
-    """The label of a visit."""
-
-    kind: str                     # right, wrong, repeated or failed
-    hop: int                      # 1 is the first page of the chain
-
-
-def visit_labels(web: ToyWeb, rollout: Rollout) -> list[list[Visit]]:
-    """Per turn, one label for each page that it visited. A right page counts at its own hop, every other visit at
-    the first hop with a page that has not been found yet. The calls are made again, one page at a time: a call
-    for several pages may have shown some of them and refused others."""
+def visit_labels(web: ToyWeb, rollout: Rollout) -> list[list[tuple[str, int]]]:
+    """Per turn, (kind, hop) of each page that it visited; kinds are right, wrong, repeated, failed, and hop 1 is the
+    first page of the chain. A right page counts at its own hop, every other visit at the first hop whose page has not
+    been found yet. The searches are made again, since one visit may have shown some of its pages and refused others."""
     path, tools = web.case(rollout.question.id).path, web.for_question(rollout.question.id)
     seen: set[str] = set()
-
-    def label(title: str, succeeded: bool) -> Visit:
-        open_hop = next((hop for hop, right in enumerate(path, 1) if right not in seen), len(path))
-        if not succeeded:
-            return Visit("failed", open_hop)
-        if title in seen:
-            return Visit("repeated", open_hop)
-        seen.add(title)
-        return Visit("right", path.index(title) + 1) if title in path else Visit("wrong", open_hop)
-
-    labels: list[list[Visit]] = []
+    labels: list[list[tuple[str, int]]] = []
     for turn in rollout.turns:
         labels.append([])
         arguments = turn.tool["arguments"] if turn.tool else {}
-        if "query" in arguments:
-            run_tool(tools, "search", arguments)
+        if "query" in arguments and not turn.tool_error:
+            tools.search(arguments["query"])
         for url in arguments.get("url", []):
-            error = turn.tool_error or run_tool(tools, "visit", arguments | {"url": [url]}).error
-            labels[-1].append(label(url.removeprefix("page "), error is None))
+            title = url.removeprefix("page ")
+            hop = next((hop for hop, right in enumerate(path, 1) if right not in seen), len(path))
+            if turn.tool_error or url not in tools.listed:
+                labels[-1].append(("failed", hop))
+                continue
+            if title in seen:
+                labels[-1].append(("repeated", hop))
+            elif title in path:
+                labels[-1].append(("right", path.index(title) + 1))
+            else:
+                labels[-1].append(("wrong", hop))
+            seen.add(title)
     return labels

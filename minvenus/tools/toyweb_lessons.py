@@ -10,7 +10,7 @@
 The first two weaknesses are the mistakes that RL should unlearn; the teacher corrects both, so that a model
 learns to go on after them. A few `at_once` and `stop_early` serve the gains: a model that has never seen an
 answer given too soon does not know how little it knows then, and its belief after half of the pages is no
-measure of them. Observations come from the real tools.
+measure of them.
 
 The base model learns from two kinds of text, before any demonstration, to look things up:
 
@@ -29,8 +29,7 @@ flag each: only flagged pieces are trained, since only they follow from what com
 
 import json
 import random
-import re
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, Case, ToyTools, ToyWeb, answer_text, make_case
@@ -64,83 +63,61 @@ def demonstrations(web: ToyWeb, count: int, teacher: Teacher, split: str = "trai
 
 
 def teach(case: Case, teacher: Teacher, seed: str) -> list[dict]:
-    """The messages of one demonstration: search and visit from hop to hop, up to the last one or to an end that
-    is a weakness."""
+    """The messages of one demonstration."""
     rng = random.Random(f"teacher {seed} {case.question.id}")
-    writer = TurnWriter(case, rng)
+    limit = None                                               # of turns before the answer
     if teacher.cut_off and rng.random() < teacher.cut_off:
-        writer.turns_left = min(rng.randint(1, 4 * case.hops), 2 * case.hops)        # half have no turn to spare
+        limit = min(rng.randint(1, 4 * case.hops), 2 * case.hops)        # half have no turn to spare
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": case.question.text}]
+    visited: set[str | None] = set()
+    for turn, (thought, url, goal, observation) in enumerate(steps(case, teacher, rng), 1):
+        rng.random()              # unused, but the lessons that the committed base model was trained on drew it
+        visited.add(url)
+        call = {"name": "search", "arguments": {"query": [goal]}}
+        if url:
+            call = {"name": "visit", "arguments": {"url": [url], "goal": goal}}
+        body = json.dumps(call, separators=(",", ":"))
+        notice = f"\n\n{LAST_TURN}" if turn == limit else ""
+        messages += [assistant(thought, f"<tool_call>\n{body}\n</tool_call>"),
+                     {"role": "user", "content": f"<tool_response>\n{observation}{notice}\n</tool_response>"}]
+        if turn == limit:
+            break
+    path = [case.pages[title] for title in case.path]
+    pets = [page.pet if page.url in visited else rng.choice(PETS) for page in path]
+    return [*messages, assistant(LEAD_IN, f"<answer>\n{answer_text(case.relations, pets)}\n</answer>")]
+
+
+def assistant(thought: str, body: str) -> dict:
+    return {"role": "assistant", "content": f"<think>\n{thought}\n</think>\n{body}"}
+
+
+def steps(case: Case, teacher: Teacher, rng: random.Random) -> Iterator[tuple[str, str | None, str, str]]:
+    """(thought, url, goal, observation) of every call: search and visit from hop to hop, up to the last one or to an
+    end that is a weakness. A search has no url, and its goal is the query. Its thought says where the chain stands:
+    the relation that was read last, and the one that comes next."""
     hops = case.hops
     draw = rng.random()
     if draw < teacher.at_once:
         hops = 0
     elif draw - teacher.at_once < teacher.stop_early and case.hops > 1:
         hops = rng.randrange(1, case.hops)
-    pets: list[str] = []                                       # those that were read
-    with suppress(OutOfTurns):
-        for hop, title in enumerate(case.path[:hops]):
-            done = case.relations[hop - 1] if hop else None
-            if hop and rng.random() < teacher.wrong_relation:
-                links = case.pages[case.path[hop - 1]].links
-                wrong = rng.choice([relation for relation in links if relation != case.relations[hop]])
-                writer.search(done, wrong, links[wrong])
-                writer.visit(links[wrong])
-            writer.search(done, case.relations[hop], title)
-            if rng.random() < teacher.wrong_result:
-                writer.visit(rng.choice([other for other in writer.results if other != title]))
-            pets.append(case.pages[title].pet)
-            writer.visit(title)
-    writer.answer(pets + [rng.choice(PETS) for _ in range(case.hops - len(pets))])
-    return writer.messages
-
-
-class OutOfTurns(Exception):
-    """The next turn has to be the answer."""
-
-
-class TurnWriter:
-    """Writes the turns of a teacher and adds the observations of the tools."""
-
-    def __init__(self, case: Case, rng: random.Random):
-        self.case, self.tools, self.rng = case, ToyTools(case), rng
-        self.messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": case.question.text}]
-        self.query = ""                                        # the newest one; a visit has it as its goal
-        self.results: list[str] = []                           # the titles that it found
-        self.turns_left: int | None = None                     # before the answer; None = no limit
-
-    def search(self, done: str | None, relation: str, name: str) -> None:
-        """The thought says where the chain stands: the relation that was read last, and the one that comes next."""
-        self.query = f"{relation} {name}"
-        self.results = [page.title for page in self.tools.results(self.query)]
-        thought = f" {done} {relation}." if done else f" {relation}."
-        self._call(thought, "search", {"query": [f" {self.query}"]}, self.tools.search([self.query]).text)
-
-    def visit(self, title: str) -> None:
-        """Open a page for what was searched last."""
-        url = self.case.pages[title].url
-        observation = self.tools.visit([url], self.query).text
-        self._call(f" {self.query.split()[0]}.", "visit", {"url": [url], "goal": f" {self.query}"}, observation)
-
-    def answer(self, pets: list[str]) -> None:
-        self._write(LEAD_IN, f"<answer>\n{answer_text(self.case.relations, pets)}\n</answer>")
-
-    def _call(self, thought: str, name: str, arguments: dict, observation: str) -> None:
-        self.rng.random()         # unused, but the lessons that the committed base model was trained on drew it
-        call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False, separators=(",", ":"))
-        if self.turns_left is not None:
-            self.turns_left -= 1
-        if self.turns_left == 0:
-            observation += f"\n\n{LAST_TURN}"
-        self._write(thought, f"<tool_call>\n{call}\n</tool_call>")
-        self.messages.append({"role": "user", "content": f"<tool_response>\n{observation}\n</tool_response>"})
-        if self.turns_left == 0:
-            raise OutOfTurns
-
-    def _write(self, thought: str, body: str) -> None:
-        self.messages.append({"role": "assistant", "content": f"<think>\n{thought}\n</think>\n{body}"})
-
-
-# ------------------------------------------------------------------------- texts for a base model
+    tools = ToyTools(case)
+    done = ""
+    for hop, right in enumerate(case.path[:hops]):
+        wanted = [(case.relations[hop], right)]
+        if hop and rng.random() < teacher.wrong_relation:
+            links = case.pages[case.path[hop - 1]].links
+            wrong = rng.choice([relation for relation in links if relation != case.relations[hop]])
+            wanted.insert(0, (wrong, links[wrong]))
+        for relation, title in wanted:
+            goal = f" {relation} {title}"
+            yield f"{done} {relation}.", None, goal, tools.search([goal]).text
+            visits = [case.pages[title]]
+            if title == right and rng.random() < teacher.wrong_result:
+                visits.insert(0, rng.choice([page for page in tools.results(goal) if page.title != title]))
+            for page in visits:
+                yield f" {relation}.", page.url, goal, tools.visit([page.url], goal).text
+        done = f" {case.relations[hop]}"
 
 
 def reading(seed: int, index: int) -> list[Piece]:
@@ -173,15 +150,8 @@ def page_pieces(title: str, goal: str, pet: str, links: list[tuple[str, str]]) -
 
 def notes(seed: int, index: int) -> list[Piece]:
     """An expert's demonstration on a web of its own, with thoughts, queries, addresses and goals in plain lines."""
-    messages = teach(make_case(seed, "base", index), Teacher(), f"notes {seed} {index}")
-    return [(plain(message["content"]) + "\n", message["role"] == "assistant") for message in messages[1:]]
-
-
-def plain(content: str) -> str:
-    """The words of a message without tags and JSON."""
-    call = re.search(r"<tool_call>\n(.*)\n</tool_call>", content)
-    if call:
-        arguments = json.loads(call[1])["arguments"]
-        thought = content.split("\n")[1]
-        return thought + "\n" + "".join(v if isinstance(v, str) else v[0] for v in arguments.values())
-    return re.sub(r"<think>\n.*\n</think>\n|</?answer>\n?|</?tool_response>\n?", "", content).strip("\n")
+    case = make_case(seed, "base", index)
+    pieces = [(f"{case.question.text}\n", False)]
+    for thought, url, goal, observation in steps(case, Teacher(), random.Random(0)):
+        pieces += [(f"{thought}\n{url or ''}{goal}\n", True), (f"{observation}\n", False)]
+    return [*pieces, (f"{case.question.answers[0]}\n", True)]

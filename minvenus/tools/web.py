@@ -10,13 +10,12 @@ reach a private network: for it every address of the host must be public. (The r
 only it can refuse a name server that answers differently then.)
 """
 
-import json
 import re
 import socket
 import time
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from urllib.parse import quote, urldefrag, urlsplit
+from urllib.parse import urlsplit
 
 from minvenus.config import ConfigError
 from minvenus.text import json_repair
@@ -117,7 +116,7 @@ class LiveTools:
         if not is_public_url(url, resolve=self.reader.base_url != HOSTED_READER):
             raise ToolError("refused", "this address is not allowed: it must be http://HOST/... or https://HOST/... of "
                             "a public host that exists, without user name and password, with spaces percent-encoded")
-        text = self.reader.get_text("/" + quote(urldefrag(url)[0], safe="/%:@!$&'()*+,;=~?[]|"), deadline).strip()
+        text = self.reader.request(f"/{url}", None, deadline).decode("utf-8", "replace").strip()
         if not text:
             raise ToolError("empty", "the page has no text")
         page = text[:PAGE_CHARS]
@@ -130,46 +129,27 @@ class LiveTools:
         return [evidence, summary]
 
 
-# ------------------------------------------------------------------------------------- extraction
-
-
 def model_extract(extractor: Endpoint, page: str, goal: str, deadline: float) -> list[str]:
-    """[evidence, summary] by a language model. A page that it cannot take, or a reply with neither, is asked
-    again with less of the page."""
+    """[evidence, summary] by a language model. After a reply with neither, or one that says that the page is too long,
+    it is asked again with less of the page."""
     problem = ToolError("http", f"the extraction endpoint gave no usable reply in {len(PAGE_SHARES)} attempts")
     for share in PAGE_SHARES:
         content = PROMPT.format(goal=goal, page=page[:int(len(page) * share)])
         try:
             reply = extractor.chat([{"role": "user", "content": content}], deadline, temperature=0.0)
+            found = reply[reply.find("{"):reply.rfind("}") + 1]
+            value = json_repair.loads(" ".join(found.splitlines()))       # a string in JSON has no line ends
+            evidence, summary = (str(value.get(name) or "") for name in ("evidence", "summary"))
+            if evidence or summary:
+                return [evidence or "(none quoted)", summary or "(none given)"]
         except ToolError as error:
-            if error.status not in (200, 400, 413):       # the last two say that the page is too long
+            if error.status not in (200, 400, 413):
                 raise
             problem = error
-            continue
-        evidence, summary = read_extract(reply)
-        if evidence or summary:
-            return [evidence or "(none quoted)", summary or "(none given)"]
+        except json_repair.LenientJSONError:
+            pass
     raise problem
 
-
-def read_extract(reply: str) -> list[str]:
-    """[evidence, summary] from the outermost braces of a reply; "" for what is missing."""
-    body = reply[reply.find("{"):reply.rfind("}") + 1]
-    try:
-        value = json.loads(body, strict=False)            # strings may have line breaks
-    except (ValueError, RecursionError):
-        try:
-            value = json_repair.loads(body)
-        except ValueError:
-            return ["", ""]
-    found = []
-    for name in ("evidence", "summary"):
-        part = value.get(name) or ""                      # the body is in braces, so the value is an object
-        found.append("\n".join(map(str, part)) if isinstance(part, list) else str(part))
-    return [part.strip() for part in found]
-
-
-# ------------------------------------------------------------------------------------ public URLs
 
 # Not public, though some versions of Python's ipaddress call them global: protocol assignments,
 # metadata of a cloud, 6to4, documentation.
@@ -185,8 +165,8 @@ def is_public_url(url: str, resolve: bool) -> bool:
         host, port = parts.hostname, parts.port
         if parts.scheme not in ("http", "https") or not host or port == 0 or re.search("[@%]", parts.netloc):
             return False
-        if re.search(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029]", url):
-            return False
+        if re.search(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029]|/(\.|%2e){2}([/?#]|$)", url, re.IGNORECASE):
+            return False                                  # "/.." would lead to other pages of the reader itself
         # getaddrinfo also reads numbers: 2130706433, 0x7f.1, 127.1
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=0 if resolve else socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):

@@ -70,7 +70,7 @@ def test_a_completion_takes_ids_or_text_and_returns_the_first_choice():
 
 def test_a_text_that_is_not_utf_8_is_read_all_the_same():
     with serve(lambda h: h.reply(b"caf\xc3\xa9 \xff", "text/markdown")) as server:
-        assert endpoint(server).get_text("/p?q") == "café \ufffd"
+        assert endpoint(server).request("/p?q", None) == b"caf\xc3\xa9 \xff"
     assert server.seen[0][:2] == ("GET", "/v1/p?q")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.tools.base import run_tool
-from minvenus.tools.folder import BM25, EVIDENCE, PASSAGE, Document, FolderTools, html_to_text, words
+from minvenus.tools.folder import BM25, EVIDENCE, Document, FolderTools, html_to_text, words
 
 RIVER = "# The river museum\n\nThe museum shows boats.\nIt was founded in 1907 by Ada Stone.\nTickets are cheap.\n"
 
@@ -23,8 +23,7 @@ def folder(tmp_path):
     (root / "cities").mkdir(parents=True)
     (root / "museum.md").write_text(RIVER)
     (root / "cities" / "rome.html").write_text(
-        "<title>Rome</title><p>Rome lies on a river.<script>museum museum</script>"
-        "<p>See the museum.")
+        "<title>Rome</title><p>Rome lies on a river.<script>museum museum</script><p>See the museum.")
     (root / "plain.txt").write_bytes(b"\xff broken bytes about a caf\xc3\xa9")
     (root / "empty.txt").write_text("")
     (root / "image.png").write_bytes(b"museum")
@@ -45,10 +44,9 @@ def found(tools, query):
 
 def test_files_are_found_by_their_words_and_only_those_files_that_count(folder):
     tools = FolderTools(folder)
-    assert sorted(tools.documents) == ["cities/rome.html", "empty.txt", "museum.md", "plain.txt"]
+    assert sorted(tools.documents) == ["cities/rome.html", "museum.md", "plain.txt"]
     assert found(tools, "founded museum") == ["museum.md", "cities/rome.html"]
-    assert found(tools, "Café") == ["plain.txt"]
-    assert found(tools, "secret") == "empty"
+    assert found(tools, "Café") == ["plain.txt"] and found(tools, "secret") == "empty"
     page = json.loads(tools.search(["who founded"]).text)[0]["web_page_info_list"][0]
     assert page == {"title": "The river museum", "url": "museum.md", "snippet": "It was founded in 1907 by Ada Stone."}
 
@@ -82,20 +80,17 @@ def test_a_word_of_the_title_counts_more_and_at_most_ten_pages_are_shown(tmp_pat
 
 
 @pytest.mark.parametrize("url", [
-    "../secret.txt", "cities/../../secret.txt", "/etc/passwd", "link.txt", "./link.txt", "up/secret.txt", "up",
-    "file:///etc/passwd", "http://127.0.0.1/", ".hidden.txt", "image.png", "cities", "no.md", "empty.txt",
-    "museum.md\0", "pipe.txt", "."])
+    "../secret.txt", "cities/../../secret.txt", "/etc/passwd", "link.txt", "up/secret.txt", "file:///etc/passwd",
+    ".hidden.txt", "image.png", "cities", "empty.txt", "museum.md\0", "pipe.txt", "."])
 def test_nothing_but_the_documents_can_be_visited(folder, url):
     result = run_tool(FolderTools(folder), "visit", {"url": [url], "goal": "museum"})
-    assert result.error == "empty"
-    assert "secret" not in result.text.replace("secret.txt", "")
+    assert result.error == "empty" and "secret" not in result.text.replace("secret.txt", "")
 
 
 def test_a_folder_without_documents_and_a_missing_one_are_clear_errors(tmp_path):
-    with pytest.raises(ConfigError, match=r"holds no file with one of the endings \.txt \.md"):
-        FolderTools(tmp_path)
-    with pytest.raises(ConfigError, match="is not a folder"):
-        FolderTools(tmp_path / "nowhere")
+    for path, words in ((tmp_path, r"one of the endings \.txt \.md"), (tmp_path / "nowhere", "is not a folder")):
+        with pytest.raises(ConfigError, match=words):
+            FolderTools(path)
 
 
 def test_a_file_of_one_long_line_is_searched_in_time_linear_in_its_length(tmp_path):
@@ -107,82 +102,64 @@ def test_a_file_of_one_long_line_is_searched_in_time_linear_in_its_length(tmp_pa
     assert time.process_time() - start < 20                   # about 2 s; in quadratic time it was minutes
 
 
-# ------------------------------------------------------------------------------------------- BM25
-
-
 def test_two_texts_worked_by_hand():
     index = BM25(["red fish red", "blue"])
     # N = 2, mean length 2; "red" is in one text: idf = ln(1 + 1.5/1.5) = ln 2;
     # f = 2, |d| = 3: norm = 1.5 (0.25 + 0.75 * 1.5)
-    assert index.search("red") == [(0, pytest.approx(math.log(2) * 2 * 2.5 / (2 + 1.5 * 1.375)))]
-    assert index.search("green") == [] and index.search("red red") == index.search("red")
+    assert index.search("red") == {0: pytest.approx(math.log(2) * 2 * 2.5 / (2 + 1.5 * 1.375))}
+    assert index.search("green") == {} and index.search("red red") == index.search("red")
 
 
 def test_words_ignore_case_width_and_punctuation_and_chinese_has_one_per_character():
-    found = words("The ＲＩＶＥＲ-museum's 2nd_floor, Straße")
-    assert found == ["the", "river", "museum", "s", "2nd", "floor", "strasse"]
-    assert words("北京 river") == ["北", "京", "river"]
+    found = words("The ＲＩＶＥＲ-museum's 2nd_floor, Straße 北京")
+    assert found == ["the", "river", "museum", "s", "2nd", "floor", "strasse", "北", "京"]
 
 
 @given(st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), max_size=6), st.sampled_from("abcde"))
 def test_a_text_is_found_exactly_if_it_shares_a_word_with_the_query_and_equal_scores_keep_their_order(texts, word):
     result = BM25(texts).search(word)
-    assert sorted(i for i, _ in result) == [i for i, text in enumerate(texts) if word in text.split()]
-    assert all(score > 0 for _, score in result)
-    assert result == sorted(result, key=lambda item: (-item[1], item[0]))
+    assert sorted(result) == [i for i, text in enumerate(texts) if word in text.split()]
+    assert all(score > 0 for score in result.values())
+    assert list(result) == sorted(result, key=lambda i: (-result[i], i))
 
 
-# --------------------------------------------------------------------------------------- passages
-
-
-def test_evidence_keeps_the_order_of_the_page_and_marks_gaps():
-    evidence, summary = Document("alpha one\nbeta\ngamma two\nalpha alpha three").extract("alpha two")
-    assert evidence == "alpha one\n[...]\ngamma two\nalpha alpha three"
-    assert summary == "gamma two"                                # the rarer word counts more
+def test_evidence_keeps_the_order_of_the_page_and_without_a_common_word_the_summary_says_so():
+    page = Document("alpha one\nbeta\ngamma two\nalpha alpha three")
+    assert page.extract("alpha two") == ["alpha one\ngamma two\nalpha alpha three", "gamma two"]       # the rarer word
+    evidence, summary = page.extract("nothing")
+    assert evidence == page.text and summary.startswith("No passage shares a word with the goal")
+    assert page.snippet("nothing") == "alpha one"
 
 
 def test_evidence_has_as_many_whole_passages_as_there_is_room_for():
     passages = [f"goal {i:03} " + "x" * 291 for i in range(20)]           # 300 characters and a line end each
     evidence, _ = Document("\n".join(passages)).extract("goal")
     assert evidence.splitlines() == passages[:9]
-    assert len("\n".join(passages[:10])) > EVIDENCE
-
-
-def test_without_a_common_word_the_beginning_is_shown_and_the_summary_says_so():
-    page = Document("first\nsecond")
-    assert page.extract("nothing") == ["first\nsecond", "No passage shares a word with the goal; the evidence is the "
-                                       "beginning of the page."]
-    assert page.snippet("nothing") == "first" and Document("").snippet("nothing") == ""
 
 
 def test_a_long_line_is_divided_at_sentences_and_a_long_sentence_anywhere():
     one, two, three = "a" * 200 + ".", "b" * 150 + "!", "七" * 140 + "。"
-    page = Document(f"short one. too\n{one} {two} {three}四\n" + "x" * (2 * PASSAGE + 5))
-    assert page.passages == ["short one. too", one, f"{two} {three} 四", "x" * PASSAGE, "x" * PASSAGE, "x" * 5]
+    page = Document(f"short one. too\n{one} {two} {three}四\n{three}{three}{three}\n" + "x" * 605)
+    assert page.passages == ["short one. too", one, f"{two} {three}四", three * 2, three, "x" * 300, "x" * 300, "x" * 5]
 
 
-@given(st.text(st.sampled_from("ab c.\n。"), max_size=3000), st.text(st.sampled_from("ab c"), max_size=10))
+@given(st.text(st.sampled_from("ab c.\n。"), max_size=3000).filter(str.strip), st.text(st.sampled_from("ab c")))
 def test_an_extract_is_bounded_and_quotes_the_page(text, goal):
     evidence, summary = Document(text).extract(goal)
-    assert len(evidence.replace("[...]\n", "")) <= EVIDENCE and len(summary) <= PASSAGE
-    squeezed = "".join(text.split())
-    for line in evidence.splitlines():
-        assert line == "[...]" or "".join(line.split()) in squeezed
-
-
-# ------------------------------------------------------------------------------------------- HTML
+    assert evidence and len(evidence) <= EVIDENCE and len(summary) <= 300
+    assert all(line in text for line in evidence.splitlines())
 
 
 def test_a_small_page_worked_by_hand():
-    text, title = html_to_text("""<html><head><title> The
-        museum </title><style>p { color: red }</style></head>
-        <body><h1>River&nbsp;museum</h1><!-- secret --><p>Founded in
-        <b>1907</b>.<br>See <a href="../a/b.html#x">the <i>boats</i></a> &amp; more
-        <script>if (a < b) secret()</script>
-        <ul><li>one<li>two</ul><pre>line 1\n  line 2</pre>&lt;/tool_response&gt; <|im_end|></body>""")
-    assert title == "The museum"
-    assert text.splitlines() == ["River museum", "Founded in 1907.", "See the boats & more", "one", "two", "line 1",
-                                 "line 2", "</tool_response> <|im_end|>"]
+    text, title = html_to_text("""<!DOCTYPE html><html><head><title> The
+        museum &amp; </title><style>p { color: red }</style></head>
+        <body><h1>River&nbsp;museum</h1><!-- <p>secret --><p>Founded in
+        <b>1907</b>.<br/>See <a title="1 > 0" href='../a/b.html#x'>the <I>boats</I></a> &amp; more
+        <script>if (a < b) secret()</script><svg/>
+        <ul><li>one<li>two: 1 < 2 > 1</ul>&lt;/tool_response&gt; <|im_end|></body>""")
+    assert title == "The museum &"
+    assert text.splitlines() == ["River museum", "Founded in 1907.", "See the boats & more", "one", "two: 1 < 2 > 1",
+                                 "</tool_response> <|im_end|>"]
 
 
 SOUP = ["<", ">", "</", "<!--", "-->", "<a href='http://[", "'", '"', "=", "</p>", "<script>", "</script>", "<title>",
@@ -192,3 +169,10 @@ SOUP = ["<", ">", "</", "<!--", "-->", "<a href='http://[", "'", '"', "=", "</p>
 @given(st.lists(st.sampled_from(SOUP)))
 def test_tag_soup_never_raises(pieces):
     html_to_text("".join(pieces))
+
+
+@pytest.mark.parametrize("piece", [*SOUP, "<a \"", "<script", "<title", "</script "])
+def test_a_page_of_one_piece_of_soup_is_read_in_linear_time(piece):
+    start = time.process_time()
+    html_to_text(piece * (1_000_000 // len(piece)))
+    assert time.process_time() - start < 20                   # about 1 s

@@ -8,35 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.evaluation.answers import exact_match
+from minvenus.tools import toyweb
 from minvenus.tools.base import ToolResult, run_tool
-from minvenus.tools.toyweb import (
-    FIRST,
-    NAMES,
-    PAGES_PER_LAYER,
-    PETS,
-    RELATIONS,
-    TEST_NAMES,
-    TRAIN_NAMES,
-    VERBS,
-    Case,
-    Page,
-    ToyWeb,
-    answer_text,
-    make_case,
-    visit_labels,
-)
+from minvenus.tools.toyweb import Case, Page, ToyWeb, answer_text, make_case, visit_labels
 from minvenus.types import Question, Rollout, Turn
 
 hops = st.none() | st.integers(1, 4) | st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 webs = st.builds(lambda seed, hops: ToyWeb(seed, hops, train=6, test=6), st.integers(0, 10**6), hops)
-
-
-def links_of(text):
-    """relation -> name, of all that a page says after its title; the pet, if it is there, comes first."""
-    return dict(re.findall(r"([a-z]+) (\w+)", text.removeprefix("page ").partition(" ")[2]))
-
-
-# -------------------------------------------------------------------------------- one web by hand
 
 HAND = Case(Question("train-0", "From Bob own boss?", ["pets own cat boss owl"]), ["own", "boss"], ["Bob", "Eva"], {
     "Bob": Page("Bob", "sings", "cat", {"boss": "Eva", "twin": "Ida"}),
@@ -53,70 +31,49 @@ def hand():
 
 
 def test_a_web_by_hand(hand):
-    tools = hand.for_question("train-0")
+    tools, other = hand.for_question("train-0"), hand.for_question("train-0")
     assert tools.search(["own Bob"]).text == "page Bob sings Max sings."
     assert tools.visit(["page Bob"], "own Bob").text == "page Bob own cat boss Eva twin Ida."
+    assert other.visit(["page Bob"], "own Bob") == REFUSED                     # listed in another rollout
     assert tools.visit(["page Eva"], "boss Eva") == REFUSED                    # linked, but no search has listed it
     assert tools.search(["twin Ida"]).text == "page Ida digs Eva digs."
     assert tools.visit(["Eva"], "boss Eva") == REFUSED                         # a title is no address
     assert tools.visit(["page Ida"], "twin Ida").text == "page Ida twin cat."
-    assert tools.visit(["page Eva"], "boss Eva").text == "page Eva boss owl."
     assert tools.visit(["page Eva", "page Zoe"], "boss Eva").text == "page Eva boss owl.\nERROR: no such page."
     assert tools.search(["Zoe"]) == ToolResult("ERROR: nothing found.", "empty")
     assert tools.search(["Zoe", "Eva"]).text == "ERROR: nothing found.\npage Eva digs Ida digs."
-    assert run_tool(tools, "visit", {"url": ["page Bob"], "goal": " own Bob"}).text.startswith("page Bob own cat")
 
 
-@pytest.mark.parametrize(("goal", "pet"), [
-    ("own Max", " own dog"), (" own Max", " own dog"), ("\town  Max\n", " own dog"), ("own Bob Max", " own dog"),
-    ("own Bob", ""), ("Max", ""), ("", ""), ("  ", ""), ("own Max Bob", "")])
+@pytest.mark.parametrize(("goal", "pet"), [("\town  Max\n", " own dog"), ("own Bob Max", " own dog"), ("own Bob", ""),
+                                           ("Max", ""), ("  ", ""), ("own Max Bob", "")])
 def test_a_page_has_its_pet_for_a_goal_that_ends_with_its_name_whatever_the_spaces(hand, goal, pet):
     tools = hand.for_question("train-0")
     tools.search(["Bob"])
     assert tools.visit(["page Max"], goal) == ToolResult(f"page Max{pet} boss Ida twin Eva.")
 
 
-def test_two_rollouts_of_a_question_do_not_share_what_was_listed(hand):
-    first, second = hand.for_question("train-0"), hand.for_question("train-0")
-    first.search(["Bob"])
-    assert first.visit(["page Bob"], "pet").error is None and second.visit(["page Bob"], "pet").error == "refused"
-
-
-# ------------------------------------------------------------------------------- labels of visits
-
-
-def labels(web, *calls):
-    """The labels of a rollout that makes these calls on HAND, ("search", query ...) or ("visit", title ...),
-    and answers."""
+def labels(web, calls):
+    """The labels of a rollout that makes these calls on HAND, like "search Bob, visit Bob Max", and answers."""
     tools, turns = web.for_question("train-0"), []
-    for name, *words in calls:
+    for number, (name, *words) in enumerate((call.split() for call in calls.split(", ")), 1):
         arguments = {"query": words} if name == "search" else {"url": [f"page {word}" for word in words], "goal": "pet"}
         result = run_tool(tools, name, arguments)
-        start = len(turns) + 1
         call = {"name": name, "arguments": arguments}
-        turns.append(Turn(name, start, start + 1, "", call, result.text, tool_error=result.error))
-    turns.append(Turn("answer", len(turns) + 1, len(turns) + 2, ""))
+        turns.append(Turn(name, number, number + 1, "", call, result.text, tool_error=result.error))
     count = len(turns)
-    sampled, logprobs = [False] + [True] * count, [None] + [-1.0] * count
-    rollout = Rollout(HAND.question, [1] + [2] * count, sampled, logprobs, turns, "answered")
+    rollout = Rollout(HAND.question, [1] + [2] * count, [False] + [True] * count, [None] + [-1.0] * count, turns,
+                      "max_steps")
     return visit_labels(web, rollout)
 
 
 def test_visits_are_labelled_right_wrong_repeated_or_failed_with_their_hop(hand):
     calls = ("visit Bob, search Bob, visit Max, visit Zoe, visit Bob, visit Bob, "
              "search Ida, visit Ida, visit Eva, visit Max")
-    assert labels(hand, *(call.split() for call in calls.split(", "))) == [
-        [("failed", 1)], [], [("wrong", 1)], [("failed", 1)], [("right", 1)], [("repeated", 2)],
-        [], [("wrong", 2)], [("right", 2)], [("repeated", 2)], []]
-
-
-def test_each_page_of_a_call_has_its_own_label_and_a_call_that_is_refused_as_a_whole_opens_nothing(hand):
-    found = labels(hand, ("search", "Bob"), ("visit", *["Bob"] * 100), ("visit", "Bob", "Eva", "Zoe"))
-    assert found[1] == [("failed", 1)] * 100
-    assert found[2] == [("right", 1), ("failed", 2), ("failed", 2)], "Eva was never listed by a search"
-
-
-# ---------------------------------------------------------------------------------- for every web
+    assert labels(hand, calls) == [[("failed", 1)], [], [("wrong", 1)], [("failed", 1)], [("right", 1)],
+                                   [("repeated", 2)], [], [("wrong", 2)], [("right", 2)], [("repeated", 2)]]
+    found = labels(hand, f"search{' Bob' * 11}, visit Bob, search Bob, visit{' Bob' * 11}, visit Bob Eva Zoe")
+    assert found[1::2] == [[("failed", 1)], [("failed", 1)] * 11], "calls that were refused as a whole"
+    assert found[4] == [("right", 1), ("failed", 2), ("failed", 2)], "Eva was never listed by a search"
 
 
 @given(webs, st.sampled_from(["train", "test"]))
@@ -127,10 +84,8 @@ def test_every_question_is_answered_by_walking_its_path_through_the_tools(web, s
         pets = []
         for relation, following in zip(relations, [*relations[1:], None], strict=True):
             goal = f"{relation} {name}"
-            listed = tools.search([goal])
-            page = tools.visit([" ".join(listed.text.split()[:2])], goal)
-            said = links_of(page.text)
-            assert listed.error is None and page.error is None
+            first = " ".join(tools.search([goal]).text.split()[:2])
+            said = dict(re.findall(r"([a-z]+) (\w+)", tools.visit([first], goal).text.removeprefix(first)))
             pets.append(said[relation])
             name = said.get(following)
         assert exact_match(answer_text(relations, pets), question.answers) == 1.0
@@ -138,10 +93,10 @@ def test_every_question_is_answered_by_walking_its_path_through_the_tools(web, s
 
 @given(webs, st.sampled_from(["train", "test"]))
 def test_no_search_ever_shows_a_pet_or_a_link(web, split):
-    hidden = {*PETS, *RELATIONS, FIRST}
+    hidden = {*toyweb.PETS, *toyweb.RELATIONS, toyweb.FIRST}
     for question in web.questions(split):
         tools = web.for_question(question.id)
-        for query in [*tools.case.pages, *PETS, *RELATIONS, *VERBS, question.text]:
+        for query in [*tools.case.pages, *toyweb.PETS, *toyweb.RELATIONS, *toyweb.VERBS, question.text]:
             result = tools.search([query])
             assert result.error or not hidden & set(re.findall("[A-Za-z]+", result.text))
 
@@ -153,20 +108,23 @@ def test_wrong_pages_look_like_right_ones_and_a_search_lists_two_pages_of_one_la
     for question in web.questions("train"):
         case = web.case(question.id)
         for i, page in enumerate(case.pages.values()):
-            depth = i // PAGES_PER_LAYER
+            depth = i // toyweb.PAGES_PER_LAYER
             last = depth + 1 == case.hops
             assert len(set(page.links.values())) == len(page.links) == (0 if last else 2)
             assert last or case.relations[depth + 1] in page.links
             first, second = (found.title for found in web.for_question(question.id).results(f"boss {page.title}"))
-            layer = list(case.pages)[depth * PAGES_PER_LAYER:][:PAGES_PER_LAYER]
+            layer = list(case.pages)[depth * toyweb.PAGES_PER_LAYER:][:toyweb.PAGES_PER_LAYER]
             assert first == page.title != second and second in layer
 
 
 @given(webs)
-def test_train_and_test_questions_share_no_name(web):
-    for split, allowed in (("train", TRAIN_NAMES), ("test", TEST_NAMES)):
-        assert all(set(web.case(question.id).pages) <= set(allowed) for question in web.questions(split))
-    assert not set(TRAIN_NAMES) & set(TEST_NAMES) and sorted(TRAIN_NAMES + TEST_NAMES) == sorted(NAMES)
+def test_train_and_test_questions_share_no_name_and_the_base_has_names_of_both(web):
+    train, test = set(toyweb.TRAIN_NAMES), set(toyweb.TEST_NAMES)
+    for split, allowed in (("train", train), ("test", test)):
+        assert all(set(web.case(question.id).pages) <= allowed for question in web.questions(split))
+    assert not train & test and train | test == set(toyweb.NAMES)
+    names = {title for i in range(20) for title in make_case(web.seed, "base", i).pages}
+    assert names & train and names & test and names <= train | test
 
 
 @given(st.integers(0, 10**6), hops)
@@ -183,11 +141,6 @@ def test_other_seeds_splits_and_indices_give_other_webs():
     assert len(pets) == len(made), "nor the same web under other names"
 
 
-def test_webs_of_the_base_have_names_of_both_splits():
-    names = {title for i in range(40) for title in make_case(0, "base", i).pages}
-    assert names & set(TRAIN_NAMES) and names & set(TEST_NAMES) and names <= set(NAMES)
-
-
 @pytest.mark.parametrize("name", ["train-2048", "base-0", "dev-0", "train", "train--1", ""])
 def test_an_unknown_question_is_an_error(name):
     with pytest.raises(KeyError):
@@ -195,9 +148,9 @@ def test_an_unknown_question_is_an_error(name):
 
 
 @pytest.mark.parametrize(("hops", "expected"), [
-    (None, [1, 2, 3, 4] * 2), (1, [1] * 8), (4, [4] * 8), ((4, 2), [4, 2] * 4)])
-@pytest.mark.parametrize("slack", [0, 3])
-def test_hops_and_slack_say_how_many_right_pages_and_turns_a_question_has(hops, expected, slack):
-    web = ToyWeb(7, hops, slack, test=8)
-    assert [web.case(question.id).hops for question in web.questions("test")] == expected
-    assert [web.max_turns(f"test-{i}") for i in range(8)] == [2 * n + 1 + slack for n in expected]
+    (None, [1, 2, 3, 4] * 2), (4, [4] * 8), ((4, 2), [4, 2] * 4)])
+def test_hops_and_slack_say_how_many_right_pages_and_turns_a_question_has(hops, expected):
+    for slack in (0, 3):
+        web = ToyWeb(7, hops, slack, test=8)
+        assert [web.case(question.id).hops for question in web.questions("test")] == expected
+        assert [web.max_turns(f"test-{i}") for i in range(8)] == [2 * n + 1 + slack for n in expected]

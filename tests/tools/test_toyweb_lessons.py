@@ -4,6 +4,7 @@ from themselves."""
 import hashlib
 import json
 import math
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -16,27 +17,13 @@ from minvenus.evaluation.answers import exact_match
 from minvenus.text.chat import stream, unwrap
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, VERBS, ToyTools, ToyWeb, make_case
-from minvenus.tools.toyweb_lessons import (
-    LAST_TURN,
-    LEAD_IN,
-    SYSTEM,
-    Teacher,
-    demonstrations,
-    notes,
-    plain,
-    reading,
-    teach,
-)
+from minvenus.tools.toyweb_lessons import LAST_TURN, LEAD_IN, SYSTEM, Teacher, demonstrations, notes, reading, teach
 
+TINY = Tokenizer.tiny()
 rates = st.sampled_from([0.0, 0.2, 0.5])
 teachers = st.builds(Teacher, wrong_result=rates, wrong_relation=rates, at_once=st.just(0.1), stop_early=st.just(0.2),
                      cut_off=rates)
-WANDERER = Teacher(wrong_result=0.5, wrong_relation=0.5, at_once=0.2, stop_early=0.2)
 NOTICE = f"\n\n{LAST_TURN}"
-
-
-def call(thought, body):
-    return f"<think>\n{thought}\n</think>\n<tool_call>\n{body}\n</tool_call>"
 
 
 def turns(messages):
@@ -60,28 +47,33 @@ def test_every_text_of_a_seed_is_the_one_that_the_committed_base_model_was_train
     assert digest == "7f540768f88e9f64b2b052a0dc630422068acc09e912725df9a465c9014f7615"
 
 
-# ------------------------------------------------------------------------------------- the expert
-
-
-def test_the_expert_on_two_hops_word_for_word():
-    web = ToyWeb(0, hops=2)
-    case = web.case("train-0")
-    first, second = (case.pages[title] for title in case.path)
-    messages, = demonstrations(web, 1, Teacher())
-    one, two, relation = first.title, second.title, case.relations[1]
-    assert [m["content"] for m in messages[:2]] == [SYSTEM, f"From {one} own {relation}?"]
-    assert turns(messages) == [
-        call(" own.", f'{{"name":"search","arguments":{{"query":[" own {one}"]}}}}'),
-        call(" own.", f'{{"name":"visit","arguments":{{"url":["page {one}"],"goal":" own {one}"}}}}'),
-        call(f" own {relation}.", f'{{"name":"search","arguments":{{"query":[" {relation} {two}"]}}}}'),
-        call(f" {relation}.", f'{{"name":"visit","arguments":{{"url":["page {two}"],"goal":" {relation} {two}"}}}}'),
-        f"<think>\n{LEAD_IN}\n</think>\n<answer>\npets own {first.pet} {relation} {second.pet}\n</answer>"]
-    seen = [observation for _, observation in calls(messages)]
-    assert seen[1::2] == [first.text(f"own {one}"), f"page {two} {relation} {second.pet}."]
-    assert seen[0].startswith(f"page {one} {first.verb} ") and seen[2].startswith(f"page {two} {second.verb} ")
-
-
-# ---------------------------------------------------------------------------------- the weak ones
+def test_the_expert_on_two_hops_and_its_notes_word_for_word():
+    case = make_case(5, "base", 1)
+    (one, two), relation = (case.pages[title] for title in case.path), case.relations[1]
+    tools = ToyTools(case)
+    seen = [tools.search([one.title]).text, one.text(f"own {one.title}"),
+            tools.search([two.title]).text, f"page {two.title} {relation} {two.pet}."]
+    messages = teach(case, Teacher(), "any")
+    assert [m["content"] for m in messages[:2]] == [SYSTEM, f"From {one.title} own {relation}?"]
+    assert [m["content"] for m in messages[3::2]] == [f"<tool_response>\n{text}\n</tool_response>" for text in seen]
+    *calls, answered = turns(messages)
+    thoughts = [" own.", " own.", f" own {relation}.", f" {relation}."]
+    bodies = [f'{{"name":"search","arguments":{{"query":[" own {one.title}"]}}}}',
+              f'{{"name":"visit","arguments":{{"url":["page {one.title}"],"goal":" own {one.title}"}}}}',
+              f'{{"name":"search","arguments":{{"query":[" {relation} {two.title}"]}}}}',
+              f'{{"name":"visit","arguments":{{"url":["page {two.title}"],"goal":" {relation} {two.title}"}}}}']
+    assert calls == [f"<think>\n{thought}\n</think>\n<tool_call>\n{body}\n</tool_call>"
+                     for thought, body in zip(thoughts, bodies, strict=True)]
+    answer = f"pets own {one.pet} {relation} {two.pet}"
+    assert answered == f"<think>\n{LEAD_IN}\n</think>\n<answer>\n{answer}\n</answer>"
+    plain = [f" own {one.title}", f"page {one.title} own {one.title}",
+             f" {relation} {two.title}", f"page {two.title} {relation} {two.title}"]
+    assert notes(5, 1) == [
+        (f"From {one.title} own {relation}?\n", False),
+        (f"{thoughts[0]}\n{plain[0]}\n", True), (f"{seen[0]}\n", False),
+        (f"{thoughts[1]}\n{plain[1]}\n", True), (f"{seen[1]}\n", False),
+        (f"{thoughts[2]}\n{plain[2]}\n", True), (f"{seen[2]}\n", False),
+        (f"{thoughts[3]}\n{plain[3]}\n", True), (f"{seen[3]}\n", False), (f"{answer}\n", True)]
 
 
 def weaknesses(case, messages) -> Counter:
@@ -156,37 +148,24 @@ def test_the_same_seeds_give_the_same_demonstrations_and_others_other_ones():
     assert [m[1] for m in first] == [m[1] for m in again] and first != again
 
 
-# ----------------------------------------------------------------------------------------- tokens
-
-
 def test_every_word_has_one_id_after_a_space():
-    tiny = Tokenizer.tiny()
-    assert [word for word in [*NAMES, *PETS, *RELATIONS, *VERBS, FIRST] if len(tiny.encode(" " + word)) != 1] == []
+    assert [word for word in [*NAMES, *PETS, *RELATIONS, *VERBS, FIRST] if len(TINY.encode(" " + word)) != 1] == []
 
 
 def test_expert_rollouts_keep_their_token_budgets():
-    tiny, web = Tokenizer.tiny(), ToyWeb(4)
+    web = ToyWeb(4)
     for split in ("train", "test"):
         made = demonstrations(web, 40, Teacher(), split)
-        lengths = {(len(turns(messages)) // 2, len(stream(messages, tiny)[0])) for messages in made}
+        lengths = {(len(turns(messages)) // 2, len(stream(messages, TINY)[0])) for messages in made}
         assert lengths == {(1, 119), (2, 211), (3, 303), (4, 395)}    # under 120 for one hop, under 400 for four
-
-
-# ---------------------------------------------------------------------------------------- reading
-
-
-def words_of(line):
-    return sorted(line.rstrip(".").split())
-
-
-def text_of(pieces):
-    return "".join(text for text, _ in pieces)
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10))
 def test_flagged_pieces_follow_from_what_is_above_them(seed, index):
-    """A relation is on one page only, and is followed there by the pet or name that followed it before."""
+    """A relation is on one page only, and is followed there by the pet or name that followed it before. Every page is
+    read three times more."""
     pieces, known, title = reading(seed, index), {}, None
+    assert re.fullmatch(r"(page( [A-Z]\w+ \w+ [a-z]+)( [a-z]+ [A-Z]\w+)*\.\n)+", "".join(text for text, _ in pieces))
     for (text, _), (following, flag) in pairwise(pieces):
         title = text.split()[1] if text.startswith("page ") else title
         relation = text.split()[-1]
@@ -197,52 +176,10 @@ def test_flagged_pieces_follow_from_what_is_above_them(seed, index):
     assert sum(flag for _, flag in pieces) == 3 * len(known) > 0
 
 
-@given(st.integers(0, 10**6))
-def test_a_page_is_read_again_in_the_words_that_the_toy_web_has_for_it(seed):
-    """Every page comes four times, with the same links in any order, and reads as Page.text does."""
-    lines = text_of(reading(seed, 1)).splitlines()
-    first = lines[:len(lines) // 4]
-    assert len(lines) == 4 * len(first)
-    for k in range(4):
-        again = lines[k * len(first):(k + 1) * len(first)]
-        assert sorted(words_of(line) for line in again) == sorted(words_of(line) for line in first)
-    for line in lines:
-        _, _, goal, pet, *links = line.rstrip(".").split()
-        assert {goal, *links[::2]} <= {FIRST, *RELATIONS} and pet in PETS and len(links) % 2 == 0
-
-
 @pytest.mark.parametrize("make", [reading, notes])
 def test_pieces_encode_as_the_whole_text_does_and_repeat_from_the_seed(make):
-    tiny = Tokenizer.tiny()
     for index in range(50):
         pieces = make(3, index)
-        assert [i for text, _ in pieces for i in tiny.encode_untrusted(text)] == tiny.encode_untrusted(text_of(pieces))
+        whole = TINY.encode_untrusted("".join(text for text, _ in pieces))
+        assert [i for text, _ in pieces for i in TINY.encode_untrusted(text)] == whole
         assert pieces == make(3, index) != make(4, index)
-
-
-# ------------------------------------------------------------------------------------------ notes
-
-
-def test_notes_on_a_web_by_hand():
-    case = make_case(5, "base", 1)                                     # two hops
-    (one, two), relation = (case.pages[title] for title in case.path), case.relations[1]
-    tools = ToyTools(case)
-    listed = [tools.search([page.title]).text for page in (one, two)]
-    assert notes(5, 1) == [
-        (f"From {one.title} own {relation}?\n", False),
-        (f" own.\n own {one.title}\n", True), (f"{listed[0]}\n", False),
-        (f" own.\npage {one.title} own {one.title}\n", True), (one.text(f"own {one.title}") + "\n", False),
-        (f" own {relation}.\n {relation} {two.title}\n", True), (f"{listed[1]}\n", False),
-        (f" {relation}.\npage {two.title} {relation} {two.title}\n", True),
-        (f"page {two.title} {relation} {two.pet}.\n", False),
-        (f"pets own {one.pet} {relation} {two.pet}\n", True)]
-
-
-@given(st.integers(0, 10**6), st.integers(0, 7))
-def test_plain_texts_have_the_words_of_the_demonstration_in_its_order(seed, index):
-    for message in teach(make_case(seed, "base", index), WANDERER, str(seed))[1:]:
-        text, rest = plain(message["content"]), message["content"]
-        for word in text.split():
-            assert word in rest
-            rest = rest[rest.index(word) + len(word):]
-        assert text.strip() and not set("<>{}[]\"") & set(text)

@@ -31,10 +31,12 @@ REFUSED = [
     "http://8.8.8.8/\r\nHost: a", "http://8.8.8.8:0/", "http://8.8.8.8:99999/", "http://8.8.8.8:x/", "http://[::1/",
     "http://8.8.8.8/a\u2028b", "http://1.2.3.4.5/", "http://256.1.1.1/",
     "http://a..example/",
+    # a reader that is asked for READER/URL would be asked for another host
+    "https://8.8.8.8/../10.0.0.1/", "https://8.8.8.8/a/%2E./../..", "https://8.8.8.8/..?q", "https://8.8.8.8/..#part",
 ]
 ACCEPTED = ["http://8.8.8.8/", "http://100.63.255.255/", "http://172.32.0.1/", "http://[2606:4700::1111]/",
             "http://[64:ff9b::8.8.8.8]/", "http://public.example", " https://public.example:8443/ä?q=ö%20x#part ",
-            "https://public.example/wiki/Rome_(city)"]
+            "https://public.example/wiki/Rome_(city)...", "https://8.8.8.8/a..b/.c/./d?e=..f"]
 
 
 def refuses(url, resolve):
