@@ -146,7 +146,7 @@ def model_extract(extractor: Endpoint, page: str, goal: str, deadline: float) ->
             if error.status not in (200, 400, 413):
                 raise
             problem = error
-        except json_repair.LenientJSONError:
+        except ValueError:                                # no JSON
             pass
     raise problem
 
