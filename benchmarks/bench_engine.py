@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -200,8 +201,7 @@ def score(timing, options):
     tokens, answer = random_tokens(2000).tolist(), random_tokens(ANSWER, seed=2).tolist()
     lengths = [100 * (i + 1) for i in range(20)]
     engine = Engine(model, pages=400, page_size=16)
-    sequence = engine.open(tokens)
-    engine.prefill([sequence])
+    sequence = engine.open(tokens)                                    # computed with the first scores, in the warm-up
 
     @torch.inference_mode()
     def fresh():
@@ -214,19 +214,21 @@ def score(timing, options):
 
 
 def paths(timing, options):
-    """What the fast path of engine/decode.py gains: the same engine without the copy of keys and values, without
-    merged matrices."""
-    model = Qwen3(ModelConfig.preset("tiny")).requires_grad_(False)
-    for batch in (1, 8, 64):
-        prompts, sides = random_tokens(batch, 256).tolist(), {}
-        for name in ("both", "no cache", "no merging"):
-            engine = Engine(model, pages=batch * 20, page_size=16, step_tokens=batch * 256)
-            if name == "no cache":
-                engine.runner.decode_cache = None
-            if name == "no merging":
-                engine.runner._decoder = model.paged
-            sides[name] = lambda engine=engine, prompts=prompts: engine.generate(prompts, Sampling(64)) and None
-        timing.compare(f"decode tiny, batch {batch}", sides, {}, batch * 64)
+    """What engine/decode.py gains: the same engine without the copy of keys and values, and without the merged
+    matrices. The large model has four layers of the 0.6B shape."""
+    large = replace(ModelConfig.preset("qwen3-0.6b"), num_hidden_layers=4, vocab_size=8192)
+    for name, config, batches in (("tiny", ModelConfig.preset("tiny"), (1, 8, 64)), ("large", large, (1, 8))):
+        model = Qwen3(config).requires_grad_(False)
+        for batch in batches:
+            prompts, sides = random_tokens(batch, 256).tolist(), {}
+            for path in ("both", "no cache", "no merging"):
+                engine = Engine(model, pages=batch * 20, page_size=16, step_tokens=batch * 256)
+                if path == "no cache":
+                    engine.runner.decode_cache = None
+                if path == "no merging":
+                    engine.runner.merged = model
+                sides[path] = lambda engine=engine, prompts=prompts: engine.generate(prompts, Sampling(64)) and None
+            timing.compare(f"decode {name}, batch {batch}", sides, {}, batch * 64)
 
 
 PARTS = {"agent": agent, "share": share, "decode": decode, "large": large, "score": score, "paths": paths}

@@ -1,11 +1,10 @@
 """Kernels beside plain torch, interleaved in one process.
 
-    python -m benchmarks.bench_kernels [--only packed paged logprob linear gpu] [--threads 1] [--rounds 3] [--cpu-time]
+    python -m benchmarks.bench_kernels [--only packed paged logprob gpu] [--threads 1] [--rounds 3] [--cpu-time]
 
 packed    training attention over ragged sequences          peer: one SDPA call on the padded batch with a mask
 paged     a chunk of 32 sequences, keys in pages            peer: SDPA on padded contiguous caches with a mask
 logprob   log-probs of targets, forward and backward        peer: all logits, log_softmax, gather
-linear    products of few rows with a packed weight         peer: F.linear
 gpu       packed and decoding on a GPU, where there is one  peer: SDPA's flash backend
 """
 
@@ -15,7 +14,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.timing import Timing, parser
 from minvenus.kernels.attention import attention
-from minvenus.kernels.linear import PackedWeight, linear
 from minvenus.kernels.logprob import token_logprobs, token_logprobs_reference
 from minvenus.kernels.paged import paged_attention
 
@@ -79,18 +77,6 @@ def logprob(timing):
 
 
 @torch.no_grad()
-def measure_linear(timing):
-    """Enough matrices that they do not stay in the CPU's cache from one run to the next."""
-    weights = [torch.randn(3072, 1024) for _ in range(20)]
-    copies = [PackedWeight(w) for w in weights]
-    for rows in (1, 8, 64):
-        x = torch.randn(rows, 1024)
-        timing.compare(f"{rows} rows x (3072 x 1024)", {
-            "packed": lambda x=x: [linear(x, *pair) for pair in zip(weights, copies, strict=True)],
-            "F.linear": lambda x=x: [F.linear(x, w) for w in weights],
-        }, {"F.linear": 1.0} if rows > 1 else {})
-
-
 def gpu(timing):
     if not torch.cuda.is_available():
         print("gpu: skipped, there is none here (torch.cuda.is_available() is False)")
@@ -122,7 +108,7 @@ def gpu(timing):
         "SDPA": waited(lambda: F.scaled_dot_product_attention(one[:, :, None], *caches, enable_gqa=True))}, {})
 
 
-PARTS = {"packed": packed, "paged": paged, "logprob": logprob, "linear": measure_linear, "gpu": gpu}
+PARTS = {"packed": packed, "paged": paged, "logprob": logprob, "gpu": gpu}
 
 
 def main(arguments=None):

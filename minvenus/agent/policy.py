@@ -61,9 +61,9 @@ class EnginePolicy:
         self.writing[episode.sequence] = episode
 
     def step(self) -> bool:
-        for sequence in self.engine.step():
+        self.engine.step()
+        for sequence in [sequence for sequence in self.writing if not sequence.job]:
             done = sequence.completion
-            assert done is not None
             self.writing.pop(sequence).output = TurnOutput(done.tokens, done.logprobs)
         return bool(self.writing)
 

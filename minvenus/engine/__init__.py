@@ -2,7 +2,6 @@
 
 from minvenus.engine.engine import Engine
 from minvenus.engine.sampler import Sampling
-from minvenus.engine.scheduler import Counters
-from minvenus.engine.sequence import Completion, Sequence
+from minvenus.engine.scheduler import Completion, Counters, Sequence
 
 __all__ = ["Completion", "Counters", "Engine", "Sampling", "Sequence"]

@@ -1,17 +1,18 @@
-"""Decoding on a CPU: one new token of every running sequence, without gathering pages and with few calls.
+"""What makes a CPU fast: two copies. benchmarks/bench_engine.py measures what each of them gains.
 
-Two copies make it fast; benchmarks/bench_engine.py measures what each of them gains.
-
-    DecodeCache     the keys (transposed) and values of the decoding sequences side by side. Attention over pages has
-                    to gather them first, which reads and writes the whole context once more for every token. The
-                    pages stay complete: they are written as well, and whatever is missing here is read from them. So
-                    sequences may come, go, be preempted or prefilled in between without telling this cache.
-    MergedDecoder   the matrices of a small model, those that read the same input merged into one. A small model
-                    spends more time on starting calls than on arithmetic. It serves prefill and scoring, too.
+    DecodeCache   the keys (transposed) and values of the decoding sequences side by side. Attention over pages has to
+                  gather them first, which reads and writes the whole context once more for every token. The pages
+                  stay complete: they are written as well, and whatever is missing here is read from them. So
+                  sequences may come, go, be preempted or prefilled in between without telling this cache.
+    MergedModel   the matrices, those that read the same input merged into one. A small model spends more time on
+                  starting calls than on arithmetic. A large one spends it on reading matrices: they are packed in the
+                  layout of oneDNN, which reads them in order (1024 x 3072, two threads: one row in 0.6 of the time of
+                  F.linear, 8 rows in 0.4).
 
 S sequences, K kv heads, G query heads of one, D channels, L tokens of the longest sequence, C room for tokens in a row.
 """
 
+import os
 from typing import NamedTuple
 
 import numpy
@@ -23,7 +24,8 @@ from minvenus.engine.pages import BlockTable
 from minvenus.engine.scheduler import Work
 from minvenus.model.qwen3 import Qwen3, frequencies, rotate, rotation
 
-LARGEST_MERGED = 2**24      # numbers in the merged matrices: 64 MiB
+LARGEST_PLAIN = 2**24      # numbers in a small model's matrices: 64 MiB
+LARGEST_COPY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 3          # bytes: a third of the memory
 
 
 class DecodeCache:
@@ -114,31 +116,34 @@ def product(rows: Tensor, matrices: Tensor) -> Tensor:
 
 
 class MergedLayer(NamedTuple):
-    qkv: Tensor          # [hidden, (H + 2 K) D], times the weight of the norm before it
+    qkv: Tensor          # hidden -> (H + 2 K) D, times the weight of the norm before it
     qk_norm: Tensor      # [H + K, D]
-    out: Tensor          # [H D, hidden]
-    gate_up: Tensor      # [hidden, 2 * intermediate], times the weight of the norm before it
-    down: Tensor         # [intermediate, hidden]
+    out: Tensor          # H D -> hidden
+    gate_up: Tensor      # hidden -> 2 * intermediate, times the weight of the norm before it
+    down: Tensor         # intermediate -> hidden
 
 
-class MergedDecoder:
-    """tokens [N], positions [N], attend, rows [M] or None -> hidden states [N or M, hidden], as Qwen3.paged, up to
-    rounding.
+class MergedModel:
+    """A copy of a Qwen3 with the same `paged` and `logits`, up to rounding, until the weights change.
 
         norm(x) = x / hypot(|x|, sqrt(n eps)) * sqrt(n) weight          n channels; sqrt(n) weight is in the next matrix
     """
 
     @staticmethod
     def fits(model) -> bool:
-        """A small Qwen3 in float32."""
-        return (isinstance(model, Qwen3) and model.head_weight.dtype == torch.float32
-                and sum(p.numel() for p in model.model.layers.parameters()) <= LARGEST_MERGED)
+        """A Qwen3 in float32 on a CPU, and memory for the copy."""
+        if not isinstance(model, Qwen3) or model.head_weight.dtype != torch.float32:
+            return False
+        return model.head_weight.device.type == "cpu" and sum(p.nbytes for p in model.parameters()) <= LARGEST_COPY
 
     @torch.no_grad()
     def __init__(self, model: Qwen3):
         self.config, self.embedding = model.config, model.model.embed_tokens.weight
+        large = sum(p.numel() for p in model.parameters()) > LARGEST_PLAIN and torch.backends.mkldnn.is_available()
+        self._copied, self._product = (packed, packed_product) if large else (transposed, torch.mm)
         self.norm = scaled_weight(model.model.norm)
         self.layers = [self._merge(layer) for layer in model.model.layers]
+        self.head = self._copied(model.head_weight)
         self.frequencies = frequencies(model.config.head_dim, model.config.rope_theta)
         sizes = model.config.hidden_size, model.config.head_dim
         self.least = {n: torch.tensor(n * model.config.rms_norm_eps).sqrt() for n in sizes}
@@ -149,26 +154,30 @@ class MergedDecoder:
         qk_norm = torch.cat((scaled_weight(attention.q_norm).expand(config.num_attention_heads, -1),
                              scaled_weight(attention.k_norm).expand(config.num_key_value_heads, -1)))
         gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
-        qkv = qkv * scaled_weight(layer.input_layernorm)
-        gate_up = gate_up * scaled_weight(layer.post_attention_layernorm)
-        matrices = qkv, attention.o_proj.weight, gate_up, mlp.down_proj.weight
-        qkv, out, gate_up, down = (matrix.T.contiguous() for matrix in matrices)
-        return MergedLayer(qkv, qk_norm, out, gate_up, down)
+        return MergedLayer(
+            qkv=self._copied(qkv * scaled_weight(layer.input_layernorm)),
+            qk_norm=qk_norm,
+            out=self._copied(attention.o_proj.weight),
+            gate_up=self._copied(gate_up * scaled_weight(layer.post_attention_layernorm)),
+            down=self._copied(mlp.down_proj.weight))
 
-    def __call__(self, tokens: Tensor, positions: Tensor, attend, rows: Tensor | None = None) -> Tensor:
-        config = self.config
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self._product(hidden, self.head)
+
+    def paged(self, tokens: Tensor, positions: Tensor, attend, rows: Tensor | None = None) -> Tensor:
+        config, product = self.config, self._product
         heads, kv_heads, channels = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         cos, sin = rotation(positions, self.frequencies)
         x = self.embedding[tokens]                                                       # [N, hidden]
         for index, layer in enumerate(self.layers):
-            qkv = torch.mm(self._normalise(x), layer.qkv).unflatten(1, (-1, channels))   # [N, H + 2 K, D]
+            qkv = product(self._normalise(x), layer.qkv).unflatten(1, (-1, channels))    # [N, H + 2 K, D]
             qk, v = qkv.split((heads + kv_heads, kv_heads), dim=1)
             q, k = rotate(self._normalise(qk).mul_(layer.qk_norm), cos, sin).split((heads, kv_heads), dim=1)
             if rows is not None and index + 1 == len(self.layers):
                 q, x = q[rows], x[rows]
-            x.addmm_(attend(index, q, k, v).flatten(1), layer.out)
-            gate, up = torch.mm(self._normalise(x), layer.gate_up).chunk(2, dim=1)       # [M, intermediate] each
-            x.addmm_(F.silu(gate, inplace=True).mul_(up), layer.down)
+            x += product(attend(index, q, k, v).flatten(1), layer.out)
+            gate, up = product(self._normalise(x), layer.gate_up).chunk(2, dim=1)        # [M, intermediate] each
+            x += product(F.silu(gate, inplace=True).mul_(up), layer.down)
         return self._normalise(x).mul_(self.norm)
 
     def _normalise(self, x: Tensor) -> Tensor:
@@ -179,3 +188,15 @@ class MergedDecoder:
 
 def scaled_weight(norm) -> Tensor:
     return norm.weight * len(norm.weight) ** 0.5
+
+
+def transposed(weight: Tensor) -> Tensor:
+    return weight.T.contiguous()
+
+
+def packed(weight: Tensor) -> Tensor:
+    return torch.ops.mkldnn._reorder_linear_weight(weight, 8)
+
+
+def packed_product(x: Tensor, weight: Tensor) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")

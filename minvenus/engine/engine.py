@@ -15,7 +15,6 @@ Ids, stop ids and the size of the vocabulary are numbers here; the engine knows 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -24,8 +23,7 @@ from minvenus.config import ConfigError
 from minvenus.engine.pages import PagePool
 from minvenus.engine.runner import Runner
 from minvenus.engine.sampler import Noise, Sampling, plain_logprobs, sample
-from minvenus.engine.scheduler import Counters, Scheduler, Work
-from minvenus.engine.sequence import Completion, Generation, Prefill, Scoring, Sequence
+from minvenus.engine.scheduler import Completion, Counters, Job, Scheduler, Sequence, Work
 
 Draw = Callable[[list[Sequence], Tensor], list[int]]
 ScoreRequest = tuple[Sequence | list[int], list[int], list[int]]  # (prefix, lengths of beginnings of it, continuation)
@@ -53,7 +51,6 @@ class Engine:
         self.runner = Runner(model, pages, page_size)
         self._draw = draw or self._sample
         self._opened = 0                                               # sequences so far
-        self._ended: list[Sequence] = []  # turns that ended and that step() has not returned yet
 
     # ------------------------------------------------------------------------------------------- the life of a sequence
 
@@ -63,7 +60,7 @@ class Engine:
         noise = Noise(self.seed, question, rollout, step)
         sequence = Sequence(self._opened, list(tokens), question, rollout, step, noise)
         self._opened += 1
-        self.scheduler.sequences.add(sequence)
+        self.scheduler.sequences.append(sequence)
         return sequence
 
     def open_groups(self, prompts: list[list[int]], n: int, questions: list[int | str] | None = None,
@@ -73,20 +70,17 @@ class Engine:
         for prompt in prompts:                                         # before anything is opened that would stay open
             self._check_tokens(prompt)
             self._check_room(len(prompt), 1)
-        first = [self.open(prompt, question, 0, step) for prompt, question in zip(prompts, questions, strict=True)]
+        groups = [[self.open(prompt, question, 0, step)] for prompt, question in zip(prompts, questions, strict=True)]
         if n > 1:
-            self.prefill(first)
-        return [[sequence, *(self.fork(sequence, sequence.question, rollout, step) for rollout in range(1, n))]
-                for sequence in first]
-
-    def fork(self, sequence: Sequence, question: int | str, rollout: int, step: int | None = None) -> Sequence:
-        """A second sequence with the same tokens, on the same pages, with its own random numbers."""
-        self._check_idle(sequence)
-        copy = self.open(sequence.tokens, question, rollout, step)
-        if sequence.block_table:
-            copy.block_table = self.pool.fork(sequence.block_table)
-            self.scheduler.counters.shared += copy.num_computed
-        return copy
+            self._prefill((first, len(first.tokens) - 1) for [first] in groups)
+        for group in groups:
+            first = group[0]
+            for rollout in range(1, n):
+                group.append(self.open(first.tokens, first.question, rollout, step))
+                if first.block_table:
+                    group[-1].block_table = self.pool.fork(first.block_table, first.num_computed)
+                    self.scheduler.counters.shared += first.num_computed
+        return groups
 
     def append(self, sequence: Sequence, tokens: list[int]) -> None:
         """Add tokens from outside, such as an observation; they are computed with the next turn."""
@@ -96,20 +90,16 @@ class Engine:
 
     def close(self, sequence: Sequence) -> None:
         """Give the pages back. The next sequence with the same beginning still finds them, until they are reused."""
-        if sequence.closed:
-            raise ValueError(f"sequence {sequence.number} is closed")
-        sequence.closed = True
-        if sequence in self._ended:
-            self._ended.remove(sequence)
-        self.scheduler.end(sequence)
+        self.scheduler.sequences.remove(sequence)
+        sequence.job = None
         self.scheduler.free(sequence)
-        self.scheduler.sequences.discard(sequence)
 
     def weights_changed(self) -> None:
         """Drop everything that was computed. Open sequences keep their tokens and are computed again."""
-        if self.scheduler.running:
-            raise RuntimeError(f"{len(self.scheduler.running)} sequences are running: a turn has one policy, so change "
-                               "weights between turns")
+        running = len(self.scheduler.running())
+        if running:
+            raise RuntimeError(f"{running} sequences are running: a turn has one policy, so change weights between "
+                               "turns")
         for sequence in self.scheduler.sequences:
             self.scheduler.free(sequence)
         self.pool.forget()
@@ -118,35 +108,30 @@ class Engine:
     # --------------------------------------------------------------------------------------------------------- sampling
 
     def start(self, sequence: Sequence, sampling: Sampling) -> None:
-        """Begin a turn. It runs from the next step on, together with all others that are running."""
+        """Begin a turn. It runs from the next step on, together with all others, and has ended when the sequence has no
+        job any more."""
         self._check_idle(sequence)
         length = len(sequence.tokens)
         self._check_room(length, sampling.max_tokens)
-        sequence.completion = None
-        written = self.runner.nothing_written() if sampling.presence_penalty else None
-        self.scheduler.run(sequence, Generation(sampling, written), goal=length, output_from=length - 1)
+        sequence.completion = Completion()
+        sequence.job = Job(goal=length, output_from=length - 1, sampling=sampling)
 
-    def step(self) -> list[Sequence]:
-        """One step of everything that is running; returns the sequences whose turn has ended (see `completion`)."""
-        self._step()
-        ended, self._ended = self._ended, []
-        return ended
+    @torch.inference_mode()
+    def step(self) -> None:
+        """One step of everything that is running."""
+        if self.scheduler.running():
+            self._finish(*self.runner.run(self.scheduler.schedule()))
 
     def cut(self, sequence: Sequence) -> Completion:
         """End a running turn where it is. What was drawn so far stays in the sequence."""
-        job = sequence.job
-        if not isinstance(job, Generation):
-            raise ValueError(f"sequence {sequence.number} has no running turn")
-        sequence.completion = Completion(job.tokens, job.logprobs, None)
-        self.scheduler.end(sequence)
+        sequence.job = None
         return sequence.completion
 
     def turn(self, sequences: list[Sequence], sampling: Sampling) -> list[Completion]:
         """One turn of each sequence, batched."""
         for sequence in sequences:
             self.start(sequence, sampling)
-        self._step_until_idle(sequences)
-        self._ended = [s for s in self._ended if s not in set(sequences)]
+        self._run(sequences)
         return [s.completion for s in sequences]
 
     def generate(self, prompts: list[list[int]], sampling: Sampling, n: int = 1,
@@ -163,10 +148,6 @@ class Engine:
             for sequence in sequences:
                 self.close(sequence)
 
-    def prefill(self, sequences: Iterable[Sequence]) -> None:
-        """Compute all tokens but the last of each sequence, without drawing."""
-        self._prefill((sequence, len(sequence.tokens) - 1) for sequence in sequences)
-
     # ---------------------------------------------------------------------------------------------------------- scoring
 
     def score(self, prefix: Sequence | list[int], continuations: list[list[int]],
@@ -174,8 +155,8 @@ class Engine:
         """Log-probs of the tokens of each continuation after the prefix, under the plain softmax at the temperature."""
         source = prefix if isinstance(prefix, Sequence) else self.open(prefix)
         try:
-            requests: list[ScoreRequest] = [(source, [len(source.tokens)], tokens) for tokens in continuations]
-            return [scores for [scores] in self.score_many(requests, temperature)]
+            scores = self.score_many([(source, [len(source.tokens)], tokens) for tokens in continuations], temperature)
+            return [own for [own] in scores]
         finally:
             if source is not prefix:
                 self.close(source)
@@ -185,21 +166,19 @@ class Engine:
         after the first n tokens of the prefix. All requests run in one batch; equal ones, such as a group's prompt,
         run once."""
         opened: list[Sequence] = []                                    # for the time of this call
-        jobs: dict[tuple, Scoring] = {}
+        jobs: dict[tuple, Job] = {}                                    # (n, the n tokens, the continuation) -> its job
+        keys_R_N: list[list[tuple]] = []                               # R requests, N lengths of one
         try:
             sources = [self._source(*request, opened) for request in requests]
-            longest = [max(lengths) for _, lengths, _ in requests]
-            self._prefill((source, length - 1) for source, length in zip(sources, longest, strict=True))
-            keys_R_N = []                                              # R requests, N lengths of one
+            self._prefill((source, max(request[1]) - 1) for source, request in zip(sources, requests, strict=True))
             for source, (_, lengths, continuation) in zip(sources, requests, strict=True):
-                keys_R_N.append([self._score_key(source, length, continuation) for length in lengths])
-                for key, length in zip(keys_R_N[-1], lengths, strict=True):
-                    if key not in jobs:
-                        jobs[key] = Scoring(temperature, source)
-                        opened.append(self.open(source.tokens[:length] + continuation))
-                        goal = length + len(continuation) - 1
-                        self.scheduler.run(opened[-1], jobs[key], goal, output_from=length - 1)
-            self._step_until_idle(opened)
+                keys_R_N.append([(n, *source.tokens[:n], *continuation) for n in lengths])
+                for n, *tokens in keys_R_N[-1]:
+                    if (n, *tokens) not in jobs:
+                        opened.append(self.open(tokens))
+                        opened[-1].job = Job(len(tokens) - 1, n - 1, temperature=temperature, source=source)
+                        jobs[n, *tokens] = opened[-1].job
+            self._run(opened)
             return [[list(jobs[key].logprobs) for key in keys_N] for keys_N in keys_R_N]
         finally:
             for sequence in opened:
@@ -219,68 +198,46 @@ class Engine:
         opened.append(self.open(prefix))
         return opened[-1]
 
-    def _score_key(self, source: Sequence, length: int, continuation: list[int]) -> tuple:
-        """Equal only where prefix and continuation are. Full pages are compared by their content id."""
-        pages = (length - 1) // self.pool.page_size
-        start = pages * self.pool.page_size
-        if source.num_computed < start:
-            return source, length, tuple(continuation)  # it has lost its pages to others since the prefill
-        content = self.pool.content(source.block_table, pages) if pages else None
-        return content, tuple(source.tokens[start:length]), tuple(continuation)
-
     # ---------------------------------------------------------------------------------------------------------- running
 
     def _prefill(self, goals: Iterable[tuple[Sequence, int]]) -> None:
         """Compute the first tokens of each sequence, as many as its goal, unless they are computed already."""
-        started: dict[Sequence, int] = {}
+        started = set()
         for sequence, goal in goals:
-            self._check_room(goal, 1)
-            if goal > max(sequence.num_computed, started.get(sequence, 0)):
-                started[sequence] = goal
-        for sequence, goal in started.items():
-            self._check_idle(sequence)
-            self.scheduler.run(sequence, Prefill(), goal, output_from=goal)
-        self._step_until_idle(started)
+            if goal > (sequence.job.goal if sequence.job else sequence.num_computed):
+                sequence.job = Job(goal, output_from=goal)
+                started.add(sequence)
+        self._run(started)
 
-    def _step_until_idle(self, sequences: Iterable[Sequence]) -> None:
+    def _run(self, sequences: Iterable[Sequence]) -> None:
+        """Step until none of the sequences has a job."""
         while any(sequence.job for sequence in sequences):
-            self._step()
-
-    @torch.inference_mode()
-    def _step(self) -> None:
-        if self.scheduler.running:
-            self._finish(*self.runner.run(self.scheduler.schedule()))
+            self.step()
 
     def _finish(self, work: list[Work], hidden: Tensor) -> None:
-        """Commit the tokens that ran, and give every job its hidden states, [M, hidden] in the order of the work."""
+        """Commit the tokens that ran; draw and score from the hidden states, [M, hidden] in the order of the work."""
         drawing: dict[Sequence, int] = {}                              # sequence -> its row of hidden
-        scoring: dict[Sequence, range] = {}                            # sequence -> its rows
-        row = 0
+        scoring: list[tuple[int, list[float], int, int]] = []          # (row, log-probs of a scoring, index, target)
+        row, temperature = 0, 1.0
         for sequence, new, _ in work:
-            outputs = sequence.outputs(new)
+            job, end = sequence.job, sequence.num_computed + new
+            for i in range(end - sequence.outputs(new), end):
+                if job.sampling:
+                    drawing[sequence] = row
+                else:
+                    scoring.append((row, job.logprobs, i - job.output_from, sequence.tokens[i + 1]))
+                    temperature = job.temperature                      # the same for all: one score_many at a time
+                row += 1
             self.pool.commit(sequence.block_table, sequence.tokens, new)
-            if outputs and type(sequence.job) is Generation:
-                drawing[sequence] = row
-            elif outputs:
-                scoring[sequence] = range(row, row + outputs)
-            row += outputs
+            if not job.sampling and end == job.goal:
+                sequence.job = None
         if scoring:
-            self._keep_scores(scoring, hidden)
+            rows, kept, places, targets = map(list, zip(*scoring, strict=True))
+            scores = self.runner.logprobs(hidden[rows], targets, temperature)
+            for logprobs, place, score in zip(kept, places, scores, strict=True):
+                logprobs[place:] = [score]                             # one that was preempted begins again
         if drawing:
             self._draw_tokens(list(drawing), hidden[list(drawing.values())] if scoring else hidden)
-        for sequence, _, _ in work:
-            if type(sequence.job) is not Generation and sequence.num_computed == sequence.goal:
-                self.scheduler.end(sequence)
-
-    def _keep_scores(self, scoring: dict[Sequence, range], hidden: Tensor) -> None:
-        rows = [row for own in scoring.values() for row in own]
-        targets = []
-        for sequence, own in scoring.items():
-            targets += sequence.tokens[sequence.num_computed - len(own) + 1:sequence.num_computed + 1]
-        temperature = next(iter(scoring)).job.temperature  # score_many runs alone, so all jobs have the same
-        logprobs = iter(self.runner.logprobs(hidden[rows], targets, temperature))
-        for sequence, own in scoring.items():
-            sequence.job.logprobs += list(islice(logprobs, len(own)))
 
     def _draw_tokens(self, sequences: list[Sequence], hidden: Tensor) -> None:
         """One token for each sequence; those with the same distribution settings are drawn together."""
@@ -293,30 +250,28 @@ class Engine:
             tokens = self._draw(members, own)
             logprobs = plain_logprobs(own, tokens, members[0].job.sampling.plain_temperature)
             for sequence, token, logprob in zip(members, tokens, logprobs, strict=True):
-                sequence.tokens.append(token)
-                sequence.goal, sequence.output_from = sequence.goal + 1, sequence.output_from + 1
-                sequence.completion = sequence.job.add(token, logprob)
-                if sequence.completion:
-                    self.scheduler.end(sequence)
-                    self._ended.append(sequence)
+                sequence.add(token, logprob)
 
     def _sample(self, sequences: list[Sequence], logits: Tensor) -> list[int]:
-        sampling = sequences[0].job.sampling
+        sampling, written = sequences[0].job.sampling, None
         noise = [s.noise.draw() for s in sequences] if sampling.temperature else []
-        written = torch.stack([s.job.written for s in sequences]) if sampling.presence_penalty else None       # [S, V]
+        if sampling.presence_penalty:
+            written = torch.zeros_like(logits)                         # [S, V], 1.0 at ids of this turn
+            for row, sequence in enumerate(sequences):
+                written[row, sequence.completion.tokens] = 1.0
         return sample(logits, sampling, noise, self.vocab_limit, written)
 
     # ---------------------------------------------------------------------------------------------- counters and checks
 
     def counters(self) -> Counters:
-        return replace(self.scheduler.counters, pages_used=self.pool.used, pages_peak=self.pool.peak)
+        return replace(self.scheduler.counters, pages_peak=self.pool.peak)
 
     def reset_counters(self) -> None:
         self.scheduler.counters = Counters()
         self.pool.peak = self.pool.used
 
     def _check_idle(self, sequence: Sequence) -> None:
-        if sequence.closed:
+        if sequence not in self.scheduler.sequences:
             raise ValueError(f"sequence {sequence.number} is closed")
         if sequence.job:
             raise ValueError(f"sequence {sequence.number} is running: wait until its turn has ended")

@@ -5,7 +5,7 @@ sequence is in slot i % page_size of page pages[i // page_size]. A page is only 
 runner.py.
 
     open    a block table that shares every full page of a prefix that was computed before
-    extend  make room for more tokens; returns the pages to copy first, because a page that others read is never written
+    extend  make room for more tokens; a page that others read is never written, so it may have to be copied first
     commit  the tokens are computed: from now on full pages can be found by their content
     fork    a second block table on the same pages, up to any length
     free    give the pages back; they can still be found until they are reused, the last pages of a sequence first
@@ -19,10 +19,6 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 START = 0        # content id before the first page of a sequence
-
-
-class OutOfPages(RuntimeError):
-    """The pool has too few free pages; nothing was changed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -43,8 +39,7 @@ class PagePool:
         self._content: list = [None] * pages                     # content id of a full page; None = partial or unknown
         self._key: list = [None] * pages                         # the key under which the index has the page, if it has
         self._index: dict[tuple, int] = {}
-        self._free = OrderedDict.fromkeys(range(pages))  # pages that no table holds, the next one to reuse first
-        self._tables: set[BlockTable] = set()
+        self._free = OrderedDict.fromkeys(range(pages))          # pages that no table holds, the next to reuse first
         self._last_content = START                               # last content id given out
 
     @property
@@ -61,7 +56,7 @@ class PagePool:
     def open(self, tokens: list[int]) -> BlockTable:
         """A table that starts with the known full pages of `tokens`. At least one token is always left to run: the
         caller wants the distribution after the last token, and a cache of keys and values does not contain that."""
-        table, content = self._new_table(), START
+        table, content = BlockTable(), START
         for start in range(0, len(tokens) - self.page_size, self.page_size):
             page = self._index.get((content, tuple(tokens[start:start + self.page_size])))
             if page is None:
@@ -72,14 +67,14 @@ class PagePool:
         table.num_computed = len(table.pages) * self.page_size
         return table
 
-    def extend(self, table: BlockTable, count: int) -> list[tuple[int, int]]:
-        """Make room for `count` more tokens. Returns (from, to) pairs: pages to copy before anything is written."""
+    def extend(self, table: BlockTable, count: int) -> list[tuple[int, int]] | None:
+        """Make room for `count` more tokens. Returns (from, to) pairs: pages to copy before anything is written. None
+        if there are too few free pages; then nothing was changed."""
         first, filled = divmod(table.num_computed, self.page_size)
         missing = max(0, self.pages_for(table.num_computed + count) - len(table.pages))
         shared = filled > 0 and self._references[table.pages[first]] > 1
         if missing + shared > len(self._free):
-            raise OutOfPages(f"{missing + shared} pages needed for {count} more tokens, {self.available} of "
-                             f"{self.count} are free")
+            return None
         copies = []
         if shared:
             old, new = table.pages[first], self._reuse()
@@ -96,11 +91,10 @@ class PagePool:
         """`count` more tokens are computed; `tokens` is the whole sequence. Pages that became full enter the index."""
         size = self.page_size
         first, table.num_computed = table.num_computed // size, table.num_computed + count
-        if table.num_computed > len(table.pages) * size:
-            raise ValueError(f"{table.num_computed} tokens committed, room was made for {len(table.pages) * size}")
         for i in range(first, table.num_computed // size):
             page = table.pages[i]
-            key = (self.content(table, i), tuple(tokens[i * size:(i + 1) * size]))
+            before = self._content[table.pages[i - 1]] if i else START
+            key = (before, tuple(tokens[i * size:(i + 1) * size]))
             twin = self._index.get(key)                          # two sequences computed the same tokens side by side
             if twin is None:
                 self._last_content += 1
@@ -108,41 +102,25 @@ class PagePool:
             else:
                 self._content[page] = self._content[twin]
 
-    def fork(self, table: BlockTable, length: int | None = None) -> BlockTable:
-        """A table on the same pages for the first `length` tokens (default: all that are computed)."""
-        length = table.num_computed if length is None else length
-        if not 0 <= length <= table.num_computed:
-            raise ValueError(f"cannot fork at {length} tokens, {table.num_computed} are computed")
-        copy = self._new_table()
-        copy.pages, copy.num_computed = table.pages[:self.pages_for(length)], length
+    def fork(self, table: BlockTable, length: int) -> BlockTable:
+        """A table on the same pages for the first `length` tokens."""
+        copy = BlockTable(table.pages[:self.pages_for(length)], length)
         for page in copy.pages:
             self._references[page] += 1
         return copy
 
-    def content(self, table: BlockTable, pages: int) -> int:
-        """An id of all tokens in the first `pages` full pages: equal ids mean equal tokens."""
-        return self._content[table.pages[pages - 1]] if pages else START
-
     def free(self, table: BlockTable) -> None:
         """Give the pages back, the last one first, so that the beginnings that sequences share are kept longest."""
-        self._tables.remove(table)                               # a second free is a KeyError
         for page in reversed(table.pages):
             self._release(page)
         table.pages, table.num_computed = [], 0
 
     def forget(self) -> None:
         """Empty the index: the pages were computed with other weights. Every table must be free before."""
-        if self._tables:
-            raise RuntimeError(f"{len(self._tables)} block tables are open: free them first")
         self._index.clear()
         self._key, self._content = [None] * self.count, [None] * self.count
 
-    # -------------------------------------------------------------------------------------- one page at a time
-
-    def _new_table(self) -> BlockTable:
-        table = BlockTable()
-        self._tables.add(table)
-        return table
+    # ------------------------------------------------------------------------------------------ one page at a time
 
     def _take(self, page: int) -> None:
         if self._references[page] == 0:

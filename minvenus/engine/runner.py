@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from minvenus.engine.decode import DecodeCache, MergedDecoder
+from minvenus.engine.decode import DecodeCache, MergedModel
 from minvenus.engine.scheduler import Work
 from minvenus.kernels.logprob import matmul, multiplicand, token_logprobs
 from minvenus.kernels.paged import paged_attention, write_pages
-from minvenus.model.qwen3 import Qwen3
 
 PART = 1024      # tokens that a CPU runs at once: what a layer computes for them stays in the CPU's cache
 
@@ -34,15 +33,15 @@ class Runner:
 
     def forget(self) -> None:
         """The weights have changed: drop every copy of them, and every key and value that was computed with them."""
-        self._decoder: Any = None                                       # made with the next step
+        self.merged: Any = None                                         # made with the next step
         self.decode_cache: Any = DecodeCache(self.k_pages, self.v_pages) if self.on_cpu else None
 
     def run(self, work: list[Work]) -> tuple[list[Work], Tensor]:
         """Compute the tokens of a step and store their keys and values. Returns the work in the order in which it
         ran, and the hidden states that its jobs want, in that order [M, hidden]."""
         self._copy([pair for _, _, copies in work for pair in copies])
-        if self._decoder is None:
-            self._decoder = self._make_decoder()
+        if self.merged is None:
+            self.merged = MergedModel(self.model) if MergedModel.fits(self.model) else self.model
         if self.decode_cache and all(sequence.decoding for sequence, _, _ in work):
             work = self.decode_cache.arrange(work)
             if self.decode_cache.hold([sequence.block_table for sequence, _, _ in work]):
@@ -71,7 +70,7 @@ class Runner:
             write_pages(k, v, self.k_pages[layer], self.v_pages[layer], slots)
             return attend_cache(layer, q, k, v)
 
-        return self._decoder(tokens, positions, attend)
+        return self.merged.paged(tokens, positions, attend)
 
     def _forward(self, work: list[Work]) -> Tensor:
         """Any tokens of any sequences. In the last layer only tokens whose hidden state is wanted are queries."""
@@ -94,7 +93,7 @@ class Runner:
             return paged_attention(q, k_pages, v_pages, block_table, device_lengths, cu_queries, max_queries=max(new),
                                    max_length=max(lengths))
 
-        return self._decoder(tokens, positions, attend, None if len(rows) == len(tokens) else self._tensor(rows))
+        return self.merged.paged(tokens, positions, attend, None if len(rows) == len(tokens) else self._tensor(rows))
 
     def _flatten(self, work: list[Work]) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens, positions and slots of everything that runs, [N] each."""
@@ -112,7 +111,7 @@ class Runner:
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [B, hidden] -> [B, V] in float32, summed as the trainer does it."""
         if hidden.dtype == torch.float32:
-            return self.model.logits(hidden)
+            return self.merged.logits(hidden)
         weight = self.model.head_weight
         out = torch.empty((len(hidden), len(weight)), dtype=torch.float32, device=self.device)
         matmul(multiplicand(hidden), multiplicand(weight).T, out)
@@ -121,18 +120,6 @@ class Runner:
     def logprobs(self, hidden: Tensor, targets: list[int], temperature: float) -> list[float]:
         """The log-prob of the target after each hidden state [M, hidden]."""
         return token_logprobs(hidden, self.model.head_weight, self._tensor(targets), temperature).tolist()
-
-    def nothing_written(self) -> Tensor:
-        """For a presence penalty: no id is written yet. [V]"""
-        return torch.zeros(len(self.model.head_weight), device=self.device)
-
-    def _make_decoder(self):
-        """What runs the decoding steps. A large model on a CPU gets copies of its weights in oneDNN's layout."""
-        if self.on_cpu and MergedDecoder.fits(self.model):
-            return MergedDecoder(self.model)
-        if self.on_cpu and isinstance(self.model, Qwen3):
-            self.model.pack()
-        return self.model.paged
 
     def _copy(self, copies: list[tuple[int, int]]) -> None:
         if copies:

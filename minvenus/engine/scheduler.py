@@ -1,9 +1,9 @@
 """The scheduler: which sequences run in the next step, with how many tokens. Pure Python over the page pool, no
 tensors.
 
-Every running sequence that only waits for its next token gets one (decode), and up to `step_tokens` further tokens
-are prefilled. The sequence that was prefilled least recently comes first, so a long prompt is cut into chunks and no
-other sequence waits for longer than one of them.
+Every sequence that only waits for its next token gets one (decode), and up to `step_tokens` further tokens are
+prefilled. The sequence that was prefilled least recently comes first, so a long prompt is cut into chunks and no other
+sequence waits for longer than one of them.
 
 When the pages run out, the youngest sequence is preempted: it loses its pages, keeps its tokens, and is computed
 again when there is room. A running sequence never loses its pages to a younger one; an idle one (between two turns)
@@ -11,35 +11,94 @@ may lose them to any other. So the oldest running sequence can take every page, 
 engine checks at its start that it fits alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from minvenus.engine.pages import BlockTable, OutOfPages, PagePool
-from minvenus.engine.sequence import Generation, Prefill, Scoring, Sequence
+from minvenus.engine.pages import PagePool
+from minvenus.engine.sampler import Noise, Sampling
 
-by_age = attrgetter("number")
+
+@dataclass
+class Completion:
+    """One turn as it was sampled."""
+
+    tokens: list[int] = field(default_factory=list)          # with the stop id, if one was drawn
+    logprobs: list[float] = field(default_factory=list)      # plain softmax at the sampling temperature
+    stop: int | None = None                                  # the stop id that ended the turn; None = cut at max_tokens
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """Compute a sequence's tokens up to the goal, and use the hidden states of those from `output_from` on.
+
+    turn       draw a token from the last hidden state; every token drawn moves goal and output_from by one
+    scoring    take the log-prob of the token after each hidden state
+    prefill    a scoring of nothing: output_from is the goal
+    """
+
+    goal: int
+    output_from: int
+    sampling: Sampling | None = None                         # of a turn
+    temperature: float = 1.0                                 # of a scoring
+    source: Any = None                                       # of a scoring: Sequence that has the tokens before it
+    logprobs: list[float] = field(default_factory=list)      # of a scoring, so far
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One append-only list of tokens. Without a block table it is complete, too: it is computed again for its next
+    job."""
+
+    number: int                                              # order of opening: smaller is older
+    tokens: list[int]
+    question: int | str                                      # (seed, step, question, rollout) name the random numbers
+    rollout: int
+    step: int | None                                         # of training
+    noise: Noise
+    block_table: Any = None                                  # BlockTable; None = nothing is computed
+    job: Any = None                                          # Job; None = idle
+    completion: Any = None                                   # Completion: the last turn, or the running one so far
+    prefilled_at: int = -1                                   # last step in which it was prefilled
+
+    @property
+    def num_computed(self) -> int:
+        return self.block_table.num_computed if self.block_table else 0
+
+    @property
+    def decoding(self) -> bool:
+        """One token is missing before the next draw."""
+        job, table = self.job, self.block_table
+        return bool(job and job.sampling and table) and table.num_computed + 1 == job.goal
+
+    def outputs(self, count: int) -> int:
+        """How many of the next `count` tokens, always the last ones, give a hidden state that the job uses."""
+        start = self.num_computed
+        return max(0, start + count - max(start, self.job.output_from))
+
+    def add(self, token: int, logprob: float) -> None:
+        """A token that its turn has drawn. The job ends with a stop id, or at max_tokens."""
+        job, turn = self.job, self.completion
+        self.tokens.append(token)
+        turn.tokens.append(token)
+        turn.logprobs.append(logprob)
+        job.goal, job.output_from = job.goal + 1, job.output_from + 1
+        if token in job.sampling.stop_ids:
+            turn.stop = token
+        if turn.stop is not None or len(turn.tokens) == job.sampling.max_tokens:
+            self.job = None
 
 
 @dataclass
 class Counters:
     """The work of an engine since the last reset, in tokens."""
 
-    prefilled: int = 0                 # computed because they were given, or computed again after a preemption
-    decoded: int = 0                   # computed one by one, to draw the next token
-    scored: int = 0                    # computed to score continuations
-    shared: int = 0                    # not computed, because their pages were there
+    prefilled: int = 0                                       # given, or computed again after a preemption
+    decoded: int = 0                                         # computed one by one, to draw the next token
+    scored: int = 0                                          # computed to score the token after them
+    shared: int = 0                                          # not computed, because their pages were there
     preemptions: int = 0
-    pages_used: int = 0
-    pages_peak: int = 0
-
-    def add(self, sequence: Sequence, new: int) -> None:
-        if sequence.decoding:
-            self.decoded += new
-        elif type(sequence.job) is Scoring:
-            self.scored += new
-        else:
-            self.prefilled += new
+    pages_peak: int = 0                                      # most pages held at the same time
 
 
 class Work(NamedTuple):
@@ -52,24 +111,13 @@ class Work(NamedTuple):
 
 class Scheduler:
     def __init__(self, pool: PagePool, step_tokens: int):
-        if step_tokens < 1:
-            raise ValueError(f"step_tokens must be at least 1, got {step_tokens}")
         self.pool, self.step_tokens = pool, step_tokens
-        self.sequences: set[Sequence] = set()          # all that are open
-        self.running: set[Sequence] = set()            # those with a job
+        self.sequences: list[Sequence] = []                  # all that are open, the oldest first
         self.counters = Counters()
         self._step = 0
 
-    def run(self, sequence: Sequence, job: Generation | Scoring | Prefill, goal: int, output_from: int) -> None:
-        """From the next step on: compute tokens up to the goal and give the job the hidden states from `output_from`
-        on."""
-        sequence.job, sequence.goal, sequence.output_from = job, goal, output_from
-        self.running.add(sequence)
-
-    def end(self, sequence: Sequence) -> None:
-        """Its job is done or given up."""
-        sequence.job = None
-        self.running.discard(sequence)
+    def running(self) -> list[Sequence]:
+        return [sequence for sequence in self.sequences if sequence.job]
 
     def free(self, sequence: Sequence) -> None:
         """Give its pages back; its tokens stay."""
@@ -78,41 +126,40 @@ class Scheduler:
             sequence.block_table = None
 
     def schedule(self) -> list[Work]:
-        """The next step of the running sequences, of which there must be one. At least one of them gets work."""
+        """The next step of the running sequences, of which there must be one. The oldest always gets work, unless
+        others have used up the tokens of the step."""
         self._step += 1
         plan: dict[Sequence, Work] = {}
-        running, prefills = sorted(self.running, key=by_age), []
+        running, prefills = self.running(), []
         for sequence in running:
             if sequence.decoding:
                 self._place(sequence, 1, plan)
             else:
                 prefills.append(sequence)
-        prefills.sort(key=attrgetter("prefilled_at", "number"))
-        self._place_prefills(prefills, running[0], plan)
-        for sequence, new, _ in plan.values():
-            self.counters.add(sequence, new)
-        return list(plan.values())
-
-    def _place_prefills(self, prefills: list[Sequence], oldest: Sequence, plan: dict[Sequence, Work]) -> None:
         budget, room = self.step_tokens, True
-        for sequence in prefills:
+        for sequence in sorted(prefills, key=attrgetter("prefilled_at")):          # of equal ones the oldest first
+            oldest = sequence is running[0]
+            if sequence.block_table is None and (room or oldest):
+                room = self._admit(sequence, must_run=oldest)
+            if sequence.block_table:
+                budget -= self._place(sequence, min(sequence.job.goal - sequence.num_computed, budget), plan)
+                sequence.prefilled_at = self._step
             if budget == 0:
                 break
-            if sequence.block_table is None:
-                must_run = sequence is oldest or not plan
-                if not room and not must_run:
-                    continue
-                room = self._admit(sequence, must_run)
-                if not room:
-                    continue
-            budget -= self._place(sequence, min(sequence.goal - sequence.num_computed, budget), plan)
-            sequence.prefilled_at = self._step
+        for work in plan.values():
+            self._count(work)
+        return list(plan.values())
 
     def _admit(self, sequence: Sequence, must_run: bool) -> bool:
-        """Give the sequence a block table if all pages that it needs are free: a start that is soon preempted is lost
-        work. A sequence that must run does not wait for that."""
-        table = self._known_prefix(sequence)
-        needed = self.pool.pages_for(sequence.goal) - len(table.pages) + (table.num_computed % self.pool.page_size > 0)
+        """Give the sequence a block table with what the cache has of it; at least one token is left to run. Unless it
+        must run, all other pages that it needs have to be free: a start that is soon preempted is lost work."""
+        job, source = sequence.job, sequence.job.source
+        known = min(job.output_from, job.goal - 1)
+        if source and source.block_table and source.num_computed >= known:
+            table = self.pool.fork(source.block_table, known)
+        else:
+            table = self.pool.open(sequence.tokens[:known + 1])
+        needed = self.pool.pages_for(job.goal) - len(table.pages) + (table.num_computed % self.pool.page_size > 0)
         if needed > self.pool.available and not must_run:
             self.pool.free(table)
             return False
@@ -120,35 +167,25 @@ class Scheduler:
         self.counters.shared += table.num_computed
         return True
 
-    def _known_prefix(self, sequence: Sequence) -> BlockTable:
-        """What the cache has of the sequence. At least the last token before the goal is left to run."""
-        job, length = sequence.job, min(sequence.output_from, sequence.goal - 1)
-        if type(job) is Scoring and job.source.block_table and job.source.num_computed >= length:
-            return self.pool.fork(job.source.block_table, length)
-        return self.pool.open(sequence.tokens[:length + 1])
-
     def _place(self, sequence: Sequence, count: int, plan: dict[Sequence, Work]) -> int:
-        """Put the sequence into the plan and preempt the youngest ones if need be; returns 0 if it has to wait
-        itself."""
-        while True:
-            try:
-                plan[sequence] = Work(sequence, count, self.pool.extend(sequence.block_table, count))
-                return count
-            except OutOfPages:
-                victim = self._victim(sequence)
-                if victim is None:
-                    return 0
-                plan.pop(victim, None)
-                self.preempt(victim)
+        """Put `count` tokens of the sequence into the plan and preempt others if need be. Returns 0 if the sequence has
+        to wait itself: nobody with pages is idle or younger."""
+        while (copies := self.pool.extend(sequence.block_table, count)) is None:
+            holders = (s for s in reversed(self.sequences) if s.block_table and s.block_table.pages)
+            victim = next((s for s in holders if s.job is None or s.number > sequence.number), None)
+            if victim is None:
+                return 0
+            plan.pop(victim, None)
+            self.free(victim)
+            self.counters.preemptions += 1
+        plan[sequence] = Work(sequence, count, copies)
+        return count
 
-    def _victim(self, sequence: Sequence) -> Sequence | None:
-        """The youngest sequence with pages that is idle, or younger than this one."""
-        holders = [s for s in self.sequences if s is not sequence and s.block_table and s.block_table.pages]
-        return max((s for s in holders if s.job is None or s.number > sequence.number), key=by_age, default=None)
-
-    def preempt(self, sequence: Sequence) -> None:
-        """Take its pages. Its job stays; what a Scoring has so far is computed again, so it is dropped."""
-        self.free(sequence)
-        if type(sequence.job) is Scoring:
-            sequence.job.logprobs.clear()
-        self.counters.preemptions += 1
+    def _count(self, work: Work) -> None:
+        sequence, new, _ = work
+        scored = 0 if sequence.job.sampling else sequence.outputs(new)
+        self.counters.scored += scored
+        if sequence.decoding:
+            self.counters.decoded += new
+        else:
+            self.counters.prefilled += new - scored

@@ -26,7 +26,6 @@ from torch.utils.checkpoint import checkpoint
 
 from minvenus.config import ModelConfig
 from minvenus.kernels.attention import attention
-from minvenus.kernels.linear import PackedWeight, can_pack, linear
 from minvenus.kernels.logprob import token_logprobs
 
 # attend(layer index, q [M, H, D], k [N, K, D], v [N, K, D]) -> [M, H, D]; q and k are normalised and rotated. M is N,
@@ -40,10 +39,9 @@ class Linear(nn.Module):
     def __init__(self, inputs: int, outputs: int):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
-        self.packed: PackedWeight | None = None
 
     def forward(self, x):
-        return linear(x, self.weight, self.packed)
+        return F.linear(x, self.weight)
 
 
 class Embedding(nn.Module):
@@ -173,7 +171,6 @@ class Qwen3(nn.Module):
         self.model = Decoder(config)
         if not config.tie_word_embeddings:
             self.lm_head = Linear(config.hidden_size, config.vocab_size)
-        self.packed_head: PackedWeight | None = None
         if self.head_weight.device.type != "meta":
             self.initialise(seed)
 
@@ -187,22 +184,13 @@ class Qwen3(nn.Module):
             else:
                 parameter.normal_(0.0, 0.02, generator=generator)
 
-    def pack(self) -> None:
-        """Copy every matrix for faster inference on a CPU (kernels/linear.py), until the weights change. Doubles
-        their memory."""
-        if can_pack(self.head_weight):
-            self.packed_head = PackedWeight(self.head_weight)
-            for module in self.model.modules():
-                if isinstance(module, Linear):
-                    module.packed = PackedWeight(module.weight)
-
     @property
     def head_weight(self) -> Tensor:
         """[V, hidden]: the embedding itself when tied."""
         return self.model.embed_tokens.weight if self.config.tie_word_embeddings else self.lm_head.weight
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return linear(hidden, self.head_weight, self.packed_head)             # [..., hidden] -> [..., V]
+        return F.linear(hidden, self.head_weight)                             # [..., hidden] -> [..., V]
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Plain: every row is a sequence of its own from position 0. tokens [B, L] -> logits [B, L, V]."""

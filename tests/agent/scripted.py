@@ -54,7 +54,7 @@ def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engi
     def draw(sequences, logits):
         tokens = []
         for sequence in sequences:
-            done = sequence.job.tokens
+            done = sequence.completion.tokens
             if not done:
                 question = sequence.question.replace(" again", "")
                 if sequence.step is not None:

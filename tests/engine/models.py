@@ -85,14 +85,18 @@ def poisoned(engine):
     return engine
 
 
-def check_pool(pool: PagePool) -> None:
-    """Every invariant of a page pool, or an AssertionError that names the one that does not hold."""
-    held = Counter(page for table in pool._tables for page in table.pages)
+def check_engine(engine) -> None:
+    check_pool(engine.pool, [s.block_table for s in engine.scheduler.sequences if s.block_table])
+
+
+def check_pool(pool: PagePool, tables=()) -> None:
+    """Every invariant of a page pool whose open tables are given, or an AssertionError that names the broken one."""
+    held = Counter(page for table in tables for page in table.pages)
     assert pool._references == [held[p] for p in range(pool.count)], "references differ from the tables that hold pages"
     assert set(pool._free) == set(range(pool.count)) - set(held), "free pages are not those that no table holds"
     assert {k: p for p, k in enumerate(pool._key) if k is not None} == pool._index, "index and keys differ"
     assert all(pool._content[p] is not None for p in pool._index.values()), "a listed page has no content id"
-    for table in pool._tables:
+    for table in tables:
         assert len(set(table.pages)) == len(table.pages), "a table holds a page twice"
         assert table.num_computed <= len(table.pages) * pool.page_size, "more tokens than room"
         content = START

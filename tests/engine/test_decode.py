@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import ModelConfig
-from minvenus.engine import Engine, Sampling
-from minvenus.engine.decode import MergedDecoder
+from minvenus.engine import Engine, Sampling, decode
+from minvenus.engine.decode import MergedModel
 from minvenus.model.qwen3 import Qwen3
 from tests.engine.models import CONFIG, CountingModel, FixedLogits, is_greedy, naive_scores, poisoned, sharp_model
 
@@ -28,24 +28,31 @@ def uneven(config, seed=0):
     return model
 
 
+@pytest.mark.parametrize("largest_plain", (2**24, 0), ids=("small", "packed"))
 @given(st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 2, 4]), st.integers(1, 5), st.integers(0, 9))
-def test_the_merged_decoder_gives_the_hidden_states_of_the_plain_one(layers, kv_heads, group, half, seed):
+def test_the_merged_model_is_the_plain_one(largest_plain, layers, kv_heads, group, half, seed):
     heads = kv_heads * group
     config = ModelConfig(24, 40, layers, heads, kv_heads, head_dim=2 * half, vocab_size=40, rms_norm_eps=1e-2)
     model = uneven(config, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode, "LARGEST_PLAIN", largest_plain)
+        merged = decode.MergedModel(model)
     tokens, positions = torch.arange(12), torch.arange(12) * 7
     for rows in (None, torch.tensor([2, 3, 11]), torch.tensor([], dtype=torch.int64)):
-        plain = model.paged(tokens, positions, sees_everything, rows)
-        merged = MergedDecoder(model)(tokens, positions, sees_everything, rows)
-        torch.testing.assert_close(merged, plain, rtol=1e-5, atol=1e-5)
+        plain, fast = (m.paged(tokens, positions, sees_everything, rows) for m in (model, merged))
+        torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(merged.logits(plain), model.logits(plain), rtol=1e-5, atol=1e-5)
 
 
-def test_large_models_half_precision_and_models_of_another_kind_are_not_merged():
+def test_half_precision_models_of_another_kind_and_copies_that_do_not_fit_are_not_merged():
     small = Qwen3(CONFIG)
-    assert MergedDecoder.fits(small)
-    assert not MergedDecoder.fits(small.bfloat16()) and not MergedDecoder.fits(FixedLogits([0.0]))
+    assert MergedModel.fits(small)
     with torch.device("meta"):
-        assert not MergedDecoder.fits(Qwen3(ModelConfig.preset("qwen3-0.6b")))
+        assert not MergedModel.fits(Qwen3(CONFIG))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode, "LARGEST_COPY", sum(p.nbytes for p in small.parameters()) - 1)
+        assert not MergedModel.fits(small)
+    assert not MergedModel.fits(small.bfloat16()) and not MergedModel.fits(FixedLogits([0.0]))
 
 
 @given(st.lists(st.integers(0, 11), unique=True, max_size=12))
@@ -70,9 +77,10 @@ def test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model(model):
         start(engine.open([(7 * i + j) % 40 for j in range(3 + 9 * i)]))
     ended = 0
     while ended < 12:
-        for sequence in engine.step():
+        engine.step()
+        for sequence in [s for s in turn_tokens if not s.job]:
             ended += 1
-            prompt, turn = sequence.tokens[:-turn_tokens[sequence]], sequence.completion
+            prompt, turn = sequence.tokens[:-turn_tokens.pop(sequence)], sequence.completion
             assert is_greedy(MODEL, prompt, turn.tokens)
             assert turn.logprobs == pytest.approx(naive_scores(MODEL, prompt, turn.tokens), abs=1e-5)
             if ended % 3:

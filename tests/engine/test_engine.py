@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from minvenus.config import ConfigError
-from minvenus.engine import Engine, Sampling
+from minvenus.engine import Engine, Sampling, decode
 from minvenus.kernels.logprob import token_logprobs
-from tests.engine.models import CountingModel, check_pool, naive_greedy, naive_scores, poisoned, sharp_model
+from minvenus.model.qwen3 import Qwen3
+from tests.engine.models import CountingModel, check_engine, naive_greedy, naive_scores, poisoned, sharp_model
 from tests.engine.test_score import close
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +39,7 @@ def test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size(page
     naive = [naive_scores(MODEL, p, w) for p, w in zip(PROMPTS, WANTED, strict=True)]
     assert close([c.logprobs for c in completions], naive)
     assert all(c.stop is None for c in completions)
-    check_pool(engine.pool)
+    check_engine(engine)
     assert engine.pool.used == 0
 
 
@@ -149,11 +150,17 @@ def test_preemption_in_the_middle_of_a_turn_goes_on_where_it_was():
     assert [c.tokens for c in completions] == [naive_greedy(MODEL, PROMPTS[i], 40) for i in (1, 3)]
 
 
-def test_new_weights_make_new_tokens_and_new_scores():
+@pytest.mark.parametrize("copy", ["merged", "packed", "plain"])
+def test_new_weights_make_new_tokens_and_new_scores(copy, monkeypatch):
+    if copy == "packed":
+        monkeypatch.setattr(decode, "LARGEST_PLAIN", 0)
+    if copy == "plain":
+        monkeypatch.setattr(decode, "LARGEST_COPY", 0)
     model = sharp_model()
     engine = Engine(model, pages=100, page_size=4)
     sequence = engine.open(PROMPTS[1])
     engine.turn([sequence], Sampling(3, temperature=0))
+    assert isinstance(engine.runner.merged, Qwen3) == (copy == "plain")
     model.load_state_dict(sharp_model(seed=1).state_dict())
     engine.weights_changed()
     assert engine.pool.used == 0
@@ -173,7 +180,7 @@ def test_weights_may_not_change_in_the_middle_of_a_turn():
     with pytest.raises(ValueError, match="sequence 0 is running"):
         engine.append(sequence, [1])
     engine.close(sequence)
-    assert engine.pool.used == 0 and not engine.scheduler.running
+    assert engine.pool.used == 0 and not engine.scheduler.running()
     with pytest.raises(ValueError, match="sequence 0 is closed"):
         engine.start(sequence, GREEDY)
 
@@ -188,8 +195,10 @@ def test_turns_join_and_leave_while_others_run():
         engine.start(sequence, Sampling(lengths[i], temperature=0))
     turns = {s: 0 for s in sequences}
     while any(turns[s] < 3 for s in sequences):
-        for sequence in engine.step():
-            i = sequences.index(sequence)
+        engine.step()
+        for i, sequence in enumerate(sequences):
+            if sequence.job or turns[sequence] == 3:
+                continue
             wanted[i] += naive_greedy(MODEL, wanted[i], lengths[i])
             assert sequence.tokens == wanted[i] and sequence.completion.tokens == wanted[i][-lengths[i]:]
             turns[sequence] += 1
@@ -197,21 +206,6 @@ def test_turns_join_and_leave_while_others_run():
                 engine.append(sequence, PROMPTS[3])
                 wanted[i] += PROMPTS[3]
                 engine.start(sequence, Sampling(lengths[i], temperature=0))
-    assert engine.step() == []
-
-
-def test_a_step_tells_turns_that_ended_and_nothing_else():
-    engine = Engine(MODEL, pages=200, page_size=4)
-    first, second = engine.open(PROMPTS[0]), engine.open(PROMPTS[1], 1)
-    engine.turn([first], Sampling(2))
-    engine.append(first, [1, 2, 3])
-    engine.prefill([first])                                                   # ends a job, but no turn
-    engine.start(second, Sampling(3))
-    assert [engine.step() for _ in range(3)] == [[], [], [second]]
-    engine.start(second, Sampling(1))
-    engine.score(first, [[1]])                                                # the turn ends in the meantime,
-    engine.close(second)                                                      # and nobody wants to hear of it any more
-    assert engine.step() == []
 
 
 def test_the_stop_id_ends_the_turn_and_belongs_to_it():

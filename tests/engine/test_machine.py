@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from minvenus.engine import Engine, Sampling
-from tests.engine.models import check_pool, naive_scores, next_logprobs, poisoned, sharp_model
+from tests.engine.models import check_engine, naive_scores, next_logprobs, poisoned, sharp_model
 
 WEIGHTS = [sharp_model(seed).state_dict() for seed in (0, 1)]
 PAGES, PAGE_SIZE = 24, 3                                             # 72 tokens in all
@@ -73,13 +73,6 @@ class EngineMachine(RuleBasedStateMachine):
             self.engine.append(sequence, ids)
             self.expected[sequence] += ids
 
-    @rule(target=sequences, sequence=sequences, rollout=st.integers(1, 9))
-    def fork(self, sequence, rollout):
-        if not self.idle(sequence):
-            return multiple()
-        self.count += 1
-        return self.added(self.engine.fork(sequence, self.count, rollout), sequence.tokens)
-
     @rule(sequence=sequences, sampling=samplings)
     def start(self, sequence, sampling):
         if self.idle(sequence) and len(sequence.tokens) + sampling.max_tokens <= LONGEST:
@@ -89,15 +82,14 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(times=st.integers(1, 8))
     def step(self, times):
         for _ in range(times):
-            for sequence in self.engine.step():
-                self.verify(sequence)
-            check_pool(self.engine.pool)
+            self.engine.step()
+            self.collect()
+            check_engine(self.engine)
 
     def collect(self):
-        """Turns that ended while something else was waited for are told by the next step."""
+        """Turns may end in any call that runs steps."""
         for sequence in [s for s in self.started if not s.job]:
             self.verify(sequence)
-            self.engine._ended.remove(sequence)
 
     @rule(chosen=st.lists(sequences, min_size=1, max_size=5, unique=True), sampling=samplings)
     def turn(self, chosen, sampling):
@@ -106,7 +98,6 @@ class EngineMachine(RuleBasedStateMachine):
         completions = self.engine.turn(chosen, sampling)
         for sequence, completion in zip(chosen, completions, strict=True):
             assert completion is sequence.completion
-            self.verify(sequence)
         self.collect()
 
     @rule(chosen=st.lists(sequences, min_size=1, max_size=3), shares=st.lists(st.floats(0, 1), min_size=1, max_size=4),
@@ -143,7 +134,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_torn(self):
-        check_pool(self.engine.pool)
+        check_engine(self.engine)
         for sequence, ids in self.expected.items():
             if sequence not in self.started:
                 assert sequence.tokens == ids and sequence.job is None
@@ -151,8 +142,8 @@ class EngineMachine(RuleBasedStateMachine):
     def teardown(self):
         for sequence in list(self.expected):
             self.engine.close(sequence)
-        assert self.engine.pool.used == 0 and not self.engine.scheduler.sequences and not self.engine.scheduler.running
-        check_pool(self.engine.pool)
+        assert self.engine.pool.used == 0 and not self.engine.scheduler.sequences and not self.engine.scheduler.running()
+        check_engine(self.engine)
 
 
 EngineMachine.TestCase.settings = settings(stateful_step_count=40)

@@ -3,9 +3,8 @@
 from minvenus.engine import Engine, Sampling
 from minvenus.engine.pages import PagePool
 from minvenus.engine.sampler import Noise
-from minvenus.engine.scheduler import Scheduler
-from minvenus.engine.sequence import Generation, Sequence
-from tests.engine.models import FixedLogits, check_pool
+from minvenus.engine.scheduler import Job, Scheduler, Sequence
+from tests.engine.models import FixedLogits, check_engine, check_pool
 
 MODEL = FixedLogits([0.0] * 40)
 
@@ -27,7 +26,7 @@ def drawn(engine, sequences, steps):
     for _ in range(steps):
         before = [len(s.tokens) for s in sequences]
         engine.step()
-        check_pool(engine.pool)
+        check_engine(engine)
         table.append([len(s.tokens) - count for s, count in zip(sequences, before, strict=True)])
     return table
 
@@ -59,7 +58,7 @@ def test_the_youngest_gives_way_and_comes_back_when_there_is_room():
     old, young = started(engine, 7, max_tokens=9), started(engine, 7, max_tokens=9)
     assert drawn(engine, [old, young], 2) == [[1, 1], [1, 1]]             # two pages each: all four
     assert drawn(engine, [old, young], 7) == [[1, 0]] * 7                 # the ninth token of the old one needs a page
-    assert engine.counters().preemptions == 1 and old.completion and not young.completion
+    assert engine.counters().preemptions == 1 and not old.job and young.job
     assert drawn(engine, [old, young], 7) == [[0, 1]] * 7                 # the old one is idle now, so it gives way
     assert engine.counters().preemptions == 2 and len(young.completion.tokens) == 9
 
@@ -67,8 +66,8 @@ def test_the_youngest_gives_way_and_comes_back_when_there_is_room():
 def test_the_oldest_running_sequence_gets_a_token_in_every_step():
     engine = an_engine(pages=5, page_size=2, step_tokens=40)
     sequences = [started(engine, 4, max_tokens=5) for _ in range(4)]
-    while engine.scheduler.running:
-        oldest = min(engine.scheduler.running, key=lambda s: s.number)
+    while engine.scheduler.running():
+        oldest = engine.scheduler.running()[0]
         assert drawn(engine, [oldest], 1) == [[1]]
         if not oldest.job:
             engine.close(oldest)
@@ -92,14 +91,14 @@ def test_a_victim_that_was_planned_already_leaves_the_plan_with_its_copies():
     scheduler = Scheduler(PagePool(4, 4), step_tokens=16)
     old, young, twin = (Sequence(i, [50 * i + j for j in range(length)], "", 0, None, Noise(0, 0, i))
                         for i, length in enumerate((14, 5, 5)))
-    scheduler.sequences |= {old, young, twin}
-    scheduler.run(young, Generation(Sampling(9)), goal=5, output_from=4)
+    scheduler.sequences += [old, young, twin]
+    young.job = Job(5, 4, Sampling(9))
     [(_, count, _)] = scheduler.schedule()
     scheduler.pool.commit(young.block_table, young.tokens, count)
-    twin.block_table = scheduler.pool.fork(young.block_table)
+    twin.block_table = scheduler.pool.fork(young.block_table, 5)
     young.tokens.append(1)
-    scheduler.run(young, young.job, goal=6, output_from=5)
-    scheduler.run(old, Generation(Sampling(9)), goal=14, output_from=13)
+    young.job = Job(6, 5, Sampling(9))
+    old.job = Job(14, 13, Sampling(9))
     assert scheduler.schedule() == [(old, 14, [])]
     assert young.block_table is None and twin.block_table is None
-    check_pool(scheduler.pool)
+    check_pool(scheduler.pool, [old.block_table])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minvenus.engine import Engine, Sampling
-from tests.engine.models import CONFIG, CountingModel, check_pool, naive_greedy, naive_scores, poisoned, sharp_model
+from tests.engine.models import CONFIG, CountingModel, check_engine, naive_greedy, naive_scores, poisoned, sharp_model
 
 MODEL = sharp_model()
 TOKENS = torch.randint(0, 40, (60,), generator=torch.Generator().manual_seed(1)).tolist()
@@ -40,7 +40,7 @@ def test_the_boundaries_of_a_living_sequence_cost_the_continuations_only():
     assert close(scores, [naive_scores(MODEL, sequence.tokens[:n], ANSWER) for n in boundaries])
     engine.close(sequence)
     assert engine.pool.used == 0
-    check_pool(engine.pool)
+    check_engine(engine)
 
 
 def test_an_observation_that_is_not_computed_yet_is_computed_once_for_all_of_its_boundaries():
@@ -82,7 +82,7 @@ def test_scores_beside_a_turn_that_runs_are_those_of_a_fresh_forward():
     """One step gives hidden states to all of them: each job finds its own, whichever runs first."""
     engine = poisoned(Engine(MODEL, pages=80, page_size=4, step_tokens=50))
     older, sequence, younger = engine.open(TOKENS[20:]), engine.open(TOKENS[:20], 1), engine.open(TOKENS[10:], 2)
-    engine.prefill([sequence])
+    engine.score(sequence, [[1]])                                             # its prefix is computed
     for other in (older, younger):
         engine.start(other, Sampling(20, temperature=0))
     lengths = [9, 15, 20]
@@ -107,7 +107,7 @@ def test_a_preempted_scoring_starts_again_with_nothing_kept(pages):
     while old.job:
         engine.step()
     assert old.completion.tokens == naive_greedy(MODEL, TOKENS[:12], 24)
-    check_pool(engine.pool)
+    check_engine(engine)
 
 
 def test_scoring_goes_on_when_its_source_has_lost_its_pages():
@@ -163,7 +163,7 @@ def test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each(reque
     for (tokens, lengths, continuation), scores in zip(requests, got, strict=True):
         wanted = [naive_scores(MODEL, tokens[:n], continuation, temperature) for n in lengths]
         assert close(scores, wanted)
-    check_pool(engine.pool)
+    check_engine(engine)
     assert engine.pool.used == 0
 
 
