@@ -17,7 +17,8 @@ MODEL = sharp_model()
 
 def sees_everything(layer, q, k, v):
     keys, values = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-    return torch.einsum("qhk,khd->qhd", torch.einsum("qhd,khd->qhk", q, keys).softmax(dim=-1), values)
+    scores = torch.einsum("qhd,khd->qhk", q * q.shape[-1] ** -0.5, keys)
+    return torch.einsum("qhk,khd->qhd", scores.softmax(dim=-1), values)
 
 
 def uneven(config, seed=0):

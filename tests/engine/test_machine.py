@@ -142,7 +142,7 @@ class EngineMachine(RuleBasedStateMachine):
     def teardown(self):
         for sequence in list(self.expected):
             self.engine.close(sequence)
-        assert self.engine.pool.used == 0 and not self.engine.scheduler.sequences and not self.engine.scheduler.running()
+        assert self.engine.pool.used == 0 and not self.engine.scheduler.sequences
         check_engine(self.engine)
 
 
