@@ -10,8 +10,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from minvenus.agent.episode import Episode, Limits
 from minvenus.agent.policy import EnginePolicy, prompt_and_notices
 from minvenus.agent.protocol import final_answer
@@ -25,40 +23,44 @@ from minvenus.files import digest
 from minvenus.flags import parse_flags
 from minvenus.igpo.credit import credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
-from minvenus.model.qwen3 import Qwen3
-from minvenus.model.weights import TINY_BASE, device_of, start_folder, start_model
 from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import SavedBatch, save_batch
-from minvenus.settings import IGPO_PRESETS, AgentConfig, IGPOConfig
-from minvenus.text.tokenizer import TINY, Tokenizer
+from minvenus.settings import IGPO_PRESETS, IGPOConfig
+from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard, TooManyFailures
 from minvenus.tools.cassette import MissingRecording
 from minvenus.tools.toyweb_lessons import LEAD_IN
 from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
 from minvenus.train.optim import adamw
-from minvenus.train.run import MAY_CHANGE, Run, one_line_errors
+from minvenus.train.run import MAY_CHANGE, load_start, one_line_errors, open_run
 from minvenus.train.update import igpo_update, row_of
 from minvenus.types import Rollout
+
+PAGE_SIZE = 16
 
 
 def main(config: IGPOConfig) -> Path:
     """Train, and return the folder of the trained model."""
-    config = with_learned_lead_in(config)
-    # the learning rate is constant, so a run that goes on may be given more steps
-    with Run("igpo", config, MAY_CHANGE | {"steps"}) as run, ExitStack() as exits:
-        source = exits.enter_context(closing(questions_of(config)))
-        judge = None
-        if config.judge:
-            judge = exits.enter_context(closing(Judge(config.judge_cache or run.folder / "judge.sqlite")))
-        model, reference, tokenizer = load_models(config)
+    if config.tiny and config.data == "toyweb" and config.recipe.lead_in == Recipe.lead_in:
+        config = replace(config, recipe=replace(config.recipe, lead_in=LEAD_IN))      # as its demonstrations answer
+    with ExitStack() as stack:
+        source = stack.enter_context(closing(open_questions(
+            config.data, config.tools, config.seed, hops=config.hops, slack=config.slack, max_turns=config.max_turns,
+            limit=config.evaluate_questions, per_step=config.questions)))
+        judge = stack.enter_context(closing(Judge(Path(config.out) / "judge.sqlite"))) if config.judge else None
+        model, tokenizer = load_start(config)
+        reference = None
+        if config.kl_coef or config.gain_policy == "reference":
+            reference = load_start(config)[0].requires_grad_(False)
         optimizer = adamw(model, (0.9, 0.999), config.weight_decay)
-        engine = Engine(model, config.pages, config.page_size, config.seed, vocab_limit=tokenizer.size)
-        scorer = Engine(reference, config.pages, config.page_size) if config.gain_policy == "reference" else engine
-        rollout_loop = loop_of(config, source, engine, tokenizer)
-        grade = partial(outcomes, judge=judge, kind=config.outcome)
-        data = digest([source.fingerprint, rollout_loop.keywords["system"]])
-        run.begin(model, optimizer, tokenizer.files, data, partial(evaluate, rollout_loop, source, engine),
-                  config.evaluate_every)
+        engine = Engine(model, config.pages, PAGE_SIZE, config.seed, vocab_limit=tokenizer.size)
+        scorer = Engine(reference, config.pages, PAGE_SIZE) if config.gain_policy == "reference" else engine
+        rollout_loop = agent_loop(config, engine, tokenizer, threads=not source.immediate)
+        run = stack.enter_context(open_run(
+            "igpo", config, model, optimizer, tokenizer.files,
+            data=digest([source.fingerprint, rollout_loop.keywords["system"]]),
+            evaluate=partial(evaluate, rollout_loop, source, engine),
+            may_change=MAY_CHANGE | {"steps"}))                       # the learning rate is constant
 
         for step in run.steps():                                                # goes on, stops, evaluates and saves
             engine.reset_counters()
@@ -68,6 +70,7 @@ def main(config: IGPOConfig) -> Path:
                 logprobs = score_answers(scorer, episodes, tokenizer, config)   # on the pages of the open sequences
                 run.lap("scoring", sum(len(tokens) for turns in logprobs for tokens in turns if tokens))
             rollouts = [episode.rollout for episode in episodes]
+            grade = partial(outcomes, judge=judge, kind=config.outcome)
             batch = make_batch(rollouts, logprobs, config.group, grade)         # without an outcome: dropped, counted
             run.lap("grading")
             credited = credit(batch.measured, config.recipe)
@@ -81,6 +84,16 @@ def main(config: IGPOConfig) -> Path:
             numbers = health(batch, credited, *source.visits(batch.rollouts))
             run.log(numbers | stats | {"pages_peak": engine.counters().pages_peak})
     return run.model_folder
+
+
+def agent_loop(config: IGPOConfig, engine: Engine, tokenizer: Tokenizer, threads: bool) -> partial[RolloutLoop]:
+    """Makes the loops of training and of evaluation: one sampling, one prompt, one guard for both. Tools that may hang
+    run in threads."""
+    policy = EnginePolicy(engine, tokenizer, Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p))
+    limits = Limits(config.max_turns or 200, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
+                    tool_threads=16 if threads else None)
+    system, notices = prompt_and_notices(config)
+    return partial(RolloutLoop, policy, tokenizer, limits, system=system, notices=notices, guard=FailureGuard())
 
 
 def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:
@@ -136,50 +149,6 @@ def evaluate(rollout_loop: Callable[[], RolloutLoop], source: QuestionSource, en
     engine.weights_changed()                # the next step must not find pages that a resumed run would not have
     numbers = {"exact_match": mean(outcomes(done, None, "em")), **behaviour(done, *source.visits(done))}
     return {f"test_{name}": number for name, number in numbers.items() if number is not None}
-
-
-# ---------------------------------------------------------------------------------------------------------- the parts
-
-
-def with_learned_lead_in(config: IGPOConfig) -> IGPOConfig:
-    """On the toy web the tiny model's scored answer begins as those of its demonstrations do."""
-    if config.data == "toyweb" and agent_config(config).tiny and config.recipe.lead_in == Recipe().lead_in:
-        return replace(config, recipe=replace(config.recipe, lead_in=LEAD_IN))
-    return config
-
-
-def agent_config(config: IGPOConfig) -> AgentConfig:
-    """The same model, tools and prompt as infer.py would use them."""
-    model = str(TINY_BASE) if config.model == "tiny-base" else config.model
-    return AgentConfig(model=model, tools=config.tools, system_prompt=config.system_prompt)
-
-
-def questions_of(config: IGPOConfig) -> QuestionSource:
-    toy = config.data == "toyweb"
-    return open_questions(None if toy else config.data, config.tools, config.seed, hops=config.hops, slack=config.slack,
-                          max_turns=None if toy else config.max_turns, limit=config.evaluate_questions or 0,
-                          per_step=config.questions)
-
-
-def load_models(config: IGPOConfig) -> tuple[Qwen3, Qwen3 | None, Tokenizer]:
-    """The policy, the frozen start checkpoint if something needs it, and the tokenizer."""
-    torch.manual_seed(config.seed)              # nothing draws from it, but its state is part of every checkpoint
-    device = device_of(config.device)
-    model = start_model(config.model, device, config.seed)
-    model.model.recompute = config.recompute
-    reference = None
-    if config.kl_coef or config.gain_policy == "reference":
-        reference = start_model(config.model, device, config.seed).requires_grad_(False)
-    return model, reference, Tokenizer.from_file(start_folder(config.model) or TINY)
-
-
-def loop_of(config: IGPOConfig, source: QuestionSource, engine: Engine, tokenizer: Tokenizer) -> partial[RolloutLoop]:
-    """Makes the loops of training and of evaluation: one sampling, one prompt, one guard for both."""
-    policy = EnginePolicy(engine, tokenizer, Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p))
-    limits = Limits(config.max_turns, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
-                    tool_seconds=config.tool_seconds, tool_threads=None if source.immediate else config.tool_threads)
-    system, notices = prompt_and_notices(agent_config(config))
-    return partial(RolloutLoop, policy, tokenizer, limits, system=system, notices=notices, guard=FailureGuard())
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """The shape of a model, the recipe of the rewards, and how every settings dataclass checks itself.
 
-A class checks itself when it is built: types and choices come from its annotations, the limits of numbers from LIMITS
-below, by the field's name. A value that cannot be used is a ConfigError that names what would be valid. The comment
-after a field is its help text on the command line (flags.py). The scripts' own settings are in settings.py. Nothing
-here imports torch.
+A class calls `check` when it is built: types, choices and the limits of numbers come from its annotations. A value that
+cannot be used is a ConfigError that names what would be valid. The comment after a field is its help text on the
+command line (flags.py). The scripts' own settings are in settings.py. Nothing here imports torch.
 """
 
 import json
@@ -11,75 +10,58 @@ import math
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 
 class ConfigError(ValueError):
     """A setting or a file that cannot be used; the message says what would be valid."""
 
 
-LIMITS = (          # what a number must be, how to check it, and the fields it applies to, in whichever class
-    ("any number", lambda v: True, "seed first_seed presence_penalty ig_weight"),
-    ("at least 0", lambda v: v >= 0, "top_k retries slack validation evaluate_questions weight_decay kl_coef clip_high "
-                                     "format_penalty"),
-    ("above 0", lambda v: v > 0, "learning_rate clip tool_seconds time_limit logprob_gap rms_norm_eps"),
-    ("at least 1", lambda v: v >= 1, "hidden_size intermediate_size num_hidden_layers num_attention_heads "
-                                     "num_key_value_heads head_dim vocab_size max_position_embeddings max_turns "
-                                     "max_context max_new_tokens limit runs concurrency pages "
-                                     "page_size steps batch pack_tokens max_tokens validate_every save_every "
-                                     "rollouts_every evaluate_every demonstrations questions epochs minibatches "
-                                     "max_turn_tokens tool_threads seeds jobs sft_steps igpo_steps"),
-    ("above 1", lambda v: v > 1, "rope_theta dual_clip"),
-    ("at least 2", lambda v: v >= 2, "group"),
-    ("at least 4", lambda v: v >= 4, "visits"),
-    ("at least 64", lambda v: v >= 64, "max_observation_tokens"),
-    ("1 or 2", lambda v: v in (1, 2), "newlines_after_think"),
-    ("1, 2, 3 or 4", lambda v: v in (1, 2, 3, 4), "hops"),
-    ("from 0 to 1", lambda v: 0 <= v <= 1, "gamma warmup"),
-    ("at least 0 and below 1", lambda v: 0 <= v < 1, "beta2 replay clip_low"),
-    ("above 0 and at most 1", lambda v: 0 < v <= 1, "top_p f1_at_least"),
-    ("from 0 to 100", lambda v: 0 <= v <= 100, "temperature"),
-)
-LIMIT_OF = {name: (words, holds) for words, holds, names in LIMITS for name in names.split()}
+# Numbers with limits: the type, the limit in words, and how it is checked
+Count = Annotated[int, "of at least 1", lambda v: v >= 1]
+CountOrZero = Annotated[int, "of at least 0", lambda v: v >= 0]
+GroupSize = Annotated[int, "of at least 2", lambda v: v >= 2]
+NotNegative = Annotated[float, "of at least 0", lambda v: v >= 0]
+Positive = Annotated[float, "above 0", lambda v: v > 0]
+AboveOne = Annotated[float, "above 1", lambda v: v > 1]
+Share = Annotated[float, "from 0 to 1", lambda v: 0 <= v <= 1]
+BelowOne = Annotated[float, "of at least 0 and below 1", lambda v: 0 <= v < 1]
+Fraction = Annotated[float, "above 0 and at most 1", lambda v: 0 < v <= 1]
 
 
 def check(config) -> None:
     """Raise a ConfigError unless every field of a settings dataclass has its type and keeps its limit."""
-    check_types(type(config), vars(config))
     for field in fields(config):
         value = getattr(config, field.name)
-        if type(value) in (int, float):
-            words, holds = LIMIT_OF[field.name]
-            if not holds(value):
-                raise ConfigError(f"{field.name} must be {words}, got {value}")
-
-
-def check_types(cls, values: dict[str, Any]) -> None:
-    """Raise a ConfigError if a value is not of the type of its field."""
-    for field in fields(cls):
-        if field.name in values and not has_type(values[field.name], field.type):
-            raise ConfigError(f"{field.name} must be {in_words(field.type)}, got {values[field.name]!r}")
+        if not has_type(value, field.type):
+            raise ConfigError(f"{field.name} must be {in_words(field.type)}, got {value!r}")
 
 
 def has_type(value, kind: Any) -> bool:
     """Whether a value, perhaps read from JSON, has a field's type. True is not a number, 3 is a float, NaN is not."""
-    if get_origin(kind) is UnionType:
-        return any(has_type(value, k) for k in get_args(kind))
+    inner = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return any(has_type(value, k) for k in inner)
+    if get_origin(kind) is Annotated:
+        number, _, holds = inner
+        return has_type(value, number) and holds(value)
     if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if get_origin(kind) is tuple:                                       # JSON and the command line have lists
-        kinds = get_args(kind)
-        return isinstance(value, list | tuple) and len(value) == len(kinds) and all(map(has_type, value, kinds))
+        return value in inner and type(value) is type(inner[0])
+    if get_origin(kind) is tuple:
+        return type(value) is tuple and len(value) == len(inner) and all(map(has_type, value, inner))
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
     return type(value) is kind
 
 
 def in_words(kind) -> str:
-    if get_origin(kind) is UnionType:
-        return " or ".join(in_words(k) for k in get_args(kind))
+    inner = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(map(in_words, inner))
+    if get_origin(kind) is Annotated:
+        return f"{in_words(inner[0])} {inner[1]}"
     if get_origin(kind) is Literal:
-        return "one of " + ", ".join(get_args(kind))
+        return f"one of {', '.join(map(str, inner))}"
     words = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text", NoneType: "none"}
     return words.get(kind, str(kind))
 
@@ -97,17 +79,17 @@ def one_of(name: str, value, valid) -> None:
 class ModelConfig:
     """The shape of a Qwen3 model, in Hugging Face's names. The defaults are what all Qwen3 models share."""
 
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int = 128                       # independent of hidden_size / num_attention_heads
-    vocab_size: int = 151_936
-    rope_theta: float = 1e6
-    max_position_embeddings: int = 40_960
+    hidden_size: Count
+    intermediate_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    num_key_value_heads: Count
+    head_dim: Count = 128                       # independent of hidden_size / num_attention_heads
+    vocab_size: Count = 151_936
+    rope_theta: AboveOne = 1e6
+    max_position_embeddings: Count = 40_960
     tie_word_embeddings: bool = True
-    rms_norm_eps: float = 1e-6
+    rms_norm_eps: Positive = 1e-6
 
     def __post_init__(self):
         check(self)
@@ -207,11 +189,11 @@ class Recipe:
     penalty_scope: Literal["turn", "segment"] = "turn"      # a malformed turn is penalised alone, or with its segment
     normalize: Literal["scaled", "separate", "joint", "none"] = "scaled"  # z-scores with IG-Scale, without; pooled; raw
     center_gain: bool = True              # subtract the group's mean from gains; outcomes are always centred
-    gamma: float = 0.95                   # discount, from 0 to 1
+    gamma: Share = 0.95                   # discount, from 0 to 1
     ig_weight: float = 1.0                # factor on normalised gains
     use_gain: bool = True                 # off = GRPO with the same outcome normalisation
-    format_penalty: float = 1.0           # a malformed turn's reward is minus this
-    newlines_after_think: int = 2         # in the scored answer's wrapper: 2 as the template renders, 1 as released
+    format_penalty: NotNegative = 1.0     # a malformed turn's reward is minus this
+    newlines_after_think: Literal[1, 2] = 2   # in the scored answer's wrapper: 2 as the template renders, 1 as released
     lead_in: str = "Now there's enough information to answer"      # the thought in the scored answer's wrapper
 
     def __post_init__(self):

@@ -1,4 +1,4 @@
-"""The terminal of a long run: one progress line, a curve at the end, and Ctrl-C as a request to stop."""
+"""The terminal of a long run: one progress line, text tables, and Ctrl-C as a request to stop."""
 
 import os
 import shutil
@@ -7,8 +7,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-
-BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 class Progress:
@@ -39,24 +37,10 @@ class Progress:
 
 
 def clock(seconds: float) -> str:
-    """7 s, 1:05, 2:03:04"""
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
-
-
-def curve(values: list[float], width: int = 60) -> str:
-    """Values as a line of blocks, lowest to highest; each block is the mean of its share of them."""
-    if not values:
-        return ""
-    width = min(width, len(values))
-    parts = [values[len(values) * i // width:len(values) * (i + 1) // width] for i in range(width)]
-    means = [sum(part) / len(part) for part in parts]
-    low, high = min(means), max(means)
-    scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(BLOCKS[round((mean - low) * scale)] for mean in means) + f"  {means[0]:.3g} -> {means[-1]:.3g}"
+    """0:07, 1:05, 2:03:04"""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def table(rows: Sequence[Sequence[str]], left: bool = False) -> str:
@@ -64,33 +48,21 @@ def table(rows: Sequence[Sequence[str]], left: bool = False) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        cells = [row[0].ljust(widths[0])]
-        for cell, width in zip(row[1:], widths[1:], strict=True):
-            cells.append(cell.ljust(width) if left else cell.rjust(width))
-        lines.append("  ".join(cells).rstrip())
+        cells = [cell.ljust(width) if left else cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *cells[1:]]).rstrip())
     return "\n".join(lines)
 
 
-class StopRequest:
-    """True once Ctrl-C or SIGTERM has come."""
-
-    def __init__(self) -> None:
-        self.made = False
-
-    def __bool__(self) -> bool:
-        return self.made
-
-
 @contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
-    """`with stop_on_signals() as stop:` look at `stop` between steps. A second signal raises KeyboardInterrupt. For the
-    main thread only."""
-    stop = StopRequest()
+def stop_on_signals() -> Iterator[list[int]]:
+    """`with stop_on_signals() as stop:` the list is empty until Ctrl-C or SIGTERM has come; look at it between steps.
+    A second signal raises KeyboardInterrupt. For the main thread only."""
+    stop: list[int] = []
 
     def handler(number, frame):
         if stop:
             raise KeyboardInterrupt
-        stop.made = True
+        stop.append(number)
         with suppress(OSError):                  # print could fail: the signal may come in the middle of another print
             os.write(2, b"\nstopping after this step; once more to stop at once\n")
 

@@ -16,7 +16,6 @@ import importlib
 import json
 import os
 import shutil
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,7 +78,6 @@ def write_text(path, text: str) -> Path:
 
 
 def write_json(path, value) -> Path:
-    """Write a JSON file that appears under its name when it is complete."""
     return write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -88,24 +86,23 @@ def replaced(folder) -> Iterator[Path]:
     """`with replaced(folder) as new:` write into `new`; without an error it takes the folder's place."""
     folder = Path(folder).resolve()
     new, old = beside(folder, "new"), beside(folder, "old")
-    put_back(folder)
-    for left_by_a_crash in (new, old):
-        if left_by_a_crash.exists():
-            shutil.rmtree(left_by_a_crash)
     try:
+        if current(folder) == old:                           # a crash between the renames
+            os.rename(old, folder)
+        for left_by_a_crash in (new, old):
+            if left_by_a_crash.exists():
+                shutil.rmtree(left_by_a_crash)
         new.mkdir(parents=True)
         yield new
         for path in (*new.rglob("*"), new):
             sync(path)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)               # a full disk should not stay full
-        raise
-    if folder.exists():
-        os.rename(folder, old)
-    try:
+        if folder.exists():
+            os.rename(folder, old)
         os.rename(new, folder)
     except BaseException:
-        put_back(folder)
+        shutil.rmtree(new, ignore_errors=True)               # a full disk should not stay full
+        if current(folder) == old:
+            os.rename(old, folder)
         raise
     sync(folder.parent)                                      # the old content may go once the new name is on the disk
     if old.exists():
@@ -116,16 +113,7 @@ def current(folder) -> Path:
     """Where the last complete content of a folder is: at its name, or after a crash between the renames beside it."""
     folder = Path(folder).resolve()
     old = beside(folder, "old")
-    if folder.exists() or not old.exists():
-        return folder
-    warnings.warn(f"replacing {folder} was interrupted; using what it held before, in {old}", stacklevel=3)
-    return old
-
-
-def put_back(folder: Path) -> None:
-    """Undo step 2 if step 3 never came."""
-    if not folder.exists() and beside(folder, "old").exists():
-        os.rename(beside(folder, "old"), folder)
+    return old if old.exists() and not folder.exists() else folder
 
 
 def beside(folder: Path, ending: str) -> Path:

@@ -22,9 +22,9 @@ import sys
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from minvenus.config import ConfigError, check_types, read_json
+from minvenus.config import ConfigError, read_json
 from minvenus.files import write_json
 
 
@@ -49,11 +49,6 @@ def parse_flags(cls, argv: list[str] | None = None, description: str | None = No
         parser.error(str(error))
 
 
-def load_config(cls, path):
-    """The dataclass that `save_config` wrote."""
-    return build(cls, read_json(path), {})
-
-
 def save_config(config, folder) -> Path:
     """Write the settings as run.json into the run's folder, complete or not at all."""
     return write_json(Path(folder) / "run.json", asdict(config))
@@ -61,28 +56,27 @@ def save_config(config, folder) -> Path:
 
 def build(cls, values: dict[str, Any], flags: dict[str, Any]):
     """The dataclass from saved or preset values (nested dataclasses are dictionaries) and from flags, which win."""
-    unknown = [key for key in values if key not in {field.name for field in fields(cls)}]
+    names = [field.name for field in fields(cls)]
+    unknown = [key for key in values if key not in names]
     if unknown:
-        raise ConfigError(f"unknown keys {', '.join(unknown)}; valid keys are {', '.join(f.name for f in fields(cls))}")
-    own = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        raise ConfigError(f"unknown keys {', '.join(unknown)}; valid keys are {', '.join(names)}")
+    own = values | {name: flags[name] for name in names if name in flags}
     for field in fields(cls):
-        name = field.name
-        kind: Any = field.type
+        name, kind = field.name, field.type
         if is_dataclass(kind):
-            saved = own.get(name, {})
+            saved = values.get(name, {})
             if not isinstance(saved, dict):
                 raise ConfigError(f"{name} must be an object with fields of its own, got {saved!r}")
-            default: Any = field.default
-            start = asdict(getattr(kind, flags[name])()) if name in flags else asdict(default) | saved
-            own[name] = build(kind, start, flags)
-        elif name in flags:
-            own[name] = tuple(flags[name]) if isinstance(flags[name], list) else flags[name]
-    check_types(cls, own)
+            start = getattr(kind, flags[name])() if name in flags else field.default
+            own[name] = build(kind, asdict(start) | ({} if name in flags else saved), flags)
+        elif isinstance(own.get(name), list):                   # JSON and the command line have lists for tuples
+            own[name] = tuple(own[name])
     return cls(**own)
 
 
 def add_flags(parser: argparse.ArgumentParser, cls) -> None:
-    comments = field_comments(cls)
+    # the comment after each field, read from the source
+    comments = dict(re.findall(r"^\s+(\w+): .*?  # (.+)$", inspect.getsource(cls), re.MULTILINE))
     for field in fields(cls):
         kind: Any = field.type
         flag = "--" + field.name.rstrip("_").replace("_", "-")
@@ -103,22 +97,15 @@ def add_flags(parser: argparse.ArgumentParser, cls) -> None:
 
 def reader(kind) -> tuple[int | None, Any]:
     """How many values a flag takes, None for one, and the function that reads one of them."""
-    if get_origin(kind) is UnionType:
-        count, inner = reader(next(k for k in get_args(kind) if k is not NoneType))
-        return count, lambda text: None if text.lower() == "none" else inner(text)
+    inner = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        count, read = reader(next(k for k in inner if k is not NoneType))
+        return count, lambda text: None if text.lower() == "none" else read(text)
     if get_origin(kind) is tuple:
-        return len(get_args(kind)), get_args(kind)[0]
-    return None, str if get_origin(kind) is Literal else kind
-
-
-def field_comments(cls) -> dict[str, str]:
-    """The comment after each field of a dataclass, read from its source."""
-    comments = dict(re.findall(r"^\s+(\w+): .*?  # (.+)$", inspect.getsource(cls), re.MULTILINE))
-    missing = [field.name for field in fields(cls) if field.name not in comments]
-    if missing:
-        raise TypeError(f"{cls.__name__}: every field needs a comment on its line, its help text; "
-                        f"{', '.join(missing)} has none")
-    return comments
+        return len(inner), inner[0]
+    if get_origin(kind) is Literal:
+        return None, type(inner[0])
+    return None, inner[0] if get_origin(kind) is Annotated else kind
 
 
 def unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:

@@ -6,11 +6,35 @@ those of the class that holds it (flags.py). A value of None means "as fits the 
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from minvenus.config import MODELS, ConfigError, ModelConfig, Recipe, check
+from minvenus.config import (
+    AboveOne,
+    BelowOne,
+    ConfigError,
+    Count,
+    CountOrZero,
+    Fraction,
+    GroupSize,
+    ModelConfig,
+    NotNegative,
+    Positive,
+    Recipe,
+    Share,
+    check,
+)
 
 Device = Literal["auto", "cpu", "cuda"]
+Hops = Literal[1, 2, 3, 4]
+ResultSize = Annotated[int, "of at least 64", lambda v: v >= 64]
+Temperature = Annotated[float, "from 0 to 100", lambda v: 0 <= v <= 100]
+
+
+def is_tiny(model: str) -> bool:
+    """Whether a model has learned from the toy web's lessons: its vocabulary is the tiny tokenizer's."""
+    path = Path(model) / "config.json"
+    taught = path.is_file() and ModelConfig.from_json(path).vocab_size == ModelConfig.preset("tiny").vocab_size
+    return taught or model in ("tiny", "tiny-base")
 
 
 @dataclass(frozen=True)
@@ -22,17 +46,17 @@ class AgentConfig:
     api_base: str | None = None             # a completion endpoint, as http://localhost:8000/v1; none = a local model
     api_model: str | None = None            # the endpoint's name for its model; --model then gives the tokenizer only
     system_prompt: str | None = None        # a text file, or a trajectory whose prompt to use; none = minvenus's own
-    max_turns: int | None = None            # turns of the model; none = 200, on the toy web what the question needs
-    max_context: int | None = None          # tokens of a conversation; none = 240,000 at an endpoint, else up to 40,960
-    max_new_tokens: int | None = None       # tokens of one turn; none = 8192, 64 for the tiny model
-    max_observation_tokens: int = 8192      # longer results of tools are cut
-    time_limit: float | None = None         # seconds for one rollout; none = no limit
-    tool_seconds: float = 150.0             # seconds for one tool call
-    temperature: float | None = None        # 0 = always the most probable token; none = 1, for the tiny model 0
-    top_p: float | None = None              # sample from the most probable tokens with this mass; none = 0.95, tiny 1
-    top_k: int | None = None                # and from so many of them, 0 = all; none = 20, tiny 0
+    max_turns: Count | None = None          # turns of the model; none = 200, on the toy web what the question needs
+    max_context: Count | None = None        # tokens of a conversation; none = 240,000 at an endpoint, else up to 40,960
+    max_new_tokens: Count | None = None     # tokens of one turn; none = 8192, 64 for the tiny model
+    max_observation_tokens: ResultSize = 8192  # longer results of tools are cut
+    time_limit: Positive | None = None      # seconds for one rollout; none = no limit
+    tool_seconds: Positive = 150.0          # seconds for one tool call
+    temperature: Temperature | None = None  # 0 = always the most probable token; none = 1, for the tiny model 0
+    top_p: Fraction | None = None           # sample from the most probable tokens with this mass; none = 0.95, tiny 1
+    top_k: CountOrZero | None = None        # and from so many of them, 0 = all; none = 20, tiny 0
     presence_penalty: float | None = None   # taken from the logits of tokens already in the turn; none = 1.1, tiny 0
-    retries: int | None = None              # more attempts at a malformed or repetitive turn; none = 4, tiny 0
+    retries: CountOrZero | None = None      # more attempts at a malformed or repetitive turn; none = 4, tiny 0
     seed: int = 0                           # of the toy web, of random weights and of the sampling
     device: Device = "auto"                 # auto = a GPU if there is one
 
@@ -45,10 +69,7 @@ class AgentConfig:
 
     @property
     def tiny(self) -> bool:
-        """Whether the model learned from the toy web's lessons: its vocabulary is the tiny tokenizer's."""
-        path = Path(self.model) / "config.json"
-        toy = path.is_file() and ModelConfig.from_json(path).vocab_size == MODELS["tiny"].vocab_size
-        return (toy or self.model == "tiny") and self.api_base is None
+        return self.api_base is None and is_tiny(self.model)
 
     def resolved(self) -> "AgentConfig":
         """Fill in what was not given: the paper's sampling for evaluations, or the plainest for the tiny model."""
@@ -81,16 +102,16 @@ class EvalConfig:
     """eval.py: ask a policy a set of questions and count."""
 
     questions: str | None = None            # a .jsonl, .parquet or BrowseComp .csv file; none = the toy web's test set
-    limit: int | None = None                # only the first so many questions; none = all, on the toy web 128
-    runs: int = 1                           # k, runs of each question; may be raised later, what is there stays
-    concurrency: int | None = None          # runs at once; none = 64 for the tiny model, else 8
+    limit: Count | None = None              # only the first so many questions; none = all, on the toy web 128
+    runs: Count = 1                         # k, runs of each question; may be raised later, what is there stays
+    concurrency: Count | None = None        # runs at once; none = 64 for the tiny model, else 8
     score: Literal["em", "f1"] = "em"       # what makes an answer right: exact match, or F1 of at least --f1-at-least
-    f1_at_least: float = 0.5                # with --score f1
+    f1_at_least: Fraction = 0.5             # with --score f1
     judge: bool = False                     # an LLM decides instead: JUDGE_BASE_URL, JUDGE_MODEL, JUDGE_API_KEY
     agent: AgentConfig = AgentConfig()      # the policy and its tools
-    hops: int | None = None                 # toyweb: only questions of so many hops; none = all
-    slack: int | None = None                # toyweb: turns allowed beyond those a question needs; none = the web's own
-    pages: int | None = None                # of 64 tokens in the local cache; none = what the runs need, up to 4 GiB
+    hops: Hops | None = None                # toyweb: only questions of so many hops; none = all
+    slack: CountOrZero | None = None        # toyweb: turns allowed beyond those a question needs; none = the web's own
+    pages: Count | None = None              # of 64 tokens in the local cache; none = what the runs need, up to 4 GiB
     compare: tuple[str, str] | None = None  # two finished evaluations, folders or files: B against A; nothing is run
     xray: str | None = None                 # write the X-ray page of a rollout, trajectory or results file; no run
     group: str | None = None                # with --xray: only this question's id, or this group of a training file
@@ -131,33 +152,28 @@ class SFTConfig:
     data: str = "toyweb"                       # "toyweb" (made demonstrations) or a .jsonl of python -m minvenus.sft
     model: str = "tiny-base"                   # "tiny-base", "tiny" (random weights) or a Qwen3 checkpoint's folder
     out: str = "runs/sft"                      # the run's folder: checkpoints, metrics, settings
-    resume: Literal["auto", "never"] = "auto"  # auto = go on from the run's latest checkpoint if it has one
     seed: int = 0                              # of random weights, demonstrations and the order of the data
-    steps: int = 250                           # optimiser steps
-    batch: int = 16                            # trajectories per step
-    pack_tokens: int = 8192                    # tokens of one forward pass at most; memory, not mathematics
-    max_tokens: int = 4096                     # longest trajectory; longer ones are dropped
+    steps: Count = 250                         # optimiser steps
+    batch: Count = 16                          # trajectories per step
+    pack_tokens: Count = 8192                  # tokens of one forward pass at most; memory, not mathematics
+    max_tokens: Count = 4096                   # longest trajectory; longer ones are dropped
     reduction: Literal["trajectory-mean", "token-mean"] = "token-mean"  # how tokens are weighed: SFT_PRESETS
-    learning_rate: float = 1e-3                # its peak, after the warm-up
-    warmup: float = 0.1                        # share of the steps
-    beta2: float = 0.95                        # of AdamW; beta1 is 0.9
-    weight_decay: float = 0.01                 # on all parameters
-    clip: float = 1.0                          # gradients are scaled down to this norm
+    learning_rate: Positive = 1e-3             # its peak, after the warm-up
+    warmup: Share = 0.1                        # share of the steps
+    weight_decay: NotNegative = 0.01           # on all parameters
+    clip: Positive = 1.0                       # gradients are scaled down to this norm
     recompute: bool = False                    # keep only layer inputs, compute the rest again: less memory, slower
-    validation: int = 64                       # trajectories held out of the training data
-    validate_every: int = 50                   # steps between validations
-    save_every: int = 50                       # steps between checkpoints
+    validation: CountOrZero = 64               # trajectories held out of the training data
+    evaluate_every: Count = 50                 # steps between validations
+    save_every: Count = 50                     # steps between checkpoints
     device: Device = "auto"                    # auto = a GPU if there is one
-    demonstrations: int = 768                  # toyweb: how many there are
-    hops: int = 4                              # toyweb: questions of 1 to this many hops
-    replay: float = 0.25                       # toyweb: share of the base's texts, against forgetting names
+    demonstrations: Count = 768                # toyweb: how many there are
+    replay: BelowOne = 0.25                    # toyweb: share of the base's texts, against forgetting names
 
     def __post_init__(self):
         check(self)
         if self.pack_tokens < self.max_tokens:
             raise ConfigError(f"pack_tokens {self.pack_tokens} must hold a trajectory of max_tokens {self.max_tokens}")
-        if self.data != "toyweb" and not Path(self.data).is_file():
-            raise ConfigError(f"data must be 'toyweb' or a .jsonl file; got {self.data!r}")
         check_model(self.model)
 
 
@@ -180,45 +196,40 @@ class IGPOConfig:
     tools: str = "toyweb"                      # toyweb; for a file folder:PATH, live, record:FILE or replay:FILE
     system_prompt: str | None = None           # a text file, or a trajectory whose prompt to use; none = our own
     out: str = "runs/igpo"                     # the run's folder: checkpoints, metrics, rollouts, settings
-    resume: Literal["auto", "never"] = "auto"  # auto = go on from the run's latest checkpoint if it has one
     seed: int = 0                              # of the questions' order and of all sampling
     recipe: Recipe = Recipe()                  # how rewards become advantages; its fields are flags, too
     gain_policy: Literal["current", "reference"] = "current"  # the model that scores answers: policy, or its start
-    steps: int = 80                            # batches of rollouts
-    questions: int = 8                         # per step
-    group: int = 4                             # rollouts of each question
-    epochs: int = 1                            # passes over a batch
-    minibatches: int = 1                       # optimiser steps per pass
-    learning_rate: float = 6e-4                # constant
-    weight_decay: float = 0.01                 # on all parameters
-    clip: float = 1.0                          # gradients are scaled down to this norm
-    clip_low: float = 0.2                      # the ratio is clipped to 1 - clip_low ...
-    clip_high: float = 0.2                     # ... and 1 + clip_high
-    dual_clip: float | None = None             # cap of the ratio of bad tokens; none = no cap
-    kl_coef: float = 0.001                     # weight of the KL term to the start checkpoint; 0 = no reference
+    steps: Count = 80                          # batches of rollouts
+    questions: Count = 8                       # per step
+    group: GroupSize = 4                       # rollouts of each question
+    epochs: Count = 1                          # passes over a batch
+    minibatches: Count = 1                     # optimiser steps per pass
+    learning_rate: Positive = 6e-4             # constant
+    weight_decay: NotNegative = 0.01           # on all parameters
+    clip: Positive = 1.0                       # gradients are scaled down to this norm
+    clip_low: BelowOne = 0.2                   # the ratio is clipped to 1 - clip_low ...
+    clip_high: NotNegative = 0.2               # ... and 1 + clip_high
+    dual_clip: AboveOne | None = None          # cap of the ratio of bad tokens; none = no cap
+    kl_coef: NotNegative = 0.001               # weight of the KL term to the start checkpoint; 0 = no reference
     aggregate: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum"] = "seq-mean-token-mean"  # see loss.py
     outcome: Literal["em", "f1"] = "em"        # reward of the answer, compared with the accepted ones
     judge: bool = False                        # an LLM judge instead: JUDGE_BASE_URL, JUDGE_MODEL, JUDGE_API_KEY
-    judge_cache: str | None = None             # SQLite file of its verdicts; none = judge.sqlite in the run's folder
-    temperature: float = 1.0                   # of sampling, and of the log-probs that are trained
-    top_p: float = 1.0                         # of sampling; trained log-probs are always of the whole softmax
-    max_turns: int = 200                       # per rollout; on the toy web what the hops need, and the slack
-    max_turn_tokens: int = 48                  # sampled in one turn
-    max_context: int = 768                     # tokens of a rollout
-    max_observation_tokens: int = 8192         # longer results of tools are cut
-    tool_seconds: float = 150.0                # seconds for one call of a live tool
-    tool_threads: int = 16                     # calls of live tools at once; others run in the loop, reproducibly
-    pages: int = 2048                          # of the cache
-    page_size: int = 16                        # tokens of a page
-    pack_tokens: int = 4096                    # tokens of one training forward at most; memory, not mathematics
+    temperature: Positive = 1.0                # of sampling, and of the log-probs that are trained
+    top_p: Fraction = 1.0                      # of sampling; trained log-probs are always of the whole softmax
+    max_turns: Count | None = None             # per rollout; none = 200, on the toy web what hops and slack need
+    max_turn_tokens: Count = 48                # sampled in one turn
+    max_context: Count = 768                   # tokens of a rollout
+    max_observation_tokens: ResultSize = 8192  # longer results of tools are cut
+    pages: Count = 2048                        # of the cache, 16 tokens each
+    pack_tokens: Count = 4096                  # tokens of one training forward at most; memory, not mathematics
     recompute: bool = False                    # keep only layer inputs, compute the rest again: less memory, slower
-    hops: int | None = 4                       # toy web: hops of every question; none = 1, 2, 3 and 4 in turn
-    slack: int = 0                             # toy web: turns beyond what is needed
-    evaluate_every: int = 20                   # steps between evaluations on held-out questions; also at the start
-    evaluate_questions: int | None = None      # how many, a file's first; none = 128, of a file 0 = no evaluation
-    save_every: int = 1                        # steps between checkpoints: at most so many are ever lost
-    rollouts_every: int = 20                   # steps between saved rollouts with their reward arithmetic
-    logprob_gap: float = 0.01                  # stop if new and stored log-probs differ by more before an update
+    hops: Hops | None = 4                      # toy web: hops of every question; none = 1, 2, 3 and 4 in turn
+    slack: CountOrZero = 0                     # toy web: turns beyond what is needed
+    evaluate_every: Count = 20                 # steps between evaluations on held-out questions; also at the start
+    evaluate_questions: CountOrZero | None = None  # how many, a file's first; none = 128, of a file 0 = none
+    save_every: Count = 1                      # steps between checkpoints: at most so many are ever lost
+    rollouts_every: Count = 20                 # steps between saved rollouts with their reward arithmetic
+    logprob_gap: Positive = 0.01               # stop if new and stored log-probs differ by more before an update
     device: Device = "auto"                    # auto = a GPU if there is one
 
     def __post_init__(self):
@@ -228,22 +239,18 @@ class IGPOConfig:
         check(self)
         check_tools(None if toy else self.data, self.tools, "--data")
         check_model(self.model)
-        if not toy and not Path(self.data).is_file():
-            raise ConfigError(f"data must be 'toyweb' or a file of questions; got {self.data!r}")
         if not toy and (self.hops, self.slack) != (4, 0):
             raise ConfigError("--hops and --slack are of the toy web: leave them out for a file of questions")
-        if toy and self.evaluate_questions == 0:
-            raise ConfigError("evaluate_questions must be at least 1 on the toy web, got 0")
         if self.minibatches > self.questions * self.group:
             raise ConfigError(f"{self.minibatches} minibatches of {self.questions * self.group} rollouts")
         if self.pack_tokens < self.max_context:
             raise ConfigError(f"pack_tokens {self.pack_tokens} must hold a rollout of max_context {self.max_context}")
         if self.judge and self.outcome != "em":
             raise ConfigError(f"judge gives the outcome by itself: leave outcome {self.outcome} out")
-        if self.judge_cache and not self.judge:
-            raise ConfigError("judge_cache is only for --judge")
-        if self.temperature == 0:
-            raise ConfigError("temperature must be above 0: greedy rollouts of a group are all the same")
+
+    @property
+    def tiny(self) -> bool:
+        return is_tiny(self.model)
 
 
 # The paper's recipe for the 4B model. It needs --model FOLDER --data FILE --tools live --judge beside it, and keys.
@@ -255,6 +262,6 @@ class IGPOConfig:
 IGPO_PRESETS = {
     "tiny": {},
     "dr-venus-4b": {"steps": 62, "questions": 16, "group": 8, "learning_rate": 1e-6, "max_turns": 200,
-                    "max_turn_tokens": 8192, "max_context": 262_144, "pages": 1032, "page_size": 256,
-                    "pack_tokens": 262_144, "recompute": True, "logprob_gap": 1.0},
+                    "max_turn_tokens": 8192, "max_context": 262_144, "pages": 16_512, "pack_tokens": 262_144,
+                    "recompute": True, "logprob_gap": 1.0},
 }

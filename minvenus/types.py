@@ -76,14 +76,6 @@ class Rollout:
         for i, (chosen, logprob) in enumerate(zip(self.sampled, self.logprobs, strict=True)):
             if chosen != (logprob is not None):
                 raise ValueError(f"token {i}: sampled is {chosen}, log-prob is {logprob}; only sampled tokens have one")
-        self._check_turns()
-
-    @property
-    def trainable(self) -> bool:
-        """False for a remote policy: it returns text, and ids made from text do not count as sampled."""
-        return any(self.sampled)
-
-    def _check_turns(self):
         if not self.turns:
             raise ValueError("a rollout has at least one turn")
         end, inside = 0, 0
@@ -95,6 +87,11 @@ class Rollout:
             end = turn.end
         if inside != sum(self.sampled):
             raise ValueError(f"{sum(self.sampled) - inside} sampled tokens lie outside every turn")
+
+    @property
+    def trainable(self) -> bool:
+        """False for a remote policy: it returns text, and ids made from text do not count as sampled."""
+        return any(self.sampled)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,11 @@
 
 import json
 from dataclasses import asdict, fields, replace
-from pathlib import Path
-from typing import Literal, get_args, get_origin
+from typing import Annotated, Literal, get_args, get_origin
 
 import pytest
 
-from minvenus.config import LIMIT_OF, MODELS, ConfigError, ModelConfig, Recipe
+from minvenus.config import MODELS, ConfigError, ModelConfig, Recipe
 from minvenus.experiments.base import BaseConfig
 from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.demo import DemoConfig
@@ -64,15 +63,12 @@ def test_what_is_not_implemented_is_refused_by_name(change, named, tmp_path):
     (QWEN, "lacks rope_theta"),
     (OLD | {"num_key_value_heads": 3}, "multiple of num_key_value_heads"),
     (OLD | {"head_dim": 31}, "head_dim must be even"),
-    (OLD | {"hidden_size": "64"}, "hidden_size must be a whole number, got '64'"),
+    (OLD | {"hidden_size": "64"}, "hidden_size must be a whole number of at least 1, got '64'"),
 ])
 def test_a_broken_config_json_gives_one_error_that_names_the_file(value, named, tmp_path):
     with pytest.raises(ConfigError, match=named) as caught:
         ModelConfig.from_json(write(tmp_path, value))
     assert "config.json" in str(caught.value)
-
-
-def test_a_missing_config_json_says_so(tmp_path):
     with pytest.raises(ConfigError, match="does not exist"):
         ModelConfig.from_json(tmp_path / "nowhere")
 
@@ -106,7 +102,7 @@ NUMBERS = {  # field: (values that are refused, values at the border that are ac
     "vocab_size": ([0], [1]), "rope_theta": ([1, NAN], [1.001]), "max_position_embeddings": ([0], [1]),
     "rms_norm_eps": ([0.0, NAN], [1e-300]),
     "gamma": ([-0.001, 1.001, NAN], [0, 1]), "ig_weight": ([NAN, float("inf")], [-1, 0]),
-    "format_penalty": ([-0.001, float("inf")], [0]), "newlines_after_think": ([0, 3], [1, 2]),
+    "format_penalty": ([-0.001, float("inf")], [0]), "newlines_after_think": ([0, 3, True], [1, 2]),
     "max_turns": ([0], [1]), "max_context": ([0], [1]), "max_new_tokens": ([0], [1]),
     "max_observation_tokens": ([63], [64]),
     "time_limit": ([0.0, NAN], [0.001]), "tool_seconds": ([0.0, NAN], [0.001]),
@@ -115,22 +111,30 @@ NUMBERS = {  # field: (values that are refused, values at the border that are ac
     "limit": ([0], [1]), "runs": ([0], [1]), "concurrency": ([0], [1]), "pages": ([0], [1]),
     "f1_at_least": ([0.0, 1.001], [0.001, 1]), "hops": ([0, 5], [1, 4]), "slack": ([-1], [0]),
     "steps": ([0], [1]), "batch": ([0], [1]), "pack_tokens": ([0], [1]), "max_tokens": ([0, 8193], [1, 8192]),
-    "learning_rate": ([0.0, NAN], [1e-300]), "warmup": ([-0.001, 1.001], [0, 1]), "beta2": ([-0.001, 1.0], [0, 0.999]),
-    "weight_decay": ([-0.001], [0]), "clip": ([0.0], [1e-300]), "validation": ([-1], [0]), "validate_every": ([0], [1]),
+    "learning_rate": ([0.0, NAN], [1e-300]), "warmup": ([-0.001, 1.001], [0, 1]),
+    "weight_decay": ([-0.001], [0]), "clip": ([0.0], [1e-300]), "validation": ([-1], [0]),
     "save_every": ([0], [1]), "demonstrations": ([0], [1]), "replay": ([-0.001, 1.0], [0, 0.999]),
     "questions": ([0], [1]), "group": ([1], [2]), "epochs": ([0], [1]), "minibatches": ([0, 33], [1, 32]),
     "clip_low": ([-0.001, 1.0], [0, 0.999]), "clip_high": ([-0.001], [0]), "dual_clip": ([1.0], [1.001]),
-    "kl_coef": ([-0.001], [0]), "max_turn_tokens": ([0], [1]), "tool_threads": ([0], [1]), "page_size": ([0], [1]),
-    "evaluate_every": ([0], [1]), "evaluate_questions": ([0], [1]), "rollouts_every": ([0], [1]),
+    "kl_coef": ([-0.001], [0]), "max_turn_tokens": ([0], [1]),
+    "evaluate_every": ([0], [1]), "evaluate_questions": ([-1], [0]), "rollouts_every": ([0], [1]),
     "logprob_gap": ([0.0, NAN], [1e-300]),
     "sft_steps": ([0], [1]), "igpo_steps": ([0], [1]), "seeds": ([0], [1]), "first_seed": ([0.5], [-1]),
     "jobs": ([0], [1]), "visits": ([3], [4]),
-    "IGPOConfig.temperature": ([0.0, 100.1, NAN], [0.001, 100]), "IGPOConfig.max_context": ([0, 4097], [1, 4096]),
+    "IGPOConfig.temperature": ([0.0, NAN], [0.001]), "IGPOConfig.max_context": ([0, 4097], [1, 4096]),
 }
 
 
+def number_in(kind) -> bool:
+    """Whether a number is among the values of a type."""
+    if get_origin(kind) is Literal:
+        return type(get_args(kind)[0]) is int
+    inner = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
+    return kind in (int, float) or any(number_in(k) for k in inner)
+
+
 def numbers_of(cls) -> list[str]:
-    return [field.name for field in fields(cls) if {int, float} & {field.type, *get_args(field.type)}]
+    return [field.name for field in fields(cls) if number_in(field.type)]
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
@@ -145,8 +149,7 @@ def test_every_number_is_refused_outside_its_limits_and_accepted_at_the_border(c
 
 
 def test_the_list_of_numbers_has_no_field_that_is_gone():
-    names = {name for cls in CLASSES for name in numbers_of(cls)}
-    assert {key.split(".")[-1] for key in NUMBERS} == names == LIMIT_OF.keys()
+    assert {key.split(".")[-1] for key in NUMBERS} == {name for cls in CLASSES for name in numbers_of(cls)}
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
@@ -162,39 +165,30 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
 
 @pytest.mark.parametrize(("cls", "values", "words"), [
     (AgentConfig, {"api_base": "http://localhost/v1"}, "both --api-base and --api-model"),
-    (AgentConfig, {"api_model": "m"}, "both --api-base and --api-model"),
     (AgentConfig, {"temperature": 0.0, "retries": 1}, "every attempt would be the same"),
     (InferConfig, {"question": "  "}, "question is blank"),
     (EvalConfig, {"judge": True, "score": "f1"}, "leave --score out"),
     (EvalConfig, {"agent": AgentConfig(tools="live")}, "needs a file of questions"),
     (EvalConfig, {"questions": "q.jsonl"}, "choose other --tools"),
     (EvalConfig, {"questions": "q.jsonl", "agent": AgentConfig(tools="live"), "hops": 2}, "are of the toy web"),
-    (EvalConfig, {"questions": "q.jsonl", "agent": AgentConfig(tools="live"), "slack": 0}, "are of the toy web"),
     (EvalConfig, {"answer": "x"}, "belong to --xray"),
-    (EvalConfig, {"group": "x"}, "belong to --xray"),
     (SFTConfig, {"max_tokens": 2, "pack_tokens": 1}, "must hold a trajectory"),
-    (SFTConfig, {"data": "nowhere.jsonl"}, "data must be"),
     (SFTConfig, {"model": "nowhere"}, "model must be"),
     (IGPOConfig, {"max_context": 2, "pack_tokens": 1}, "must hold a rollout"),
     (IGPOConfig, {"model": "nowhere"}, "model must be"),
-    (IGPOConfig, {"data": "nowhere.jsonl", "tools": "live"}, "data must be"),
-    (IGPOConfig, {"data": "pyproject.toml"}, "choose other --tools"),
+    (IGPOConfig, {"data": "q.jsonl"}, "choose other --tools"),
     (IGPOConfig, {"tools": "live"}, "needs a file of questions"),
-    (IGPOConfig, {"data": "pyproject.toml", "tools": "live", "hops": 3}, "are of the toy web"),
-    (IGPOConfig, {"data": "pyproject.toml", "tools": "live", "slack": 1}, "are of the toy web"),
+    (IGPOConfig, {"data": "q.jsonl", "tools": "live", "slack": 1}, "are of the toy web"),
     (IGPOConfig, {"judge": True, "outcome": "f1"}, "leave outcome f1 out"),
-    (IGPOConfig, {"judge_cache": "x"}, "only for --judge"),
 ])
-def test_settings_that_contradict_each_other_are_refused(cls, values, words, monkeypatch):
-    monkeypatch.chdir(Path(__file__).resolve().parents[1])
+def test_settings_that_contradict_each_other_are_refused(cls, values, words):
     with pytest.raises(ConfigError, match=words):
         cls(**values)
 
 
-def test_questions_held_out_by_default_are_128_of_the_toy_web_and_none_of_a_file(tmp_path):
-    (tmp_path / "q.jsonl").touch()
+def test_questions_held_out_by_default_are_128_of_the_toy_web_and_none_of_a_file():
     assert IGPOConfig().evaluate_questions == 128
-    assert IGPOConfig(data=str(tmp_path / "q.jsonl"), tools="live").evaluate_questions == 0
+    assert IGPOConfig(data="q.jsonl", tools="live").evaluate_questions == 0
 
 
 def test_what_was_not_given_follows_from_the_model_and_what_was_given_stays():

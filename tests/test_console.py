@@ -1,13 +1,11 @@
-"""What a run shows: a line that renews itself on a terminal, a few plain lines elsewhere, a curve."""
+"""What a run shows: a line that renews itself on a terminal, a few plain lines elsewhere."""
 
 import io
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from minvenus import console as terminal
-from minvenus.console import BLOCKS, Progress, clock, curve
+from minvenus.console import Progress, clock, table
 
 
 class Terminal(io.StringIO):
@@ -25,7 +23,7 @@ def shown(out, steps, start=0):
 def test_a_file_gets_the_first_step_every_tenth_and_the_last():
     lines = shown(io.StringIO(), 95).splitlines()
     assert [line.split()[1] for line in lines] == ["1/95", *[f"{n}/95" for n in range(9, 95, 9)], "95/95"]
-    assert lines[-1] == "sft 95/95  0 s left  12,346 tokens/s  loss 1.25"
+    assert lines[-1] == "sft 95/95  0:00 left  12,346 tokens/s  loss 1.25"
     assert len(shown(io.StringIO(), 3).splitlines()) == 3
     assert [line.split()[1] for line in shown(io.StringIO(), 100, start=94).splitlines()] == ["95/100", "100/100"]
 
@@ -55,21 +53,12 @@ def test_what_is_left_follows_from_the_steps_of_this_process(monkeypatch):
     assert "2:00 left" in out.getvalue()
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.9, "0 s"), (59.9, "59 s"), (65, "1:05"), (3600, "1:00:00"),
-                                               (7384, "2:03:04")])
+@pytest.mark.parametrize(("seconds", "text"), [(0.9, "0:00"), (59.9, "0:59"), (65, "1:05"), (7384, "2:03:04")])
 def test_times_worked_by_hand(seconds, text):
     assert clock(seconds) == text
 
 
-def test_a_curve_worked_by_hand():
-    assert curve([]) == ""
-    assert curve([2.0]) == "▁  2 -> 2"
-    assert curve([7.0, 3.5, 0.0]) == "█▅▁  7 -> 0"
-    assert curve([1.0, 3.0, 5.0, 7.0], width=2) == "▁█  2 -> 6", "each block is a mean"
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200), st.integers(1, 80))
-def test_a_curve_is_never_wider_than_asked_and_spans_all_blocks(values, width):
-    blocks = curve(values, width).split("  ")[0]
-    assert len(blocks) == min(width, len(values)) and set(blocks) <= set(BLOCKS)
-    assert BLOCKS[0] in blocks
+def test_columns_of_a_table_are_aligned():
+    rows = [("", "a", "bb"), ("name", "100", "2")]
+    assert table(rows) == "        a  bb\nname  100   2"
+    assert table(rows, left=True) == "      a    bb\nname  100  2"

@@ -12,7 +12,7 @@ import eval as evaluation
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.evaluation import collect
 from minvenus.evaluation.judge import Judge
-from minvenus.flags import load_config
+from minvenus.flags import parse_flags
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig, EvalConfig
@@ -73,7 +73,7 @@ def test_the_report_counts_what_the_runs_did(follow, capsys):
     assert saved["accuracy"]["value"] == 13 / 16 and saved["by_source"]["3-hop"]["value"] == 0.5
     line = lines()["test-5", 1][1]
     assert line["correct"] is False and line["graded_by"] == "exact match" and line["prediction"] == "pets none"
-    assert 0 < line["f1"] < 1 and load_config(EvalConfig, "e/run.json").out == "e"
+    assert 0 < line["f1"] < 1 and parse_flags(EvalConfig, ["--config", "e/run.json"]).out == "e"
 
 
 def test_json_is_all_that_goes_to_standard_output(follow, capsys):
@@ -253,8 +253,8 @@ def test_an_internal_error_keeps_its_traceback(monkeypatch, error):
 
 @pytest.mark.parametrize(("argv", "words"), [
     (["--questions", "q.jsonl"], "the toy web answers its own questions only"),
-    (["--tools", "live"], "needs a file of questions"), (["--runs", "0"], "runs must be at least 1"),
-    (["--score", "f1", "--f1-at-least", "0"], "must be above 0 and at most 1"),
+    (["--tools", "live"], "needs a file of questions"), (["--runs", "0"], "runs must be a whole number of at least 1"),
+    (["--score", "f1", "--f1-at-least", "0"], "above 0 and at most 1"),
     (["--judge", "--score", "f1"], "--judge decides alone"), (["--compare", "a"], "expected 2 arguments"),
     (["--answer", "cat"], "belong to --xray"), (["--temprature", "1"], "did you mean --temperature"),
     (["--tools", "live", "--questions", "q.jsonl", "--hops", "2"], "of the toy web"),

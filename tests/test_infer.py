@@ -12,7 +12,7 @@ import pytest
 import infer
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ModelConfig, read_json
-from minvenus.flags import load_config
+from minvenus.flags import parse_flags
 from minvenus.settings import AgentConfig, InferConfig
 from minvenus.tools.base import ToolResult
 from minvenus.tools.toyweb import ToyWeb
@@ -61,7 +61,7 @@ def test_with_no_flags_the_tiny_model_tries_a_toy_question():
     assert "random weights" in done.stdout and ToyWeb(0).case("test-1").question.text in done.stdout
     assert "turn 1" in done.stdout and "ended      max_steps (5 turns" in done.stdout
     assert len(saved().turns) == 5 and saved().trainable
-    assert load_config(InferConfig, "runs/infer/run.json") == InferConfig(agent=AgentConfig().resolved())
+    assert parse_flags(InferConfig, ["--config", "runs/infer/run.json"]) == InferConfig(agent=AgentConfig().resolved())
 
 
 def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):

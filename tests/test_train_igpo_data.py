@@ -5,9 +5,7 @@ The model is random and its rollouts follow a script, as in tests/test_train_igp
 """
 
 import json
-import os
 import signal
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +15,7 @@ import minvenus.engine
 import train_igpo
 from minvenus.config import ConfigError, Recipe
 from minvenus.evaluation import questions as question_files
+from minvenus.evaluation.questions import open_questions
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.report.saved import load_batch, path_of
@@ -24,19 +23,12 @@ from minvenus.settings import IGPO_PRESETS, IGPOConfig
 from minvenus.tools import base
 from minvenus.tools.base import FailureGuard, ToolResult
 from minvenus.tools.web import make_tools
-from minvenus.train import update as updating
 from tests.agent.scripted import Tools, answer, engine_for, search, visit
 from tests.evaluation.local_judge import QUICK, planted, yes_to  # noqa: F401
-from tests.train.igpo_runs import command, small_igpo, write_model
-from tests.train.runs import TINY, content, one_thread
+from tests.train.igpo_runs import small_igpo, write_model
+from tests.train.runs import TINY, command, content, signalled
 
 PETS = {"Ann": "cat", "Bob": "dog", "Cleo": "hen"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def single_thread():
-    with one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -101,14 +93,9 @@ def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_we
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(whole, config, tmp_path, monkeypatch):
-    config, update = replace(config, out=str(tmp_path)), updating.igpo_update
-
-    def signalled(*arguments):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return update(*arguments)
-
+    config = replace(config, out=str(tmp_path))
     with monkeypatch.context() as patch:
-        patch.setattr(train_igpo, "igpo_update", signalled)
+        signalled(patch, train_igpo, "igpo_update", [signal.SIGTERM])
         train_igpo.main(config)
     assert (tmp_path / "latest").read_text() == "step-00000001\n"
     train_igpo.main(config)
@@ -162,13 +149,13 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     monkeypatch.setattr(question_files, "make_tools", tools)
     monkeypatch.setattr(base, "FailureGuard", partial(FailureGuard, window=1, limit=0.5))
     tools.left = calls
-    assert command(config) == 2
+    assert command("train_igpo.py", config) == 2
     err = capsys.readouterr().err
     assert "1 of the last 1 tool calls failed" in err and "check the network" in err and "Traceback" not in err
     newest, log = latest_checkpoint(tmp_path), tmp_path / "metrics.jsonl"
     assert (newest and newest.name) == (saved and f"step-{saved:08d}") and len(read_jsonl(log)) == rows
     tools.left = -1
-    assert command(config) == 0
+    assert command("train_igpo.py", config) == 0
     ours, theirs = content(tmp_path), content(whole)
     if calls == 7:
         assert "test_exact_match" not in read_jsonl(log)[0]
@@ -176,19 +163,11 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     assert ours == theirs
 
 
-def test_only_live_tools_run_in_threads(config, monkeypatch, tmp_path):
+def test_only_live_tools_run_in_threads(config):
     """What folders and recordings say comes at once and in order, so that such runs are reproducible."""
-    for name in ("SERPER_BASE_URL", "EXTRACT_BASE_URL", "EXTRACT_MODEL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("SERPER_API_KEY", "planted")
-    limits = []
-    for tools in (config.tools, f"record:{tmp_path / 'cassette'}", "live"):
-        settings = replace(config, tools=tools, tool_threads=3, tool_seconds=7.0, max_observation_tokens=99)
-        with closing(train_igpo.questions_of(settings)) as source:
-            loop = train_igpo.loop_of(settings, source, engine_for(play), TINY)
-            limits.append(loop().limits)
-    assert [own.tool_threads for own in limits] == [None, 3, 3]
-    assert {(own.tool_seconds, own.max_observation_tokens) for own in limits} == {(7.0, 99)}
+    for threads, expected in ((False, None), (True, 16)):
+        limits = train_igpo.agent_loop(config, engine_for(play), TINY, threads)().limits
+        assert (limits.tool_threads, limits.max_turns, limits.max_context) == (expected, 5, 1024)
 
 
 # ----------------------------------------------------------------------------------------------------------- settings
@@ -197,9 +176,18 @@ def test_only_live_tools_run_in_threads(config, monkeypatch, tmp_path):
 def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
     data = tmp_path / "twice.jsonl"
     data.write_text("".join(json.dumps({"question": f"Pet of {name}?", "answer": "cat"}) + "\n" for name in "ABACA"))
-    source = train_igpo.questions_of(replace(config, data=str(data)))
+    source = open_questions(str(data), config.tools, limit=1, per_step=2)
     assert [question.text for question in source.held_out] == ["Pet of A?"]
     assert [question.text for question in source.training] == ["Pet of B?", "Pet of C?"]
+
+
+@pytest.mark.parametrize(("hops", "slack", "held_out"), [(1, 0, 3), (4, 2, 5), (None, 1, 8)])
+def test_the_toy_web_has_the_hops_turns_and_held_out_questions_of_its_settings(hops, slack, held_out):
+    source = open_questions(None, "toyweb", hops=hops, slack=slack, limit=held_out, per_step=1)
+    turns = [2 * (1 + i % 4 if hops is None else hops) + 1 + slack for i in range(held_out)]
+    for questions in (source.held_out, source.training[:held_out]):
+        assert [source.max_turns(question) for question in questions] == turns
+    assert not {question.text for question in source.held_out} & {question.text for question in source.training}
 
 
 def test_a_question_that_comes_twice_in_a_step_is_sampled_under_two_names(config):
@@ -214,8 +202,8 @@ def test_a_question_that_comes_twice_in_a_step_is_sampled_under_two_names(config
         def run(self):
             pass
 
-    with closing(train_igpo.questions_of(config)) as source:
-        train_igpo.collect(Loop(), source, 3, replace(config, questions=3))
+    source = open_questions(config.data, config.tools, limit=1, per_step=2)
+    train_igpo.collect(Loop(), source, 3, replace(config, questions=3))
     assert sorted(name for _, name in asked if "again" not in name) == ["Bob", "Cleo"] and len({*asked}) == 3
     assert {step for step, _ in asked} == {2}, "random streams count steps from 0"
 
@@ -230,23 +218,15 @@ def test_the_preset_of_the_4b_model_with_a_file_live_tools_and_a_judge_is_a_vali
 
 @pytest.mark.parametrize(("flags", "words"), [
     (["--tools", "toyweb"], "the toy web answers its own questions only"),
-    (["--data", "toyweb"], "needs a file of questions: give --data FILE"),
-    (["--data", "nowhere.jsonl"], "data must be 'toyweb' or a file of questions; got 'nowhere.jsonl'"),
-    (["--data", __file__], "does not end in .jsonl, .parquet, .csv"),
+    (["--data", "nowhere.jsonl"], "nowhere.jsonl does not exist"),
     (["--tools", "web"], "tools must be one of toyweb, folder:PATH, live"),
-    (["--tools", "folder:nowhere"], "nowhere is not a folder"),
     (["--tools", "live"], "live search needs SERPER_API_KEY"),
-    (["--tools", "replay:nowhere"], "nowhere is no recording"),
     (["--questions", "3"], "has 3 questions: 1 are held out, 2 others are left to train on, and a step takes 3"),
-    (["--evaluate-questions", "-1"], "evaluate_questions must be at least 0"),
-    (["--tool-seconds", "0"], "tool_seconds must be above 0"),
-    (["--max-observation-tokens", "1"], "max_observation_tokens must be at least 64"),
-    (["--tool-threads", "0"], "tool_threads must be at least 1"),
     (["--system-prompt", "nowhere"], "the system prompt cannot be read from nowhere"),
 ])
 def test_a_wrong_command_line_is_one_message_and_exit_code_2(flags, words, config, tmp_path, capsys, monkeypatch):
     for name in ("SERPER_API_KEY", "SERPER_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    assert command(replace(config, out=str(tmp_path)), *flags) == 2
+    assert command("train_igpo.py", replace(config, out=str(tmp_path)), *flags) == 2
     err = capsys.readouterr().err
     assert words in err and "Traceback" not in err and not (tmp_path / "latest").exists()

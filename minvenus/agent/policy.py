@@ -25,7 +25,7 @@ from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling, Sequence
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import AgentConfig
+from minvenus.settings import AgentConfig, IGPOConfig
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.tools import toyweb_lessons as toy
 
@@ -81,7 +81,7 @@ class EnginePolicy:
 # ------------------------------------------------------------------------------------------- from settings to a policy
 
 
-def prompt_and_notices(config: AgentConfig) -> tuple[str, Notices]:
+def prompt_and_notices(config: AgentConfig | IGPOConfig) -> tuple[str, Notices]:
     """What the model is told: by default the words of its lessons for the tiny model on the toy web, else our own."""
     taught = config.tiny and config.tools == "toyweb"
     system = toy.SYSTEM if taught else SYSTEM_PROMPT

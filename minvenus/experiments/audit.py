@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
 
-from minvenus.config import ConfigError, read_json
+from minvenus.config import ConfigError, check, read_json
 from minvenus.console import table
 from minvenus.experiments.scripts import run
 from minvenus.report.saved import SavedBatch, load_batch
@@ -32,6 +32,7 @@ class AuditConfig:
     run: str | None = None            # or a folder of train_igpo.py: its first and its last saved rollouts
 
     def __post_init__(self):
+        check(self)
         if (self.model is None) == (self.run is None):
             raise ConfigError("give --model FOLDER (a checkpoint) or --run FOLDER (of train_igpo.py)")
 

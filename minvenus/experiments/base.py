@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from minvenus.config import ModelConfig, check
+from minvenus.config import Count, ModelConfig, check
 from minvenus.console import Progress
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
@@ -50,7 +50,7 @@ class BaseConfig:
 
     out: str = "runs/base"                 # folder of the model
     seed: int = 0                          # of the weights and the texts
-    steps: int = 1000                      # optimiser steps
+    steps: Count = 1000                    # optimiser steps
 
     def __post_init__(self):
         check(self)

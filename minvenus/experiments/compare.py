@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from minvenus.config import ConfigError, check
+from minvenus.config import ConfigError, Count, CountOrZero, GroupSize, Positive, check
 from minvenus.console import Progress, table
 from minvenus.experiments.results import OVER_SEEDS, Curves, Runs, figures, shown
 from minvenus.experiments.scripts import run_all, train, trained
@@ -22,7 +22,7 @@ from minvenus.files import read_jsonl, write_text
 from minvenus.flags import save_config
 from minvenus.report import page
 from minvenus.report.run_page import with_step_0
-from minvenus.settings import SFTConfig, check_model
+from minvenus.settings import Hops, SFTConfig, check_model
 
 METHODS = {                       # flags of train_igpo.py, beside those that all methods share
     "grpo": ("--no-use-gain",),                                   # outcomes only
@@ -59,15 +59,15 @@ class CompareConfig:
     model: str | None = None                 # the SFT checkpoint to start from; none = train one as `make demo` does
     out: str = "runs/compare"                # folder of the runs and the page
     methods: str = "grpo paper released uncentred"       # which ones, see METHODS in experiments/compare.py
-    seeds: int = 8                           # runs of each method
+    seeds: Count = 8                         # runs of each method
     first_seed: int = 200                    # seeds count up from here
-    steps: int = 40                          # of each run; an evaluation every 10, and after the last
-    hops: int | None = 4                     # of every question; none = 1, 2, 3 and 4 in turn
-    slack: int = 0                           # turns beyond what is needed
-    questions: int = 8                       # per step
-    group: int = 4                           # rollouts of each question
-    learning_rate: float = 6e-4              # of all methods
-    jobs: int = 2                            # processes at the same time, of one thread each
+    steps: Count = 40                        # of each run; an evaluation every 10, and after the last
+    hops: Hops | None = 4                    # of every question; none = 1, 2, 3 and 4 in turn
+    slack: CountOrZero = 0                   # turns beyond what is needed
+    questions: Count = 8                     # per step
+    group: GroupSize = 4                     # rollouts of each question
+    learning_rate: Positive = 6e-4           # of all methods
+    jobs: Count = 2                          # processes at the same time, of one thread each
 
     def __post_init__(self):
         check(self)

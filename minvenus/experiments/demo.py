@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from minvenus.config import check
+from minvenus.config import Count, check
 from minvenus.console import clock
 from minvenus.experiments import audit
 from minvenus.experiments.scripts import run, train
@@ -25,10 +25,10 @@ class DemoConfig:
     """python -m minvenus.experiments demo: base, SFT, IGPO, evaluation, one question, report."""
 
     out: str = "runs/demo"            # folder of everything that it makes
-    sft_steps: int = SFTConfig.steps  # optimiser steps on demonstrations
-    igpo_steps: int = 60              # batches of rollouts
-    batch: int = 8                    # questions of a batch, 4 rollouts each
-    questions: int = 256              # held-out ones, 1 to 4 hops, asked before and after
+    sft_steps: Count = SFTConfig.steps  # optimiser steps on demonstrations
+    igpo_steps: Count = 60            # batches of rollouts
+    batch: Count = 8                  # questions of a batch, 4 rollouts each
+    questions: Count = 256            # held-out ones, 1 to 4 hops, asked before and after
 
     def __post_init__(self):
         check(self)

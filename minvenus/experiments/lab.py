@@ -22,10 +22,11 @@ noise than that of learning. docs/experiment.md says how the learning rate was c
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
-from minvenus.config import Recipe, check
+from minvenus.config import Count, Positive, Recipe, check
 from minvenus.console import table
 from minvenus.experiments.compare import METHODS, check_names
 from minvenus.experiments.results import OVER_SEEDS, Curves, Runs, figures, shown
@@ -42,6 +43,7 @@ RIGHT, WRONG, STOP = 0, 1, 2
 START = (0.30, 0.55, 0.15)         # probabilities of right, wrong, stop before training
 GROUPS, GROUP_SIZE = 8, 4          # of one update
 PLOTS = {"success": ("Correct answers", "share"), "turns": ("Turns per rollout", "turns")}
+Visits = Annotated[int, "of at least 4", lambda v: v >= 4]
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,10 @@ class LabConfig:
 
     gains: str = " ".join(PROFILES)  # names of profiles, with spaces between
     methods: str = "grpo paper released uncentred unnormalised unscaled no-browse gamma-1"  # see experiments/compare.py
-    visits: int = 6                  # visits allowed; a correct answer needs four
-    steps: int = 80                  # updates
-    seeds: int = 4                   # runs per method and profile, seeds 0, 1, ...
-    learning_rate: float = 0.8       # the same for all methods, chosen on GRPO alone
+    visits: Visits = 6               # visits allowed; a correct answer needs four
+    steps: Count = 80                # updates
+    seeds: Count = 4                 # runs per method and profile, seeds 0, 1, ...
+    learning_rate: Positive = 0.8    # the same for all methods, chosen on GRPO alone
     out: str = "runs/lab"            # folder for the page with the curves
 
     def __post_init__(self):

@@ -31,35 +31,30 @@ from minvenus.types import Rollout
 def batch_indices(step: int, batch: int, total: int, seed: int) -> list[int]:
     """Indices of the `batch` examples of step 1, 2, ...: every epoch is a new permutation, and batches run across
     epochs."""
-    places = range((step - 1) * batch, step * batch)
-    order = {epoch: permutation(total, seed, epoch) for epoch in {place // total for place in places}}
-    return [order[place // total][place % total] for place in places]
-
-
-def permutation(total: int, seed: int, epoch: int) -> list[int]:
-    generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
-    return torch.randperm(total, generator=generator).tolist()
+    order: list[int] = []
+    first_epoch, start = divmod((step - 1) * batch, total)
+    while len(order) < start + batch:
+        epoch = first_epoch + len(order) // total
+        generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+        order += torch.randperm(total, generator=generator).tolist()
+    return order[start:start + batch]
 
 
 def hold_out(examples: Sequence[Example], count: int) -> tuple[list[Example], list[Example]]:
     """(training, held out): the last `count` different trajectories are held out, all others are for training.
     Resampling repeats long trajectories: a copy of one that is held out is not trained on either."""
-    digests = [digest(example) for example in examples]
-    held_out: dict[bytes, Example] = {}
-    for key, example in zip(reversed(digests), reversed(examples), strict=True):
-        if len(held_out) < count:
-            held_out.setdefault(key, example)
-    training = [example for key, example in zip(digests, examples, strict=True) if key not in held_out]
-    if not training or len(held_out) < count:
-        raise ConfigError(f"{len(set(digests))} different trajectories are not enough to hold {count} out for "
-                          "validation and train on others: give more, raise max_tokens if they are too long, or lower "
-                          "validation")
-    return training, list(held_out.values())[::-1]
+    different = {digest(example): example for example in reversed(examples)}          # the last ones first
+    if count >= len(different):
+        raise ConfigError(f"{len(different)} different trajectories are not enough to hold {count} out for validation "
+                          "and train on others: give more, raise max_tokens if they are too long, or lower validation")
+    chosen = [*different][:count]
+    training = [example for example in examples if digest(example) not in chosen]
+    return training, [different[key] for key in reversed(chosen)]
 
 
 def fingerprint(examples: Sequence[Example]) -> str:
     """Tells whether a resumed run has the data it began with, in the same order."""
-    return hashlib.sha256(b"".join(digest(example) for example in examples)).hexdigest()
+    return hashlib.sha256(b"".join(map(digest, examples))).hexdigest()
 
 
 def digest(example: Example) -> bytes:
@@ -128,10 +123,8 @@ def health(batch: RolloutBatch, credited: Credit, labels: list[list[list[str]]],
 def behaviour(rollouts: list[Rollout], labels: list[list[list[str]]],
               right_pages: list[int | None]) -> dict[str, float | None]:
     """Share of the question's right pages that were found, turns of a rollout, share of malformed turns."""
-    found = []
-    for labels_of_turns, total in zip(labels, right_pages, strict=True):
-        if total is not None:
-            found.append(sum(page == "right" for pages in labels_of_turns for page in pages) / total)
+    found = [sum(pages.count("right") for pages in labels_of_turns) / total
+             for labels_of_turns, total in zip(labels, right_pages, strict=True) if total is not None]
     return {"right_pages": mean(found), "turns": mean([float(len(rollout.turns)) for rollout in rollouts]),
             "malformed": mean([float(turn.malformed) for rollout in rollouts for turn in rollout.turns])}
 

@@ -22,7 +22,6 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from minvenus.config import ConfigError, read_json
 from minvenus.files import latest_checkpoint, replaced, step_name, sync, write_text
@@ -40,12 +39,14 @@ def save(run: Path, step: int, model: Qwen3, optimizer: torch.optim.Optimizer, s
     before = latest_checkpoint(run)
     if before == folder:                                                 # nothing was done since
         return folder
-    for torn in (run / "checkpoints").glob(".step-*"):                   # left by a crash; the space may be needed now
-        shutil.rmtree(torn)
+    tensors = {"random.cpu": torch.get_rng_state()}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():    # nothing before the first update
+            tensors[f"{name}.{key}"] = value
     try:
         with replaced(folder) as new:
             weights.save(model, new / "model", tokenizer_files)
-            save_file(training_tensors(model, optimizer), new / "optimizer.safetensors")
+            save_file(tensors, new / "optimizer.safetensors")
             text = json.dumps({"step": step, **state, "versions": versions()}, indent=2)
             (new / "state.json").write_text(text + "\n", encoding="utf-8")
         write_text(run / "latest", folder.name + "\n")
@@ -53,51 +54,34 @@ def save(run: Path, step: int, model: Qwen3, optimizer: torch.optim.Optimizer, s
     except (OSError, SafetensorError) as error:
         raise OSError(f"the checkpoint after step {step} could not be written to {folder}: {error}. Earlier ones are "
                       "whole: once the disk has room again the same command goes on from the latest") from error
-    for old in (run / "checkpoints").glob("step-*"):
+    for old in (run / "checkpoints").iterdir():                          # also what a crash has left
         if old not in (folder, before):
             shutil.rmtree(old)
     return folder
 
 
-def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict:
+def restore(folder: Path, model: Qwen3, optimizer: torch.optim.Optimizer) -> dict:
     """Fill model, optimiser and random state from a checkpoint; returns its state."""
+    parameters = dict(model.named_parameters())
     try:
         state = read_json(folder / "state.json")
         loaded = weights.load(folder / "model", model.head_weight.device, model.head_weight.dtype)
         tensors = load_file(folder / "optimizer.safetensors")
-        check_tensors(model, tensors)
+        # all moments or none: a parameter without its own would take its next step as if it were the first
+        moved = parameters if len(tensors) > 1 else {}
+        expected = {"random.cpu"} | {f"{name}.{key}" for name in moved for key in MOMENTS}
+        if tensors.keys() != expected:
+            wrong = ", ".join(sorted(tensors.keys() ^ expected))
+            raise ConfigError(f"optimizer.safetensors does not fit the model: missing or unexpected {wrong}")
     except (OSError, SafetensorError, ValueError) as error:
         raise ConfigError(f"{folder} cannot be read: {error}. To go on from the checkpoint before it, write that one's "
                           f"name into {folder.parents[1] / 'latest'}") from None
     model.load_state_dict(loaded.state_dict())
-    fill_optimizer(model, optimizer, tensors)
+    for name, parameter in moved.items():
+        moments = {key: tensors[f"{name}.{key}"].to(parameter.device) for key in MOMENTS}
+        optimizer.state[parameter] = moments | {"step": tensors[f"{name}.step"]}         # AdamW counts on the CPU
     torch.set_rng_state(tensors["random.cpu"])
     return state
-
-
-def training_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """The random state, and what AdamW keeps: nothing before the first update."""
-    tensors = {"random.cpu": torch.get_rng_state()}
-    for name, parameter in model.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            tensors[f"{name}.{key}"] = value
-    return tensors
-
-
-def check_tensors(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
-    """All moments or none: a parameter without its moments would take its next step as if it were the first."""
-    expected = {f"{name}.{key}" for name, _ in model.named_parameters() for key in MOMENTS}
-    stored = tensors.keys() - {"random.cpu"}
-    if "random.cpu" not in tensors or (stored and stored != expected):
-        wrong = sorted((stored ^ expected) | ({"random.cpu"} - tensors.keys()))
-        raise ConfigError(f"optimizer.safetensors does not fit the model: missing or unexpected {', '.join(wrong)}")
-
-
-def fill_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
-    for name, parameter in model.named_parameters():
-        if f"{name}.step" in tensors:
-            moments = {key: tensors[f"{name}.{key}"].to(parameter.device) for key in MOMENTS}
-            optimizer.state[parameter] = moments | {"step": tensors[f"{name}.step"]}     # AdamW counts steps on the CPU
 
 
 @cache

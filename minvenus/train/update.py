@@ -5,14 +5,13 @@
     IGPO   L = igpo_loss(log pi, log pi_old, log pi_ref, advantages)       see igpo/loss.py             [P eq.10]
 
 Sequences are packed end to end without padding, at most `pack_tokens` in one forward. Both losses are sums over tokens
-with weights that count the whole optimiser step, so a step adds up gradients pack by pack and moves once; how it is
-packed changes memory and speed, not the result.
+with weights that count the whole optimiser step: how it is packed changes memory and speed, not the result.
 
 B rollouts of a mini-batch, N tokens of a pack, M sampled ones among them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import torch
@@ -65,12 +64,13 @@ def validation_loss(model: Qwen3, examples: Sequence[Example], pack_tokens: int,
 
 @dataclass(frozen=True)
 class Row:
-    """A rollout as the loss needs it. The last three have one entry per sampled token."""
+    """A rollout as the loss needs it. All but `tokens` have one entry per sampled token."""
 
-    tokens: Tensor               # [L] int64
-    sources: Tensor              # [m] the position whose hidden state predicts the token
-    old_logp: Tensor             # [m] float32, stored while sampling: the old policy
-    advantages: Tensor           # [m] float32
+    tokens: Tensor                    # [L] int64
+    sources: Tensor                   # [m] the position whose hidden state predicts the token
+    old_logp: Tensor                  # [m] float32, stored while sampling: the old policy
+    advantages: Tensor                # [m] float32
+    ref_logp: Tensor | None = None    # [m] float32, of the reference policy; for a KL term
 
     @property
     def has_signal(self) -> bool:
@@ -89,68 +89,64 @@ def row_of(rollout: Rollout, advantages: list[float]) -> Row:
 def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | None, config: IGPOConfig,
                 step: int) -> dict:
     """`epochs` passes over the rows, each in `minibatches` optimiser steps; returns the numbers of them all. A
-    mini-batch without any signal costs no optimiser step, unless there is a KL term to the reference. `tokens` counts
-    those that ran."""
-    ref_logp = None
-    if config.kl_coef and rows:
+    mini-batch without any signal costs no optimiser step, unless there is a KL term to the reference."""
+    if config.kl_coef:
         assert reference is not None
-        ref_logp = row_logprobs(reference, rows, config.temperature, config.pack_tokens)
+        rows = with_reference(rows, reference, config)
     done: list[dict] = []
     for epoch in range(config.epochs):
         # the random order of (seed, step, epoch); the streams count steps and epochs from 0
         order = batch_indices(epoch + 1, len(rows), len(rows), config.seed * 1_000_003 + step - 1) if rows else []
         for i in range(config.minibatches):
-            part = order[len(order) * i // config.minibatches:len(order) * (i + 1) // config.minibatches]
-            if not any(rows[j].has_signal or config.kl_coef for j in part):
+            chosen = order[len(order) * i // config.minibatches:len(order) * (i + 1) // config.minibatches]
+            part = [rows[j] for j in chosen]
+            if not any(row.has_signal or config.kl_coef for row in part):
                 continue
-            try:
-                numbers = backward(model, [rows[j] for j in part], ref_logp and [ref_logp[j] for j in part], config)
-                gap = numbers["logprob_gap"]
-                if not done and gap > config.logprob_gap:
-                    raise Diverged(f"new and stored log-probs differ by {gap:.2g} before the first update, more than "
-                                   f"--logprob-gap {config.logprob_gap}: engine and trainer do not run the same model, "
-                                   "or not in the same precision")
-                numbers["grad_norm"] = optimizer_step(model, optimizer, config.learning_rate, config.clip)
-            except Diverged as error:
-                raise Diverged(f"step {step}: {error}") from None
+            numbers = backward(model, part, config)
+            if not done and numbers["logprob_gap"] > config.logprob_gap:
+                raise Diverged(f"new and stored log-probs differ by {numbers['logprob_gap']:.2g} before the first "
+                               f"update, more than --logprob-gap {config.logprob_gap}: engine and trainer do not run "
+                               "the same model, or not in the same precision")
+            numbers["grad_norm"] = optimizer_step(model, optimizer, config.learning_rate, config.clip)
             done.append(numbers)
     return summary(done)
 
 
-def backward(model: Qwen3, rows: list[Row], ref_logp: list[Tensor] | None, config: IGPOConfig) -> dict[str, float]:
+def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, float]:
     """Add the gradient of one mini-batch to the model; returns its numbers. Rows without a signal do not run where
-    there is no KL term, and still count in the loss's mean; clip fractions, ratios and entropy are over the tokens
-    that ran."""
-    counts = {"step_sequences": sum(1 for row in rows if len(row.sources)),
-              "step_tokens": sum(len(row.sources) for row in rows)}
-    ref_logp = ref_logp or [row.old_logp for row in rows]                # not read without a KL term
-    runs = [(row, ref) for row, ref in zip(rows, ref_logp, strict=True) if row.has_signal or config.kl_coef]
-    sampled = sum(len(row.sources) for row, _ in runs)
+    there is no KL term, and still count in the loss's mean; fractions and entropy are over the tokens that ran."""
+    counts = {"step_sequences": len(rows), "step_tokens": sum(len(row.sources) for row in rows)}
+    rows = [row for row in rows if row.has_signal or config.kl_coef]
+    sampled = sum(len(row.sources) for row in rows)
     sums = ("loss", "policy_loss", "kl", "clip_fraction", "dual_clip_fraction", "approx_kl", "entropy")
     totals = dict.fromkeys(sums, 0.0)
     gap, ratio_min, ratio_max = 0.0, float("inf"), 0.0
-    for pack in fill_packs([len(row.tokens) for row, _ in runs], config.pack_tokens):
-        part = [runs[i][0] for i in pack]
+
+    def column(tensors) -> Tensor:                                                          # [B, longest]
+        return pad_sequence(list(tensors), batch_first=True).to(model.head_weight.device)
+
+    for pack in fill_packs([len(row.tokens) for row in rows], config.pack_tokens):
+        part = [rows[i] for i in pack]
         logp, entropies = packed_logprobs(model, part, config.temperature)
-        old_logp = [row.old_logp for row in part]
-        mask = [torch.ones(len(row.sources), dtype=torch.bool) for row in part]
-        columns = (logp, old_logp, [runs[i][1] for i in pack], [row.advantages for row in part], mask)
-        padded = (pad_sequence(list(column), batch_first=True).to(logp[0].device) for column in columns)  # [B, longest]
-        loss, stats = igpo_loss(*padded, clip_low=config.clip_low, clip_high=config.clip_high,
-                                dual_clip=config.dual_clip, kl_coef=config.kl_coef, aggregate=config.aggregate,
-                                **counts)
+        ref_logp = column(row.ref_logp for row in part) if config.kl_coef else None
+        mask = column(torch.ones(len(row.sources), dtype=torch.bool) for row in part)
+        loss, stats = igpo_loss(
+            column(logp), column(row.old_logp for row in part), ref_logp, column(row.advantages for row in part), mask,
+            clip_low=config.clip_low, clip_high=config.clip_high, dual_clip=config.dual_clip, kl_coef=config.kl_coef,
+            aggregate=config.aggregate, **counts)
         if not torch.isfinite(loss):
             raise Diverged(f"the loss is {loss.item()}: look at the last lines of metrics.jsonl for a ratio, a KL or a "
                            "gradient norm that grew, and lower the learning rate")
         loss.backward()
-        gap = max(gap, float((torch.cat(logp).detach().cpu() - torch.cat(old_logp)).abs().max()))
+        old_logp = torch.cat([row.old_logp for row in part])
+        gap = max(gap, float((torch.cat(logp).detach().cpu() - old_logp).abs().max()))
         ratio_min, ratio_max = min(ratio_min, stats["ratio_min"]), max(ratio_max, stats["ratio_max"])
         for key in ("clip_fraction", "dual_clip_fraction", "approx_kl"):
             totals[key] += stats["tokens"] / sampled * stats[key]
         totals["entropy"] += float(torch.cat(entropies).sum()) / sampled
         for key, value in (("loss", loss.item()), ("policy_loss", stats["policy_loss"]), ("kl", stats["kl"])):
             totals[key] += value
-    tokens = sum(len(row.tokens) for row, _ in runs)
+    tokens = sum(len(row.tokens) for row in rows)
     return totals | {"tokens": tokens, "logprob_gap": gap, "ratio_min": ratio_min, "ratio_max": ratio_max}
 
 
@@ -168,14 +164,14 @@ def packed_logprobs(model: Qwen3, rows: list[Row], temperature: float) -> tuple[
 
 
 @torch.no_grad()
-def row_logprobs(model: Qwen3, rows: list[Row], temperature: float, pack_tokens: int) -> list[Tensor]:
-    """Log-probs of every row under a model that is not trained, such as the reference policy."""
-    result: list[Tensor] = [torch.empty(0)] * len(rows)
-    for pack in fill_packs([len(row.tokens) for row in rows], pack_tokens):
-        logp, _ = packed_logprobs(model, [rows[i] for i in pack], temperature)
+def with_reference(rows: list[Row], reference: Qwen3, config: IGPOConfig) -> list[Row]:
+    """The rows with the log-probs of the reference policy."""
+    found = list(rows)
+    for pack in fill_packs([len(row.tokens) for row in rows], config.pack_tokens):
+        logp, _ = packed_logprobs(reference, [rows[i] for i in pack], config.temperature)
         for i, own in zip(pack, logp, strict=True):
-            result[i] = own.cpu()
-    return result
+            found[i] = replace(rows[i], ref_logp=own.cpu())
+    return found
 
 
 def summary(done: list[dict]) -> dict:

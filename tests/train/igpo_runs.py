@@ -1,13 +1,12 @@
 """Very small runs of train_igpo.py: a model of one layer with opinions of its own, and rollouts that follow a
 script."""
 
-import runpy
-import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -27,7 +26,6 @@ from minvenus.train.update import igpo_update
 from tests.agent.scripted import answer, engine_for, search, visit
 from tests.train.runs import SMALL, TINY
 
-ROOT = Path(__file__).resolve().parents[2]
 RIGHT, WRONG = "right", "wrong"
 # Two rollouts of two questions. Of the first one is right, of the second none: only gains tell these two apart.
 MIXED = [["right: right", "wrong: dog"], ["right: dog", "wrong: dog"]]
@@ -46,11 +44,10 @@ def write_model(folder: Path, seed: int = 3) -> str:
 
 
 def small_igpo(model: str, out="unused", **changes) -> IGPOConfig:
-    """One hop, two questions with two rollouts each, turns of up to 64 tokens; pages so small that questions share
-    some."""
+    """One hop, two questions with two rollouts each, turns of up to 64 tokens."""
     values = {"model": model, "out": str(out), "steps": 3, "questions": 2, "group": 2, "hops": 1, "max_turn_tokens": 64,
-              "max_context": 512, "pages": 2048, "page_size": 4, "evaluate_every": 100, "evaluate_questions": 2,
-              "learning_rate": 1e-2, "kl_coef": 0.0, "device": "cpu"}
+              "max_context": 512, "evaluate_every": 100, "evaluate_questions": 2, "learning_rate": 1e-2,
+              "kl_coef": 0.0, "device": "cpu"}
     return IGPOConfig(**(values | changes))
 
 
@@ -106,37 +103,13 @@ def script_runs(monkeypatch, config: IGPOConfig, plays) -> None:
         monkeypatch.setattr(module, "ToyWeb", lambda *_, **__: web_of(config))
 
 
-def command(config: IGPOConfig, *more: str) -> int:
-    """`python train_igpo.py` in this process; returns its exit code. Of the recipe only the defaults."""
-    flags = [f"--{key.replace('_', '-')}={value}" for key, value in asdict(config).items()
-             if not isinstance(value, bool | dict | None)] + (["--judge"] if config.judge else [])
-    before, sys.argv = sys.argv, ["train_igpo.py", *flags, *more]
-    try:
-        runpy.run_path(str(ROOT / "train_igpo.py"), run_name="__main__")
-        return 0
-    except SystemExit as end:
-        return end.code
-    finally:
-        sys.argv = before
-
-
 class UpdateReached(Exception):
     """Ends a run before its first update."""
 
 
-@dataclass
-class FirstStep:
-    """What the first step of a run has made when it reaches its update. `update` makes it."""
-
-    model: object = None
-    optimizer: object = None
-    rows: list | None = None
-    reference: object = None
-    config: IGPOConfig | None = None
-    batch: object = None
-    credited: object = None
-    collected: list | None = None          # all rollouts, those that were dropped included
-    logprobs: list | None = None           # of theirs
+class FirstStep(SimpleNamespace):
+    """What the first step of a run has made when it reaches its update: model, optimizer, rows, reference, config,
+    batch, credited; and `collected` and `logprobs` of all rollouts, those that were dropped included."""
 
     def update(self, rows=None, step=1) -> dict:
         rows = self.rows if rows is None else rows

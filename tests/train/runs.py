@@ -1,7 +1,10 @@
 """Very small runs of train_sft.py: a model of one layer, a handful of toy demonstrations, a few steps."""
 
 import json
-from contextlib import contextmanager
+import os
+import runpy
+import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -15,9 +18,12 @@ from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools import toyweb_lessons
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher
+from minvenus.train import update as updating
 from minvenus.train.optim import adamw, optimizer_step
-from minvenus.train.run import Run
+from minvenus.train.run import open_run
 
+ROOT = Path(__file__).resolve().parents[2]
+torch.set_num_threads(1)     # more only wait for each other on models this small, and a fork has none of its parent's
 TINY = Tokenizer.tiny()
 SMALL = ModelConfig(16, 32, 1, 2, 1, head_dim=8, vocab_size=768, rope_theta=100.0, max_position_embeddings=4096)
 
@@ -40,7 +46,7 @@ def write_inputs(folder: Path, count: int = 8) -> dict:
 
 def small_config(inputs: dict, out, **changes) -> SFTConfig:
     values = {"out": str(out), "steps": 3, "batch": 3, "max_tokens": 400, "pack_tokens": 400, "learning_rate": 1e-2,
-              "validation": 2, "validate_every": 2, "save_every": 1, "device": "cpu"}
+              "validation": 2, "evaluate_every": 2, "save_every": 1, "device": "cpu"}
     return SFTConfig(**(values | inputs | changes))
 
 
@@ -52,13 +58,12 @@ def content(run) -> dict[str, bytes]:
     return {str(path.relative_to(run)): path.read_bytes() for path in [*files, run / "metrics.jsonl"]}
 
 
-def made_up_run(config, evaluate=dict, during=lambda step: None, after=lambda step: None):
+def made_up_run(config, evaluate=dict, during=lambda step: None, after=lambda step: None, data="data"):
     """A run in its folder with made-up gradients. `during` is called before the weights move, `after` once they
     have."""
-    with Run("sft", config) as run:
-        model = Qwen3(SMALL, seed=0)
-        optimizer = adamw(model, (0.9, 0.95), 0.01)
-        run.begin(model, optimizer, TINY.files, "data", evaluate, config.validate_every)
+    model = Qwen3(SMALL, seed=0)
+    optimizer = adamw(model, (0.9, 0.95), 0.01)
+    with open_run("sft", config, model, optimizer, TINY.files, data=data, evaluate=evaluate) as run:
         for step in run.steps():
             during(step)
             for i, parameter in enumerate(model.parameters()):
@@ -69,13 +74,33 @@ def made_up_run(config, evaluate=dict, during=lambda step: None, after=lambda st
     return parameters(model)
 
 
-@contextmanager
-def one_thread():
-    """More threads only wait for each other on models this small, and a fork has none of its parent's."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def command(script: str, config, *more: str) -> int:
+    """`python SCRIPT` with these settings, in this process; returns its exit code. Of a recipe only the defaults."""
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in asdict(config).items()
+             if not isinstance(value, bool | dict | None)] + (["--judge"] if getattr(config, "judge", False) else [])
+    before, sys.argv = sys.argv, [script, *flags, *more]
+    try:
+        runpy.run_path(str(ROOT / script), run_name="__main__")
+        return 0
+    except SystemExit as end:
+        return end.code
+    finally:
+        sys.argv = before
+
+
+def signalled(patch, script, update: str, numbers: list[int], at_step: int = 1) -> None:
+    """The signals arrive in the middle of a step, when the function `update` is called."""
+    real, calls = getattr(updating, update), []
+
+    def step(*arguments):
+        calls.append(1)
+        if len(calls) == at_step:
+            for number in numbers:
+                os.kill(os.getpid(), number)
+        return real(*arguments)
+
+    for module in (updating, script):
+        patch.setattr(module, update, step)
 
 
 def parameters(model) -> torch.Tensor:

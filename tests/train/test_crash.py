@@ -7,12 +7,9 @@ itself, also when half a file is written.
 
 import errno
 import os
-import random
 import resource
 import shutil
-import signal
 import sys
-import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +18,8 @@ import pytest
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-import train_igpo
-import train_sft
-from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.model import weights
-from minvenus.report.saved import load_batch, path_of
 from minvenus.train import checkpoint
-from tests.train.igpo_runs import MIXED, script_runs, small_igpo, write_model
 from tests.train.runs import content, made_up_run, small_config, write_inputs
 
 FULL = "No space left on device"
@@ -198,48 +190,3 @@ def test_a_write_that_really_fails_half_way_loses_nothing(config):
     assert text.startswith("OSError the checkpoint after step 1 could not be written") and "File too large" in text
     assert not (run / "latest").exists() and os.listdir(run / "checkpoints") == []
     goes_on(config, "limited")
-
-
-# ------------------------------------------------------------------------------------- the scripts, at random moments
-
-
-def computing_seconds(pid: int) -> float:
-    """What a child has had of the processor; how busy the machine is does not matter then."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
-
-
-def kill_after(pid: int, seconds: float) -> int:
-    """Kill the child when it has computed for so long; returns how it ended."""
-    while computing_seconds(pid) < seconds and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        time.sleep(0.001)
-    os.kill(pid, signal.SIGKILL)
-    return ended(pid)
-
-
-@pytest.mark.parametrize("script", ["sft", "igpo"])
-def test_a_script_killed_at_ten_random_moments_loses_one_step_at_most_and_no_bit(script, config, tmp_path, monkeypatch):
-    main = train_sft.main
-    if script == "igpo":
-        main = train_igpo.main
-        config = small_igpo(write_model(tmp_path / "model"), kl_coef=0.001, evaluate_every=2, rollouts_every=2)
-        script_runs(monkeypatch, config, MIXED)
-    main(replace(config, out=str(tmp_path / "whole")))                    # here, so that no child has to warm up
-    pid = fork(lambda: main(replace(config, out=str(tmp_path / "timed"))))
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    seconds = computing_seconds(pid)
-    assert ended(pid) == 0
-    run, dice, killed = tmp_path / "killed", random.Random(0), 0
-    config = replace(config, out=str(run))
-    while killed < 10:
-        code = kill_after(fork(lambda: main(config)), dice.uniform(0, 0.8 * seconds))
-        killed += code == -signal.SIGKILL
-        assert code in (0, -signal.SIGKILL)
-        newest = latest_checkpoint(run)
-        done = len(read_jsonl(run / "metrics.jsonl"))                     # the steps that had ended
-        assert done - (int(newest.name.removeprefix("step-")) if newest else 0) in (0, 1)
-        if done > 1 and killed < 10:
-            shutil.rmtree(run)                                  # or most kills would meet a run that has ended
-    main(config)
-    assert content(run) == content(tmp_path / "whole")
-    for step in (1, 2, 3) if script == "igpo" else ():
-        assert load_batch(path_of(run, step)).credit == load_batch(path_of(tmp_path / "whole", step)).credit

@@ -14,7 +14,8 @@ from minvenus.evaluation.judge import Judge
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.train import update as updating
 from tests.evaluation.local_judge import QUICK, chat, drip, grading, planted  # noqa: F401
-from tests.train.igpo_runs import command, first_step, script_runs, small_igpo, write_model
+from tests.train.igpo_runs import first_step, script_runs, small_igpo, write_model
+from tests.train.runs import command
 
 pytestmark = pytest.mark.usefixtures("planted")
 
@@ -95,18 +96,11 @@ def test_a_judge_that_cannot_be_relied_on_stops_the_run_with_the_reason_and_a_ch
 
         with monkeypatch.context() as patch:
             patch.setattr(updating, "igpo_update", then_it_breaks)
-            assert command(config) == 2
+            assert command("train_igpo.py", config) == 2
         err = capsys.readouterr().err
         assert "6 of the last 14 verdicts of the judge failed" in err and "status 500" in err and "Traceback" not in err
         assert (tmp_path / "latest").read_text() == "step-00000001\n"
         assert [row["step"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == [1]
         well[0] = True
-        assert command(config) == 0 and latest_checkpoint(tmp_path).name == "step-00000002"
+        assert command("train_igpo.py", config) == 0 and latest_checkpoint(tmp_path).name == "step-00000002"
     assert [row["judge_unknown"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == [0, 0]
-
-
-def test_verdicts_are_kept_so_that_a_step_that_is_done_again_has_the_same_outcomes(config, tmp_path, monkeypatch):
-    with grading(by_first_word("no")) as server:
-        monkeypatch.setenv("JUDGE_BASE_URL", server.url)
-        first, second = (first_step(replace(config, judge_cache=str(tmp_path / "verdicts")), PLAYS) for _ in range(2))
-        assert first.batch.measured == second.batch.measured and len(server.seen) == 8

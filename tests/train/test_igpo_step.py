@@ -13,7 +13,7 @@ from minvenus.agent.rollout import RolloutLoop
 from minvenus.engine import Engine
 from minvenus.evaluation.answers import f1
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
-from minvenus.train.update import backward, row_logprobs
+from minvenus.train.update import backward, with_reference
 from tests.train.igpo_runs import first_step, small_igpo, write_model
 from tests.train.runs import SMALL, TINY, gradients
 
@@ -94,7 +94,7 @@ def loss_by_hand(made):
 def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gradient(made):
     batch, credited = made.batch, made.credited
     made.model.zero_grad()
-    stats = backward(made.model, made.rows, None, made.config)
+    stats = backward(made.model, made.rows, made.config)
     assert stats["ratio_min"] == pytest.approx(1.0, abs=1e-5) and stats["ratio_max"] == pytest.approx(1.0, abs=1e-5)
     assert stats["logprob_gap"] < 1e-5 and stats["clip_fraction"] == 0.0
     shipped = gradients(made.model)
@@ -122,8 +122,8 @@ def test_a_step_makes_what_has_a_high_advantage_more_probable(made):
     step = first_step(small_igpo(made.config.model, slack=1, learning_rate=1e-4), PLAYS)
 
     def weighed() -> float:
-        new = row_logprobs(step.model, step.rows, 1.0, step.config.pack_tokens)
-        return sum(float((row.advantages * logp).mean()) for row, logp in zip(step.rows, new, strict=True))
+        return sum(float((row.advantages * row.ref_logp).mean())
+                   for row in with_reference(step.rows, step.model, step.config))
 
     before = weighed()
     stats = step.update()
@@ -172,12 +172,3 @@ def test_an_answer_that_is_half_right_is_graded_by_f1_where_that_is_asked(made):
     step = first_step(replace(made.config, outcome="f1"), [["right: pets own dog", "right: right"]] * 2)
     wanted = [f1(final_answer(rollout.turns), rollout.question.answers) for rollout in step.batch.rollouts]
     assert [m.outcome for m in step.batch.measured] == wanted and wanted[1::2] == [1.0, 1.0] and 0 < wanted[0] < 1
-
-
-@pytest.mark.parametrize(("hops", "slack", "held_out"), [(1, 0, 3), (4, 2, 5), (None, 1, 8)])
-def test_the_web_of_a_run_has_the_hops_turns_and_held_out_questions_of_its_settings(made, hops, slack, held_out):
-    source = train_igpo.questions_of(replace(made.config, hops=hops, slack=slack, evaluate_questions=held_out))
-    turns = [2 * (1 + i % 4 if hops is None else hops) + 1 + slack for i in range(held_out)]
-    for questions in (source.held_out, source.training[:held_out]):
-        assert [source.max_turns(question) for question in questions] == turns
-    assert not {question.text for question in source.held_out} & {question.text for question in source.training}

@@ -12,120 +12,95 @@ import train_igpo
 import train_sft
 from minvenus.config import ConfigError, Recipe
 from minvenus.files import latest_checkpoint, read_jsonl
-from minvenus.model.qwen3 import Qwen3
-from minvenus.train.optim import Diverged, adamw
-from minvenus.train.run import Run, cut_back, one_line_errors
+from minvenus.train.optim import Diverged
+from minvenus.train.run import cut_back, one_line_errors
 from tests.train.igpo_runs import MIXED, script_runs, small_igpo, write_model
-from tests.train.runs import SMALL, TINY, content, made_up_run, small_config, write_inputs
+from tests.train.runs import content, made_up_run, small_config, write_inputs
 
+MAIN = {"sft": train_sft.main, "igpo": train_igpo.main}
 # Every setting of the two scripts with another value of it. A resumed run may change these: they decide memory,
 # speed and what is looked at ...
-SFT_MAY_CHANGE = {"out": None, "resume": "auto", "device": "auto", "pack_tokens": 999, "recompute": True,
-                  "validate_every": 7, "save_every": 7}
-IGPO_MAY_CHANGE = {"out": None, "resume": "auto", "device": "auto", "pack_tokens": 999, "recompute": True, "pages": 999,
-                   "page_size": 8, "tool_seconds": 7.0, "tool_threads": 7, "evaluate_every": 7, "save_every": 7,
-                   "rollouts_every": 7, "logprob_gap": 0.5, "steps": 4}
-# ... and not these: they decide what is learned.
-SFT_MAY_NOT = {"data": "toyweb", "model": "tiny", "seed": 1, "steps": 4, "batch": 2, "max_tokens": 300,
-               "reduction": "trajectory-mean", "learning_rate": 1.0, "warmup": 0.5, "beta2": 0.9,
-               "weight_decay": 0.5, "clip": 0.5, "validation": 1, "demonstrations": 7, "hops": 1, "replay": 0.5}
-IGPO_MAY_NOT = {"model": "tiny", "data": {"data": __file__, "tools": "folder:.", "hops": 4},
-                "tools": {"data": __file__, "tools": "folder:.", "hops": 4}, "system_prompt": __file__, "seed": 1,
-                "recipe": Recipe(gamma=0.5), "gain_policy": "reference", "questions": 3, "group": 3, "epochs": 2,
-                "minibatches": 2, "learning_rate": 1.0, "weight_decay": 0.5, "clip": 0.5, "clip_low": 0.1,
-                "clip_high": 0.1, "dual_clip": 3.0,
-                "kl_coef": 0.5, "aggregate": "token-mean", "outcome": "f1", "judge": True,
-                "judge_cache": {"judge": True, "judge_cache": "x"}, "temperature": 0.5, "top_p": 0.5, "max_turns": 9,
-                "max_turn_tokens": 9, "max_context": 400, "max_observation_tokens": 99, "hops": 2, "slack": 1,
-                "evaluate_questions": 1}
+MAY_CHANGE = {
+    "sft": {"device": "auto", "pack_tokens": 999, "recompute": True, "evaluate_every": 7, "save_every": 7},
+    "igpo": {"device": "auto", "pack_tokens": 999, "recompute": True, "evaluate_every": 7, "save_every": 7,
+             "pages": 999, "rollouts_every": 7, "logprob_gap": 0.5, "steps": 2},
+}
+# ... and not these: they decide what is learned. A dictionary changes other settings with it.
+ON_A_FILE = {"data": "questions.jsonl", "tools": "folder:.", "hops": 4}
+MAY_NOT = {
+    "sft": {"data": "toyweb", "model": "tiny", "seed": 1, "steps": 4, "batch": 2, "max_tokens": 300,
+            "reduction": "trajectory-mean", "learning_rate": 1.0, "warmup": 0.5, "weight_decay": 0.5, "clip": 0.5,
+            "validation": 1, "demonstrations": 7, "replay": 0.5},
+    "igpo": {"data": ON_A_FILE, "tools": ON_A_FILE, "model": "tiny", "system_prompt": __file__, "seed": 1,
+             "recipe": Recipe(gamma=0.5), "gain_policy": "reference", "questions": 3, "group": 3, "epochs": 2,
+             "minibatches": 2, "learning_rate": 1.0, "weight_decay": 0.5, "clip": 0.5, "clip_low": 0.1,
+             "clip_high": 0.1, "dual_clip": 3.0, "kl_coef": 0.5, "aggregate": "token-mean", "outcome": "f1",
+             "judge": True, "temperature": 0.5, "top_p": 0.5, "max_turns": 9, "max_turn_tokens": 9, "max_context": 400,
+             "max_observation_tokens": 99, "hops": 2, "slack": 1, "evaluate_questions": 1},
+}
 
 
 @pytest.fixture(scope="module")
-def sft(tmp_path_factory):
-    """A finished run of train_sft.py: its settings."""
-    folder = tmp_path_factory.mktemp("sft")
-    config = small_config(write_inputs(folder), folder / "run", steps=1)
-    train_sft.main(config)
-    return config
-
-
-@pytest.fixture(scope="module")
-def igpo(tmp_path_factory):
-    """A finished run of train_igpo.py: its settings."""
-    folder = tmp_path_factory.mktemp("igpo")
-    config = small_igpo(write_model(folder / "model"), folder / "run", steps=1)
+def finished(tmp_path_factory):
+    """The settings of a finished run of each script, of one step."""
+    folder = tmp_path_factory.mktemp("finished")
+    configs = {"sft": small_config(write_inputs(folder), folder / "sft", steps=1),
+               "igpo": small_igpo(write_model(folder / "model"), folder / "igpo", steps=1)}
     with pytest.MonkeyPatch.context() as patch:
-        script_runs(patch, config, MIXED)
-        train_igpo.main(config)
-    return config
-
-
-def changed(config, name, value):
-    return replace(config, **(value if isinstance(value, dict) else {name: value}))
-
-
-def run_json(config) -> dict:
-    return json.loads((Path(config.out) / "run.json").read_text())
+        script_runs(patch, configs["igpo"], MIXED)
+        for script, config in configs.items():
+            MAIN[script](config)
+    return configs
 
 
 # ----------------------------------------------------------------------------------- settings of a resumed run
 
 
-def test_every_setting_is_in_one_of_the_two_lists(sft, igpo):
-    assert sorted(field.name for field in fields(sft)) == sorted([*SFT_MAY_CHANGE, *SFT_MAY_NOT])
-    assert sorted(field.name for field in fields(igpo)) == sorted([*IGPO_MAY_CHANGE, *IGPO_MAY_NOT])
+@pytest.mark.parametrize("script", MAIN)
+def test_every_setting_is_in_one_of_the_two_lists(script, finished):
+    listed = ["out", *MAY_CHANGE[script], *MAY_NOT[script]]
+    assert sorted(field.name for field in fields(finished[script])) == sorted(listed)
 
 
-@pytest.mark.parametrize("name", SFT_MAY_NOT)
-def test_sft_does_not_go_on_with_a_setting_that_changes_what_is_learned(name, sft):
+@pytest.mark.parametrize(("script", "name"), [(script, name) for script in MAY_NOT for name in MAY_NOT[script]])
+def test_a_setting_that_changes_what_is_learned_is_refused(script, name, finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [{"question": f"Who is {i}?", "answer": "x"} for i in range(4)]
+    Path("questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    Path("notes.txt").write_text("nothing")
+    for variable in ("JUDGE_BASE_URL", "JUDGE_MODEL", "JUDGE_API_KEY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    value = MAY_NOT[script][name]
     with pytest.raises(ConfigError, match=rf"other settings: (.*; )?{name} was "):
-        train_sft.main(changed(sft, name, SFT_MAY_NOT[name]))
+        MAIN[script](replace(finished[script], **(value if isinstance(value, dict) else {name: value})))
 
 
-@pytest.mark.parametrize("name", IGPO_MAY_NOT)
-def test_igpo_does_not_go_on_with_a_setting_that_changes_what_is_learned(name, igpo):
-    with pytest.raises(ConfigError, match=rf"other settings: (.*; )?{name} was "):
-        train_igpo.main(changed(igpo, name, IGPO_MAY_NOT[name]))
+@pytest.mark.parametrize(("script", "name"), [(script, name) for script in MAY_CHANGE for name in MAY_CHANGE[script]])
+def test_a_run_goes_on_with_other_memory_speed_and_cadence_and_run_json_holds_them(script, name, finished, monkeypatch):
+    config = replace(finished[script], **{name: MAY_CHANGE[script][name]})
+    script_runs(monkeypatch, finished["igpo"], MIXED)
+    MAIN[script](config)
+    saved = json.loads((Path(config.out) / "run.json").read_text())
+    assert saved[name] == MAY_CHANGE[script][name]
+    assert script == "sft" or saved["recipe"]["lead_in"] == "Answer.", "the one that is used"
 
 
-@pytest.mark.parametrize("name", [name for name in SFT_MAY_CHANGE if name != "out"])
-def test_sft_goes_on_with_other_memory_speed_and_cadence_and_run_json_holds_them(name, sft):
-    train_sft.main(changed(sft, name, SFT_MAY_CHANGE[name]))
-    assert run_json(sft)[name] == SFT_MAY_CHANGE[name]
-
-
-@pytest.mark.parametrize("name", [name for name in IGPO_MAY_CHANGE if name not in ("out", "steps")])
-def test_igpo_goes_on_with_other_memory_speed_and_cadence_and_run_json_holds_them(name, igpo, monkeypatch):
-    config = changed(igpo, name, IGPO_MAY_CHANGE[name])
+def test_igpo_with_more_steps_learns_what_a_longer_run_learns(finished, tmp_path, monkeypatch):
+    config = finished["igpo"]
     script_runs(monkeypatch, config, MIXED)
-    train_igpo.main(config)
-    assert run_json(igpo)[name] == IGPO_MAY_CHANGE[name]
-
-
-def test_igpo_may_be_given_more_steps_and_learns_what_a_longer_run_learns(igpo, tmp_path, monkeypatch):
-    script_runs(monkeypatch, igpo, MIXED)
     for steps in (1, 2):
-        train_igpo.main(replace(igpo, steps=steps, out=str(tmp_path / "extended"), pack_tokens=512 * steps))
-    train_igpo.main(replace(igpo, steps=2, out=str(tmp_path / "whole"), pack_tokens=1024))
+        train_igpo.main(replace(config, steps=steps, out=str(tmp_path / "extended"), pack_tokens=512 * steps))
+    train_igpo.main(replace(config, steps=2, out=str(tmp_path / "whole"), pack_tokens=1024))
     extended, whole = (read_jsonl(tmp_path / name / "metrics.jsonl") for name in ("extended", "whole"))
     assert extended[1] == pytest.approx(whole[1], rel=1e-3, abs=1e-5) and len(extended) == 2
-
-
-def test_sft_refuses_another_number_of_steps_and_says_why(sft):
-    with pytest.raises(ConfigError, match="learning rate of every step depends on the number of steps"):
-        train_sft.main(replace(sft, steps=4))
-
-
-def test_run_json_holds_the_lead_in_that_is_used(igpo):
-    assert run_json(igpo)["recipe"]["lead_in"] == "Answer."
 
 
 # ---------------------------------------------------------------------------------------- a run with a made-up update
 
 
 @pytest.fixture
-def config(sft, tmp_path):
-    return replace(sft, steps=6, out=str(tmp_path / "run"), save_every=100, validate_every=2)
+def config(finished, tmp_path):
+    return replace(finished["sft"], steps=6, out=str(tmp_path / "run"), save_every=100, evaluate_every=2)
 
 
 def fail_at(number, error):
@@ -139,16 +114,15 @@ def test_a_run_evaluates_before_its_first_step_every_so_many_and_after_its_last(
     calls = iter(range(100))
     made_up_run(replace(config, steps=5), evaluate=lambda: {"score": float(next(calls))})
     rows = read_jsonl(f"{config.out}/metrics.jsonl")
-    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
-    assert [(row.get("before_score"), row.get("score")) for row in rows] == [
-        (0.0, None), (None, 1.0), (None, None), (None, 2.0), (None, 3.0)]
+    assert [(row["step"], row.get("before_score"), row.get("score")) for row in rows] == [
+        (1, 0.0, None), (2, None, 1.0), (3, None, None), (4, None, 2.0), (5, None, 3.0)]
 
 
 @pytest.mark.parametrize("error", [Diverged("the loss is nan"), ValueError("a bug"), RuntimeError("out of memory")])
 def test_an_error_keeps_the_last_whole_step_and_the_run_goes_on_to_the_same_bytes(error, config, tmp_path):
     whole = replace(config, out=str(tmp_path / "whole"))
     made_up_run(whole)
-    with pytest.raises(type(error)):
+    with pytest.raises(type(error), match="step 4: the loss" if isinstance(error, Diverged) else str(error)):
         made_up_run(config, during=fail_at(4, error))
     assert latest_checkpoint(config.out).name == "step-00000003" and len(read_jsonl(f"{config.out}/metrics.jsonl")) == 3
     made_up_run(config)
@@ -162,14 +136,10 @@ def test_weights_that_moved_before_the_error_are_not_kept(config):
 
 
 def test_an_error_in_the_evaluation_after_a_step_keeps_that_step(config):
-    calls = iter(range(100))
+    def evaluate(results=iter([{"score": 1.0}])):
+        return next(results)
 
-    def evaluate():
-        if next(calls) == 1:
-            raise OSError("the network is down")
-        return {"score": 1.0}
-
-    with pytest.raises(OSError, match="network"):
+    with pytest.raises(StopIteration):
         made_up_run(config, evaluate)
     assert latest_checkpoint(config.out).name == "step-00000002"
     assert "score" not in read_jsonl(f"{config.out}/metrics.jsonl")[1]
@@ -192,8 +162,8 @@ def test_a_number_that_is_not_finite_ends_the_run_by_name_and_is_not_written(con
 def test_other_data_is_refused_and_nothing_changes(config):
     made_up_run(config)
     before = content(config.out)
-    with Run("sft", config) as run, pytest.raises(ConfigError, match="was made with other data or another prompt"):
-        run.begin(Qwen3(SMALL), adamw(Qwen3(SMALL), (0.9, 0.95), 0.01), TINY.files, "other", dict, 1)
+    with pytest.raises(ConfigError, match="was made with other data or another prompt"):
+        made_up_run(config, data="other")
     assert content(config.out) == before
 
 
@@ -224,7 +194,6 @@ def test_cutting_back_after_any_tear_leaves_the_first_lines_byte_for_byte(tmp_pa
 def test_a_spoilt_line_in_the_middle_is_an_error_that_names_the_file(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-    for use in (lambda: read_jsonl(path), lambda: cut_back(path, 1)):
-        with pytest.raises(ConfigError, match=r"metrics\.jsonl has a line that is not JSON"):
-            use()
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl has a line that is not JSON"):
+        cut_back(path, 1)
     assert read_jsonl(tmp_path / "absent.jsonl") == []
