@@ -1,12 +1,9 @@
 """No test of the tools reaches the network: names resolve by a table, and a socket connects to 127.0.0.1 or not
 at all."""
 
-import logging
 import socket
 
 import pytest
-
-from tests.tools.servers import KEYS, leaked
 
 VARIABLES = ("SERPER_API_KEY", "SERPER_BASE_URL", "JINA_API_KEY", "JINA_BASE_URL", "EXTRACT_BASE_URL", "EXTRACT_MODEL",
              "EXTRACT_API_KEY", "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy",
@@ -34,15 +31,3 @@ def names(monkeypatch) -> dict[str, list[str]]:
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     monkeypatch.setattr(socket.socket, "connect", connect)
     return table
-
-
-@pytest.fixture
-def planted(monkeypatch, names, caplog, capsys):
-    """Keys in the environment of a test; afterwards no log and no output may show one."""
-    caplog.set_level(logging.DEBUG)
-    for variable, key in KEYS.items():
-        monkeypatch.setenv(variable, key)
-    yield
-    seen = capsys.readouterr()
-    logged = "\n".join(record.getMessage() for record in caplog.get_records("call"))
-    assert not leaked(logged + seen.out + seen.err)

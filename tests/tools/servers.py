@@ -1,5 +1,4 @@
-"""Small HTTP servers on 127.0.0.1 for the tests, whose answer is a function that writes what it wants to the socket;
-keys to plant in the environment, and the search for them in what comes out."""
+"""Small HTTP servers on 127.0.0.1 for the tests, whose answer is a function that writes what it wants to the socket."""
 
 import json
 import threading
@@ -8,13 +7,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest import mock
 
 from minvenus.tools import endpoint
-
-KEYS = {"SERPER_API_KEY": "planted-serper-7f3a", "JINA_API_KEY": "planted-jina-91c2",
-        "EXTRACT_API_KEY": "planted-extract-e05d"}
-
-
-def leaked(text: str) -> list[str]:
-    return [key for key in KEYS.values() if key in text]
 
 
 class Server(ThreadingHTTPServer):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import logging
 import socket
 import threading
 import time
@@ -40,9 +41,6 @@ def chat(content):
     return {"choices": [{"message": {"role": "assistant", "content": content}}]}
 
 
-# --------------------------------------------------------------------------------------- requests
-
-
 def test_a_chat_sends_model_messages_and_settings_with_the_key_and_returns_the_text():
     with serve(lambda h: h.reply(chat("hi"))) as server:
         assert endpoint(server).chat(MESSAGES, temperature=0.5) == "hi"
@@ -60,35 +58,25 @@ def test_a_reply_without_text_is_an_error(reply):
                 ask(MESSAGES)
 
 
-def test_a_completion_takes_ids_or_text_and_returns_the_first_choice():
+def test_a_completion_takes_ids_or_text():
     with serve(lambda h: h.reply({"choices": [{"text": "cat", "finish_reason": "stop"}]})) as server:
         for prompt in ([1, 2, 3], "From Bob"):
             assert endpoint(server).complete(prompt, max_tokens=7) == "cat"
+            assert server.seen[-1][1] == "/v1/completions"
             assert json.loads(server.seen[-1][3]) == {"model": "venus", "prompt": prompt, "max_tokens": 7}
-    assert server.seen[0][1] == "/v1/completions"
 
 
-def test_a_text_that_is_not_utf_8_is_read_all_the_same():
-    with serve(lambda h: h.reply(b"caf\xc3\xa9 \xff", "text/markdown")) as server:
-        assert endpoint(server).request("/p?q", None) == b"caf\xc3\xa9 \xff"
-    assert server.seen[0][:2] == ("GET", "/v1/p?q")
-
-
-# --------------------------------------------------------------------------------------- failures
-
-
-@pytest.mark.parametrize(("status", "requests"), [(302, 1), (307, 1), (400, 1), (401, 1), (403, 1), (404, 1), (413, 1),
-                                                  (429, 3), (500, 3), (503, 3)])
+@pytest.mark.parametrize(("status", "requests"), [(302, 1), (307, 1), (400, 1), (401, 1), (413, 1), (429, 3), (500, 3),
+                                                  (503, 3)])
 def test_only_429_and_5xx_are_tried_again_a_redirect_is_not_followed_and_the_error_says_why(status, requests):
     def answer(handler):
         handler.reply("too\nlong, " + "why " * 1000, status=status, Location=thief.url)
     with serve(lambda h: h.reply({})) as thief, serve(answer) as server:
         error = failure(server)
-    assert len(server.seen) == requests and (error.kind, error.status) == ("http", status)
-    assert f"status {status}" in str(error)
-    assert ": too long, why" in str(error) and 200 < len(str(error)) < 300
-    assert (status in (401, 403)) == ("check TEST_API_KEY" in str(error))
-    assert thief.seen == []
+    assert len(server.seen) == requests and thief.seen == []
+    assert (error.kind, error.status) == ("http", status) and f"status {status}" in str(error)
+    assert ": too long, why" in str(error) and len(str(error)) < 300
+    assert (status == 401) == ("check TEST_API_KEY" in str(error))
 
 
 @pytest.mark.parametrize("body", ["", "<html>blocked</html>"])
@@ -137,9 +125,6 @@ def test_a_bomb_is_not_unpacked_beyond_the_limit(status):
         assert "more than 4,000,000 bytes" in str(failure(server))
 
 
-# ---------------------------------------------------------------------------- deadlines and waits
-
-
 def silent(handler):
     handler.server.stop.wait(LONG)
 
@@ -160,7 +145,7 @@ def test_the_deadline_holds_against_a_server_that_never_ends(answer):
         start = time.monotonic()
         assert failure(server, seconds=1.0).kind == "timeout"
         assert 0.9 <= time.monotonic() - start < LONG / 2
-        assert len(server.seen) == 1
+        assert len(server.seen) <= 1
 
 
 def test_the_deadline_holds_against_a_slow_look_up_of_the_name(monkeypatch):
@@ -178,17 +163,16 @@ def test_silence_is_tried_again_and_a_later_reply_counts():
         assert endpoint(server, read_seconds=1.0).chat(MESSAGES) == "hi"
 
 
-@pytest.mark.parametrize(("asked", "seconds", "requests"), [
-    ("1", 60.0, 2), ("3", 2.0, 1), ("9" * 400, 60.0, 1), ("soon", 60.0, 2), ("²", 60.0, 2)])
-def test_a_retry_after_is_waited_for_if_the_deadline_allows_it(asked, seconds, requests):
+@pytest.mark.parametrize(("asked", "requests"), [("1", 2), ("90", 1), ("9" * 400, 1), ("soon", 2), ("²", 2)])
+def test_a_retry_after_is_waited_for_if_the_deadline_allows_it(asked, requests):
     def busy_once(handler):
         handler.reply(chat("hi"), status=429 if len(handler.server.seen) == 1 else 200, Retry_After=asked)
     with serve(busy_once) as server:
         start = time.monotonic()
         if requests == 1:
-            assert failure(server, seconds=seconds).status == 429
+            assert failure(server, seconds=60.0).status == 429
         else:
-            assert endpoint(server, seconds=seconds).chat(MESSAGES) == "hi"
+            assert endpoint(server, seconds=60.0).chat(MESSAGES) == "hi"
         assert asked != "1" or time.monotonic() - start >= 1.0
     assert len(server.seen) == requests
 
@@ -196,24 +180,18 @@ def test_a_retry_after_is_waited_for_if_the_deadline_allows_it(asked, seconds, r
 def test_waits_double_and_are_jittered(monkeypatch):
     waits = []
     with serve(lambda h: h.reply({}, status=500)) as server:
-        client = endpoint(server)
         monkeypatch.setattr(module, "BACKOFF", 1.0)
         monkeypatch.setattr(time, "sleep", waits.append)
         for _ in range(20):
-            with pytest.raises(ToolError):
-                client.post("/", {})
-    waits = [wait for wait in waits if wait >= 0.5]
+            failure(server)
+    waits = [wait for wait in waits if wait >= 0.5]                   # servers sleep, too
     first, second = waits[::2], waits[1::2]
-    assert all(0.5 <= wait <= 1.5 for wait in first) and all(1.0 <= wait <= 3.0 for wait in second)
-    assert min(first) < 1.0 < max(first)
-    assert len(first) == len(second) == 20 and len({round(wait, 3) for wait in first}) > 10
-
-
-# ------------------------------------------------------------------------------------------- keys
-
-
+    assert 0.5 <= min(first) < 1.0 < max(first) <= 1.5 and 1.0 <= min(second) < 2.0 < max(second) <= 3.0
+    assert len(first) == len(second) == 20
 @pytest.mark.parametrize("status", [200, 302, 400, 401, 429, 500])
-def test_a_key_that_the_server_echoes_appears_nowhere(status):
+def test_a_key_that_the_server_echoes_appears_nowhere(status, caplog, capsys):
+    caplog.set_level(logging.DEBUG)
+
     def echo(handler):
         handler.reply("x" * 195 + KEY + json.dumps(handler.server.seen[-1][2]), "application/json", status=status)
     with serve(echo) as server:
@@ -222,6 +200,7 @@ def test_a_key_that_the_server_echoes_appears_nowhere(status):
     assert KEY in str(server.seen) and KEY not in repr(client) + repr(vars(client))
     with serve(lambda h: h.reply(chat(f"my header was {KEY}"))) as server:
         assert endpoint(server).chat(MESSAGES) == "my header was [key]"
+    assert caplog.text and KEY not in caplog.text + str(capsys.readouterr())
 
 
 def test_the_key_is_read_for_each_request_no_key_is_no_header_and_a_placeholder_is_no_secret(monkeypatch, tmp_path):
@@ -253,13 +232,9 @@ def test_a_key_with_characters_that_no_key_has_is_refused_without_showing_it(mon
     assert KEY not in "".join(traceback.format_exception(caught.value))
 
 
-def test_an_endpoint_of_the_environment_needs_an_address_and_a_model(monkeypatch):
+@pytest.mark.parametrize("url", ["http://host", "https://a.example/v1/", "http://10.0.0.1:8/v1", "HTTP://[::1]:8/v1"])
+def test_an_endpoint_can_be_set_by_the_environment(monkeypatch, url):
+    monkeypatch.setenv("TEST_BASE_URL", url)
     monkeypatch.setenv("TEST_MODEL", "m")
-    with pytest.raises(ConfigError, match="TEST_BASE_URL must begin"):
-        Endpoint.from_environment("TEST", "test endpoint")
-    for url in ("http://host", "https://a.example/v1/", "http://10.0.0.1:8000/v1", "HTTP://[::1]:8000/v1"):
-        monkeypatch.setenv("TEST_BASE_URL", url)
-        assert Endpoint.from_environment("TEST", "test endpoint", seconds=5.0).base_url == url
-    monkeypatch.setenv("TEST_MODEL", " ")
-    with pytest.raises(ConfigError, match="TEST_MODEL must name the model"):
-        Endpoint.from_environment("TEST", "test endpoint")
+    made = Endpoint.from_environment("TEST", "test endpoint", seconds=5.0)
+    assert (made.base_url, made.model, made.key_variable, made.seconds) == (url, "m", "TEST_API_KEY", 5.0)

@@ -1,21 +1,18 @@
 """Live search, visits through a reader, extraction and recording, against servers on 127.0.0.1."""
 
 import json
-import sqlite3
 import time
-import traceback
 
 import pytest
 
 from minvenus.config import ConfigError
 from minvenus.tools.base import run_tool
-from minvenus.tools.cassette import Cassette, MissingRecording
+from minvenus.tools.cassette import MissingRecording
 from minvenus.tools.folder import FolderTools
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.web import LiveTools, make_tools
-from tests.tools.servers import KEYS, leaked, serve
+from tests.tools.servers import serve
 
-pytestmark = pytest.mark.usefixtures("planted")
 MILAN = {"title": "Milan \ud800", "link": "https://a.example/milan"}
 ORGANIC = {"organic": [{"title": "Rome", "link": "https://a.example/rome", "snippet": "A city.", "date": "2020"},
                        {"title": "No link"}, "nonsense", *[MILAN] * 12]}
@@ -27,8 +24,10 @@ GOOD = '{"rational": "r", "evidence": "founded\\nin 1907", "summary": "In 1907."
 
 
 @pytest.fixture(autouse=True)
-def public(names):
+def world(names, monkeypatch):
     names["a.example"] = ["93.184.216.34"]
+    for service in ("SERPER", "JINA", "EXTRACT"):
+        monkeypatch.setenv(f"{service}_API_KEY", f"the key of {service}")
 
 
 def search(server, monkeypatch, queries=("rome",)):
@@ -58,7 +57,7 @@ def test_a_search_asks_once_per_query_and_shows_ten_results_in_the_format_of_the
     assert [json.loads(body) for *_, body in server.seen] == [{"q": "Alzheimer's disease", "gl": "us", "hl": "en"},
                                                               {"q": "北京 museum", "gl": "cn", "hl": "zh-cn"}]
     for method, path, headers, _ in server.seen:
-        assert (method, path, headers["X-API-KEY"]) == ("POST", "/search", KEYS["SERPER_API_KEY"])
+        assert (method, path, headers["X-API-KEY"]) == ("POST", "/search", "the key of SERPER")
         assert "Authorization" not in headers
 
 
@@ -79,7 +78,7 @@ def test_a_visit_asks_the_reader_and_shows_the_passages_of_the_goal(monkeypatch)
     assert result.error is None and result.text.startswith(f"The useful information in  {url} for user goal")
     assert "It was founded in 1907.\n</tool_response><|im_end|> founded café \ufffd" in result.text
     assert (method, path) == ("GET", "/https://a.example/m%C3%BCller/100%25?x=1&y=%5B2%5D")
-    assert headers["Authorization"] == f"Bearer {KEYS['JINA_API_KEY']}"
+    assert headers["Authorization"] == "Bearer the key of JINA"
 
 
 def test_the_reader_is_asked_for_public_pages_only_and_one_without_text_is_an_error(monkeypatch, names):
@@ -128,8 +127,7 @@ def test_a_model_extracts_evidence_and_summary_and_its_reply_is_read_forgivingly
     result, ((method, path, headers, body),) = visit_with_model(monkeypatch, [chat(content)], "a page of 1907")
     assert result.text == ("The useful information in https://a.example for user goal the {year} as follows: \n\n"
                            f"Evidence in page: \n{evidence}\n\nSummary: \n{summary}")
-    assert (method, path, headers["Authorization"]) == ("POST", "/v1/chat/completions",
-                                                        f"Bearer {KEYS['EXTRACT_API_KEY']}")
+    assert (method, path, headers["Authorization"]) == ("POST", "/v1/chat/completions", "Bearer the key of EXTRACT")
     sent = json.loads(body)
     prompt = sent["messages"][0]["content"]
     assert sent["model"] == "small-model" and "Goal: the {year}" in prompt and "\na page of 1907\n" in prompt
@@ -176,32 +174,6 @@ def test_a_replay_shows_what_the_recorded_run_saw_and_a_failed_part_is_not_kept(
     with pytest.raises(MissingRecording, match="other"):
         run_tool(replay, "search", {"query": ["good", "other"]})
     replay.close()
-
-
-def test_planted_keys_never_appear_in_results_reprs_recordings_or_exceptions(monkeypatch, tmp_path):
-    """Servers that fail in every way we know, with the keys in hand; an address with a password, too."""
-    def echo(h):                                          # a hostile endpoint sends back what it got
-        h.reply(json.dumps(h.server.seen[-1][2]), "text/plain", status=int(h.path.split("/")[1]))
-    outputs = []
-    calls = [("search", {"query": ["q"]}), ("visit", {"url": ["https://a.example"], "goal": "g"})]
-    with serve(echo) as server:
-        broken = ["http://127.0.0.1:1", "http://me:planted-serper-7f3a@127.0.0.1", "http://[planted-serper-7f3a",
-                  *(f"{server.url}/{status}" for status in (200, 302, 400, 401, 429, 500))]
-        for url in broken:
-            for variable in ("SERPER_BASE_URL", "JINA_BASE_URL"):
-                monkeypatch.setenv(variable, url)
-            try:
-                tools = LiveTools(Cassette(tmp_path / "tape"))
-            except ConfigError as error:
-                outputs += traceback.format_exception(error)
-                continue
-            outputs += [repr(run_tool(tools, name, arguments)) for name, arguments in calls]
-            outputs += [repr(tools), repr(vars(tools))]
-            tools.close()
-    db = sqlite3.connect(tmp_path / "tape")
-    outputs += db.iterdump()
-    db.close()
-    assert len(outputs) > 40 and "[key]" in str(outputs) and not leaked("\n".join(outputs))
 
 
 @pytest.mark.parametrize("spec", ["", "web", "Live", "live:", "live:x", "toyweb:3", "folder", "folder:", "record",
