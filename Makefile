@@ -39,8 +39,8 @@ lab: .venv/installed
 
 bench: .venv/installed .venv-peer/installed .venv-vllm/installed
 	$(PY) -m benchmarks.bench_kernels
-	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) MINVENUS_VLLM_PYTHON=.venv-vllm/bin/python $(PY) benchmarks/bench_engine.py --threads 2
-	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) $(PY) benchmarks/bench_train.py
+	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) MINVENUS_VLLM_PYTHON=.venv-vllm/bin/python $(PY) -m benchmarks.bench_engine --threads 2
+	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) $(PY) -m benchmarks.bench_train
 
 lint: .venv/installed
 	@$(PY) -c "import ruff, mypy" 2>/dev/null || $(PY) -m pip install --quiet --disable-pip-version-check -e ".[lint]"

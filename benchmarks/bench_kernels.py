@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.timing import Timing, parser
+from benchmarks.timing import main
 from minvenus.kernels.attention import attention
 from minvenus.kernels.logprob import token_logprobs, token_logprobs_reference
 from minvenus.kernels.paged import paged_attention
@@ -76,48 +76,34 @@ def logprob(timing):
     }, {"all logits": 0.83})
 
 
-@torch.no_grad()
 def gpu(timing):
+    """Head shape of Qwen3-4B, training and decoding."""
     if not torch.cuda.is_available():
         print("gpu: skipped, there is none here (torch.cuda.is_available() is False)")
         return
-    heads, kv_heads, channels, count, length = 32, 8, 128, 4, 8192                       # head shape of Qwen3-4B
+    heads, kv_heads, channels, count, length = 32, 8, 128, 4, 8192
     kind = {"device": "cuda", "dtype": torch.bfloat16}
-    kind_heads = heads, kv_heads, kv_heads
-    q, k, v = (torch.randn(count * length, h, channels, **kind, requires_grad=True) for h in kind_heads)
+    shapes = [(count * length, h, channels) for h in (heads, kv_heads, kv_heads)]
+    q, k, v = (torch.randn(shape, **kind, requires_grad=True) for shape in shapes)
     batch = [x.detach().unflatten(0, (count, length)).transpose(1, 2).contiguous().requires_grad_() for x in (q, k, v)]
     cu = torch.arange(count + 1, device="cuda", dtype=torch.int32) * length
 
     def waited(function):
-        def run():
-            function()
-            torch.cuda.synchronize()
-        return run
+        return lambda: (function(), torch.cuda.synchronize())
 
     def flash():
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             return F.scaled_dot_product_attention(*batch, is_causal=True, enable_gqa=True)
 
-    ours = both_ways(lambda: attention(q, k, v, cu, max_seqlen=length), q, k, v)
-    sides = {"ours": waited(ours), "flash": waited(both_ways(flash, *batch))}
-    timing.compare(f"gpu packed, {count} x {length}", sides, {})
+    timing.compare(f"gpu packed, {count} x {length}", {
+        "ours": waited(both_ways(lambda: attention(q, k, v, cu, max_seqlen=length), q, k, v)),
+        "flash": waited(both_ways(flash, *batch))})
     pages, one = pool([32_768] * 16, kv_heads, channels, 64, **kind), torch.randn(16, heads, channels, **kind)
     caches = [torch.randn(16, kv_heads, 32_768, channels, **kind) for _ in range(2)]
     timing.compare("gpu decoding, 16 x 32768", {
         "ours": waited(lambda: paged_attention(one, *pages, max_queries=1, max_length=32_768)),
-        "SDPA": waited(lambda: F.scaled_dot_product_attention(one[:, :, None], *caches, enable_gqa=True))}, {})
-
-
-PARTS = {"packed": packed, "paged": paged, "logprob": logprob, "gpu": gpu}
-
-
-def main(arguments=None):
-    options = parser(__doc__, PARTS).parse_args(arguments)
-    timing = Timing(options)
-    for name in options.only:
-        PARTS[name](timing)
-    timing.summary()
+        "SDPA": waited(lambda: F.scaled_dot_product_attention(one[:, :, None], *caches, enable_gqa=True))})
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, {"packed": packed, "paged": paged, "logprob": logprob, "gpu": gpu})

