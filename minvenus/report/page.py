@@ -20,9 +20,6 @@ HEAD = """<!doctype html>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<link rel="icon" href="data:,">
 <title>{title}</title>
 <style>{style}</style>
 </head>
@@ -60,13 +57,10 @@ def text(value: str) -> Html:
 def page(title: str, parts: Iterable[str], lede: str, facts: Sequence[tuple[str, str]] = (),
          kind: str = "minvenus") -> str:
     style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
-    policy = f"default-src 'none'; img-src data:; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'"
+    policy = f"default-src 'none'; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'"
     head = HEAD.format(policy=policy, title=text(title), style=style)
-    skip = el("a", "Skip to the content", class_="skip", href="#content")
-    top = el("header", el("p", kind, class_="kind"), el("h1", title), el("p", lede, class_="lede"), pairs(facts),
-             class_="top")
-    content = "\n".join(map(html, parts))
-    return f'{head}{skip}\n{top}\n<main id="content">\n{content}\n</main>\n</body>\n</html>\n'
+    top = el("header", el("p", kind, class_="kind"), el("h1", title), el("p", lede, class_="lede"), pairs(facts))
+    return f"{head}{top}\n{el('main', parts)}\n</body>\n</html>\n"
 
 
 def digest(content: str) -> str:
@@ -79,6 +73,11 @@ def digest(content: str) -> str:
 def section(title: str, parts: Iterable[str], intro: str = "") -> Html:
     """A heading, a sentence in plain words, and what belongs to it."""
     return el("section", el("h2", title), el("p", intro, class_="intro") if intro else None, parts)
+
+
+def note(words: str, kind: str) -> Html:
+    """A paragraph that stands out: a "remark" or a "warning"."""
+    return el("p", words, class_=kind)
 
 
 def pairs(listed: Iterable[tuple[str, str]], class_: str = "facts") -> Html:
@@ -99,22 +98,6 @@ def figure(svg: str, caption: str = "") -> Html:
     return el("figure", svg, el("figcaption", caption) if caption else None)
 
 
-def figures(several: Iterable[str]) -> Html:
+def figures(several: Iterable[str | None]) -> Html:
     """Side by side where there is room."""
     return el("div", several, class_="figures")
-
-
-def tiles(values: Iterable[tuple[str, str, str]]) -> Html:
-    """The few numbers to see first: (value, label, note)."""
-    names = ("value", "label", "note")
-    made = [el("div", [el("p", words, class_=name) for name, words in zip(names, tile, strict=True)], class_="tile")
-            for tile in values]
-    return el("div", made, class_="tiles")
-
-
-def warning(words: str) -> Html:
-    return el("p", words, class_="warning", role="alert")
-
-
-def links(targets: Iterable[tuple[str, str]]) -> Html:
-    return el("ul", [el("li", el("a", words, href=href)) for href, words in targets])

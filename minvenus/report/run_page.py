@@ -18,8 +18,9 @@ from minvenus.config import ConfigError, read_json
 from minvenus.console import clock
 from minvenus.evaluation.aggregate import Z95, wilson
 from minvenus.files import read_jsonl, write_text
-from minvenus.report import page, saved
+from minvenus.report import page
 from minvenus.report.curves import Series, line_plot
+from minvenus.report.page import Html, el
 from minvenus.report.xray import write_page
 
 POINTS = 40                           # of a line: neighbouring steps become one point
@@ -36,36 +37,39 @@ class Plot:
     covers: Sequence[float] = ()
 
 
-LEARNING = [
-    Plot("Right answers", {"outcome": "training", "test_exact_match": "held out, exact match"},
-         "share of right answers", "Mean outcome of the training rollouts, and exact match on questions that are "
-         "never trained on.", SHARE),
-    Plot("Groups that teach nothing",
-         {"groups_without_outcome_signal": "same outcome", "groups_without_any_signal": "no signal"}, "share of groups",
-         "Where all rollouts of a question end alike, GRPO learns nothing; IGPO only if the gains are alike.", SHARE),
-    Plot("Gain of a turn", {"gain_mean": "all", "gain_right": "right page", "gain_wrong": "wrong page"},
-         "gain in log P(answer)", "A gain is honest if reading a right page earns more than reading a wrong one."),
-]
-BEHAVIOUR = [
-    Plot("Turns", {"turns": "training", "test_turns": "held out"}, "turns per rollout",
-         "Falling while accuracy falls too: the policy learns to stop early.", (0.0,)),
-    Plot("Browse ratio", {"browse_correct": "right answers", "browse_wrong": "wrong answers"}, "visits / calls",
-         "Share of the tool calls that read a page, in rollouts that ended right and wrong.", SHARE),
-    Plot("Malformed turns", {"malformed": "training", "test_malformed": "held out"}, "share of turns",
-         "Turns that break a rule of the format.", SHARE),
-    Plot("Right pages", {"right_pages": "training", "test_right_pages": "held out"}, "share of the needed pages",
-         "Toy web only: how much of the chain of pages was found.", SHARE),
-]
-OPTIMISER = [
-    Plot("Entropy", {"entropy": "sampled tokens"}, "nats per token",
-         "How undecided the policy is. Near 0 it explores no more."),
-    Plot("Distance to the start", {"kl": "KL to the start model"}, "nats per token", "Grows slowly in a healthy run."),
-    Plot("Gradient", {"grad_norm": "norm before clipping"}, "norm", "Spikes are worth a look at the step's X-ray."),
-    Plot("IG-Scale", {"scale": "s"}, "factor", "Near 0: gains without any spread silence the rest of the batch."),
-]
 TILES = {"test_exact_match": "held-out exact match", "outcome": "training outcome",
          "groups_without_outcome_signal": "groups that end alike", "turns": "turns per rollout"}
-SECTIONS = {"Learning": LEARNING, "Behaviour": BEHAVIOUR, "Optimiser": OPTIMISER}
+SECTIONS = {
+    "Learning": [
+        Plot("Right answers", {"outcome": "training", "test_exact_match": "held out, exact match"},
+             "share of right answers", "Mean outcome of the training rollouts, and exact match on questions that are "
+             "never trained on.", SHARE),
+        Plot("Groups that teach nothing",
+             {"groups_without_outcome_signal": "same outcome", "groups_without_any_signal": "no signal"},
+             "share of groups", "Where all rollouts of a question end alike, GRPO learns nothing; IGPO only if the "
+             "gains are alike.", SHARE),
+        Plot("Gain of a turn", {"gain_mean": "all", "gain_right": "right page", "gain_wrong": "wrong page"},
+             "gain in log P(answer)", "A gain is honest if reading a right page earns more than reading a wrong one."),
+    ],
+    "Behaviour": [
+        Plot("Turns", {"turns": "training", "test_turns": "held out"}, "turns per rollout",
+             "Falling while accuracy falls too: the policy learns to stop early.", (0.0,)),
+        Plot("Browse ratio", {"browse_correct": "right answers", "browse_wrong": "wrong answers"}, "visits / calls",
+             "Share of the tool calls that read a page, in rollouts that ended right and wrong.", SHARE),
+        Plot("Malformed turns", {"malformed": "training", "test_malformed": "held out"}, "share of turns",
+             "Turns that break a rule of the format.", SHARE),
+        Plot("Right pages", {"right_pages": "training", "test_right_pages": "held out"}, "share of the needed pages",
+             "Toy web only: how much of the chain of pages was found.", SHARE),
+    ],
+    "Optimiser": [
+        Plot("Entropy", {"entropy": "sampled tokens"}, "nats per token",
+             "How undecided the policy is. Near 0 it explores no more."),
+        Plot("Distance to the start", {"kl": "KL to the start model"}, "nats per token",
+             "Grows slowly in a healthy run."),
+        Plot("Gradient", {"grad_norm": "norm before clipping"}, "norm", "Spikes are worth a look at the step's X-ray."),
+        Plot("IG-Scale", {"scale": "s"}, "factor", "Near 0: gains without any spread silence the rest of the batch."),
+    ],
+}
 
 
 def write_run_page(run_folder) -> Path:
@@ -76,10 +80,10 @@ def write_run_page(run_folder) -> Path:
                           "begun")
     settings = read_json(run / "run.json")
     rows = with_step_0(rows)
-    parts = [page.tiles(tiles(rows, timing)), *xrays(run)]
+    parts = [tiles(rows, timing), *xrays(run)]
     for title, plots in SECTIONS.items():
         drawn = [figure(plot, rows, settings.get("evaluate_questions")) for plot in plots]
-        parts.append(page.section(title, [page.figures(filter(None, drawn))]))
+        parts.append(page.section(title, [page.figures(drawn)]))
     parts.append(page.section("Time", [phases(timing)], "Where the seconds of a step go."))
     listed = [(key, json.dumps(value)) for key, value in settings.items()]
     parts.append(page.section("Settings", [page.table(["setting", "value"], listed)]))
@@ -94,7 +98,7 @@ def with_step_0(rows: list[dict]) -> list[dict]:
     return [{"step": 0, **before}, *rows] if before else rows
 
 
-def tiles(rows: list[dict], timing: list[dict]) -> list[tuple[str, str, str]]:
+def tiles(rows: list[dict], timing: list[dict]) -> Html:
     """How the run began and how it ended: means over the first and the last tenth of what was measured."""
     found = []
     for key, label in TILES.items():
@@ -105,44 +109,38 @@ def tiles(rows: list[dict], timing: list[dict]) -> list[tuple[str, str, str]]:
             end = fmean(value for _, value in points[-tenth:])
             found.append((f"{start:.3g} → {end:.3g}", label, f"from step {points[0][0]:,} to step {points[-1][0]:,}"))
     seconds = sum(row["seconds"] for row in timing)
-    return [*found, (clock(seconds), "of work", f"{seconds / max(1, len(timing)):.2g} s per step")]
+    found.append((clock(seconds), "of work", f"{seconds / max(1, len(timing)):.2g} s per step"))
+    return el("div", [el("div", [el("p", words) for words in tile], class_="tile") for tile in found], class_="tiles")
 
 
 # ------------------------------------------------------------------------------------------------ figures
 
 
-def figure(plot: Plot, rows: list[dict], held_out: int | None) -> str:
+def figure(plot: Plot, rows: list[dict], held_out: int | None) -> str | None:
     """The plot with a line for each of its numbers that was logged; nothing if none was."""
     lines = []
     for key, name in plot.lines.items():
         points = [(row["step"], float(row[key])) for row in rows if key in row]
         if points and key == "test_exact_match" and held_out:
-            lines.append(exact_match_line(name, points, held_out))
+            bounds = [wilson(min(held_out, share * held_out), held_out) for _, share in points]
+            lines.append(Series(name, *zip(*points, strict=True), *zip(*bounds, strict=True)))
         elif points:
-            lines.append(smooth(name, points, plot.covers == SHARE))
+            lines.append(smooth(name, points))
     if not lines:
-        return ""
+        return None
     return page.figure(line_plot(lines, plot.title, "step", plot.unit, plot.covers), plot.caption)
 
 
-def exact_match_line(name: str, points: Sequence[tuple[int, float]], questions: int) -> Series:
-    bounds = [wilson(min(questions, value * questions), questions) for _, value in points]
-    low, high = [low for low, _ in bounds], [high for _, high in bounds]
-    return Series(name, [x for x, _ in points], [y for _, y in points], low, high)
-
-
-def smooth(name: str, points: Sequence[tuple[int, float]], share: bool = False) -> Series:
+def smooth(name: str, points: Sequence[tuple[int, float]]) -> Series:
     """Means of neighbouring points, at most POINTS of them, each with its 95 % interval."""
     size = math.ceil(len(points) / POINTS)
-    xs, ys, low, high = [], [], [], []
+    rows = []
     for start in range(0, len(points), size):
-        values = [value for _, value in points[start:start + size]]
-        half = Z95 * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-        xs.append(fmean(x for x, _ in points[start:start + size]))
-        ys.append(fmean(values))
-        low.append(max(0.0, ys[-1] - half) if share else ys[-1] - half)
-        high.append(min(1.0, ys[-1] + half) if share else ys[-1] + half)
-    return Series(name, xs, ys) if size == 1 else Series(name, xs, ys, low, high)
+        xs, ys = zip(*points[start:start + size], strict=True)
+        mean, half = fmean(ys), Z95 * stdev(ys) / math.sqrt(len(ys)) if len(ys) > 1 else 0.0
+        rows.append((fmean(xs), mean, mean - half, mean + half))
+    x, y, low, high = zip(*rows, strict=True)
+    return Series(name, x, y) if size == 1 else Series(name, x, y, low, high)
 
 
 def phases(timing: list[dict]) -> str:
@@ -157,22 +155,17 @@ def phases(timing: list[dict]) -> str:
     return page.table(["phase", "seconds", "seconds per step", "share"], rows)
 
 
-# ----------------------------------------------------------------------------------------- saved rollouts
-
-
 def xrays(run: Path) -> list[str]:
     """Write X-rays of the first and the last saved batch. Returns links to them, and what could not be read."""
     files = sorted((run / "rollouts").glob("step-*.jsonl"))
-    links, warnings = [], []
+    links: list[str] = []
+    warnings = []
     for path in dict.fromkeys([*files[:1], *files[-1:]]):
-        out = run / f"xray-{path.stem}.html"
         try:
-            batch = saved.load_batch(path)
-            write_page(path, out)
+            out = write_page(path, run / f"xray-{path.stem}.html")
+            step = int(path.stem.removeprefix("step-"))
+            links.append(el("p", el("a", f"X-ray of step {step:,}", href=out.name)))
         except ConfigError as error:
-            warnings.append(page.warning(str(error)))
-            continue
-        size = f"{len(batch.rollouts)} rollouts of {len(set(batch.groups))} questions"
-        links.append((out.name, f"X-ray of step {batch.step:,}: {size}"))
+            warnings.append(page.note(str(error), "warning"))
     words = "Rollouts turn by turn, with their reward arithmetic."
-    return warnings + ([page.section("Look inside", [page.links(links)], words)] if links else [])
+    return [*warnings, page.section("Look inside", links, words)] if links else warnings

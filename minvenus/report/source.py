@@ -45,7 +45,7 @@ class Case:
     rollout: Rollout
     group: int | str
     outcome: str
-    run: int | None = None             # which run of its question, in a file of eval.py
+    name: str | None = None            # which run of its question, in a file of eval.py
     measured: Measured | None = None
 
 
@@ -73,7 +73,8 @@ def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.Sa
             raise ConfigError(f"{path}, record {number}: {error}") from None
         verdict = record.get("correct")                  # of eval.py; None where it has none
         outcome = "right" if verdict is True else "wrong" if verdict is False else "unknown"
-        cases.append(Case(rollout, rollout.question.id, outcome, record.get("run")))
+        name = f"run {record['run']}" if "run" in record else None
+        cases.append(Case(rollout, rollout.question.id, outcome, name))
     return cases, None
 
 
@@ -87,41 +88,32 @@ def read_rollout(record: dict, name: str, scorer: Scorer | None) -> Rollout:
 
 
 def rollout_of_messages(record: dict, name: str, scorer: Scorer | None) -> Rollout:
-    """A trajectory from elsewhere: the first user message is the question, later ones are what came back. Its tokens
-    are the scorer's; without one, a single id stands for each turn."""
-    question = None
-    made: list[tuple[str, str | None]] = []              # a turn and what came back
+    """A trajectory from elsewhere. Its tokens are the scorer's; without one, a single id stands for each turn."""
     try:
-        for message in record["messages"]:
-            role, content = message["role"], message["content"]
-            if not isinstance(content, str):
-                raise TypeError
-            if role == "assistant":
-                made.append((content, None))
-            elif role != "system" and question is None:
-                question = Question(name, content, [str(record.get("gt") or UNKNOWN)])
-            elif role != "system" and made:
-                text, before = made[-1]
-                content = content.removeprefix(OPEN).removesuffix(CLOSE)
-                made[-1] = text, content if before is None else f"{before}\n{content}"
+        spoken = [(m["role"] == "assistant", m["content"]) for m in record["messages"] if m["role"] != "system"]
+        question, *rest = [content for _, content in spoken]
+        if not rest or any(own != i % 2 or not isinstance(content, str) for i, (own, content) in enumerate(spoken)):
+            raise ValueError
+        asked = Question(name, question, [str(record.get("gt") or UNKNOWN)])
     except (KeyError, TypeError, ValueError):
-        raise ConfigError('"messages" must be a list of objects with a role and a text as content') from None
-    if question is None or not made:
-        raise ConfigError("a trajectory needs a user message and an assistant message after it")
-    tokens, spans = [0] * len(made), [(t, t + 1) for t in range(len(made))]
+        raise ConfigError('"messages" must be objects with a role and a text as content: a question, then an assistant '
+                          "and what came back in turn") from None
+    texts = rest[::2]
+    observations = [content.removeprefix(OPEN).removesuffix(CLOSE) for content in rest[1::2]]
+    tokens, spans = [0] * len(texts), [(t, t + 1) for t in range(len(texts))]
     if scorer:
         try:
             tokens, _, spans = stream(record["messages"], scorer.tokenizer)
         except ChatError as error:
             raise ConfigError(f"this trajectory cannot be scored: {error}") from None
     turns = []
-    for t, (text, observation) in enumerate(made):
-        parsed = parse_turn(text)
-        not_run = parsed.arguments is not None and observation is None
-        malformed = format_error(text, t == len(made) - 1) is not None
-        turns.append(Turn("none" if not_run else parsed.kind, *spans[t], text, None, observation, malformed))
+    for t, text in enumerate(texts):
+        parsed, observation = parse_turn(text), observations[t] if t < len(observations) else None
+        kind = parsed.kind if observation is not None or parsed.answer else "none"          # a call that was not run
+        malformed = format_error(text, t == len(texts) - 1) is not None
+        turns.append(Turn(kind, *spans[t], text, observation=observation, malformed=malformed))
     error = None if turns[-1].kind == "answer" else "it ends without an answer"
-    return Rollout(question, tokens, [False] * len(tokens), [None] * len(tokens), turns,
+    return Rollout(asked, tokens, [False] * len(tokens), [None] * len(tokens), turns,
                    "error" if error else "answered", error=error)
 
 

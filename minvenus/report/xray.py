@@ -4,27 +4,29 @@
     write_page(..., group=3)                                                one group of it
     write_page("trajectory.json", "xray.html", scorer=s, answer="Rome")     somebody else's, scored by a model
 
-source.py reads the file, explain.py gives the numbers, turns.py shows the turns of a rollout. The page is a
-tree that opens and folds: groups, their rollouts, and in a turn its texts and numbers. Everything stands on
-it under every recipe, and page.css shows the recipe whose button is pressed: no script is needed.
+source.py reads the file, explain.py gives the numbers. The page is a tree that opens and folds: groups,
+their rollouts, and in a turn its texts and numbers. Everything stands on it under every recipe, and page.css
+shows the recipe whose button is pressed: no script is needed.
 """
 
+from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
-from minvenus.agent.protocol import final_answer
+from minvenus.agent.protocol import final_answer, format_error, parse_turn
 from minvenus.config import ConfigError, Recipe
 from minvenus.files import latest_checkpoint, write_text
 from minvenus.igpo.gain import value
 from minvenus.report import page
 from minvenus.report.curves import Series, line_plot
-from minvenus.report.explain import Compared, group_steps, under_recipes
+from minvenus.report.explain import Compared, Credited, Step, group_steps, turn_steps, under_recipes
 from minvenus.report.page import Html, el
-from minvenus.report.saved import SavedBatch
 from minvenus.report.source import UNKNOWN, Case, Scorer, read_source, scored, spells
-from minvenus.report.turns import KINDS, Shown, arithmetic, cards, number, shade
 from minvenus.text.tokenizer import Tokenizer
+from minvenus.types import Rollout, Turn
 
 LARGEST = 24_000_000                             # characters of a page; browsers become slow beyond
+KINDS = {"search": "search", "visit": "visit", "answer": "answer", "none": "no action"}
 POLICIES = {"current": "the policy itself, before the update", "reference": "the start checkpoint"}
 LEDE = ("What the agent did, how each of its turns was paid, and what training makes of it. "
         "Every number opens: it shows its formula and the numbers that it was made of.")
@@ -42,6 +44,19 @@ HOW = (
     "In equations P is the DR-Venus paper (arXiv 2604.19859), I the IGPO paper (arXiv 2510.14967 v2). Their numbers "
     "come from public study notes that agree with each other, not from the papers themselves.",
 )
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A rollout on the page."""
+
+    name: str
+    case: Case
+    under: dict[str, Credited]         # a recipe's class ("r0") -> the numbers under it
+
+    def advantages(self) -> dict[str, list[float]]:
+        """Under each recipe; none of a trajectory without a group."""
+        return {recipe: c.numbers["advantages"] for recipe, c in self.under.items() if c.grouped}
 
 
 def write_page(source_path, out_path, group: int | str | None = None, scorer: Scorer | None = None,
@@ -69,68 +84,55 @@ def write_page(source_path, out_path, group: int | str | None = None, scorer: Sc
     groups: dict[int | str, list[Shown]] = {}
     for i in places:
         members = groups.setdefault(cases[i].group, [])
-        run = cases[i].run
-        name = f"rollout {len(members) + 1}" if run is None else f"run {run}"
         under = {f"r{k}": one.rollouts[i] for k, one in enumerate(compared) if one.rollouts}
-        members.append(Shown(name, cases[i], under))
-    scored_by = scorer.name if scorer else None
-    if batch and any(row is not None for m in measured for row in m.logprobs):
-        scored_by = POLICIES[batch.gain_policy]
-    about = [("file", path.name), *([("training step", f"{batch.step:,}")] if batch else []),
-             *([("log P(answer) according to", scored_by)] if scored_by else [])]
-    title = cases[places[0]].rollout.question.text
-    if len(groups) > 1:
-        title = f"{len(places)} rollouts of {len(groups)} questions"
-    parts = body(list(groups.values()), compared, run_tokenizer(path, batch))
-    document = page.page(title, parts, LEDE, about, "reward X-ray")
+        members.append(Shown(cases[i].name or f"rollout {len(members) + 1}", cases[i], under))
+    facts = [("rollouts", f"{len(places)}"), ("questions", f"{len(groups)}")]
+    if batch:
+        facts += [("training step", f"{batch.step:,}"), ("log P(answer) according to", POLICIES[batch.gain_policy])]
+    if scorer:
+        facts.append(("log P(answer) according to", scorer.name))
+    tokenizer = run_tokenizer(path, [case.rollout for case in cases]) if batch else None
+    boxes = [group_box(members, tokenizer, first=not i) for i, members in enumerate(groups.values())]
+    document = page.page(f"Rollouts of {path.name}", [*introduction(compared), *boxes], LEDE, facts, "reward X-ray")
     if len(document) > LARGEST:
         raise ConfigError(f"{path} has {len(places)} rollouts, too many for one page: choose one --group of {names}")
     return write_text(out_path, document)
 
 
-def run_tokenizer(path: Path, batch: SavedBatch | None) -> Tokenizer | None:
+def run_tokenizer(path: Path, rollouts: list[Rollout]) -> Tokenizer | None:
     """The tokenizer of the run that a training file lies in, if it spells the rollouts."""
     checkpoint = latest_checkpoint(path.resolve().parent.parent)
-    if batch is None or checkpoint is None:
-        return None
-    tokenizer = Tokenizer.from_file(checkpoint / "model")
-    return tokenizer if all(spells(tokenizer, rollout) for rollout in batch.rollouts) else None
+    tokenizer = Tokenizer.from_file(checkpoint / "model") if checkpoint else None
+    return tokenizer if tokenizer and all(spells(tokenizer, rollout) for rollout in rollouts) else None
 
 
-# ---------------------------------------------------------------------------------------------------- parts
-
-
-def body(groups: list[list[Shown]], compared: list[Compared], tokenizer: Tokenizer | None) -> list[Html]:
-    parts = [el("details", el("summary", "How to read this page"), el("ul", [el("li", words) for words in HOW]),
-                class_="how")]
+def introduction(compared: list[Compared]) -> list[Html]:
+    """How to read the page, what is missing, and a radio button for each recipe; that of the training is checked."""
+    parts = [el("details", el("summary", "How to read this page"), el("ul", [el("li", words) for words in HOW]))]
     if not any(one.rollouts and one.recipe.use_gain for one in compared):
-        parts.append(el("p", "No log P(answer) was measured in this file, so no recipe that pays gains can be shown.",
-                        class_="remark"))
+        parts.append(page.note("No log P(answer) was measured here: no recipe that pays gains can be shown.", "remark"))
     if not any(one.trained for one in compared):
-        parts.append(el("p", "These rollouts were not trained on: the arithmetic ends at rewards.", class_="remark"))
-    parts.append(switch(compared))
-    parts += [el("p", one.name, ": ", one.words, class_=f"intro under r{k}") for k, one in enumerate(compared)]
-    return [*parts, *(group_box(group, tokenizer, first=group is groups[0]) for group in groups)]
-
-
-def switch(compared: list[Compared]) -> Html:
-    """A radio button for each recipe; that of the training is checked."""
+        parts.append(page.note("These rollouts were not trained on: the arithmetic ends at rewards.", "remark"))
     chosen = next((k for k, one in enumerate(compared) if one.trained), 0)
-    labels = []
+    labels, words = [], []
     for k, one in enumerate(compared):
         state = ' disabled="disabled"' if one.rollouts is None else ' checked="checked"' if k == chosen else ""
         radio = Html(f'<input type="radio" name="recipe" id="recipe-{k}"{state}/>')
-        labels.append(el("label", radio, el("span", one.name, " (trained)" if one.trained else None), title=one.words))
-    return el("fieldset", el("legend", "paid by"), labels, class_="switch")
+        labels.append(el("label", radio, el("span", one.name, " (trained)" if one.trained else None)))
+        words.append(el("p", one.name, ": ", one.words, class_=f"intro under r{k}"))
+    return [*parts, el("fieldset", el("legend", "paid by"), labels, class_="switch"), *words]
+
+
+# -------------------------------------------------------------------------------------- groups and rollouts
 
 
 def group_box(group: list[Shown], tokenizer: Tokenizer | None, first: bool) -> Html:
     """What the rewards of a group are normalised with, log P(answer) along its turns, and its rollouts."""
-    parts: list[Html | None] = []
+    parts = []
     outcomes = {credited.numbers["outcome"] for shown in group for credited in shown.under.values()}
     if group[0].advantages() and len(group) > 1 and len(outcomes) == 1:
         alike = f"All {len(group)} rollouts have the same outcome, {outcomes.pop():g}"
-        parts.append(el("p", alike, ": GRPO learns nothing here, IGPO still does where gains differ.", class_="remark"))
+        parts.append(page.note(f"{alike}: GRPO learns nothing here, IGPO still does where gains differ.", "remark"))
     for recipe in group[0].advantages():
         parts.append(arithmetic(group_steps([shown.under[recipe] for shown in group]), recipe))
     lines = []
@@ -143,41 +145,117 @@ def group_box(group: list[Shown], tokenizer: Tokenizer | None, first: bool) -> H
     every = [abs(x) for shown in group for listed in shown.advantages().values() for x in listed]
     largest = max(every, default=0.0)                # has the strongest colour, under any recipe
     for shown in group:
-        rollout = shown.case.rollout
-        head = el("summary", el("b", shown.name), el("span", "outcome ", shown.case.outcome), strips(shown, largest),
-                  el("span", final_answer(rollout.turns) or "no answer"))
-        error = page.warning(rollout.error) if rollout.error else None
-        parts.append(el("details", head, facts(shown.case), error, cards(shown, largest, tokenizer), class_="rollout",
-                        open="open" if len(group) == 1 else None))
+        parts.append(rollout_box(shown, largest, tokenizer, len(group) == 1))
     case = group[0].case
     return el("details", el("summary", f"{case.group}: {case.rollout.question.text}"), parts, class_="group",
               open="open" if first else None)
 
 
-def strips(shown: Shown, largest: float) -> list[Html]:
-    """The turns of a rollout as letters, under each recipe coloured by advantage."""
-    made = []
+def rollout_box(shown: Shown, largest: float, tokenizer: Tokenizer | None, only: bool) -> Html:
+    """A line with the letters of the turns, coloured by advantage; and when it is opened, the turns."""
+    rollout = shown.case.rollout
+    strips = []
     for recipe, advantages in shown.advantages().items():
         letters = []
-        for t, (turn, x) in enumerate(zip(shown.case.rollout.turns, advantages, strict=True), 1):
+        for t, (turn, x) in enumerate(zip(rollout.turns, advantages, strict=True), 1):
             about = f"turn {t}, {KINDS[turn.kind]}{', malformed' if turn.malformed else ''}: advantage {number(x)}"
             broken = " broken" if turn.malformed else ""
             letters.append(el("i", KINDS[turn.kind][0].upper(), title=about, class_=shade(x, largest) + broken))
-        made.append(el("span", letters, class_=f"strip under {recipe}"))
+        strips.append(el("span", letters, class_=f"strip under {recipe}"))
+    head = el("summary", el("b", shown.name), el("span", "outcome ", shown.case.outcome), strips,
+              el("span", final_answer(rollout.turns) or "no answer"))
+    answers = "not known" if rollout.question.answers == [UNKNOWN] else " / ".join(rollout.question.answers)
+    ran = [turn.kind for turn in rollout.turns if turn.observation is not None]
+    facts = [("true answer", answers), ("searches, visits", f"{ran.count('search')}, {ran.count('visit')}"),
+             ("malformed turns", f"{sum(turn.malformed for turn in rollout.turns)} of {len(rollout.turns)}"),
+             ("ended as", rollout.termination), ("tokens sampled", f"{sum(rollout.sampled):,}")]
+    error = page.note(rollout.error, "warning") if rollout.error else None
+    return el("details", head, page.pairs(facts), error, cards(shown, largest, tokenizer), class_="rollout",
+              open="open" if only else None)
+
+
+# --------------------------------------------------------------------------------------------------- turns
+
+
+def cards(shown: Shown, largest: float, tokenizer: Tokenizer | None) -> list[Html]:
+    """A card for each turn: what it wrote, what came back, its tokens, and how it is paid."""
+    turns = shown.case.rollout.turns
+    first: dict[str, int] = {}                       # a call -> the first turn that made it
+    made = []
+    for t, turn in enumerate(turns):
+        parsed = parse_turn(turn.text)
+        call = ""
+        for name, given in (parsed.arguments or {}).items():
+            call += f"{name}: {given if isinstance(given, str) else ', '.join(given)}\n"
+        notices = []
+        if turn.malformed:
+            rule = format_error(turn.text, t == len(turns) - 1) or "recorded as malformed when it was sampled"
+            notices.append(f"✗ malformed: {rule}")
+        if call and first.setdefault(call, t) < t:
+            notices.append(f"the very same call as in turn {first[call] + 1}")
+        if turn.tool_error:
+            notices.append(f"the tool reported an error: {turn.tool_error}")
+        if turn.discarded:
+            notices.append(f"attempts thrown away: {', '.join(turn.discarded)}")
+        advantages = {recipe: listed[t] for recipe, listed in shown.advantages().items()}
+        chips = [el("span", "A ", number(x), class_=f"chip under {recipe} {shade(x, largest)}")
+                 for recipe, x in advantages.items()]
+        parts = [el("header", el("h3", f"Turn {t + 1}"), el("span", KINDS[turn.kind], class_=f"badge {turn.kind}"),
+                    chips), *(el("p", notice, class_="notice") for notice in notices)]
+        for name, words in (("thought", parsed.thought), (parsed.tool, call), ("answer", parsed.answer)):
+            if words:
+                parts.append(el("div", el("p", name), el("p", words), class_=f"part {name}"))
+        if parsed.error or turn.malformed:           # the parts are not all of it
+            parts.append(folded("raw", "what it wrote, letter by letter", turn.text))
+        if turn.observation is not None:
+            parts.append(folded("observation", f"what came back ({len(turn.observation):,} characters)",
+                                turn.observation))
+        if tokenizer:
+            parts.append(tokens_of(shown.case.rollout, turn, tokenizer))
+        parts += [arithmetic(turn_steps(credited, t), recipe) for recipe, credited in shown.under.items()]
+        hues = " ".join(f"{recipe}-{hue(x)}" for recipe, x in advantages.items())
+        made.append(el("article", parts, class_=f"turn {hues}"))
     return made
 
 
-def facts(case: Case) -> Html:
-    rollout = case.rollout
-    ran = [turn.kind for turn in rollout.turns if turn.observation is not None]
-    searches, visits = ran.count("search"), ran.count("visit")
-    answers = rollout.question.answers
-    listed = [
-        ("true answer", "not known" if answers == [UNKNOWN] else " / ".join(answers)),
-        ("answer given", final_answer(rollout.turns) or "none"), ("outcome", case.outcome),
-        ("turns", f"{len(rollout.turns)}"), ("searches, visits", f"{searches}, {visits}"),
-        ("browse ratio", f"{visits / (searches + visits):.0%}" if searches + visits else "no calls"),
-        ("malformed turns", f"{sum(turn.malformed for turn in rollout.turns)}"), ("ended as", rollout.termination)]
-    if rollout.trainable:
-        listed.append(("tokens", f"{len(rollout.tokens):,}, {sum(rollout.sampled):,} sampled"))
-    return page.pairs(listed)
+def folded(name: str, summary: str, content: str | list[Html]) -> Html:
+    return el("details", el("summary", summary), el("div", content, class_="verbatim"), class_=name)
+
+
+def tokens_of(rollout: Rollout, turn: Turn, tokenizer: Tokenizer) -> Html:
+    """The tokens of a turn as they were sampled, with their log-probs. Nothing is encoded again."""
+    made = []
+    for i in range(turn.start, turn.end):
+        text, logprob = tokenizer.decode([rollout.tokens[i]]).replace("\n", "↵\n"), rollout.logprobs[i]
+        made.append(el("s", text, title="not sampled, never trained") if logprob is None
+                    else el("b", text, title=f"log-prob {logprob:.3f}"))
+    trained = sum(rollout.sampled[turn.start:turn.end])
+    return folded("tokens", f"its tokens ({trained} sampled and trained, {len(made) - trained} not)", made)
+
+
+def arithmetic(steps: list[Step], recipe: str) -> Html:
+    """A row of numbers. Each opens and shows how it came about."""
+    made = []
+    for step in steps:
+        head = el("summary", el("small", step.name), " ", el("b", number(step.value)), title=step.formula)
+        inputs = page.pairs([(name, repr(x)) for name, x in step.inputs], "inputs")
+        exact = None if step.value is None else el("p", "Exactly: ", el("b", repr(step.value)))
+        panel = el("div", el("p", step.formula, class_="formula"), el("p", step.words), inputs, exact, class_="panel")
+        made.append(el("details", head, panel, class_=f"step {step.id}"))
+    return el("div", made, class_=f"arithmetic under {recipe}")
+
+
+def number(x: float | None) -> str:
+    """Three digits after the point; powers of ten where that would show nothing, or too much."""
+    if x is None:
+        return "none"
+    return f"{x:.1e}" if x and not 0.0005 <= abs(x) < 1e5 else f"{x:.3f}"
+
+
+def hue(x: float) -> str:
+    return "none" if abs(x) < 1e-9 else "plus" if x > 0 else "minus"
+
+
+def shade(x: float, largest: float) -> str:
+    """Classes of a colour: blue for more, orange for less, in five strengths."""
+    return f"{hue(x)} a{ceil(5 * abs(x) / largest) if largest else 0}"

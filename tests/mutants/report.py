@@ -21,7 +21,7 @@ MUTANTS = (
            ("minvenus.report.page:html", "isinstance(content, Html)", "isinstance(content, str)")),
     mutant(47, "what came back taken for markup",
            "report/test_xray.py::test_hostile_text_is_text_wherever_a_model_or_a_web_page_can_put_it",
-           ("minvenus.report.turns:folded", 'el("div", content', 'el("div", Html(content)')),
+           ("minvenus.report.xray:folded", 'el("div", content', 'el("div", Html(content)')),
     mutant(47, "a policy that allows any script",
            "report/test_page.py::test_a_page_has_no_script_and_its_policy_allows_its_style_alone",
            ("minvenus.report.page:page", "default-src 'none'", "default-src 'none'; script-src 'unsafe-inline'")),

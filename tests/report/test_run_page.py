@@ -37,7 +37,7 @@ def test_a_run_of_igpo_has_its_curves_its_times_and_links_to_its_first_and_last_
         assert words in html, words
     assert "Right pages" not in html and "<script" not in html          # nothing was logged of them
     for step in (1, 10):
-        assert f'<a href="xray-step-{step:08d}.html">X-ray of step {step}: 2 rollouts of 1 questions</a>' in html
+        assert f'<a href="xray-step-{step:08d}.html">X-ray of step {step}</a>' in html
         assert (tmp_path / f"xray-step-{step:08d}.html").is_file()
     assert "<td>30.0</td><td>3.000</td><td>75%</td>" in html and not (tmp_path / "xray-step-00000005.html").exists()
 
@@ -69,8 +69,7 @@ def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path)
     after = {"test_exact_match": 0.875, "test_turns": 5.0}
     log(tmp_path, [ROW | before, ROW, ROW | after], (), {"evaluate_questions": 8})
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
-    assert '<p class="value">0.25 → 0.875</p><p class="label">held-out exact match</p>' in html
-    assert "from step 0 to step 3" in html
+    assert '<p>0.25 → 0.875</p><p>held-out exact match</p><p>from step 0 to step 3</p>' in html
     [held_out] = re.findall(r'<title>held out, exact match</title><polyline points="([^"]*)"', html)
     assert html.count("<polygon") == 1                                       # only exact match has an interval
     first, last = [float(point.split(",")[0]) for point in held_out.split()]

@@ -66,11 +66,11 @@ def shown(folder, record, **options):
 def test_a_trajectory_of_messages_shows_format_tools_duplicates_and_browse_ratio(tmp_path):
     page = shown(tmp_path, {"messages": messages(), "gt": "cat"})
     assert texts(page, "badge") == ["search", "search", "visit", "no action", "visit", "answer"]
-    assert [len(of_class(turn, "verdict")) for turn in of_class(page, "turn")] == [1, 1, 1, 0, 1, 1]
-    assert "the very same call as in turn 1" in texts(of_class(page, "turn")[1], "notice")
+    notices = [texts(turn, "notice") for turn in of_class(page, "turn")]
+    assert notices[1] == ["the very same call as in turn 1"] and "✗ malformed: The tool call" in notices[3][0]
+    assert [len(listed) for listed in notices] == [0, 1, 0, 1, 0, 0]
     assert texts(page, "observation") == [f"what came back (8 characters)result {t}" for t in range(5)]
-    found = facts(page)
-    assert found["searches, visits"] == "2, 2" and found["browse ratio"] == "50%" and found["answer given"] == "cat"
+    assert facts(page)["searches, visits"] == "2, 2" and facts(page)["malformed turns"] == "1 of 6"
     assert not of_class(page, "arithmetic") and "No log P(answer) was measured" in words(page)
 
 
@@ -169,9 +169,9 @@ def test_a_conversation_that_cannot_be_rendered_is_shown_but_not_scored(tmp_path
 
 @pytest.mark.parametrize(("record", "message"), [
     ("", "holds no rollout"), ("[1]", "holds no rollout"), ("{", "holds no rollout"),
-    ('{"a": 1}', "record 1: not a saved rollout"), ('{"messages": 3}', '"messages" must be a list'),
-    ('{"messages": [{"role": "user", "content": null}]}', '"messages" must be a list'),
-    ('{"messages": [{"role": "user", "content": "q"}]}', "needs a user message and an assistant message"),
+    ('{"a": 1}', "record 1: not a saved rollout"), ('{"messages": 3}', '"messages" must be objects'),
+    ('{"messages": [{"role": "user", "content": null}]}', '"messages" must be objects'),
+    ('{"messages": [{"role": "user", "content": "q"}]}', "a question, then an assistant"),
     ('{"format": "minvenus credit 1"}', "cannot be credited: 'recipe'"),
     ('{"tokens": [], "format": "other"}', "record 1: not a saved rollout")])
 def test_a_file_that_cannot_be_shown_is_refused_in_one_line(tmp_path, record, message):
