@@ -5,10 +5,8 @@ shuffle, count.
     spool -> is the answer correct? -> copies by length -> shuffle -> output, then stats.json
 
 Records stay on the disk: the shuffle moves their places in the spool. Without a shuffle, the five copies of a long
-trajectory would stand in one batch.
-
-The correctness filter promises that what it keeps was found correct: a judge that could not tell keeps nothing, and
-those records are counted apart.
+trajectory would stand in one batch. The correctness filter keeps only what was found correct: what a judge could not
+tell goes, and is counted apart.
 """
 
 import json
@@ -24,7 +22,7 @@ from typing import Literal, NamedTuple
 from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.agent.protocol import parse_turn
 from minvenus.config import ConfigError, check
-from minvenus.evaluation.judge import Judge, Verdict, WordGrader
+from minvenus.evaluation.judge import Judge, WordGrader
 from minvenus.files import read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
 from minvenus.sft.clean import COPIES, bucket, clean, copies
@@ -32,12 +30,10 @@ from minvenus.tools.base import TooManyFailures
 from minvenus.types import Question
 
 SHOWN = 10                   # bad lines in the terminal
-PROGRESS_ROWS = 1000         # rows between two lines of progress
 TURN_COUNTS = ("turns_in", "turns_kept", "turns_dropped",
                "unreadable_tool_turns_removed", "unreadable_tool_response_turns_removed",
                "pruned_tool_turns_removed", "pruned_tool_response_turns_removed",
-               "duplicate_tool_turns_removed", "duplicate_tool_response_turns_removed",
-               "messages_repaired")
+               "duplicate_tool_turns_removed", "duplicate_tool_response_turns_removed", "messages_repaired")
 
 
 @dataclass(frozen=True)
@@ -81,31 +77,41 @@ class Spooled(NamedTuple):
 
     offset: int
     turns: int
-    pair: tuple[Question, str | None]  # to grade
+    answered: tuple[Question, str | None]          # to grade
 
 
 def run(config: CleanConfig) -> dict:
-    """Write the output and stats.json, and return the content of stats.json."""
+    """Write the output and stats.json, and return the content of stats.json.
+
+    rows    source = bad_lines + the sum of drop_reasons + stage3_correct
+    turns   turns_in = unreadable + pruned + duplicate + turns_dropped with their record + turns_kept"""
     out = Path(config.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     counts: Counter = Counter()
     judged = closing(Judge(out.with_name("judge.sqlite"))) if config.correct == "judge" else nullcontext(WordGrader())
     with judged as grader, tempfile.TemporaryFile(dir=out.parent) as spool:
-        kept = valid = fill(spool, config, counts)
-        if config.correct != "off":
-            verdicts = grader.verdicts([record.pair for record in valid])
-            kept = [record for record, verdict in zip(valid, verdicts, strict=True) if keeps(verdict, counts)]
+        valid = fill(spool, config, counts)
+        kept = valid if config.correct == "off" else correct_ones(valid, grader, counts)
         order = []
         for record in kept:
             order += [record] * (copies(record.turns) if config.resample else 1)
         if config.shuffle:
             random.Random(config.seed).shuffle(order)
-        stats = report(counts, len(valid), kept, order, config)
         with replaced_file(out) as data, data.open("wb") as lines:
             for record in order:
                 spool.seek(record.offset)
                 lines.write(spool.readline())
             config.stats_path.unlink(missing_ok=True)        # never beside data that it does not describe
+    stats = {
+        "settings": asdict(config),
+        "files": [str(file) for file in input_files(config.in_)],
+        "rows": {"source": counts["source"], "bad_lines": counts["bad_lines"], "stage2_valid": len(valid),
+                 "stage3_correct": len(kept), "final_resampled": len(order)},
+        **{name: counts[name] for name in TURN_COUNTS},
+        **{group: by_name(counts, group) for group in ("drop_reasons", "pruned_tool_name_counts",
+                                                       "tools_after_cleaning")},
+        "turn_buckets": {"original": by_bucket(kept), "resampled": by_bucket(order)},
+    }
     write_json(config.stats_path, stats)
     return stats
 
@@ -117,8 +123,6 @@ def fill(spool, config: CleanConfig, counts: Counter) -> list[Spooled]:
     for file in input_files(config.in_):
         for number, row in read_rows(file):
             counts["source"] += 1
-            if counts["source"] % PROGRESS_ROWS == 0:
-                print(f"{counts['source']:,} rows, {len(valid):,} clean", file=sys.stderr, flush=True)
             if isinstance(row, str):
                 counts["bad_lines"] += 1
                 if counts["bad_lines"] <= SHOWN:
@@ -130,36 +134,23 @@ def fill(spool, config: CleanConfig, counts: Counter) -> list[Spooled]:
                 counts[f"drop_reasons/{reason}"] += 1
                 continue
             question = Question(str(len(valid)), record["question"], [record["gt"]])
-            pair = question, parse_turn(record["messages"][-1]["content"]).answer
-            valid.append(Spooled(spool.tell(), len(record["messages"]) // 2, pair))
+            answer = parse_turn(record["messages"][-1]["content"]).answer
+            valid.append(Spooled(spool.tell(), len(record["messages"]) // 2, (question, answer)))
             spool.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
     return valid
 
 
-def keeps(verdict: Verdict, counts: Counter) -> bool:
-    """Whether a record stays: it was found correct. The others are counted."""
-    if verdict.correct:
-        return True
-    counts["drop_reasons/" + ("judge_could_not_tell" if verdict.correct is None else "answer_not_correct")] += 1
-    return False
-
-
-def report(counts: Counter, valid: int, kept: list[Spooled], order: list[Spooled], config: CleanConfig) -> dict:
-    """The content of stats.json: settings and counts, by the released script's names where it has them.
-
-    rows    source = bad_lines + the sum of drop_reasons + stage3_correct
-    turns   turns_in = unreadable + pruned + duplicate + turns_dropped with their record + turns_kept
-    """
-    return {
-        "settings": asdict(config),
-        "files": [str(file) for file in input_files(config.in_)],
-        "rows": {"source": counts["source"], "bad_lines": counts["bad_lines"], "stage2_valid": valid,
-                 "stage3_correct": len(kept), "final_resampled": len(order)},
-        **{name: counts[name] for name in TURN_COUNTS},
-        **{group: by_name(counts, group) for group in ("drop_reasons", "pruned_tool_name_counts",
-                                                       "tools_after_cleaning")},
-        "turn_buckets": {"original": by_bucket(kept), "resampled": by_bucket(order)},
-    }
+def correct_ones(valid: list[Spooled], grader: WordGrader | Judge, counts: Counter) -> list[Spooled]:
+    """The records that were found correct; the others are counted."""
+    kept = []
+    verdicts = grader.verdicts([record.answered for record in valid])
+    for record, verdict in zip(valid, verdicts, strict=True):
+        if verdict.correct:
+            kept.append(record)
+        else:
+            reason = "judge_could_not_tell" if verdict.correct is None else "answer_not_correct"
+            counts[f"drop_reasons/{reason}"] += 1
+    return kept
 
 
 def by_name(counts: Counter, group: str) -> dict[str, int]:

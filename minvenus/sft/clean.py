@@ -4,8 +4,8 @@
     clean  {question, messages, gt}                                 system, user, assistant, user, ..., assistant
 
     1. prune    a turn with a call of a tool other than search and visit goes, with its observation
-    2. rewrite  every raw turn, and every clean one that fails the strict checker, gets the form of turns.py; if that is
-                impossible, it goes
+    2. rewrite  every raw turn, and every clean one that fails the strict checker, gets the form of rewrite.py, or goes
+                if that is impossible
     3. dedup    a turn that repeats an earlier call goes; the goal of a visit does not count
     4. validate roles, tags and order; a record that fails is dropped, with the name of the fault
 
@@ -22,17 +22,7 @@ from typing import Literal
 
 from minvenus.agent.prompt import SYSTEM_PROMPT
 from minvenus.agent.protocol import ALLOWED_ARGS, parse_turn, whole_characters
-from minvenus.sft.turns import (
-    answer_turn,
-    bodies,
-    call_turn,
-    calls,
-    is_trainable,
-    lower_tags,
-    targets,
-    tool_of,
-    wrapped_observation,
-)
+from minvenus.sft import rewrite
 from minvenus.text.chat import CLOSE, OPEN
 
 PromptMode = Literal["template", "row"]
@@ -110,7 +100,7 @@ def paired(messages: list[dict], counts: Counter) -> list[dict]:
     """A raw conversation as system prompt, question, pairs of turn and observation, answer: what has no partner goes.
     Nothing if the row cannot be used at all."""
     middle = messages[2:-1]
-    answer = answer_turn(lower_tags(messages[-1]["content"])) if len(messages) > 2 else None
+    answer = rewrite.answer_turn(rewrite.lower_tags(messages[-1]["content"])) if len(messages) > 2 else None
     if answer is None or any(message["role"] not in ("user", "assistant") for message in middle):
         return []
     pairs = []
@@ -139,7 +129,7 @@ def clean_messages(messages: list[dict], raw: bool, counts: Counter) -> list[dic
             counts[f"{removed}_tool_response_turns_removed"] += 1
             continue
         elif role == "user" and (raw or not user_fault(text, i) and not is_wrapped(text)):
-            text = wrapped_observation(text, parse_turn(kept[-1]["content"]).kind == "search")
+            text = rewrite.wrapped_observation(text, parse_turn(kept[-1]["content"]).kind == "search")
         removed = None
         counts["messages_repaired"] += text != message["content"]
         kept.append({"role": role, "content": text})
@@ -149,20 +139,20 @@ def clean_messages(messages: list[dict], raw: bool, counts: Counter) -> list[dic
 def clean_turn(text: str, final: bool, raw: bool, seen: set[tuple], counts: Counter) -> tuple[str, str | None]:
     """(the turn as it is trained on, why it goes or None). `seen` are the calls before it. A clean turn that the
     validation refuses stays as it is, so that the fault gets its name."""
-    lowered = lower_tags(text)
-    made = calls(lowered)[:1 if raw else None]               # only the first one of a raw turn stays
-    others = [call["name"] for call in made if call and tool_of(call) not in ALLOWED_ARGS]
+    lowered = rewrite.lower_tags(text)
+    made = rewrite.calls(lowered)[:1 if raw else None]               # only the first one of a raw turn stays
+    others = [call["name"] for call in made if call and rewrite.tool_of(call) not in ALLOWED_ARGS]
     if others:
         counts.update(f"pruned_tool_name_counts/{name}" for name in others)
         return text, "pruned"
-    if raw or (not turn_fault(lowered, final) and not is_trainable(text, final)):
-        repaired = answer_turn(lowered) if final else call_turn(lowered)
+    if raw or (not turn_fault(lowered, final) and not rewrite.is_trainable(text, final)):
+        repaired = rewrite.answer_turn(lowered) if final else rewrite.call_turn(lowered)
         if not repaired and not final:
             return text, "unreadable"
         text = repaired or text
     call = next(iter(made), None)
-    if call and targets(call):
-        signature = (tool_of(call), *sorted({target.strip() for target in targets(call)}))
+    if call and rewrite.targets(call):
+        signature = (rewrite.tool_of(call), *sorted({target.strip() for target in rewrite.targets(call)}))
         if signature in seen:
             return text, "duplicate"
         seen.add(signature)
@@ -181,12 +171,12 @@ def validate(messages: list[dict]) -> str | None:
             return f"bad_role_at_{i}"
     for i, message in enumerate(messages[1:], start=1):
         content, final = message["content"], i == len(messages) - 1
-        error = user_fault(content, i) if i % 2 else turn_fault(lower_tags(content), final)
+        error = user_fault(content, i) if i % 2 else turn_fault(rewrite.lower_tags(content), final)
         if error:
             return error
     if len(messages) % 2 == 0:
         return "last_message_not_assistant"
-    return None if is_trainable(messages[-1]["content"], final=True) else "final_answer_unusable"
+    return None if rewrite.is_trainable(messages[-1]["content"], final=True) else "final_answer_unusable"
 
 
 def user_fault(content: str, i: int) -> str | None:
@@ -201,8 +191,8 @@ def is_wrapped(text: str) -> bool:
 
 
 def turn_fault(text: str, final: bool) -> str | None:
-    has_call, has_answer = bool(bodies(text, "tool_call")), bool(bodies(text, "answer"))
-    if not bodies(text, "think"):
+    has_call, has_answer = bool(rewrite.bodies(text, "tool_call")), bool(rewrite.bodies(text, "answer"))
+    if not rewrite.bodies(text, "think"):
         return "assistant_missing_think"
     if final and not has_answer:
         return "final_assistant_missing_answer"

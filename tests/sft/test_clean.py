@@ -51,6 +51,8 @@ def test_the_system_prompt_is_replaced_added_or_kept():
     own = raw("Where?", answer_of()) | {"system_prompt": "Row's own."}
     assert contents(clean(own, "Mine.", prompt_mode="row")[0])[0] == "Row's own."
     assert contents(clean(own, "Mine.")[0])[0] == "Mine."
+    own["messages"].insert(0, {"role": "system", "content": "Own."})             # a prompt, and not the question
+    assert contents(clean(own, prompt_mode="row")[0]) == ["Own.", "Where?", answer_of()]
 
 
 def test_a_turn_with_a_tool_that_does_not_exist_goes_with_its_observation():
@@ -220,12 +222,3 @@ def test_first_occurrences_stay_with_their_observations_and_repeats_go_with_thei
     removed = sum(count for name, count in counts.items() if name.endswith("_removed"))
     given = [message for message in record["messages"] if message.get("role") != "system"]
     assert len(given) == len(out["messages"]) - 1 + removed
-
-
-@given(st.lists(st.sampled_from("abcd"), max_size=12))
-def test_dedup_keeps_exactly_the_first_of_each(names):
-    body = [text for i, name in enumerate(names) for text in (search_turn(name), observation(f"{i}"))]
-    out, _, counts = clean(conversation("Q", *body, answer_of()))
-    firsts = [i for i, name in enumerate(names) if name not in names[:i]]
-    assert contents(out)[2:-1] == [text for i in firsts for text in (search_turn(names[i]), observation(f"{i}"))]
-    assert counts["duplicate_tool_turns_removed"] == len(names) - len(firsts)

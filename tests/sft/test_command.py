@@ -138,7 +138,7 @@ def test_an_error_while_cleaning_is_told_and_leaves_the_old_files_untouched(tmp_
     argv = ["--in", write(tmp_path / "in.jsonl", [of_turns(2)] * 3), "--out", str(tmp_path / "out.jsonl")]
     assert main(argv) == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    monkeypatch.setattr(command, "report", Mock(side_effect=error))
+    monkeypatch.setattr(command, "fill", Mock(side_effect=error))
     assert main(argv) == 1 and str(error) in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 

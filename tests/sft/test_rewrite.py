@@ -3,8 +3,11 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from minvenus.sft.clean import clean
+from minvenus.sft.rewrite import parse_search_text
 from tests.sft.conversations import (
     answer_of,
     call,
@@ -17,14 +20,19 @@ from tests.sft.conversations import (
     visit_turn,
 )
 
-PAGE = {"title": "T", "url": "http://t", "snippet": "text"}
-
 
 def turns_of(content, make):
     """The agent's turns of a record with this one turn before the answer."""
     out, reason, counts = clean(make("Where?", content, observation(), answer_of()))
     assert reason is None
     return contents(out)[2:-1:2], counts
+
+
+def observed(text, turn=None):
+    """The text of an observation after cleaning a raw record."""
+    out, reason, _ = clean(raw("Where?", turn or search_turn("a"), text, answer_of()))
+    assert reason is None
+    return contents(out)[3].removeprefix("<tool_response>\n").removesuffix("\n</tool_response>")
 
 
 # ---------------------------------------------------------------------------------------------------------- raw records
@@ -40,7 +48,8 @@ def test_a_raw_record_worked_by_hand():
     out, reason, counts = clean(record, "System.")
     assert reason is None
     assert counts["unreadable_tool_turns_removed"] == counts["unreadable_tool_response_turns_removed"] == 1
-    results = json.dumps([{"query": "a", "web_page_info_list": [PAGE]}])
+    page = {"title": "T", "url": "http://t", "snippet": "text"}
+    results = json.dumps([{"query": "a", "web_page_info_list": [page]}])
     assert contents(out) == ["System.", "Where?", search_turn("a", thought="I look."), observation(results),
                              visit_turn("u", goal="g", thought="read"), observation("a page about Web Results"),
                              answer_of("Rome")]
@@ -73,12 +82,6 @@ def test_a_call_and_the_message_after_it_stay_together_or_both_go(place, message
     assert counts["turns_in"] == turns + counts["turns_kept"]
 
 
-def test_a_system_message_in_a_raw_record_is_its_prompt_and_not_its_question():
-    record = raw("Where?", answer_of())
-    record["messages"].insert(0, {"role": "system", "content": "Own."})
-    assert contents(clean(record, prompt_mode="row")[0]) == ["Own.", "Where?", answer_of()]
-
-
 @pytest.mark.parametrize("change", [
     lambda messages: messages.clear(), lambda messages: messages.pop(),
     lambda messages: messages.append({"role": "user", "content": "thanks"}),
@@ -106,7 +109,6 @@ def test_code_after_a_call_is_pruned_by_the_name_of_its_tool():
 @pytest.mark.parametrize(("turn", "kept"), [
     (think("x") + call(" Search ", {"query": ["a"]}), search_turn("a", thought="x")),
     (think("x") + call("search", {"query": ["a", "", " "]}), search_turn("a", thought="x")),
-    (think("x") + call("search", {"query": ["a", 3]}), search_turn("a", thought="x")),
     (think("x") + call("search", {"queries": ["wrong"], "query": [" ", "a"]}), search_turn("a", thought="x")),
     (think("x") + call("search", {"queries": "a", "query": []}), search_turn("a", thought="x")),
     (think("x") + call("visit", {"url": "u", "urls": ["wrong"], "goal": ["g", "h"]}),
@@ -120,14 +122,11 @@ def test_code_after_a_call_is_pruned_by_the_name_of_its_tool():
     ("<THINK>x</Think><Tool_Call>{name: 'search', arguments: {query: 'a',}}</TOOL_CALL>",
      search_turn("a", thought="x")),
     (think("x") + call("search", {"query": [" "]}), None),
-    (think("x") + call("search", {"query": 3}), None),
     (think("x") + call("visit", {"url": ["u"]}), None),
     (think("x") + call("visit", {"url": ["u"], "goal": " "}), None),
-    (think("x") + call("visit", {"url": ["u"], "goal": [3]}), None),
     (think("x") + call("search", {"query": ["<answer>"]}), None),
     (think(" ") + call("search", {"query": ["a"]}), None),
     (think("x") + "<tool_call>{</tool_call>", None),
-    (think("x") + '<tool_call>["search"]</tool_call>', None),
     (think("x") + '<tool_call>{"name": "search", "arguments": "a"}</tool_call>', None),
 ])
 def test_a_turn_is_repaired_or_goes_and_never_takes_its_record_with_it(turn, kept, make):
@@ -150,18 +149,6 @@ def test_a_call_that_the_thought_mentions_is_not_the_call():
     assert len(kept) == 1 and kept[0].endswith(call("search", {"query": ["a"]}))
     inside = f"<think>so {call('search', {'query': ['b']})}</think>"
     assert turns_of(inside, raw)[0][0].endswith(call("search", {"query": ["b"]}))
-
-
-@pytest.mark.parametrize(("wrapped", "text"), [
-    (observation("x") + "\n", "x"), ("<tool_response>x</tool_response>", "x"), ("see " + observation("x"), "see \nx"),
-    ("<tool_response>\n</tool_response>", ""),
-])
-def test_a_wrapper_is_made_exact_and_text_around_it_moves_inside(wrapped, text):
-    out, _, counts = clean(conversation("Q", search_turn("a"), wrapped, answer_of()))
-    assert contents(out)[3] == observation(text) and counts["messages_repaired"] == 1
-
-
-# -------------------------------------------------------------------------------------------------------------- answers
 
 
 @pytest.mark.parametrize(("content", "expected"), [
@@ -189,3 +176,109 @@ def test_hostile_text_takes_linear_time():
     assert clean(raw("Where?", think("t") + "<answer>" * 200_000))[1] == "raw_clean_failed"
     record = raw("Where?", search_turn("a"), "## Web Results\n" + "1. [" * 100_000, answer_of())
     assert clean(record)[1] is None
+
+
+# --------------------------------------------------------------------------------------------------------- observations
+
+
+@pytest.mark.parametrize(("wrapped", "text"), [
+    (observation("x") + "\n", "x"), ("<tool_response>x</tool_response>", "x"), ("see " + observation("x"), "see \nx"),
+    ("<tool_response>\n</tool_response>", ""),
+])
+def test_a_wrapper_is_made_exact_and_text_around_it_moves_inside(wrapped, text):
+    out, _, counts = clean(conversation("Q", search_turn("a"), wrapped, answer_of()))
+    assert contents(out)[3] == observation(text) and counts["messages_repaired"] == 1
+
+
+PRINTED = """A Google search for 'who's who' found 2 results:
+
+## Web Results
+1. [A [nested] title](https://a.org/x_(y))
+Date published: 2020-01-01
+  DATE Updated : 2021-01-01
+Source: a.org
+
+first line
+
+Date published: stays
+
+2. [](https://no-title.org)
+lost
+3. [No address]()
+lost
+4. [Last](https://b.org) on the same line
+"""
+PARSED = [{"query": "who's who", "web_page_info_list": [
+    {"title": "A [nested] title", "url": "https://a.org/x_(y)", "snippet": "Source: a.org\nfirst line\nDate published: stays"},
+    {"title": "Last", "url": "https://b.org", "snippet": "on the same line"}]}]
+
+
+def test_a_printed_search_result_worked_by_hand():
+    assert json.loads(observed(PRINTED)) == PARSED == json.loads(observed(observation(PRINTED)))
+    assert observed(PRINTED, visit_turn("u")) == PRINTED.strip(), "a page that prints search results is not converted"
+
+
+@pytest.mark.parametrize("heading", ["## Web Results", "### Web Results", "Web Results:", "## Web Results (10)",
+                                     "**Web Results**", "  ##  Web Results  ", "Here are the Web Results I found",
+                                     "1. [Ad](https://ad)\n## Web Results"])
+def test_results_are_found_under_any_heading_and_not_before_it(heading):
+    assert json.loads(observed(PRINTED.replace("## Web Results", heading))) == PARSED
+
+
+@pytest.mark.parametrize(("header", "query"), [
+    ("A Google search for 'the dogs'' found 3 results:", "the dogs'"),            # one pair of quotes goes, not three
+    ("A Google search for the dogs' found 3 results:", "the dogs'"),
+    ('A Google search for "exact phrase" found 10 results:', "exact phrase"),
+    ("A Google search for ''' found 1 result:", "'"),
+    ("A Google search for 'police found 3 results: why' found 7 results:", "police found 3 results: why"),
+    ("A Google search for '\"a\" OR \"b\"' found 1,200 results:", '"a" OR "b"'),
+    ('A Google search for "exact" dogs found 1 results:', '"exact" dogs'),
+    ("A Google search for '' found 0 results:", ""),
+    ("A Google search for 'b' found about 1,200 results (0.3 seconds):", "b"),
+])
+def test_the_query_of_a_header(header, query):
+    assert parse_search_text(f"{header}\n\n## Web Results\n") == [{"query": query, "web_page_info_list": []}]
+
+
+def test_results_without_a_header_have_no_query_and_a_text_without_results_stays():
+    assert json.loads(observed("## Web Results\n1. [T](u)\nx")) == [
+        {"query": "", "web_page_info_list": [{"title": "T", "url": "u", "snippet": "x"}]}]
+    assert observed("Web Results: none today") == "Web Results: none today"
+    assert observed("1. [T](u)\nx") == "1. [T](u)\nx", "only a text that names Web Results is read as such"
+
+
+@pytest.mark.parametrize(("line", "link"), [
+    ("1. [a ] b](u)", ("a ] b", "u")), ("1. [a [ b](u)", ("a [ b", "u")),
+    ("12.[[PDF] t](u_(v)_(w(x)))", ("[PDF] t", "u_(v)_(w(x))")),
+    ("1. [t](never closed", None), ("1. [t] (apart)", None), ("[t](u)", None), ("1. [never", None),
+])
+def test_links_with_odd_brackets(line, link):
+    found = parse_search_text(f"## Web Results\n{line}")
+    assert (found and tuple(found[0]["web_page_info_list"][0].values())[:2]) == link
+
+
+def nested(alphabet, pattern):
+    """Texts with balanced brackets."""
+    plain = st.text(st.sampled_from(alphabet), max_size=4)
+    return st.recursive(plain, lambda part: st.builds(pattern.format, part, part, part), max_leaves=6)
+
+
+titles = nested("ab '().1\\日", "{}[{}]{}").filter(str.strip)
+addresses = nested("ab/_%[]", "{}({}){}").filter(bool)
+snippets = st.lists(st.text(st.sampled_from("ab [](.1'日"), min_size=1, max_size=10).filter(str.strip), max_size=3)
+asked = st.text(st.sampled_from("ab'\" ?日"), max_size=8)
+found = st.lists(st.tuples(titles, addresses, snippets), max_size=3)
+
+
+@given(st.lists(st.tuples(asked, found), min_size=1, max_size=3))
+def test_what_is_printed_is_read_back(answers):
+    text, expected = "", []
+    for query, links in answers:
+        text += f"A Google search for '{query}' found {len(links)} results:\n\n## Web Results\n"
+        for i, (title, url, body) in enumerate(links, start=1):
+            text += "\n".join([f"{i}. [{title}]({url})", "", *body, ""])
+        pages = [{"title": title.strip(), "url": url, "snippet": "\n".join(line.strip() for line in body)}
+                 for title, url, body in links]
+        text += "\n=======\n"                                # belongs to neither query
+        expected.append({"query": query.strip(), "web_page_info_list": pages})
+    assert parse_search_text(text) == expected
