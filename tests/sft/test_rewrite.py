@@ -198,7 +198,7 @@ Date published: 2020-01-01
   DATE Updated : 2021-01-01
 Source: a.org
 
-first
+1
 
 Date published: stays
 
@@ -209,7 +209,7 @@ lost
 4. [Last](https://b.org) on the same line
 """
 PARSED = [{"query": "who's who", "web_page_info_list": [
-    {"title": "A [nested] title", "url": "https://a.org/x_(y)", "snippet": "Source: a.org\nfirst\nDate published: stays"},
+    {"title": "A [nested] title", "url": "https://a.org/x_(y)", "snippet": "Source: a.org\n1\nDate published: stays"},
     {"title": "Last", "url": "https://b.org", "snippet": "on the same line"}]}]
 
 
