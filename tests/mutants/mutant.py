@@ -11,7 +11,6 @@ of a function's body and cannot be edited.
 """
 
 import contextlib
-import functools
 import importlib
 import inspect
 from collections.abc import Iterator
@@ -51,14 +50,21 @@ def applied(m: Mutant) -> Iterator[None]:
 
 
 def edited_codes(m: Mutant) -> dict[FunctionType, CodeType]:
-    """The new code of every function that the mutant edits."""
-    edits: dict[str, list[tuple[str, str]]] = {}
-    for target, old, new in m.edits:
-        edits.setdefault(target, []).append((old, new))
+    """The new code of every function that the mutant edits: its whole file compiled with the edits."""
     codes = {}
-    for target, replacements in edits.items():
+    for target in dict.fromkeys(target for target, _, _ in m.edits):
         function = function_at(target)
-        codes[function] = edited_code(function, target, replacements, f"bug {m.bug}: {m.says}")
+        lines, first = inspect.getsourcelines(function)
+        body = "".join(lines)
+        for old, new in ((old, new) for edited, old, new in m.edits if edited == target):
+            if body.count(old) != 1:
+                raise StaleMutant(f"{target}: {body.count(old)} places read {old!r}, expected one; adapt the mutant "
+                                  f"(bug {m.bug}: {m.says})")
+            body = body.replace(old, new)
+        path = inspect.getsourcefile(function)
+        source = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
+        source[first - 1:first - 1 + len(lines)] = [body]
+        codes[function] = code_named(compile("".join(source), path, "exec"), function.__qualname__)
     return codes
 
 
@@ -71,31 +77,12 @@ def function_at(target: str) -> FunctionType:
             found = inspect.getattr_static(found, name)
     except AttributeError:
         raise StaleMutant(f"{target} does not exist") from None
-    if isinstance(found, property):
-        found = found.fget
-    elif isinstance(found, functools.cached_property):
-        found = found.func
-    elif isinstance(found, staticmethod | classmethod):
-        found = found.__func__
+    for inner in ("fget", "func", "__func__"):          # of a property, a cached property, a class or static method
+        found = getattr(found, inner, found)
     found = inspect.unwrap(found)
     if not inspect.isfunction(found):
         raise StaleMutant(f"{target} is no function")
     return found
-
-
-def edited_code(function: FunctionType, target: str, replacements: list[tuple[str, str]], name: str) -> CodeType:
-    """Compile the function's whole file with the edits and take the function's code out of it."""
-    lines, first = inspect.getsourcelines(function)
-    body = "".join(lines)
-    for old, new in replacements:
-        if body.count(old) != 1:
-            count = body.count(old)
-            raise StaleMutant(f"{target}: {count} places read {old!r}, expected one; adapt the mutant ({name})")
-        body = body.replace(old, new)
-    path = inspect.getsourcefile(function)
-    source = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
-    source[first - 1:first - 1 + len(lines)] = [body]
-    return code_named(compile("".join(source), path, "exec"), function.__qualname__)
 
 
 def code_named(code: CodeType, qualname: str) -> CodeType:
