@@ -212,8 +212,6 @@ def test_the_preset_of_the_4b_model_with_a_file_live_tools_and_a_judge_is_a_vali
     flags = ["--preset", "dr-venus-4b", "--model", config.model, "--data", config.data, "--tools", "live", "--judge"]
     large = parse_flags(IGPOConfig, flags, presets=IGPO_PRESETS)
     assert (large.data, large.tools, large.judge, large.group, large.max_turns) == (config.data, "live", True, 8, 200)
-    assert large.evaluate_questions == 0, "no evaluation on the live web that nobody asked for"
-    assert IGPOConfig().evaluate_questions == 128
 
 
 @pytest.mark.parametrize(("flags", "words"), [

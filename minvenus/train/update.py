@@ -30,13 +30,13 @@ from minvenus.types import Rollout
 # --------------------------------------------------------------------------------------------- supervised fine-tuning
 
 
-def sft_loss(model: Qwen3, pack: Pack, dtype: torch.dtype | None = None) -> Tensor:
-    """The pack's share of the step's loss; products in `dtype`, see Qwen3.logprobs."""
+def sft_loss(model: Qwen3, pack: Pack) -> Tensor:
+    """The pack's share of the step's loss."""
     device = model.head_weight.device
     packed = (pack.tokens, pack.cu_seqlens, pack.sources, pack.targets)
     tokens, cu_seqlens, sources, targets = (x.to(device) for x in packed)
     # every row of the last layer, as the shipped base was trained, to the last bit
-    logp = model.logprobs(tokens, cu_seqlens, sources, targets, dtype=dtype, every_row=True)
+    logp = model.logprobs(tokens, cu_seqlens, sources, targets, every_row=True)
     return -(pack.weights.to(device) * logp).sum()
 
 

@@ -173,12 +173,6 @@ def numbers(examples):
     return [int(e.tokens[1]) for e in examples]
 
 
-def test_copies_of_a_held_out_trajectory_are_not_trained_on():
-    training, held_out = hold_out([example(n) for n in (1, 2, 3, 1, 4, 3, 2, 3)], 2)
-    assert numbers(held_out) == [2, 3] and numbers(training) == [1, 1, 4]
-    assert [numbers(part) for part in hold_out([example(1), example(1)], 0)] == [[1, 1], []]
-
-
 @given(st.lists(st.integers(0, 12), min_size=1), st.integers(0, 14))
 def test_held_out_trajectories_are_different_ones_and_never_trained_on(drawn, count):
     examples = [example(n) for n in drawn]

@@ -1,10 +1,7 @@
-"""A judge that fails, is slow or talks nonsense never changes a reward: its rollout is dropped and counted, or the
-run stops.
+"""A judge that fails never changes a reward: its rollout is dropped and counted, or the run stops.
 
 Real servers on 127.0.0.1; the policy is scripted, so that the answers are known.
 """
-
-from dataclasses import replace
 
 import pytest
 
@@ -13,21 +10,19 @@ from minvenus.evaluation import judge as judging
 from minvenus.evaluation.judge import Judge
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.train import update as updating
-from tests.evaluation.local_judge import QUICK, chat, drip, grading, planted  # noqa: F401
+from tests.evaluation.local_judge import QUICK, grading, planted  # noqa: F401
 from tests.train.igpo_runs import first_step, script_runs, small_igpo, write_model
 from tests.train.runs import command
 
 pytestmark = pytest.mark.usefixtures("planted")
 
-# The first three answers get a verdict by their first word, the last one whatever the judge makes of "sphinx".
+# Verdicts by the first word of the answer; the judge fails at "sphinx".
 PLAYS = [["right: yes, a cat", "wrong: no, a dog", "right: yes, a hen", "wrong: sphinx"],
          ["right: no 1", "wrong: yes 1", "search: no 2", ": yes 2"]]
-BROKEN = {
-    "error": lambda handler: handler.reply("down", status=500),
-    "too slow": drip,
-    "nonsense": lambda handler: handler.reply(chat("I would rather not say. correct: yes/no")),
-    "cut off": lambda handler: handler.reply("{", Content_Length="100"),
-}
+
+
+def broken(handler):
+    handler.reply("down", status=500)
 
 
 class QuickJudge(Judge):
@@ -49,33 +44,21 @@ def quick(monkeypatch):
         monkeypatch.setattr(module, "Judge", QuickJudge)
 
 
-def by_first_word(broken):
-    return lambda answer: broken if answer == "sphinx" else answer.split()[0].strip(",")
-
-
-def judged(config, monkeypatch, broken, plays=PLAYS):
-    """The first step of a run; the cache of verdicts is its own."""
-    with grading(by_first_word(broken)) as server:
+@pytest.mark.parametrize(("first", "kept"), [
+    (PLAYS[0], [0, 1, 2, 4, 5, 6, 7]),
+    (["right: yes, a cat", "wrong: sphinx", ": sphinx", "search: sphinx"], [4, 5, 6, 7]),
+], ids=["one unknown", "one left"])
+def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(first, kept, config, monkeypatch):
+    """Neither as a wrong answer nor as a right one: the statistics are those of the others. One that is left alone in
+    its group teaches nothing."""
+    with grading(lambda answer: broken if answer == "sphinx" else answer.split()[0].strip(",")) as server:
         monkeypatch.setenv("JUDGE_BASE_URL", server.url)
-        return first_step(config, plays)
-
-
-@pytest.mark.parametrize("how", BROKEN)
-def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(how, config, monkeypatch):
-    """Neither as a wrong answer nor as a right one: the statistics are those of the other seven."""
-    step = judged(config, monkeypatch, BROKEN[how])
-    batch, groups = step.batch, step.credited.record.groups
-    assert batch.dropped == {"failed": 0, "judge_unknown": 1, "alone": 0} and len(batch.rollouts) == 7
-    assert [m.outcome for m in batch.measured] == [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]
-    assert [m.logprobs for m in batch.measured] == [step.logprobs[i] for i in (0, 1, 2, 4, 5, 6, 7)]
-    assert groups[0].outcome_mean == pytest.approx(2 / 3)
+        step = first_step(config, [first, PLAYS[1]])
+    unknown = sum("sphinx" in play for play in first)
+    assert step.batch.dropped == {"failed": 0, "judge_unknown": unknown, "alone": 8 - unknown - len(kept)}
+    assert [m.outcome for m in step.batch.measured] == [[1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0][i] for i in kept]
+    assert [m.logprobs for m in step.batch.measured] == [step.logprobs[i] for i in kept]
     assert step.update()["updates"] == 1
-
-
-def test_a_group_with_one_verdict_left_teaches_nothing(config, monkeypatch):
-    plays = [["right: yes, a cat", "wrong: sphinx", ": sphinx", "search: sphinx"], PLAYS[1]]
-    batch = judged(config, monkeypatch, BROKEN["nonsense"], plays).batch
-    assert batch.dropped == {"failed": 0, "judge_unknown": 3, "alone": 1} and {m.group for m in batch.measured} == {1}
 
 
 def test_a_judge_that_cannot_be_relied_on_stops_the_run_with_the_reason_and_a_checkpoint(config, tmp_path, monkeypatch,
@@ -86,7 +69,7 @@ def test_a_judge_that_cannot_be_relied_on_stops_the_run_with_the_reason_and_a_ch
     # other answers at every question, so that nothing comes from the cache; eight verdicts a step
     script_runs(monkeypatch, config, [[f"wrong: yes {next(answers)}" for _ in range(4)] for _ in range(2)])
     well = [True]
-    with grading(lambda answer: "yes" if well[0] else BROKEN["error"]) as server:
+    with grading(lambda answer: "yes" if well[0] else broken) as server:
         monkeypatch.setenv("JUDGE_BASE_URL", server.url)
         update = updating.igpo_update
 

@@ -111,15 +111,6 @@ def test_a_batch_from_which_everything_was_dropped_is_no_update(config):
 # ------------------------------------------------------------------------------------------------------------ numbers
 
 
-def test_recomputation_changes_memory_and_no_number(config):
-    updated = []
-    for recompute in (False, True):
-        step = first_step(replace(config, recompute=recompute), MIXED)
-        assert step.model.model.recompute == recompute
-        updated.append((step.update(), parameters(step.model)))
-    assert updated[0][0] == updated[1][0] and torch.equal(updated[0][1], updated[1][1])
-
-
 def test_the_numbers_of_several_optimiser_steps_are_means_extremes_and_the_gap_before_the_first():
     first = {"tokens": 10, "entropy": 1.0, "logprob_gap": 1e-6, "ratio_min": 1.0, "ratio_max": 1.0}
     second = {"tokens": 10, "entropy": 2.0, "logprob_gap": 0.5, "ratio_min": 0.75, "ratio_max": 1.5}
