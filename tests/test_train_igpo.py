@@ -5,6 +5,7 @@ Most runs follow a script (tests/train/igpo_runs.py): a random model writes noth
 
 import signal
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -12,16 +13,21 @@ import torch
 import train_igpo
 from minvenus.config import Recipe
 from minvenus.engine import Engine
+from minvenus.evaluation.judge import Judge
 from minvenus.files import claimed, latest_checkpoint, read_jsonl
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model import weights
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPO_PRESETS, IGPOConfig
 from minvenus.train import update as updating
-from tests.train.igpo_runs import MIXED, script_runs, small_igpo, with_recipe, write_model
+from tests.evaluation.local_judge import QUICK, grading, planted  # noqa: F401
+from tests.train.igpo_runs import MIXED, first_step, script_runs, small_igpo, with_recipe, write_model
 from tests.train.runs import TINY, command, content, parameters, signalled
 
 FAILED = [["wrong: dog", "wrong: dog"], [": dog", ": dog"]]
+# Verdicts by the first word of the answer; the judge fails at "sphinx".
+JUDGED = [["right: yes, a cat", "wrong: no, a dog", "right: yes, a hen", "wrong: sphinx"],
+          ["right: no 1", "wrong: yes 1", "search: no 2", ": yes 2"]]
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +158,27 @@ def test_a_run_that_diverges_says_what_to_look_at_and_keeps_the_last_good_state(
     assert (tmp_path / "latest").read_text() == "step-00000001\n"
     assert [row["step"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == [1]
     assert command("train_igpo.py", config) == 0 and content(tmp_path) == content(whole)
+
+
+@pytest.mark.parametrize(("first", "kept"), [
+    (JUDGED[0], [0, 1, 2, 4, 5, 6, 7]),
+    (["right: yes, a cat", "wrong: sphinx", ": sphinx", "search: sphinx"], [4, 5, 6, 7]),
+], ids=["one unknown", "one left"])
+def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(first, kept, model, planted, monkeypatch):
+    """Neither as a wrong answer nor as a right one: the statistics are those of the others. One that is left alone in
+    its group teaches nothing."""
+    def broken(handler):
+        handler.reply("down", status=500)
+
+    monkeypatch.setattr(train_igpo, "Judge", partial(Judge, threads=1, **QUICK))
+    with grading(lambda answer: broken if answer == "sphinx" else answer.split()[0].strip(",")) as server:
+        monkeypatch.setenv("JUDGE_BASE_URL", server.url)
+        step = first_step(small_igpo(model, group=4, judge=True), [first, JUDGED[1]])
+    unknown = sum("sphinx" in play for play in first)
+    assert step.batch.dropped == {"failed": 0, "judge_unknown": unknown, "alone": 8 - unknown - len(kept)}
+    assert [m.outcome for m in step.batch.measured] == [[1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0][i] for i in kept]
+    assert [m.logprobs for m in step.batch.measured] == [step.logprobs[i] for i in kept]
+    assert step.update()["updates"] == 1
 
 
 def test_two_runs_in_one_folder_are_refused(config, scripted, tmp_path, capsys):

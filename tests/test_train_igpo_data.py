@@ -24,7 +24,6 @@ from minvenus.tools import base
 from minvenus.tools.base import FailureGuard, ToolResult
 from minvenus.tools.web import make_tools
 from tests.agent.scripted import Tools, answer, engine_for, search, visit
-from tests.evaluation.local_judge import QUICK, planted, yes_to  # noqa: F401
 from tests.train.igpo_runs import small_igpo, write_model
 from tests.train.runs import TINY, command, content, signalled
 
@@ -139,12 +138,11 @@ class Breaking:
         return ToolResult("ERROR: down", "http") if self.left == 0 else call()
 
 
-@pytest.mark.parametrize(("calls", "saved", "rows"), [(1, None, 0), (3, None, 0), (7, 1, 1), (9, 1, 1)],
-                         ids=["before step 1", "in step 1", "in the evaluation after it", "in step 2"])
+@pytest.mark.parametrize(("calls", "saved", "rows"), [(3, None, 0), (9, 1, 1)], ids=["in step 1", "in step 2"])
 def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint(calls, saved, rows, whole, config,
                                                                                  tmp_path, monkeypatch, capsys):
     """Two calls of every evaluation and four of every step. Once the tools are well again the run ends as if nothing
-    was, but for an evaluation that was not made."""
+    was."""
     config, tools = replace(config, out=str(tmp_path), save_every=100), Breaking(config.tools)
     monkeypatch.setattr(question_files, "make_tools", tools)
     monkeypatch.setattr(base, "FailureGuard", partial(FailureGuard, window=1, limit=0.5))
@@ -156,11 +154,7 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     assert (newest and newest.name) == (saved and f"step-{saved:08d}") and len(read_jsonl(log)) == rows
     tools.left = -1
     assert command("train_igpo.py", config) == 0
-    ours, theirs = content(tmp_path), content(whole)
-    if calls == 7:
-        assert "test_exact_match" not in read_jsonl(log)[0]
-        del ours["metrics.jsonl"], theirs["metrics.jsonl"]
-    assert ours == theirs
+    assert content(tmp_path) == content(whole)
 
 
 def test_only_live_tools_run_in_threads(config):

@@ -15,7 +15,6 @@ from minvenus.model import weights
 from minvenus.settings import SFT_PRESETS, SFTConfig
 from minvenus.sft.dataset import encode
 from minvenus.tools.toyweb_lessons import Teacher, notes
-from minvenus.train import update
 from minvenus.train.batch import digest
 from minvenus.train.optim import learning_rate
 from minvenus.train.run import load_start
@@ -72,27 +71,6 @@ def test_two_runs_are_the_same_bytes_and_another_seed_trains_in_another_order(in
     for seed in (0, 1):
         train_sft.main(small_config(inputs, tmp_path / str(seed), seed=seed))
         assert (content(tmp_path / str(seed)) == content(whole)) == (seed == 0)
-
-
-def test_held_out_trajectories_are_never_trained_on(inputs, tmp_path, monkeypatch):
-    """Two of the eight records are held out; a copy of one of them stands among the others, as resampling leaves
-    them."""
-    records = demonstrations(8)
-    trained, held_out = set(), []
-
-    def watch(model, optimizer, examples, *rest):
-        trained.update(tuple(e.tokens.tolist()) for e in examples)
-        return update.sft_step(model, optimizer, examples, *rest)
-
-    def watch_validation(model, examples, *rest):
-        held_out.append({tuple(e.tokens.tolist()) for e in examples})
-        return update.validation_loss(model, examples, *rest)
-
-    monkeypatch.setattr(train_sft, "sft_step", watch)
-    monkeypatch.setattr(train_sft, "validation_loss", watch_validation)
-    data = write_records(tmp_path / "data.jsonl", [records[7], *records])
-    train_sft.main(small_config(inputs, tmp_path / "run", data=data))
-    assert len(trained) == 6 and len(held_out) == 3 and len(held_out[0]) == 2 and not trained & held_out[0]
 
 
 def test_over_long_trajectories_are_dropped_with_their_number(inputs, tmp_path, capsys):

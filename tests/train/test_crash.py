@@ -1,4 +1,4 @@
-"""A run that dies at any change of the disk, or whose disk fills up, goes on and ends as if nothing had happened, to the last bit.
+"""A run that is killed at any change of the disk, or cannot write, goes on and ends as if nothing had happened.
 
 Children are forks of this process (importing torch anew takes seconds). An audit hook sees every change that Python
 makes below the run's folder just before it is made. The writing of tensor files has no audit event; the child counts it
