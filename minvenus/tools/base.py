@@ -17,7 +17,7 @@ not cleaned: a protocol tag in a page stays text, because the token stream encod
 import json
 import threading
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -154,17 +154,15 @@ class FailureGuard:
 
     def __init__(self, what: str = "tool calls", window: int = 50, limit: float = 0.5):
         self.what, self.window, self.limit = what, window, limit
-        self._recent: deque[str | None] = deque(maxlen=window)
-        self._lock = threading.Lock()
+        self._calls: list[str | None] = []
 
     def add(self, failure: str | None) -> None:
         """Count one call; `failure` says why it failed, None if it did not."""
-        with self._lock:
-            self._recent.append(failure)
-            seen = len(self._recent)
-            reasons = Counter(reason for reason in self._recent if reason is not None)
+        self._calls.append(failure)
+        recent = self._calls[-self.window:]
+        reasons = Counter(reason for reason in recent if reason is not None)
         if reasons.total() / self.window > self.limit:
             listed = "; ".join(f"{n} times: {reason}" for reason, n in reasons.most_common(3))
-            raise TooManyFailures(f"{reasons.total()} of the last {seen} {self.what} failed, more than the share "
+            raise TooManyFailures(f"{reasons.total()} of the last {len(recent)} {self.what} failed, more than the share "
                                   f"{self.limit:g} of {self.window}, so the rest cannot be relied on: check the "
                                   f"network, the keys and the endpoints. {listed}")

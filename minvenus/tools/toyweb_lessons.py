@@ -1,16 +1,10 @@
 """Lessons on the toy web: demonstrations by teachers with weaknesses, and texts for a base model.
 
-    expert            search "own Bob", visit "page Bob", search "boss Eva", visit "page Eva", answer
-    wrong_result      visits another result first, then the right one
-    wrong_relation    follows a relation that the question does not name first, then the right one
-    at_once           answers at once, by guessing
-    stop_early        answers after fewer hops and guesses the rest
-    cut_off           has a limit of turns, is told before the last one, and answers then, guessing what it has not read
-
-The first two weaknesses are the mistakes that RL should unlearn; the teacher corrects both, so that a model
-learns to go on after them. A few `at_once` and `stop_early` serve the gains: a model that has never seen an
-answer given too soon does not know how little it knows then, and its belief after half of the pages is no
-measure of them.
+The expert searches "own Bob", visits "page Bob", searches "boss Eva", visits "page Eva", and answers. Two weaknesses,
+`wrong_result` and `wrong_relation`, are the mistakes that RL should unlearn; the teacher corrects both, so that a
+model learns to go on after them. A few `at_once` and `stop_early` serve the gains: a model that has never seen an
+answer given too soon does not know how little it knows then, and its belief after half of the pages is no measure
+of them.
 
 The base model learns from two kinds of text, before any demonstration, to look things up:
 
@@ -49,11 +43,11 @@ READ_AGAIN = 3                           # how often they are read again
 class Teacher:
     """How often each weakness shows, a rate from 0 to 1. All zero: the expert."""
 
-    wrong_result: float = 0.0            # per hop
-    wrong_relation: float = 0.0          # per hop after the first
-    at_once: float = 0.0                 # per demonstration; not together with stop_early
-    stop_early: float = 0.0              # per demonstration of two hops or more
-    cut_off: float = 0.0                 # per demonstration
+    wrong_result: float = 0.0            # per hop: visits another result first, then the right one
+    wrong_relation: float = 0.0          # per later hop: follows a relation that is not asked for first
+    at_once: float = 0.0                 # per demonstration: answers without a call, by guessing
+    stop_early: float = 0.0              # per demonstration of two hops or more: answers too soon, guesses the rest
+    cut_off: float = 0.0                 # per demonstration: has a limit of turns and is told before the last one
 
 
 def demonstrations(web: ToyWeb, count: int, teacher: Teacher, split: str = "train", seed: int = 0) -> list[list[dict]]:

@@ -106,23 +106,19 @@ def test_a_connection_that_breaks_is_tried_again(broken):
     assert error.kind == "http" and "check TEST_BASE_URL" in str(error) and str(server.server_port) not in str(error)
 
 
-@pytest.mark.parametrize(("body", "words"), [
-    ("[1]", "JSON object"), ("<html>blocked</html>", "JSON object"), ("", "JSON object"), ("[" * 50_000, "JSON object"),
-    ('{"choices": [', "JSON object"), ('{"error": "no such model"}', "JSON object of results: .*no such model"),
-    ("x" * 4_100_000, "more than 4,000,000 bytes"),
-], ids=range(7))
-def test_a_reply_that_is_no_json_object_or_too_long_is_an_error(body, words):
+@pytest.mark.parametrize("body", ["[1]", "<html>blocked</html>", "", "[" * 50_000, '{"choices": [', '{"error": "why"}'],
+                         ids=range(6))
+def test_a_reply_that_is_no_json_object_is_an_error(body):
     with serve(lambda h: h.reply(body, "application/json")) as server:
-        with pytest.raises(ToolError, match=words):
-            endpoint(server).post("/", {})
-        assert len(server.seen) == 1
+        message = str(failure(server))
+    assert "JSON object" in message and ("why" in body) == ("why" in message) and len(server.seen) == 1
 
 
 @pytest.mark.parametrize("status", [200, 302, 400])
 def test_a_bomb_is_not_unpacked_beyond_the_limit(status):
     bomb = gzip.compress(b" " * 50_000_000)
     with serve(lambda h: h.reply(bomb, status=status, Location="/", Content_Encoding="gzip")) as server:
-        assert "more than 4,000,000 bytes" in str(failure(server))
+        assert "more than 4,000,000 bytes" in str(failure(server)) and len(server.seen) == 1
 
 
 def silent(handler):

@@ -1,5 +1,4 @@
-"""Lessons: experts are right and well formed, weaknesses show as often as asked, texts for a base model follow
-from themselves."""
+"""Lessons: turns are well formed and true, experts are right, texts for a base model follow from themselves."""
 
 import hashlib
 import json
@@ -15,7 +14,7 @@ from minvenus.evaluation.answers import exact_match
 from minvenus.text.chat import stream, unwrap
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, VERBS, ToyTools, ToyWeb, make_case
-from minvenus.tools.toyweb_lessons import LAST_TURN, LEAD_IN, SYSTEM, Teacher, demonstrations, notes, reading, teach
+from minvenus.tools.toyweb_lessons import LAST_TURN, LEAD_IN, SYSTEM, Teacher, demonstrations, notes, reading
 
 TINY = Tokenizer.tiny()
 rates = st.sampled_from([0.0, 0.2, 0.5])
@@ -45,33 +44,19 @@ def test_every_text_of_a_seed_is_the_one_that_the_committed_base_model_was_train
     assert digest == "7f540768f88e9f64b2b052a0dc630422068acc09e912725df9a465c9014f7615"
 
 
-def test_the_expert_on_two_hops_and_its_notes_word_for_word():
+def test_the_notes_of_two_hops_word_for_word():
     case = make_case(5, "base", 1)
     (one, two), relation = (case.pages[title] for title in case.path), case.relations[1]
     tools = ToyTools(case)
-    seen = [tools.search([one.title]).text, one.text(f"own {one.title}"),
-            tools.search([two.title]).text, f"page {two.title} {relation} {two.pet}."]
-    messages = teach(case, Teacher(), "any")
-    assert [m["content"] for m in messages[:2]] == [SYSTEM, f"From {one.title} own {relation}?"]
-    assert [m["content"] for m in messages[3::2]] == [f"<tool_response>\n{text}\n</tool_response>" for text in seen]
-    *calls, answered = turns(messages)
-    thoughts = [" own.", " own.", f" own {relation}.", f" {relation}."]
-    bodies = [f'{{"name":"search","arguments":{{"query":[" own {one.title}"]}}}}',
-              f'{{"name":"visit","arguments":{{"url":["page {one.title}"],"goal":" own {one.title}"}}}}',
-              f'{{"name":"search","arguments":{{"query":[" {relation} {two.title}"]}}}}',
-              f'{{"name":"visit","arguments":{{"url":["page {two.title}"],"goal":" {relation} {two.title}"}}}}']
-    assert calls == [f"<think>\n{thought}\n</think>\n<tool_call>\n{body}\n</tool_call>"
-                     for thought, body in zip(thoughts, bodies, strict=True)]
-    answer = f"pets own {one.pet} {relation} {two.pet}"
-    assert answered == f"<think>\n{LEAD_IN}\n</think>\n<answer>\n{answer}\n</answer>"
-    plain = [f" own {one.title}", f"page {one.title} own {one.title}",
-             f" {relation} {two.title}", f"page {two.title} {relation} {two.title}"]
+    listed = [tools.search([page.title]).text for page in (one, two)]
     assert notes(5, 1) == [
         (f"From {one.title} own {relation}?\n", False),
-        (f"{thoughts[0]}\n{plain[0]}\n", True), (f"{seen[0]}\n", False),
-        (f"{thoughts[1]}\n{plain[1]}\n", True), (f"{seen[1]}\n", False),
-        (f"{thoughts[2]}\n{plain[2]}\n", True), (f"{seen[2]}\n", False),
-        (f"{thoughts[3]}\n{plain[3]}\n", True), (f"{seen[3]}\n", False), (f"{answer}\n", True)]
+        (f" own.\n own {one.title}\n", True), (f"{listed[0]}\n", False),
+        (f" own.\npage {one.title} own {one.title}\n", True), (one.text(f"own {one.title}") + "\n", False),
+        (f" own {relation}.\n {relation} {two.title}\n", True), (f"{listed[1]}\n", False),
+        (f" {relation}.\npage {two.title} {relation} {two.title}\n", True),
+        (f"page {two.title} {relation} {two.pet}.\n", False),
+        (f"pets own {one.pet} {relation} {two.pet}\n", True)]
 
 
 @given(st.integers(0, 10**6), teachers | st.just(Teacher()))
@@ -80,6 +65,7 @@ def test_every_turn_is_well_formed_and_says_what_it_does_and_the_pages_that_were
     for i, messages in enumerate(demonstrations(web, 8, teacher)):
         case, read, query = web.case(f"train-{i}"), set(), None
         *before, last = turns(messages)
+        assert [m["content"] for m in messages[:2]] == [SYSTEM, case.question.text] and f"\n{LEAD_IN}\n" in last
         assert all(is_well_formed(text, final=False) for text in before) and is_well_formed(last, final=True)
         for parsed, seen in calls(messages):
             assert not seen.startswith("ERROR")

@@ -194,11 +194,10 @@ def test_each_spec_makes_its_tools(tmp_path):
     ("SERPER_API_KEY", "", r"^live search needs SERPER_API_KEY [^\n]*$"),
     ("EXTRACT_BASE_URL", "http://127.0.0.1:1/v1", "EXTRACT_MODEL must name the model"),
     ("EXTRACT_MODEL", "m", "EXTRACT_BASE_URL must begin with http"),
-    ("JINA_BASE_URL", "r.example/secret", "JINA_BASE_URL must begin with http"),
-    ("SERPER_API_KEY", "sec\nret", "SERPER_API_KEY has characters")])
+    ("JINA_BASE_URL", "r.example/secret", "JINA_BASE_URL must begin with http")])
 def test_a_half_set_environment_is_refused_without_showing_values(monkeypatch, tmp_path, variable, value, message):
     monkeypatch.setenv(variable, value)
     for spec in ("live", f"record:{tmp_path}/tape"):
         with pytest.raises(ConfigError, match=message) as caught:
             make_tools(spec)
-        assert "secret" not in str(caught.value) and "sec\nret" not in str(caught.value)
+        assert "secret" not in str(caught.value)
