@@ -163,6 +163,6 @@ class FailureGuard:
         reasons = Counter(reason for reason in recent if reason is not None)
         if reasons.total() / self.window > self.limit:
             listed = "; ".join(f"{n} times: {reason}" for reason, n in reasons.most_common(3))
-            raise TooManyFailures(f"{reasons.total()} of the last {len(recent)} {self.what} failed, more than the share "
-                                  f"{self.limit:g} of {self.window}, so the rest cannot be relied on: check the "
+            raise TooManyFailures(f"{reasons.total()} of the last {len(recent)} {self.what} failed, more than the "
+                                  f"share {self.limit:g} of {self.window}, so the rest cannot be relied on: check the "
                                   f"network, the keys and the endpoints. {listed}")
