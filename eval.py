@@ -16,7 +16,7 @@ from minvenus.evaluation.collect import collect
 from minvenus.evaluation.compare import Comparison, compare
 from minvenus.evaluation.judge import Judge, WordGrader
 from minvenus.evaluation.questions import open_questions
-from minvenus.evaluation.results import default_folder, model_fingerprint, open_results, results_of
+from minvenus.evaluation.results import default_folder, fixed_settings, model_fingerprint, open_results, results_of
 from minvenus.files import digest, write_json
 from minvenus.flags import parse_flags
 from minvenus.model import weights
@@ -59,13 +59,13 @@ def evaluate(config: EvalConfig) -> Summary:
         source = stack.enter_context(closing(open_questions(
             config.questions, agent.tools, agent.seed, hops=config.hops, slack=config.slack, max_turns=agent.max_turns,
             limit=config.limit)))
-        fingerprints = {"questions": source.fingerprint, "system_prompt": digest(system),
-                        "model": model_fingerprint(agent.model)}
-        folder = Path(config.out) if config.out else default_folder(config, fingerprints)
+        settings = fixed_settings(config, {"questions": source.fingerprint, "system_prompt": digest(system),
+                                           "model": model_fingerprint(agent.model)})
+        folder = Path(config.out) if config.out else default_folder(config, settings)
         grader = WordGrader(config.score, config.f1_at_least)
         if config.judge:
             grader = stack.enter_context(closing(Judge(folder / "judge.sqlite")))
-        results = stack.enter_context(open_results(folder, config, fingerprints, grader))
+        results = stack.enter_context(open_results(folder, config, settings, grader))
         if config.redo_failed:
             results.remove_failed()
         if config.regrade:
@@ -114,7 +114,7 @@ def run(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt as stopped:
         print(f"eval.py: {stopped or 'stopped at once; the same command goes on from there'}", file=sys.stderr)
         return 130
-    except (ConfigError, weights.WeightsError, TooManyFailures) as error:
+    except (ConfigError, TooManyFailures) as error:
         print(f"eval.py: {error}", file=sys.stderr)
         return 2
     return 0

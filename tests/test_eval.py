@@ -107,7 +107,7 @@ def test_two_evaluations_are_compared_question_by_question(follow, capsys):
     assert "B - A: +87.5 points" in shown and "A bad" in shown
     assert "paired over 8 questions, 7 better and 0 worse" in shown
     assert evaluation.run(["--compare", "bad", "good", "--json"]) == 0
-    assert printed_json(capsys)["difference"]["value"] == 7 / 8
+    assert printed_json(capsys)["difference"] == 7 / 8
     for name, words in (
             ("other", "is another one in good than in other"), ("nowhere", "nowhere has no runs"),
             ("by f1", "good was graded by exact match, by f1 by word F1 of at least 0.2: they cannot be compared")):

@@ -19,10 +19,12 @@ SAMPLES = 2000                        # of the bootstrap
 
 
 @dataclass(frozen=True)
-class Difference:
+class Comparison:
     """B minus A over the questions with a verdict in both."""
 
-    value: float | None
+    a: Summary
+    b: Summary
+    difference: float | None
     low: float | None                 # 95 % of the resampled means lie between low and high
     high: float | None
     questions: int
@@ -32,37 +34,26 @@ class Difference:
     unknown: int                      # questions that both have, without any verdict in one of them
 
 
-@dataclass(frozen=True)
-class Comparison:
-    a: Summary
-    b: Summary
-    difference: Difference
-
-
 def compare(a: Sequence[RunResult], b: Sequence[RunResult], names: tuple[str, str] = ("A", "B")) -> Comparison:
     """Refuses results that were graded differently, whose difference would be one of the graders, and results of other
     questions under the same ids."""
-    found = Comparison(summarise(a), summarise(b), paired_difference(a, b))
-    if found.a.graded_by != found.b.graded_by:
-        raise ConfigError(f"{names[0]} was graded by {found.a.graded_by}, {names[1]} by {found.b.graded_by}: they "
-                          "cannot be compared. Repeat one's eval.py command with --regrade and the other's grading")
-    texts: dict[str, str] = {}
-    for result in [*a, *b]:
-        if texts.setdefault(result.question, result.text) != result.text:
-            raise ConfigError(f"question {result.question!r} is another one in {names[0]} than in {names[1]}: they "
-                              "cannot be compared")
-    return found
-
-
-def paired_difference(a: Sequence[RunResult], b: Sequence[RunResult]) -> Difference:
     of_a, of_b = grouped(a, "question"), grouped(b, "question")
     both = [question for question in of_a if question in of_b]
+    summaries = summarise(a), summarise(b)
+    graders = [summary.graded_by for summary in summaries]
+    if graders[0] != graders[1]:
+        raise ConfigError(f"{names[0]} was graded by {graders[0]}, {names[1]} by {graders[1]}: they cannot be "
+                          "compared. Repeat one's eval.py command with --regrade and the other's grading")
+    for question in both:
+        if of_a[question][0].text != of_b[question][0].text:
+            raise ConfigError(f"question {question!r} is another one in {names[0]} than in {names[1]}: they cannot be "
+                              "compared")
     pairs = [(accuracy(of_a[question]).value, accuracy(of_b[question]).value) for question in both]
     differences = [y - x for x, y in pairs if x is not None and y is not None]
     low, high = bootstrap_interval(differences) if differences else (None, None)
-    return Difference(
-        value=fmean(differences) if differences else None, low=low, high=high, questions=len(differences),
-        better=sum(d > 0 for d in differences), worse=sum(d < 0 for d in differences),
+    return Comparison(
+        *summaries, difference=fmean(differences) if differences else None, low=low, high=high,
+        questions=len(differences), better=sum(d > 0 for d in differences), worse=sum(d < 0 for d in differences),
         unpaired=len(of_a.keys() ^ of_b.keys()), unknown=len(both) - len(differences))
 
 

@@ -17,7 +17,7 @@ import base64
 import csv
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from pathlib import Path
@@ -105,7 +105,10 @@ def read_questions(path) -> list[Question]:
     texts: Counter[str] = Counter()           # of questions without an id
     number = 1
     try:
-        for number, record in csv_rows(path) if path.suffix == ".csv" else read_rows(path):
+        rows: Iterable[tuple[int, dict | str]] = read_rows(path)
+        if path.suffix == ".csv":
+            rows = enumerate(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines(), strict=True), start=2)
+        for number, record in rows:
             question = read_question(record)
             if not question.id:
                 made = hashlib.sha256(question.text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -119,11 +122,6 @@ def read_questions(path) -> list[Question]:
     if not questions:
         raise ConfigError(f"{path} has no questions")
     return list(questions.values())
-
-
-def csv_rows(path: Path) -> Iterator[tuple[int, dict]]:
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
-    return enumerate(csv.DictReader(lines, strict=True), start=2)
 
 
 def read_question(record: dict | str) -> Question:

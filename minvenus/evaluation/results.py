@@ -7,7 +7,7 @@
         f1                of the answer, 0 without one
         correct, note     the verdict (judge.py)
         graded_by         how verdicts are found: exact match, word F1 with its threshold, or the judge's model
-        fingerprints      of the questions, the system prompt and the model
+        settings          what may not change, with fingerprints of the questions, the system prompt and the model
     judge.sqlite     the judge's verdicts
     report.json      the summary
 
@@ -28,7 +28,7 @@ from pathlib import Path
 
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.record import rollout_from_json, rollout_to_json
-from minvenus.config import ConfigError, read_json
+from minvenus.config import ConfigError
 from minvenus.evaluation.aggregate import RunResult, executed_calls
 from minvenus.evaluation.answers import f1
 from minvenus.evaluation.judge import Judge, Verdict, WordGrader
@@ -47,17 +47,17 @@ MAY_CHANGE = {"limit", "runs", "concurrency", "pages", "api_base", "json", "out"
               "questions", "system_prompt", "model", "score", "f1_at_least", "judge"}
 
 
-def fixed_settings(config: dict) -> dict:
-    """The settings that an evaluation may not change while it goes on."""
-    return {key: value for key, value in {**config, **config["agent"]}.items() if key not in MAY_CHANGE | {"agent"}}
+def fixed_settings(config: EvalConfig, fingerprints: dict[str, str]) -> dict:
+    """What may not change while an evaluation goes on."""
+    settings = asdict(config) | asdict(config.agent)
+    return {name: value for name, value in settings.items() if name not in MAY_CHANGE | {"agent"}} | fingerprints
 
 
-def default_folder(config: EvalConfig, fingerprints: dict) -> Path:
+def default_folder(config: EvalConfig, settings: dict) -> Path:
     """runs/eval/MODEL-DIGEST: other settings have another folder, another grading has not."""
     model = Path(config.agent.api_model or config.agent.model)
     parts = [part for part in model.parts if part not in ("/", "runs", "checkpoints", "model")]
-    name = re.sub(r"[^\w.-]", "-", "-".join(parts[-2:]))
-    return Path("runs/eval", f"{name}-{digest([fixed_settings(asdict(config)), fingerprints])[:8]}")
+    return Path("runs/eval", re.sub(r"[^\w.-]", "-", "-".join(parts[-2:])) + f"-{digest(settings)[:8]}")
 
 
 def model_fingerprint(model: str) -> str:
@@ -71,37 +71,35 @@ def model_fingerprint(model: str) -> str:
 
 
 @contextmanager
-def open_results(folder, config: EvalConfig, fingerprints: dict, grader: WordGrader | Judge) -> Iterator["ResultsFile"]:
+def open_results(folder, config: EvalConfig, settings: dict, grader: WordGrader | Judge) -> Iterator["ResultsFile"]:
     """The results of a folder, to be continued with these settings. Meanwhile no other process may use the folder."""
     with claimed(folder, "evaluating"):
-        results = ResultsFile(Path(folder), fingerprints, grader)
-        results.check(config)
+        results = ResultsFile(Path(folder), settings, grader)
+        results.check(config.regrade)
         save_config(config, folder)
         yield results
 
 
 class ResultsFile:
-    def __init__(self, folder: Path, fingerprints: dict, grader: WordGrader | Judge):
+    def __init__(self, folder: Path, settings: dict, grader: WordGrader | Judge):
         self.folder, self.path = folder, folder / NAME
-        self.fingerprints, self.grader = fingerprints, grader
-        if self.path.exists():
-            drop_torn_line(self.path)
+        self.settings, self.grader = settings, grader
+        drop_torn_line(self.path)
         self.runs: dict[Key, RunResult] = {}
         self._read()
 
-    def check(self, config: EvalConfig) -> None:
-        """Refuse to continue runs that were made or graded differently."""
-        if not self.runs:
+    def check(self, regrade: bool) -> None:
+        """Refuse to continue runs that were made or, without `regrade`, graded differently."""
+        first = next(read_lines(self.path), None)
+        if first is None:
             return
-        first = next(read_lines(self.path))
-        before = fixed_settings(read_json(self.folder / "run.json")) | first["fingerprints"]
-        now = fixed_settings(asdict(config)) | self.fingerprints
-        changed = [f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in sorted(before.keys() | now.keys())
-                   if before.get(key) != now.get(key)]
+        before, now = first["settings"], self.settings
+        changed = [f"{name} was {before.get(name)!r}, is {now.get(name)!r}" for name in sorted({**before, **now})
+                   if before.get(name) != now.get(name)]
         if changed:
             raise ConfigError(f"{self.folder} holds runs with other settings: {'; '.join(changed)}. Use the same, or "
                               "another --out")
-        if first["graded_by"] != self.grader.graded_by and not config.regrade:
+        if first["graded_by"] != self.grader.graded_by and not regrade:
             raise ConfigError(f"the runs in {self.folder} were graded by {first['graded_by']}, not by "
                               f"{self.grader.graded_by}: --regrade grades them again")
 
@@ -112,8 +110,7 @@ class ResultsFile:
         if isinstance(self.grader, WordGrader):
             [verdict] = self.grader.verdicts([(question, answer)])
         line = rollout_to_json(rollout) | self._graded(verdict) | {
-            "run": run, "source": question.source, "f1": f1(answer, question.answers),
-            "fingerprints": self.fingerprints}
+            "run": run, "source": question.source, "f1": f1(answer, question.answers), "settings": self.settings}
         new = not self.path.exists()
         with self.path.open("ab") as file:
             file.write(as_bytes(line))
@@ -220,5 +217,6 @@ def as_bytes(line: dict) -> bytes:
 
 def drop_torn_line(path: Path) -> None:
     """Cut off what follows the last line end."""
-    with path.open("rb+") as file:
-        file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
+    if path.exists():
+        with path.open("rb+") as file:
+            file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))

@@ -42,14 +42,13 @@ def numbers(s: Summary) -> dict[str, str]:
     return rows
 
 
-def difference(found: Comparison) -> str:
-    d = found.difference
+def difference(d: Comparison) -> str:
     left_out = f"; {d.unpaired} questions only in one of them" if d.unpaired else ""
     left_out += f"; {d.unknown} without a verdict in one of them" if d.unknown else ""
-    if d.value is None or d.low is None or d.high is None:
+    if d.difference is None or d.low is None or d.high is None:
         return f"B - A: no question has a verdict in both{left_out}"
     clear = "" if d.low > 0 or d.high < 0 else ": no clear difference"
-    return (f"B - A: {100 * d.value:+.1f} points, 95 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f}{clear}\n"
+    return (f"B - A: {100 * d.difference:+.1f} points, 95 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f}{clear}\n"
             f"paired over {d.questions} questions, {d.better} better and {d.worse} worse{left_out}")
 
 

@@ -8,15 +8,15 @@ from hypothesis import given
 from minvenus.config import ConfigError
 from minvenus.evaluation import compare as module
 from minvenus.evaluation import tables
-from minvenus.evaluation.compare import bootstrap_interval, compare, paired_difference
+from minvenus.evaluation.compare import bootstrap_interval, compare
 from tests.evaluation.test_aggregate import N, U, Y, judged, runs_of
 
 
 def test_the_paired_difference_by_hand():
     a = runs_of({"p": [Y, N], "q": [N, N], "r": [Y, Y], "s": [U, U], "only a": [Y]})
     b = runs_of({"p": [Y, Y], "q": [N, U], "r": [N, Y], "s": [Y, Y], "only b": [N], "nor a": [Y]})
-    found = paired_difference(a, b)
-    assert found.value == 0.0 and (found.questions, found.better, found.worse) == (3, 1, 1)        # +1/2, 0, -1/2
+    found = compare(a, b)
+    assert found.difference == 0.0 and (found.questions, found.better, found.worse) == (3, 1, 1)        # +1/2, 0, -1/2
     assert (found.unpaired, found.unknown) == (3, 1)
     assert (found.low, found.high) == (-0.5, 0.5)                    # all three the same: 1/27 each, more than 2.5 %
 
@@ -24,17 +24,19 @@ def test_the_paired_difference_by_hand():
 @given(judged, judged)
 def test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing(x, y):
     a, b = runs_of(x), runs_of(y)
-    there, back = paired_difference(a, b), paired_difference(b, a)
-    assert there == paired_difference(a[::-1], b)
-    assert there.value == pytest.approx(-back.value) and (there.better, there.worse) == (back.worse, back.better)
+    there, back = compare(a, b), compare(b, a)
+    again = compare(a[::-1], b)
+    assert (there.low, there.high) == (again.low, again.high)
+    assert there.difference == pytest.approx(-back.difference)
+    assert (there.better, there.worse) == (back.worse, back.better)
     assert -1 <= there.low <= there.high <= 1
     assert (there.low, there.high) == pytest.approx((-back.high, -back.low))     # the same draws, every sign turned
 
 
 def test_pairing_sees_a_small_steady_gain_that_the_spread_between_questions_hides():
     easy, hard = {f"e{i}": [Y] * 4 for i in range(40)}, {f"h{i}": [N] * 4 for i in range(40)}
-    found = paired_difference(runs_of(easy | hard), runs_of(easy | {name: [Y, N, N, N] for name in hard}))
-    assert found.value == pytest.approx(0.125) and found.low > 0.08 and found.high < 0.17
+    found = compare(runs_of(easy | hard), runs_of(easy | {name: [Y, N, N, N] for name in hard}))
+    assert found.difference == pytest.approx(0.125) and found.low > 0.08 and found.high < 0.17
 
 
 def test_the_bootstrap_interval_covers_the_truth_about_95_times_in_100(monkeypatch):
@@ -53,7 +55,7 @@ def test_two_evaluations_that_were_graded_differently_are_refused(other):
     a, b = runs_of({"p": [Y], "q": [N]}), runs_of({"p": [Y], "q": [Y]}, graded_by=other)
     with pytest.raises(ConfigError, match=f"runs/a was graded by exact match, runs/b by {other}: .* --regrade"):
         compare(a, b, ("runs/a", "runs/b"))
-    assert compare(b, b).difference.value == 0.0
+    assert compare(b, b).difference == 0.0
 
 
 def test_other_questions_under_the_same_ids_are_refused():

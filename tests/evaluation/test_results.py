@@ -11,7 +11,7 @@ from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError
 from minvenus.evaluation import results as module
 from minvenus.evaluation.judge import Verdict, WordGrader
-from minvenus.evaluation.results import default_folder, model_fingerprint, open_results, read_results
+from minvenus.evaluation.results import default_folder, fixed_settings, model_fingerprint, open_results, read_results
 from minvenus.settings import AgentConfig, EvalConfig
 from tests.agent.scripted import BROKEN, QUESTION, Tools, answer, budget, run, search, visit
 
@@ -33,7 +33,7 @@ def judge(correct, note=""):
 
 
 def opened(folder, config=CONFIG, fingerprints=FINGERPRINTS, grader=GRADER):
-    return open_results(folder, config, fingerprints, grader)
+    return open_results(folder, config, fixed_settings(config, fingerprints), grader)
 
 
 def refused(folder, words, *settings, **more):
@@ -77,12 +77,11 @@ def test_the_answer_of_a_run_that_was_cut_does_not_count(tmp_path):
 
 
 def test_the_default_folder_follows_from_what_may_not_change():
-    usual = default_folder(CONFIG, FINGERPRINTS)
-    assert default_folder(replace(CONFIG, runs=4, score="f1", limit=3), FINGERPRINTS) == usual
-    others = [default_folder(replace(CONFIG, hops=1), FINGERPRINTS),
-              default_folder(replace(CONFIG, agent=replace(CONFIG.agent, seed=8)), FINGERPRINTS),
-              default_folder(CONFIG, FINGERPRINTS | {"model": "m2"})]
-    assert len({usual, *others}) == 4
+    def folder(config=CONFIG, **changed):
+        return default_folder(config, fixed_settings(config, FINGERPRINTS | changed))
+    assert folder(replace(CONFIG, runs=4, score="f1", limit=3)) == folder()
+    others = folder(replace(CONFIG, hops=1)), folder(replace(CONFIG, agent=AgentConfig())), folder(model="m2")
+    assert len({folder(), *others}) == 4
 
 
 @pytest.mark.parametrize("torn", [b'{"format": "minvenus rollout 1"', b"x" * 200_000])
@@ -178,11 +177,9 @@ def test_another_grading_needs_regrade_and_a_file_has_one_way_of_grading(folder,
         assert [(r.correct, r.graded_by) for r in results.runs.values()] == [(True, BY_F1.graded_by)]
 
 
-def test_two_processes_cannot_have_the_same_folder_and_results_need_their_settings(folder):
+def test_two_processes_cannot_have_the_same_folder(folder):
     with opened(folder):
         refused(folder, "another process is evaluating into")
-    (folder / "run.json").unlink()
-    refused(folder, r"run\.json does not exist")
 
 
 # -------------------------------------------------------------------------------------------------------- changed lines
