@@ -10,10 +10,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from minvenus.agent.episode import Episode, Limits
 from minvenus.agent.policy import EnginePolicy, prompt_and_notices
 from minvenus.agent.protocol import final_answer
-from minvenus.agent.rollout import RolloutLoop
+from minvenus.agent.rollout import Episode, Limits, RolloutLoop
 from minvenus.config import Recipe
 from minvenus.engine import Engine, Sampling
 from minvenus.evaluation.answers import exact_match, f1

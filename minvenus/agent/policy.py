@@ -1,10 +1,12 @@
 """Policies write the turns of episodes. The loop uses these methods, of the engine's policy and of remote.py's alike:
 
     open(group, name, step)       begin the episodes of a group, which share their prompt
-    start(episode)                begin a turn after episode.stream; when it has ended it is in episode.output. What an
-                                  attempt at the same turn has written before is thrown away
+    start(episode, max_tokens)    begin a turn after episode.stream. What an attempt at the same turn has written before
+                                  is thrown away
     step() -> bool                do some work; False if there is none to do in this thread
-    cut(episode) -> TurnOutput    end its turn now; returns the partial turn
+    output(episode)               (tokens, log-probs) of its turn, None until the turn has ended. Log-probs are None if
+                                  the ids were made from text. Raises a ToolError if the turn cannot be written
+    cut(episode)                  end its turn now; the same of the partial turn
     close(episode)                free what it holds
     max_context                   the largest number of tokens that an episode may have, None if unknown
 
@@ -18,11 +20,11 @@ from pathlib import Path
 
 import torch
 
-from minvenus.agent.episode import Episode, Limits, TurnOutput
 from minvenus.agent.prompt import SYSTEM_PROMPT, Notices, read_prompt
 from minvenus.agent.remote import RemotePolicy
+from minvenus.agent.rollout import Episode, Limits
 from minvenus.config import ModelConfig
-from minvenus.engine import Engine, Sampling, Sequence
+from minvenus.engine import Engine, Sampling
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig, IGPOConfig
@@ -35,13 +37,12 @@ TOY_NOTICES = Notices(malformed=toy.NOT_READ, last_turn=toy.LAST_TURN)       # w
 
 
 class EnginePolicy:
-    """Turns from the local engine. Each turn has the episode's max_tokens, and the tokenizer's stop ids are added."""
+    """Turns from the local engine. The tokenizer's stop ids are added to those of the sampling."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, sampling: Sampling):
         self.engine = engine
         self.sampling = replace(sampling, stop_ids=(*tokenizer.stop_ids, *sampling.stop_ids))
         self.max_context = min(engine.config.max_position_embeddings, engine.pool.count * engine.pool.page_size)
-        self.writing: dict[Sequence, Episode] = {}
 
     def open(self, group: list[Episode], name: str, step: int | None) -> None:
         """The prompt is computed once. (engine seed, step, name, number in the group) name the noise."""
@@ -49,7 +50,7 @@ class EnginePolicy:
         for episode, sequence in zip(group, sequences, strict=True):
             episode.sequence = sequence
 
-    def start(self, episode: Episode) -> None:
+    def start(self, episode: Episode, max_tokens: int) -> None:
         old, ids = episode.sequence, episode.stream.ids
         if len(old.tokens) > len(ids):
             # another attempt: a new sequence finds the pages again, and its name gives it other noise
@@ -57,25 +58,22 @@ class EnginePolicy:
             episode.sequence = self.engine.open(ids, f"{old.question} again", old.rollout, old.step)
         elif len(old.tokens) < len(ids):
             self.engine.append(old, ids[len(old.tokens):])
-        self.engine.start(episode.sequence, replace(self.sampling, max_tokens=episode.limits.max_turn_tokens))
-        self.writing[episode.sequence] = episode
+        self.engine.start(episode.sequence, replace(self.sampling, max_tokens=max_tokens))
 
     def step(self) -> bool:
         self.engine.step()
-        for sequence in [sequence for sequence in self.writing if not sequence.job]:
-            done = sequence.completion
-            self.writing.pop(sequence).output = TurnOutput(done.tokens, done.logprobs)
-        return bool(self.writing)
+        return bool(self.engine.scheduler.running)
 
-    def cut(self, episode: Episode) -> TurnOutput:
-        del self.writing[episode.sequence]
-        partial = self.engine.cut(episode.sequence)
-        return TurnOutput(partial.tokens, partial.logprobs)
+    def output(self, episode: Episode) -> tuple[list[int], list[float]] | None:
+        done = episode.sequence.completion
+        return (done.tokens, done.logprobs) if done else None
+
+    def cut(self, episode: Episode) -> tuple[list[int], list[float]]:
+        done = episode.sequence.completion or self.engine.cut(episode.sequence)
+        return done.tokens, done.logprobs
 
     def close(self, episode: Episode) -> None:
-        self.writing.pop(episode.sequence, None)
         self.engine.close(episode.sequence)
-        episode.sequence = None
 
 
 # ------------------------------------------------------------------------------------------- from settings to a policy

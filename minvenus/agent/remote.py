@@ -7,7 +7,7 @@ What comes back is text. Its ids are made by our tokenizer and may differ from t
 are no log-probs. So nothing counts as sampled: such rollouts are for inference and evaluation, never for training.
 Token counts, and with them max_context, are as good as the tokenizer.
 
-Each turn is one request in a thread of its own. A turn that is cut before its reply has come is blank. The key is read
+Each turn is one request in a thread of its own. A turn that is cut before its reply was read is blank. The key is read
 from POLICY_API_KEY for each request; retries, deadlines and errors are those of tools/endpoint.py.
 """
 
@@ -15,50 +15,49 @@ from concurrent.futures import Future
 from itertools import groupby
 from typing import Any
 
-from minvenus.agent.episode import Episode, TurnOutput
 from minvenus.agent.protocol import whole_characters
+from minvenus.agent.rollout import Episode
 from minvenus.engine import Sampling
 from minvenus.text.tokenizer import Tokenizer, splitter
 from minvenus.tools.base import ToolError, in_thread
 from minvenus.tools.endpoint import Endpoint
 
-LIMITS = {"seconds": 3600.0, "read_seconds": 3600.0}
+SECONDS = 3600.0                  # for one turn
+HINT = ". Check --api-base (it usually ends in /v1), --api-model, and that the model has room for --max-context tokens"
 
 
 class RemotePolicy:
-    """`send_ids`: prompts are sent as ids, which needs the served model's tokenizer. `limits` are the endpoint's."""
+    """`send_ids`: prompts are sent as ids, which needs the served model's tokenizer."""
 
     max_context = None
 
-    def __init__(self, tokenizer: Tokenizer, base: str, model: str, sampling: Sampling, send_ids: bool, **limits):
+    def __init__(self, tokenizer: Tokenizer, base: str, model: str, sampling: Sampling, send_ids: bool):
         self.endpoint = Endpoint("completion endpoint", base, "POLICY_API_KEY", model, url_source="--api-base",
-                                 **LIMITS | limits)
+                                 seconds=SECONDS, read_seconds=SECONDS)
         self.tokenizer, self.sampling, self.send_ids = tokenizer, sampling, send_ids
-        self.writing: dict[Episode, Future] = {}
+        self.replies: dict[Episode, Future] = {}
 
     def open(self, group: list[Episode], name: str, step: int | None) -> None:
         """Every request has the whole prompt, so there is nothing to prepare."""
 
-    def start(self, episode: Episode) -> None:
-        ids, max_tokens = list(episode.stream.ids), episode.limits.max_turn_tokens
-        self.writing[episode] = in_thread("completion", self._complete, ids, max_tokens)
+    def start(self, episode: Episode, max_tokens: int) -> None:
+        self.replies[episode] = in_thread("completion", self._complete, list(episode.stream.ids), max_tokens)
 
     def step(self) -> bool:
-        for episode, future in list(self.writing.items()):
-            if future.done():
-                del self.writing[episode]
-                episode.output = future.result()     # raises what stops the run, such as a key that cannot be one
         return False
 
-    def cut(self, episode: Episode) -> TurnOutput:
-        del self.writing[episode]
-        return TurnOutput([])
+    def output(self, episode: Episode) -> tuple[list[int], None] | None:
+        reply = self.replies[episode]
+        return (reply.result(), None) if reply.done() else None
+
+    def cut(self, episode: Episode) -> tuple[list[int], None]:
+        return [], None
 
     def close(self, episode: Episode) -> None:
-        self.writing.pop(episode, None)
+        self.replies.pop(episode, None)
 
-    def _complete(self, ids: list[int], max_tokens: int) -> TurnOutput:
-        """The reply to one request, in the turn's own thread."""
+    def _complete(self, ids: list[int], max_tokens: int) -> list[int]:
+        """The ids of the reply to one request, in the turn's own thread."""
         s = self.sampling
         settings: dict[str, Any] = {"max_tokens": max_tokens, "temperature": s.temperature, "top_p": s.top_p,
                                     "presence_penalty": s.presence_penalty,
@@ -69,12 +68,10 @@ class RemotePolicy:
         try:
             text = self.endpoint.complete(prompt, **settings)
         except ToolError as error:
-            hint = (". Check --api-base (it usually ends in /v1), --api-model, and that the model has room for "
-                    "--max-context tokens")
-            return TurnOutput([], error=f"{error}{hint if error.status in (400, 404) else ''}")
+            raise ToolError(error.kind, f"{error}{HINT if error.status in (400, 404) else ''}") from None
         for spelled in ("<|im_end|>", "<|endoftext|>"):     # some servers spell the token that ended the turn
             text = text.split(spelled, 1)[0]
-        return TurnOutput(self.tokenizer.encode_tagged(whole_characters(text)))
+        return self.tokenizer.encode_tagged(whole_characters(text))
 
 
 def safe_text(tokenizer: Tokenizer, ids: list[int]) -> str:

@@ -1,7 +1,7 @@
 """The turn loop: many rollouts at once on one policy, the same for training, evaluation and inference.
 
     write a turn -> parse it -> an answer: the rollout ends
-                             -> a call: run the tool in a thread, show the result, write the next turn
+                             -> a call: run the tool, show the result, write the next turn
                              -> neither: show what is wrong with it, write the next turn
 
     with RolloutLoop(policy, tokenizer, limits, system=..., notices=...) as loop:
@@ -9,31 +9,74 @@
         loop.run()                                  # or step() after step(), with more add() in between
         rollouts = [episode.rollout for episode in episodes]
 
-The loop has one thread and needs no lock: between two steps of the policy it looks at the futures of tool calls and at
-the clocks. While one rollout waits for its tool the others go on. A rollout can be cut at any moment; it keeps the
-partial turn as its last.
+    R = max_turn_tokens + 1    tokens of a turn: what may be sampled, and the im_end of a turn that was cut
+    N                          tokens of the context notice, shown as an observation
 
-A tool call that is not back in time becomes a timeout error, and its result is dropped. Its thread ends with the
-process at the latest, and does not count among the calls at once. Without tool_threads tools run in the loop's own
-thread, and a run is reproducible to the last bit. With threads, the time that tools take decides which rollouts share a
-step of the engine, and sums in batches of another size differ in their last bits.
+A turn that is not the last starts only where R + N + R tokens are left. So whatever it writes, the notice and a full
+last turn still fit: every rollout that meets the context limit gets a chance to answer, and none is ever longer than
+max_context. If an observation leaves less, the notice is shown after it where R still fits after both, else in its
+place, and the next turn is the last. This is decided before anything is appended. Before the last turn that max_turns
+allows, another notice is shown after the observation.
+
+The loop has one thread and needs no lock: between two steps of the policy it looks at the futures of tool calls and at
+the clocks. A call that is not back in time becomes a timeout error; its thread ends with the process at the latest, and
+no longer counts among the calls at once. Without tool_threads tools run in the loop's own thread, and a run is
+reproducible to the last bit. With threads, the time that tools take decides which rollouts share a step of the engine,
+and sums in batches of another size differ in their last bits.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from minvenus.agent.episode import Episode, Limits, ToolCall, TurnOutput
 from minvenus.agent.prompt import Notices
-from minvenus.agent.protocol import ALLOWED_ARGS, ParsedTurn, parse_turn
+from minvenus.agent.protocol import ParsedTurn, is_well_formed, parse_turn
 from minvenus.config import ConfigError
-from minvenus.text.chat import Stream
+from minvenus.text.chat import Stream, observation_ids
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import FAULTS, FailureGuard, ToolResult, call_key, cap_text, in_thread, run_tool
-from minvenus.types import Question
+from minvenus.tools.base import FAULTS, FailureGuard, ToolError, ToolResult, call_key, cap_text, in_thread, run_tool
+from minvenus.types import Question, Rollout, Turn
 
 IDLE_SECONDS = 0.005               # between two looks at futures and clocks while nothing is computed here
 REPEATED_TAIL, REPEATS = 50, 5     # a text is repetitive if its last 50 characters occur more than 5 times
+
+
+@dataclass(frozen=True)
+class Limits:
+    max_turns: int                        # turns of the model, the last one included
+    max_context: int                      # tokens of the whole rollout, prompt and last turn included
+    max_turn_tokens: int                  # tokens sampled in one turn
+    max_observation_tokens: int = 8192    # longer tool results are cut, and say so
+    time_limit: float | None = None       # seconds of a rollout from its start; None = no limit
+    tool_seconds: float = 150.0           # for one tool call that runs in a thread
+    tool_threads: int | None = 16         # tool calls at once; None = in the loop's thread, for tools that cannot hang
+    retries: int = 0                      # new attempts at a malformed, repetitive or duplicate turn; 0 in training
+
+
+@dataclass(eq=False)
+class Episode:
+    """One rollout while it grows."""
+
+    question: Question
+    tools: object
+    stream: Stream
+    max_turns: int
+    turns: list[Turn] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)           # of the sampled tokens
+    calls_made: set[str] = field(default_factory=set)             # keys of executed calls, to find duplicates
+    discarded: list[str] = field(default_factory=list)            # why attempts at the current turn were thrown away
+    forced_by: str | None = None         # the notice that announced the last turn: token_limit, max_steps
+    sequence: Any = None                 # of a local policy: the engine's, while it is open
+    writing: bool = False                # the policy is writing a turn
+    future: Future | None = None         # of the tool call that runs
+    started: float = field(default_factory=time.monotonic)
+    turn_started: float = 0.0
+    call_started: float = 0.0
+    rollout: Rollout | None = None       # None until the rollout has ended
+
 
 # watch(event, episode): "turn" after a turn was written, "observation" after it was answered,
 # "discarded" after an attempt at a turn was thrown away, "end" when episode.rollout is there
@@ -58,45 +101,52 @@ class RolloutLoop:
         self.guard = guard or FailureGuard()
         self.watch = watch or (lambda event, episode: None)
         self.keep_open = keep_open
+        self.turn_tokens = limits.max_turn_tokens + 1                          # R
+        self.notice_tokens = self._observation_tokens(notices.context)         # N
         self.running: list[Episode] = []
-        self.ended: list[Episode] = []                             # those that are kept open
+        self.open: list[Episode] = []                 # those that hold something of the policy
+        self.waiting: deque[Episode] = deque()        # those whose tool call waits for a free thread
 
     def __enter__(self) -> "RolloutLoop":
         return self
 
     def __exit__(self, *_) -> None:
         """Close all sequences and forget all rollouts. Results of tools that still run are dropped."""
-        for episode in [*self.running, *self.ended]:
-            if episode.rollout is None or self.keep_open:
-                self.policy.close(episode)
-        self.running, self.ended = [], []
-
-    # ------------------------------------------------------------------------------------------ what callers use
+        for episode in self.open:
+            self.policy.close(episode)
+        self.running, self.open = [], []
 
     def add(self, question: Question, tools_for: Callable[[Question], object], n: int = 1, *, name: str | None = None,
             step: int | None = None, max_turns: int | None = None) -> list[Episode]:
         """n rollouts of a question on one shared prompt, each with its own tools from `tools_for`. They start with the
         next step(). The engine's seed, `step`, `name` (default: the question's id) and the number in the group decide
         what is sampled, so a name must not come twice in a step."""
-        limits = replace(self.limits, max_turns=max_turns or self.limits.max_turns)
+        max_turns = max_turns or self.limits.max_turns
         group = []
         for _ in range(n):
             stream = Stream(self.tokenizer, self.system, question.text)
-            group.append(Episode(question, stream, tools_for(question), self.system, self.notices, limits))
+            group.append(Episode(question, tools_for(question), stream, max_turns))
+        prompt = len(group[0].stream.ids)
+        needed = prompt + self.turn_tokens + (self.notice_tokens + self.turn_tokens if max_turns > 1 else 0)
+        if needed > self.limits.max_context:
+            raise ConfigError(f"question {question.id!r} has a prompt of {prompt} tokens: max_context must be at least "
+                              f"{needed}, not {self.limits.max_context}; or allow fewer tokens per turn")
         self.policy.open(group, name or question.id, step)
         self.running += group
+        self.open += group
         return group
 
     def step(self) -> list[Episode]:
-        """Advance every rollout a little; returns those that ended. The loop forgets them unless they are kept open."""
+        """Advance every rollout a little; returns those that ended."""
         for episode in self.running:
-            if not (episode.turns or episode.writing or episode.rollout):
-                self._start_turn(episode)
+            if episode.stream.awaits_turn and not episode.writing and episode.rollout is None:
+                self.policy.start(episode, self.limits.max_turn_tokens)
+                episode.writing, episode.turn_started = True, time.monotonic()
         busy = self.policy.step()
-        written = [episode for episode in self.running if episode.writing and episode.output is not None]
-        for episode in written:
-            self._read_turn(episode)
-        if not busy and not written:
+        for episode in self.running:
+            if episode.writing:
+                busy |= self._read_turn(episode)
+        if not busy:
             time.sleep(IDLE_SECONDS)
         self._check_calls()
         limit = self.limits.time_limit
@@ -105,8 +155,6 @@ class RolloutLoop:
                 self._cut(episode, "timeout")
         ended = [episode for episode in self.running if episode.rollout]
         self.running = [episode for episode in self.running if not episode.rollout]
-        if self.keep_open:
-            self.ended += ended
         return ended
 
     def run(self, stop: object = False) -> None:
@@ -122,107 +170,143 @@ class RolloutLoop:
             if episode.rollout is None:
                 self._cut(episode, "error", error)
 
-    # -------------------------------------------------------------------------------------------------- one turn
-
-    def _start_turn(self, episode: Episode) -> None:
-        episode.writing, episode.turn_started = True, time.monotonic()
-        self.policy.start(episode)
-
-    def _read_turn(self, episode: Episode) -> None:
-        """Keep the turn or discard it; then end the rollout, run the tool, or show what is wrong."""
-        output, episode.output, episode.writing = episode.output, None, False
-        assert output is not None
-        text = turn_text(self.tokenizer, output.tokens)
-        parsed = parse_turn(text)
-        problem = None if output.error else retry_reason(text, parsed, episode.calls_made)
+    def _read_turn(self, episode: Episode) -> bool:
+        """If the policy has written the turn: keep or discard it, then end the rollout, run the tool, or show what is
+        wrong."""
+        try:
+            output = self.policy.output(episode)
+        except ToolError as error:                            # of an endpoint
+            self._cut(episode, "error", str(error))
+            return True
+        if output is None:
+            return False
+        episode.writing = False
+        text, parsed = self._parse(output[0])
+        problem = retry_reason(text, parsed, episode.calls_made)
         if problem and len(episode.discarded) < self.limits.retries:
-            episode.discarded.append(problem)
+            episode.discarded.append(problem)                 # the next step() starts another attempt
             self.watch("discarded", episode)
-            self._start_turn(episode)
-            return
-        episode.add_turn(output, text, parsed)
-        self.watch("turn", episode)
-        if output.error:
-            self._end(episode, "error", output.error)
-        elif parsed.kind == "answer" or episode.is_last:
+            return True
+        last = parsed.kind == "answer" or episode.forced_by is not None or episode.max_turns == 1
+        self._add_turn(episode, *output, last)
+        if last:
             self._end(episode)
-        elif parsed.tool and parsed.arguments:
-            self._call_tool(episode, parsed.tool, parsed.arguments)
+        elif parsed.arguments:
+            self._call_tool(episode)
         else:
-            text = episode.notices.malformed.replace("{error}", parsed.error or "")
-            kind = None
-            if parsed.tool is not None:                       # a call that no tool takes is a tool error
-                kind = "bad_arguments" if parsed.tool in ALLOWED_ARGS else "unknown_tool"
-            self._show(episode, text, kind, 0.0)
+            message = self.notices.malformed.replace("{error}", parsed.error or "")
+            self._show(episode, message, "bad_arguments" if parsed.tool else None, 0.0)
+        return True
+
+    def _parse(self, tokens: list[int]) -> tuple[str, ParsedTurn]:
+        """A turn as the parser wants it: with the <think> of the generation prompt, without the id that ended it."""
+        ended = bool(tokens) and tokens[-1] in self.tokenizer.stop_ids
+        text = "<think>\n" + self.tokenizer.decode(tokens[:-1] if ended else tokens)
+        return text, parse_turn(text)
+
+    def _add_turn(self, episode: Episode, tokens: list[int], logprobs: list[float] | None, last: bool) -> None:
+        """Append what the policy wrote. A call in the last turn is not run, so that turn is no search and no visit."""
+        text, parsed = self._parse(tokens)
+        if not tokens:                                        # nothing was written: a blank turn, closed
+            tokens, logprobs = [self.tokenizer.im_end], None
+        start, end = episode.stream.add_turn(tokens, sampled=logprobs is not None)
+        episode.logprobs += logprobs or []
+        runs = parsed.arguments is not None and not last
+        call = {"name": parsed.tool, "arguments": parsed.arguments} if runs else None
+        kind = parsed.kind if runs or parsed.kind == "answer" else "none"
+        seconds = time.monotonic() - episode.turn_started
+        episode.turns.append(Turn(kind, start, end, text, call, discarded=episode.discarded, seconds=seconds))
+        episode.discarded = []
+        self.watch("turn", episode)
 
     def _show(self, episode: Episode, text: str, error: str | None, seconds: float) -> None:
-        episode.add_observation(text, error, seconds)
+        """Append what the model is shown in answer to the newest turn; the next step() starts the next turn."""
+        shown, episode.forced_by = self._fit(episode, text)
+        episode.stream.add_observation(shown)
+        episode.turns[-1] = replace(episode.turns[-1], observation=shown, tool_error=error, tool_seconds=seconds)
         self.watch("observation", episode)
-        self._start_turn(episode)
 
-    # ------------------------------------------------------------------------------------------------ tool calls
+    def _fit(self, episode: Episode, observation: str) -> tuple[str, str | None]:
+        """(the text to show, the limit whose notice it contains because the next turn is the last one)."""
+        left = self.limits.max_context - len(episode.stream.ids) - self.turn_tokens
+        if len(episode.turns) + 1 == episode.max_turns:
+            shown = f"{observation}\n\n{self.notices.last_turn}"
+            if self._observation_tokens(shown) <= left:
+                return shown, "max_steps"
+        elif self._observation_tokens(observation) + self.notice_tokens + self.turn_tokens <= left:
+            return observation, None
+        shown = f"{observation}\n\n{self.notices.context}"
+        return (shown if self._observation_tokens(shown) <= left else self.notices.context), "token_limit"
 
-    def _call_tool(self, episode: Episode, name: str, arguments: dict) -> None:
-        episode.calls_made.add(call_key(name, arguments))
-        episode.call = ToolCall(name, arguments, time.monotonic())
-        if self.limits.tool_threads is None:
-            self._finish_call(episode, self._run_tool(episode.tools, episode.call))
+    def _observation_tokens(self, text: str) -> int:
+        """How many tokens are appended when the model is shown this text."""
+        return len(observation_ids(self.tokenizer, text))
 
-    def _run_tool(self, tools: object, call: ToolCall) -> ToolResult:
+    def _call_tool(self, episode: Episode) -> None:
+        """Run the call of the newest turn: here, or as soon as a thread is free."""
+        episode.calls_made.add(call_key(**episode.turns[-1].tool))
+        if self.limits.tool_threads is not None:
+            self.waiting.append(episode)
+            return
+        episode.call_started = time.monotonic()
+        self._finish_call(episode, self._run_tool(episode.tools, **episode.turns[-1].tool))
+
+    def _run_tool(self, tools: object, name: str, arguments: dict) -> ToolResult:
         """The tool's result, cut to its limit of tokens. Runs in a thread, so it changes nothing of the loop."""
-        result = run_tool(tools, call.name, call.arguments)
-        text = cap_text(result.text, lambda text: len(self.tokenizer.encode_untrusted(text)),
-                        self.limits.max_observation_tokens)
-        return ToolResult(text, result.error)
+        def count(text: str) -> int:
+            return len(self.tokenizer.encode_untrusted(text))
+
+        result = run_tool(tools, name, arguments)
+        return replace(result, text=cap_text(result.text, count, self.limits.max_observation_tokens))
 
     def _check_calls(self) -> None:
         """Take the results that are there, give up on calls that take too long, start calls while threads are free."""
         for episode in self.running:
-            call = episode.call
-            if call is None or call.future is None:
-                continue
-            if call.future.done():
-                self._finish_call(episode, call.future.result())      # raises what stops the run, such as a ConfigError
-            elif time.monotonic() >= call.started + self.limits.tool_seconds:
-                message = f"ERROR: {call.name} did not return within {self.limits.tool_seconds:g} seconds"
+            if episode.future and episode.future.done():
+                self._finish_call(episode, episode.future.result())   # raises what stops the run, such as a ConfigError
+            elif episode.future and time.monotonic() >= episode.call_started + self.limits.tool_seconds:
+                name = episode.turns[-1].tool["name"]
+                message = f"ERROR: {name} did not return within {self.limits.tool_seconds:g} seconds"
                 self._finish_call(episode, ToolResult(message, "timeout"))
-        calls = [(episode.call, episode.tools) for episode in self.running if episode.call]
-        waiting = sorted([pair for pair in calls if pair[0].future is None], key=lambda pair: pair[0].started)
-        free = (self.limits.tool_threads or 0) - (len(calls) - len(waiting))
-        for call, tools in waiting[:max(0, free)]:
-            call.started = time.monotonic()
-            call.future = in_thread(f"tool {call.name}", self._run_tool, tools, call)
+        free = (self.limits.tool_threads or 0) - sum(episode.future is not None for episode in self.running)
+        while free > 0 and self.waiting:
+            episode = self.waiting.popleft()
+            if episode.rollout is None:                               # else it was cut while it waited
+                call = episode.turns[-1].tool
+                episode.call_started = time.monotonic()
+                episode.future = in_thread(f"tool {call['name']}", self._run_tool, episode.tools, *call.values())
+                free -= 1
 
     def _finish_call(self, episode: Episode, result: ToolResult) -> None:
-        call, episode.call = episode.call, None
-        assert call is not None
-        self.guard.add(f"{call.name} {result.error}" if result.error in FAULTS else None)
-        self._show(episode, result.text, result.error, time.monotonic() - call.started)
-
-    # -------------------------------------------------------------------------------------- the end of a rollout
+        episode.future = None
+        self.guard.add(f"{episode.turns[-1].tool['name']} {result.error}" if result.error in FAULTS else None)
+        self._show(episode, result.text, result.error, time.monotonic() - episode.call_started)
 
     def _cut(self, episode: Episode, termination: str, error: str | None = None) -> None:
-        episode.call = None                              # the result of a tool that still runs is dropped
-        if episode.stream.awaits_turn:                   # the partial turn is the last one; it may be blank
-            output = episode.output or (self.policy.cut(episode) if episode.writing else TurnOutput([]))
+        """End a rollout where it is. The partial turn is its last one; it may be blank."""
+        episode.future = None                                # the result of a tool that still runs is dropped
+        if episode.stream.awaits_turn:
+            output = self.policy.cut(episode) if episode.writing else ([], None)
             episode.writing = False
-            episode.is_last = True                       # so that a call in the partial turn does not count as executed
-            text = turn_text(self.tokenizer, output.tokens)
-            episode.add_turn(output, text, parse_turn(text))
-            self.watch("turn", episode)
+            self._add_turn(episode, *output, last=True)
         self._end(episode, termination, error)
 
     def _end(self, episode: Episode, termination: str | None = None, error: str | None = None) -> None:
-        episode.finish(termination, error)
+        """Make the record. Without a given termination, the newest turn and the notices decide."""
+        if termination is None and episode.turns[-1].kind == "answer":
+            termination = f"answered_{episode.forced_by}" if episode.forced_by else "answered"
+        elif termination is None:
+            termination = "token_limit_no_answer" if episode.forced_by == "token_limit" else "max_steps"
+        turns = [replace(turn, malformed=not is_well_formed(turn.text, final=turn is episode.turns[-1]))
+                 for turn in episode.turns]
+        own = iter(episode.logprobs)
+        logprobs = [next(own) if sampled else None for sampled in episode.stream.sampled]
+        episode.rollout = Rollout(episode.question, episode.stream.ids, episode.stream.sampled, logprobs, turns,
+                                  termination, self.system, error, seconds=time.monotonic() - episode.started)
         if not self.keep_open:
+            self.open.remove(episode)
             self.policy.close(episode)
         self.watch("end", episode)
-
-
-def turn_text(tokenizer: Tokenizer, tokens: list[int]) -> str:
-    """A turn as the parser wants it: with the <think> of the generation prompt, without the id that ended it."""
-    ended = bool(tokens) and tokens[-1] in tokenizer.stop_ids
-    return "<think>\n" + tokenizer.decode(tokens[:-1] if ended else tokens)
 
 
 def retry_reason(text: str, parsed: ParsedTurn, calls_made: set[str]) -> str | None:

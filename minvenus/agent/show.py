@@ -6,7 +6,7 @@ Web pages and models may write anything, so control characters never reach the t
 import json
 import re
 
-from minvenus.agent.episode import Episode
+from minvenus.agent.rollout import Episode
 from minvenus.agent.protocol import parse_turn
 from minvenus.types import Rollout, Turn
 

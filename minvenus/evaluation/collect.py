@@ -3,8 +3,7 @@
 from collections import deque
 from statistics import fmean
 
-from minvenus.agent.episode import Episode
-from minvenus.agent.rollout import RolloutLoop
+from minvenus.agent.rollout import Episode, RolloutLoop
 from minvenus.console import Progress
 from minvenus.evaluation.questions import QuestionSource
 from minvenus.evaluation.results import ResultsFile

@@ -39,11 +39,11 @@ class Stream:
         self.spans: list[tuple[int, int]] = []
         self.awaits_turn = True                    # the ids end with the generation prompt
 
-    def add_turn(self, chosen: list[int]) -> tuple[int, int]:
-        """Append what the policy sampled, id for id, and return its span."""
+    def add_turn(self, chosen: list[int], sampled: bool = True) -> tuple[int, int]:
+        """Append what the policy wrote, id for id, and return its span. sampled=False: the ids were made from text."""
         assert self.awaits_turn and chosen, "a turn comes after a generation prompt and has at least one id"
         start = len(self.ids)
-        self._append(chosen, sampled=True)
+        self._append(chosen, sampled)
         if chosen[-1] != self.tokenizer.im_end:    # cut by its limit, or stopped by end_of_text: close it
             self._append([self.tokenizer.im_end], sampled=False)
         self.spans.append((start, len(self.ids)))

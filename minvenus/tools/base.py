@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from minvenus.config import ConfigError
 
-# Kinds of errors: timeout, http, refused, empty, bad_arguments, unknown_tool.
+# Kinds of errors: timeout, http, refused, empty, bad_arguments.
 FAULTS = ("timeout", "http")      # the tool or the world failed; the model can cause the other kinds by itself
 MAX_ITEMS = 10                    # queries or URLs in one call
 

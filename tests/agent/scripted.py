@@ -6,10 +6,9 @@ Only the draw is replaced. Prefill, cache, scheduling, log-probs and everything 
 import threading
 import time
 
-from minvenus.agent.episode import Limits
 from minvenus.agent.policy import EnginePolicy
 from minvenus.agent.prompt import Notices
-from minvenus.agent.rollout import RolloutLoop
+from minvenus.agent.rollout import Limits, RolloutLoop
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.model.qwen3 import Qwen3

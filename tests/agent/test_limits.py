@@ -124,7 +124,7 @@ def test_the_wall_clock_ends_a_rollout_in_the_middle_of_a_turn_with_what_there_i
 
 def test_the_wall_clock_ends_a_rollout_while_its_tool_runs():
     release = threading.Event()
-    rollout = run([search()], budget(3, time_limit=1.0, tool_threads=1), Tools(search=lambda q: str(release.wait(60))))
+    rollout = run([search()], budget(3, time_limit=3.0, tool_threads=1), Tools(search=lambda q: str(release.wait(60))))
     assert rollout.termination == "timeout" and rollout.seconds < 50, "the tool was not waited for"
     last = rollout.turns[-1]
     assert last.tool["name"] == "search" and last.observation is None and last.malformed

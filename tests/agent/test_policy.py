@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from minvenus.agent.episode import Limits
+from minvenus.agent.rollout import Limits
 from minvenus.agent.policy import TOY_NOTICES, limits_of, load_policy, prompt_and_notices
 from minvenus.agent.prompt import SYSTEM_PROMPT, Notices
 from minvenus.config import ModelConfig

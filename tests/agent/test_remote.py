@@ -15,7 +15,6 @@ from tests.agent.scripted import TOKENIZER, Tools, all_threads_end, answer, budg
 from tests.tools.servers import serve
 
 KEY = "sk-planted-0123456789"
-QUICK = {"seconds": 20.0, "read_seconds": 2.0}
 
 
 @pytest.fixture(autouse=True)
@@ -25,8 +24,8 @@ def environment(monkeypatch):
     monkeypatch.setenv("POLICY_API_KEY", KEY)
 
 
-def policy_at(url, send_ids=True, limits=QUICK, **sampling):
-    return RemotePolicy(TOKENIZER, url + "/v1/", "venus", Sampling(1, **sampling), send_ids, **limits)
+def policy_at(url, send_ids=True, **sampling):
+    return RemotePolicy(TOKENIZER, url + "/v1/", "venus", Sampling(1, **sampling), send_ids)
 
 
 def complete(handler, text):
@@ -139,7 +138,7 @@ def test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_t
 
 def test_the_wall_clock_and_a_stop_do_not_wait_for_the_reply():
     with serve(hang) as server:
-        policy = policy_at(server.url, limits={"read_seconds": 60.0})
+        policy = policy_at(server.url)
         late = run(policy, budget(3, time_limit=1.0))
         assert late.termination == "timeout" and late.turns[0].text == "<think>\n" and late.seconds < 20
         stopped = run(policy, budget(3), stop=[1])
