@@ -62,14 +62,14 @@ class EnginePolicy:
 
     def step(self) -> bool:
         self.engine.step()
-        return bool(self.engine.scheduler.running)
+        return bool(self.engine.scheduler.running())
 
     def output(self, episode: Episode) -> tuple[list[int], list[float]] | None:
         done = episode.sequence.completion
-        return (done.tokens, done.logprobs) if done else None
+        return None if episode.sequence.job else (done.tokens, done.logprobs)
 
     def cut(self, episode: Episode) -> tuple[list[int], list[float]]:
-        done = episode.sequence.completion or self.engine.cut(episode.sequence)
+        done = self.engine.cut(episode.sequence)
         return done.tokens, done.logprobs
 
     def close(self, episode: Episode) -> None:
