@@ -91,7 +91,7 @@ def test_rollouts_of_the_first_every_second_and_the_last_step_are_saved_with_the
     saved = load_batch(path_of(whole, 3))                         # which computes the credit again, and compares
     [row] = [row for row in read_jsonl(whole / "metrics.jsonl") if row["step"] == 3]
     gains = [gain for own in saved.credit.gains for gain in own if gain is not None]
-    assert saved.groups == [0, 0, 1, 1] and sum(gains) / 4 == pytest.approx(row["gain_mean"])
+    assert [m.group for m in saved.measured] == [0, 0, 1, 1] and sum(gains) / 4 == pytest.approx(row["gain_mean"])
     assert (saved.step, saved.gain_policy) == (3, "current") and saved.recipe.lead_in == train_igpo.LEAD_IN
     assert [m.outcome for m in saved.measured] == [1.0, 0.0, 0.0, 0.0] and saved.credit.record.scale == row["scale"]
 

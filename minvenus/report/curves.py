@@ -17,7 +17,6 @@ DASHES = ("none", "7 3", "2 3", "9 3 2 3", "14 4", "5 5", "9 3 2 3 2 3", "4 2", 
 LARGEST, SMALLEST = 1e100, 1e-100            # a larger value would overflow a range; a smaller one counts as 0
 LEFT, RIGHT, TOP, BOTTOM = 76, 504, 34, 252  # of the axes, in pixels; the legend comes below
 WIDTH, HEIGHT = 520, 300                     # of the picture without its legend
-SHORT_NAME = 28                              # letters of a name, so that two fit side by side in the legend
 
 
 @dataclass(frozen=True)
@@ -65,9 +64,10 @@ def line_plot(series: Sequence[Series], title: str, x_label: str, y_label: str, 
     body = [label(LEFT, 18, title, "start", font_weight="bold"), axes(x, y, x_label, y_label)]
     body += [band(s, x, y, COLOURS[i % len(COLOURS)]) for i, s in enumerate(series) if s.low is not None]
     body += [line(s, x, y, i) for i, s in enumerate(series) if s.x]
-    columns = 1 if any(len(s.name) > SHORT_NAME for s in series) else 2
-    body += [legend_entry(s.name, i, columns) for i, s in enumerate(series)]
-    height = HEIGHT + 18 * math.ceil(len(series) / columns) + 4
+    for i, s in enumerate(series):                    # the legend
+        body.append(el("path", d=f"M{LEFT} {HEIGHT + 8 + 18 * i}h34", stroke_width=2.2, **stroke(i)))
+        body.append(label(LEFT + 41, HEIGHT + 12 + 18 * i, s.name, "start"))
+    height = HEIGHT + 18 * len(series) + 4
     return el("svg", el("title", title), body, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {height}",
               width=WIDTH, height=height, role="img", aria_label=title, font_family="system-ui, sans-serif",
               font_size=12, fill="currentColor")
@@ -130,11 +130,6 @@ def points(xs: Sequence[float], ys: Sequence[float], x: Scale, y: Scale) -> str:
 
 def stroke(index: int) -> dict[str, str]:
     return {"stroke": COLOURS[index % len(COLOURS)], "stroke_dasharray": DASHES[index % len(DASHES)]}
-
-
-def legend_entry(name: str, index: int, columns: int) -> Html:
-    x, y = 16 + 252 * (index % columns), HEIGHT + 8 + 18 * (index // columns)
-    return el("g", el("path", d=f"M{x} {y}h34", stroke_width=2.2, **stroke(index)), label(x + 41, y + 4, name, "start"))
 
 
 def label(x: float, y: float, words: str, anchor: str = "middle", **more) -> Html:

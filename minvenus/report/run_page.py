@@ -84,7 +84,6 @@ def write_run_page(run_folder) -> Path:
     for title, plots in SECTIONS.items():
         drawn = [figure(plot, rows, settings.get("evaluate_questions")) for plot in plots]
         parts.append(page.section(title, [page.figures(drawn)]))
-    parts.append(page.section("Time", [phases(timing)], "Where the seconds of a step go."))
     listed = [(key, json.dumps(value)) for key, value in settings.items()]
     parts.append(page.section("Settings", [page.table(["setting", "value"], listed)]))
     lede = "Every line is a mean over neighbouring steps; the band around it is the 95 % interval of that mean."
@@ -141,18 +140,6 @@ def smooth(name: str, points: Sequence[tuple[int, float]]) -> Series:
         rows.append((fmean(xs), mean, mean - half, mean + half))
     x, y, low, high = zip(*rows, strict=True)
     return Series(name, x, y) if size == 1 else Series(name, x, y, low, high)
-
-
-def phases(timing: list[dict]) -> str:
-    """A table of the seconds that each phase of the steps took."""
-    totals: dict[str, float] = {}
-    for row in timing:
-        for key, seconds in row.items():
-            if key.endswith("_seconds"):
-                totals[key] = totals.get(key, 0.0) + seconds
-    rows = [(key.removesuffix("_seconds"), f"{total:,.1f}", f"{total / len(timing):.3f}",
-             f"{total / sum(totals.values()):.0%}") for key, total in totals.items()]
-    return page.table(["phase", "seconds", "seconds per step", "share"], rows)
 
 
 def xrays(run: Path) -> list[str]:

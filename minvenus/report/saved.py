@@ -7,8 +7,7 @@
 `rollout` is that of agent/record.py. `answer_logprobs` has an entry per turn: log-probs of the true
 answer's tokens before it. `outcome` is the score of the answer before any penalty. `arithmetic` is
 Credit.arithmetic. A file is one whole batch, because normalisation and IG-Scale are over all of its
-lines. Reading computes the credit again and refuses a file that disagrees: what a page shows is what the
-shipped code gives.
+lines. Reading computes the credit again and refuses a file that disagrees.
 """
 
 import json
@@ -23,7 +22,6 @@ from minvenus.igpo.credit import Credit, Measured, credit
 from minvenus.types import Rollout
 
 FORMAT = "minvenus credit 1"
-SHARED = ("step", "gain_policy", "recipe")           # the same on every line of a file
 
 
 @dataclass(frozen=True)
@@ -37,9 +35,12 @@ class SavedBatch:
     measured: list[Measured]
     credit: Credit
 
-    @property
-    def groups(self) -> list[int]:
-        return [m.group for m in self.measured]
+    def lines(self) -> list[dict]:
+        """The lines of its file."""
+        return [{"format": FORMAT, "step": self.step, "group": m.group, "gain_policy": self.gain_policy,
+                 "recipe": asdict(self.recipe), "rollout": rollout_to_json(rollout), "answer_logprobs": m.logprobs,
+                 "outcome": m.outcome, "arithmetic": self.credit.arithmetic(i, m.group)}
+                for i, (rollout, m) in enumerate(zip(self.rollouts, self.measured, strict=True))]
 
 
 def path_of(run, step: int) -> Path:
@@ -48,42 +49,36 @@ def path_of(run, step: int) -> Path:
 
 def save_batch(run, batch: SavedBatch) -> None:
     """Write the step's file into the run's folder."""
-    lines = [{"format": FORMAT, "step": batch.step, "group": m.group, "gain_policy": batch.gain_policy,
-              "recipe": asdict(batch.recipe), "rollout": rollout_to_json(rollout), "answer_logprobs": m.logprobs,
-              "outcome": m.outcome, "arithmetic": batch.credit.arithmetic(i, m.group)}
-             for i, (rollout, m) in enumerate(zip(batch.rollouts, batch.measured, strict=True))]
-    write_text(path_of(run, batch.step), "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
+    lines = [json.dumps(line, allow_nan=False) + "\n" for line in batch.lines()]
+    write_text(path_of(run, batch.step), "".join(lines))
 
 
 def load_batch(path) -> SavedBatch:
     """The batch of a file. Its credit is computed from log-probs and outcomes, and must be what the file says."""
-    lines, rollouts, measured = [], [], []
-    for number, line in read_rows(Path(path)):
-        if isinstance(line, str) or line.get("format") != FORMAT:
-            reason = line if isinstance(line, str) else f"its format is not {FORMAT!r}"
-            raise ConfigError(f"{path}, line {number} is not a rollout with its reward arithmetic: {reason}")
-        lines.append(line)
-        if other := [key for key in SHARED if line.get(key) != lines[0].get(key)]:
-            raise ConfigError(f"{path}, line {number}: another {' and '.join(other)} than line 1; a file is one batch")
-    if not lines:
-        raise ConfigError(f"{path} is empty")
+    lines = list(read_rows(Path(path)))
+    rollouts, measured = [], []
     try:
-        recipe = Recipe(**lines[0]["recipe"])
-        for line in lines:
+        for number, line in lines:
+            if isinstance(line, str) or line.get("format") != FORMAT:
+                raise ValueError(f"line {number} is {line if isinstance(line, str) else 'of another format'}")
             rollouts.append(rollout_from_json(line["rollout"]))
             measured.append(Measured.of(rollouts[-1], line["answer_logprobs"], line["outcome"], line["group"]))
-        credited = credit(measured, recipe)
-        for i, (line, m) in enumerate(zip(lines, measured, strict=True)):
-            if wrong := difference(line["arithmetic"], credited.arithmetic(i, m.group)):
-                raise ValueError(f"line {i + 1}: stored and computed reward arithmetic differ: {wrong}. The file was "
-                                 "changed, or made by another version")
-        return SavedBatch(lines[0]["step"], lines[0]["gain_policy"], recipe, rollouts, measured, credited)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be credited: {error}") from None
+        first = lines[0][1]
+        recipe = Recipe(**first["recipe"])
+        batch = SavedBatch(first["step"], first["gain_policy"], recipe, rollouts, measured, credit(measured, recipe))
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path} is no batch of rollouts with their reward arithmetic: {error}") from None
+    for (number, line), computed in zip(lines, batch.lines(), strict=True):
+        if wrong := difference(line, computed):
+            raise ConfigError(f"{path}, line {number}: stored and computed differ: {wrong}. The file is not one whole "
+                              "batch, was changed, or was made by another version")
+    return batch
 
 
 def difference(stored, computed, where: str = "") -> str | None:
     """The first place where two JSON values differ by more than rounding, in words; None if there is none."""
+    if stored == computed:
+        return None
     if isinstance(computed, float) and isinstance(stored, int | float):
         close = math.isclose(stored, computed, rel_tol=1e-9, abs_tol=1e-9)
         return None if close else f"{where} {stored}, computed {computed}"
@@ -92,5 +87,5 @@ def difference(stored, computed, where: str = "") -> str | None:
     elif isinstance(computed, list) and isinstance(stored, list) and len(stored) == len(computed):
         pairs = [(f"{where}[{i}]", a, b) for i, (a, b) in enumerate(zip(stored, computed, strict=True))]
     else:
-        return None if stored == computed else f"{where} {stored!r}, computed {computed!r}"
+        return f"{where} {stored!r}, computed {computed!r}"
     return next((found for name, a, b in pairs if (found := difference(a, b, name))), None)

@@ -116,12 +116,10 @@ def test_every_colour_stands_out_on_white_and_on_near_black(colour):
     assert luminance("#ffffff") / luminance(colour) >= 3 and luminance(colour) / luminance("#121212") >= 3
 
 
-@pytest.mark.parametrize("longest", [28, 60])
-def test_a_long_legend_fits_into_the_picture(longest):
-    names = ["n" * longest, *map(str, range(30))]
+def test_a_long_legend_fits_into_the_picture():
+    names = ["n" * 60, *map(str, range(30))]
     root = ET.fromstring(line_plot([Series(name, [0, 1], [0, 1]) for name in names], "t", "x", "y"))
     _, *legend = [t for t in root.iter(f"{SVG}text") if t.get("text-anchor") == "start"]         # the title is first
-    assert [t.text for t in legend] == names
+    assert [t.text for t in legend] == names and len({t.get("y") for t in legend}) == len(legend)
     assert all(float(t.get("x")) + 6.5 * len(t.text) <= float(root.get("width")) for t in legend)
     assert all(curves.HEIGHT < float(t.get("y")) <= float(root.get("height")) for t in legend)
-    assert len({(t.get("x"), t.get("y")) for t in legend}) == len(legend)

@@ -81,19 +81,18 @@ def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run)
 def test_the_numbers_of_a_group_are_those_of_the_code_and_follow_from_its_rewards(seed, run):
     batch = random_batch(seed, run)
     for one in under_recipes(batch.measured, run):
-        for group in dict.fromkeys(batch.groups):
-            members = [c for c in one.rollouts or [] if c.measured.group == group]
-            stats = members and members[0].numbers["group_stats"]
-            for step in group_steps(members) if members else []:
+        for group in {c.measured.group for c in one.rollouts or []}:
+            members = [c for c in one.rollouts if c.measured.group == group]
+            numbers = members[0].numbers
+            rewards = {"outcomes": [c.numbers["outcome"] for c in members],
+                       "turn rewards": [r for c in members for r in c.numbers["turn_rewards"] if r is not None]}
+            for step in group_steps(members):
                 assert follows(step), (one.name, step)
                 half = "gain" if step.name.endswith("turn rewards") else "outcome"
-                scale = members[0].numbers["scale"]
-                assert step.value == (scale if step.id == "scale" else stats[f"{half}_{step.id}"])
-                rewards = [c.numbers["outcome"] for c in members] if "outcomes" in step.name else []
-                if "turn rewards" in step.name:
-                    rewards += [r for c in members for r in c.numbers["turn_rewards"] if r is not None]
+                stats = numbers["group_stats"] | {"outcome_scale": numbers["scale"]}
+                assert step.value == stats[f"{half}_{step.id}"]
                 listed = [value for name, value in step.inputs if "rollout" in name]
-                assert sorted(listed) == sorted(rewards)
+                assert sorted(listed) == sorted(r for name, of in rewards.items() if name in step.name for r in of)
 
 
 def test_one_rollout_worked_by_hand():

@@ -172,7 +172,7 @@ def test_a_conversation_that_cannot_be_rendered_is_shown_but_not_scored(tmp_path
     ('{"a": 1}', "record 1: not a saved rollout"), ('{"messages": 3}', '"messages" must be objects'),
     ('{"messages": [{"role": "user", "content": null}]}', '"messages" must be objects'),
     ('{"messages": [{"role": "user", "content": "q"}]}', "a question, then an assistant"),
-    ('{"format": "minvenus credit 1"}', "cannot be credited: 'recipe'"),
+    ('{"format": "minvenus credit 1"}', "no batch of rollouts with their reward arithmetic: 'rollout'"),
     ('{"tokens": [], "format": "other"}', "record 1: not a saved rollout")])
 def test_a_file_that_cannot_be_shown_is_refused_in_one_line(tmp_path, record, message):
     with pytest.raises(ConfigError, match=message) as caught:
