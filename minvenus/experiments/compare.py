@@ -9,14 +9,14 @@ evaluations), and the share of right pages found after the last step. Given agai
 stopped.
 """
 
-import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 
 from minvenus.config import ConfigError, Count, CountOrZero, GroupSize, Positive, check
 from minvenus.console import Progress, table
-from minvenus.experiments.results import OVER_SEEDS, Curves, Runs, figures, shown
+from minvenus.experiments.results import OVER_SEEDS, Curves, Runs, figures, rows, shown
 from minvenus.experiments.scripts import run_all, train, trained
 from minvenus.files import read_jsonl, write_text
 from minvenus.flags import save_config
@@ -98,11 +98,9 @@ def main(config: CompareConfig) -> str:
         progress.show(done, {})
     save_config(config, folder)
     runs = {method: {seed: read_curves(folder / f"{method}-{seed}") for seed in seeds} for method in methods}
-    tables = [rows(runs, config.steps)]
-    if len(methods) > 1:
-        tables.append(differences(runs, config.steps))
-    written = write_text(folder / "report.html", page_of(runs, tables, asdict(config)))
-    return "\n\n".join([*map(table, tables), f"page: {written}"])
+    several = tables(runs, config.steps)
+    written = write_text(folder / "report.html", page_of(runs, several, asdict(config)))
+    return "\n\n".join([*map(table, several), f"page: {written}"])
 
 
 def flags_of(config: CompareConfig, start: Path, method: str, seed: int) -> tuple:
@@ -117,50 +115,43 @@ def flags_of(config: CompareConfig, start: Path, method: str, seed: int) -> tupl
 
 
 def read_curves(folder: Path) -> Curves:
-    """The metrics of a run of train_igpo.py."""
+    """The metrics of a run of train_igpo.py, and the area under its curve of accuracy: the mean over the evaluations up
+    to a step. Step 0, the checkpoint that all methods start from, counts in no area."""
     metrics = with_step_0(read_jsonl(folder / "metrics.jsonl"))
-    return {key: {row["step"]: row[key] for row in metrics if row.get(key) is not None} for key in PLOTS}
+    curves: Curves = {key: {row["step"]: row[key] for row in metrics if row.get(key) is not None} for key in PLOTS}
+    steps = [step for step in curves[ACCURACY] if step > 0]
+    curves["area"] = {last: fmean(curves[ACCURACY][step] for step in steps if step <= last) for last in steps}
+    return curves
 
 
-def measures(run: Curves, step: int) -> tuple[float, float, float]:
-    """What is compared: accuracy after `step`, area under its curve (mean over the evaluations after step 0), and right
-    pages after `step`."""
-    area = statistics.fmean(value for at, value in run[ACCURACY].items() if at > 0)
-    return run[ACCURACY][step], area, run[RIGHT_PAGES][step]
-
-
-def rows(runs: Runs, step: int) -> list[list[str]]:
-    """A head, the checkpoint that all methods start from, and each method: mean and 95 % interval over the seeds, then
-    the accuracy of each seed."""
-    first = next(iter(runs.values())).values()
-    accuracy = [run[ACCURACY][0] for run in first]
-    pages = [run[RIGHT_PAGES][0] for run in first]
-    found = [["method", f"accuracy at step {step}", "area under the curve", f"right pages at step {step}", "each seed"],
-             ["start (step 0)", shown(accuracy), "", shown(pages), each(accuracy)]]
-    for method, of_seeds in runs.items():
-        columns = list(zip(*(measures(run, step) for run in of_seeds.values()), strict=True))
-        found.append([method, *map(shown, columns), each(columns[0])])
-    return found
-
-
-def each(values: Sequence[float]) -> str:
-    return " ".join(f"{value:.2f}" for value in values)
-
-
-def differences(runs: Runs, step: int) -> list[list[str]]:
-    """A head, then each method minus the first one, paired by seed: runs of a seed have the same questions."""
+def tables(runs: Runs, step: int) -> list[list[list[str]]]:
+    """Every method with the accuracy of each seed, above them the checkpoint that all start from; then each method
+    minus the first one, paired by seed: runs of a seed have the same questions."""
     (first, baseline), *others = runs.items()
-    found = [["paired by seed", "accuracy", "area"]]
+    columns = {f"accuracy at step {step}": (ACCURACY, step), "area under the curve": ("area", step),
+               f"right pages at step {step}": (RIGHT_PAGES, step)}
+    head, *body = rows(runs, columns)
+    accuracy, pages = (shown([run[metric][0] for run in baseline.values()]) for metric in (ACCURACY, RIGHT_PAGES))
+    found = [[*head, "each seed"], ["start (step 0)", accuracy, "", pages, each(baseline, 0)]]
+    found += [[*row, each(of_seeds, step)] for row, of_seeds in zip(body, runs.values(), strict=True)]
+    if not others:
+        return [found]
+    apart: Runs = {}
     for method, of_seeds in others:
-        pairs = [(measures(run, step), measures(baseline[seed], step)) for seed, run in of_seeds.items()]
-        accuracy = [own[0] - base[0] for own, base in pairs]
-        area = [own[1] - base[1] for own, base in pairs]
-        found.append([f"{method} - {first}", shown(accuracy), shown(area)])
-    return found
+        apart[f"{method} - {first}"] = {seed: minus(run, baseline[seed], step) for seed, run in of_seeds.items()}
+    return [found, rows(apart, columns)]
 
 
-def page_of(runs: Runs, tables: list[list[list[str]]], settings: dict) -> str:
-    parts = [page.table(head, body, OVER_SEEDS) for head, *body in tables]
+def each(runs: dict[int, Curves], step: int) -> str:
+    return " ".join(f"{run[ACCURACY][step]:.2f}" for run in runs.values())
+
+
+def minus(run: Curves, other: Curves, step: int) -> Curves:
+    return {metric: {step: run[metric][step] - other[metric][step]} for metric in (ACCURACY, "area", RIGHT_PAGES)}
+
+
+def page_of(runs: Runs, several: list[list[list[str]]], settings: dict) -> str:
+    parts = [page.table(head, body, OVER_SEEDS) for head, *body in several]
     sections = [page.section("Result", parts),
                 page.section("Curves", [figures(runs, PLOTS)], "Bands are 95 % intervals over the seeds.")]
     facts = [(key, str(value)) for key, value in settings.items() if value is not None]

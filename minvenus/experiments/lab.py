@@ -29,7 +29,7 @@ import numpy as np
 from minvenus.config import Count, Positive, Recipe, check
 from minvenus.console import table
 from minvenus.experiments.compare import METHODS, check_names
-from minvenus.experiments.results import OVER_SEEDS, Curves, Runs, figures, shown
+from minvenus.experiments.results import OVER_SEEDS, Curves, Runs, figures, rows
 from minvenus.files import write_text
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.advantage import turn_advantages
@@ -88,13 +88,16 @@ class LabConfig:
 
 def main(config: LabConfig) -> str:
     print("Share of correct answers, mean ± half of the 95 % interval over the seeds, and turns at the last step.")
+    last = config.steps - 1
+    columns = {f"step {step}": ("success", step) for step in sorted({*range(0, last, 20), last})}
+    columns["turns"] = ("turns", last)
     parts = []
     for name in config.gains.split():
         runs: Runs = {}
         for method in config.methods.split():
             recipe = parse_flags(IGPOConfig, list(METHODS[method])).recipe
             runs[method] = {seed: train(PROFILES[name], recipe, seed, config) for seed in range(config.seeds)}
-        head, *body = rows(runs, config.steps)
+        head, *body = rows(runs, columns)
         print(f"\ngains {name}: {PROFILES[name]}\n{table([head, *body])}", flush=True)
         shown_parts = [figures(runs, PLOTS), page.table(head, body, OVER_SEEDS)]
         parts.append(page.section(f"Gains {name}", shown_parts, str(PROFILES[name])))
@@ -103,15 +106,6 @@ def main(config: LabConfig) -> str:
     facts = [(key, str(value)) for key, value in asdict(config).items()]
     document = page.page("The credit lab", parts, lede, facts, kind="minvenus lab")
     return f"\ncurves: {write_text(Path(config.out) / 'lab.html', document)}"
-
-
-def rows(runs: Runs, steps: int) -> list[list[str]]:
-    """A head, then each method: success at some steps and turns at the last one, mean and 95 % interval over seeds."""
-    columns = [("success", step) for step in sorted({*range(0, steps, 20), steps - 1})] + [("turns", steps - 1)]
-    found = [["method", *(f"step {step}" for _, step in columns[:-1]), "turns"]]
-    for method, of_seeds in runs.items():
-        found.append([method, *(shown([run[key][step] for run in of_seeds.values()]) for key, step in columns)])
-    return found
 
 
 # --------------------------------------------------------------------------------------------------------- the learning

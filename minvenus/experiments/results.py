@@ -1,4 +1,4 @@
-"""Results of several methods over seeds: means with their intervals, in words and as curves."""
+"""Results of several methods over seeds: means with their intervals, as tables and as curves."""
 
 import statistics
 from collections.abc import Sequence
@@ -26,6 +26,15 @@ def shown(values: Sequence[float]) -> str:
         return f"{values[0]:.3f}"
     mean, half = interval(values)
     return f"{mean:.3f} ± {half:.3f}"
+
+
+def rows(runs: Runs, columns: dict[str, tuple[str, int]]) -> list[list[str]]:
+    """A table: a head, then each method with its mean over seeds of every column, a title with a metric and a step."""
+    found = [["method", *columns]]
+    for method, of_seeds in runs.items():
+        found.append([method, *(shown([run[metric][step] for run in of_seeds.values()])
+                                for metric, step in columns.values())])
+    return found
 
 
 def figures(runs: Runs, plots: dict[str, tuple[str, str]]) -> str:

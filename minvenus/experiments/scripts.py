@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 from minvenus.files import latest_checkpoint, step_name
@@ -55,8 +56,8 @@ def run_all(script: str, jobs: dict[str, tuple], at_once: int = 1, logs: Path | 
             time.sleep(LOOK_EVERY)
             for name in [name for name, process in running.items() if process.poll() is not None]:
                 if code := running.pop(name).returncode:
-                    last = f": {(logs / name / 'log.txt').read_text().strip().rpartition(chr(10))[2]}" if logs else ""
-                    raise ScriptFailed(f"{name} ended with exit code {code}{last}")
+                    last = (logs / name / "log.txt").read_text().splitlines()[-1:] if logs else []
+                    raise ScriptFailed(": ".join([f"{name} ended with exit code {code}", *last]))
                 yield name
     finally:
         for process in running.values():
@@ -69,8 +70,7 @@ def start(script: str, flags: tuple, log: Path | None) -> subprocess.Popen:
     # One thread each: two processes of a tiny model are faster side by side than one with two threads.
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, str(ROOT / script), *map(str, flags)]
-    if log is None:
-        return subprocess.Popen(command, env=environment, start_new_session=True)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a", encoding="utf-8") as out:
+    if log:
+        log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") if log else nullcontext() as out:
         return subprocess.Popen(command, env=environment, stdout=out, stderr=out, start_new_session=True)

@@ -10,7 +10,7 @@ import pytest
 from minvenus.config import ConfigError, read_json
 from minvenus.console import table
 from minvenus.experiments import compare, scripts
-from minvenus.experiments.compare import METHODS, CompareConfig, differences, measures, read_curves, rows
+from minvenus.experiments.compare import METHODS, CompareConfig, read_curves, tables
 from minvenus.experiments.demo import DemoConfig
 from minvenus.experiments.scripts import ScriptFailed
 from minvenus.flags import parse_flags
@@ -140,27 +140,25 @@ def test_the_numbers_of_a_run_come_from_its_metrics(tmp_path):
     assert run["test_exact_match"] == {0: 0.1, 2: 0.2, 4: 0.6} and run["gain_wrong"] == {}
     assert run["gain_right"] == {1: 1.0, 3: 3.0, 4: 4.0}, "a step without a right visit has none"
     # the area is the mean over the evaluations after step 0, which says nothing of a method
-    assert measures(run, 4) == (0.6, pytest.approx(0.4), 0.3)
+    assert run["area"] == {2: 0.2, 4: pytest.approx(0.4)}
 
 
-def run(*accuracies):
-    """Evaluated before the first step, and after every second one."""
-    curve = {2 * i: accuracy for i, accuracy in enumerate(accuracies)}
-    return {"test_exact_match": curve, "test_right_pages": {step: value / 2 for step, value in curve.items()}}
+def run(accuracy, area, start=0.1):
+    """Before the first step, and after step 4; half as many right pages."""
+    return {"test_exact_match": {0: start, 4: accuracy}, "area": {4: area},
+            "test_right_pages": {0: start / 2, 4: accuracy / 2}}
 
 
-def test_the_table_word_for_word():
-    runs = {"paper": {1: run(0.1, 0.2, 0.4), 2: run(0.1, 0.2, 0.6)}, "grpo": {1: run(0.0, 0.1, 0.3)}}
+def test_the_tables_word_for_word_and_differences_paired_by_seed():
+    runs = {"grpo": {1: run(0.3, 0.2), 2: run(0.3, 0.2)}, "paper": {2: run(0.6, 0.4), 1: run(0.4, 0.3)}}
     # accuracies 0.4 and 0.6: half is 12.706 * 0.1; areas 0.3 and 0.4, pages 0.2 and 0.3: half of that
-    assert table(rows(runs, 4)).splitlines() == [
+    assert [table(part).splitlines() for part in tables(runs, 4)] == [[
         "method          accuracy at step 4  area under the curve  right pages at step 4  each seed",
         "start (step 0)       0.100 ± 0.000                                0.050 ± 0.000  0.10 0.10",
-        "paper                0.500 ± 1.271         0.350 ± 0.635          0.250 ± 0.635  0.40 0.60",
-        "grpo                         0.300                 0.200                  0.150       0.30"]
-
-
-def test_differences_are_paired_by_seed():
-    runs = {"grpo": {1: run(0, 0.1), 2: run(0, 0.3)}, "paper": {2: run(0, 0.4, 0.4), 1: run(0, 0.3, 0.3)}}
-    # 0.2 and 0.1: standard deviation 0.0707, half 12.706 * 0.05
-    assert differences(runs, 2) == [["paired by seed", "accuracy", "area"],
-                                    ["paper - grpo", "0.150 ± 0.635", "0.150 ± 0.635"]]
+        "grpo                 0.300 ± 0.000         0.200 ± 0.000          0.150 ± 0.000  0.30 0.30",
+        "paper                0.500 ± 1.271         0.350 ± 0.635          0.250 ± 0.635  0.60 0.40"], [
+        "method        accuracy at step 4  area under the curve  right pages at step 4",
+        "paper - grpo       0.200 ± 1.271         0.150 ± 0.635          0.100 ± 0.635"]]
+    paired = {"grpo": {1: run(0.1, 0), 2: run(0.3, 0)}, "paper": {2: run(0.4, 0), 1: run(0.2, 0)}}
+    assert tables(paired, 4)[1][1][1] == "0.100 ± 0.000"
+    assert len(tables({"paper": runs["paper"]}, 4)) == 1

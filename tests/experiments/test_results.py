@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from minvenus.experiments.results import T95, interval, line, shown
+from minvenus.experiments.results import T95, interval, line, rows, shown
 
 
 def test_intervals_by_hand():
@@ -35,3 +35,14 @@ def test_a_line_is_over_the_steps_that_every_run_has_and_a_method_without_one_ke
     alone = line("single", [{1: 1.0}])
     assert (alone.x, alone.y, alone.low) == ([1], [1.0], None)
     assert line("grpo", [{}, {1: 1.0}]).x == []
+
+
+def test_rows_worked_by_hand():
+    """Success .5 and .7: standard deviation .1414, half an interval 12.706 * .1 = 1.271; turns 5 and 6: half 12.706 *
+    .5."""
+    first = {"success": {0: 0.1, 1: 0.5}, "turns": {1: 5.0}}
+    second = {"success": {0: 0.1, 1: 0.7}, "turns": {1: 6.0}}
+    columns = {"step 0": ("success", 0), "step 1": ("success", 1), "turns": ("turns", 1)}
+    assert rows({"paper": {0: first, 1: second}, "grpo": {0: first}}, columns) == [
+        ["method", "step 0", "step 1", "turns"],
+        ["paper", "0.100 ± 0.000", "0.600 ± 1.271", "5.500 ± 6.353"], ["grpo", "0.100", "0.500", "5.000"]]
