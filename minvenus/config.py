@@ -131,23 +131,24 @@ class ModelConfig:
                 "sliding_window": None, "initializer_range": 0.02, "use_cache": True}
 
 
+SUPPORTED = {                      # key of config.json -> its valid values; None is valid for all but the first
+    "model_type": ["qwen3"], "architectures": [[], ["Qwen3ForCausalLM"]], "hidden_act": ["silu"],
+    "attention_bias": [False], "use_sliding_window": [False], "layer_types": [[]], "rope_scaling": [[]],
+    "quantization_config": [],
+}
+
+
 def refuse_unsupported(raw: dict, path: Path) -> None:
     """Raise if a config.json asks for something that this implementation would silently get wrong."""
     rope = (raw.get("rope_scaling") or {}) | (raw.get("rope_parameters") or {})
-    wrong = {
-        f"model_type {raw.get('model_type')!r} (only 'qwen3')": raw.get("model_type") != "qwen3",
-        f"architectures {raw.get('architectures')}": raw.get("architectures") not in (None, [], ["Qwen3ForCausalLM"]),
-        f"rope scaling {rope.get('rope_type', rope.get('type'))}":
-            any(rope.get(key, "default") != "default" for key in ("rope_type", "type")),
-        "sliding window attention":
-            raw.get("use_sliding_window") or "sliding_attention" in (raw.get("layer_types") or []),
-        "attention_bias": raw.get("attention_bias"),
-        f"hidden_act {raw.get('hidden_act')!r} (only 'silu')": raw.get("hidden_act", "silu") != "silu",
-        "quantization_config (quantised weights)": raw.get("quantization_config"),
-    }
-    found = [words for words, asked in wrong.items() if asked]
-    if found:
-        raise ConfigError(f"{path} asks for what minvenus does not implement: {'; '.join(found)}")
+    scaling = [rope[key] for key in ("rope_type", "type") if rope.get(key, "default") != "default"]
+    sliding = [kind for kind in raw.get("layer_types") or [] if kind != "full_attention"]
+    given = {"model_type": raw.get("model_type") or "missing", "rope_scaling": scaling, "layer_types": sliding}
+    asked = raw | given
+    wrong = [key for key, valid in SUPPORTED.items() if asked.get(key) not in (None, *valid)]
+    if wrong:
+        found = "; ".join(f"{key} {asked[key]!r}" for key in wrong)
+        raise ConfigError(f"{path} asks for what minvenus does not implement: {found}")
 
 
 MODELS = {

@@ -1,14 +1,4 @@
-"""Files and folders: written completely or not at all, locks, and files of records.
-
-A folder is replaced as a whole, so that a crash at any moment leaves the old content or the new one, never a mix:
-
-    1. write .NAME.new beside it, to the disk          2. rename NAME to .NAME.old
-    3. rename .NAME.new to NAME                        4. delete .NAME.old
-
-The new content counts from step 3 on. After a crash before it the old content is complete: under its own name, or
-between 2 and 3 as .NAME.old, where `current` finds it and from where the next `replaced` puts it back. Reading renames
-nothing, so it works on a read-only disk. Only one process may replace a folder at a time: see `claimed`.
-"""
+"""Files and folders: written completely or not at all, locks, and files of records."""
 
 import fcntl
 import hashlib
@@ -19,7 +9,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from minvenus.config import ConfigError
 
@@ -83,11 +72,19 @@ def write_json(path, value) -> Path:
 
 @contextmanager
 def replaced(folder) -> Iterator[Path]:
-    """`with replaced(folder) as new:` write into `new`; without an error it takes the folder's place."""
+    """`with replaced(folder) as new:` write into `new`; without an error it takes the folder's place. A crash at any
+    moment leaves the old content or the new one, never a mix:
+
+        1. write .NAME.new beside it, to the disk          2. rename NAME to .NAME.old
+        3. rename .NAME.new to NAME                        4. delete .NAME.old
+
+    Between 2 and 3 `current` finds the old content, and the next `replaced` puts it back. Only one process may replace
+    a folder at a time: see `claimed`.
+    """
     folder = Path(folder).resolve()
     new, old = beside(folder, "new"), beside(folder, "old")
     try:
-        if current(folder) == old:                           # a crash between the renames
+        if current(folder) == old:
             os.rename(old, folder)
         for left_by_a_crash in (new, old):
             if left_by_a_crash.exists():
@@ -110,7 +107,7 @@ def replaced(folder) -> Iterator[Path]:
 
 
 def current(folder) -> Path:
-    """Where the last complete content of a folder is: at its name, or after a crash between the renames beside it."""
+    """Where the last complete content of a folder is. Reading renames nothing, so it works on a read-only disk."""
     folder = Path(folder).resolve()
     old = beside(folder, "old")
     return old if old.exists() and not folder.exists() else folder
@@ -142,7 +139,12 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict | str]]:
     """(number from 1, record) of every line of a JSONL file or row of a Parquet file. For a line that is no JSON object
     the record is a string that says why: the caller decides. Blank lines are skipped but counted."""
     if path.suffix == ".parquet":
-        batches = parquet_reader(path).ParquetFile(path).iter_batches(batch_size=64)
+        try:
+            parquet = importlib.import_module("pyarrow.parquet")         # an optional extra
+        except ImportError:
+            raise ConfigError(f"{path}: reading Parquet needs pyarrow: pip install 'minvenus[parquet]', or use JSONL"
+                              ) from None
+        batches = parquet.ParquetFile(path).iter_batches(batch_size=64)
         yield from enumerate((record for batch in batches for record in batch.to_pylist()), start=1)
         return
     with path.open("rb") as lines:
@@ -166,12 +168,3 @@ def read_jsonl(path) -> list[dict]:
         return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").split("\n")[:-1]]
     except ValueError as error:
         raise ConfigError(f"{path} has a line that is not JSON ({error}): repair or remove the file") from None
-
-
-def parquet_reader(path: Path) -> Any:
-    """pyarrow.parquet, an optional extra that is imported only for a Parquet file."""
-    try:
-        return importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise ConfigError(f"{path} is a Parquet file, and reading one needs pyarrow: pip install 'minvenus[parquet]', "
-                          "or use JSONL") from None

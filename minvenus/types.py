@@ -88,11 +88,6 @@ class Rollout:
         if inside != sum(self.sampled):
             raise ValueError(f"{sum(self.sampled) - inside} sampled tokens lie outside every turn")
 
-    @property
-    def trainable(self) -> bool:
-        """False for a remote policy: it returns text, and ids made from text do not count as sampled."""
-        return any(self.sampled)
-
 
 @dataclass(frozen=True)
 class TurnRewards:

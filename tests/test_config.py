@@ -41,12 +41,13 @@ def test_what_is_written_for_transformers_reads_back_as_the_same_model(name, tmp
 
 @pytest.mark.parametrize(("change", "named"), [
     ({"model_type": "llama"}, "model_type 'llama'"),
+    ({"model_type": None}, "model_type 'missing'"),
     ({"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"]}, "Qwen3MoeForCausalLM"),
-    ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope scaling yarn"),
-    ({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, "rope scaling linear"),
-    ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "rope scaling yarn"),
-    ({"use_sliding_window": True, "sliding_window": 128}, "sliding window"),
-    ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding window"),
+    ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling .'yarn'"),
+    ({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, "rope_scaling .'linear'"),
+    ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "rope_scaling .'yarn'"),
+    ({"use_sliding_window": True, "sliding_window": 128}, "use_sliding_window True"),
+    ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
     ({"attention_bias": True}, "attention_bias"),
     ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
     ({"quantization_config": {"bits": 4}}, "quantization_config"),

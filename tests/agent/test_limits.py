@@ -136,7 +136,7 @@ def test_before_anything_was_written_the_last_turn_is_blank_and_nothing_in_it_co
     rollout = run(policy_for([search()], step_tokens=4), budget(3, time_limit=1e-9))
     [turn] = rollout.turns
     assert rollout.termination == "timeout" and rollout.tokens[turn.start:] == [TOKENIZER.im_end] and turn.malformed
-    assert not rollout.trainable
+    assert not any(rollout.sampled)
     check_stream(rollout)
 
 

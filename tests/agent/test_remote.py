@@ -68,7 +68,7 @@ def test_the_same_loop_runs_against_an_endpoint(send_ids):
 def test_nothing_of_a_remote_rollout_counts_as_sampled():
     with serve(scripted(search(), answer())) as server:
         rollout = run(policy_at(server.url))
-    assert not any(rollout.sampled) and set(rollout.logprobs) == {None} and not rollout.trainable
+    assert not any(rollout.sampled) and set(rollout.logprobs) == {None}
     assert rollout_from_json(json.loads(json.dumps(rollout_to_json(rollout)))) == rollout
 
 

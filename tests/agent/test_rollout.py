@@ -29,7 +29,7 @@ def test_search_visit_answer_worked_by_hand():
     assert [t.kind for t in rollout.turns] == ["search", "visit", "answer"]
     assert not any(t.malformed for t in rollout.turns)
     assert rollout.turns[1].tool == {"name": "visit", "arguments": {"url": ["Bob"], "goal": "pet"}}
-    assert rollout.termination == "answered" and final_answer(rollout.turns) == "cat" and rollout.trainable
+    assert rollout.termination == "answered" and final_answer(rollout.turns) == "cat" and any(rollout.sampled)
     check_stream(rollout)
 
 
