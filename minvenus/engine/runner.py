@@ -18,8 +18,6 @@ from minvenus.engine.scheduler import Work
 from minvenus.kernels.logprob import matmul, multiplicand, token_logprobs
 from minvenus.kernels.paged import paged_attention, write_pages
 
-PART = 1024      # tokens that a CPU runs at once: what a layer computes for them stays in the CPU's cache
-
 
 class Runner:
     def __init__(self, model, pages: int, page_size: int):
@@ -39,7 +37,11 @@ class Runner:
     def run(self, work: list[Work]) -> tuple[list[Work], Tensor]:
         """Compute the tokens of a step and store their keys and values. Returns the work in the order in which it
         ran, and the hidden states that its jobs want, in that order [M, hidden]."""
-        self._copy([pair for _, _, copies in work for pair in copies])
+        copies = [pair for _, _, copies in work for pair in copies]
+        if copies:
+            source, target = self._tensor(copies).T
+            for pages in (self.k_pages, self.v_pages):
+                pages[:, target] = pages[:, source]                    # everything is read before anything is written
         if self.merged is None:
             self.merged = MergedModel(self.model) if MergedModel.fits(self.model) else self.model
         if self.decode_cache and all(sequence.decoding for sequence, _, _ in work):
@@ -47,19 +49,7 @@ class Runner:
             if self.decode_cache.hold([sequence.block_table for sequence, _, _ in work]):
                 return work, self._decode(work)
         work = sorted(work, key=lambda item: (item.new, item.sequence.num_computed))     # like ones beside each other
-        return work, torch.cat([self._forward(part) for part in self._parts(work)])
-
-    def _parts(self, work: list[Work]) -> list[list[Work]]:
-        """The step in parts of about PART tokens on a CPU, whole on a GPU."""
-        parts: list[list[Work]] = [[]]
-        tokens = 0
-        for item in work:
-            if self.on_cpu and parts[-1] and tokens + item.new > PART:
-                parts.append([])
-                tokens = 0
-            parts[-1].append(item)
-            tokens += item.new
-        return parts
+        return work, self._forward(work)
 
     def _decode(self, work: list[Work]) -> Tensor:
         """One token of every sequence, on a CPU."""
@@ -77,9 +67,10 @@ class Runner:
         tokens, positions, slots = self._flatten(work)
         new, outputs = [item.new for item in work], [item.sequence.outputs(item.new) for item in work]
         lengths = [item.sequence.num_computed + item.new for item in work]
-        ends = list(accumulate(new))
-        rows = [row for end, count in zip(ends, outputs, strict=True) for row in range(end - count, end)]
-        all_queries, last_queries = self._cumulative(new), self._cumulative(outputs)
+        all_queries, last_queries = self._tensor([0, *accumulate(new)]), self._tensor([0, *accumulate(outputs)])
+        rows: list[int] = []
+        for end, count in zip(accumulate(new), outputs, strict=True):
+            rows += range(end - count, end)
         device_lengths = self._tensor(lengths)
         block_table = pad_sequence([torch.tensor(item.sequence.block_table.pages) for item in work], batch_first=True)
         block_table = block_table.to(self.device)
@@ -87,8 +78,6 @@ class Runner:
         def attend(layer, q, k, v):
             k_pages, v_pages = self.k_pages[layer], self.v_pages[layer]
             write_pages(k, v, k_pages, v_pages, slots)
-            if len(q) == 0:
-                return q
             cu_queries = all_queries if len(q) == len(k) else last_queries
             return paged_attention(q, k_pages, v_pages, block_table, device_lengths, cu_queries, max_queries=max(new),
                                    max_length=max(lengths))
@@ -121,14 +110,5 @@ class Runner:
         """The log-prob of the target after each hidden state [M, hidden]."""
         return token_logprobs(hidden, self.model.head_weight, self._tensor(targets), temperature).tolist()
 
-    def _copy(self, copies: list[tuple[int, int]]) -> None:
-        if copies:
-            source, target = self._tensor([a for a, _ in copies]), self._tensor([b for _, b in copies])
-            for pages in (self.k_pages, self.v_pages):
-                pages[:, target] = pages[:, source]                    # everything is read before anything is written
-
-    def _cumulative(self, counts: list[int]) -> Tensor:
-        return self._tensor([0, *accumulate(counts)])
-
-    def _tensor(self, values: list[int]) -> Tensor:
+    def _tensor(self, values: list) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)

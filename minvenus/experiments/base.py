@@ -60,7 +60,7 @@ def main(config: BaseConfig) -> Path:
     tokenizer = Tokenizer.tiny()
     model = start(config.seed)
     folder = Path(config.out)
-    weights.check_save(model, folder, tokenizer.files)              # refused now rather than after the training
+    weights.check_save(folder, tokenizer.files)              # refused now rather than after the training
     optimizer = Muon(model)
     progress = Progress("base", 0, config.steps)
     for step in range(config.steps):

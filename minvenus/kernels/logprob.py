@@ -34,12 +34,10 @@ def token_logprobs(hidden, weight, targets, temperature=1.0, chunk=None, entropy
     `chunk` is the number of positions whose logits exist at the same time; it changes memory and speed, and the result
     only by rounding.
     """
-    if hidden.dim() != 2 or weight.dim() != 2 or hidden.shape[1] != weight.shape[1] or hidden.dtype != weight.dtype:
-        raise ValueError(f"need hidden [N, d] and weight [V, d] of one dtype, got {list(hidden.shape)} {hidden.dtype} "
-                         f"and {list(weight.shape)} {weight.dtype}")
-    if targets.shape != hidden.shape[:1] or targets.dtype != torch.int64:
-        raise ValueError(f"need one int64 target per position ({hidden.shape[0]}), got {list(targets.shape)} "
-                         f"{targets.dtype}")
+    if (hidden.dim() != 2 or weight.shape[1:] != hidden.shape[1:] or targets.shape != hidden.shape[:1]
+            or hidden.dtype != weight.dtype or targets.dtype != torch.int64):
+        found = ", ".join(f"{list(x.shape)} {x.dtype}" for x in (hidden, weight, targets))
+        raise ValueError(f"need hidden [N, d] and weight [V, d] of one dtype, targets [N] int64; got {found}")
     if not temperature > 0:
         raise ValueError(f"temperature must be > 0, got {temperature}; greedy decoding has no log-probs to train on")
     chunk = chunk or max(1, TILE // weight.shape[0])

@@ -29,9 +29,8 @@ def write_pages(k, v, k_pages, v_pages, slots):
     v_pages.view(-1, *v_pages.shape[2:]).index_copy_(0, slots, v.to(v_pages.dtype))
 
 
-def paged_attention_reference(q, k_pages, v_pages, block_table, lengths, cu_queries=None, scale=None):
+def paged_attention_reference(q, k_pages, v_pages, block_table, lengths, cu_queries, scale=None):
     """The definition, one query and one slot at a time in float32: slow and obvious."""
-    cu_queries = one_query_each(lengths) if cu_queries is None else cu_queries
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     page, group = k_pages.shape[1], q.shape[1] // k_pages.shape[2]
     out = torch.empty_like(q)
@@ -44,10 +43,6 @@ def paged_attention_reference(q, k_pages, v_pages, block_table, lengths, cu_quer
             weights = (torch.einsum("hd,jhd->hj", q[i].float(), keys) * scale).softmax(dim=-1)
             out[i] = torch.einsum("hj,jhd->hd", weights, values).to(q.dtype)
     return out
-
-
-def one_query_each(lengths):
-    return torch.arange(len(lengths) + 1, device=lengths.device)
 
 
 @torch.no_grad()
@@ -98,14 +93,13 @@ def attend_last(q, k, v, scale):
                                           enable_gqa=True)
 
 
-def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries=None, scale=None, max_queries=None,
+def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries, scale=None, max_queries=None,
                     max_length=None):
     """q [N, H, D], pages [P, page, K, D], block_table [S, M], lengths [S], cu_queries [S + 1] -> [N, H, D].
 
-    cu_queries None: one query each. Triton on a GPU, plain torch elsewhere: the one switch. `max_queries` and
-    `max_length`, the largest n_s and L_s as plain numbers, save a GPU the wait for `cu_queries` and `lengths`.
+    Triton on a GPU, plain torch elsewhere: the one switch. `max_queries` and `max_length`, the largest n_s and L_s as
+    plain numbers, save a GPU the wait for `cu_queries` and `lengths`.
     """
-    cu_queries = one_query_each(lengths) if cu_queries is None else cu_queries
     check(q, k_pages, v_pages, block_table, lengths, cu_queries)
     if not q.is_cuda:
         return paged_attention_torch(q, k_pages, v_pages, block_table, lengths, cu_queries, scale)
@@ -119,18 +113,14 @@ def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries=None, 
 def check(q, k_pages, v_pages, block_table, lengths, cu_queries):
     """Shapes everywhere; values on a CPU only, because a GPU would have to wait for them."""
     _, page, kv_heads, channels = k_pages.shape
-    if q.shape[2] != channels or q.shape[1] % kv_heads or v_pages.shape != k_pages.shape:
-        raise ValueError(f"need q [N, H, D] and pages [P, page, K, D] with H a multiple of K, got {list(q.shape)}, "
-                         f"k_pages {list(k_pages.shape)}, v_pages {list(v_pages.shape)}")
-    if block_table.shape[:1] != lengths.shape or cu_queries.shape != (len(lengths) + 1,):
-        raise ValueError(f"need block_table [S, pages], lengths [S] and cu_queries [S + 1], got "
-                         f"{list(block_table.shape)}, {list(lengths.shape)} and {list(cu_queries.shape)}")
+    if (q.shape[2] != channels or q.shape[1] % kv_heads or v_pages.shape != k_pages.shape
+            or block_table.shape[:1] != lengths.shape or cu_queries.shape != (len(lengths) + 1,)):
+        shapes = [list(x.shape) for x in (q, k_pages, v_pages, block_table, lengths, cu_queries)]
+        raise ValueError("need q [N, H, D], k_pages and v_pages [P, page, K, D] with H a multiple of K, block_table "
+                         f"[S, pages], lengths [S] and cu_queries [S + 1]; got {shapes}")
     if q.is_cuda:
         return
-    room, bounds = block_table.shape[1] * page, cu_queries.tolist()
-    if bounds[0] != 0 or bounds[-1] != len(q):
-        raise ValueError(f"cu_queries must rise from 0 to the number of queries, {len(q)}; got {bounds}")
-    for s, (length, (start, end)) in enumerate(zip(lengths.tolist(), pairwise(bounds), strict=True)):
-        if not 0 <= end - start <= length <= room:
-            raise ValueError(f"sequence {s}: {end - start} new tokens, length {length}, room for {room} in "
-                             f"{block_table.shape[1]} pages of {page}; the length, new tokens included, must fit")
+    new, room = cu_queries.diff(), block_table.shape[1] * page
+    if cu_queries[0] != 0 or cu_queries[-1] != len(q) or not ((new >= 0) & (new <= lengths) & (lengths <= room)).all():
+        raise ValueError(f"cu_queries must rise from 0 to the number of queries, {len(q)}, and every length, new tokens "
+                         f"included, must fit {room} slots; got {cu_queries.tolist()} and lengths {lengths.tolist()}")

@@ -194,8 +194,6 @@ class Qwen3(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Plain: every row is a sequence of its own from position 0. tokens [B, L] -> logits [B, L, V]."""
-        if tokens.dim() != 2 or tokens.numel() == 0:
-            raise ValueError(f"the plain forward takes tokens [B, L] with at least one token, got {list(tokens.shape)}")
         rows, length = tokens.shape
         cu_seqlens = torch.arange(rows + 1, device=tokens.device, dtype=torch.int32) * length
         return self.logits(self.packed(tokens.flatten(), cu_seqlens)).unflatten(0, (rows, length))
@@ -241,17 +239,15 @@ class Qwen3(nn.Module):
     def _check_packed(self, tokens: Tensor, cu_seqlens: Tensor) -> int:
         """The length of the longest sequence. Token ids are checked on a CPU only: a GPU would have to wait for
         them."""
-        if tokens.dim() != 1 or tokens.numel() == 0:
-            raise ValueError(f"tokens must be flat, [N] with N > 0; got {list(tokens.shape)}")
-        if tokens.device.type == "cpu" and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.config.vocab_size:
-            raise ValueError(f"token ids must lie in 0 to {self.config.vocab_size - 1} (vocab_size "
-                             f"{self.config.vocab_size}), got {int(tokens.min())} to {int(tokens.max())}")
-        bounds = cu_seqlens.tolist() if cu_seqlens.dim() == 1 else []
+        bounds, vocabulary, limit = cu_seqlens.tolist(), self.config.vocab_size, self.config.max_position_embeddings
         lengths = [end - start for start, end in pairwise(bounds)]
-        if not lengths or bounds[0] != 0 or bounds[-1] != len(tokens) or min(lengths) < 1:
-            raise ValueError(f"cu_seqlens [S + 1] must rise from 0 to the number of tokens, {len(tokens)}; got "
-                             f"{cu_seqlens.tolist()}")
-        if max(lengths) > self.config.max_position_embeddings:
-            raise ValueError(f"sequence {lengths.index(max(lengths))} has {max(lengths)} tokens, the model has "
-                             f"max_position_embeddings {self.config.max_position_embeddings}: shorten it")
+        if tokens.dim() != 1 or not lengths or bounds[0] != 0 or bounds[-1] != len(tokens) or min(lengths) < 1:
+            raise ValueError(f"need flat tokens [N] and cu_seqlens [S + 1] that rise from 0 to N; got "
+                             f"{list(tokens.shape)} and {bounds}")
+        if max(lengths) > limit:
+            raise ValueError(f"a sequence has {max(lengths)} tokens, the model has max_position_embeddings {limit}: "
+                             "shorten it")
+        if tokens.device.type == "cpu" and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocabulary:
+            raise ValueError(f"token ids must lie in 0 to {vocabulary - 1}, got {int(tokens.min())} to "
+                             f"{int(tokens.max())}")
         return max(lengths)

@@ -35,10 +35,6 @@ GENERATION = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20}
 IM_END, ENDOFTEXT = 151_645, 151_643         # either ends a generation
 
 
-class WeightsError(ConfigError):
-    """A checkpoint that cannot be read or written; the message says which file or tensor, and what was expected."""
-
-
 class Stored(NamedTuple):
     """A tensor in a file."""
 
@@ -80,12 +76,9 @@ def device_of(name: str) -> Literal["cpu", "cuda"]:
 
 
 def load(folder, device="cpu", dtype=torch.float32) -> Qwen3:
-    """The model in a folder, every parameter in `dtype`, whatever type the file has."""
-    if not dtype.is_floating_point:
-        raise WeightsError(f"weights are floating-point numbers, not {dtype}")
+    """The model in a folder, every parameter in `dtype`, whatever type the file has. Every error names the file or the
+    tensor."""
     folder = current(folder)
-    if not folder.is_dir():
-        raise WeightsError(f"{folder} is not a folder")
     config = ModelConfig.from_json(folder)
     with torch.device("meta"):
         model = Qwen3(config)
@@ -93,76 +86,56 @@ def load(folder, device="cpu", dtype=torch.float32) -> Qwen3:
     if config.tie_word_embeddings:
         stored.pop("lm_head.weight", None)                   # some published files hold a second copy of the embedding
     check_tensors(folder, stored, model.state_dict())
-    tensors = {name: read_tensor(name, where, device, dtype) for name, where in stored.items()}
+    try:
+        tensors = {name: read_tensor(name, where, device, dtype) for name, where in stored.items()}
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{folder} changed while it was read: {error}") from None
     model.load_state_dict(tensors, assign=True)
     return model
 
 
 def list_tensors(folder: Path) -> dict[str, Stored]:
+    """What the weight files hold, by name."""
     single, index = folder / SINGLE, folder / INDEX
-    if single.exists() and index.exists():
-        raise WeightsError(f"{folder} holds both {SINGLE} and {INDEX}: remove the one that does not belong to it")
+    if single.exists() == index.exists():
+        raise ConfigError(f"{folder} must hold either {SINGLE} or {INDEX}")
     if single.exists():
         return read_header(single)
-    if not index.exists():
-        raise WeightsError(f"{folder} holds neither {SINGLE} nor {INDEX}")
-    return read_shards(folder, read_index(index))
-
-
-def read_index(index: Path) -> dict[str, str]:
-    """tensor name -> shard name"""
-    try:
-        weight_map = read_json(index).get("weight_map")
-    except ConfigError as error:
-        raise WeightsError(str(error)) from None
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise WeightsError(f"{index} has no weight_map from tensor names to files")
-    # A name with a path in it could point anywhere on the disk
-    bad = [s for s in weight_map.values() if not isinstance(s, str) or not re.fullmatch(r"[\w.-]+\.safetensors", s)]
-    if bad:
-        raise WeightsError(f"{index}: a shard must be the plain name of a .safetensors file beside it, got {bad[0]!r}")
-    return weight_map
-
-
-def read_shards(folder: Path, weight_map: dict[str, str]) -> dict[str, Stored]:
-    shards = sorted(set(weight_map.values()))
-    absent = [shard for shard in shards if not (folder / shard).is_file()]
-    if absent:
-        raise WeightsError(f"{folder} lacks {len(absent)} of {len(shards)} shards that its index names: "
-                           f"{', '.join(absent)}")
+    weight_map = read_json(index).get("weight_map")          # tensor name -> file name
+    shards = list(weight_map.values()) if isinstance(weight_map, dict) else [None]
+    # a name with a path in it could point anywhere on the disk
+    if not all(isinstance(shard, str) and re.fullmatch(r"[\w.-]+\.safetensors", shard) for shard in shards):
+        raise ConfigError(f"{index}: weight_map must give every tensor the plain name of a .safetensors file beside it")
     stored: dict[str, Stored] = {}
-    for shard in shards:
+    for shard in sorted(set(shards)):
         stored |= read_header(folder / shard)
-    placed = {name: where.path.name for name, where in stored.items()}
-    if placed != weight_map:
-        wrong = sorted(name for name, _ in placed.items() ^ weight_map.items())
-        raise WeightsError(f"{folder / INDEX} does not match its shards, look at {', '.join(dict.fromkeys(wrong))}")
+    wrong = {name: where.path.name for name, where in stored.items()}.items() ^ weight_map.items()
+    if wrong:
+        raise ConfigError(f"{index} does not match its shards, look at {', '.join(sorted({name for name, _ in wrong}))}")
     return stored
 
 
 def read_header(path: Path) -> dict[str, Stored]:
     try:
         with safe_open(path, "pt") as file:                  # checks the header, and the file's length against it
-            names = list(file.keys())
-            slices = {name: file.get_slice(name) for name in names}
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {name: Stored(path, part.get_dtype(), part.get_shape()) for name, part in slices.items()}
     except (OSError, SafetensorError) as error:
-        raise WeightsError(f"{path} is not a complete safetensors file: {error}") from None
-    stored = {name: Stored(path, part.get_dtype(), part.get_shape()) for name, part in slices.items()}
-    odd = [f"{name} ({where.dtype})" for name, where in stored.items() if where.dtype not in DTYPES]
-    if odd:
-        raise WeightsError(f"{path}: only {', '.join(DTYPES)} weights can be read; found {', '.join(odd)}")
-    return stored
+        raise ConfigError(f"{path} is not a complete safetensors file: {error}") from None
 
 
 def check_tensors(folder: Path, stored: dict[str, Stored], expected: dict[str, Tensor]) -> None:
-    """Raise one error with everything that is missing, unexpected or of another shape."""
+    """Raise one error with everything that is missing, unexpected, of another shape or not a plain float."""
     wrong = [f"missing {name}" for name in expected if name not in stored]
-    wrong += [f"unexpected {name}" for name in sorted(stored) if name not in expected]
-    for name, where in stored.items():
-        if name in expected and where.shape != list(expected[name].shape):
-            wrong.append(f"{name} is {where.shape}, the config says {list(expected[name].shape)}")
+    for name, (_, dtype, shape) in sorted(stored.items()):
+        if name not in expected:
+            wrong.append(f"unexpected {name}")
+        elif shape != list(expected[name].shape):
+            wrong.append(f"{name} is {shape}, the config says {list(expected[name].shape)}")
+        elif dtype not in DTYPES:
+            wrong.append(f"{name} is {dtype}, only {', '.join(DTYPES)} can be read")
     if wrong:
-        raise WeightsError(f"the tensors in {folder} are not those of its config.json:\n  " + "\n  ".join(wrong))
+        raise ConfigError(f"the tensors in {folder} are not those of its config.json:\n  " + "\n  ".join(wrong))
 
 
 def read_tensor(name: str, where: Stored, device, dtype: torch.dtype) -> Tensor:
@@ -171,11 +144,8 @@ def read_tensor(name: str, where: Stored, device, dtype: torch.dtype) -> Tensor:
     tensor = torch.empty(where.shape, dtype=dtype, device=device)
     rows = max(1, PIECE // max(1, 4 * tensor[0].numel()))
     for start in range(0, len(tensor), rows):
-        try:
-            with safe_open(where.path, "pt") as file:
-                tensor[start:start + rows].copy_(file.get_slice(name)[start:start + rows])
-        except (OSError, SafetensorError) as error:
-            raise WeightsError(f"{where.path} changed while it was read: {error}") from None
+        with safe_open(where.path, "pt") as file:
+            tensor[start:start + rows].copy_(file.get_slice(name)[start:start + rows])
     return tensor
 
 
@@ -190,31 +160,28 @@ def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path] | None = None
     """
     kind = str(model.head_weight.dtype).removeprefix("torch.")
     copied = tokenizer_files or {}
+    generation = GENERATION
+    if model.config.vocab_size > IM_END:                     # else it is not Qwen3's vocabulary
+        generation = GENERATION | {"bos_token_id": ENDOFTEXT, "eos_token_id": [IM_END, ENDOFTEXT], "pad_token_id": ENDOFTEXT}
     with replaced(folder) as new:
-        check_save(model, Path(folder), copied)
+        check_save(Path(folder), copied)
         for name, file in copied.items():
             shutil.copyfile(file, new / name)
         write_tensors(model.state_dict(), new, shard_bytes)
-        write_json(new / "generation_config.json", default_generation(model.config))
+        write_json(new / "generation_config.json", generation)
         write_json(new / "config.json", {**model.config.to_hf(), "dtype": kind, "torch_dtype": kind})   # new, old key
         for file in new.glob("*.safetensors"):
             shutil.copymode(new / "config.json", file)       # save_file leaves them readable to their owner only
 
 
-def check_save(model: Qwen3, folder: Path, tokenizer_files: Mapping[str, Path]) -> None:
-    if model.head_weight.is_meta:
-        raise WeightsError("a model on the meta device has no weights to save")
-    absent = [str(file) for file in tokenizer_files.values() if not Path(file).is_file()]
-    if absent:
-        raise WeightsError(f"tokenizer files that do not exist: {', '.join(absent)}")
-    if folder.exists() and not folder.is_dir():
-        raise WeightsError(f"{folder} is a file, not a folder")
+def check_save(folder: Path, tokenizer_files: Mapping[str, Path]) -> None:
+    """Refuse to delete anything but a checkpoint: a home or run folder given by mistake must survive."""
     own = {"config.json", "generation_config.json", *tokenizer_files}
     present = sorted(os.listdir(folder)) if folder.exists() else []
     lost = [name for name in present if name not in own and not WEIGHT_FILE.fullmatch(name)]
-    if lost:                                                 # a home or run folder given by mistake must survive
-        raise WeightsError(f"saving replaces the whole of {folder} and would delete {', '.join(lost)}: choose another "
-                           "folder, or give them as tokenizer_files")
+    if lost:
+        raise ConfigError(f"saving replaces the whole of {folder} and would delete {', '.join(lost)}: choose another "
+                          "folder, or give them as tokenizer_files")
 
 
 def write_tensors(state: dict[str, Tensor], folder: Path, shard_bytes: int) -> None:
@@ -235,10 +202,3 @@ def write_tensors(state: dict[str, Tensor], folder: Path, shard_bytes: int) -> N
     if len(shards) > 1:
         total = sum(tensor.nbytes for tensor in state.values())
         write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
-
-
-def default_generation(config: ModelConfig) -> dict:
-    """Qwen3's values; without the token ids when the vocabulary is too small to be Qwen3's."""
-    if config.vocab_size <= IM_END:
-        return GENERATION
-    return GENERATION | {"bos_token_id": ENDOFTEXT, "eos_token_id": [IM_END, ENDOFTEXT], "pad_token_id": ENDOFTEXT}

@@ -111,7 +111,7 @@ def test_wrong_arguments_are_refused_with_the_numbers():
     hidden, weight, targets = problem(4, 8, 16)
     with pytest.raises(ValueError, match=r"\[4, 8\].*\[16, 7\]"):
         token_logprobs(hidden, weight[:, :7], targets)
-    with pytest.raises(ValueError, match=r"per position \(4\).*\[3\]"):
+    with pytest.raises(ValueError, match=r"targets \[N\] int64; got .*\[3\]"):
         token_logprobs(hidden, weight, targets[:3])
     with pytest.raises(ValueError, match="temperature must be > 0, got 0"):
         token_logprobs(hidden, weight, targets, temperature=0)

@@ -19,13 +19,8 @@ from minvenus.model import qwen3, weights
 from minvenus.model.qwen3 import Qwen3
 
 FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "qwen3_parity.safetensors"
-CASES = [
-    "tied-1-query-per-kv",
-    "untied-2-queries-per-kv",
-    "tied-4-queries-per-kv",
-    "untied-one-kv-head",
-    "tied-one-layer-longer",
-]
+CASES = ["tied-1-query-per-kv", "untied-2-queries-per-kv", "tied-4-queries-per-kv", "untied-one-kv-head",
+         "tied-one-layer-longer"]
 LIMIT = 1e-5
 
 
@@ -50,9 +45,8 @@ def configs(tmp_path_factory):
 def build(config, stored, case):
     model = Qwen3(config)
     prefix = f"{case}/weights/"
-    model.load_state_dict(
-        {name.removeprefix(prefix): tensor for name, tensor in stored.items() if name.startswith(prefix)}
-    )
+    own = {name.removeprefix(prefix): tensor for name, tensor in stored.items() if name.startswith(prefix)}
+    model.load_state_dict(own)
     return model.requires_grad_(False)
 
 
@@ -60,13 +54,9 @@ def run(model, tokens):
     """Logits, and the output of the embedding, of every layer and of the last norm, each [B, L, ...]."""
     hidden = []
     parts = (model.model.embed_tokens, *model.model.layers, model.model.norm)
-    hooks = [
-        part.register_forward_hook(lambda part, args, out: hidden.append(out.view(*tokens.shape, -1))) for part in parts
-    ]
-    logits = model(tokens)
-    for hook in hooks:
-        hook.remove()
-    return logits, hidden
+    for part in parts:
+        part.register_forward_hook(lambda part, args, out: hidden.append(out.view(*tokens.shape, -1)))
+    return model(tokens), hidden
 
 
 def worst(model, stored, case):
@@ -89,9 +79,7 @@ def test_logits_and_every_layers_hidden_states_agree_with_transformers(case, con
     logits, hidden = run(build(configs[case], stored, case), stored[f"{case}/tokens"])
     assert len(hidden) == configs[case].num_hidden_layers + 2
     for i, ours in enumerate(hidden):
-        torch.testing.assert_close(
-            ours, stored[f"{case}/hidden/{i}"], rtol=0, atol=LIMIT, msg=lambda m, i=i: f"hidden {i}: {m}"
-        )
+        torch.testing.assert_close(ours, stored[f"{case}/hidden/{i}"], rtol=0, atol=LIMIT)
     torch.testing.assert_close(logits, stored[f"{case}/logits"], rtol=0, atol=LIMIT)
 
 
@@ -252,9 +240,8 @@ save_file({"logits": model.float()(tokens).logits.detach().contiguous(), **saved
 @pytest.mark.parametrize("case, dtype, shard_bytes", [
     ("tied-4-queries-per-kv", torch.float32, 10**9), ("tied-4-queries-per-kv", torch.bfloat16, 9_000),
     ("untied-2-queries-per-kv", torch.float32, 20_000), ("untied-2-queries-per-kv", torch.bfloat16, 10**9)])
-def test_transformers_loads_a_saved_folder_bit_for_bit_with_the_same_logits(
-    case, dtype, shard_bytes, configs, stored, tmp_path
-):
+def test_transformers_loads_a_saved_folder_bit_for_bit_with_the_same_logits(case, dtype, shard_bytes, configs, stored,
+                                                                            tmp_path):
     model = build(configs[case], stored, case).to(dtype)
     weights.save(model, tmp_path / "saved", shard_bytes=shard_bytes)
     assert (tmp_path / "saved" / "model.safetensors").exists() == (shard_bytes == 10**9)

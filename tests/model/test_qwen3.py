@@ -61,30 +61,16 @@ def paged_in_chunks(model, tokens, chunks):
     return torch.cat(hidden)
 
 
-# Hidden sizes from 8: the norm of one channel is nearly its sign, so rounding grows a hundredfold where a sum cancels.
-configs = st.builds(
-    lambda hidden, inner, layers, kv_heads, group, half, vocab, tied, theta: ModelConfig(
-        hidden,
-        inner,
-        layers,
-        kv_heads * group,
-        kv_heads,
-        head_dim=2 * half,
-        vocab_size=vocab,
-        tie_word_embeddings=tied,
-        rope_theta=theta,
-        max_position_embeddings=64,
-    ),
-    st.integers(8, 33),
-    st.integers(1, 41),
-    st.integers(1, 3),
-    st.integers(1, 3),
-    st.sampled_from([1, 2, 4]),
-    st.integers(1, 9),
-    st.integers(2, 101),
-    st.booleans(),
-    st.sampled_from([100.0, 1e6, 5e6]),
-)
+@st.composite
+def configs(draw):
+    """Hidden sizes from 8: the norm of one channel is nearly its sign, so rounding grows where a sum cancels."""
+    kv_heads = draw(st.integers(1, 3))
+    return ModelConfig(
+        draw(st.integers(8, 33)), draw(st.integers(1, 41)), draw(st.integers(1, 3)),
+        kv_heads * draw(st.sampled_from([1, 2, 4])), kv_heads, head_dim=2 * draw(st.integers(1, 9)),
+        vocab_size=draw(st.integers(2, 101)), tie_word_embeddings=draw(st.booleans()),
+        rope_theta=draw(st.sampled_from([100.0, 1e6, 5e6])), max_position_embeddings=64)
+
 
 some = settings(max_examples=max(5, settings.default.max_examples // 2))
 
@@ -109,20 +95,8 @@ def test_rms_norm_of_bfloat16_is_computed_in_float32_and_rounded_before_the_weig
 def test_rope_turns_the_first_half_with_the_last_half_worked_by_hand():
     cos, sin = rotation(torch.tensor([3]), frequencies(4, 100.0))          # angles 3 and 3 / 100^(1/2)
     turned = rotate(torch.tensor([[[1.0, 10.0, 0.0, 0.0]]]), cos, sin)[0, 0]
-    assert turned.tolist() == pytest.approx(
-        [math.cos(3), 10 * math.cos(0.3), math.sin(3), 10 * math.sin(0.3)], rel=1e-6
-    )
-
-
-def test_with_silent_layers_the_logits_are_the_head_times_the_normed_embedding():
-    model = lively(replace(TINY, tie_word_embeddings=False))
-    for layer in model.model.layers:
-        layer.self_attn.o_proj.weight.zero_()
-        layer.mlp.down_proj.weight.zero_()
-    tokens = torch.tensor([[5, 60, 5]])
-    embedded = model.model.embed_tokens.weight[tokens]
-    expected = model.model.norm(embedded) @ model.lm_head.weight.T
-    torch.testing.assert_close(model(tokens), expected, rtol=0, atol=1e-6)
+    wanted = [math.cos(3), 10 * math.cos(0.3), math.sin(3), 10 * math.sin(0.3)]
+    assert turned.tolist() == pytest.approx(wanted, rel=1e-6)
 
 
 # --------------------------------------------------------------------------------------------------------------- rope
@@ -131,9 +105,7 @@ def test_with_silent_layers_the_logits_are_the_head_times_the_normed_embedding()
 def test_positions_up_to_the_longest_context_are_exact_and_distinct():
     positions = torch.tensor([0, 1, 131_071, 262_142, 262_143])
     cos, sin = rotation(positions, frequencies(128, 5e6))
-    for p, c, s in zip(
-        positions.tolist(), cos[:, 0, 64], sin[:, 0, 64], strict=True
-    ):  # pair 0: the angle is the position
+    for p, c, s in zip(positions.tolist(), cos[:, 0, 64], sin[:, 0, 64], strict=True):   # pair 0: angle = position
         assert (float(c), float(s)) == pytest.approx((math.cos(p), math.sin(p)), abs=1e-6)
     assert cos.dtype == torch.float32 and len({tuple(row) for row in cos[:, 0].tolist()}) == 5
 
@@ -168,27 +140,16 @@ def test_positions_restart_at_each_packed_sequence():
 
 
 @some
-@given(configs, st.integers(1, 4), st.integers(1, 12))
-def test_packed_equals_plain_equals_one_sequence_at_a_time(config, rows, length):
-    model, tokens = lively(config), random_tokens(config, rows * length)
-    plain = model(tokens.view(rows, length))
-    packed = model.logits(model.packed(tokens, bounds([length] * rows))).view_as(plain)
-    alone = torch.stack([model(row[None])[0] for row in tokens.view(rows, length)])
-    torch.testing.assert_close(packed, plain, rtol=0, atol=0)
-    torch.testing.assert_close(alone, plain, rtol=1e-5, atol=1e-5)
-
-
-@some
-@given(configs, st.lists(st.integers(1, 9), min_size=1, max_size=4))
-def test_packed_sequences_of_any_lengths_equal_one_sequence_at_a_time(config, lengths):
+@given(configs(), st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_packed_sequences_of_any_lengths_equal_the_plain_forward_of_each(config, lengths):
     model, tokens = lively(config), random_tokens(config, sum(lengths))
-    together = model.packed(tokens, bounds(lengths))
-    alone = torch.cat([model.packed(row, bounds([len(row)])) for row in tokens.split(lengths)])
+    together = model.logits(model.packed(tokens, bounds(lengths)))
+    alone = torch.cat([model(row[None])[0] for row in tokens.split(lengths)])
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
 
 
 @some
-@given(configs, st.lists(st.integers(1, 7), min_size=1, max_size=5))
+@given(configs(), st.lists(st.integers(1, 7), min_size=1, max_size=5))
 def test_paged_in_chunks_of_any_sizes_equals_packed(config, chunks):
     model, tokens = lively(config), random_tokens(config, sum(chunks))
     expected = model.packed(tokens, bounds([len(tokens)]))
@@ -212,7 +173,7 @@ def test_paged_tokens_of_two_sequences_may_come_interleaved():
 
 
 @some
-@given(configs, st.integers(2, 20), st.data())
+@given(configs(), st.integers(2, 20), st.data())
 def test_changing_a_later_token_leaves_earlier_logits_bit_identical(config, length, data):
     model, tokens = lively(config), random_tokens(config, length)
     place = data.draw(st.integers(1, length - 1))
@@ -220,14 +181,7 @@ def test_changing_a_later_token_leaves_earlier_logits_bit_identical(config, leng
     other[place] = (tokens[place] + 1) % config.vocab_size
     before, after = model(tokens[None])[0], model(other[None])[0]
     assert torch.equal(before[:place], after[:place])
-
-
-def test_a_changed_token_reaches_the_logits_from_its_own_place_on():
-    model, tokens = lively(TINY), random_tokens(TINY, 9)
-    other = tokens.clone()
-    other[3] = (tokens[3] + 1) % TINY.vocab_size
-    changed = (model(tokens[None]) != model(other[None])).any(-1)[0]
-    assert changed.tolist() == [False] * 3 + [True] * 6
+    assert not torch.equal(before[place], after[place])
 
 
 def test_packed_and_plain_give_the_same_gradient_to_every_parameter():
@@ -256,10 +210,6 @@ def test_meta_model_has_exactly_the_published_number_of_parameters(name, paramet
     assert all(p.is_meta for p in model.parameters())
 
 
-def test_every_preset_is_counted():
-    assert set(MODELS) == {"qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-4b-thinking-2507", "qwen3-8b", "tiny"}
-
-
 @pytest.mark.parametrize("tied", [True, False])
 def test_parameter_names_and_shapes_are_hugging_faces(tied):
     config = replace(TINY, num_hidden_layers=1, tie_word_embeddings=tied)
@@ -276,13 +226,6 @@ def test_parameter_names_and_shapes_are_hugging_faces(tied):
         expected["lm_head"] = [61, 24]
     shapes = {name: list(tensor.shape) for name, tensor in Qwen3(config).state_dict().items()}
     assert shapes == {f"{name}.weight": shape for name, shape in expected.items()}
-
-
-def test_a_tied_head_is_the_embedding_itself_and_an_untied_one_is_not():
-    tied, untied = Qwen3(TINY), Qwen3(replace(TINY, tie_word_embeddings=False))
-    assert tied.head_weight is tied.model.embed_tokens.weight
-    assert untied.head_weight is untied.lm_head.weight
-    assert not torch.equal(untied.head_weight, untied.model.embed_tokens.weight)
 
 
 def test_weights_follow_from_the_seed_alone_and_leave_the_global_generator_untouched():
@@ -303,22 +246,18 @@ def test_fresh_norms_are_one_and_fresh_matrices_have_deviation_two_hundredths():
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("call, message", [
-    (lambda m: m(torch.tensor([[0, 61]])), r"0 to 60 \(vocab_size 61\), got 0 to 61"),
-    (lambda m: m(torch.tensor([[-1, 0]])), "got -1 to 0"),
-    (lambda m: m(torch.tensor([0, 1])), r"tokens \[B, L\].*got \[2\]"),
-    (lambda m: m(torch.zeros(2, 0, dtype=torch.long)), r"at least one token, got \[2, 0\]"),
-    (lambda m: m(torch.zeros(1, 65, dtype=torch.long)), "65 tokens.*max_position_embeddings 64"),
-    (lambda m: m.packed(torch.zeros(1, 4, dtype=torch.long), bounds([4])), r"flat.*got \[1, 4\]"),
-    (lambda m: m.packed(torch.zeros(4, dtype=torch.long), bounds([3])), r"number of tokens, 4; got \[0, 3\]"),
-    (lambda m: m.packed(torch.zeros(4, dtype=torch.long), torch.tensor([1, 4])), r"from 0.*got \[1, 4\]"),
-    (lambda m: m.packed(torch.zeros(4, dtype=torch.long), torch.tensor([0, 2, 2, 4])), r"got \[0, 2, 2, 4\]"),
-    (lambda m: m.packed(torch.zeros(4, dtype=torch.long), torch.tensor([[0, 4]])), r"cu_seqlens \[S \+ 1\]"),
-    (lambda m: m.packed(torch.zeros(67, dtype=torch.long), bounds([1, 66])), "sequence 1 has 66 tokens.*64"),
-])
-def test_impossible_input_is_refused_with_the_numbers(call, message):
+@pytest.mark.parametrize("tokens, cu_seqlens, message", [
+    (torch.tensor([0, 61]), bounds([2]), "0 to 60, got 0 to 61"),
+    (torch.tensor([-1, 0]), bounds([2]), "got -1 to 0"),
+    (torch.zeros(67).long(), bounds([1, 66]), "66 tokens.*max_position_embeddings 64"),
+    (torch.zeros(1, 4).long(), bounds([4]), r"flat.*got \[1, 4\]"),
+    (torch.zeros(0).long(), torch.tensor([0]), r"got \[0\] and \[0\]"),
+    (torch.zeros(4).long(), bounds([3]), r"rise from 0 to N; got \[4\] and \[0, 3\]"),
+    (torch.zeros(4).long(), torch.tensor([1, 4]), r"got \[4\] and \[1, 4\]"),
+    (torch.zeros(4).long(), torch.tensor([0, 2, 2, 4]), r"got \[4\] and \[0, 2, 2, 4\]")])
+def test_impossible_input_is_refused_with_the_numbers(tokens, cu_seqlens, message):
     with pytest.raises(ValueError, match=message):
-        call(Qwen3(TINY))
+        Qwen3(TINY).packed(tokens, cu_seqlens)
 
 
 def test_the_last_token_id_and_the_last_position_are_accepted():

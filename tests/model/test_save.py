@@ -5,12 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 from minvenus import files as atomic
+from minvenus.config import ConfigError
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
-from minvenus.model.weights import WeightsError, load, save
+from minvenus.model.weights import load, save
 from tests.model.checkpoints import INDEX, TIED, UNTIED, same
 
 # ---------------------------------------------------------------------------------------------------- refusals of save
@@ -18,7 +18,7 @@ from tests.model.checkpoints import INDEX, TIED, UNTIED, same
 
 def test_save_refuses_to_delete_files_that_are_not_a_checkpoints(single, tmp_path):
     (single / "diary.txt").write_text("dear diary")
-    with pytest.raises(WeightsError, match=r"would delete diary\.txt"):
+    with pytest.raises(ConfigError, match=r"would delete diary\.txt"):
         save(Qwen3(TIED, seed=1), single)
     assert (single / "diary.txt").exists() and same(load(single), Qwen3(TIED))
     assert os.listdir(tmp_path) == ["single"]
@@ -27,25 +27,9 @@ def test_save_refuses_to_delete_files_that_are_not_a_checkpoints(single, tmp_pat
 def test_save_again_with_fewer_shards_or_the_same_tokenizer_replaces_everything(sharded):
     (sharded / "tokenizer.json").write_text("{}")
     save(Qwen3(TIED, seed=1), sharded, tokenizer_files={"tokenizer.json": sharded / "tokenizer.json"})
-    assert sorted(os.listdir(sharded)) == [
-        "config.json",
-        "generation_config.json",
-        "model.safetensors",
-        "tokenizer.json",
-    ]
+    assert sorted(os.listdir(sharded)) == ["config.json", "generation_config.json", "model.safetensors",
+                                           "tokenizer.json"]
     assert same(load(sharded), Qwen3(TIED, seed=1))
-
-
-def test_save_refuses_what_it_cannot_do(single, tmp_path):
-    with torch.device("meta"):
-        nothing = Qwen3(TIED)
-    with pytest.raises(WeightsError, match="meta device"):
-        save(nothing, single)
-    with pytest.raises(WeightsError, match=r"do not exist: .*gone\.json"):
-        save(Qwen3(TIED), single, tokenizer_files={"gone.json": tmp_path / "gone.json"})
-    (tmp_path / "file").write_text("")
-    with pytest.raises(WeightsError, match="is a file, not a folder"):
-        save(Qwen3(TIED), tmp_path / "file")
 
 
 def test_saving_through_a_link_replaces_the_folder_and_keeps_the_link(single, tmp_path):
@@ -122,7 +106,7 @@ def test_a_crash_at_any_step_leaves_the_old_checkpoint_or_the_new_one(for_good, 
 def what_is_there(folder, old, new):
     """Which checkpoint `load` finds, every file of it; a mix or a ruin fails."""
     if not folder.exists() and not atomic.beside(folder, "old").exists():
-        with pytest.raises(WeightsError, match="is not a folder"):
+        with pytest.raises(ConfigError, match="does not exist"):
             load(folder)
         return "nothing"
     if folder.exists():
@@ -142,9 +126,8 @@ def test_between_the_two_renames_load_reads_the_old_one_and_the_next_save_puts_i
     os.rename(tmp_path / "other", tmp_path / ".single.new")
     assert same(load(single), Qwen3(TIED))
     assert not single.exists()                               # reading renames nothing
-    nothing = Qwen3(TIED).to("meta")
-    with pytest.raises(WeightsError, match="meta device"):
-        save(nothing, single)
+    with pytest.raises(FileNotFoundError, match=r"gone\.json"):
+        save(Qwen3(TIED), single, tokenizer_files={"gone.json": tmp_path / "gone.json"})
     assert same(load(single), Qwen3(TIED)) and os.listdir(tmp_path) == ["single"]
 
 
@@ -173,5 +156,3 @@ def test_a_failed_save_frees_the_disk_at_once(single, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         save(Qwen3(TIED, seed=1), single)
     assert os.listdir(tmp_path) == ["single"] and same(load(single), Qwen3(TIED))
-
-
