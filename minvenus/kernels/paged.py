@@ -122,5 +122,5 @@ def check(q, k_pages, v_pages, block_table, lengths, cu_queries):
         return
     new, room = cu_queries.diff(), block_table.shape[1] * page
     if cu_queries[0] != 0 or cu_queries[-1] != len(q) or not ((new >= 0) & (new <= lengths) & (lengths <= room)).all():
-        raise ValueError(f"cu_queries must rise from 0 to the number of queries, {len(q)}, and every length, new tokens "
-                         f"included, must fit {room} slots; got {cu_queries.tolist()} and lengths {lengths.tolist()}")
+        raise ValueError(f"cu_queries must rise from 0 to the number of queries, {len(q)}, and every length, with its "
+                         f"new tokens, must fit {room} slots; got {cu_queries.tolist()}, lengths {lengths.tolist()}")

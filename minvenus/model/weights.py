@@ -109,9 +109,10 @@ def list_tensors(folder: Path) -> dict[str, Stored]:
     stored: dict[str, Stored] = {}
     for shard in sorted(set(shards)):
         stored |= read_header(folder / shard)
-    wrong = {name: where.path.name for name, where in stored.items()}.items() ^ weight_map.items()
+    placed = {name: where.path.name for name, where in stored.items()}
+    wrong = sorted({name for name, _ in placed.items() ^ weight_map.items()})
     if wrong:
-        raise ConfigError(f"{index} does not match its shards, look at {', '.join(sorted({name for name, _ in wrong}))}")
+        raise ConfigError(f"{index} does not match its shards, look at {', '.join(wrong)}")
     return stored
 
 
@@ -162,7 +163,8 @@ def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path] | None = None
     copied = tokenizer_files or {}
     generation = GENERATION
     if model.config.vocab_size > IM_END:                     # else it is not Qwen3's vocabulary
-        generation = GENERATION | {"bos_token_id": ENDOFTEXT, "eos_token_id": [IM_END, ENDOFTEXT], "pad_token_id": ENDOFTEXT}
+        generation = GENERATION | {"bos_token_id": ENDOFTEXT, "eos_token_id": [IM_END, ENDOFTEXT],
+                                   "pad_token_id": ENDOFTEXT}
     with replaced(folder) as new:
         check_save(Path(folder), copied)
         for name, file in copied.items():

@@ -106,7 +106,7 @@ def test_wrong_arguments_are_refused_with_the_numbers():
     q, k_pages, v_pages, table, lengths, cu = paged([40, 20], [1, 1], 4, 2, 16, 16, spare=0)
     with pytest.raises(ValueError, match=r"must fit 48 slots; got .* lengths \[49, 29\]"):
         paged_attention(q, k_pages, v_pages, table, lengths + 9, cu)
-    with pytest.raises(ValueError, match=r"\[0, 1, 22\] and lengths \[40, 20\]"):
+    with pytest.raises(ValueError, match=r"\[0, 1, 22\], lengths \[40, 20\]"):
         paged_attention(q[:1].repeat(22, 1, 1), k_pages, v_pages, table, lengths, cumulative([1, 21]))
     with pytest.raises(ValueError, match=r"number of queries, 1.* got \[0, 1, 2\]"):
         paged_attention(q[:1], k_pages, v_pages, table, lengths, cu)
