@@ -97,15 +97,7 @@ def pooled(gains: VisitGains, *kinds: str) -> list[float]:
 
 
 def verdict(gains: VisitGains) -> str:
-    """In words: are right visits worth more than others, and is the first one worth more than the later ones?"""
     right, others = pooled(gains, "right"), pooled(gains, *KINDS[1:])
     if not right or not others:
         return "too few visits to compare right ones with others"
-    text = f"right visits gain {fmean(right) - fmean(others):+.2f} more than the others"
-    by_hop = {hop: fmean(values) for (kind, hop), values in gains.items() if kind == "right"}
-    later = [mean for hop, mean in by_hop.items() if hop > 1]
-    if 1 not in by_hop or not later:
-        return text
-    front = by_hop[1] > 0 and fmean(later) < by_hop[1] / 2
-    return (f"{text}; hop 1 {by_hop[1]:+.2f}, later hops {fmean(later):+.2f} on average: "
-            + ("front-loaded: stopping early may pay" if front else "not front-loaded"))
+    return f"right visits gain {fmean(right) - fmean(others):+.2f} more than the others"

@@ -126,11 +126,11 @@ def rounding(batch: Batch, recipe: Recipe) -> float:
 
 
 def assert_close(ours, theirs, tolerance: float) -> None:
-    """Nested lists of floats of equal shape that differ by `tolerance` at most."""
+    """Nested lists of floats of equal shape, None at the same places, that differ by `tolerance` at most."""
     assert [len(row) for row in ours] == [len(row) for row in theirs]
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         for t, (x, y) in enumerate(zip(a, b, strict=True)):
-            assert abs(x - y) <= tolerance, f"rollout {i}, turn {t}: {x!r} and {y!r}, more than {tolerance:.3g} apart"
+            assert x is y or abs(x - y) <= tolerance, f"rollout {i}, turn {t}: {x!r}, {y!r}; allowed {tolerance:.3g}"
 
 
 # -------------------------------------------------------------------------------------- trajectories and token batches

@@ -83,15 +83,6 @@ def test_ids_with_the_real_tokenizer_are_pinned(answer, recipe):
 
 
 @both_tokenizers
-@both_recipes
-@pytest.mark.parametrize("answer", ANSWERS)
-def test_wrapped_ids_are_the_head_of_one_encoding_of_the_whole_string(answer, recipe, name):
-    path = present(name)
-    wrapped = wrap_answer(answer, shipped(path), recipe)
-    assert (wrapped.ids, wrapped.start) == reference(answer, path, recipe)
-
-
-@both_tokenizers
 def test_space_around_an_answer_does_not_matter_and_a_blank_one_is_an_error(name):
     tokenizer = shipped(present(name))
     assert wrap_answer("  Paris \n", tokenizer, Recipe()) == wrap_answer("Paris", tokenizer, Recipe())
@@ -108,6 +99,7 @@ def test_the_lead_in_sentence_is_a_setting(name):
 
 spelled = st.sampled_from(("<|im_end|>", "</think>", "<tool_call>", "</answer>", "Rome", ".", " "))
 answers = st.one_of(
+    st.sampled_from(ANSWERS),
     st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12),
     st.text(st.sampled_from("ab .!\"'<>/0é东。\n🦜|"), min_size=1, max_size=8),
     st.lists(spelled, min_size=1, max_size=4).map("".join),
