@@ -116,14 +116,6 @@ def test_a_turn_computes_only_what_was_appended():
     assert (counters.prefilled, counters.decoded, counters.preemptions) == (33 + 18, 22, 0)
 
 
-def test_a_fully_cached_prompt_still_runs_its_last_tokens():
-    model = CountingModel(MODEL)
-    engine = Engine(model, pages=100, page_size=16)
-    for _ in range(2):
-        assert engine.generate([PROMPTS[2]], GREEDY)[0][0].tokens == WANTED[2]
-    assert model.count == 64 + 11 + 16 + 11  # 64 tokens are four full pages: three are taken
-
-
 @pytest.mark.parametrize("pages", [20, 24, 30])
 def test_preempted_sequences_give_the_same_tokens_and_log_probs(pages):
     """One sequence of 76 tokens fits 19 pages of 4; four of them do not."""
@@ -185,29 +177,6 @@ def test_weights_may_not_change_in_the_middle_of_a_turn():
         engine.start(sequence, GREEDY)
 
 
-def test_turns_join_and_leave_while_others_run():
-    """Continuous batching as an agent uses it: whoever has ended its turn gets an observation and starts again."""
-    engine = poisoned(Engine(MODEL, pages=200, page_size=4, step_tokens=20))
-    lengths = {0: 3, 1: 11, 2: 6}
-    sequences = [engine.open(p, i) for i, p in enumerate(PROMPTS[:3])]
-    wanted = [list(p) for p in PROMPTS[:3]]
-    for i, sequence in enumerate(sequences):
-        engine.start(sequence, Sampling(lengths[i], temperature=0))
-    turns = {s: 0 for s in sequences}
-    while any(turns[s] < 3 for s in sequences):
-        engine.step()
-        for i, sequence in enumerate(sequences):
-            if sequence.job or turns[sequence] == 3:
-                continue
-            wanted[i] += naive_greedy(MODEL, wanted[i], lengths[i])
-            assert sequence.tokens == wanted[i] and sequence.completion.tokens == wanted[i][-lengths[i]:]
-            turns[sequence] += 1
-            if turns[sequence] < 3:
-                engine.append(sequence, PROMPTS[3])
-                wanted[i] += PROMPTS[3]
-                engine.start(sequence, Sampling(lengths[i], temperature=0))
-
-
 def test_the_stop_id_ends_the_turn_and_belongs_to_it():
     stop = WANTED[1][4]
     before = WANTED[1].index(stop)
@@ -225,15 +194,6 @@ def test_a_presence_penalty_counts_the_tokens_of_this_turn_only():
     engine.append(sequence, [1])
     second = engine.turn([sequence], once)[0].tokens
     assert len(set(second)) == 30 and set(first) & set(second)
-
-
-def test_ids_beyond_the_tokenizers_last_never_come_out():
-    model = sharp_model()
-    model.lm_head.weight[30:] *= 3                                            # ids that an untrained model would love
-    [[free]] = Engine(model, pages=100, page_size=4).generate([PROMPTS[1]], Sampling(60))
-    [[limited]] = Engine(model, pages=100, page_size=4, vocab_limit=30).generate([PROMPTS[1]], Sampling(60))
-    assert max(free.tokens) >= 30 and max(limited.tokens) < 30
-    assert close([limited.logprobs], [naive_scores(model, PROMPTS[1], limited.tokens)])
 
 
 def test_what_can_never_fit_is_refused_with_the_numbers():

@@ -16,18 +16,6 @@ def compute(pool, table, tokens):
     return copies
 
 
-def test_pages_are_taken_as_tokens_come_and_given_back():
-    pool = PagePool(pages=4, page_size=2)
-    table = pool.open([1, 2, 3])
-    assert compute(pool, table, [1, 2, 3]) == [] and table.num_computed == 3 and len(table.pages) == 2
-    compute(pool, table, [1, 2, 3, 4])
-    assert len(table.pages) == 2 and pool.used == 2
-    compute(pool, table, [1, 2, 3, 4, 5])
-    assert len(table.pages) == 3 and pool.peak == 3
-    pool.free(table)
-    assert pool.used == 0 and pool.available == 4
-
-
 def test_a_known_prefix_is_found_page_by_page_and_only_with_the_same_tokens_before_it():
     pool = PagePool(pages=8, page_size=2)
     compute(pool, first := pool.open([1, 2, 3, 4, 5]), [1, 2, 3, 4, 5])

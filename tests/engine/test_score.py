@@ -121,22 +121,6 @@ def test_scoring_goes_on_when_its_source_has_lost_its_pages():
     assert engine.counters().preemptions > 0
 
 
-def test_scoring_may_fill_the_pool_exactly_and_no_more():
-    engine = poisoned(Engine(MODEL, pages=4, page_size=4))
-    assert close(engine.score(TOKENS[:9], [TOKENS[:8]]), [naive_scores(MODEL, TOKENS[:9], TOKENS[:8])])  # 16 tokens run
-    with pytest.raises(ValueError, match="need 5 pages of 4 for 9 tokens and up to 9 more, the pool has 4"):
-        engine.score(TOKENS[:9], [TOKENS[:9]])
-
-
-def test_the_callable_of_the_reward_maths_is_one_line():
-    engine = Engine(MODEL, pages=40, page_size=4)
-
-    def score(tokens, lengths, continuation):
-        return engine.score_many([(tokens, lengths, continuation)])[0]
-
-    assert close(score(TOKENS, [5, 40], ANSWER), [naive_scores(MODEL, TOKENS[:n], ANSWER) for n in (5, 40)])
-
-
 def test_scores_are_taken_at_the_given_temperature():
     """Drawn at 0.7 and scored at 0.7 is the same number; scored at 1.0 it is another one."""
     engine = Engine(MODEL, pages=40, page_size=4, seed=3)

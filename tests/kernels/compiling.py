@@ -17,27 +17,13 @@ from minvenus.kernels import attention_triton, paged_triton
 
 TARGETS = {"sm_80": GPUTarget("cuda", 80, 32), "sm_90": GPUTarget("cuda", 90, 32), "sm_100": GPUTarget("cuda", 100, 32),
            "gfx942": GPUTarget("hip", "gfx942", 64)}
-SHARED_LIMIT = {
-    "sm_80": 163 * 1024,
-    "sm_90": 227 * 1024,
-    "sm_100": 227 * 1024,
-    "gfx942": 64 * 1024,
-}  # bytes per program
+SHARED_LIMIT = {"sm_80": 163 * 1024, "sm_90": 227 * 1024, "sm_100": 227 * 1024, "gfx942": 64 * 1024}   # bytes
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 HEADS, KV_HEADS = 32, 8                                            # Qwen3-4B's
 
 INPUTS = ("Q", "K", "V", "Out", "DOut", "DQ", "DK", "DV", "KPages", "VPages")  # in the model's own type
-ARGUMENTS = {
-    "Lse": "*fp32",
-    "Delta": "*fp32",
-    "Parts": "*fp32",
-    "cu_seqlens": "*i32",
-    "Table": "*i32",
-    "lengths": "*i32",
-    "cu_queries": "*i64",
-    "scale": "fp32",
-    "scale2": "fp32",
-}  # everything else is an i32
+ARGUMENTS = {"Lse": "*fp32", "Delta": "*fp32", "Parts": "*fp32", "cu_seqlens": "*i32", "Table": "*i32",
+             "lengths": "*i32", "cu_queries": "*i64", "scale": "fp32", "scale2": "fp32"}   # everything else is an i32
 
 
 @dataclass(frozen=True)
@@ -54,16 +40,14 @@ def kernels(dtype, channels, amd):
     shape = {"H": HEADS, "KV": KV_HEADS, "D": channels}
     packed = {name: attention_triton.tiles(name, dtype, channels, amd) for name in ("forward", "dq", "dkv")}
     group = HEADS // KV_HEADS
-    paged = {
-        name: paged_triton.tiles(dtype, tokens * group, group, amd) for name, tokens in (("decode", 1), ("chunk", 512))
-    }
+    decode, chunk = (paged_triton.tiles(dtype, tokens * group, group, amd) for tokens in (1, 512))
     return {
         "forward": (attention_triton.forward_kernel, shape | packed["forward"]),
         "delta": (attention_triton.delta_kernel, {"H": HEADS, "D": channels, "BLOCK_M": 64}),
         "dq": (attention_triton.dq_kernel, shape | packed["dq"]),
         "dkv": (attention_triton.dkv_kernel, shape | packed["dkv"]),
-        "paged decode": (paged_triton.split_kernel, shape | {"PAGE": 16} | paged["decode"]),
-        "paged chunk": (paged_triton.split_kernel, shape | {"PAGE": 16} | paged["chunk"]),
+        "paged decode": (paged_triton.split_kernel, shape | {"PAGE": 16} | decode),
+        "paged chunk": (paged_triton.split_kernel, shape | {"PAGE": 16} | chunk),
         "paged combine": (paged_triton.combine_kernel, {"D": channels, "BLOCK_S": 32}),
     }
 
@@ -87,15 +71,13 @@ def compile_one(case):
 def usage(asm):
     """Registers and spills of one thread."""
     if "amdgcn" in asm:
-        return tuple(
-            int(re.search(rf"\.{key}:\s+(\d+)", asm["amdgcn"])[1]) for key in ("vgpr_count", "vgpr_spill_count")
-        )
+        keys = "vgpr_count", "vgpr_spill_count"
+        return tuple(int(re.search(rf"\.{key}:\s+(\d+)", asm["amdgcn"])[1]) for key in keys)
     tool = os.path.join(os.path.dirname(nvidia.__file__), "bin", "cuobjdump")
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(asm["cubin"])
         file.flush()
-        report = subprocess.run(
-            [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
-        ).stdout
+        command = [tool, "--dump-resource-usage", file.name]
+        report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     registers, stack, local = re.search(r"REG:(\d+) STACK:(\d+).*? LOCAL:(\d+)", report).groups()
     return int(registers), int(stack) + int(local)

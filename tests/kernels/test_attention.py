@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.kernels.attention import attention, attention_reference, attention_triton
-from tests.kernels.cases import cumulative, packed
+from tests.kernels.cases import packed
 from tests.kernels.memory import peak_above
 
 lengths = st.lists(st.sampled_from([0, 1, 2, 16, 17]) | st.integers(0, 40), min_size=1, max_size=4)
@@ -51,13 +51,6 @@ def test_the_torch_path_is_the_definition_and_so_are_its_gradients(lengths, head
     definition = with_gradients(attention_reference, *case, scale=scale)
     for ours, theirs in zip(with_gradients(attention, *case, scale=scale), definition, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-
-
-def test_packing_is_the_same_as_one_by_one():
-    q, k, v, cu = packed([5, 1, 30], 4, 2, 16)
-    whole = attention(q, k, v, cu)
-    for a, b in ((0, 5), (5, 6), (6, 36)):
-        assert torch.equal(whole[a:b], attention(q[a:b], k[a:b], v[a:b], cumulative([b - a])))
 
 
 def test_wrong_arguments_are_refused_with_the_numbers():

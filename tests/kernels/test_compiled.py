@@ -9,24 +9,15 @@ from itertools import product
 
 import pytest
 
-reason = (
-    "compiled kernels cannot share a process with TRITON_INTERPRET=1"
-    if os.environ.get("TRITON_INTERPRET") == "1"
-    else "triton is not installed"
-    if find_spec("triton") is None
-    else ""
-)
-pytestmark = [pytest.mark.compile, pytest.mark.seconds(900), pytest.mark.skipif(bool(reason), reason=reason)]
+possible = find_spec("triton") is not None and os.environ.get("TRITON_INTERPRET") != "1"
+pytestmark = [pytest.mark.compile, pytest.mark.seconds(900),
+              pytest.mark.skipif(not possible, reason="needs triton, and a process without TRITON_INTERPRET=1")]
 
 TENSOR = ("forward", "dq", "dkv", "paged decode", "paged chunk")                # the kernels that multiply matrices
 OTHERS = ("delta", "paged combine")  # sums of products by rows: limited by memory
 CASES = list(product(TENSOR + OTHERS, ("bf16", "fp32"), (64, 128), ("sm_80", "sm_90", "sm_100", "gfx942")))
-INSTRUCTION = {
-    "sm_80": {"mma.sync"},
-    "sm_90": {"wgmma", "mma.sync"},
-    "sm_100": {"tcgen05.mma", "mma.sync"},
-    "gfx942": {"mfma"},
-}
+INSTRUCTION = {"sm_80": {"mma.sync"}, "sm_90": {"wgmma", "mma.sync"}, "sm_100": {"tcgen05.mma", "mma.sync"},
+               "gfx942": {"mfma"}}
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +36,8 @@ def test_the_table_of_registers_spills_and_shared_memory(results, capsys):
         lines.append(f"{name:14}{dtype:6}{dim:4}"
                      + "".join(f"  {c.registers:4}{c.spilled:4}{c.shared:7} {c.tensor_cores:>11}" for c in cells))
     with capsys.disabled():
-        print(
-            "\n\nregisters per thread, spills (bytes; registers on gfx942), shared memory (bytes), matrix instruction",
-            *lines,
-            sep="\n",
-        )
+        print("\n\nregisters per thread, spills (bytes; registers on gfx942), shared memory (bytes), instruction")
+        print(*lines, sep="\n")
     assert len(results) == len(CASES) == 112
 
 

@@ -43,10 +43,9 @@ def test_two_words_worked_by_hand():
        st.booleans(), st.integers(0, 2**16))
 def test_chunks_of_any_size_give_the_definition_and_its_gradients(n, d, vocabulary, chunk, temperature, entropy, seed):
     hidden, weight, targets = problem(n, d, vocabulary, seed, torch.float64)
-    ours = with_gradients(
-        token_logprobs, hidden, weight, targets, temperature=temperature, chunk=chunk, entropy=entropy
-    )
-    theirs = with_gradients(token_logprobs_reference, hidden, weight, targets, temperature=temperature, entropy=entropy)
+    options = {"temperature": temperature, "entropy": entropy}
+    ours = with_gradients(token_logprobs, hidden, weight, targets, chunk=chunk, **options)
+    theirs = with_gradients(token_logprobs_reference, hidden, weight, targets, **options)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
 
@@ -56,9 +55,8 @@ def test_float32_agrees_with_the_definition_to_1e5():
     weight *= 0.3
     ours = with_gradients(token_logprobs, hidden, weight, targets, temperature=0.8, chunk=128, entropy=True)
     # in float64: in float32 the definition itself misses it by 2.3e-5 on some CPUs, twice as far as we do
-    exact = with_gradients(
-        token_logprobs_reference, hidden.double(), weight.double(), targets, temperature=0.8, entropy=True
-    )
+    exact = with_gradients(token_logprobs_reference, hidden.double(), weight.double(), targets, temperature=0.8,
+                           entropy=True)
     for a, b in zip(ours, exact, strict=True):
         torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=1e-5)
 
@@ -76,12 +74,10 @@ def test_bfloat16_inputs_are_added_up_in_float32():
     ours = with_gradients(token_logprobs, hidden, weight, targets, chunk=8)
     exact = with_gradients(token_logprobs_reference, hidden.double(), weight.double(), targets)
     assert ours[0].dtype == torch.float32 and ours[2].dtype == torch.bfloat16
-    torch.testing.assert_close(
-        ours[0].double(), exact[0], rtol=1e-5, atol=1e-4
-    )  # logits in bfloat16 miss this by 100 times
-    torch.testing.assert_close(
-        ours[2].double(), exact[2], rtol=2**-8, atol=1e-4
-    )  # rounded to bfloat16 once, not per chunk
+    # logits in bfloat16 would miss this by 100 times
+    torch.testing.assert_close(ours[0].double(), exact[0], rtol=1e-5, atol=1e-4)
+    # rounded to bfloat16 once, not per chunk
+    torch.testing.assert_close(ours[2].double(), exact[2], rtol=2**-8, atol=1e-4)
 
 
 def test_half_precision_matmul_of_a_gpu_accepts_the_shapes_and_returns_float32():
