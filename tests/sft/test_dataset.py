@@ -147,10 +147,7 @@ def test_packs_hold_every_trajectory_once_within_the_budget_and_waste_little(len
     assert sum(2 * size <= budget for size in used) <= 1, "two packs that are half empty would have been one"
 
 
-def test_a_pack_can_be_full_to_the_last_token():
+def test_a_pack_can_be_full_to_the_last_token_and_a_longer_trajectory_is_an_error():
     assert fill_packs([4, 6, 3, 7], 10) == [[2, 3], [0, 1]]
-
-
-def test_a_trajectory_longer_than_a_pack_is_an_error():
     with pytest.raises(ConfigError, match="7 tokens does not fit into a pack of 6"):
         step_packs([example(4)], budget=6)
