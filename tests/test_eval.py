@@ -5,6 +5,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -76,11 +77,6 @@ def test_the_report_counts_what_the_runs_did(follow, capsys):
     assert 0 < line["f1"] < 1 and parse_flags(EvalConfig, ["--config", "e/run.json"]).out == "e"
 
 
-def test_json_is_all_that_goes_to_standard_output(follow, capsys):
-    assert evaluation.run(["--limit", "2", "--max-new-tokens", "60", "--json"]) == 0
-    assert printed_json(capsys)["accuracy"]["value"] == 1.0
-
-
 def test_another_score_is_another_grading_of_the_same_runs(follow, monkeypatch, capsys):
     flags = ["--limit", "8", "--runs", "2", "--temperature", "1", "--max-new-tokens", "60"]
     by_f1 = [*flags, "--score", "f1", "--f1-at-least", "0.2"]
@@ -98,7 +94,6 @@ def test_two_evaluations_are_compared_question_by_question(follow, capsys):
     config = replace(SCRIPTED, runs=1, out="good")
     evaluation.main(config)
     evaluation.main(replace(config, out="by f1", score="f1", f1_at_least=0.2))
-    evaluation.main(replace(config, out="other", agent=replace(config.agent, seed=1)))
     follow(lambda name, turn, attempt: answer("pets none"))
     evaluation.main(replace(config, out="bad"))
     capsys.readouterr()
@@ -108,9 +103,7 @@ def test_two_evaluations_are_compared_question_by_question(follow, capsys):
     assert "paired over 8 questions, 7 better and 0 worse" in shown
     assert evaluation.run(["--compare", "bad", "good", "--json"]) == 0
     assert printed_json(capsys)["difference"] == 7 / 8
-    for name, words in (
-            ("other", "is another one in good than in other"), ("nowhere", "nowhere has no runs"),
-            ("by f1", "good was graded by exact match, by f1 by word F1 of at least 0.2: they cannot be compared")):
+    for name, words in (("nowhere", "nowhere has no runs"), ("by f1", "they cannot be compared")):
         assert evaluation.run(["--compare", "good", name]) == 2 and words in capsys.readouterr().err
 
 
@@ -161,9 +154,17 @@ def test_an_endpoint_that_fails_stops_the_evaluation_and_its_failures_can_be_mad
     assert printed_json(capsys)["accuracy"]["value"] == 1.0 and len(lines()) == 4
 
 
-def test_a_judge_decides_and_an_unknown_verdict_is_shown_and_asked_for_again(monkeypatch, capsys):
-    monkeypatch.setattr(evaluation, "Judge", lambda cache: Judge(cache, **QUICK, limit=1.0))
-    monkeypatch.setenv("JUDGE_MODEL", "grader-1")
+@pytest.fixture
+def judge_is(monkeypatch):
+    """judge_is(server, limit): from now on this server is the judge."""
+    def judge_is(server, limit=1.0):
+        monkeypatch.setattr(evaluation, "Judge", lambda cache: Judge(cache, **QUICK, window=4, limit=limit))
+        monkeypatch.setenv("JUDGE_MODEL", "grader-1")
+        monkeypatch.setenv("JUDGE_BASE_URL", server.url + "/v1")
+    return judge_is
+
+
+def test_a_judge_decides_and_an_unknown_verdict_is_shown_and_asked_for_again(judge_is, capsys):
     write_documents()
 
     def reply(handler):
@@ -172,25 +173,23 @@ def test_a_judge_decides_and_an_unknown_verdict_is_shown_and_asked_for_again(mon
     def verdict(said):
         return "no" if "0" in said else "perhaps" if "3" in said else "yes"
     with serve(reply) as server, grading(verdict) as judge:
-        monkeypatch.setenv("JUDGE_BASE_URL", judge.url + "/v1")
+        judge_is(judge)
         assert evaluation.run(at(server, "--judge", "--concurrency", "1")) == 0
         shown = capsys.readouterr()
         assert "graded by the judge grader-1" in squeezed(shown.out) and "66.7 %" in shown.out
         assert "of 3, 1 unknown; unknown verdicts all wrong 50.0 %, all right 75.0 %" in shown.out
         assert len(judge.seen) == 4
     with serve(reply) as server, grading(lambda said: "yes") as judge:
-        monkeypatch.setenv("JUDGE_BASE_URL", judge.url + "/v1")
+        judge_is(judge)
         assert evaluation.run(at(server, "--judge", "--json")) == 0
         assert len(judge.seen) == 1 and server.seen == [], "the known ones are not asked for again"
     assert printed_json(capsys)["accuracy"]["value"] == 3 / 4
 
 
-def test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_lost(monkeypatch, capsys):
-    monkeypatch.setattr(evaluation, "Judge", lambda cache: Judge(cache, **QUICK, window=4, limit=0.25))
-    monkeypatch.setenv("JUDGE_MODEL", "grader-1")
+def test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_lost(judge_is, capsys):
     write_documents()
     with serve(scripted(answer("a cat"))) as server, grading(lambda said: "perhaps") as judge:
-        monkeypatch.setenv("JUDGE_BASE_URL", judge.url + "/v1")
+        judge_is(judge, limit=0.25)
         assert evaluation.run(at(server, "--judge", "--concurrency", "1")) == 2
     assert "cannot be relied on" in capsys.readouterr().err
     found = [line for _, line in lines().values()]
@@ -227,11 +226,9 @@ def test_with_no_flags_the_newest_model_is_asked_the_toy_webs_test_questions():
 
 
 @pytest.mark.parametrize(("argv", "words"), [
-    (["--model", "nowhere"], "nowhere is not a folder"),
-    (["--tools", "telepathy", "--questions", "q.jsonl"], "tools must be one of"),
+    (["--model", "nowhere"], "nowhere is not a folder"), (["--judge"], "JUDGE_"),
     (["--tools", "folder:docs", "--questions", "none.jsonl"], "none.jsonl does not exist"),
     (["--runs", "2"], "2 runs with temperature 0 would all be the same"),
-    (["--judge"], "JUDGE_"), (["--system-prompt", "nowhere.txt"], "cannot be read from nowhere.txt"),
 ])
 def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys):
     write_documents()
@@ -241,13 +238,10 @@ def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys)
     assert not list(Path().glob("runs/eval/*/results.jsonl"))
 
 
-@pytest.mark.parametrize("error", [ValueError("a bug"), IndexError("a bug"), OSError("a bug")])
-def test_an_internal_error_keeps_its_traceback(monkeypatch, error):
+def test_an_internal_error_keeps_its_traceback(monkeypatch):
     """One line is for what a user can put right; a bug must be found."""
-    def fail(*_):
-        raise error
-    monkeypatch.setattr(evaluation, "load_policy", fail)
-    with pytest.raises(type(error), match="a bug"):
+    monkeypatch.setattr(evaluation, "load_policy", Mock(side_effect=ValueError("a bug")))
+    with pytest.raises(ValueError, match="a bug"):
         evaluation.run(["--limit", "2", "--max-new-tokens", "4"])
 
 
