@@ -14,9 +14,8 @@ from minvenus.evaluation import tables
 from minvenus.evaluation.aggregate import Summary, summarise
 from minvenus.evaluation.collect import collect
 from minvenus.evaluation.compare import Comparison, compare
-from minvenus.evaluation.judge import Judge, WordGrader
 from minvenus.evaluation.questions import open_questions
-from minvenus.evaluation.results import default_folder, fixed_settings, model_fingerprint, open_results, results_of
+from minvenus.evaluation.results import model_fingerprint, open_results, results_of
 from minvenus.files import digest, write_json
 from minvenus.flags import parse_flags
 from minvenus.model import weights
@@ -52,44 +51,36 @@ def resolved(config: EvalConfig) -> EvalConfig:
 
 def evaluate(config: EvalConfig) -> Summary:
     """Make the runs that the folder does not have yet, and summarise all that are wanted."""
-    agent = config.agent
-    assert config.concurrency is not None
+    agent, concurrency = config.agent, config.concurrency
+    assert concurrency is not None
     system, notices = prompt_and_notices(agent)
     with ExitStack() as stack:
         source = stack.enter_context(closing(open_questions(
             config.questions, agent.tools, agent.seed, hops=config.hops, slack=config.slack, max_turns=agent.max_turns,
             limit=config.limit)))
-        settings = fixed_settings(config, {"questions": source.fingerprint, "system_prompt": digest(system),
-                                           "model": model_fingerprint(agent.model)})
-        folder = Path(config.out) if config.out else default_folder(config, settings)
-        grader = WordGrader(config.score, config.f1_at_least)
-        if config.judge:
-            grader = stack.enter_context(closing(Judge(folder / "judge.sqlite")))
-        results = stack.enter_context(open_results(folder, config, settings, grader))
-        if config.redo_failed:
-            results.remove_failed()
-        if config.regrade:
-            results.grade(everything=True)
-
+        fingerprints = {"questions": source.fingerprint, "system_prompt": digest(system),
+                        "model": model_fingerprint(agent.model)}
+        results = stack.enter_context(open_results(config, fingerprints))
         wanted = {(question.id, run): question for run in range(config.runs) for question in source.held_out}
         missing = [(question, run) for (name, run), question in wanted.items() if (name, run) not in results.runs]
         if missing:
-            policy, tokenizer, description = load_policy(agent, config.concurrency, config.pages)
+            policy, tokenizer, description = load_policy(agent, concurrency, config.pages)
             there = f"{len(wanted) - len(missing)} of {len(wanted)} runs there already"
-            print(f"{description}\n{folder}: {there}", file=sys.stderr)
-            limits = limits_of(agent, policy, None if source.immediate else config.concurrency)
+            print(f"{description}\n{results.folder}: {there}", file=sys.stderr)
+            limits = limits_of(agent, policy, None if source.immediate else concurrency)
             loop = RolloutLoop(policy, tokenizer, limits, system=system, notices=notices)
             with loop, stop_on_signals() as stop:
-                collect(loop, source, missing, config.concurrency, results, stop)
+                collect(loop, source, missing, concurrency, results, stop)
         done = [key for key in wanted if key in results.runs]
         if len(done) < len(wanted):
             raise KeyboardInterrupt(f"stopped: {len(done)} of {len(wanted)} runs are in {results.path}; the same "
                                     "command goes on from there")
         results.grade()                                          # what a judge has not graded yet
         summary = summarise([results.runs[key] for key in done])
-    write_json(folder / "report.json", asdict(summary))
-    text = f"{summary.questions} questions, runs of each: {config.runs}\n\n{tables.report(summary)}\n\nin {folder}"
-    print(json.dumps(asdict(summary)) if config.json else text)
+        write_json(results.folder / "report.json", asdict(summary))
+    head = f"{summary.questions} questions, runs of each: {config.runs}"
+    print(json.dumps(asdict(summary)) if config.json else
+          f"{head}\n\n{tables.report(summary)}\n\nin {results.folder}")
     return summary
 
 

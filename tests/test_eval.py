@@ -11,7 +11,7 @@ import pytest
 
 import eval as evaluation
 from minvenus.config import ConfigError, ModelConfig
-from minvenus.evaluation import collect
+from minvenus.evaluation import collect, results
 from minvenus.evaluation.judge import Judge
 from minvenus.flags import parse_flags
 from minvenus.model import weights
@@ -158,7 +158,7 @@ def test_an_endpoint_that_fails_stops_the_evaluation_and_its_failures_can_be_mad
 def judge_is(monkeypatch):
     """judge_is(server, limit): from now on this server is the judge."""
     def judge_is(server, limit=1.0):
-        monkeypatch.setattr(evaluation, "Judge", lambda cache: Judge(cache, **QUICK, window=4, limit=limit))
+        monkeypatch.setattr(results, "Judge", lambda cache: Judge(cache, **QUICK, window=4, limit=limit))
         monkeypatch.setenv("JUDGE_MODEL", "grader-1")
         monkeypatch.setenv("JUDGE_BASE_URL", server.url + "/v1")
     return judge_is
@@ -226,7 +226,7 @@ def test_with_no_flags_the_newest_model_is_asked_the_toy_webs_test_questions():
 
 
 @pytest.mark.parametrize(("argv", "words"), [
-    (["--model", "nowhere"], "nowhere is not a folder"), (["--judge"], "JUDGE_"),
+    (["--model", "nowhere"], "nowhere does not exist"), (["--judge"], "JUDGE_"),
     (["--tools", "folder:docs", "--questions", "none.jsonl"], "none.jsonl does not exist"),
     (["--runs", "2"], "2 runs with temperature 0 would all be the same"),
 ])

@@ -22,7 +22,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -71,12 +71,19 @@ def model_fingerprint(model: str) -> str:
 
 
 @contextmanager
-def open_results(folder, config: EvalConfig, settings: dict, grader: WordGrader | Judge) -> Iterator["ResultsFile"]:
-    """The results of a folder, to be continued with these settings. Meanwhile no other process may use the folder."""
-    with claimed(folder, "evaluating"):
-        results = ResultsFile(Path(folder), settings, grader)
+def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["ResultsFile"]:
+    """The results of an evaluation's folder, to be continued. Meanwhile no other process may use the folder."""
+    settings = fixed_settings(config, fingerprints)
+    folder = Path(config.out) if config.out else default_folder(config, settings)
+    words = nullcontext(WordGrader(config.score, config.f1_at_least))
+    with closing(Judge(folder / "judge.sqlite")) if config.judge else words as grader, claimed(folder, "evaluating"):
+        results = ResultsFile(folder, settings, grader)
         results.check(config.regrade)
         save_config(config, folder)
+        if config.redo_failed:
+            results.remove_failed()
+        if config.regrade:
+            results.grade(everything=True)
         yield results
 
 

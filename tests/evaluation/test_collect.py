@@ -6,7 +6,6 @@ import pytest
 
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.evaluation.collect import collect as collect_runs
-from minvenus.evaluation.judge import WordGrader
 from minvenus.evaluation.questions import QuestionSource
 from minvenus.evaluation.results import open_results
 from minvenus.settings import EvalConfig
@@ -21,8 +20,7 @@ def collect(folder, policy, missing, concurrency, limits=None, tools=Tools, stop
     """The rollouts of all runs that were saved, by question and number."""
     source = QuestionSource(QUESTIONS, [], "", tools_for=lambda question: tools(), max_turns=lambda question: 8,
                             visits=None, immediate=True)
-    with (open_results(folder, EvalConfig(), {}, WordGrader()) as results,
-          loop_for(policy, limits, QUIET, guard=guard) as loop):
+    with open_results(EvalConfig(out=str(folder)), {}) as results, loop_for(policy, limits, QUIET, guard=guard) as loop:
         collect_runs(loop, source, missing, concurrency, results, stop)
     return saved(folder)
 

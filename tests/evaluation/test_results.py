@@ -3,21 +3,20 @@
 import json
 from dataclasses import fields, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError
 from minvenus.evaluation import results as module
-from minvenus.evaluation.judge import Verdict, WordGrader
+from minvenus.evaluation.judge import Verdict
 from minvenus.evaluation.results import default_folder, fixed_settings, model_fingerprint, open_results, read_results
 from minvenus.settings import AgentConfig, EvalConfig
 from tests.agent.scripted import BROKEN, QUESTION, Tools, answer, budget, run, search, visit
 
 CONFIG = EvalConfig(agent=AgentConfig(seed=7, temperature=0.5))
 FINGERPRINTS = {"questions": "q1", "system_prompt": "s1", "model": "m1"}
-GRADER, BY_F1 = WordGrader(), WordGrader("f1", 0.9)
+BY_F1 = replace(CONFIG, score="f1", f1_at_least=0.9)
 
 
 def rollout_of(*turns, **more):
@@ -27,17 +26,24 @@ def rollout_of(*turns, **more):
     return replace(rollout, question=replace(QUESTION, source="web"), **more)
 
 
-def judge(correct, note=""):
+class FakeJudge:
     """A judge that always says the same."""
-    return SimpleNamespace(graded_by="the judge", verdicts=lambda pairs: [Verdict(correct, note) for _ in pairs])
+
+    graded_by, said = "the judge", Verdict(None)
+
+    def __init__(self, cache):
+        self.close = lambda: None
+
+    def verdicts(self, pairs):
+        return [self.said for _ in pairs]
 
 
-def opened(folder, config=CONFIG, fingerprints=FINGERPRINTS, grader=GRADER):
-    return open_results(folder, config, fixed_settings(config, fingerprints), grader)
+def opened(folder, config=CONFIG, fingerprints=FINGERPRINTS):
+    return open_results(replace(config, out=str(folder)), fingerprints)
 
 
-def refused(folder, words, *settings, **more):
-    with pytest.raises(ConfigError, match=words), opened(folder, *settings, **more):
+def refused(folder, words, *settings):
+    with pytest.raises(ConfigError, match=words), opened(folder, *settings):
         pass
 
 
@@ -121,7 +127,7 @@ ALL = AGENT | dict.fromkeys(field.name for field in fields(EvalConfig) if field.
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_changed_setting_is_refused_unless_the_list_says_that_it_may_change(tmp_path, name):
+def test_a_changed_setting_is_refused_unless_the_list_says_that_it_may_change(tmp_path, monkeypatch, name):
     value, expected = OTHER[name]
     from_file = {"questions": "q.jsonl"} if name in ("tools", "questions") else {}
     before = EvalConfig(agent=AgentConfig(seed=7, temperature=0.5, api_base="http://here", api_model="m",
@@ -132,18 +138,21 @@ def test_a_changed_setting_is_refused_unless_the_list_says_that_it_may_change(tm
     with opened(tmp_path, before) as results:
         results.add(0, rollout_of(answer()))
     data = results.path.read_bytes()
+    if expected == "grading":
+        monkeypatch.setattr(module, "Judge", FakeJudge)
+        after = replace(after, regrade=True)
     if expected == "refused":
         refused(tmp_path, rf"other settings: {name} was .*, is .*\. Use the same, or another --out", after)
         after = before
     with opened(tmp_path, after) as results:
         assert len(results.runs) == 1
-    assert results.path.read_bytes() == data
+    assert results.path.read_bytes() == data or expected == "grading"
 
 
 @pytest.mark.parametrize("name", FINGERPRINTS)
 def test_files_count_by_their_content(folder, name):
     words = f"other settings: {name} was '{FINGERPRINTS[name]}', is 'new'"
-    refused(folder, words, fingerprints=FINGERPRINTS | {name: "new"})
+    refused(folder, words, CONFIG, FINGERPRINTS | {name: "new"})
 
 
 def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(tmp_path, monkeypatch):
@@ -162,19 +171,20 @@ def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(
 
 
 def test_another_grading_needs_regrade_and_a_file_has_one_way_of_grading(folder, monkeypatch):
-    refused(folder, "were graded by exact match, not by word F1 of at least 0.9: --regrade", grader=BY_F1)
-    again = replace(CONFIG, regrade=True)
+    words = "were graded by exact match, not by word F1 of at least 0.9: --regrade"
+    refused(folder, words, BY_F1)
+    again = replace(BY_F1, regrade=True)
     before = (folder / "results.jsonl").read_bytes()
-    with opened(folder, again, grader=BY_F1) as results:
-        with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
-            patch.setattr(module, "as_bytes", lambda line: (_ for _ in ()).throw(OSError("full")))
-            results.grade(everything=True)
-        assert (folder / "results.jsonl").read_bytes() == before, "a process that dies here has changed nothing"
-    refused(folder, "graded by exact match", grader=BY_F1)
-    with opened(folder, again, grader=BY_F1) as results:
-        results.grade(everything=True)
-    with opened(folder, grader=BY_F1) as results:
-        assert [(r.correct, r.graded_by) for r in results.runs.values()] == [(True, BY_F1.graded_by)]
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
+        patch.setattr(module, "as_bytes", lambda line: (_ for _ in ()).throw(OSError("full")))
+        with opened(folder, again):
+            pass
+    assert (folder / "results.jsonl").read_bytes() == before, "a process that dies here has changed nothing"
+    refused(folder, words, BY_F1)
+    with opened(folder, again):
+        pass
+    with opened(folder, BY_F1) as results:
+        assert [(r.correct, r.graded_by) for r in results.runs.values()] == [(True, "word F1 of at least 0.9")]
 
 
 def test_two_processes_cannot_have_the_same_folder(folder):
@@ -194,18 +204,22 @@ def test_failed_runs_are_removed(folder):
     assert {path.name for path in folder.iterdir()} == {".lock", "run.json", "results.jsonl"}
 
 
-def test_a_run_is_saved_before_it_is_judged_and_an_unknown_verdict_is_asked_for_again(tmp_path):
-    with opened(tmp_path, grader=judge(True)) as results:
-        results.add(0, rollout_of(answer()))
-        results.grade()
-        results.add(1, rollout_of(answer()))
-    with opened(tmp_path, grader=judge(None, "no reply")) as results:
-        assert [(r.correct, r.note) for r in results.runs.values()] == [(True, ""), (None, "not judged yet")]
-        results.grade()
-        assert [(r.correct, r.note) for r in results.runs.values()] == [(True, ""), (None, "no reply")]
-    with opened(tmp_path, grader=judge(False)) as results:
-        results.grade()
-        assert [r.correct for r in results.runs.values()] == [True, False], "the known one is not asked for again"
+def test_a_run_is_saved_before_it_is_judged_and_an_unknown_verdict_is_asked_for_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "Judge", FakeJudge)
+
+    def verdicts(said, *new):
+        """What is known before and after the judge has said something about the runs without a verdict."""
+        monkeypatch.setattr(FakeJudge, "said", said)
+        with opened(tmp_path, replace(CONFIG, judge=True)) as results:
+            for run in new:
+                results.add(run, rollout_of(answer()))
+            before = [(r.correct, r.note) for r in results.runs.values()]
+            results.grade()
+            return before, [(r.correct, r.note) for r in results.runs.values()]
+    waits = (None, "not judged yet")
+    assert verdicts(Verdict(True), 0) == ([waits], [(True, "")])
+    assert verdicts(Verdict(None, "no reply"), 1) == ([(True, ""), waits], [(True, ""), (None, "no reply")])
+    assert verdicts(Verdict(False)) == ([(True, ""), (None, "no reply")], [(True, ""), (False, "")])
 
 
 @pytest.mark.parametrize(("change", "words"), [
