@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minvenus.config import ConfigError, read_json
+from minvenus.config import ConfigError, Recipe, read_json
 from minvenus.console import table
 from minvenus.experiments import compare, scripts
 from minvenus.experiments.compare import METHODS, CompareConfig, read_curves, tables
@@ -48,39 +48,21 @@ def small(tmp_path, monkeypatch):
 
 # ---------------------------------------------------------------------------------------------------------- the methods
 
-CHANGES = {
-    "grpo": {"use_gain": False},
-    "paper": {},
-    "released": {"browse": "segment", "discount_over": "rewards", "penalty_scope": "segment",
-                 "newlines_after_think": 1},
-    "uncentred": {"center_gain": False},
-    "unnormalised": {"normalize": "none"},
-    "unscaled": {"normalize": "separate"},
-    "no-browse": {"browse": "off"},
-    "no-penalty": {"format_penalty": 0.0},
-    "gamma-1": {"gamma": 1.0},
-    "reference": {"gain_policy": "reference"},
-    "token-mean": {"aggregate": "token-mean"},
-    "uncentred-unscaled": {"center_gain": False, "normalize": "separate"},
-    "grpo-gamma-1": {"use_gain": False, "gamma": 1.0},
-}
-
-
-def flat(config: IGPOConfig) -> dict:
-    values = asdict(config)
-    return values | values.pop("recipe")
-
-
-def test_methods_are_started_with_the_same_settings_and_differ_in_exactly_what_they_say(small):
+def test_methods_are_started_with_the_same_settings_and_differ_in_the_recipe_or_two_settings_of_the_loss(small):
     config = replace(small, steps=6, questions=3, group=5, hops=2, slack=1, learning_rate=2e-5)
     shared = {"model": config.model, "seed": 8, "steps": 6, "questions": 3, "group": 5, "hops": 2, "slack": 1,
               "learning_rate": 2e-5, "evaluate_every": 10, "rollouts_every": 6}
-    plain = flat(IGPOConfig())
-    assert METHODS.keys() == CHANGES.keys()
-    for method, changes in CHANGES.items():
+    seen = []
+    for method in METHODS:
         flags = compare.flags_of(config, Path(config.model), method, 8)
-        started = flat(parse_flags(IGPOConfig, [str(flag) for flag in flags]))
-        assert started == plain | shared | {"out": f"{config.out}/{method}-8"} | changes
+        started = asdict(parse_flags(IGPOConfig, [str(flag) for flag in flags]))
+        own = {key: started.pop(key) for key in ("recipe", "aggregate", "gain_policy")}
+        others = {key: value for key, value in asdict(IGPOConfig()).items() if key not in own}
+        assert started == others | shared | {"out": f"{config.out}/{method}-8"}
+        assert own not in seen, "no two methods are the same"
+        seen.append(own)
+    paper, grpo = seen[list(METHODS).index("paper")]["recipe"], seen[list(METHODS).index("grpo")]["recipe"]
+    assert paper == asdict(Recipe.paper()) and grpo == paper | {"use_gain": False}
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals
