@@ -253,12 +253,10 @@ class IGPOConfig:
         return is_tiny(self.model)
 
 
-# The paper's recipe for the 4B model. It needs --model FOLDER --data FILE --tools live --judge beside it, and keys.
-# 16 questions x 8 rollouts, up to 200 turns of 8,192 tokens in 256K; one epoch over 1,000 questions is 62 steps. The
-# cache holds one of the longest rollouts, others wait for room. On a GPU the trainer computes in bfloat16 and the
-# engine in the weights' own type, float32: their log-probs differ by more than rounding. About 160 GB in all: 78 the
-# cache (0.3 MB a token), 64 weights, gradients and AdamW, 16 the reference. Never run; with less memory lower pages
-# and max_context.
+# The paper's recipe for the 4B model. It needs --model FOLDER --data FILE --tools live --judge beside
+# it, and keys. One epoch over 1,000 questions is 62 steps. The cache holds one of the longest rollouts,
+# others wait for room. On a GPU the trainer computes in bfloat16 and the engine in float32, so their
+# log-probs differ by more than rounding. Never run: it needs hundreds of GB.
 IGPO_PRESETS = {
     "tiny": {},
     "dr-venus-4b": {"steps": 62, "questions": 16, "group": 8, "learning_rate": 1e-6, "max_turns": 200,

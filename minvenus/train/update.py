@@ -117,10 +117,7 @@ def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, flo
     there is no KL term, and still count in the loss's mean; fractions and entropy are over the tokens that ran."""
     counts = {"step_sequences": len(rows), "step_tokens": sum(len(row.sources) for row in rows)}
     rows = [row for row in rows if row.has_signal or config.kl_coef]
-    sampled = sum(len(row.sources) for row in rows)
-    sums = ("loss", "policy_loss", "kl", "clip_fraction", "dual_clip_fraction", "approx_kl", "entropy")
-    totals = dict.fromkeys(sums, 0.0)
-    gap, ratio_min, ratio_max = 0.0, float("inf"), 0.0
+    packs = []                                                                              # the numbers of each
 
     def column(tensors) -> Tensor:                                                          # [B, longest]
         return pad_sequence(list(tensors), batch_first=True).to(model.head_weight.device)
@@ -128,26 +125,29 @@ def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, flo
     for pack in fill_packs([len(row.tokens) for row in rows], config.pack_tokens):
         part = [rows[i] for i in pack]
         logp, entropies = packed_logprobs(model, part, config.temperature)
+        old_logp, advantages = column(row.old_logp for row in part), column(row.advantages for row in part)
         ref_logp = column(row.ref_logp for row in part) if config.kl_coef else None
         mask = column(torch.ones(len(row.sources), dtype=torch.bool) for row in part)
-        loss, stats = igpo_loss(
-            column(logp), column(row.old_logp for row in part), ref_logp, column(row.advantages for row in part), mask,
-            clip_low=config.clip_low, clip_high=config.clip_high, dual_clip=config.dual_clip, kl_coef=config.kl_coef,
-            aggregate=config.aggregate, **counts)
+        loss, stats = igpo_loss(column(logp), old_logp, ref_logp, advantages, mask, clip_low=config.clip_low,
+                                clip_high=config.clip_high, dual_clip=config.dual_clip, kl_coef=config.kl_coef,
+                                aggregate=config.aggregate, **counts)
         if not torch.isfinite(loss):
             raise Diverged(f"the loss is {loss.item()}: look at the last lines of metrics.jsonl for a ratio, a KL or a "
                            "gradient norm that grew, and lower the learning rate")
         loss.backward()
-        old_logp = torch.cat([row.old_logp for row in part])
-        gap = max(gap, float((torch.cat(logp).detach().cpu() - old_logp).abs().max()))
-        ratio_min, ratio_max = min(ratio_min, stats["ratio_min"]), max(ratio_max, stats["ratio_max"])
-        for key in ("clip_fraction", "dual_clip_fraction", "approx_kl"):
-            totals[key] += stats["tokens"] / sampled * stats[key]
-        totals["entropy"] += float(torch.cat(entropies).sum()) / sampled
-        for key, value in (("loss", loss.item()), ("policy_loss", stats["policy_loss"]), ("kl", stats["kl"])):
-            totals[key] += value
-    tokens = sum(len(row.tokens) for row in rows)
-    return totals | {"tokens": tokens, "logprob_gap": gap, "ratio_min": ratio_min, "ratio_max": ratio_max}
+        gap = (column(logp).detach() - old_logp).abs().max()
+        packs.append(stats | {"loss": loss.item(), "entropy": float(torch.cat(entropies).sum()), "gap": float(gap)})
+
+    sampled = sum(pack["tokens"] for pack in packs)
+    numbers = {key: sum(pack[key] for pack in packs) for key in ("loss", "policy_loss", "kl")}
+    for key in ("clip_fraction", "dual_clip_fraction", "approx_kl"):
+        numbers[key] = sum(pack["tokens"] / sampled * pack[key] for pack in packs)
+    numbers["entropy"] = sum(pack["entropy"] / sampled for pack in packs)
+    numbers["tokens"] = sum(len(row.tokens) for row in rows)
+    numbers["logprob_gap"] = max(pack["gap"] for pack in packs)
+    numbers["ratio_min"] = min(pack["ratio_min"] for pack in packs)
+    numbers["ratio_max"] = max(pack["ratio_max"] for pack in packs)
+    return numbers
 
 
 def packed_logprobs(model: Qwen3, rows: list[Row], temperature: float) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:

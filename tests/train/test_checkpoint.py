@@ -66,17 +66,11 @@ def test_the_newest_and_the_one_before_are_kept_whatever_a_crash_left_behind(tmp
         shutil.copytree(tmp_path / "checkpoints" / "step-00000010", tmp_path / "checkpoints" / orphan)
     save(tmp_path, 20)
     assert names(tmp_path) == ["step-00000010", "step-00000020"]
-    assert save(tmp_path, 30) == latest_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step-00000030"
-    assert names(tmp_path) == ["step-00000020", "step-00000030"]
-
-
-def test_a_step_that_is_saved_already_is_not_written_again(tmp_path):
-    save(tmp_path, step=1)
-    second = save(tmp_path, step=2)
-    before = {path: path.stat().st_ino for path in second.rglob("*")}
-    assert save(tmp_path, step=2) == second
-    assert before == {path: path.stat().st_ino for path in second.rglob("*")}
-    assert names(tmp_path) == ["step-00000001", "step-00000002"]
+    newest = save(tmp_path, 30)
+    assert newest == latest_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step-00000030"
+    written = {path: path.stat().st_ino for path in newest.rglob("*")}
+    assert save(tmp_path, 30) == newest and written == {path: path.stat().st_ino for path in newest.rglob("*")}
+    assert names(tmp_path) == ["step-00000020", "step-00000030"], "and a step that is saved is not written again"
 
 
 def test_a_checkpoint_holds_only_safetensors_and_json_and_says_what_made_it(tmp_path):
