@@ -1,6 +1,7 @@
 """Typed results, dispatch, formats, the token cap and the guard against failures."""
 
 import json
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -85,12 +86,17 @@ def test_a_visit_of_three_pages_of_which_one_fails_is_a_result_that_names_the_fa
     assert visit_each(["b", "b"], "the date", visit_one) == ToolResult(f"{failure}\n=======\n{failure}", "http")
 
 
-@pytest.mark.parametrize("length", [60, 61, 62, 100, 119, 120, 121, 1000])
-def test_the_prefix_of_a_cut_text_is_the_longest_that_fits_and_the_mark_says_how_much_is_shown(length):
+@pytest.mark.parametrize(("length", "per_token"), [(60, 1), (61, 1), (100, 1), (119, 1), (120, 1), (121, 1), (1000, 1),
+                                                   (200, 3), (239, 3), (5000, 3)])
+def test_the_prefix_of_a_cut_text_is_the_longest_that_fits_and_the_mark_says_how_much_is_shown(length, per_token):
+    def count(text):
+        return math.ceil(len(text) / per_token)
+
     def marked(shown):
         return "x" * shown + f"\n[cut: {shown:,} of {length:,} characters shown]"
-    longest = max(shown for shown in range(length) if len(marked(shown)) <= 60)
-    assert cap_text("x" * length, len, 60) == (marked(longest) if length > 60 else "x" * length)
+    longest = max(shown for shown in range(length) if count(marked(shown)) <= 60)
+    expected = "x" * length if count("x" * length) <= 60 else marked(longest)
+    assert cap_text("x" * length, count, 60) == expected
 
 
 def test_a_page_of_megabytes_costs_no_more_than_what_is_shown_of_it():

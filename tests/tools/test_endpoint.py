@@ -121,6 +121,15 @@ def test_a_bomb_is_not_unpacked_beyond_the_limit(status):
         assert "more than 4,000,000 bytes" in str(failure(server)) and len(server.seen) == 1
 
 
+def test_a_reply_that_never_ends_is_read_up_to_the_limit():
+    def endless(handler):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while not handler.server.stop.is_set():
+            handler.wfile.write(b"x" * 65536)
+    with serve(endless) as server:
+        assert "more than 4,000,000 bytes" in str(failure(server, seconds=LONG))
+
+
 def silent(handler):
     handler.server.stop.wait(LONG)
 
@@ -156,7 +165,9 @@ def test_the_deadline_holds_against_a_slow_look_up_of_the_name(monkeypatch):
 
 def test_silence_is_tried_again_and_a_later_reply_counts():
     with serve(lambda h: silent(h) if len(h.server.seen) == 1 else h.reply(chat("hi"))) as server:
+        start = time.monotonic()
         assert endpoint(server, read_seconds=1.0).chat(MESSAGES) == "hi"
+        assert time.monotonic() - start < LONG / 2
 
 
 @pytest.mark.parametrize(("asked", "requests"), [("1", 2), ("90", 1), ("9" * 400, 1), ("soon", 2), ("²", 2)])
