@@ -71,7 +71,8 @@ def test_visits_are_labelled_right_wrong_repeated_or_failed_with_their_hop(hand)
              "search Ida, visit Ida, visit Eva, visit Max")
     assert labels(hand, calls) == [[("failed", 1)], [], [("wrong", 1)], [("failed", 1)], [("right", 1)],
                                    [("repeated", 2)], [], [("wrong", 2)], [("right", 2)], [("repeated", 2)]]
-    found = labels(hand, f"search{' Bob' * 11}, search Ida, visit Bob Ida, search Bob, visit{' Bob' * 11}, visit Bob Zoe")
+    many = " Bob" * 11
+    found = labels(hand, f"search{many}, search Ida, visit Bob Ida, search Bob, visit{many}, visit Bob Zoe")
     assert found[2] == [("failed", 1), ("wrong", 1)], "a search that was refused as a whole listed nothing"
     assert found[4:] == [[("failed", 1)] * 11, [("right", 1), ("failed", 2)]]
 
