@@ -54,9 +54,12 @@ class DecodeCache:
         longest = max(lengths) + 1
         if len(tables) * longest > min(2 * sum(lengths) + 4096, self.most_tokens):
             return False
-        _, rows, _, room, _ = self.v.shape
-        if len(tables) > rows or longest > room:
-            self._make_room(max(rows, len(tables)), max(room, longest + longest // 2 + 64))
+        layers, rows, heads, room, channels = self.v.shape
+        if len(tables) > rows or longest > room:             # larger and empty: all is read from the pages again
+            rows, room = max(rows, len(tables)), max(room, longest + longest // 2 + 64)
+            self.k = self.k.new_zeros((layers, rows, heads, channels, room))
+            self.v = self.v.new_zeros((layers, rows, heads, room, channels))
+            self.tables = []
         for row, table in enumerate(tables):
             kept = row < len(self.tables) and self.tables[row] is table
             held = self.lengths[row] if kept else 0
@@ -87,13 +90,6 @@ class DecodeCache:
             return product(scores.softmax(dim=-1), self.v[layer, :count, :, :longest]).flatten(1, 2)
 
         return attend
-
-    def _make_room(self, rows: int, room: int) -> None:
-        """Larger and empty: everything is read from the pages again."""
-        layers, _, heads, _, channels = self.v.shape
-        self.k = self.k.new_zeros((layers, rows, heads, channels, room))
-        self.v = self.v.new_zeros((layers, rows, heads, room, channels))
-        self.tables, self.lengths = [], []
 
     def _fetch(self, row: int, table: BlockTable, start: int) -> None:
         """Copy the tokens from `start` on from their pages."""
