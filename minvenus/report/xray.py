@@ -110,7 +110,7 @@ def introduction(compared: list[Compared]) -> list[Html]:
     parts = [el("details", el("summary", "How to read this page"), el("ul", [el("li", words) for words in HOW]))]
     if not any(one.rollouts and one.recipe.use_gain for one in compared):
         parts.append(page.note("No log P(answer) was measured here: no recipe that pays gains can be shown.", "remark"))
-    if not any(one.trained for one in compared):
+    elif not any(one.trained for one in compared):
         parts.append(page.note("These rollouts were not trained on: the arithmetic ends at rewards.", "remark"))
     chosen = next((k for k, one in enumerate(compared) if one.trained), 0)
     labels, words = [], []
@@ -119,7 +119,8 @@ def introduction(compared: list[Compared]) -> list[Html]:
         radio = Html(f'<input type="radio" name="recipe" id="recipe-{k}"{state}/>')
         labels.append(el("label", radio, el("span", one.name, " (trained)" if one.trained else None)))
         words.append(el("p", one.name, ": ", one.words, class_=f"intro under r{k}"))
-    return [*parts, el("fieldset", el("legend", "paid by"), labels, class_="switch"), *words]
+    switch = el("fieldset", el("legend", "paid by"), labels, class_="switch")
+    return [*parts, switch, *words] if compared else parts
 
 
 # -------------------------------------------------------------------------------------- groups and rollouts
@@ -154,13 +155,14 @@ def rollout_box(shown: Shown, largest: float, tokenizer: Tokenizer | None, only:
     """A line with the letters of the turns, coloured by advantage; and when it is opened, the turns."""
     rollout = shown.case.rollout
     strips = []
-    for recipe, advantages in shown.advantages().items():
+    for recipe, advantages in (shown.advantages() or {"": [0.0] * len(rollout.turns)}).items():
         letters = []
         for t, (turn, x) in enumerate(zip(rollout.turns, advantages, strict=True), 1):
-            about = f"turn {t}, {KINDS[turn.kind]}{', malformed' if turn.malformed else ''}: advantage {number(x)}"
-            broken = " broken" if turn.malformed else ""
-            letters.append(el("i", KINDS[turn.kind][0].upper(), title=about, class_=shade(x, largest) + broken))
-        strips.append(el("span", letters, class_=f"strip under {recipe}"))
+            paid = f", advantage {number(x)}" if recipe else ""
+            broken = " malformed" if turn.malformed else ""
+            letters.append(el("i", KINDS[turn.kind][0].upper(), class_=shade(x, largest) + broken,
+                              title=f"turn {t}, {KINDS[turn.kind]}{broken}{paid}"))
+        strips.append(el("span", letters, class_=f"strip under {recipe}" if recipe else "strip"))
     head = el("summary", el("b", shown.name), el("span", "outcome ", shown.case.outcome), strips,
               el("span", final_answer(rollout.turns) or "no answer"))
     answers = "not known" if rollout.question.answers == [UNKNOWN] else " / ".join(rollout.question.answers)

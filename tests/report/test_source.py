@@ -70,6 +70,8 @@ def test_a_trajectory_of_messages_shows_format_tools_duplicates_and_browse_ratio
     assert notices[1] == ["the very same call as in turn 1"] and "✗ malformed: The tool call" in notices[3][0]
     assert [len(listed) for listed in notices] == [0, 1, 0, 1, 0, 0]
     assert texts(page, "observation") == [f"what came back (8 characters)result {t}" for t in range(5)]
+    assert texts(page, "strip") == ["SSVNVA"]
+    assert of_class(page, "strip")[0][3].get("title") == "turn 4, no action malformed"
     assert facts(page)["searches, visits"] == "2, 2" and facts(page)["malformed turns"] == "1 of 6"
     assert not of_class(page, "arithmetic") and "No log P(answer) was measured" in words(page)
 
@@ -149,7 +151,7 @@ def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_
     first, second = of_class(shown(tmp_path, "\n".join(lines) + "\n"), "group")
     assert words(first[0]) == "a: Pet of a?" and words(second[0]) == "b: Pet of b?"
     heads = [words(rollout[0]) for rollout in [*of_class(first, "rollout"), *of_class(second, "rollout")]]
-    assert heads == ["run 0outcome rightcat", "run 1outcome wrongcat", "run 0outcome unknowncat"]
+    assert heads == ["run 0outcome rightSAcat", "run 1outcome wrongSAcat", "run 0outcome unknownSAcat"]
     assert len(of_class(shown(tmp_path, "\n".join(lines), group="a"), "rollout")) == 2
 
 
