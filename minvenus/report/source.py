@@ -68,7 +68,12 @@ def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.Sa
     cases = []
     for number, record in enumerate(records, start=1):
         try:
-            rollout = read_rollout(record, f"{number}", scorer)
+            if "messages" in record and "tokens" not in record:
+                rollout = rollout_of_messages(record, f"{number}", scorer)
+            else:
+                rollout = rollout_from_json(record)
+                if scorer and not spells(scorer.tokenizer, rollout):
+                    raise ConfigError(f"its ids were made with another tokenizer than that of {scorer.name}")
         except ConfigError as error:
             raise ConfigError(f"{path}, record {number}: {error}") from None
         verdict = record.get("correct")                  # of eval.py; None where it has none
@@ -76,15 +81,6 @@ def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.Sa
         name = f"run {record['run']}" if "run" in record else None
         cases.append(Case(rollout, rollout.question.id, outcome, name))
     return cases, None
-
-
-def read_rollout(record: dict, name: str, scorer: Scorer | None) -> Rollout:
-    if "messages" in record and "tokens" not in record:
-        return rollout_of_messages(record, name, scorer)
-    rollout = rollout_from_json(record)
-    if scorer and not spells(scorer.tokenizer, rollout):
-        raise ConfigError(f"the rollout's ids were made with another tokenizer than that of {scorer.name}")
-    return rollout
 
 
 def rollout_of_messages(record: dict, name: str, scorer: Scorer | None) -> Rollout:

@@ -123,32 +123,40 @@ def xray(folder, batch: SavedBatch, **options) -> Path:
 # ------------------------------------------------------------------------------------------- reading a page
 
 
-def content(path) -> ET.Element:
-    """The main part of a page. It is well-formed XML, too."""
-    return ET.fromstring(re.search("<main.*</main>", Path(path).read_text(encoding="utf-8"), re.S)[0])
+class Part:
+    """An element of a page, and what is inside it. The main part of every page is well-formed XML, too."""
 
+    def __init__(self, element: ET.Element):
+        self.element = element
+        self.get = element.get
+        self.words = "".join(element.itertext())
 
-def of_class(element: ET.Element, *names: str) -> list[ET.Element]:
-    return [e for e in element.iter() if set(names) <= set(e.get("class", "").split())]
+    @classmethod
+    def of(cls, path) -> "Part":
+        return cls(ET.fromstring(re.search("<main.*</main>", Path(path).read_text(encoding="utf-8"), re.S)[0]))
 
+    def __getitem__(self, place) -> "Part":
+        return Part(self.element[place])
 
-def words(element: ET.Element) -> str:
-    return "".join(element.itertext())
+    def __len__(self) -> int:
+        return len(self.element)
 
+    def all(self, *names: str) -> list["Part"]:
+        """Everything that has these classes."""
+        return [Part(e) for e in self.element.iter() if set(names) <= set(e.get("class", "").split())]
 
-def texts(element: ET.Element, *names: str) -> list[str]:
-    return [words(e) for e in of_class(element, *names)]
+    def texts(self, *names: str) -> list[str]:
+        return [part.words for part in self.all(*names)]
 
+    def numbers(self, recipe: str) -> dict[str, float | None]:
+        """The exact numbers of a turn, or of a group, under a recipe ("r0")."""
+        found = {}
+        for row in self.all("arithmetic", recipe):
+            for step in row.all("step"):
+                exact = re.search("Exactly: (.*)", step.words)
+                found[step.get("class").removeprefix("step ")] = float(exact[1]) if exact else None
+        return found
 
-def numbers(card: ET.Element, recipe: str) -> dict[str, float | None]:
-    """The exact numbers of a turn, or of a group, under a recipe ("r0")."""
-    found = {}
-    for row in of_class(card, "arithmetic", recipe):
-        for step in of_class(row, "step"):
-            exact = re.search("Exactly: (.*)", words(step))
-            found[step.get("class").removeprefix("step ")] = float(exact[1]) if exact else None
-    return found
-
-
-def facts(rollout: ET.Element) -> dict[str, str]:
-    return {words(pair[0]): words(pair[1]) for pair in of_class(rollout, "facts")[0]}
+    @property
+    def facts(self) -> dict[str, str]:
+        return {pair[0].words: pair[1].words for pair in self.all("facts")[0]}

@@ -16,20 +16,7 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.report.source import Scorer, read_source, scored
 from minvenus.report.xray import write_page
 from minvenus.types import Question
-from tests.report.examples import (
-    BROKEN,
-    TOKENIZER,
-    answer,
-    content,
-    facts,
-    numbers,
-    of_class,
-    rollout,
-    search,
-    texts,
-    visit,
-    words,
-)
+from tests.report.examples import BROKEN, TOKENIZER, Part, answer, rollout, search, visit
 
 TRAJECTORIES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "trajectories"
 TURNS = [search("a"), search("a"), visit("p"), BROKEN, visit("q"), answer("cat")]
@@ -60,28 +47,28 @@ def saved(folder, record) -> Path:
 
 
 def shown(folder, record, **options):
-    return content(write_page(saved(folder, record), folder / "xray.html", **options))
+    return Part.of(write_page(saved(folder, record), folder / "xray.html", **options))
 
 
-def test_a_trajectory_of_messages_shows_format_tools_duplicates_and_browse_ratio(tmp_path):
+def test_a_trajectory_of_messages_shows_kinds_format_and_duplicates(tmp_path):
     page = shown(tmp_path, {"messages": messages(), "gt": "cat"})
-    assert texts(page, "badge") == ["search", "search", "visit", "no action", "visit", "answer"]
-    notices = [texts(turn, "notice") for turn in of_class(page, "turn")]
+    assert page.texts("badge") == ["search", "search", "visit", "no action", "visit", "answer"]
+    notices = [turn.texts("notice") for turn in page.all("turn")]
     assert notices[1] == ["the very same call as in turn 1"] and "✗ malformed: The tool call" in notices[3][0]
     assert [len(listed) for listed in notices] == [0, 1, 0, 1, 0, 0]
-    assert texts(page, "observation") == [f"what came back (8 characters)result {t}" for t in range(5)]
-    assert texts(page, "strip") == ["SSVNVA"]
-    assert of_class(page, "strip")[0][3].get("title") == "turn 4, no action malformed"
-    assert facts(page)["searches, visits"] == "2, 2" and facts(page)["malformed turns"] == "1 of 6"
-    assert not of_class(page, "arithmetic") and "No log P(answer) was measured" in words(page)
+    assert page.texts("observation") == [f"what came back (8 characters)result {t}" for t in range(5)]
+    assert page.texts("strip") == ["SSVNVA"]
+    assert page.all("strip")[0][3].get("title") == "turn 4, no action malformed"
+    assert page.facts["searches, visits"] == "2, 2" and page.facts["malformed turns"] == "1 of 6"
+    assert not page.all("arithmetic") and "No log P(answer) was measured" in page.words
 
 
 def test_a_last_turn_that_calls_a_tool_is_no_answer_and_an_answer_of_the_users_own_question_is_unknown(tmp_path):
     page = shown(tmp_path, {"messages": messages([search(), visit()])})
-    assert texts(page, "badge") == ["search", "no action"] and "must be an answer" in texts(page, "notice")[0]
-    assert facts(page)["searches, visits"] == "1, 0" and texts(page, "warning") == ["it ends without an answer"]
+    assert page.texts("badge") == ["search", "no action"] and "must be an answer" in page.texts("notice")[0]
+    assert page.facts["searches, visits"] == "1, 0" and page.texts("warning") == ["it ends without an answer"]
     own = rollout([answer()], question=Question("question", "Why?", ["(unknown)"]))
-    assert facts(shown(tmp_path, rollout_to_json(own)))["true answer"] == "not known"
+    assert shown(tmp_path, rollout_to_json(own)).facts["true answer"] == "not known"
 
 
 def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group(tmp_path):
@@ -90,18 +77,18 @@ def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group
     values = [value(row, "log_prob") if t in (0, 3, 5) else None for t, row in enumerate(measured.logprobs)]
     gains = segment_gains(values, measured.kinds, Recipe.paper())
     page = shown(tmp_path, {"messages": messages(), "gt": "cat"}, scorer=SCORER)
-    found = [numbers(turn, "r0") for turn in of_class(page, "turn")]
+    found = [turn.numbers("r0") for turn in page.all("turn")]
     assert [turn.get("gain") for turn in found] == gains
     assert [turn.get("reward") for turn in found] == [gains[2]] * 3 + [-1.0, gains[4], None]
     assert {name for turn in found for name in turn} == {"before", "after", "gain", "reward"} and found[-1] == {}
-    assert texts(page, "switch") == ["paid bypaperreleased"]
-    assert facts(page)["true answer"] == "cat" and "the arithmetic ends at rewards" in words(page)
+    assert page.texts("switch") == ["paid bypaperreleased"]
+    assert page.facts["true answer"] == "cat" and "the arithmetic ends at rewards" in page.words
 
 
 def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
     page = shown(tmp_path, {"messages": messages(), "gt": "cat"}, scorer=SCORER, answer="a small dog")
-    assert facts(page)["true answer"] == "a small dog"
-    assert len(of_class(of_class(page, "before")[0], "inputs")[0]) == len(TOKENIZER.encode_untrusted("a small dog"))
+    assert page.facts["true answer"] == "a small dog"
+    assert len(page.all("before")[0].all("inputs")[0]) == len(TOKENIZER.encode_untrusted("a small dog"))
 
 
 def test_a_rollout_is_scored_on_its_own_tokens_before_every_turn(tmp_path):
@@ -148,11 +135,11 @@ def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_
     for name, run, verdict in (("a", 0, True), ("b", 0, None), ("a", 1, False)):
         made = rollout([search(), answer()], question=Question(name, f"Pet of {name}?", ["cat"]))
         lines.append(json.dumps(rollout_to_json(made) | {"run": run, "correct": verdict}))
-    first, second = of_class(shown(tmp_path, "\n".join(lines) + "\n"), "group")
-    assert words(first[0]) == "a: Pet of a?" and words(second[0]) == "b: Pet of b?"
-    heads = [words(rollout[0]) for rollout in [*of_class(first, "rollout"), *of_class(second, "rollout")]]
+    first, second = shown(tmp_path, "\n".join(lines) + "\n").all("group")
+    assert first[0].words == "a: Pet of a?" and second[0].words == "b: Pet of b?"
+    heads = [rollout[0].words for rollout in [*first.all("rollout"), *second.all("rollout")]]
     assert heads == ["run 0outcome rightSAcat", "run 1outcome wrongSAcat", "run 0outcome unknownSAcat"]
-    assert len(of_class(shown(tmp_path, "\n".join(lines), group="a"), "rollout")) == 2
+    assert len(shown(tmp_path, "\n".join(lines), group="a").all("rollout")) == 2
 
 
 @pytest.mark.parametrize("given", [None, "  "])
@@ -164,7 +151,7 @@ def test_without_an_answer_nothing_is_scored(tmp_path, given):
 def test_a_conversation_that_cannot_be_rendered_is_shown_but_not_scored(tmp_path):
     loose = {"messages": [*messages([search()]), {"role": "user", "content": "Answer now!"},
                           {"role": "assistant", "content": "no thought <answer>cat</answer>"}]}
-    assert texts(shown(tmp_path, loose), "observation") == ["what came back (11 characters)Answer now!"]
+    assert shown(tmp_path, loose).texts("observation") == ["what came back (11 characters)Answer now!"]
     with pytest.raises(ConfigError, match="cannot be scored: message 3 must be"):
         shown(tmp_path, loose, scorer=SCORER, answer="cat")
 
@@ -190,7 +177,7 @@ def test_the_released_trajectories_can_be_shown_whole(tmp_path, name):
     if not path.is_file():
         pytest.skip(f"the released trajectory {name}.json is not in ../shared/data/trajectories")
     given = json.loads(path.read_text(encoding="utf-8"))
-    page = content(write_page(path, tmp_path / "xray.html"))
-    assert len(of_class(page, "turn")) == sum(m["role"] == "assistant" for m in given["messages"])
-    assert texts(page, "badge")[-1] == "answer" and "characters are left out" not in words(page)
+    page = Part.of(write_page(path, tmp_path / "xray.html"))
+    assert len(page.all("turn")) == sum(m["role"] == "assistant" for m in given["messages"])
+    assert page.texts("badge")[-1] == "answer"
     assert (tmp_path / "xray.html").stat().st_size < 2_000_000
