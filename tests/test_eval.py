@@ -199,30 +199,19 @@ def test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_los
 # ---------------------------------------------------------------------------------------------- defaults, refusals
 
 
-def test_with_no_flags_the_newest_model_is_asked_the_toy_webs_test_questions():
-    def save(run, step, seed, time):
-        folder = Path(f"runs/{run}/checkpoints/{step}")
-        model = Qwen3(ModelConfig.preset("tiny"), seed=seed)
-        weights.save(model, folder / "model", tokenizer_files=Tokenizer.tiny().files)
-        (folder / "state.json").write_text("{}")
-        pointer = Path(f"runs/{run}/latest")
-        pointer.write_text(folder.name + "\n")
-        os.utime(pointer, (time, time))
-        return str(folder / "model")
-    short = EvalConfig(limit=2, agent=AgentConfig(max_new_tokens=4))
-    older = save("demo/igpo", "step-00000003", 1, 1e9)                        # one folder deeper, as the demo has it
-    assert evaluation.resolved(EvalConfig()).agent.model == older
-    newer = save("sft", "step-00000007", 1, 2e9)
+def test_other_weights_under_the_same_name_are_another_evaluation():
     config = evaluation.resolved(EvalConfig())
-    assert (config.agent.model, config.limit, config.runs, config.agent.temperature) == (newer, 128, 1, 0.0)
-    assert evaluation.main(short).runs == 2
-    [made] = Path("runs/eval").iterdir()
-    assert made.name.startswith("sft-step-00000007-")
-    save("sft", "step-00000007", 2, 2e9)
-    assert evaluation.main(short).runs == 2
-    assert len(list(Path("runs/eval").iterdir())) == 2, "other weights under the same name are another evaluation"
+    assert (config.limit, config.runs, config.agent.temperature) == (128, 1, 0.0)
+    short = EvalConfig(limit=2, agent=AgentConfig(model="runs/sft/toy", max_new_tokens=4))
+    made = []
+    for seed in (1, 2):
+        model = Qwen3(ModelConfig.preset("tiny"), seed=seed)
+        weights.save(model, Path("runs/sft/toy"), tokenizer_files=Tokenizer.tiny().files)
+        assert evaluation.main(short).runs == 2
+        made = sorted(Path("runs/eval").iterdir(), key=os.path.getmtime)
+    assert len(made) == 2 and all(folder.name.startswith("sft-toy-") for folder in made)
     with pytest.raises(ConfigError, match="other settings: model was"):
-        evaluation.main(replace(short, out=str(made)))
+        evaluation.main(replace(short, out=str(made[0])))
 
 
 @pytest.mark.parametrize(("argv", "words"), [

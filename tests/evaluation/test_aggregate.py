@@ -3,7 +3,7 @@
 import json
 import random
 from dataclasses import asdict
-from itertools import combinations, pairwise
+from itertools import combinations
 from statistics import fmean
 
 import pytest
@@ -133,15 +133,6 @@ def test_pass_at_k_is_the_mean_of_any_over_all_choices_of_k_runs(correct):
         choices = list(combinations(correct, k))
         expected = sum(map(any, choices)) / len(choices)
         assert pass_at_k(len(correct), sum(correct), k) == pytest.approx(expected, abs=1e-12)
-
-
-@given(judged)
-def test_pass_at_k_grows_with_k_from_the_accuracy_to_any_of_all_runs(table):
-    runs, k_max = runs_of(table), len(table["q0"])
-    curve = [pass_share(runs, k).value for k in range(1, k_max + 1)]
-    assert all(a <= b + 1e-12 for a, b in pairwise(curve))
-    assert curve[0] == pytest.approx(accuracy(runs).value)
-    assert curve[-1] == pytest.approx(fmean(any(row) for row in table.values()))
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(3, 4, 1), (3, -1, 1), (3, 1, 0), (3, 1, 4)])
