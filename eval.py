@@ -12,10 +12,9 @@ from minvenus.config import ConfigError, Recipe
 from minvenus.console import stop_on_signals
 from minvenus.evaluation import tables
 from minvenus.evaluation.aggregate import Summary, summarise
-from minvenus.evaluation.collect import collect
 from minvenus.evaluation.compare import Comparison, compare
 from minvenus.evaluation.questions import open_questions
-from minvenus.evaluation.results import model_fingerprint, open_results, results_of
+from minvenus.evaluation.results import collect, model_fingerprint, open_results, results_of
 from minvenus.files import digest, write_json
 from minvenus.flags import parse_flags
 from minvenus.model import weights

@@ -11,7 +11,7 @@ import pytest
 
 import eval as evaluation
 from minvenus.config import ConfigError, ModelConfig
-from minvenus.evaluation import collect, results
+from minvenus.evaluation import results
 from minvenus.evaluation.judge import Judge
 from minvenus.flags import parse_flags
 from minvenus.model import weights
@@ -135,7 +135,7 @@ def test_a_file_of_questions_at_an_endpoint_with_documents(capsys):
 
 
 def test_an_endpoint_that_fails_stops_the_evaluation_and_its_failures_can_be_made_again(capsys, monkeypatch):
-    monkeypatch.setattr(collect, "FAILURES", 2)
+    monkeypatch.setattr(results, "FAILURES", 2)
     write_documents()
     good = iter([True] + [False] * 50)
     with serve(lambda h: complete(h, answer("cat")) if next(good) else h.reply("no", status=400)) as server:

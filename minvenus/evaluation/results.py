@@ -1,4 +1,4 @@
-"""The folder of an evaluation.
+"""The folder of an evaluation, and the loop that makes its runs.
 
     run.json         the settings of the newest command (flags.py)
     results.jsonl    one line per finished run: a rollout as agent/record.py writes it, with these keys on top
@@ -21,23 +21,30 @@ import hashlib
 import json
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.record import rollout_from_json, rollout_to_json
+from minvenus.agent.rollout import Episode, RolloutLoop
 from minvenus.config import ConfigError
+from minvenus.console import Progress
 from minvenus.evaluation.aggregate import RunResult, executed_calls
 from minvenus.evaluation.answers import f1
 from minvenus.evaluation.judge import Judge, Verdict, WordGrader
+from minvenus.evaluation.questions import QuestionSource
 from minvenus.files import claimed, digest, replaced_file, sync
 from minvenus.flags import save_config
 from minvenus.settings import EvalConfig
-from minvenus.types import Rollout
+from minvenus.tools.base import FailureGuard
+from minvenus.types import Question, Rollout
 
 NAME = "results.jsonl"
+FAILURES = 5                          # so many runs in a row that ended in an error stop the evaluation
 Key = tuple[str, int]                 # question id, number of the run
 
 # Settings that may change when an evaluation goes on: how much, how fast, at which address, what is shown. The third
@@ -160,6 +167,36 @@ class ResultsFile:
 
     def _read(self) -> None:
         self.runs = {(result.question, result.run): result for result in read_results(self.path)}
+
+
+# ------------------------------------------------------------------------------------------------------- new runs
+
+
+def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Question, int]], concurrency: int,
+            results: ResultsFile, stop: object) -> None:
+    """Make the runs (question, number). Whatever ends this early, every run that has ended is saved. Once `stop` is
+    true, no other run starts, and those that are open are dropped."""
+    waiting = deque(missing)
+    running: dict[Episode, int] = {}                         # the number of the run
+    guard = FailureGuard("runs (--redo-failed makes them again)", FAILURES, 1 - 1 / FAILURES)
+    progress = Progress("eval", len(results.runs), len(results.runs) + len(missing))
+    try:
+        while (waiting or running) and not stop:
+            while waiting and len(running) < concurrency:
+                question, run = waiting.popleft()
+                name = question.id if run == 0 else f"{question.id} run {run}"        # run 0 samples as infer.py does
+                [episode] = loop.add(question, source.tools_for, name=name, max_turns=source.max_turns(question))
+                running[episode] = run
+            ended = loop.step()
+            for episode in ended:
+                results.add(running.pop(episode), episode.rollout)
+            if ended:
+                known = [float(result.correct) for result in results.runs.values() if result.correct is not None]
+                progress.show(len(results.runs), {"accuracy": fmean(known)} if known else {})
+            for episode in ended:
+                guard.add(episode.rollout.error)
+    finally:
+        progress.end()
 
 
 # ------------------------------------------------------------------------------------------------------------ lines

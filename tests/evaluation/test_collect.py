@@ -5,8 +5,8 @@ import json
 import pytest
 
 from minvenus.agent.record import rollout_from_json, rollout_to_json
-from minvenus.evaluation.collect import collect as collect_runs
 from minvenus.evaluation.questions import QuestionSource
+from minvenus.evaluation.results import collect as collect_runs
 from minvenus.evaluation.results import open_results
 from minvenus.settings import EvalConfig
 from minvenus.tools.base import FailureGuard, ToolError, TooManyFailures
