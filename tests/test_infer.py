@@ -161,8 +161,8 @@ def test_a_reader_that_goes_away_loses_nothing(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("argv", "words"), [
-    (["--model", "nowhere"], "nowhere is not a folder"),
-    (["--model", "empty"], "holds neither model.safetensors"),
+    (["--model", "nowhere"], "nowhere does not exist"),
+    (["--model", "empty"], "must hold either model.safetensors or"),
     (["--model", "empty", "--api-base", "http://127.0.0.1:9/v1", "--api-model", "m"], "does not exist"),
     (["--tools", "live", "--question", "Who?"], "live search needs SERPER_API_KEY"),
     (["--tools", "replay:nothing.db", "--question", "Who?"], "nothing.db is no recording"),
