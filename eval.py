@@ -74,7 +74,9 @@ def evaluate(config: EvalConfig) -> Summary:
         if len(done) < len(wanted):
             raise KeyboardInterrupt(f"stopped: {len(done)} of {len(wanted)} runs are in {results.path}; the same "
                                     "command goes on from there")
-        results.grade()                                          # what a judge has not graded yet
+        if config.judge:
+            print("asking the judge about answers without a verdict", file=sys.stderr)
+            results.grade()
         summary = summarise([results.runs[key] for key in done])
         write_json(results.folder / "report.json", asdict(summary))
     head = f"{summary.questions} questions, runs of each: {config.runs}"

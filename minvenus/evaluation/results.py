@@ -19,7 +19,6 @@ alike. A lock keeps other processes out. Memory holds no rollouts.
 
 import hashlib
 import json
-import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -125,13 +124,10 @@ class ResultsFile:
             [verdict] = self.grader.verdicts([(question, answer)])
         line = rollout_to_json(rollout) | self._graded(verdict) | {
             "run": run, "source": question.source, "f1": f1(answer, question.answers), "settings": self.settings}
-        new = not self.path.exists()
         with self.path.open("ab") as file:
             file.write(as_bytes(line))
-            file.flush()
-            os.fsync(file.fileno())
-        if new:
-            sync(self.folder)
+        sync(self.path)
+        sync(self.folder)
         self.runs[question.id, run] = result_of(line)
 
     def grade(self, everything: bool = False) -> None:
