@@ -6,8 +6,7 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from minvenus.agent.policy import limits_of, load_policy, load_scorer, model_folder, prompt_and_notices
-from minvenus.agent.rollout import RolloutLoop
+from minvenus.agent.policy import load_loop, load_scorer, model_folder, prompt_and_notices
 from minvenus.config import ConfigError, Recipe
 from minvenus.console import stop_on_signals
 from minvenus.evaluation import tables
@@ -52,7 +51,7 @@ def evaluate(config: EvalConfig) -> Summary:
     """Make the runs that the folder does not have yet, and summarise all that are wanted."""
     agent, concurrency = config.agent, config.concurrency
     assert concurrency is not None
-    system, notices = prompt_and_notices(agent)
+    system, _ = prompt_and_notices(agent)
     with ExitStack() as stack:
         source = stack.enter_context(closing(open_questions(
             config.questions, agent.tools, agent.seed, hops=config.hops, slack=config.slack, max_turns=agent.max_turns,
@@ -63,11 +62,9 @@ def evaluate(config: EvalConfig) -> Summary:
         wanted = {(question.id, run): question for run in range(config.runs) for question in source.held_out}
         missing = [(question, run) for (name, run), question in wanted.items() if (name, run) not in results.runs]
         if missing:
-            policy, tokenizer, description = load_policy(agent, concurrency, config.pages)
+            loop, description = load_loop(agent, source.immediate, concurrency, config.pages)
             there = f"{len(wanted) - len(missing)} of {len(wanted)} runs there already"
             print(f"{description}\n{results.folder}: {there}", file=sys.stderr)
-            limits = limits_of(agent, policy, None if source.immediate else concurrency)
-            loop = RolloutLoop(policy, tokenizer, limits, system=system, notices=notices)
             with loop, stop_on_signals() as stop:
                 collect(loop, source, missing, concurrency, results, stop)
         done = [key for key in wanted if key in results.runs]

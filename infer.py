@@ -4,9 +4,8 @@ import json
 import sys
 from dataclasses import replace
 
-from minvenus.agent.policy import limits_of, load_policy, prompt_and_notices
+from minvenus.agent.policy import load_loop
 from minvenus.agent.record import rollout_to_json
-from minvenus.agent.rollout import RolloutLoop
 from minvenus.agent.show import row, show
 from minvenus.config import ConfigError
 from minvenus.console import stop_on_signals
@@ -24,16 +23,14 @@ def main(config: InferConfig) -> Rollout:
     """One rollout, printed turn by turn, and saved with the settings in the run's folder, however it ends."""
     agent = config.agent.resolved()
     config = replace(config, agent=agent)
-    system, notices = prompt_and_notices(agent)
     question, tools, max_turns = question_and_tools(config)
-    policy, tokenizer, description = load_policy(agent)
-    limits = limits_of(agent, policy, None if agent.tools.partition(":")[0] in IMMEDIATE else 1)
+    immediate = agent.tools.partition(":")[0] in IMMEDIATE
+    loop, description = load_loop(agent, immediate, watch=None if config.json else show)
     save_config(config, config.out)
     if not config.json:
         row("model", description)
         row("question", question.text)
-    with RolloutLoop(policy, tokenizer, limits, system=system, notices=notices,
-                     watch=None if config.json else show) as loop:
+    with loop:
         [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
         try:
             with stop_on_signals() as stop:
@@ -47,10 +44,10 @@ def main(config: InferConfig) -> Rollout:
                 write_text(f"{config.out}/trajectory.json", record + "\n")
     if config.json:
         print(record)
-        return episode.rollout
-    if agent.tools == "toyweb":
-        row("expected", question.answers[0])
-    row("saved", f"{config.out}/trajectory.json")
+    else:
+        if agent.tools == "toyweb":
+            row("expected", question.answers[0])
+        row("saved", f"{config.out}/trajectory.json")
     return episode.rollout
 
 
@@ -60,12 +57,10 @@ def question_and_tools(config: InferConfig) -> tuple[Question, object, int | Non
     if agent.tools == "toyweb":
         web, name = ToyWeb(agent.seed), config.question or "test-1"
         try:
-            question = web.case(name).question
+            return web.case(name).question, web.for_question(name), agent.max_turns or web.max_turns(name)
         except KeyError:
-            raise ConfigError(f"the toy web answers its own questions only, test-0 to test-{web.size['test'] - 1} and "
-                              f"train-0 to train-{web.size['train'] - 1}, not {name!r}; for others choose --tools"
-                              ) from None
-        return question, web.for_question(name), agent.max_turns or web.max_turns(name)
+            raise ConfigError(f"the toy web answers its own questions only, such as test-0 or train-0, not {name!r}; "
+                              "for others choose --tools") from None
     tools = make_tools(agent.tools)
     if config.question is None:
         raise ConfigError(f"--tools {agent.tools} needs a --question")

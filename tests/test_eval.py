@@ -50,7 +50,7 @@ def expert_with_faults():
 def follow(monkeypatch):
     """follow(script): from now on every run follows it."""
     def follow(script):
-        monkeypatch.setattr(evaluation, "load_policy", lambda *_: (policy_for(script), TOKENIZER, "a script"))
+        monkeypatch.setattr("minvenus.agent.policy.load_policy", lambda *_: (policy_for(script), TOKENIZER, "a script"))
     follow(expert_with_faults())
     return follow
 
@@ -81,7 +81,7 @@ def test_another_score_is_another_grading_of_the_same_runs(follow, monkeypatch, 
     flags = ["--limit", "8", "--runs", "2", "--temperature", "1", "--max-new-tokens", "60"]
     by_f1 = [*flags, "--score", "f1", "--f1-at-least", "0.2"]
     assert evaluation.run(flags) == 0
-    monkeypatch.setattr(evaluation, "load_policy", lambda *_: pytest.fail("nothing is to be run"))
+    monkeypatch.setattr("minvenus.agent.policy.load_policy", lambda *_: pytest.fail("nothing is to be run"))
     assert evaluation.run(by_f1) == 2
     words = "graded by exact match, not by word F1 of at least 0.2: --regrade"
     assert words in capsys.readouterr().err
@@ -229,7 +229,7 @@ def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys)
 
 def test_an_internal_error_keeps_its_traceback(monkeypatch):
     """One line is for what a user can put right; a bug must be found."""
-    monkeypatch.setattr(evaluation, "load_policy", Mock(side_effect=ValueError("a bug")))
+    monkeypatch.setattr("minvenus.agent.policy.load_policy", Mock(side_effect=ValueError("a bug")))
     with pytest.raises(ValueError, match="a bug"):
         evaluation.run(["--limit", "2", "--max-new-tokens", "4"])
 

@@ -10,10 +10,11 @@
     close(episode)                free what it holds
     max_context                   the largest number of tokens that an episode may have, None if unknown
 
-Log-probs are under the plain softmax at the sampling temperature over the whole vocabulary, which is what a trainer
-computes again. With top-p below 1 tokens are drawn from another distribution; their log-probs are still the plain ones.
+Log-probs are under the plain softmax at the sampling temperature, which is what a trainer computes again. With top-p
+below 1 tokens are drawn from another distribution; their log-probs are still the plain ones.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ import torch
 
 from minvenus.agent.prompt import SYSTEM_PROMPT, Notices, read_prompt
 from minvenus.agent.remote import RemotePolicy
-from minvenus.agent.rollout import Episode, Limits
+from minvenus.agent.rollout import Episode, Limits, RolloutLoop
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.model import weights
@@ -88,24 +89,26 @@ def prompt_and_notices(config: AgentConfig | IGPOConfig) -> tuple[str, Notices]:
     return system, TOY_NOTICES if taught else Notices()
 
 
-def limits_of(config: AgentConfig, policy: EnginePolicy | RemotePolicy, tool_threads: int | None) -> Limits:
-    """The limits of a rollout: those of the resolved settings, within the context that the policy has."""
-    assert config.max_context is not None and config.max_new_tokens is not None and config.retries is not None
-    context = min(config.max_context, policy.max_context or config.max_context)
-    return Limits(config.max_turns or 200, context, config.max_new_tokens, config.max_observation_tokens,
-                  time_limit=config.time_limit, tool_seconds=config.tool_seconds, tool_threads=tool_threads,
-                  retries=config.retries)
+def load_loop(config: AgentConfig, immediate: bool, sequences: int = 1, pages: int | None = None,
+              watch: Callable | None = None) -> tuple[RolloutLoop, str]:
+    """(a loop for so many rollouts at once, its policy in words) of resolved settings. `immediate`: tools cannot hang
+    and need no threads."""
+    system, notices = prompt_and_notices(config)
+    policy, tokenizer, description = load_policy(config, sequences, pages)
+    limits = Limits(config.max_turns or 200, min(config.max_context, policy.max_context or config.max_context),
+                    config.max_new_tokens, config.max_observation_tokens, config.time_limit or math.inf,
+                    config.tool_seconds, tool_threads=None if immediate else sequences, retries=config.retries)
+    return RolloutLoop(policy, tokenizer, limits, system=system, notices=notices, watch=watch), description
 
 
-def load_policy(config: AgentConfig, sequences: int = 1,
-                pages: int | None = None) -> tuple[EnginePolicy | RemotePolicy, Tokenizer, str]:
-    """(policy, tokenizer, description in words) of resolved settings. The cache has `pages`, or else room for so many
-    `sequences` of full length within CACHE_BYTES; with less than they need, sequences take turns."""
-    sampling = Sampling(1, config.temperature or 0.0, config.top_k or None, config.top_p or 1.0,
-                        config.presence_penalty or 0.0)
-    if config.api_base is not None and config.api_model is not None:
+def load_policy(config: AgentConfig, sequences: int,
+                pages: int | None) -> tuple[EnginePolicy | RemotePolicy, Tokenizer, str]:
+    """The cache has `pages`, or else room for so many `sequences` of full length within CACHE_BYTES; with less than
+    they need, sequences take turns."""
+    sampling = Sampling(1, config.temperature, config.top_k or None, config.top_p, config.presence_penalty)
+    if config.api_base is not None:
         own = config.model != "tiny"
-        tokenizer = Tokenizer.from_file(config.model) if own else Tokenizer.tiny()
+        tokenizer = Tokenizer.from_file(config.model if own else TINY)
         policy = RemotePolicy(tokenizer, config.api_base, config.api_model, sampling, send_ids=own)
         return policy, tokenizer, f"{config.api_model} at {config.api_base}"
     folder = model_folder(config)
@@ -116,7 +119,7 @@ def load_policy(config: AgentConfig, sequences: int = 1,
     else:
         model, source = load_model(folder, device), f"weights from {folder}"
     tokenizer = Tokenizer.from_file(folder or TINY)
-    pages = pages or cache_pages(model, config.max_context or 0, sequences)
+    pages = pages or cache_pages(model, config.max_context, sequences)
     engine = Engine(model, pages, PAGE_SIZE, seed=config.seed, vocab_limit=tokenizer.size)
     sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))        # only the environment writes what follows
     count = sum(parameter.numel() for parameter in model.parameters())
@@ -147,5 +150,5 @@ def load_scorer(folder: Path) -> tuple[Tokenizer, Callable, int]:
 
 
 def model_folder(config: AgentConfig) -> Path | None:
-    """The folder of the weights; None = there is none, they are random."""
+    """The folder of the weights; None = there is none, and they are random."""
     return weights.newest_model() if config.model == "tiny" else Path(config.model)

@@ -20,6 +20,7 @@ from minvenus.types import Kind, Turn
 
 THINK_TAG = re.compile(r"</?think>")
 ALLOWED_ARGS = {"search": ("query",), "visit": ("url", "goal")}    # all of them are required; others are dropped
+REPEATED_TAIL, REPEATS = 50, 5     # a text is repetitive if its last 50 characters occur more than 5 times
 
 
 # ---------------------------------------------------------------------------------------------------- the strict check
@@ -74,6 +75,10 @@ class ParsedTurn:
     arguments: dict | None = None      # {"query": [...]} or {"url": [...], "goal": "..."}; of search and visit only
     answer: str | None = None          # stripped and not empty; of kind answer only
     error: str | None = None           # of kind none only: what is wrong and how to fix it, in words for the model
+
+    @property
+    def call(self) -> dict | None:
+        return {"name": self.tool, "arguments": self.arguments} if self.arguments else None
 
 
 def parse_turn(text: str) -> ParsedTurn:
@@ -132,6 +137,15 @@ def parse_call(thought: str, body: str) -> ParsedTurn:
         texts = [whole_characters(item) for item in items]
         arguments[key] = texts[0] if key == "goal" else texts
     return ParsedTurn(cast(Kind, name), thought, name, arguments)
+
+
+def retry_reason(text: str, parsed: ParsedTurn, turns: Sequence[Turn]) -> str | None:
+    """Why inference makes another attempt at a turn that comes after `turns`; None = the turn is fine."""
+    if text.count(text[-REPEATED_TAIL:]) > REPEATS:
+        return "repetition"
+    if parsed.error is not None:
+        return "malformed"
+    return "duplicate" if parsed.call and parsed.call in [turn.tool for turn in turns] else None
 
 
 # ------------------------------------------------------------------------------------------------------ shared by both

@@ -19,12 +19,12 @@ place, and the next turn is the last. This is decided before anything is appende
 allows, another notice is shown after the observation.
 
 The loop has one thread and needs no lock: between two steps of the policy it looks at the futures of tool calls and at
-the clocks. A call that is not back in time becomes a timeout error; its thread ends with the process at the latest, and
-no longer counts among the calls at once. Without tool_threads tools run in the loop's own thread, and a run is
-reproducible to the last bit. With threads, the time that tools take decides which rollouts share a step of the engine,
-and sums in batches of another size differ in their last bits.
+the clocks. Without tool_threads tools run in the loop's own thread, and a run is reproducible to the last bit. With
+threads, the time that tools take decides which rollouts share a step of the engine, and sums in batches of another size
+differ in their last bits.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -33,15 +33,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from minvenus.agent.prompt import Notices
-from minvenus.agent.protocol import ParsedTurn, is_well_formed, parse_turn
+from minvenus.agent.protocol import ParsedTurn, is_well_formed, parse_turn, retry_reason
 from minvenus.config import ConfigError
 from minvenus.text.chat import Stream, observation_ids
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import FAULTS, FailureGuard, ToolError, ToolResult, call_key, cap_text, in_thread, run_tool
+from minvenus.tools.base import FAULTS, FailureGuard, ToolError, ToolResult, cap_text, in_thread, run_tool
 from minvenus.types import Question, Rollout, Turn
 
 IDLE_SECONDS = 0.005               # between two looks at futures and clocks while nothing is computed here
-REPEATED_TAIL, REPEATS = 50, 5     # a text is repetitive if its last 50 characters occur more than 5 times
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Limits:
     max_context: int                      # tokens of the whole rollout, prompt and last turn included
     max_turn_tokens: int                  # tokens sampled in one turn
     max_observation_tokens: int = 8192    # longer tool results are cut, and say so
-    time_limit: float | None = None       # seconds of a rollout from its start; None = no limit
+    time_limit: float = math.inf          # seconds of a rollout from its start
     tool_seconds: float = 150.0           # for one tool call that runs in a thread
     tool_threads: int | None = 16         # tool calls at once; None = in the loop's thread, for tools that cannot hang
     retries: int = 0                      # new attempts at a malformed, repetitive or duplicate turn; 0 in training
@@ -66,7 +65,6 @@ class Episode:
     max_turns: int
     turns: list[Turn] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)           # of the sampled tokens
-    calls_made: set[str] = field(default_factory=set)             # keys of executed calls, to find duplicates
     discarded: list[str] = field(default_factory=list)            # why attempts at the current turn were thrown away
     forced_by: str | None = None         # the notice that announced the last turn: token_limit, max_steps
     sequence: Any = None                 # of a local policy: the engine's, while it is open
@@ -78,21 +76,18 @@ class Episode:
     rollout: Rollout | None = None       # None until the rollout has ended
 
 
-# watch(event, episode): "turn" after a turn was written, "observation" after it was answered,
-# "discarded" after an attempt at a turn was thrown away, "end" when episode.rollout is there
-Watch = Callable[[str, Episode], None]
-
-
 class RolloutLoop:
     """Rollouts of one policy.
 
     system, notices   what the model is told besides the question
     guard             raises TooManyFailures when too many tool calls fail
+    watch             is called as watch(event, episode): "turn" after a turn was written, "observation" after it was
+                      answered, "discarded" after an attempt at it was thrown away, "end" when episode.rollout is there
     keep_open         keep sequences open until the end of the `with`, to be scored; else each ends with its rollout
     """
 
     def __init__(self, policy, tokenizer: Tokenizer, limits: Limits, *, system: str, notices: Notices,
-                 guard: FailureGuard | None = None, watch: Watch | None = None, keep_open: bool = False):
+                 guard: FailureGuard | None = None, watch: Callable | None = None, keep_open: bool = False):
         if policy.max_context is not None and limits.max_context > policy.max_context:
             raise ConfigError(f"max_context {limits.max_context} is more than the {policy.max_context} tokens that the "
                               "model and the cache have room for: lower it, or raise the number of pages")
@@ -126,11 +121,11 @@ class RolloutLoop:
         for _ in range(n):
             stream = Stream(self.tokenizer, self.system, question.text)
             group.append(Episode(question, tools_for(question), stream, max_turns))
-        prompt = len(group[0].stream.ids)
-        needed = prompt + self.turn_tokens + (self.notice_tokens + self.turn_tokens if max_turns > 1 else 0)
+        reserve = self.notice_tokens + self.turn_tokens if max_turns > 1 else 0
+        needed = len(group[0].stream.ids) + self.turn_tokens + reserve
         if needed > self.limits.max_context:
-            raise ConfigError(f"question {question.id!r} has a prompt of {prompt} tokens: max_context must be at least "
-                              f"{needed}, not {self.limits.max_context}; or allow fewer tokens per turn")
+            raise ConfigError(f"question {question.id!r}: max_context must be at least {needed}, not "
+                              f"{self.limits.max_context}; or allow fewer tokens per turn")
         self.policy.open(group, name or question.id, step)
         self.running += group
         self.open += group
@@ -149,9 +144,9 @@ class RolloutLoop:
         if not busy:
             time.sleep(IDLE_SECONDS)
         self._check_calls()
-        limit = self.limits.time_limit
         for episode in self.running:
-            if limit is not None and episode.rollout is None and time.monotonic() >= episode.started + limit:
+            seconds = time.monotonic() - episode.started
+            if episode.rollout is None and seconds >= self.limits.time_limit:
                 self._cut(episode, "timeout")
         ended = [episode for episode in self.running if episode.rollout]
         self.running = [episode for episode in self.running if not episode.rollout]
@@ -171,8 +166,7 @@ class RolloutLoop:
                 self._cut(episode, "error", error)
 
     def _read_turn(self, episode: Episode) -> bool:
-        """If the policy has written the turn: keep or discard it, then end the rollout, run the tool, or show what is
-        wrong."""
+        """Once the policy has written a turn: keep it or not; then end, run the tool, or show what is wrong."""
         try:
             output = self.policy.output(episode)
         except ToolError as error:                            # of an endpoint
@@ -182,7 +176,7 @@ class RolloutLoop:
             return False
         episode.writing = False
         text, parsed = self._parse(output[0])
-        problem = retry_reason(text, parsed, episode.calls_made)
+        problem = retry_reason(text, parsed, episode.turns)
         if problem and len(episode.discarded) < self.limits.retries:
             episode.discarded.append(problem)                 # the next step() starts another attempt
             self.watch("discarded", episode)
@@ -191,7 +185,7 @@ class RolloutLoop:
         self._add_turn(episode, *output, last)
         if last:
             self._end(episode)
-        elif parsed.arguments:
+        elif parsed.call:
             self._call_tool(episode)
         else:
             message = self.notices.malformed.replace("{error}", parsed.error or "")
@@ -211,9 +205,8 @@ class RolloutLoop:
             tokens, logprobs = [self.tokenizer.im_end], None
         start, end = episode.stream.add_turn(tokens, sampled=logprobs is not None)
         episode.logprobs += logprobs or []
-        runs = parsed.arguments is not None and not last
-        call = {"name": parsed.tool, "arguments": parsed.arguments} if runs else None
-        kind = parsed.kind if runs or parsed.kind == "answer" else "none"
+        call = None if last else parsed.call
+        kind = parsed.kind if call or parsed.kind == "answer" else "none"
         seconds = time.monotonic() - episode.turn_started
         episode.turns.append(Turn(kind, start, end, text, call, discarded=episode.discarded, seconds=seconds))
         episode.discarded = []
@@ -239,25 +232,22 @@ class RolloutLoop:
         return (shown if self._observation_tokens(shown) <= left else self.notices.context), "token_limit"
 
     def _observation_tokens(self, text: str) -> int:
-        """How many tokens are appended when the model is shown this text."""
         return len(observation_ids(self.tokenizer, text))
 
     def _call_tool(self, episode: Episode) -> None:
         """Run the call of the newest turn: here, or as soon as a thread is free."""
-        episode.calls_made.add(call_key(**episode.turns[-1].tool))
-        if self.limits.tool_threads is not None:
+        if self.limits.tool_threads is None:
+            episode.call_started = time.monotonic()
+            self._finish_call(episode, self._run_tool(episode.tools, **episode.turns[-1].tool))
+        else:
             self.waiting.append(episode)
-            return
-        episode.call_started = time.monotonic()
-        self._finish_call(episode, self._run_tool(episode.tools, **episode.turns[-1].tool))
 
     def _run_tool(self, tools: object, name: str, arguments: dict) -> ToolResult:
         """The tool's result, cut to its limit of tokens. Runs in a thread, so it changes nothing of the loop."""
-        def count(text: str) -> int:
-            return len(self.tokenizer.encode_untrusted(text))
-
         result = run_tool(tools, name, arguments)
-        return replace(result, text=cap_text(result.text, count, self.limits.max_observation_tokens))
+        text = cap_text(result.text, lambda text: len(self.tokenizer.encode_untrusted(text)),
+                        self.limits.max_observation_tokens)
+        return ToolResult(text, result.error)
 
     def _check_calls(self) -> None:
         """Take the results that are there, give up on calls that take too long, start calls while threads are free."""
@@ -293,12 +283,13 @@ class RolloutLoop:
 
     def _end(self, episode: Episode, termination: str | None = None, error: str | None = None) -> None:
         """Make the record. Without a given termination, the newest turn and the notices decide."""
-        if termination is None and episode.turns[-1].kind == "answer":
+        *before, last = episode.turns
+        if termination is None and last.kind == "answer":
             termination = f"answered_{episode.forced_by}" if episode.forced_by else "answered"
         elif termination is None:
             termination = "token_limit_no_answer" if episode.forced_by == "token_limit" else "max_steps"
-        turns = [replace(turn, malformed=not is_well_formed(turn.text, final=turn is episode.turns[-1]))
-                 for turn in episode.turns]
+        turns = [replace(turn, malformed=not is_well_formed(turn.text, final=False)) for turn in before]
+        turns.append(replace(last, malformed=not is_well_formed(last.text, final=True)))
         own = iter(episode.logprobs)
         logprobs = [next(own) if sampled else None for sampled in episode.stream.sampled]
         episode.rollout = Rollout(episode.question, episode.stream.ids, episode.stream.sampled, logprobs, turns,
@@ -307,14 +298,3 @@ class RolloutLoop:
             self.open.remove(episode)
             self.policy.close(episode)
         self.watch("end", episode)
-
-
-def retry_reason(text: str, parsed: ParsedTurn, calls_made: set[str]) -> str | None:
-    """Why inference makes another attempt at a turn; None = the turn is fine."""
-    if text.count(text[-REPEATED_TAIL:]) > REPEATS:
-        return "repetition"
-    if parsed.error is not None:
-        return "malformed"
-    if parsed.tool and parsed.arguments and call_key(parsed.tool, parsed.arguments) in calls_made:
-        return "duplicate"
-    return None

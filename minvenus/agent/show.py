@@ -6,9 +6,8 @@ Web pages and models may write anything, so control characters never reach the t
 import json
 import re
 
-from minvenus.agent.rollout import Episode
 from minvenus.agent.protocol import parse_turn
-from minvenus.types import Rollout, Turn
+from minvenus.agent.rollout import Episode
 
 LINES, WIDTH = 6, 160              # of an observation that are shown
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -18,12 +17,26 @@ def show(event: str, episode: Episode) -> None:
     """For RolloutLoop(watch=show), with one rollout."""
     if event == "discarded":
         row("", f"(attempt thrown away: {episode.discarded[-1]})")
-    elif event == "turn":
-        show_turn(len(episode.turns), episode.turns[-1])
-    elif event == "observation":
-        show_observation(episode.turns[-1])
-    elif episode.rollout:
-        show_end(episode.rollout)
+        return
+    turn = episode.turns[-1]
+    parsed = parse_turn(turn.text)
+    if event == "turn":
+        row(f"turn {len(episode.turns)}", f"{turn.seconds:.2f} s, {turn.end - turn.start} tokens")
+        row("  thought", parsed.thought or "(none)")
+        if turn.tool is not None:
+            row(f"  {turn.tool['name']}", json.dumps(turn.tool["arguments"], ensure_ascii=False))
+        elif turn.kind == "none":
+            row("  no call", parsed.error or "The call came too late to be run.")
+            row("", shortened(turn.text))
+    elif event == "observation" and turn.tool is not None:
+        row("  result", f"({turn.tool_seconds:.2f} s{', error: ' + turn.tool_error if turn.tool_error else ''})")
+        row("", shortened(turn.observation or ""))
+    elif event == "end":
+        rollout = episode.rollout
+        if parsed.answer is not None:
+            row("answer", parsed.answer)
+        reason = rollout.termination + (f": {rollout.error}" if rollout.error else "")
+        row("ended", f"{reason} ({len(rollout.turns)} turns, {len(rollout.tokens):,} tokens, {rollout.seconds:.2f} s)")
 
 
 def row(name: str, text: str) -> None:
@@ -31,32 +44,6 @@ def row(name: str, text: str) -> None:
     for line in CONTROL.sub("", text).expandtabs(4).splitlines() or [""]:
         print(f"{name:<11}{line}", flush=True)
         name = ""
-
-
-def show_turn(number: int, turn: Turn) -> None:
-    parsed = parse_turn(turn.text)
-    row(f"turn {number}", f"{turn.seconds:.2f} s, {turn.end - turn.start} tokens")
-    row("  thought", parsed.thought or "(none)")
-    if turn.tool is not None:
-        row(f"  {turn.tool['name']}", json.dumps(turn.tool["arguments"], ensure_ascii=False))
-    if turn.kind == "none":
-        row("  no call", parsed.error or "The call came too late to be run.")
-        row("", shortened(turn.text))
-
-
-def show_observation(turn: Turn) -> None:
-    if turn.tool is not None:
-        error = f", error: {turn.tool_error}" if turn.tool_error else ""
-        row("  result", f"({turn.tool_seconds:.2f} s{error})")
-        row("", shortened(turn.observation or ""))
-
-
-def show_end(rollout: Rollout) -> None:
-    answer = parse_turn(rollout.turns[-1].text).answer
-    if answer is not None:
-        row("answer", answer)
-    reason = rollout.termination + (f": {rollout.error}" if rollout.error else "")
-    row("ended", f"{reason} ({len(rollout.turns)} turns, {len(rollout.tokens):,} tokens, {rollout.seconds:.2f} s)")
 
 
 def shortened(text: str) -> str:

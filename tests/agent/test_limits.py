@@ -84,7 +84,7 @@ def test_a_full_context_without_an_answer_is_named_so():
 
 def test_a_prompt_without_room_is_refused_with_the_numbers_before_anything_runs():
     least = PROMPT + ROOM + size(Notices().context) + ROOM
-    with pytest.raises(ConfigError, match=f"{PROMPT} tokens.*at least {least}, not {least - 1}"):
+    with pytest.raises(ConfigError, match=f"at least {least}, not {least - 1}"):
         run([answer()], budget(8, least - 1))
     assert run([answer()], budget(8, least)).termination == "answered"
     with pytest.raises(ConfigError, match="raise the number of pages"):

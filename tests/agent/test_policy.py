@@ -1,13 +1,13 @@
-"""From settings to a policy: which model is loaded, what it is told, how it samples, within which limits."""
+"""From settings to a loop: which model is loaded, what it is told, how it samples, within which limits."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from minvenus.agent.rollout import Limits
-from minvenus.agent.policy import TOY_NOTICES, limits_of, load_policy, prompt_and_notices
+from minvenus.agent.policy import TOY_NOTICES, load_loop, prompt_and_notices
 from minvenus.agent.prompt import SYSTEM_PROMPT, Notices
+from minvenus.agent.rollout import Limits
 from minvenus.config import ModelConfig
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
@@ -25,6 +25,12 @@ def save_tiny(folder: Path, seed: int = 0) -> None:
     weights.save(Qwen3(ModelConfig.preset("tiny"), seed=seed), folder, tokenizer_files=Tokenizer.tiny().files)
 
 
+def load(sequences=1, pages=None, **settings):
+    """The policy of these settings, its loop, and the description."""
+    loop, description = load_loop(AgentConfig(**settings).resolved(), True, sequences, pages)
+    return loop.policy, loop, description
+
+
 def test_the_newest_trained_model_is_taken_when_there_is_one():
     for seed, run in ((1, "old"), (2, "new")):
         checkpoint = Path("runs", run, "checkpoints", "step-00000007")
@@ -32,13 +38,11 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
         (checkpoint / "state.json").write_text("{}")
         Path("runs", run, "latest").write_text(checkpoint.name + "\n")
         os.utime(Path("runs", run, "latest"), (seed, seed))
-    policy, _, description = load_policy(AgentConfig().resolved())
+    newest, _, description = load()
     assert description.splitlines()[0] == "weights from runs/new/checkpoints/step-00000007/model"
     assert "492,288 parameters on cpu" in description
-    prompt, answer = list(range(9)), [5, 6, 7]
-    fresh = load_policy(AgentConfig(model="runs/new/checkpoints/step-00000007/model").resolved())[0]
-    older = load_policy(AgentConfig(model="runs/old/checkpoints/step-00000007/model").resolved())[0]
-    scores = [p.engine.score(prompt, [answer]) for p in (policy, fresh, older)]
+    named = [load(model=f"runs/{run}/checkpoints/step-00000007/model")[0] for run in ("new", "old")]
+    scores = [policy.engine.score(list(range(9)), [[5, 6, 7]]) for policy in (newest, *named)]
     assert scores[0] == scores[1] != scores[2]
 
 
@@ -52,23 +56,22 @@ def test_the_tiny_model_on_the_toy_web_is_told_what_it_was_taught_and_all_others
 
 def test_the_policy_samples_as_its_settings_say_and_stops_where_only_the_environment_writes():
     settings = {"temperature": 0.6, "top_k": 7, "top_p": 0.9, "presence_penalty": 1.5}
-    policy, tokenizer, _ = load_policy(AgentConfig(**settings).resolved())
+    policy, loop, _ = load(**settings)
     assert {name: getattr(policy.sampling, name) for name in settings} == settings
-    assert set(policy.sampling.stop_ids) == {*tokenizer.stop_ids, tokenizer.tool_response}
-    assert policy.engine.vocab_limit == tokenizer.size
-    assert load_policy(AgentConfig(top_k=0).resolved())[0].sampling.top_k is None
+    assert set(policy.sampling.stop_ids) == {*loop.tokenizer.stop_ids, loop.tokenizer.tool_response}
+    assert policy.engine.vocab_limit == loop.tokenizer.size
+    assert load(top_k=0)[0].sampling.top_k is None
 
 
 def test_the_cache_holds_the_context_of_so_many_sequences():
-    assert [load_policy(AgentConfig().resolved(), n)[0].engine.pool.count for n in (1, 3)] == [16, 48]
-    assert load_policy(AgentConfig().resolved(), 3, pages=20)[0].max_context == 20 * 64
+    assert [load(n)[0].engine.pool.count for n in (1, 3)] == [16, 48]
+    assert load(3, pages=20)[0].max_context == 20 * 64
 
 
-@pytest.mark.parametrize(("max_context", "at_an_endpoint", "context"), [
-    (900, False, 900), (5000, False, 4096), (5000, True, 5000)])
-def test_limits_are_those_of_the_settings_within_the_context_of_the_policy(max_context, at_an_endpoint, context):
-    endpoint = {"api_base": "http://x", "api_model": "m"} if at_an_endpoint else {}
+@pytest.mark.parametrize(("max_context", "endpoint", "context"), [
+    (900, {}, 900), (5000, {}, 4096), (5000, {"api_base": "http://x", "api_model": "m"}, 5000)])
+def test_limits_are_those_of_the_settings_within_the_context_of_the_policy(max_context, endpoint, context):
     config = AgentConfig(max_context=max_context, max_new_tokens=7, max_observation_tokens=99, time_limit=5.0,
                          tool_seconds=4.0, temperature=1.0, retries=2, **endpoint).resolved()
-    limits = limits_of(config, load_policy(config)[0], 3)
-    assert limits == Limits(200, context, 7, 99, time_limit=5.0, tool_seconds=4.0, tool_threads=3, retries=2)
+    loop, _ = load_loop(config, immediate=False, sequences=3)
+    assert loop.limits == Limits(200, context, 7, 99, time_limit=5.0, tool_seconds=4.0, tool_threads=3, retries=2)
