@@ -20,7 +20,6 @@ from minvenus.model import weights
 from minvenus.report.source import Scorer
 from minvenus.report.xray import write_page
 from minvenus.settings import EvalConfig
-from minvenus.tools.base import TooManyFailures
 from minvenus.tools.toyweb_lessons import LEAD_IN
 
 
@@ -103,7 +102,7 @@ def run(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt as stopped:
         print(f"eval.py: {stopped or 'stopped at once; the same command goes on from there'}", file=sys.stderr)
         return 130
-    except (ConfigError, TooManyFailures) as error:
+    except ConfigError as error:
         print(f"eval.py: {error}", file=sys.stderr)
         return 2
     return 0

@@ -13,7 +13,6 @@ from minvenus.evaluation.questions import IMMEDIATE
 from minvenus.files import write_text
 from minvenus.flags import parse_flags, save_config
 from minvenus.settings import InferConfig
-from minvenus.tools.base import TooManyFailures
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.web import make_tools
 from minvenus.types import Question, Rollout
@@ -73,7 +72,7 @@ def run(argv: list[str] | None = None) -> int:
         rollout = main(parse_flags(InferConfig, argv, description=__doc__))
     except KeyboardInterrupt:
         return 130
-    except (ConfigError, TooManyFailures, OSError) as error:
+    except (ConfigError, OSError) as error:
         print(f"infer.py: {error}", file=sys.stderr)
         return 2
     if rollout.error is None:

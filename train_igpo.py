@@ -26,8 +26,7 @@ from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import SavedBatch, save_batch
 from minvenus.settings import IGPO_PRESETS, IGPOConfig
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import FailureGuard, TooManyFailures
-from minvenus.tools.cassette import MissingRecording
+from minvenus.tools.base import FailureGuard
 from minvenus.tools.toyweb_lessons import LEAD_IN
 from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
 from minvenus.train.optim import adamw
@@ -151,6 +150,6 @@ def evaluate(rollout_loop: Callable[[], RolloutLoop], source: QuestionSource, en
 
 
 if __name__ == "__main__":
-    with one_line_errors("train_igpo.py", TooManyFailures, MissingRecording):
+    with one_line_errors("train_igpo.py"):
         settings = parse_flags(IGPOConfig, description=__doc__, presets=IGPO_PRESETS)
         print(f"model: {main(settings)}\nreport: {write_run_page(settings.out)}")

@@ -27,7 +27,7 @@ MAY_IMPORT = {                      # folder or file of minvenus -> the others t
     "tools": LEAVES | {"text"},
     "agent": LEAVES | {"text", "model", "engine", "tools"},
     "evaluation": LEAVES | {"text", "tools", "igpo", "agent"},
-    "sft": LEAVES | {"text", "tools", "evaluation", "agent"},
+    "sft": LEAVES | {"text", "evaluation", "agent"},
     "report": LEAVES | {"text", "igpo", "agent", "evaluation"},
     "train": LEAVES | {"text", "kernels", "model", "igpo", "sft", "evaluation"},
 }

@@ -26,7 +26,6 @@ from minvenus.evaluation.judge import Judge, WordGrader
 from minvenus.files import read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
 from minvenus.sft.clean import COPIES, bucket, clean, copies
-from minvenus.tools.base import TooManyFailures
 from minvenus.types import Question
 
 SHOWN = 10                   # bad lines in the terminal
@@ -166,7 +165,7 @@ def main(argv: list[str] | None = None) -> int:
     config = parse_flags(CleanConfig, argv, description="Clean trajectories for supervised training.")
     try:
         stats = run(config)
-    except (ConfigError, TooManyFailures, OSError) as error:
+    except (ConfigError, OSError) as error:
         print(f"{error}\nstopped before {config.stats_path} was written", file=sys.stderr)
         return 1
     print(json.dumps(stats, indent=2, ensure_ascii=False))

@@ -143,7 +143,7 @@ def in_thread(name: str, function: Callable, *arguments) -> Future:
     return future
 
 
-class TooManyFailures(RuntimeError):
+class TooManyFailures(ConfigError):
     """So many calls fail that the remaining results mean nothing; the message has the numbers."""
 
 

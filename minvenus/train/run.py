@@ -187,14 +187,14 @@ def cut_back(path: Path, step: int) -> None:
 
 
 @contextmanager
-def one_line_errors(script: str, *stops: type[BaseException]) -> Iterator[None]:
-    """What the user can mend ends the program with one line: settings, files, and the errors in `stops`. A bug shows
-    its traceback."""
+def one_line_errors(script: str) -> Iterator[None]:
+    """What the user can mend ends the program with one line: settings, files, tools that fail. A bug shows its
+    traceback."""
     try:
         yield
     except KeyboardInterrupt:
         print(f"\n{script}: stopped at once; the same command goes on from the last checkpoint", file=sys.stderr)
         sys.exit(130)
-    except (ConfigError, OSError, Diverged, *stops) as error:
+    except (ConfigError, OSError, Diverged) as error:
         print(f"\n{script}: {error}", file=sys.stderr)
         sys.exit(2)
