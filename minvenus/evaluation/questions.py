@@ -126,6 +126,8 @@ def read_questions(path) -> list[Question]:
 
 def read_question(record: dict | str) -> Question:
     """One record as a question, with the id "" if it has none; ValueError if it cannot be read."""
+    if isinstance(record, str):                               # why the line is no record
+        raise ValueError(record)
     match record:
         case {"problem": str(text), "answer": str(answer), "canary": str(canary)}:
             text, answer = decrypt(text, canary), decrypt(answer, canary)
@@ -134,7 +136,7 @@ def read_question(record: dict | str) -> Question:
             source = record.get("source")
         case {"prompt": [{"role": "user", "content": str(text)}], "reward_model": {"ground_truth": str(answer)}}:
             source = record.get("data_source")
-        case _:                                               # a string says why the line is no record
+        case _:
             raise ValueError(f"{SHAPE}; got {str(record)[:200]}")
     name = record.get("id")
     listed = [answer] if isinstance(answer, str) else answer

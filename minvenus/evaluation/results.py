@@ -22,7 +22,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -81,8 +81,10 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
     """The results of an evaluation's folder, to be continued. Meanwhile no other process may use the folder."""
     settings = fixed_settings(config, fingerprints)
     folder = Path(config.out) if config.out else default_folder(config, settings)
-    words = nullcontext(WordGrader(config.score, config.f1_at_least))
-    with closing(Judge(folder / "judge.sqlite")) if config.judge else words as grader, claimed(folder, "evaluating"):
+    opened: AbstractContextManager[WordGrader | Judge] = nullcontext(WordGrader(config.score, config.f1_at_least))
+    if config.judge:
+        opened = closing(Judge(folder / "judge.sqlite"))
+    with opened as grader, claimed(folder, "evaluating"):
         results = ResultsFile(folder, settings, grader)
         results.check(config.regrade)
         save_config(config, folder)
@@ -183,14 +185,17 @@ def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Quest
                 name = question.id if run == 0 else f"{question.id} run {run}"        # run 0 samples as infer.py does
                 [episode] = loop.add(question, source.tools_for, name=name, max_turns=source.max_turns(question))
                 running[episode] = run
-            ended = loop.step()
-            for episode in ended:
-                results.add(running.pop(episode), episode.rollout)
-            if ended:
+            errors = []
+            for episode in loop.step():
+                rollout = episode.rollout
+                assert rollout is not None
+                results.add(running.pop(episode), rollout)
+                errors.append(rollout.error)
+            if errors:
                 known = [float(result.correct) for result in results.runs.values() if result.correct is not None]
                 progress.show(len(results.runs), {"accuracy": fmean(known)} if known else {})
-            for episode in ended:
-                guard.add(episode.rollout.error)
+            for error in errors:
+                guard.add(error)
     finally:
         progress.end()
 

@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -87,8 +87,10 @@ def run(config: CleanConfig) -> dict:
     out = Path(config.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     counts: Counter = Counter()
-    judged = closing(Judge(out.with_name("judge.sqlite"))) if config.correct == "judge" else nullcontext(WordGrader())
-    with judged as grader, tempfile.TemporaryFile(dir=out.parent) as spool:
+    opened: AbstractContextManager[WordGrader | Judge] = nullcontext(WordGrader())
+    if config.correct == "judge":
+        opened = closing(Judge(out.with_name("judge.sqlite")))
+    with opened as grader, tempfile.TemporaryFile(dir=out.parent) as spool:
         valid = fill(spool, config, counts)
         kept = valid if config.correct == "off" else correct_ones(valid, grader, counts)
         order = []
