@@ -1,7 +1,7 @@
 """What minvenus itself says to the model: one system prompt for SFT, RL and inference, and the notices of the loop.
 
-The system prompt has three parts: the agent's task, the tools as Qwen's template lists them, a fixed date. The released
-checkpoints were trained with other words and need theirs byte for byte: `read_prompt` takes them from a file.
+The released checkpoints were trained with other words and need theirs byte for byte: `read_prompt` takes them from a
+file.
 """
 
 import json
@@ -14,8 +14,6 @@ TASK = """You are a deep-research agent. Questions may come from everyday life o
 Look for the answer on the web: search, open the pages that look promising, and compare several credible sources \
 before you rely on a claim. Weigh what they say without taking sides. When the evidence is enough, write the whole \
 final answer between <answer> and </answer>."""
-
-
 STRINGS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 
 
@@ -51,8 +49,6 @@ For each function call, return a json object with function name and arguments wi
 
 Current date: 2026-03-01
 """
-
-
 ANSWER_NOW = "Write the final answer now, between <answer> and </answer>, from what you have found so far."
 
 

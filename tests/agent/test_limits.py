@@ -26,6 +26,7 @@ def size(text):
 
 
 def test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_rollout_whatever_comes():
+    assert run([search(), answer()], budget(3)).termination == "answered", "an early answer is not a forced one"
     forced = run([search(), visit(), answer()], budget(3))
     assert forced.termination == "answered_max_steps"
     assert forced.turns[1].observation == "Bob\ncat.\n\n" + Notices().last_turn
@@ -35,10 +36,6 @@ def test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_r
     assert ignored.turns[-1].kind == "none" and ignored.turns[-1].tool is None and ignored.turns[-1].malformed
     for rollout in (forced, ignored):
         check_stream(rollout)
-
-
-def test_an_early_answer_is_not_a_forced_one():
-    assert run([search(), answer()], budget(3)).termination == "answered"
 
 
 @pytest.mark.parametrize(("turn", "termination"), [
