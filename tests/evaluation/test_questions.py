@@ -52,6 +52,8 @@ BAD = {
     "not JSON": ("{", "not JSON"),
     "neither form": ({"query": "x", "gold": "y"}, "'gold': 'y'"),
     "blank answer": ({"question": "x", "answer": f" {ALIAS_MARK} "}, "non-blank answer"),
+    "list with a number": ({"question": "x", "answer": ["a", 4]}, "list of texts"),
+    "id of a truth value": ({"question": "x", "answer": "y", "id": True}, '"id": text or number'),
     "source of a number": ({"question": "x", "answer": "y", "source": 2}, '"source": text'),
     "id seen before": ({"question": "x", "answer": "y", "id": "q"}, "there twice"),
     "a message of the system": (RELEASED | {"prompt": [{"role": "system", "content": "Who?"}]}, "one user message"),
