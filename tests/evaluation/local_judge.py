@@ -74,7 +74,3 @@ def case_of(body: bytes) -> dict:
 def judge_at(server, monkeypatch, **options):
     monkeypatch.setenv("JUDGE_BASE_URL", server.url + "/v1/")
     return Judge(**QUICK | {"limit": 1.0, "cache": f"verdicts {next(NUMBERS)}.sqlite"} | options)
-
-
-def drip(handler):
-    handler.server.stop.wait(5)
