@@ -53,7 +53,7 @@ def main(config: IGPOConfig) -> Path:
         optimizer = adamw(model, (0.9, 0.999), config.weight_decay)
         engine = Engine(model, config.pages, PAGE_SIZE, config.seed, vocab_limit=tokenizer.size)
         scorer = Engine(reference, config.pages, PAGE_SIZE) if config.gain_policy == "reference" else engine
-        rollout_loop = agent_loop(config, engine, tokenizer, threads=not source.immediate)
+        rollout_loop = agent_loop(config, source, engine, tokenizer)
         run = stack.enter_context(open_run(
             "igpo", config, model, optimizer, tokenizer.files,
             data=digest([source.fingerprint, rollout_loop.keywords["system"]]),
@@ -84,12 +84,13 @@ def main(config: IGPOConfig) -> Path:
     return run.model_folder
 
 
-def agent_loop(config: IGPOConfig, engine: Engine, tokenizer: Tokenizer, threads: bool) -> partial[RolloutLoop]:
+def agent_loop(config: IGPOConfig, source: QuestionSource, engine: Engine,
+               tokenizer: Tokenizer) -> partial[RolloutLoop]:
     """Makes the loops of training and of evaluation: one sampling, one prompt, one guard for both. Tools that may hang
     run in threads."""
     policy = EnginePolicy(engine, tokenizer, Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p))
     limits = Limits(config.max_turns or 200, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
-                    tool_threads=16 if threads else None)
+                    tool_threads=None if source.immediate else 16)
     system, notices = prompt_and_notices(config)
     return partial(RolloutLoop, policy, tokenizer, limits, system=system, notices=notices, guard=FailureGuard())
 

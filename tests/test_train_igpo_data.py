@@ -6,6 +6,7 @@ The model is random and its rollouts follow a script, as in tests/test_train_igp
 
 import json
 import signal
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
@@ -157,11 +158,28 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     assert content(tmp_path) == content(whole)
 
 
-def test_only_live_tools_run_in_threads(config):
-    """What folders and recordings say comes at once and in order, so that such runs are reproducible."""
-    for threads, expected in ((False, None), (True, 16)):
-        limits = train_igpo.agent_loop(config, engine_for(play), TINY, threads)().limits
-        assert (limits.tool_threads, limits.max_turns, limits.max_context) == (expected, 5, 1024)
+def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
+    """What a folder says comes at once and in order, so that such runs are reproducible."""
+    monkeypatch.setenv("SERPER_API_KEY", "planted")
+    for tools, threads in ((config.tools, None), (f"record:{tmp_path / 'cassette'}", 16), ("live", 16)):
+        with closing(open_questions(config.data, tools, limit=1, per_step=2)) as source:
+            limits = train_igpo.agent_loop(config, source, engine_for(play), TINY)().limits
+        assert (limits.tool_threads, limits.max_turns, limits.max_context) == (threads, 5, 1024)
+
+
+def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
+    class Asked(Exception):
+        pass
+
+    def asked(*arguments, **options):
+        raise Asked(arguments, options)
+
+    monkeypatch.setattr(train_igpo, "open_questions", asked)
+    config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3)
+    with pytest.raises(Asked) as caught:
+        train_igpo.main(config)
+    expected = {"hops": 2, "slack": 3, "max_turns": 5, "limit": 1, "per_step": 2}
+    assert caught.value.args == (("toyweb", "toyweb", 5), expected)
 
 
 # ----------------------------------------------------------------------------------------------------------- settings

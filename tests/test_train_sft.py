@@ -15,6 +15,7 @@ from minvenus.model import weights
 from minvenus.settings import SFT_PRESETS, SFTConfig
 from minvenus.sft.dataset import encode
 from minvenus.tools.toyweb_lessons import Teacher, notes
+from minvenus.train import update
 from minvenus.train.batch import digest
 from minvenus.train.optim import learning_rate
 from minvenus.train.run import load_start
@@ -73,6 +74,27 @@ def test_two_runs_are_the_same_bytes_and_another_seed_trains_in_another_order(in
         assert (content(tmp_path / str(seed)) == content(whole)) == (seed == 0)
 
 
+def test_held_out_trajectories_are_never_trained_on(inputs, tmp_path, monkeypatch):
+    """Two of the eight records are held out; a copy of one of them stands among the others, as resampling leaves
+    them."""
+    records = demonstrations(8)
+    trained, held_out = set(), []
+
+    def watch(model, optimizer, examples, *rest):
+        trained.update(tuple(e.tokens.tolist()) for e in examples)
+        return update.sft_step(model, optimizer, examples, *rest)
+
+    def watch_validation(model, examples, *rest):
+        held_out.append({tuple(e.tokens.tolist()) for e in examples})
+        return update.validation_loss(model, examples, *rest)
+
+    monkeypatch.setattr(train_sft, "sft_step", watch)
+    monkeypatch.setattr(train_sft, "validation_loss", watch_validation)
+    data = write_records(tmp_path / "data.jsonl", [records[7], *records])
+    train_sft.main(small_config(inputs, tmp_path / "run", data=data))
+    assert len(trained) == 6 and len(held_out) == 3 and len(held_out[0]) == 2 and not trained & held_out[0]
+
+
 def test_over_long_trajectories_are_dropped_with_their_number(inputs, tmp_path, capsys):
     records = demonstrations(6, hops=(1, 2))
     data, short = write_records(tmp_path / "data.jsonl", records), len(encode(records[0], TINY))
@@ -101,6 +123,7 @@ def test_the_model_tiny_has_random_weights_of_the_seed():
     one, two, other = (load_start(SFTConfig(model="tiny", seed=seed, device="cpu"))[0] for seed in (1, 1, 2))
     assert sum(p.numel() for p in one.parameters()) == 492_288 and one.config == ModelConfig.preset("tiny")
     assert one.head_weight.equal(two.head_weight) and not one.head_weight.equal(other.head_weight)
+    assert load_start(SFTConfig(model="tiny", recompute=True))[0].model.recompute and not one.model.recompute
 
 
 def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_held_out(inputs, capsys, monkeypatch):
