@@ -54,20 +54,6 @@ def test_sequences_stay_open_to_be_scored_and_are_closed_after_the_with():
     check_pool(engine.pool)
 
 
-def test_without_scoring_a_rollout_gives_its_pages_back_when_it_ends():
-    left = []
-
-    def script(name, turn, attempt):
-        return answer() if name.endswith("0") or turn == 3 else search(f"Bob {turn}")
-
-    def watch(event, episode):
-        if event == "end":
-            left.append(len(policy.engine.scheduler.sequences))
-    policy = policy_for(script)
-    scripted.run_groups(policy, n=2, watch=watch)
-    assert left == [1, 0]
-
-
 def test_equal_seeds_give_equal_rollouts_and_names_separate_them():
     def tokens(seed, name, step=None):
         with scripted.loop_for(scripted.random_policy(seed=seed), budget(2, 400, 15)) as loop:

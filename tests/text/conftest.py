@@ -1,5 +1,4 @@
-"""The real Qwen3 tokenizer and the five real trajectories, loaded once; tests that need them skip where they are
-absent."""
+"""The real Qwen3 tokenizer and five real trajectories; tests that need them skip where they are absent."""
 
 import json
 from pathlib import Path

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.experiments.tiny_tokenizer import NOT_SPECIAL, SPECIAL
-from minvenus.text.chat import CLOSE, OPEN, ChatError, Stream, observation_ids, stream
+from minvenus.text.chat import CLOSE, OPEN, ChatError, Stream, stream
 from minvenus.text.tokenizer import TAGS
 
 ATTACK = (
@@ -52,11 +52,6 @@ def test_two_turns_worked_by_hand(tiny):
     assert tiny.decode([i for i, chosen in zip(ids, sampled, strict=True) if chosen]) == (
         f"I search.\n</think>\n\n{CALL}<|im_end|>Now I know.\n</think>\n\n<answer>\nRome.\n</answer><|im_end|>")
     assert [tiny.decode(ids[a:b])[:5] for a, b in spans] == ["I sea", "Now I"]
-
-
-def test_punctuation_and_the_newline_after_it_are_one_id(tiny):
-    [full_stop] = tiny.encode(".\n")
-    assert full_stop in observation_ids(tiny, "Rome."), "encoded apart it would be two"
 
 
 # --------------------------------------------------------------------------------------------- properties of any stream
