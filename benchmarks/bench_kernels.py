@@ -1,16 +1,14 @@
 """Kernels beside plain torch, interleaved in one process.
 
-    python -m benchmarks.bench_kernels [--only packed paged logprob gpu] [--threads 1] [--rounds 3] [--cpu-time]
+    python -m benchmarks.bench_kernels [--only packed paged logprob] [--threads 1] [--rounds 3] [--cpu-time]
 
 packed    training attention over ragged sequences          peer: one SDPA call on the padded batch with a mask
 paged     a chunk of 32 sequences, keys in pages            peer: SDPA on padded contiguous caches with a mask
 logprob   log-probs of targets, forward and backward        peer: all logits, log_softmax, gather
-gpu       packed and decoding on a GPU, where there is one  peer: SDPA's flash backend
 """
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.timing import main
 from minvenus.kernels.attention import attention
@@ -41,13 +39,13 @@ def packed(timing):
     }, {"padded": 1.5})
 
 
-def pool(lengths, kv_heads, channels, page, **kind):
+def pool(lengths, kv_heads, channels, page):
     """Scattered pages for these lengths: k_pages, v_pages, block_table, lengths."""
     need = [-(-length // page) for length in lengths]
     order = torch.randperm(sum(need), generator=torch.Generator().manual_seed(0)).split(need)
     table = torch.nn.utils.rnn.pad_sequence(list(order), batch_first=True)
-    k_pages, v_pages = (torch.randn(sum(need), page, kv_heads, channels, **kind) for _ in range(2))
-    return k_pages, v_pages, table.to(k_pages.device), torch.tensor(lengths, device=k_pages.device)
+    k_pages, v_pages = (torch.randn(sum(need), page, kv_heads, channels) for _ in range(2))
+    return k_pages, v_pages, table, torch.tensor(lengths)
 
 
 def paged(timing, new=12):
@@ -76,35 +74,5 @@ def logprob(timing):
     }, {"all logits": 0.83})
 
 
-def gpu(timing):
-    """Head shape of Qwen3-4B, training and decoding."""
-    if not torch.cuda.is_available():
-        print("gpu: skipped, there is none here (torch.cuda.is_available() is False)")
-        return
-    heads, kv_heads, channels, count, length = 32, 8, 128, 4, 8192
-    kind = {"device": "cuda", "dtype": torch.bfloat16}
-    shapes = [(count * length, h, channels) for h in (heads, kv_heads, kv_heads)]
-    q, k, v = (torch.randn(shape, **kind, requires_grad=True) for shape in shapes)
-    batch = [x.detach().unflatten(0, (count, length)).transpose(1, 2).contiguous().requires_grad_() for x in (q, k, v)]
-    cu = torch.arange(count + 1, device="cuda", dtype=torch.int32) * length
-
-    def waited(function):
-        return lambda: (function(), torch.cuda.synchronize())
-
-    def flash():
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            return F.scaled_dot_product_attention(*batch, is_causal=True, enable_gqa=True)
-
-    timing.compare(f"gpu packed, {count} x {length}", {
-        "ours": waited(both_ways(lambda: attention(q, k, v, cu, max_seqlen=length), q, k, v)),
-        "flash": waited(both_ways(flash, *batch))})
-    pages, one = pool([32_768] * 16, kv_heads, channels, 64, **kind), torch.randn(16, heads, channels, **kind)
-    caches = [torch.randn(16, kv_heads, 32_768, channels, **kind) for _ in range(2)]
-    each = torch.arange(17, device=one.device)                  # one query each
-    timing.compare("gpu decoding, 16 x 32768", {
-        "ours": waited(lambda: paged_attention(one, *pages, each, max_queries=1, max_length=32_768)),
-        "SDPA": waited(lambda: F.scaled_dot_product_attention(one[:, :, None], *caches, enable_gqa=True))})
-
-
 if __name__ == "__main__":
-    main(__doc__, {"packed": packed, "paged": paged, "logprob": logprob, "gpu": gpu})
+    main(__doc__, {"packed": packed, "paged": paged, "logprob": logprob})

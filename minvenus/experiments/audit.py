@@ -64,8 +64,7 @@ def audit_batch(batch: SavedBatch, web: ToyWeb) -> str:
     first = [values[0] for values in batch.credit.values if values[0] is not None]
     if first and batch.recipe.gain == "log_prob":
         head += f", log P(answer | question) {fmean(first):+.2f} per token"
-    gains = visit_gains(batch, web)
-    return f"{head}\n{table(rows(gains))}\n{verdict(gains)}"
+    return f"{head}\n{table(rows(visit_gains(batch, web)))}"
 
 
 def visit_gains(batch: SavedBatch, web: ToyWeb) -> VisitGains:
@@ -81,23 +80,11 @@ def visit_gains(batch: SavedBatch, web: ToyWeb) -> VisitGains:
 def rows(gains: VisitGains) -> list[list[str]]:
     found = [["visit", "hop", "count", "mean", "spread", "positive"]]
     for kind in KINDS:
-        hops = sorted(hop for name, hop in gains if name == kind)
-        parts = [(str(hop), gains[kind, hop]) for hop in hops]
-        if len(hops) > 1:
-            parts.append(("all", pooled(gains, kind)))
-        for hop, values in parts:
+        of_hops = {str(hop): values for (name, hop), values in sorted(gains.items()) if name == kind}
+        if len(of_hops) > 1:
+            of_hops["all"] = [value for values in of_hops.values() for value in values]
+        for hop, values in of_hops.items():
             positive = fmean(value > 0 for value in values)
             numbers = [f"{fmean(values):+.2f}", f"{pstdev(values):.2f}", f"{positive:.0%}"]
             found.append([kind, hop, str(len(values)), *numbers])
     return found
-
-
-def pooled(gains: VisitGains, *kinds: str) -> list[float]:
-    return [value for (kind, _), values in gains.items() if kind in kinds for value in values]
-
-
-def verdict(gains: VisitGains) -> str:
-    right, others = pooled(gains, "right"), pooled(gains, *KINDS[1:])
-    if not right or not others:
-        return "too few visits to compare right ones with others"
-    return f"right visits gain {fmean(right) - fmean(others):+.2f} more than the others"

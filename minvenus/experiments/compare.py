@@ -9,18 +9,18 @@ evaluations), and the share of right pages found after the last step. Given agai
 stopped.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 from minvenus.config import ConfigError, Count, CountOrZero, GroupSize, Positive, check
 from minvenus.console import Progress, table
-from minvenus.experiments.results import OVER_SEEDS, Curves, Runs, figures, rows, shown
 from minvenus.experiments.scripts import run_all, train, trained
 from minvenus.files import read_jsonl, write_text
 from minvenus.flags import save_config
 from minvenus.report import page
+from minvenus.report.curves import Series, line_plot
 from minvenus.report.run_page import with_step_0
 from minvenus.settings import Hops, SFTConfig, check_model
 
@@ -50,6 +50,11 @@ PLOTS = {                                                            # metric ->
     "gain_right": ("Gain of right visits", "log-prob per answer token"),
     "gain_wrong": ("Gain of wrong visits", "log-prob per answer token"),
 }
+# two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom; above 10 the last one, a little too wide
+T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+
+Curves = dict[str, dict[int, float]]        # of one run: metric -> step -> value; step 0 is before training
+Runs = dict[str, list[Curves]]              # method -> its runs, one per seed; all methods have the same seeds
 
 
 @dataclass(frozen=True)
@@ -97,10 +102,10 @@ def main(config: CompareConfig) -> str:
         trained(folder / name, config.steps)
         progress.show(done, {})
     save_config(config, folder)
-    runs = {method: {seed: read_curves(folder / f"{method}-{seed}") for seed in seeds} for method in methods}
-    several = tables(runs, config.steps)
-    written = write_text(folder / "report.html", page_of(runs, several, asdict(config)))
-    return "\n\n".join([*map(table, several), f"page: {written}"])
+    runs = {method: [read_curves(folder / f"{method}-{seed}") for seed in seeds] for method in methods}
+    rows = results(runs, config.steps)
+    written = write_text(folder / "report.html", page_of(runs, rows, asdict(config)))
+    return f"{table(rows)}\n\npage: {written}"
 
 
 def flags_of(config: CompareConfig, start: Path, method: str, seed: int) -> tuple:
@@ -124,36 +129,71 @@ def read_curves(folder: Path) -> Curves:
     return curves
 
 
-def tables(runs: Runs, step: int) -> list[list[list[str]]]:
-    """Every method with the accuracy of each seed, above them the checkpoint that all start from; then each method
-    minus the first one, paired by seed: runs of a seed have the same questions."""
+def results(runs: Runs, step: int) -> list[list[str]]:
+    """The table of all methods, then of each minus the first one, paired by seed: runs of a seed have the same
+    questions."""
     (first, baseline), *others = runs.items()
-    columns = {f"accuracy at step {step}": (ACCURACY, step), "area under the curve": ("area", step),
-               f"right pages at step {step}": (RIGHT_PAGES, step)}
-    head, *body = rows(runs, columns)
-    accuracy, pages = (shown([run[metric][0] for run in baseline.values()]) for metric in (ACCURACY, RIGHT_PAGES))
-    found = [[*head, "each seed"], ["start (step 0)", accuracy, "", pages, each(baseline, 0)]]
-    found += [[*row, each(of_seeds, step)] for row, of_seeds in zip(body, runs.values(), strict=True)]
-    if not others:
-        return [found]
-    apart: Runs = {}
-    for method, of_seeds in others:
-        apart[f"{method} - {first}"] = {seed: minus(run, baseline[seed], step) for seed, run in of_seeds.items()}
-    return [found, rows(apart, columns)]
+    apart = {f"{method} - {first}": list(map(minus, of_seeds, baseline)) for method, of_seeds in others}
+    head, *body = over_seeds(runs | apart, {
+        "accuracy at step 0": (ACCURACY, 0), f"at step {step}": (ACCURACY, step),
+        "area under the curve": ("area", step), f"right pages at step {step}": (RIGHT_PAGES, step)})
+    each = [" ".join(f"{run[ACCURACY][step]:.2f}" for run in of_seeds) for of_seeds in (runs | apart).values()]
+    return [[*head, "each seed"], *([*row, seeds] for row, seeds in zip(body, each, strict=True))]
 
 
-def each(runs: dict[int, Curves], step: int) -> str:
-    return " ".join(f"{run[ACCURACY][step]:.2f}" for run in runs.values())
+def minus(run: Curves, other: Curves) -> Curves:
+    """At the steps that both have."""
+    return {metric: {step: curve[step] - other[metric][step] for step in curve.keys() & other[metric].keys()}
+            for metric, curve in run.items()}
 
 
-def minus(run: Curves, other: Curves, step: int) -> Curves:
-    return {metric: {step: run[metric][step] - other[metric][step]} for metric in (ACCURACY, "area", RIGHT_PAGES)}
+def over_seeds(runs: Runs, columns: dict[str, tuple[str, int]]) -> list[list[str]]:
+    """A table: a head, then each method with its mean over seeds of every column, a title with a metric and a step."""
+    found = [["method", *columns]]
+    for method, of_seeds in runs.items():
+        found.append([method, *(shown([run[metric][step] for run in of_seeds]) for metric, step in columns.values())])
+    return found
 
 
-def page_of(runs: Runs, several: list[list[list[str]]], settings: dict) -> str:
-    parts = [page.table(head, body, OVER_SEEDS) for head, *body in several]
-    sections = [page.section("Result", parts),
-                page.section("Curves", [figures(runs, PLOTS)], "Bands are 95 % intervals over the seeds.")]
+def shown(values: Sequence[float]) -> str:
+    """The mean, with its interval if there are several values."""
+    if len(values) == 1:
+        return f"{values[0]:.3f}"
+    mean, half = interval(values)
+    return f"{mean:.3f} ± {half:.3f}"
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and half of its 95 % interval by Student's t, of two values or more."""
+    t = T95[min(len(values) - 1, len(T95)) - 1]
+    return fmean(values), t * stdev(values) / len(values) ** 0.5
+
+
+# ------------------------------------------------------------------------------------------------------------ the page
+
+
+def page_of(runs: Runs, rows: list[list[str]], settings: dict) -> str:
+    head, *body = rows
+    result = page.table(head, body, "mean ± half of the 95 % interval over the seeds (Student's t)")
+    plots = []
+    for metric, (title, unit) in PLOTS.items():
+        lines = [line(method, [run[metric] for run in of_seeds]) for method, of_seeds in runs.items()]
+        if any(drawn.x for drawn in lines):
+            plots.append(page.figure(line_plot(lines, title, "steps", unit)))
+    sections = [page.section("Result", [result]),
+                page.section("Curves", [page.figures(plots)], "Bands are 95 % intervals over the seeds.")]
     facts = [(key, str(value)) for key, value in settings.items() if value is not None]
     lede = "All methods start from the same checkpoint and sample as many rollouts."
     return page.page("Methods compared", sections, lede, facts, kind="minvenus comparison")
+
+
+def line(method: str, curves: list[dict[int, float]]) -> Series:
+    """The mean over seeds, with its interval, at the steps that every curve has. A method without such a step has an
+    empty line, so that the others keep the colours that they have in other plots."""
+    steps = sorted(set.intersection(*map(set, curves)))
+    values = [[curve[step] for curve in curves] for step in steps]
+    if len(curves) == 1:
+        return Series(method, steps, [value for value, in values])
+    points = [interval(of_seeds) for of_seeds in values]
+    return Series(method, steps, [mean for mean, _ in points], [mean - half for mean, half in points],
+                  [mean + half for mean, half in points])

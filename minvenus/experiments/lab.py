@@ -1,4 +1,4 @@
-"""make lab: in seconds, when and why IGPO helps, and when it shortens rollouts. Prints tables, writes a page.
+"""make lab: in seconds, when and why IGPO helps, and when it shortens rollouts.
 
 A research task with known gains and a policy that is a table, trained by the shipped reward and advantage code. Each
 visit takes two turns, a search and the visit. In the search turn the policy chooses the right page, a wrong one, or to
@@ -20,29 +20,21 @@ choice has no gradient and still counts in the mean. Success and turns of a poli
 noise than that of learning. docs/experiment.md says how the learning rate was chosen and what the results depend on.
 """
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 
 from minvenus.config import Count, Positive, Recipe, check
 from minvenus.console import table
-from minvenus.experiments.compare import METHODS, check_names
-from minvenus.experiments.results import OVER_SEEDS, Curves, Runs, figures, rows
-from minvenus.files import write_text
-from minvenus.flags import parse_flags, save_config
-from minvenus.igpo.advantage import turn_advantages
-from minvenus.igpo.gain import segment_gains
-from minvenus.igpo.rewards import turn_rewards
-from minvenus.report import page
+from minvenus.experiments.compare import METHODS, Curves, check_names, over_seeds
+from minvenus.flags import parse_flags
+from minvenus.igpo.credit import Measured, credit
 from minvenus.settings import IGPOConfig
-from minvenus.types import TurnRewards
 
 RIGHT, WRONG, STOP = 0, 1, 2
 START = (0.30, 0.55, 0.15)         # probabilities of right, wrong, stop before training
 GROUPS, GROUP_SIZE = 8, 4          # of one update
-PLOTS = {"success": ("Correct answers", "share"), "turns": ("Turns per rollout", "turns")}
 Visits = Annotated[int, "of at least 4", lambda v: v >= 4]
 
 
@@ -78,7 +70,6 @@ class LabConfig:
     steps: Count = 80                # updates
     seeds: Count = 4                 # runs per method and profile, seeds 0, 1, ...
     learning_rate: Positive = 0.8    # the same for all methods, chosen on GRPO alone
-    out: str = "runs/lab"            # folder for the page with the curves
 
     def __post_init__(self):
         check(self)
@@ -87,25 +78,16 @@ class LabConfig:
 
 
 def main(config: LabConfig) -> str:
-    print("Share of correct answers, mean ± half of the 95 % interval over the seeds, and turns at the last step.")
     last = config.steps - 1
     columns = {f"step {step}": ("success", step) for step in sorted({*range(0, last, 20), last})}
     columns["turns"] = ("turns", last)
-    parts = []
     for name in config.gains.split():
-        runs: Runs = {}
+        runs = {}
         for method in config.methods.split():
             recipe = parse_flags(IGPOConfig, list(METHODS[method])).recipe
-            runs[method] = {seed: train(PROFILES[name], recipe, seed, config) for seed in range(config.seeds)}
-        head, *body = rows(runs, columns)
-        print(f"\ngains {name}: {PROFILES[name]}\n{table([head, *body])}", flush=True)
-        shown_parts = [figures(runs, PLOTS), page.table(head, body, OVER_SEEDS)]
-        parts.append(page.section(f"Gains {name}", shown_parts, str(PROFILES[name])))
-    save_config(config, config.out)
-    lede = "Success and turns of a table policy, mean and 95 % interval over the seeds."
-    facts = [(key, str(value)) for key, value in asdict(config).items()]
-    document = page.page("The credit lab", parts, lede, facts, kind="minvenus lab")
-    return f"\ncurves: {write_text(Path(config.out) / 'lab.html', document)}"
+            runs[method] = [train(PROFILES[name], recipe, seed, config) for seed in range(config.seeds)]
+        print(f"gains {name}: {PROFILES[name]}\n{table(over_seeds(runs, columns))}\n", flush=True)
+    return "Share of correct answers, mean ± half of the 95 % interval over the seeds, and turns at the last step."
 
 
 # --------------------------------------------------------------------------------------------------------- the learning
@@ -126,8 +108,7 @@ def train(gains: Gains, recipe: Recipe, seed: int, config: LabConfig) -> Curves:
         probs = softmax(logits)
         curves["success"][step], curves["turns"][step] = expected(probs, config.visits)
         rollouts = sample(gains, probs, config.visits, GROUPS * GROUP_SIZE, np.random.default_rng((seed, step)))
-        rewards = [rewards_of(rollout, recipe) for rollout in rollouts]
-        advantages = turn_advantages(rewards, [i // GROUP_SIZE for i in range(len(rewards))], recipe)
+        advantages = advantages_of(rollouts, recipe)
         logits = logits + config.learning_rate * policy_gradient(probs, rollouts, advantages)
     return curves
 
@@ -178,11 +159,14 @@ def sample(gains: Gains, probs: np.ndarray, visits: int, count: int, rng: np.ran
     return rollouts
 
 
-def rewards_of(rollout: LabRollout, recipe: Recipe) -> TurnRewards:
-    """By the shipped code, from the values before each turn."""
-    kinds = ["search", "visit"] * (len(rollout.values) // 2) + ["answer"]
-    gains = segment_gains(list(rollout.values), kinds, recipe)
-    return turn_rewards(kinds, gains, [False] * len(kinds), float(rollout.success), recipe)
+def advantages_of(rollouts: list[LabRollout], recipe: Recipe) -> list[list[float]]:
+    """Of every turn, by the shipped code, as if the truth had one token."""
+    batch = []
+    for i, rollout in enumerate(rollouts):
+        kinds = ["search", "visit"] * (len(rollout.values) // 2) + ["answer"]
+        logprobs = [[value] for value in rollout.values]
+        batch.append(Measured(kinds, [False] * len(kinds), logprobs, float(rollout.success), i // GROUP_SIZE))
+    return credit(batch, recipe).record.advantages
 
 
 def policy_gradient(probs: np.ndarray, rollouts: list[LabRollout], advantages: list[list[float]]) -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 from minvenus.config import ConfigError, Recipe
 from minvenus.console import table
 from minvenus.experiments import audit
-from minvenus.experiments.audit import AuditConfig, rows, verdict, visit_gains
+from minvenus.experiments.audit import AuditConfig, rows, visit_gains
 from minvenus.flags import parse_flags
 from minvenus.report.saved import save_batch
 from minvenus.settings import IGPOConfig
@@ -67,16 +67,6 @@ def test_the_table_word_for_word():
         "failed      1      1  +0.00    0.00        0%"]
 
 
-@pytest.mark.parametrize(("found", "words"), [
-    (gains(), "right visits gain +1.58 more than the others"),        # (1 + 1 + 2) / 3 and (-0.5 + 0 - 0.25) / 3
-    ({("right", 2): [1.0], ("failed", 1): [1.5]}, "right visits gain -0.50 more than the others"),
-    ({("right", 1): [1.0]}, "too few visits to compare right ones with others"),
-    ({}, "too few visits to compare right ones with others"),
-])
-def test_the_verdict_by_hand(found, words):
-    assert verdict(found) == words
-
-
 # ---------------------------------------------------------------------------------------------------- of a run's folder
 
 
@@ -91,7 +81,7 @@ def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path):
     config = saved_run(tmp_path, batch(step=1))
     first = audit.main(config)
     assert first.startswith("step 1: 2 rollouts, log P(answer | question) -4.00 per token\nvisit ")
-    assert first.endswith(verdict(gains())) and first.count("step ") == 1
+    assert first.endswith(table(rows(gains()))) and first.count("step ") == 1
     saved_run(tmp_path, batch(step=20), batch(step=100, lift=0.5))
     before, after = audit.main(config).split("\n\n")
     assert before == first and after.startswith("step 100: 2 rollouts") and "right       2      1  +2.50" in after

@@ -107,6 +107,17 @@ def test_every_singular_value_of_an_orthogonal_step_is_near_one_whatever_its_siz
     assert orthogonal(torch.zeros(shape)).abs().max() == 0
 
 
+def test_one_step_moves_every_parameter_of_the_base():
+    model = start(0)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = Muon(model)
+    optimizer.param_groups[0]["lr"] = 0.01
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert [name for name, p in model.named_parameters() if torch.equal(p, before[name])] == []
+
+
 def test_two_steps_on_a_matrix_follow_the_formula_by_hand_and_a_vector_goes_with_adamw():
     model = torch.nn.Sequential(torch.nn.Linear(4, 8))
     optimizer = Muon(model, momentum=0.5)

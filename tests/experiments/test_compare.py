@@ -1,6 +1,8 @@
-"""The comparison: what its methods are, what it refuses, in which order it runs, and the numbers that it compares."""
+"""The comparison: what its methods are, what it refuses, in which order it runs, the numbers that it compares, and
+their means and intervals over seeds."""
 
 import json
+import math
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 from minvenus.config import ConfigError, Recipe, read_json
 from minvenus.console import table
 from minvenus.experiments import compare, scripts
-from minvenus.experiments.compare import METHODS, CompareConfig, read_curves, tables
+from minvenus.experiments.compare import METHODS, T95, CompareConfig, interval, line, read_curves, results, shown
 from minvenus.experiments.demo import DemoConfig
 from minvenus.experiments.scripts import ScriptFailed
 from minvenus.flags import parse_flags
@@ -48,21 +50,34 @@ def small(tmp_path, monkeypatch):
 
 # ---------------------------------------------------------------------------------------------------------- the methods
 
-def test_methods_are_started_with_the_same_settings_and_differ_in_the_recipe_or_two_settings_of_the_loss(small):
+PAPER = asdict(Recipe.paper()) | {"aggregate": "seq-mean-token-mean", "gain_policy": "current"}
+DIFFERENCES = {                                                         # of each method from `paper`
+    "grpo": {"use_gain": False},
+    "paper": {},
+    "released": asdict(Recipe.released()),
+    "uncentred": {"center_gain": False},
+    "unnormalised": {"normalize": "none"},
+    "unscaled": {"normalize": "separate"},
+    "no-browse": {"browse": "off"},
+    "no-penalty": {"format_penalty": 0.0},
+    "gamma-1": {"gamma": 1.0},
+    "reference": {"gain_policy": "reference"},
+    "token-mean": {"aggregate": "token-mean"},
+    "uncentred-unscaled": {"center_gain": False, "normalize": "separate"},
+    "grpo-gamma-1": {"use_gain": False, "gamma": 1.0},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_differs_from_the_paper_in_what_its_name_says_and_in_nothing_else(method, small):
     config = replace(small, steps=6, questions=3, group=5, hops=2, slack=1, learning_rate=2e-5)
-    shared = {"model": config.model, "seed": 8, "steps": 6, "questions": 3, "group": 5, "hops": 2, "slack": 1,
-              "learning_rate": 2e-5, "evaluate_every": 10, "rollouts_every": 6}
-    seen = []
-    for method in METHODS:
-        flags = compare.flags_of(config, Path(config.model), method, 8)
-        started = asdict(parse_flags(IGPOConfig, [str(flag) for flag in flags]))
-        own = {key: started.pop(key) for key in ("recipe", "aggregate", "gain_policy")}
-        others = {key: value for key, value in asdict(IGPOConfig()).items() if key not in own}
-        assert started == others | shared | {"out": f"{config.out}/{method}-8"}
-        assert own not in seen, "no two methods are the same"
-        seen.append(own)
-    paper, grpo = seen[list(METHODS).index("paper")]["recipe"], seen[list(METHODS).index("grpo")]["recipe"]
-    assert paper == asdict(Recipe.paper()) and grpo == paper | {"use_gain": False}
+    flags = compare.flags_of(config, Path(config.model), method, 8)
+    started = asdict(parse_flags(IGPOConfig, [str(flag) for flag in flags]))
+    own = started.pop("recipe") | {key: started.pop(key) for key in ("aggregate", "gain_policy")}
+    assert own == PAPER | DIFFERENCES[method]
+    shared = {"model": config.model, "out": f"{config.out}/{method}-8", "seed": 8, "steps": 6, "questions": 3,
+              "group": 5, "hops": 2, "slack": 1, "learning_rate": 2e-5, "evaluate_every": 10, "rollouts_every": 6}
+    assert started == {key: value for key, value in asdict(IGPOConfig()).items() if key in started} | shared
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals
@@ -82,7 +97,8 @@ def test_all_methods_of_a_seed_run_before_the_next_seed_and_the_table_and_page_a
     text = compare.main(small)
     assert (Path(small.out) / "started.txt").read_text().split() == ["grpo-7", "paper-7", "grpo-8", "paper-8"]
     assert "runs 4/4" in capsys.readouterr().err
-    assert re.search(r"grpo +0.060 ± 0.000", text) and re.search(r"paper - grpo +0.010 ± 0.000", text)
+    assert re.search(r"grpo +0.010 ± 0.000 +0.060 ± 0.000", text)
+    assert re.search(r"paper - grpo +0.000 ± 0.000 +0.010 ± 0.000", text)
     page = (Path(small.out) / "report.html").read_text()
     assert "0.060 ± 0.000" in page and "0.010 ± 0.000" in page and "Turns per rollout" in page
     assert "Gain of right visits" not in page, "nobody had gains"
@@ -131,16 +147,47 @@ def run(accuracy, area, start=0.1):
             "test_right_pages": {0: start / 2, 4: accuracy / 2}}
 
 
-def test_the_tables_word_for_word_and_differences_paired_by_seed():
-    runs = {"grpo": {1: run(0.3, 0.2), 2: run(0.3, 0.2)}, "paper": {2: run(0.6, 0.4), 1: run(0.4, 0.3)}}
-    # accuracies 0.4 and 0.6: half is 12.706 * 0.1; areas 0.3 and 0.4, pages 0.2 and 0.3: half of that
-    assert [table(part).splitlines() for part in tables(runs, 4)] == [[
-        "method          accuracy at step 4  area under the curve  right pages at step 4  each seed",
-        "start (step 0)       0.100 ± 0.000                                0.050 ± 0.000  0.10 0.10",
-        "grpo                 0.300 ± 0.000         0.200 ± 0.000          0.150 ± 0.000  0.30 0.30",
-        "paper                0.500 ± 1.271         0.350 ± 0.635          0.250 ± 0.635  0.60 0.40"], [
-        "method        accuracy at step 4  area under the curve  right pages at step 4",
-        "paper - grpo       0.200 ± 1.271         0.150 ± 0.635          0.100 ± 0.635"]]
-    paired = {"grpo": {1: run(0.1, 0), 2: run(0.3, 0)}, "paper": {2: run(0.4, 0), 1: run(0.2, 0)}}
-    assert tables(paired, 4)[1][1][1] == "0.100 ± 0.000"
-    assert len(tables({"paper": runs["paper"]}, 4)) == 1
+def test_the_table_word_for_word_and_differences_paired_by_seed():
+    runs = {"grpo": [run(0.3, 0.2), run(0.4, 0.2)], "paper": [run(0.5, 0.4), run(0.8, 0.3)]}
+    # accuracies 0.3 and 0.4: half is 12.706 * 0.05; their halves as pages; 0.5 and 0.8: 12.706 * 0.15
+    assert table(results(runs, 4)).splitlines() == [
+        "method        accuracy at step 0      at step 4  area under the curve  right pages at step 4  each seed",
+        "grpo               0.100 ± 0.000  0.350 ± 0.635         0.200 ± 0.000          0.175 ± 0.318  0.30 0.40",
+        "paper              0.100 ± 0.000  0.650 ± 1.906         0.350 ± 0.635          0.325 ± 0.953  0.50 0.80",
+        "paper - grpo       0.000 ± 0.000  0.300 ± 1.271         0.150 ± 0.635          0.150 ± 0.635  0.20 0.40"]
+    assert table(results({"grpo": [run(0.3, 0.2)]}, 4)).splitlines() == [
+        "method  accuracy at step 0  at step 4  area under the curve  right pages at step 4  each seed",
+        "grpo                 0.100      0.300                 0.200                  0.150       0.30"]
+
+
+# ---------------------------------------------------------------------------------------------------- means over seeds
+
+
+def test_intervals_by_hand():
+    assert interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(2.48434, abs=1e-5))    # spread 1; 4.303 / sqrt(3)
+    assert interval([0.0, 1.0]) == (0.5, pytest.approx(6.353))     # sqrt(1/2); 12.706 * sqrt(1/2) / sqrt(2)
+    many = [0.0, 1.0] * 10                                         # sqrt(20 / 4 / 19), and the last of the points
+    assert interval(many) == (0.5, pytest.approx(2.228 * math.sqrt(5 / 19) / math.sqrt(20)))
+    assert shown([1.0, 2.0, 3.0]) == "2.000 ± 2.484" and shown([0.25, 0.25]) == "0.250 ± 0.000"
+    assert shown([0.25]) == "0.250", "a single run has a mean and no interval"
+
+
+@pytest.mark.parametrize(("freedom", "point"), list(enumerate(T95, 1)))
+def test_95_percent_of_students_distribution_lie_within_each_point(freedom, point):
+    """Simpson's rule over the density, twice the half from 0 to the point."""
+    def density(t):
+        scale = math.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * math.gamma(freedom / 2))
+        return scale * (1 + t * t / freedom) ** (-(freedom + 1) / 2)
+    n = 2000
+    inner = sum((4 if k % 2 else 2) * density(point * k / n) for k in range(1, n))
+    assert 2 * point / n / 3 * (density(0) + inner + density(point)) == pytest.approx(0.95, abs=5e-5)
+
+
+def test_a_line_is_over_the_steps_that_every_run_has_and_a_method_without_one_keeps_its_place():
+    both = line("paper", [{5: 0.0, 2: 2.0, 1: 1.0}, {5: 1.0, 2: 3.0, 3: 9.0}])
+    assert (both.name, both.x, both.y) == ("paper", [2, 5], [2.5, 0.5])
+    assert both.low == pytest.approx([2.5 - 6.353, 0.5 - 6.353])
+    assert both.high == pytest.approx([2.5 + 6.353, 0.5 + 6.353])
+    alone = line("single", [{1: 1.0}])
+    assert (alone.x, alone.y, alone.low) == ([1], [1.0], None)
+    assert line("grpo", [{}, {1: 1.0}]).x == []
