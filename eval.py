@@ -8,7 +8,7 @@ from pathlib import Path
 
 from minvenus.agent.policy import load_loop, load_scorer, model_folder, prompt_and_notices
 from minvenus.config import ConfigError, Recipe
-from minvenus.console import stop_on_signals
+from minvenus.console import one_line_errors, stop_on_signals
 from minvenus.evaluation import tables
 from minvenus.evaluation.aggregate import Summary, summarise
 from minvenus.evaluation.compare import Comparison, compare
@@ -95,18 +95,6 @@ def xray(config: EvalConfig, source: str) -> Path:
     return page
 
 
-def run(argv: list[str] | None = None) -> int:
-    """The exit code: 0, 130 after Ctrl-C, 2 with one line that says what is wrong. A bug keeps its traceback."""
-    try:
-        main(parse_flags(EvalConfig, argv, description=__doc__))
-    except KeyboardInterrupt as stopped:
-        print(f"eval.py: {stopped or 'stopped at once; the same command goes on from there'}", file=sys.stderr)
-        return 130
-    except ConfigError as error:
-        print(f"eval.py: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(run())
+    with one_line_errors("eval.py"):
+        main(parse_flags(EvalConfig, description=__doc__))

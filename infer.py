@@ -8,7 +8,7 @@ from minvenus.agent.policy import load_loop
 from minvenus.agent.record import rollout_to_json
 from minvenus.agent.show import row, show
 from minvenus.config import ConfigError
-from minvenus.console import stop_on_signals
+from minvenus.console import one_line_errors, stop_on_signals
 from minvenus.evaluation.questions import IMMEDIATE
 from minvenus.files import write_text
 from minvenus.flags import parse_flags, save_config
@@ -47,6 +47,9 @@ def main(config: InferConfig) -> Rollout:
         if agent.tools == "toyweb":
             row("expected", question.answers[0])
         row("saved", f"{config.out}/trajectory.json")
+    error = episode.rollout.error
+    if error is not None:
+        raise KeyboardInterrupt(error) if error == "stopped by the user" else ConfigError(error)
     return episode.rollout
 
 
@@ -66,21 +69,7 @@ def question_and_tools(config: InferConfig) -> tuple[Question, object, int | Non
     return Question("question", config.question, ["(unknown)"]), tools, None
 
 
-def run(argv: list[str] | None = None) -> int:
-    """The exit code: 0, 130 after Ctrl-C, 2 with one line that says what is wrong. A bug keeps its traceback."""
-    try:
-        rollout = main(parse_flags(InferConfig, argv, description=__doc__))
-    except KeyboardInterrupt:
-        return 130
-    except (ConfigError, OSError) as error:
-        print(f"infer.py: {error}", file=sys.stderr)
-        return 2
-    if rollout.error is None:
-        return 0
-    print(f"infer.py: {rollout.error}", file=sys.stderr)
-    return 130 if rollout.error == "stopped by the user" else 2
-
-
 if __name__ == "__main__":
     sys.stdout.reconfigure(errors="replace")     # a terminal may know fewer characters than the web
-    sys.exit(run())
+    with one_line_errors("infer.py"):
+        main(parse_flags(InferConfig, description=__doc__))

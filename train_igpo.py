@@ -14,6 +14,7 @@ from minvenus.agent.policy import EnginePolicy, prompt_and_notices
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.rollout import Episode, Limits, RolloutLoop
 from minvenus.config import Recipe
+from minvenus.console import one_line_errors
 from minvenus.engine import Engine, Sampling
 from minvenus.evaluation.answers import exact_match, f1
 from minvenus.evaluation.judge import Judge
@@ -30,7 +31,7 @@ from minvenus.tools.base import FailureGuard
 from minvenus.tools.toyweb_lessons import LEAD_IN
 from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
 from minvenus.train.optim import adamw
-from minvenus.train.run import MAY_CHANGE, load_start, one_line_errors, open_run
+from minvenus.train.run import MAY_CHANGE, load_start, open_run
 from minvenus.train.update import igpo_update, row_of
 from minvenus.types import Rollout
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from minvenus.config import ConfigError
+from minvenus.console import one_line_errors
 from minvenus.flags import parse_flags
 from minvenus.settings import SFT_PRESETS, SFTConfig
 from minvenus.sft import dataset
@@ -12,7 +13,7 @@ from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher, demonstrations, notes
 from minvenus.train.batch import batch_indices, fingerprint, hold_out
 from minvenus.train.optim import adamw, learning_rate
-from minvenus.train.run import load_start, one_line_errors, open_run
+from minvenus.train.run import load_start, open_run
 from minvenus.train.update import sft_step, validation_loss
 
 TEACHER = Teacher(wrong_result=0.5, wrong_relation=0.3, at_once=0.03, stop_early=0.05, cut_off=0.5)

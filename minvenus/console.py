@@ -1,4 +1,4 @@
-"""The terminal of a long run: one progress line, text tables, and Ctrl-C as a request to stop."""
+"""The terminal of a long run: one progress line, text tables, Ctrl-C as a request to stop, and errors in one line."""
 
 import os
 import shutil
@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+
+from minvenus.config import ConfigError
 
 
 class Progress:
@@ -72,3 +74,18 @@ def stop_on_signals() -> Iterator[list[int]]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+@contextmanager
+def one_line_errors(script: str) -> Iterator[None]:
+    """What the user can mend ends the program with one line: settings, files, tools that fail. A bug shows its
+    traceback. Exit code 2, or 130 after Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        why = str(stopped) or "stopped at once; give the same command again to go on"
+        print(f"\n{script}: {why}", file=sys.stderr)
+        sys.exit(130)
+    except (ConfigError, OSError) as error:
+        print(f"{script}: {error}", file=sys.stderr)
+        sys.exit(2)

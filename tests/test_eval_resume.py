@@ -17,7 +17,7 @@ from minvenus.evaluation import results
 from minvenus.settings import AgentConfig, EvalConfig
 from tests.agent.scripted import answer
 from tests.agent.test_remote import scripted
-from tests.evaluation.eval_runs import at, environment, lines, write_documents  # noqa: F401
+from tests.evaluation.eval_runs import at, environment, lines, run, write_documents  # noqa: F401
 from tests.tools.servers import serve
 from tests.train.test_crash import ended, fork
 
@@ -106,8 +106,8 @@ def test_what_a_file_holds_counts_and_not_its_name_when_an_evaluation_goes_on(ca
         Path(name).write_text(text)
     with serve(scripted(answer("cat"))) as server:
         flags = at(server, "--system-prompt")
-        assert evaluation.run([*flags, "prompt.txt", "--limit", "2"]) == 0
-        assert [evaluation.run([*flags, name]) for name in ("prompt.txt", "same.txt", "other.txt")] == [0, 0, 2]
+        assert run([*flags, "prompt.txt", "--limit", "2"]) == 0
+        assert [run([*flags, name]) for name in ("prompt.txt", "same.txt", "other.txt")] == [0, 0, 2]
         assert "other settings: system_prompt was" in capsys.readouterr().err
         Path("q.jsonl").write_text(Path("q.jsonl").read_text().replace("Bob 3", "Bob 4"))
-        assert evaluation.run([*flags, "same.txt"]) == 2 and "other settings: questions was" in capsys.readouterr().err
+        assert run([*flags, "same.txt"]) == 2 and "other settings: questions was" in capsys.readouterr().err

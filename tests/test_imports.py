@@ -15,7 +15,7 @@ LEAVES = {"types", "config", "settings", "files", "console", "flags"}
 MAY_IMPORT = {                      # folder or file of minvenus -> the others that it may import
     "types": set(),
     "config": set(),
-    "console": set(),
+    "console": {"config"},
     "settings": {"config"},
     "files": {"config"},
     "flags": {"config", "files"},

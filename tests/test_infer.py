@@ -18,6 +18,7 @@ from minvenus.tools.base import ToolResult
 from minvenus.tools.toyweb import ToyWeb
 from tests.agent.scripted import answer, search, visit
 from tests.agent.test_remote import complete, hang, scripted, turn_number
+from tests.scripts import exit_code
 from tests.tools.servers import serve
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,6 +42,10 @@ def solver():
     turns = [search(goals[0]), visit(case.pages[first].url, goal=goals[0]), search(goals[1], "Find."),
              visit(case.pages[second].url, goal=goals[1])]
     return scripted(*turns, answer(case.question.answers[0], "I know enough.")), case
+
+
+def run(argv):
+    return exit_code(infer.main, InferConfig, argv)
 
 
 def at(server):
@@ -67,7 +72,7 @@ def test_with_no_flags_the_tiny_model_tries_a_toy_question():
 def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):
     reply, case = solver()
     with serve(reply) as server:
-        assert infer.run([*at(server), "--out", "kept"]) == 0
+        assert run([*at(server), "--out", "kept"]) == 0
         assert KEY in str(server.seen)
     shown = capsys.readouterr()
     right = case.question.answers[0]
@@ -83,7 +88,7 @@ def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):
 def test_json_is_all_that_is_printed(capsys):
     reply, case = solver()
     with serve(reply) as server:
-        assert infer.run([*at(server), "--json"]) == 0
+        assert run([*at(server), "--json"]) == 0
     shown = capsys.readouterr()
     record = json.loads(shown.out)
     assert shown.err == "" and record["prediction"] == case.question.answers[0] and len(shown.out.splitlines()) == 1
@@ -96,7 +101,7 @@ def test_a_folder_of_documents_and_a_prompt_of_ones_own(capsys, tmp_path):
     (tmp_path / "prompt.txt").write_text("Be brief.")
     with serve(scripted(search("Bob"), visit("bob.md"), answer("cat"))) as server:
         own = ["--tools", "folder:docs", "--question", "Bob's pet?", "--system-prompt", "prompt.txt"]
-        assert infer.run([*at(server), *own]) == 0
+        assert run([*at(server), *own]) == 0
         assert "Be brief." in json.loads(server.seen[0][3])["prompt"]
     assert "Bob keeps a cat." in capsys.readouterr().out
     assert saved().system == "Be brief."
@@ -119,7 +124,7 @@ def test_ctrl_c_saves_what_there_is(capsys):
         os.kill(os.getpid(), signal.SIGINT)
         return hang(handler)
     with serve(reply) as server:
-        assert infer.run(at(server)) == 130
+        assert run(at(server)) == 130
     assert saved().error == "stopped by the user" and [t.kind for t in saved().turns] == ["search", "none"]
     assert "stopped by the user" in capsys.readouterr().out
 
@@ -129,7 +134,7 @@ def test_a_bug_keeps_its_traceback_and_the_turns_before_it_are_saved(monkeypatch
         raise KeyError("a bug")
     monkeypatch.setattr("minvenus.agent.rollout.cap_text", broken)
     with serve(solver()[0]) as server, pytest.raises(KeyError, match="a bug"):
-        infer.run(at(server))
+        run(at(server))
     assert (saved().termination, [turn.kind for turn in saved().turns]) == ("error", ["search"])
     assert "a bug" in saved().error
 
@@ -137,9 +142,9 @@ def test_a_bug_keeps_its_traceback_and_the_turns_before_it_are_saved(monkeypatch
 def test_tools_that_keep_failing_end_the_run_with_one_line_and_its_turns_are_saved(monkeypatch, capsys):
     monkeypatch.setattr("minvenus.agent.rollout.run_tool", lambda *_: ToolResult("ERROR: down", "http"))
     with serve(lambda h: complete(h, search(f"Bob {turn_number(h)}"))) as server:
-        assert infer.run([*at(server), "--max-turns", "60"]) == 2
+        assert run([*at(server), "--max-turns", "60"]) == 2
     errors = capsys.readouterr().err
-    assert errors.startswith("infer.py: 26 of the last 26 tool calls failed") and errors.count("\n") == 1
+    assert errors.startswith("script.py: 26 of the last 26 tool calls failed") and errors.count("\n") == 1
     assert len(saved().turns) == 26 and saved().termination == "error" and "26 of the last 26" in saved().error
 
 
@@ -148,8 +153,8 @@ def test_a_reader_that_goes_away_loses_nothing(monkeypatch, capsys):
         raise BrokenPipeError("Broken pipe")
     monkeypatch.setattr(infer, "show", gone)
     with serve(solver()[0]) as server:
-        assert infer.run(at(server)) == 2
-    assert capsys.readouterr().err == "infer.py: Broken pipe\n"
+        assert run(at(server)) == 2
+    assert capsys.readouterr().err == "script.py: Broken pipe\n"
     assert len(saved().turns) == 1
 
 
@@ -172,6 +177,6 @@ def test_a_reader_that_goes_away_loses_nothing(monkeypatch, capsys):
 def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "config.json").write_text(json.dumps(ModelConfig.preset("tiny").to_hf()))
-    assert infer.run(argv) == 2
+    assert run(argv) == 2
     errors = capsys.readouterr().err
-    assert words in errors and errors.startswith("infer.py: ") and errors.count("\n") == 1 and KEY not in errors
+    assert words in errors and errors.startswith("script.py: ") and errors.count("\n") == 1 and KEY not in errors

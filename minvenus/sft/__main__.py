@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple
 from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.agent.protocol import parse_turn
 from minvenus.config import ConfigError, check
+from minvenus.console import one_line_errors
 from minvenus.evaluation.judge import Judge, WordGrader
 from minvenus.files import read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
@@ -162,20 +163,13 @@ def by_bucket(records: list[Spooled]) -> dict[str, int]:
     return dict.fromkeys(COPIES, 0) | Counter(bucket(record.turns) for record in records)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """0: written. 1: nothing was kept, or a file cannot be read or written."""
-    config = parse_flags(CleanConfig, argv, description="Clean trajectories for supervised training.")
-    try:
-        stats = run(config)
-    except (ConfigError, OSError) as error:
-        print(f"{error}\nstopped before {config.stats_path} was written", file=sys.stderr)
-        return 1
+def main(config: CleanConfig) -> None:
+    stats = run(config)
     print(json.dumps(stats, indent=2, ensure_ascii=False))
     if not stats["rows"]["final_resampled"]:
-        print("nothing was kept: the drop reasons above say why", file=sys.stderr)
-        return 1
-    return 0
+        raise ConfigError("nothing was kept: the drop reasons above say why")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with one_line_errors("minvenus.sft"):
+        main(parse_flags(CleanConfig, description="Clean trajectories for supervised training."))

@@ -9,8 +9,10 @@ import math
 import torch
 from torch import nn
 
+from minvenus.config import ConfigError
 
-class Diverged(RuntimeError):
+
+class Diverged(ConfigError):
     """Training cannot go on; the message says which number went wrong and what to look at."""
 
 

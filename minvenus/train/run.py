@@ -13,7 +13,6 @@ a second one at once.
 
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -184,17 +183,3 @@ def cut_back(path: Path, step: int) -> None:
     """Keep the lines of the first `step` steps."""
     rows = [row for row in read_jsonl(path) if row["step"] <= step]
     write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-@contextmanager
-def one_line_errors(script: str) -> Iterator[None]:
-    """What the user can mend ends the program with one line: settings, files, tools that fail. A bug shows its
-    traceback."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"\n{script}: stopped at once; the same command goes on from the last checkpoint", file=sys.stderr)
-        sys.exit(130)
-    except (ConfigError, OSError, Diverged) as error:
-        print(f"\n{script}: {error}", file=sys.stderr)
-        sys.exit(2)

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+import eval as evaluation
+from minvenus.settings import EvalConfig
+from tests.scripts import exit_code
+
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy", "SERPER_API_KEY",
              "JUDGE_BASE_URL", "JUDGE_MODEL", "JUDGE_API_KEY")
 
@@ -23,6 +27,11 @@ def environment(monkeypatch, tmp_path):
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def run(argv: list[str]) -> int:
+    """The exit code of eval.py."""
+    return exit_code(evaluation.main, EvalConfig, argv)
 
 
 def lines(folder="e") -> dict:

@@ -16,11 +16,11 @@ from minvenus.agent.prompt import SYSTEM_PROMPT
 from minvenus.config import ConfigError
 from minvenus.evaluation.judge import Verdict
 from minvenus.sft import __main__ as command
-from minvenus.sft.__main__ import CleanConfig, main, run
+from minvenus.sft.__main__ import CleanConfig, run
 from minvenus.sft.clean import clean, copies
 from minvenus.sft.dataset import load, read_records
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import TooManyFailures
+from tests.scripts import exit_code
 from tests.sft.conversations import answer_of, contents, conversation, observation, of_turns, records, search_turn
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +31,10 @@ def write(path, rows):
     path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows),
                     encoding="utf-8")
     return str(path)
+
+
+def ended_with(argv):
+    return exit_code(command.main, CleanConfig, argv)
 
 
 def read(path):
@@ -49,7 +53,7 @@ def test_the_command_worked_by_hand(tmp_path, capsys):
     rows = [of_turns(50, "short"), "garbage", "", of_turns(100, "medium"), of_turns(101, "long")]
     rows += ["[1]", {"no": "chat"}, '{"a": ']
     source, out = write(tmp_path / "in.jsonl", rows), tmp_path / "out" / "train.jsonl"
-    assert main(["--in", source, "--out", str(out)]) == 0
+    assert ended_with(["--in", source, "--out", str(out)]) == 0
     said = capsys.readouterr()
     stats = json.loads((tmp_path / "out" / "stats.json").read_text())
     assert json.loads(said.out) == stats and stats["settings"]["in_"] == source and stats["files"] == [source]
@@ -107,7 +111,7 @@ def test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_di
 
 def test_nothing_kept_is_said_and_is_no_success(tmp_path, capsys):
     source = write(tmp_path / "in.jsonl", [of_turns(2, answer="in Rome")])
-    assert main(["--in", source, "--out", str(tmp_path / "out.jsonl"), "--correct", "exact_match"]) == 1
+    assert ended_with(["--in", source, "--out", str(tmp_path / "out.jsonl"), "--correct", "exact_match"]) == 2
     said = capsys.readouterr()
     assert "nothing was kept" in said.err and '"answer_not_correct": 1' in said.out
 
@@ -116,7 +120,7 @@ def test_nothing_kept_is_said_and_is_no_success(tmp_path, capsys):
 def test_an_interruption_leaves_the_old_files_or_new_data_and_never_statistics_of_other_data(
         tmp_path, monkeypatch, renames):
     source, out = write(tmp_path / "in.jsonl", [of_turns(2)] * 3), tmp_path / "out.jsonl"
-    assert main(["--in", source, "--out", str(out), "--seed", "1"]) == 0
+    assert ended_with(["--in", source, "--out", str(out), "--seed", "1"]) == 0
     old, done, rename = out.read_text(), [], Path.replace
     write(tmp_path / "in.jsonl", [of_turns(3)] * 2)
 
@@ -127,17 +131,18 @@ def test_an_interruption_leaves_the_old_files_or_new_data_and_never_statistics_o
         return rename(path, target)
 
     monkeypatch.setattr(Path, "replace", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        main(["--in", source, "--out", str(out)])
+    assert ended_with(["--in", source, "--out", str(out)]) == 130
     assert done == [out][:renames] and (len(read(out)) == 2 if renames else out.read_text() == old)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"], "no half file, no statistics"
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left"), TooManyFailures("6 of 50 verdicts are unknown")])
-def test_an_error_while_cleaning_is_told(tmp_path, monkeypatch, capsys, error):
-    monkeypatch.setattr(command, "fill", Mock(side_effect=error))
-    assert main(["--in", write(tmp_path / "in.jsonl", []), "--out", str(tmp_path / "out.jsonl")]) == 1
-    assert str(error) in capsys.readouterr().err
+def test_a_judge_without_its_settings_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
+    for name in ("JUDGE_BASE_URL", "JUDGE_MODEL", "JUDGE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(command, "fill", Mock(side_effect=AssertionError("work")))
+    source = write(tmp_path / "in.jsonl", [of_turns(1)])
+    assert ended_with(["--in", source, "--out", str(tmp_path / "out.jsonl"), "--correct", "judge"]) == 2
+    assert "JUDGE_" in capsys.readouterr().err and [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 @pytest.mark.parametrize(("change", "words"), [

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 import train_igpo
 import train_sft
 from minvenus.config import ConfigError, Recipe
+from minvenus.console import one_line_errors
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.train.optim import Diverged
-from minvenus.train.run import cut_back, one_line_errors
+from minvenus.train.run import cut_back
 from tests.train.igpo_runs import MIXED, script_runs, small_igpo, write_model
 from tests.train.runs import content, made_up_run, small_config, write_inputs
 
@@ -171,7 +172,7 @@ def test_only_errors_that_the_user_can_mend_become_one_line(capsys):
     for error in (ConfigError("bad flag"), Diverged("too fast"), OSError("no room")):
         with pytest.raises(SystemExit) as end, one_line_errors("train.py"):
             raise error
-        assert end.value.code == 2 and capsys.readouterr().err == f"\ntrain.py: {error}\n"
+        assert end.value.code == 2 and capsys.readouterr().err == f"train.py: {error}\n"
     for bug in (ValueError("internal"), KeyError("x"), RuntimeError("out of memory")):
         with pytest.raises(type(bug)), one_line_errors("train.py"):
             raise bug
