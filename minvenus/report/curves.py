@@ -61,12 +61,22 @@ def line_plot(series: Sequence[Series], title: str, x_label: str, y_label: str, 
     air = 0.04 * (high - low)                # but none where the range ends at what the caller asked for
     x = Scale(*value_range(xs), LEFT, RIGHT)
     y = Scale(low if low in covers else low - air, high if high in covers else high + air, BOTTOM, TOP)
-    body = [label(LEFT, 18, title, "start", font_weight="bold"), axes(x, y, x_label, y_label)]
-    body += [band(s, x, y, COLOURS[i % len(COLOURS)]) for i, s in enumerate(series) if s.low is not None]
-    body += [line(s, x, y, i) for i, s in enumerate(series) if s.x]
-    for i, s in enumerate(series):                    # the legend
-        body.append(el("path", d=f"M{LEFT} {HEIGHT + 8 + 18 * i}h34", stroke_width=2.2, **stroke(i)))
-        body.append(label(LEFT + 41, HEIGHT + 12 + 18 * i, s.name, "start"))
+    bands, lines, legend = [], [], []
+    for i, s in enumerate(series):
+        colour = COLOURS[i % len(COLOURS)]
+        style = {"stroke": colour, "stroke_dasharray": DASHES[i % len(DASHES)],      # the first ones are drawn first,
+                 "stroke_width": round(1.7 + 4 * (len(series) - 1 - i) / len(series), 2)}    # so they are the widest
+        if s.low is not None and s.high is not None:
+            around = f"{points(s.x, s.high, x, y)} {points(s.x[::-1], s.low[::-1], x, y)}"
+            bands.append(el("polygon", points=around, fill=colour, fill_opacity=0.13))
+        if s.x:
+            drawn = el("polyline", points=points(s.x, s.y, x, y), fill="none", stroke_linejoin="round", **style)
+            lines.append(el("g", el("title", s.name), drawn))
+        if len(s.x) == 1:                             # a line of one point would be invisible
+            lines.append(el("circle", cx=x(s.x[0]), cy=y(s.y[0]), r=3, fill=colour))
+        legend.append(el("path", d=f"M{LEFT} {HEIGHT + 8 + 18 * i}h34", **style))
+        legend.append(label(LEFT + 41, HEIGHT + 12 + 18 * i, s.name, "start"))
+    body = [label(LEFT, 18, title, "start", font_weight="bold"), axes(x, y, x_label, y_label), bands, lines, legend]
     height = HEIGHT + 18 * len(series) + 4
     return el("svg", el("title", title), body, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {height}",
               width=WIDTH, height=height, role="img", aria_label=title, font_family="system-ui, sans-serif",
@@ -111,25 +121,8 @@ def axes(x: Scale, y: Scale, x_label: str, y_label: str) -> list[Html]:
     return parts
 
 
-def line(s: Series, x: Scale, y: Scale, index: int) -> Html:
-    mark = None
-    if len(s.x) == 1:                                 # a line of one point would be invisible
-        mark = el("circle", cx=x(s.x[0]), cy=y(s.y[0]), r=3, fill=COLOURS[index % len(COLOURS)])
-    return el("g", el("title", s.name), el("polyline", points=points(s.x, s.y, x, y), fill="none", **stroke(index),
-                                           stroke_width=1.8, stroke_linejoin="round"), mark)
-
-
-def band(s: Series, x: Scale, y: Scale, colour: str) -> Html:
-    there, back = points(s.x, s.high or (), x, y), points(s.x[::-1], (s.low or ())[::-1], x, y)
-    return el("polygon", points=f"{there} {back}", fill=colour, fill_opacity=0.13)
-
-
 def points(xs: Sequence[float], ys: Sequence[float], x: Scale, y: Scale) -> str:
     return " ".join(f"{x(a)},{y(b)}" for a, b in zip(xs, ys, strict=True))
-
-
-def stroke(index: int) -> dict[str, str]:
-    return {"stroke": COLOURS[index % len(COLOURS)], "stroke_dasharray": DASHES[index % len(DASHES)]}
 
 
 def label(x: float, y: float, words: str, anchor: str = "middle", **more) -> Html:

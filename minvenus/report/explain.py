@@ -1,6 +1,7 @@
 """Where every number of a turn's reward comes from: its formula, its equation and its inputs.
 
     under_recipes(measured, recipe)     a batch under each of the recipes that a page compares
+    value_steps(credited)               log P(answer) along the turns of a rollout
     turn_steps(credited, t)             the numbers of turn t in the order of the computation
     group_steps(group)                  what the rewards of a group are normalised with
 
@@ -24,19 +25,18 @@ RECIPES = {
             "all failed teaches nothing.",
 }
 STEPS = {                               # id of a number -> its name, and what it is
-    "before": ("log P before", "How probable the model found the true answer before the turn, had it been asked then: "
-                               "the mean log-probability of the answer's tokens."),
-    "after": ("log P after", "The same after the turn and what came back."),
+    "value": ("V", "log P(answer): how probable the model found the true answer at that point, had it been asked then. "
+                   "It is the mean log-probability of the answer's tokens."),
     "gain": ("gain", "How much more probable the answer became. A visit's gain covers the searches that led to it."),
     "reward": ("reward r", "What the turn is paid: its gain, the answer's score, or the penalty λ. Absent is not zero: "
                            "a turn without a reward enters no statistics."),
+    "mean": ("mean μ", "Of the rewards of all rollouts of this question."),
+    "std": ("std σ", "How far they lie apart. A single number has no spread: σ is set to 1, and z becomes 0."),
     "z": ("z", "How far the reward lies above or below the group's mean, in standard deviations."),
+    "scale": ("IG-Scale s", "Scales turn rewards to the mean size of the outcomes, over all rollouts of the batch."),
     "term": ("scaled r̃", "The normalised reward of this turn, before anything that follows is added."),
     "later": ("later turns", "What the turn made possible: the next advantage is a reward and what follows it."),
     "advantage": ("advantage A", "What the turn earned itself, and what it made possible: Σ γ^(k−t) r̃."),
-    "mean": ("mean μ", "Over all rollouts of this question."),
-    "std": ("std σ", "How far they lie apart. A single number has no spread: σ is set to 1, and z becomes 0."),
-    "scale": ("IG-Scale s", "Scales turn rewards to the mean size of the outcomes, over all rollouts of the batch."),
 }
 
 
@@ -45,11 +45,10 @@ class Step:
     """One number on the way from the measurements to an advantage."""
 
     id: str
-    value: float | None                 # None: there is none, and `words` say why
-    inputs: list[tuple[str, float]]
     name: str
+    value: float | None                 # None: there is none, and the formula says so
     formula: str
-    words: str
+    inputs: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
@@ -62,37 +61,29 @@ class Credited:
     grouped: bool                       # False: a lone trajectory, which has no numbers beyond its rewards
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A batch under one recipe."""
-
-    name: str
-    words: str
-    recipe: Recipe
-    trained: bool                       # the rollouts were trained with it
-    rollouts: list[Credited] | None     # None: not everything that it needs was measured; no zeros are filled in
-
-
-def under_recipes(measured: list[Measured], run: Recipe | None) -> list[Compared]:
-    """A whole training batch under the recipes to compare and the run's own, if that is none of them. IG-Scale is over
-    the whole batch. Without a run, each rollout is a trajectory without group or outcome: GRPO is left out."""
-    grpo = {} if run is None else {"GRPO": Recipe.paper(use_gain=False, gamma=1.0)}
-    recipes = {"paper": Recipe.paper(), "released": arithmetic_only(Recipe.released()), **grpo}
-    trained = run and arithmetic_only(run)
-    if trained and trained not in recipes.values():
-        recipes = {"this run": trained} | recipes
-    compared = []
+def under_recipes(measured: list[Measured], run: Recipe | None) -> dict[str, list[Credited]]:
+    """A whole training batch (IG-Scale needs it) under the run's own recipe, which comes first, and under those to
+    compare it with. A recipe that needs what was not measured is left out: no zeros are filled in. Without a run,
+    each rollout is a trajectory without group or outcome: GRPO is left out."""
+    recipes = {"paper": Recipe.paper(), "released": arithmetic_only(Recipe.released())}
+    if run is not None:
+        recipes["GRPO"] = Recipe.paper(use_gain=False, gamma=1.0)
+        trained = arithmetic_only(run)
+        name = next((name for name, recipe in recipes.items() if recipe == trained), "this run")
+        recipes = {name: trained, **recipes}
+    under = {}
     for name, recipe in recipes.items():
-        paper = asdict(Recipe.paper())
-        changed = ", ".join(f"{key} {value}" for key, value in asdict(recipe).items() if value != paper[key])
-        words = RECIPES.get(name) or f"What this run was trained with: paper with {changed}."
-        rollouts = None
         if all(m.logprobs[t] is not None for m in measured for t in needed_values(m.kinds, recipe)):
             whole = credit(measured, recipe)
-            rollouts = [Credited(recipe, m, whole.arithmetic(i, m.group), run is not None)
-                        for i, m in enumerate(measured)]
-        compared.append(Compared(name, words, recipe, recipe == trained, rollouts))
-    return compared
+            under[name] = [Credited(recipe, m, whole.arithmetic(i, m.group), run is not None)
+                           for i, m in enumerate(measured)]
+    return under
+
+
+def recipe_words(name: str, recipe: Recipe) -> str:
+    paper = asdict(Recipe.paper())
+    changed = ", ".join(f"{key} {value}" for key, value in asdict(recipe).items() if value != paper[key])
+    return RECIPES.get(name) or f"The paper's recipe with {changed}."
 
 
 def arithmetic_only(recipe: Recipe) -> Recipe:
@@ -101,12 +92,28 @@ def arithmetic_only(recipe: Recipe) -> Recipe:
     return replace(recipe, lead_in=paper.lead_in, newlines_after_think=paper.newlines_after_think)
 
 
-# ------------------------------------------------------------------------------------------- numbers of a turn
+# ---------------------------------------------------------------------------- numbers of a rollout and its turns
 
 
 def step(key: str, formula: str, value: float | None, *inputs: tuple[str, float], of: str = "") -> Step:
-    name, words = STEPS[key]
-    return Step(key, value, list(inputs), name + of, formula, words)
+    return Step(key, STEPS[key][0] + of, value, formula, inputs)
+
+
+def value_steps(c: Credited) -> list[Step]:
+    formula = "V = 1/L · Σ log π(answer token) [P eq.2]"
+    if c.recipe.gain == "prob":
+        formula = "V = exp( 1/L · Σ log π(answer token) ) [I v1]"
+    found = []
+    for p, value in enumerate(c.numbers["values"]):
+        if value is not None:
+            inputs = [(f"token {j}", logprob) for j, logprob in enumerate(c.measured.logprobs[p] or [], 1)]
+            found.append(step("value", formula, value, *inputs, of=after_turn(p)))
+    return found
+
+
+def after_turn(p: int) -> str:
+    """Turns are counted from 1, so values[p] is that after turn p."""
+    return f" after turn {p}" if p else " of the question"
 
 
 def turn_steps(c: Credited, t: int) -> list[Step]:
@@ -117,7 +124,7 @@ def turn_steps(c: Credited, t: int) -> list[Step]:
 
 
 def reward_steps(c: Credited, t: int) -> list[Step]:
-    """log P(answer) before and after the turn, the gain, and the reward."""
+    """The gain and the reward."""
     n, values, gains = c.numbers, c.numbers["values"], c.numbers["gains"]
     malformed, penalty = c.measured.malformed, ("λ", c.recipe.format_penalty)
     if t == len(malformed) - 1:
@@ -126,12 +133,10 @@ def reward_steps(c: Credited, t: int) -> list[Step]:
         return [step("reward", "r = score of the answer", n["outcome"], ("score", c.measured.outcome))]
     reward = n["turn_rewards"][t]
     found = []
-    if gains[t] is not None:                             # values[p] is that after turn p, counted from 1
+    if gains[t] is not None:
         p = max(p for p in range(t + 1) if values[p] is not None)
-        before = (f"V after turn {p}" if p else "V of the question", values[p])
-        after = (f"V after turn {t + 1}", values[t + 1])
-        found = [value_step(c, p, "before"), value_step(c, t + 1, "after"),
-                 step("gain", "IG = V after − V before [P eq.3]", gains[t], after, before)]
+        inputs = [(f"V{after_turn(k)}", values[k]) for k in (t + 1, p)]
+        found = [step("gain", "IG = V after − V before [P eq.3]", gains[t], *inputs)]
     if reward is None:
         return [*found, step("reward", "no reward", None)]
     if n["penalties"][t] and malformed[t]:
@@ -143,14 +148,6 @@ def reward_steps(c: Credited, t: int) -> list[Step]:
     what, paid = ("penalty", -penalty[1]) if shared[k] else ("gain", gains[k])
     formula = f"r = {what} of turn {k + 1}, shared with the searches that led to it [P, browse-aware]"
     return [step("reward", formula, reward, (f"{what} of turn {k + 1}", paid))]
-
-
-def value_step(c: Credited, p: int, key: str) -> Step:
-    formula = "V = 1/L · Σ log π(answer token) [P eq.2]"
-    if c.recipe.gain == "prob":
-        formula = "V = exp( 1/L · Σ log π(answer token) ) [I v1]"
-    inputs = [(f"token {j}", logprob) for j, logprob in enumerate(c.measured.logprobs[p] or [], 1)]
-    return step(key, formula, c.numbers["values"][p], *inputs)
 
 
 def advantage_steps(c: Credited, t: int, reward: float | None) -> list[Step]:

@@ -146,7 +146,7 @@ def xrays(run: Path) -> list[str]:
     """Write X-rays of the first and the last saved batch. Returns links to them, and what could not be read."""
     files = sorted((run / "rollouts").glob("step-*.jsonl"))
     links: list[str] = []
-    warnings = []
+    warnings: list[str] = []
     for path in dict.fromkeys([*files[:1], *files[-1:]]):
         try:
             out = write_page(path, run / f"xray-{path.stem}.html")

@@ -9,7 +9,7 @@ A trajectory that was not scored when it was made can be scored by a `Scorer`, w
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from minvenus.agent.protocol import format_error, parse_turn
@@ -19,6 +19,7 @@ from minvenus.files import read_rows
 from minvenus.igpo.credit import Measured
 from minvenus.igpo.gain import wrap_answer
 from minvenus.report import saved
+from minvenus.report.explain import Credited
 from minvenus.text.chat import CLOSE, OPEN, ChatError, stream
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.types import Question, Rollout, Turn
@@ -45,8 +46,13 @@ class Case:
     rollout: Rollout
     group: int | str
     outcome: str
-    name: str | None = None            # which run of its question, in a file of eval.py
+    name: str = ""                     # which run of its question, in a file of eval.py
     measured: Measured | None = None
+    under: dict[str, Credited] = field(default_factory=dict)         # its numbers under each recipe
+
+    def advantages(self) -> dict[str, list[float]]:
+        """Under each recipe; none of a trajectory without a group."""
+        return {recipe: c.numbers["advantages"] for recipe, c in self.under.items() if c.grouped}
 
 
 def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.SavedBatch | None]:
@@ -78,7 +84,7 @@ def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.Sa
             raise ConfigError(f"{path}, record {number}: {error}") from None
         verdict = record.get("correct")                  # of eval.py; None where it has none
         outcome = "right" if verdict is True else "wrong" if verdict is False else "unknown"
-        name = f"run {record['run']}" if "run" in record else None
+        name = f"run {record['run']}" if "run" in record else ""
         cases.append(Case(rollout, rollout.question.id, outcome, name))
     return cases, None
 
@@ -108,9 +114,9 @@ def rollout_of_messages(record: dict, name: str, scorer: Scorer | None) -> Rollo
         kind = parsed.kind if observation is not None or parsed.answer else "none"          # a call that was not run
         malformed = format_error(text, t == len(texts) - 1) is not None
         turns.append(Turn(kind, *spans[t], text, observation=observation, malformed=malformed))
-    error = None if turns[-1].kind == "answer" else "it ends without an answer"
+    answered = turns[-1].kind == "answer"
     return Rollout(asked, tokens, [False] * len(tokens), [None] * len(tokens), turns,
-                   "error" if error else "answered", error=error)
+                   "answered" if answered else "error", error=None if answered else "it ends without an answer")
 
 
 def spells(tokenizer: Tokenizer, rollout: Rollout) -> bool:

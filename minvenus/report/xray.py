@@ -5,11 +5,10 @@
     write_page("trajectory.json", "xray.html", scorer=s, answer="Rome")     somebody else's, scored by a model
 
 source.py reads the file, explain.py gives the numbers. The page is a tree that opens and folds: groups,
-their rollouts, and in a turn its texts and numbers. Everything stands on it under every recipe, and page.css
-shows the recipe whose button is pressed: no script is needed.
+their rollouts, and in a turn its texts and numbers, under several recipes side by side. No script is needed.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 
@@ -19,7 +18,16 @@ from minvenus.files import latest_checkpoint, write_text
 from minvenus.igpo.gain import value
 from minvenus.report import page
 from minvenus.report.curves import Series, line_plot
-from minvenus.report.explain import Compared, Credited, Step, group_steps, turn_steps, under_recipes
+from minvenus.report.explain import (
+    STEPS,
+    Credited,
+    Step,
+    group_steps,
+    recipe_words,
+    turn_steps,
+    under_recipes,
+    value_steps,
+)
 from minvenus.report.page import Html, el
 from minvenus.report.source import UNKNOWN, Case, Scorer, read_source, scored, spells
 from minvenus.text.tokenizer import Tokenizer
@@ -29,7 +37,7 @@ LARGEST = 24_000_000                             # characters of a page; browser
 KINDS = {"search": "search", "visit": "visit", "answer": "answer", "none": "no action"}
 POLICIES = {"current": "the policy itself, before the update", "reference": "the start checkpoint"}
 LEDE = ("What the agent did, how each of its turns was paid, and what training makes of it. "
-        "Every number opens: it shows its formula and the numbers that it was made of.")
+        "Every number is there with its formula and the numbers that it was made of.")
 GLANCE = ("The model's own log-probability of the true answer, had it been asked right after that turn (0: before the "
           "first one). A step up is a gain.")
 HOW = (
@@ -43,19 +51,6 @@ HOW = (
     "In equations P is the DR-Venus paper (arXiv 2604.19859), I the IGPO paper (arXiv 2510.14967 v2). Their numbers "
     "come from public study notes that agree with each other, not from the papers themselves.",
 )
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A rollout on the page."""
-
-    name: str
-    case: Case
-    under: dict[str, Credited]         # a recipe's class ("r0") -> the numbers under it
-
-    def advantages(self) -> dict[str, list[float]]:
-        """Under each recipe; none of a trajectory without a group."""
-        return {recipe: c.numbers["advantages"] for recipe, c in self.under.items() if c.grouped}
 
 
 def write_page(source_path, out_path, group: int | str | None = None, scorer: Scorer | None = None,
@@ -79,20 +74,22 @@ def write_page(source_path, out_path, group: int | str | None = None, scorer: Sc
     if scorer:
         cases = [scored(case, scorer, answer, recipe or Recipe.paper()) for case in cases]
     measured = [case.measured for case in cases if case.measured]
-    compared = under_recipes(measured, batch.recipe if batch else None) if measured else []
-    groups: dict[int | str, list[Shown]] = {}
+    compared = under_recipes(measured, batch.recipe if batch else None) if measured else {}
+    groups: dict[int | str, list[Case]] = {}
     for i in places:
         members = groups.setdefault(cases[i].group, [])
-        under = {f"r{k}": one.rollouts[i] for k, one in enumerate(compared) if one.rollouts}
-        members.append(Shown(cases[i].name or f"rollout {len(members) + 1}", cases[i], under))
+        under = {recipe: credited[i] for recipe, credited in compared.items()}
+        members.append(replace(cases[i], name=cases[i].name or f"rollout {len(members) + 1}", under=under))
     facts = [("rollouts", f"{len(places)}"), ("questions", f"{len(groups)}")]
     if batch:
-        facts += [("training step", f"{batch.step:,}"), ("log P(answer) according to", POLICIES[batch.gain_policy])]
+        facts += [("training step", f"{batch.step:,}"), ("trained with", next(iter(compared))),
+                  ("log P(answer) according to", POLICIES[batch.gain_policy])]
     if scorer:
         facts.append(("log P(answer) according to", scorer.name))
     tokenizer = run_tokenizer(path, [case.rollout for case in cases]) if batch else None
     boxes = [group_box(members, tokenizer, first=not i) for i, members in enumerate(groups.values())]
-    document = page.page(f"Rollouts of {path.name}", [*introduction(compared), *boxes], LEDE, facts, "reward X-ray")
+    parts = [*introduction(compared, batch is not None), *boxes]
+    document = page.page(f"Rollouts of {path.name}", parts, LEDE, facts, "reward X-ray")
     if len(document) > LARGEST:
         raise ConfigError(f"{path} has {len(places)} rollouts, too many for one page: choose one --group of {names}")
     return write_text(out_path, document)
@@ -105,82 +102,77 @@ def run_tokenizer(path: Path, rollouts: list[Rollout]) -> Tokenizer | None:
     return tokenizer if tokenizer and all(spells(tokenizer, rollout) for rollout in rollouts) else None
 
 
-def introduction(compared: list[Compared]) -> list[Html]:
-    """How to read the page, what is missing, and a radio button for each recipe; that of the training is checked."""
-    parts = [el("details", el("summary", "How to read this page"), el("ul", [el("li", words) for words in HOW]))]
-    if not any(one.rollouts and one.recipe.use_gain for one in compared):
+def introduction(compared: dict[str, list[Credited]], trained: bool) -> list[Html]:
+    """How to read the page, what the recipes are, and what is missing."""
+    parts = [el("details", el("summary", "How to read this page"), el("ul", [el("li", words) for words in HOW]),
+                page.pairs(STEPS.values(), "glossary"))]
+    if not any(credited[0].recipe.use_gain for credited in compared.values()):
         parts.append(page.note("No log P(answer) was measured here: no recipe that pays gains can be shown.", "remark"))
-    elif not any(one.trained for one in compared):
+    elif not trained:
         parts.append(page.note("These rollouts were not trained on: the arithmetic ends at rewards.", "remark"))
-    chosen = next((k for k, one in enumerate(compared) if one.trained), 0)
-    labels, words = [], []
-    for k, one in enumerate(compared):
-        state = ' disabled="disabled"' if one.rollouts is None else ' checked="checked"' if k == chosen else ""
-        radio = Html(f'<input type="radio" name="recipe" id="recipe-{k}"{state}/>')
-        labels.append(el("label", radio, el("span", one.name, " (trained)" if one.trained else None)))
-        words.append(el("p", one.name, ": ", one.words, class_=f"intro under r{k}"))
-    switch = el("fieldset", el("legend", "paid by"), labels, class_="switch")
-    return [*parts, switch, *words] if compared else parts
+    recipes = [(name, recipe_words(name, credited[0].recipe)) for name, credited in compared.items()]
+    return [*parts, page.pairs(recipes, "glossary")]
 
 
 # -------------------------------------------------------------------------------------- groups and rollouts
 
 
-def group_box(group: list[Shown], tokenizer: Tokenizer | None, first: bool) -> Html:
+def group_box(group: list[Case], tokenizer: Tokenizer | None, first: bool) -> Html:
     """What the rewards of a group are normalised with, log P(answer) along its turns, and its rollouts."""
-    parts = []
-    outcomes = {credited.numbers["outcome"] for shown in group for credited in shown.under.values()}
+    parts: list[Html | None] = []
+    outcomes = {credited.numbers["outcome"] for case in group for credited in case.under.values()}
     if group[0].advantages() and len(group) > 1 and len(outcomes) == 1:
         alike = f"All {len(group)} rollouts have the same outcome, {outcomes.pop():g}"
         parts.append(page.note(f"{alike}: GRPO learns nothing here, IGPO still does where gains differ.", "remark"))
-    for recipe in group[0].advantages():
-        parts.append(arithmetic(group_steps([shown.under[recipe] for shown in group]), recipe))
     lines = []
-    for shown in group:
-        measured = enumerate(shown.case.measured.logprobs if shown.case.measured else [])
+    for case in group:
+        measured = enumerate(case.measured.logprobs if case.measured else [])
         points = [(t, value(row, "log_prob")) for t, row in measured if row is not None]
-        lines.append(Series(shown.name, [t for t, _ in points], [y for _, y in points]))
+        lines.append(Series(case.name, [t for t, _ in points], [y for _, y in points]))
     if any(line.x for line in lines):
         parts.append(page.figure(line_plot(lines, "log P(answer)", "after turn", "mean log-prob per token"), GLANCE))
-    every = [abs(x) for shown in group for listed in shown.advantages().values() for x in listed]
+    if group[0].advantages():
+        steps = {recipe: group_steps([case.under[recipe] for case in group]) for recipe in group[0].under}
+        parts.append(arithmetic("what its rewards are compared with", steps))
+    every = [abs(x) for case in group for listed in case.advantages().values() for x in listed]
     largest = max(every, default=0.0)                # has the strongest colour, under any recipe
-    for shown in group:
-        parts.append(rollout_box(shown, largest, tokenizer, len(group) == 1))
-    case = group[0].case
-    return el("details", el("summary", f"{case.group}: {case.rollout.question.text}"), parts, class_="group",
+    for case in group:
+        parts.append(rollout_box(case, largest, tokenizer, len(group) == 1))
+    return el("details", el("summary", f"{group[0].group}: {group[0].rollout.question.text}"), parts, class_="group",
               open="open" if first else None)
 
 
-def rollout_box(shown: Shown, largest: float, tokenizer: Tokenizer | None, only: bool) -> Html:
+def rollout_box(case: Case, largest: float, tokenizer: Tokenizer | None, only: bool) -> Html:
     """A line with the letters of the turns, coloured by advantage; and when it is opened, the turns."""
-    rollout = shown.case.rollout
+    rollout = case.rollout
     strips = []
-    for recipe, advantages in (shown.advantages() or {"": [0.0] * len(rollout.turns)}).items():
+    for recipe, advantages in (case.advantages() or {"": [0.0] * len(rollout.turns)}).items():
         letters = []
         for t, (turn, x) in enumerate(zip(rollout.turns, advantages, strict=True), 1):
             paid = f", advantage {number(x)}" if recipe else ""
             broken = " malformed" if turn.malformed else ""
             letters.append(el("i", KINDS[turn.kind][0].upper(), class_=shade(x, largest) + broken,
                               title=f"turn {t}, {KINDS[turn.kind]}{broken}{paid}"))
-        strips.append(el("span", letters, class_=f"strip under {recipe}" if recipe else "strip"))
-    head = el("summary", el("b", shown.name), el("span", "outcome ", shown.case.outcome), strips,
-              el("span", final_answer(rollout.turns) or "no answer"))
+        strips.append(el("span", el("small", recipe) if recipe else None, letters, class_="strip"))
+    head = el("summary", el("b", case.name), el("span", "outcome ", case.outcome),
+              el("span", final_answer(rollout.turns) or "no answer"), el("div", strips))
     answers = "not known" if rollout.question.answers == [UNKNOWN] else " / ".join(rollout.question.answers)
     ran = [turn.kind for turn in rollout.turns if turn.observation is not None]
     facts = [("true answer", answers), ("searches, visits", f"{ran.count('search')}, {ran.count('visit')}"),
              ("malformed turns", f"{sum(turn.malformed for turn in rollout.turns)} of {len(rollout.turns)}"),
              ("ended as", rollout.termination), ("tokens sampled", f"{sum(rollout.sampled):,}")]
     error = page.note(rollout.error, "warning") if rollout.error else None
-    return el("details", head, page.pairs(facts), error, cards(shown, largest, tokenizer), class_="rollout",
+    values = arithmetic("log P(answer)", {recipe: value_steps(credited) for recipe, credited in case.under.items()})
+    return el("details", head, page.pairs(facts), error, values, cards(case, largest, tokenizer), class_="rollout",
               open="open" if only else None)
 
 
 # --------------------------------------------------------------------------------------------------- turns
 
 
-def cards(shown: Shown, largest: float, tokenizer: Tokenizer | None) -> list[Html]:
+def cards(case: Case, largest: float, tokenizer: Tokenizer | None) -> list[Html]:
     """A card for each turn: what it wrote, what came back, its tokens, and how it is paid."""
-    turns = shown.case.rollout.turns
+    turns = case.rollout.turns
     first: dict[str, int] = {}                       # a call -> the first turn that made it
     made = []
     for t, turn in enumerate(turns):
@@ -198,11 +190,12 @@ def cards(shown: Shown, largest: float, tokenizer: Tokenizer | None) -> list[Htm
             notices.append(f"the tool reported an error: {turn.tool_error}")
         if turn.discarded:
             notices.append(f"attempts thrown away: {', '.join(turn.discarded)}")
-        advantages = {recipe: listed[t] for recipe, listed in shown.advantages().items()}
-        chips = [el("span", "A ", number(x), class_=f"chip under {recipe} {shade(x, largest)}")
+        advantages = {recipe: listed[t] for recipe, listed in case.advantages().items()}
+        chips = [el("span", f"{recipe} {number(x)}", class_=f"chip {shade(x, largest)}")
                  for recipe, x in advantages.items()]
-        parts = [el("header", el("h3", f"Turn {t + 1}"), el("span", KINDS[turn.kind], class_=f"badge {turn.kind}"),
-                    chips), *(el("p", notice, class_="notice") for notice in notices)]
+        parts: list[Html | None] = [
+            el("header", el("h3", f"Turn {t + 1}"), el("span", KINDS[turn.kind], class_=f"badge {turn.kind}"),
+               chips), *(el("p", notice, class_="notice") for notice in notices)]
         for name, words in (("thought", parsed.thought), (parsed.tool, call), ("answer", parsed.answer)):
             if words:
                 parts.append(el("div", el("p", name), el("p", words), class_=f"part {name}"))
@@ -212,10 +205,11 @@ def cards(shown: Shown, largest: float, tokenizer: Tokenizer | None) -> list[Htm
             parts.append(folded("observation", f"what came back ({len(turn.observation):,} characters)",
                                 turn.observation))
         if tokenizer:
-            parts.append(tokens_of(shown.case.rollout, turn, tokenizer))
-        parts += [arithmetic(turn_steps(credited, t), recipe) for recipe, credited in shown.under.items()]
-        hues = " ".join(f"{recipe}-{hue(x)}" for recipe, x in advantages.items())
-        made.append(el("article", parts, class_=f"turn {hues}"))
+            parts.append(tokens_of(case.rollout, turn, tokenizer))
+        steps = {recipe: turn_steps(credited, t) for recipe, credited in case.under.items()}
+        parts.append(arithmetic("how it is paid", steps))
+        trained = next(iter(advantages.values()), 0.0)
+        made.append(el("article", parts, class_=f"turn {hue(trained)}"))
     return made
 
 
@@ -234,22 +228,24 @@ def tokens_of(rollout: Rollout, turn: Turn, tokenizer: Tokenizer) -> Html:
     return folded("tokens", f"its tokens ({trained} sampled and trained, {len(made) - trained} not)", made)
 
 
-def arithmetic(steps: list[Step], recipe: str) -> Html:
-    """A row of numbers. Each opens and shows how it came about."""
-    made = []
-    for step in steps:
-        head = el("summary", el("small", step.name), " ", el("b", number(step.value)), title=step.formula)
-        inputs = page.pairs([(name, repr(x)) for name, x in step.inputs], "inputs")
-        exact = None if step.value is None else el("p", "Exactly: ", el("b", repr(step.value)))
-        panel = el("div", el("p", step.formula, class_="formula"), el("p", step.words), inputs, exact, class_="panel")
-        made.append(el("details", head, panel, class_=f"step {step.id}"))
-    return el("div", made, class_=f"arithmetic under {recipe}")
+def arithmetic(summary: str, under: dict[str, list[Step]]) -> Html | None:
+    """A table of numbers and how each came about. Where recipes agree, they share a line."""
+    recipes: dict[Step, list[str]] = {}
+    for recipe, steps in under.items():
+        for step in steps:
+            recipes.setdefault(step, []).append(recipe)
+    rows = []
+    ids, names = list(STEPS), [step.name for step in recipes]
+    for step in sorted(recipes, key=lambda step: (ids.index(step.id), names.index(step.name))):
+        inputs = "; ".join(f"{name} = {x:.6g}" for name, x in step.inputs)
+        value = "none" if step.value is None else f"{step.value:.6g}"
+        rows.append([step.name, value, ", ".join(recipes[step]), step.formula, inputs])
+    head = ["number", "value", "recipe", "formula", "made of"]
+    return el("details", el("summary", summary), page.table(head, rows), class_="arithmetic") if rows else None
 
 
-def number(x: float | None) -> str:
+def number(x: float) -> str:
     """Three digits after the point; powers of ten where that would show nothing, or too much."""
-    if x is None:
-        return "none"
     return f"{x:.1e}" if x and not 0.0005 <= abs(x) < 1e5 else f"{x:.3f}"
 
 

@@ -13,31 +13,13 @@ from minvenus.igpo.gain import needed_values
 from minvenus.report.saved import SavedBatch, path_of, save_batch
 from minvenus.report.xray import write_page
 from minvenus.text.chat import Stream
-from minvenus.text.tokenizer import Tokenizer
 from minvenus.types import Question, Rollout, Turn
-
-TOKENIZER = Tokenizer.tiny()
-SYSTEM = "Search and visit."
-BROKEN = "Start.\n</think>\n\n<tool_call>\n{\"name\":\n</tool_call>"
-CALL = '{thought}\n</think>\n\n<tool_call>\n{{"name":"{tool}","arguments":{{{arguments}}}}}\n</tool_call>'
+from tests.agent.scripted import BROKEN, QUESTION, SYSTEM, TOKENIZER, answer, search, visit
 
 
-def search(query="Bob", thought="Start."):
-    return CALL.format(thought=thought, tool="search", arguments=f'"query":["{query}"]')
-
-
-def visit(url="Bob", thought="Open."):
-    return CALL.format(thought=thought, tool="visit", arguments=f'"url":["{url}"],"goal":"pet"')
-
-
-def answer(text="cat", thought="Answer."):
-    return f"{thought}\n</think>\n\n<answer>\n{text}\n</answer>"
-
-
-def rollout(turns: list[str], observations: list[str] | None = None, question: Question | None = None,
+def rollout(turns: list[str], observations: list[str] | None = None, question: Question = QUESTION,
             forced: int | None = None) -> Rollout:
     """`turns` begin after <think>; turn number `forced` was cut by its cap, so that its end token was not sampled."""
-    question = question or Question("q", "Pet of Bob?", ["cat"])
     stream, made = Stream(TOKENIZER, SYSTEM, question.text), []
     for t, text in enumerate(turns):
         last = t == len(turns) - 1
@@ -148,14 +130,14 @@ class Part:
     def texts(self, *names: str) -> list[str]:
         return [part.words for part in self.all(*names)]
 
-    def numbers(self, recipe: str) -> dict[str, float | None]:
-        """The exact numbers of a turn, or of a group, under a recipe ("r0")."""
-        found = {}
-        for row in self.all("arithmetic", recipe):
-            for step in row.all("step"):
-                exact = re.search("Exactly: (.*)", step.words)
-                found[step.get("class").removeprefix("step ")] = float(exact[1]) if exact else None
-        return found
+    def numbers(self, recipe: str) -> dict[str, str]:
+        """The numbers of a turn, or of a group, under a recipe."""
+        return {name: value for name, value, recipes, _, _ in self.rows() if recipe in recipes.split(", ")}
+
+    def rows(self) -> list[list[str]]:
+        """The lines of its tables of numbers."""
+        rows = [row for table in self.all("arithmetic") for row in table.element.iter("tr")]
+        return [[cell.text or "" for cell in row] for row in rows]
 
     @property
     def facts(self) -> dict[str, str]:

@@ -78,10 +78,12 @@ def test_a_constant_line_runs_through_the_middle_and_a_single_point_is_visible(v
     assert line_plot([Series("one", [3], [value])], "t", "x", "y").count("<circle") == 1
 
 
-def test_40_lines_differ_in_colour_or_dashes_and_an_empty_one_keeps_its_place():
+def test_40_lines_differ_in_colour_or_dashes_and_show_below_one_another_and_an_empty_one_keeps_its_place():
     svg = line_plot([Series("empty", [], []), *(Series(str(i), [0, 1], [i, i]) for i in range(40))], "t", "x", "y")
     lines = list(ET.fromstring(svg).iter(f"{SVG}polyline"))
     assert len({(line.get("stroke"), line.get("stroke-dasharray")) for line in lines}) == 40
+    widths = [float(line.get("stroke-width")) for line in lines]
+    assert widths == sorted(set(widths), reverse=True)                          # the later ones are on top
     assert lines[0].get("stroke") == COLOURS[1] and "empty" in texts_of(svg)
 
 

@@ -8,6 +8,7 @@ import pytest
 from minvenus.report import page
 from tests.report.examples import HOSTILE
 
+
 class Elements(HTMLParser):
     """Every element with its attributes, and the text that a reader sees."""
 

@@ -77,18 +77,20 @@ def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group
     values = [value(row, "log_prob") if t in (0, 3, 5) else None for t, row in enumerate(measured.logprobs)]
     gains = segment_gains(values, measured.kinds, Recipe.paper())
     page = shown(tmp_path, {"messages": messages(), "gt": "cat"}, scorer=SCORER)
-    found = [turn.numbers("r0") for turn in page.all("turn")]
-    assert [turn.get("gain") for turn in found] == gains
-    assert [turn.get("reward") for turn in found] == [gains[2]] * 3 + [-1.0, gains[4], None]
-    assert {name for turn in found for name in turn} == {"before", "after", "gain", "reward"} and found[-1] == {}
-    assert page.texts("switch") == ["paid bypaperreleased"]
+    found = [turn.numbers("paper") for turn in page.all("turn")]
+    assert [turn.get("gain") for turn in found] == [gain and f"{gain:.6g}" for gain in gains]
+    paid = [f"{gain:.6g}" for gain in (gains[2], gains[2], gains[2], -1.0, gains[4])]
+    assert [turn.get("reward r") for turn in found] == [*paid, None]
+    assert {name for turn in found for name in turn} == {"gain", "reward r"} and found[-1] == {}
+    assert [pair[0].words for pair in page.all("glossary")[1]] == ["paper", "released"] and not page.all("chip")
     assert page.facts["true answer"] == "cat" and "the arithmetic ends at rewards" in page.words
 
 
 def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
     page = shown(tmp_path, {"messages": messages(), "gt": "cat"}, scorer=SCORER, answer="a small dog")
     assert page.facts["true answer"] == "a small dog"
-    assert len(page.all("before")[0].all("inputs")[0]) == len(TOKENIZER.encode_untrusted("a small dog"))
+    assert page.words.count(f"token {len(TOKENIZER.encode_untrusted('a small dog'))} = ") == 3         # of three V
+    assert f"token {len(TOKENIZER.encode_untrusted('a small dog')) + 1}" not in page.words
 
 
 def test_a_rollout_is_scored_on_its_own_tokens_before_every_turn(tmp_path):
@@ -138,7 +140,7 @@ def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_
     first, second = shown(tmp_path, "\n".join(lines) + "\n").all("group")
     assert first[0].words == "a: Pet of a?" and second[0].words == "b: Pet of b?"
     heads = [rollout[0].words for rollout in [*first.all("rollout"), *second.all("rollout")]]
-    assert heads == ["run 0outcome rightSAcat", "run 1outcome wrongSAcat", "run 0outcome unknownSAcat"]
+    assert heads == ["run 0outcome rightcatSA", "run 1outcome wrongcatSA", "run 0outcome unknowncatSA"]
     assert len(shown(tmp_path, "\n".join(lines), group="a").all("rollout")) == 2
 
 

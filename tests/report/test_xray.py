@@ -1,5 +1,6 @@
 """The content of an X-ray: its turns, its tokens, its numbers, and a size that is bounded."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -24,6 +25,11 @@ from tests.report.examples import (
 from tests.report.test_source import SCORER
 
 
+def digits(numbers):
+    """As the page writes them."""
+    return ["none" if x is None else f"{x:.6g}" for x in numbers]
+
+
 def turns_of(folder, made):
     return Part.of(xray(folder, saved_batch([made], [0], [1.0], Recipe.paper()))).all("turn")
 
@@ -34,16 +40,31 @@ def turns_of(folder, made):
 def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
     batch = random_batch(3, Recipe.released(gamma=0.9))
     page = Part.of(xray(tmp_path, batch))
-    assert page.texts("switch") == ["paid bythis run (trained)paperreleasedGRPO"]
+    assert [pair[0].words for pair in page.all("glossary")[1]] == ["this run", "paper", "released", "GRPO"]
     for i, shown in enumerate(page.all("rollout")):
-        found = [turn.numbers("r0") for turn in shown.all("turn")]
-        rewards = batch.credit.rewards[i]
-        assert [turn["advantage"] for turn in found] == batch.credit.record.advantages[i]
-        assert [turn["reward"] for turn in found] == [*rewards.turns, rewards.outcome]
-        assert [turn.get("gain") for turn in found] == batch.credit.gains[i]
+        found = [turn.numbers("this run") for turn in shown.all("turn")]
+        rewards, advantages = batch.credit.rewards[i], batch.credit.record.advantages[i]
+        assert [turn["advantage A"] for turn in found] == digits(advantages)
+        assert [turn["reward r"] for turn in found] == digits([*rewards.turns, rewards.outcome])
+        assert [turn.get("gain", "none") for turn in found] == digits(batch.credit.gains[i])
+        values = shown.all("arithmetic")[0].numbers("this run").values()
+        assert list(values) == digits(value for value in batch.credit.values[i] if value is not None)
         assert f"outcome {batch.measured[i].outcome:.3g}" in shown[0].words
-        about = [letter.get("title").split()[-1] for letter in shown[0].all("strip", "r0")[0]]
-        assert about == [f"{a:.3f}" for a in batch.credit.record.advantages[i]]
+        label, *letters = shown[0].all("strip")[0]
+        assert [letter.get("title").split()[-1] for letter in letters] == [f"{a:.3f}" for a in advantages]
+        assert label.words == "this run" and shown.texts("chip")[0] == f"this run {advantages[0]:.3f}"
+
+
+def test_recipes_that_agree_on_a_number_share_its_line(tmp_path):
+    head, gain, *rows = Part.of(xray(tmp_path, group_of_four())).all("turn")[1].rows()
+    assert head == ["number", "value", "recipe", "formula", "made of"]
+    name, value, recipes, formula, made_of = gain
+    assert (name, recipes, formula) == ("gain", "paper, released", "IG = V after − V before [P eq.3]")
+    after, before = re.fullmatch("V after turn 2 = (.*); V of the question = (.*)", made_of).groups()
+    assert float(after) - float(before) == pytest.approx(float(value), abs=2e-5)
+    shared = [(name, recipes) for name, _, recipes, _, _ in rows]
+    assert shared[:2] == [("reward r", "paper, released"), ("reward r", "GRPO")]
+    assert [recipes for name, recipes in shared if name == "advantage A"] == ["paper", "released", "GRPO"]
 
 
 def test_a_page_of_one_group_keeps_the_batchs_scale(tmp_path):
@@ -56,10 +77,9 @@ def test_a_page_of_one_group_keeps_the_batchs_scale(tmp_path):
 
 def test_a_run_that_scored_nothing_says_so_and_shows_no_gains(tmp_path):
     page = Part.of(xray(tmp_path, group_of_four(Recipe.paper(use_gain=False))))
-    states = [(label.words, label[0].get("disabled") is None) for label in list(page.all("switch")[0])[1:]]
-    assert states == [("this run (trained)", True), ("paper", False), ("released", False), ("GRPO", True)]
-    assert "No log P(answer) was measured" in page.words and not page.all("gain")
-    assert page.all("arithmetic", "r3") and not page.all("arithmetic", "r1")
+    assert [pair[0].words for pair in page.all("glossary")[1]] == ["this run", "GRPO"]
+    assert "No log P(answer) was measured" in page.words and "gain" not in page.numbers("this run")
+    assert page.numbers("GRPO") and not page.numbers("paper")
 
 
 def test_a_group_that_ends_alike_is_remarked_upon(tmp_path):
@@ -75,13 +95,17 @@ def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_l
     assert "<h1>Rollouts of step-00000020.jsonl</h1>" in path.read_text(encoding="utf-8")
     assert "<dt>training step</dt><dd>20</dd>" in path.read_text(encoding="utf-8")
     recipes = [Recipe.paper(), Recipe.released(), Recipe.paper(use_gain=False, gamma=1.0)]
-    every = {f"r{k}": [a for row in credit(batch.measured, recipe).record.advantages for a in row]
-             for k, recipe in enumerate(recipes)}
-    largest = max(abs(a) for listed in every.values() for a in listed)
-    for recipe, advantages in every.items():
-        chips = [chip.get("class").split()[-2:] for chip in Part.of(path).all("chip", recipe)]
-        assert chips == [["plus" if a > 0 else "minus", f"a{min(k for k in range(6) if 5 * abs(a) <= k * largest)}"]
-                         for a in advantages]
+    every = [[a for row in credit(batch.measured, recipe).record.advantages for a in row] for recipe in recipes]
+    largest = max(abs(a) for listed in every for a in listed)
+    page = Part.of(path)
+    for k, advantages in enumerate(every):
+        wanted = [("plus" if a > 0 else "minus") + f" a{min(k for k in range(6) if 5 * abs(a) <= k * largest)}"
+                  for a in advantages]
+        assert [chip.get("class") for chip in page.all("chip")[k::3]] == ["chip " + shade for shade in wanted]
+        letters = [letter.get("class") for strip in page.all("strip")[k::3] for letter in list(strip)[1:]]
+        assert [letter.removesuffix(" malformed") for letter in letters] == wanted
+    for turn, advantage in zip(page.all("turn"), every[0], strict=True):                 # as it was trained
+        assert turn.get("class") == ("turn plus" if advantage > 0 else "turn minus")
 
 
 # -------------------------------------------------------------------------------------- turns and tokens
