@@ -3,15 +3,14 @@
 import json
 import sys
 from contextlib import ExitStack, closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from minvenus.agent.policy import load_loop, load_scorer, model_folder, prompt_and_notices
 from minvenus.config import ConfigError, Recipe
 from minvenus.console import one_line_errors, stop_on_signals
 from minvenus.evaluation import tables
-from minvenus.evaluation.aggregate import Summary, summarise
-from minvenus.evaluation.compare import Comparison, compare
+from minvenus.evaluation.aggregate import compare, summarise
 from minvenus.evaluation.questions import open_questions
 from minvenus.evaluation.results import collect, model_fingerprint, open_results, results_of
 from minvenus.files import digest, write_json
@@ -23,13 +22,13 @@ from minvenus.settings import EvalConfig
 from minvenus.tools.toyweb_lessons import LEAD_IN
 
 
-def main(config: EvalConfig) -> Summary | Comparison | Path:
+def main(config: EvalConfig) -> dict | Path:
     if config.xray is not None:
         return xray(config, config.xray)
     if config.compare is not None:
         a, b = config.compare
         found = compare(results_of(a), results_of(b), config.compare)
-        print(json.dumps(asdict(found)) if config.json else tables.comparison(found, (f"A {a}", f"B {b}")))
+        print(json.dumps(found) if config.json else tables.comparison(found, (f"A {a}", f"B {b}")))
         return found
     return evaluate(resolved(config))
 
@@ -46,7 +45,7 @@ def resolved(config: EvalConfig) -> EvalConfig:
                    concurrency=config.concurrency or (64 if agent.tiny else 8))
 
 
-def evaluate(config: EvalConfig) -> Summary:
+def evaluate(config: EvalConfig) -> dict:
     """Make the runs that the folder does not have yet, and summarise all that are wanted."""
     agent, concurrency = config.agent, config.concurrency
     assert concurrency is not None
@@ -74,9 +73,9 @@ def evaluate(config: EvalConfig) -> Summary:
             print("asking the judge about answers without a verdict", file=sys.stderr)
             results.grade()
         summary = summarise([results.runs[key] for key in done])
-        write_json(results.folder / "report.json", asdict(summary))
-    head = f"{summary.questions} questions, runs of each: {config.runs}"
-    print(json.dumps(asdict(summary)) if config.json else
+        write_json(results.folder / "report.json", summary)
+    head = f"{summary['questions']} questions, runs of each: {config.runs}"
+    print(json.dumps(summary) if config.json else
           f"{head}\n\n{tables.report(summary)}\n\nin {results.folder}")
     return summary
 

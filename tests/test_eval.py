@@ -65,13 +65,13 @@ def follow(monkeypatch):
 
 def test_the_report_counts_what_the_runs_did(follow, capsys):
     summary = evaluation.main(SCRIPTED)
-    assert (summary.questions, summary.runs, summary.accuracy.value) == (8, 16, 13 / 16)
-    assert [summary.pass_at_k[k].value for k in (1, 2)] == [13 / 16, 7 / 8]
+    assert (summary["questions"], summary["runs"], summary["accuracy"]["value"]) == (8, 16, 13 / 16)
+    assert [summary["pass_at_k"][k]["value"] for k in (1, 2)] == [13 / 16, 7 / 8]
     by_hops = {"1-hop": 1.0, "2-hop": 3 / 4, "3-hop": 1 / 2, "4-hop": 1.0}
-    assert {source: part.value for source, part in summary.by_source.items()} == by_hops
+    assert {source: part["value"] for source, part in summary["by_source"].items()} == by_hops
     # without a turn to spare, every run that goes all the way answers in the turn that is announced as the last
-    assert summary.terminations == {"answered": 1, "answered_max_steps": 13, "max_steps": 2}
-    assert summary.browse["correct"] == 0.5 and summary.browse["wrong"] == 0.0
+    assert summary["terminations"] == {"answered": 1, "answered_max_steps": 13, "max_steps": 2}
+    assert summary["browse"]["correct"] == 0.5 and summary["browse"]["wrong"] == 0.0
     shown = capsys.readouterr()
     for words in ("8 questions, runs of each: 2", "graded by exact match", "81.2 %", "pass@2 87.5 %", "4-hop",
                   "2 without an answer", "\nin e\n"):
@@ -215,7 +215,7 @@ def test_other_weights_under_the_same_name_are_another_evaluation():
     for seed in (1, 2):
         model = Qwen3(ModelConfig.preset("tiny"), seed=seed)
         weights.save(model, Path("runs/sft/toy"), tokenizer_files=Tokenizer.tiny().files)
-        assert evaluation.main(short).runs == 2
+        assert evaluation.main(short)["runs"] == 2
         made = sorted(Path("runs/eval").iterdir(), key=os.path.getmtime)
     assert len(made) == 2 and all(folder.name.startswith("sft-toy-") for folder in made)
     with pytest.raises(ConfigError, match="other settings: model was"):

@@ -78,9 +78,9 @@ def test_what_is_there_is_not_run_again_and_more_runs_or_questions_can_be_added(
     first = Path("e/results.jsonl").read_text()
     with monkeypatch.context() as patch:
         patch.setattr(evaluation, "load_loop", lambda *_: pytest.fail("a finished evaluation needs no model"))
-        assert evaluation.main(replace(SHORT, limit=4, runs=1)).runs == 4
-        assert evaluation.main(replace(SHORT, limit=3, runs=1)).runs == 3, "fewer are a part of what is there"
-    assert evaluation.main(replace(SHORT, concurrency=1)).runs == 12
+        assert evaluation.main(replace(SHORT, limit=4, runs=1))["runs"] == 4
+        assert evaluation.main(replace(SHORT, limit=3, runs=1))["runs"] == 3, "fewer are a part of what is there"
+    assert evaluation.main(replace(SHORT, concurrency=1))["runs"] == 12
     assert Path("e/results.jsonl").read_text().startswith(first)
     order = [run for _, run in lines()]
     assert order == sorted(order), "all first runs come before all second ones"

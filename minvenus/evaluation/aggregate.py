@@ -1,4 +1,4 @@
-"""The numbers of an evaluation, as pure functions over finished runs.
+"""The numbers of an evaluation, and the difference of two, as pure functions over finished runs.
 
 A run is right, wrong or unknown (correct = None: the judge gave no verdict). A run without an answer is wrong.
 
@@ -7,6 +7,8 @@ A run is right, wrong or unknown (correct = None: the judge gave no verdict). A 
                   k new runs have a right one, without bias
     interval      Wilson:  (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n),   z = 1.96, n questions
     browse ratio  mean over runs of visits / (searches + visits), executed calls
+    B - A         mean, over the questions that both have, of B's accuracy on the question minus A's. Its interval: 95 %
+                  of the means of as many questions, drawn from these with replacement
 
 Unknown runs are left out; `worst` and `best` are the value if all of them were wrong or right. pass@k leaves out a
 question with fewer than k verdicts, whatever these are: counting [right, unknown] but not [wrong, unknown] would depend
@@ -15,17 +17,21 @@ outside them.
 
 The n of an interval counts questions, also where p is a mean over runs: runs of one question resemble each other, and
 the variance of their mean is at most that of one run. With several runs the interval is too wide, never too narrow.
+Pairing by question removes what makes it easy or hard for both A and B, so a small steady difference becomes visible.
 """
 
 import math
+import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from minvenus.config import ConfigError
 from minvenus.types import TERMINATIONS, Turn
 
 Z95 = 1.959963984540054               # 97.5 % quantile of the normal distribution
+SAMPLES = 2000                        # of the bootstrap
 
 
 @dataclass(frozen=True)
@@ -62,19 +68,6 @@ def grouped(results: Sequence[RunResult], name: str) -> dict[str, list[RunResult
 # --------------------------------------------------------------------------------------------------------- shares
 
 
-@dataclass(frozen=True)
-class Share:
-    """A share in [0, 1] with its 95 % interval; None where no verdict is known."""
-
-    value: float | None
-    low: float | None
-    high: float | None
-    counted: int                      # runs or questions in the value
-    unknown: int                      # runs or questions left out for want of a verdict
-    worst: float | None               # the value if every unknown verdict were wrong ...
-    best: float | None                # ... or right
-
-
 def wilson(successes: float, n: int) -> tuple[float, float]:
     """95 % interval of a share of n."""
     p, zz = successes / n, Z95 * Z95 / n
@@ -85,17 +78,16 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
     return low, high
 
 
-def share(known: list[float], worst: list[float], best: list[float], questions: int) -> Share:
-    """The mean of `known`; `worst` and `best` also have a value for each unknown one."""
-    unknown = len(worst) - len(known)
-    bounds = fmean(worst) if worst else None, fmean(best) if best else None
-    if not known:
-        return Share(None, None, None, 0, unknown, *bounds)
-    value = fmean(known)
-    return Share(value, *wilson(value * questions, questions), len(known), unknown, *bounds)
+def share(known: list[float], worst: list[float], best: list[float], questions: int) -> dict:
+    """The mean of `known` with its 95 % interval, None if nothing is known. `worst` and `best` also have a value for
+    each unknown verdict, as if it were wrong or right."""
+    value = fmean(known) if known else None
+    low, high = wilson(value * questions, questions) if value is not None else (None, None)
+    return {"value": value, "low": low, "high": high, "counted": len(known), "unknown": len(worst) - len(known),
+            "worst": fmean(worst) if worst else None, "best": fmean(best) if best else None}
 
 
-def accuracy(results: Sequence[RunResult]) -> Share:
+def accuracy(results: Sequence[RunResult]) -> dict:
     known = [r for r in results if r.correct is not None]
     return share([float(r.correct is True) for r in known], [float(r.correct is True) for r in results],
                  [float(r.correct is not False) for r in results], len({r.question for r in known}))
@@ -103,12 +95,10 @@ def accuracy(results: Sequence[RunResult]) -> Share:
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
     """Chance that k runs drawn from n without replacement have a right one: 1 - C(n - correct, k) / C(n, k)."""
-    if not (0 <= correct <= n and 1 <= k <= n):
-        raise ValueError(f"need 0 <= correct <= n and 1 <= k <= n, got n = {n}, correct = {correct}, k = {k}")
     return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
 
 
-def pass_share(results: Sequence[RunResult], k: int) -> Share:
+def pass_share(results: Sequence[RunResult], k: int) -> dict:
     """pass@k over the questions with at least k runs."""
     known, worst, best = [], [], []
     for runs in grouped(results, "question").values():
@@ -132,29 +122,11 @@ def browse_ratio(calls: Sequence[tuple[float, float]]) -> float | None:
 # ---------------------------------------------------------------------------------------------------- everything
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Everything that is reported about an evaluation; `dataclasses.asdict` makes it JSON."""
-
-    graded_by: str
-    questions: int
-    runs: int
-    accuracy: Share
-    by_source: dict[str, Share]           # accuracy by the source of the questions, empty where none has one
-    pass_at_k: dict[int, Share]           # at 1, 2, 4, ... and the most runs of a question
-    terminations: dict[str, int]          # in the order of types.TERMINATIONS, only those that happened
-    problems: list[str]                   # one line for each run that failed or has no verdict
-    means: dict[str, float]               # per run
-    malformed: float                      # share of all turns that failed the strict format check
-    tool_errors: dict[str, int]           # by kind, the most frequent first
-    browse: dict[str, float | None]       # of all runs, the right and the wrong ones
-
-
-def summarise(results: Sequence[RunResult]) -> Summary:
-    """The numbers of at least one run."""
+def summarise(results: Sequence[RunResult]) -> dict:
+    """Everything that is reported about at least one run; it becomes report.json."""
     questions = grouped(results, "question")
     k = max(map(len, questions.values()))
-    ks = sorted({1 << i for i in range(k.bit_length())} | {k})
+    ks = sorted({1 << i for i in range(k.bit_length())} | {k})              # 1, 2, 4, ... and the most runs
     ended = Counter(r.termination for r in results)
     errors = Counter(kind for r in results for kind in r.tool_errors)
     browse = {}
@@ -162,14 +134,52 @@ def summarise(results: Sequence[RunResult]) -> Summary:
         browse[name] = browse_ratio([(r.numbers["searches"], r.numbers["visits"])
                                      for r in results if r.correct in verdicts])
     means = {name: fmean(r.numbers[name] for r in results) for name in results[0].numbers}
-    return Summary(
-        graded_by=", ".join(sorted({r.graded_by for r in results})), questions=len(questions), runs=len(results),
-        accuracy=accuracy(results),
-        by_source={source: accuracy(part) for source, part in grouped(results, "source").items()},
-        pass_at_k={i: pass_share(results, i) for i in ks},
-        terminations={name: ended[name] for name in TERMINATIONS if ended[name]},
-        problems=[f"{r.question} run {r.run}: {r.note}" for r in results if r.note],
-        means=means,
-        malformed=means["malformed"] / means["turns"],
-        tool_errors=dict(errors.most_common()),
-        browse=browse)
+    return {
+        "graded_by": ", ".join(sorted({r.graded_by for r in results})),
+        "questions": len(questions), "runs": len(results),
+        "accuracy": accuracy(results),
+        "by_source": {source: accuracy(part) for source, part in grouped(results, "source").items()},
+        "pass_at_k": {i: pass_share(results, i) for i in ks},
+        "terminations": {name: ended[name] for name in TERMINATIONS if ended[name]},
+        "problems": [f"{r.question} run {r.run}: {r.note}" for r in results if r.note],
+        "means": means,                                                     # per run
+        "malformed": means["malformed"] / means["turns"],                   # share of all turns
+        "tool_errors": dict(errors.most_common()),
+        "browse": browse}
+
+
+# ------------------------------------------------------------------------------------------------------ comparison
+
+
+def compare(a: Sequence[RunResult], b: Sequence[RunResult], names: tuple[str, str] = ("A", "B")) -> dict:
+    """Refuses results that were graded differently, whose difference would be one of the graders, and results of other
+    questions under the same ids."""
+    of_a, of_b = grouped(a, "question"), grouped(b, "question")
+    both = [question for question in of_a if question in of_b]
+    summaries = summarise(a), summarise(b)
+    graders = [summary["graded_by"] for summary in summaries]
+    if graders[0] != graders[1]:
+        raise ConfigError(f"{names[0]} was graded by {graders[0]}, {names[1]} by {graders[1]}: they cannot be "
+                          "compared. Repeat one's eval.py command with --regrade and the other's grading")
+    for question in both:
+        if of_a[question][0].text != of_b[question][0].text:
+            raise ConfigError(f"question {question!r} is another one in {names[0]} than in {names[1]}: they cannot be "
+                              "compared")
+    pairs = [(accuracy(of_a[question])["value"], accuracy(of_b[question])["value"]) for question in both]
+    differences = [y - x for x, y in pairs if x is not None and y is not None]
+    low, high = bootstrap_interval(differences) if differences else (None, None)
+    return {
+        "a": summaries[0], "b": summaries[1],
+        "difference": fmean(differences) if differences else None, "low": low, "high": high,
+        "questions": len(differences),                          # with a verdict in both
+        "better": sum(d > 0 for d in differences), "worse": sum(d < 0 for d in differences),
+        "unpaired": len(of_a.keys() ^ of_b.keys()),             # questions that only one of them has
+        "unknown": len(both) - len(differences)}
+
+
+def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
+    """95 % percentile interval of the mean, the same in every run."""
+    rng = random.Random(0)
+    drawn = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(SAMPLES))
+    tail = SAMPLES // 40                                    # 2.5 % on either side
+    return drawn[tail], drawn[-1 - tail]

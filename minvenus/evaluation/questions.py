@@ -108,7 +108,7 @@ def read_questions(path) -> list[Question]:
         rows: Iterable[tuple[int, dict | str]] = read_rows(path)
         if path.suffix == ".csv":
             rows = enumerate(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines(), strict=True), start=2)
-        for number, record in rows:
+        for number, record in rows:  # noqa: B007
             question = read_question(record)
             if not question.id:
                 made = hashlib.sha256(question.text.encode("utf-8", "surrogatepass")).hexdigest()[:12]

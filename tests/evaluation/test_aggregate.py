@@ -1,8 +1,6 @@
 """The numbers of an evaluation: worked by hand first, then by brute force, by simulation and as properties."""
 
-import json
 import random
-from dataclasses import asdict
 from itertools import combinations
 from statistics import fmean
 
@@ -64,29 +62,29 @@ def test_wilson_holds_the_share_and_mirrors(case):
 
 def test_unknown_verdicts_are_neither_right_nor_wrong_and_are_shown():
     found = accuracy(runs_of({"a": [Y], "b": [N], "c": [N], "d": [U]}))
-    assert found.value == pytest.approx(1 / 3) and (found.counted, found.unknown) == (3, 1)
-    assert (found.worst, found.best) == (0.25, 0.5)
-    assert (found.low, found.high) == wilson(1, 3)
+    assert found["value"] == pytest.approx(1 / 3) and (found["counted"], found["unknown"]) == (3, 1)
+    assert (found["worst"], found["best"]) == (0.25, 0.5)
+    assert (found["low"], found["high"]) == wilson(1, 3)
     none = runs_of({"a": [U, U]})
     for found in (accuracy(none), pass_share(none, 1)):
-        assert found.value is found.low is found.high is None and found.counted == 0
+        assert found["value"] is found["low"] is found["high"] is None and found["counted"] == 0
     assert "–, 2 unknown; unknown verdicts all wrong 0.0 %, all right 100.0 %" in tables.report(summarise(none))
 
 
 def test_the_interval_counts_questions_and_not_their_runs():
     found = accuracy(runs_of({"a": [Y, Y, N], "b": [N, N, N]}))
-    assert found.value == pytest.approx(1 / 3) and found.counted == 6
-    assert (found.low, found.high) == pytest.approx(wilson(2 / 3, 2))
+    assert found["value"] == pytest.approx(1 / 3) and found["counted"] == 6
+    assert (found["low"], found["high"]) == pytest.approx(wilson(2 / 3, 2))
 
 
 @given(drawn_tables)
 def test_the_accuracy_lies_between_its_bounds_and_is_both_when_nothing_is_unknown(table):
     runs = runs_of(table)
     found = accuracy(runs)
-    if found.value is not None:
-        assert found.worst - 1e-12 <= found.value <= found.best + 1e-12
+    if found["value"] is not None:
+        assert found["worst"] - 1e-12 <= found["value"] <= found["best"] + 1e-12
     for share in (found, *(pass_share(runs, k) for k in (1, 2, 3))):
-        assert share.worst == share.value == share.best or any(U in row for row in table.values())
+        assert share["worst"] == share["value"] == share["best"] or any(U in row for row in table.values())
 
 
 # --------------------------------------------------------------------------------------------------------------- pass@k
@@ -95,18 +93,18 @@ def test_the_accuracy_lies_between_its_bounds_and_is_both_when_nothing_is_unknow
 def test_pass_at_k_worked_by_hand():
     # a: 2 of 4 right, so 1 - C(2,k)/C(4,k) = 1/2, 5/6, 1, 1;   b: 1 of 4, so 1/4, 1/2, 3/4, 1;   c: 0
     runs = runs_of({"a": [Y, N, Y, N], "b": [N, N, N, Y], "c": [N, N, N, N]})
-    assert [pass_share(runs, k).value for k in (1, 2, 3, 4)] == pytest.approx([1 / 4, 4 / 9, 7 / 12, 2 / 3])
+    assert [pass_share(runs, k)["value"] for k in (1, 2, 3, 4)] == pytest.approx([1 / 4, 4 / 9, 7 / 12, 2 / 3])
 
 
 def test_whether_a_question_counts_does_not_depend_on_its_results():
     """[right, unknown] is left out like [wrong, unknown], although the first has a right run whatever the other is."""
     found = pass_share(runs_of({"a": [N, U], "b": [Y, U], "c": [N, N], "d": [Y], "e": [Y, N]}), 2)
-    assert (found.value, found.counted, found.unknown) == (0.5, 2, 2)                    # c and e
-    assert (found.worst, found.best) == (2 / 4, 3 / 4)                                   # d has one run only
+    assert (found["value"], found["counted"], found["unknown"]) == (0.5, 2, 2)       # c and e
+    assert (found["worst"], found["best"]) == (2 / 4, 3 / 4)                              # d has one run only
     found = pass_share(runs_of({"a": [Y, U, N], "b": [U, N, N], "c": [U, U, Y]}), 2)
-    assert (found.value, found.counted, found.unknown) == (0.5, 2, 1)                    # 1 - C(1,2)/C(2,2) = 1, and 0
+    assert (found["value"], found["counted"], found["unknown"]) == (0.5, 2, 1)    # 1 - C(1,2)/C(2,2) = 1, and 0
     # worst: 1 of 3, 0, 1 of 3 right: 1 - C(2,2)/C(3,2) = 2/3;   best: 2, 1 and 3 of 3
-    assert (found.worst, found.best) == pytest.approx(((2 / 3 + 0 + 2 / 3) / 3, (1 + 2 / 3 + 1) / 3))
+    assert (found["worst"], found["best"]) == pytest.approx(((2 / 3 + 0 + 2 / 3) / 3, (1 + 2 / 3 + 1) / 3))
 
 
 def test_pass_at_k_is_unbiased_when_verdicts_are_missing_at_random():
@@ -120,7 +118,7 @@ def test_pass_at_k_is_unbiased_when_verdicts_are_missing_at_random():
         table = {}
         for i, p in enumerate(chances):
             table[f"q{i}"] = [U if rng.random() < 0.1 else rng.random() < p for _ in range(6)]
-        errors.append(pass_share(runs_of(table), k).value - truth)
+        errors.append(pass_share(runs_of(table), k)["value"] - truth)
         decided = [True in row[:k] for row in table.values() if True in row[:k] or U not in row[:k]]
         naive_errors.append(fmean(decided) - truth)
     assert fmean(naive_errors) > 0.04, "the test would see the bias"
@@ -133,12 +131,6 @@ def test_pass_at_k_is_the_mean_of_any_over_all_choices_of_k_runs(correct):
         choices = list(combinations(correct, k))
         expected = sum(map(any, choices)) / len(choices)
         assert pass_at_k(len(correct), sum(correct), k) == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize(("n", "c", "k"), [(3, 4, 1), (3, -1, 1), (3, 1, 0), (3, 1, 4)])
-def test_an_impossible_pass_at_k_is_refused(n, c, k):
-    with pytest.raises(ValueError, match=f"k = {k}"):
-        pass_at_k(n, c, k)
 
 
 # ------------------------------------------------------------------------------------------------ breakdowns, behaviour
@@ -179,21 +171,20 @@ def eight_runs() -> list[RunResult]:
 
 def test_eight_runs_by_hand():
     s = summarise(eight_runs())
-    assert (s.questions, s.runs, s.graded_by) == (4, 8, "the judge grader-1")
-    assert s.accuracy.value == 3 / 7 and (s.accuracy.counted, s.accuracy.unknown) == (7, 1)
-    assert (s.accuracy.worst, s.accuracy.best) == (3 / 8, 4 / 8)
+    assert (s["questions"], s["runs"], s["graded_by"]) == (4, 8, "the judge grader-1")
+    assert s["accuracy"]["value"] == 3 / 7 and (s["accuracy"]["counted"], s["accuracy"]["unknown"]) == (7, 1)
+    assert (s["accuracy"]["worst"], s["accuracy"]["best"]) == (3 / 8, 4 / 8)
     # at 1: p 1, q 1/2, r 0, s 0;   at 2: p 1, q 1, r 0
-    assert [s.pass_at_k[k].value for k in (1, 2)] == [3 / 8, 2 / 3] and s.pass_at_k[2].unknown == 1
-    assert {source: part.value for source, part in s.by_source.items()} == {"10-hop": 1.0, "2-hop": 1 / 5}
-    assert list(s.terminations.items()) == [("answered", 5), ("answered_max_steps", 1), ("max_steps", 1), ("error", 1)]
-    assert s.problems == ["r run 1: the endpoint\x1b[2J broke", "s run 0: no verdict in the reply"]
-    assert s.malformed == 5 / 29 and s.tool_errors == {"refused": 2}
-    assert s.means["turns"] == 29 / 8 and s.means["tokens"] == 1800 / 8 and s.means["f1"] == 3.5 / 8
+    assert [s["pass_at_k"][k]["value"] for k in (1, 2)] == [3 / 8, 2 / 3] and s["pass_at_k"][2]["unknown"] == 1
+    assert {source: part["value"] for source, part in s["by_source"].items()} == {"10-hop": 1.0, "2-hop": 1 / 5}
+    assert [*s["terminations"].items()] == [("answered", 5), ("answered_max_steps", 1), ("max_steps", 1), ("error", 1)]
+    assert s["problems"] == ["r run 1: the endpoint\x1b[2J broke", "s run 0: no verdict in the reply"]
+    assert s["malformed"] == 5 / 29 and s["tool_errors"] == {"refused": 2}
+    assert s["means"]["turns"] == 29 / 8 and s["means"]["tokens"] == 1800 / 8 and s["means"]["f1"] == 3.5 / 8
     browse = {"all": 2 / 7, "correct": (1 / 2 + 3 / 4 + 1 / 2) / 3, "wrong": (1 / 4 + 0 + 0) / 3}
-    assert s.browse == pytest.approx(browse)
-    assert json.loads(json.dumps(asdict(s)))["accuracy"] == asdict(s.accuracy)
-    assert summarise(runs_of({"a": [Y]})).by_source == {}
-    assert list(summarise(runs_of({"a": [Y] * 6})).pass_at_k) == [1, 2, 4, 6]
+    assert s["browse"] == pytest.approx(browse)
+    assert summarise(runs_of({"a": [Y]}))["by_source"] == {}
+    assert list(summarise(runs_of({"a": [Y] * 6}))["pass_at_k"]) == [1, 2, 4, 6]
 
 
 def test_the_report_shows_every_number():

@@ -60,7 +60,7 @@ MUTANTS = (
            (RESULTS + "ResultsFile.check", "and not regrade", "and False")),
     mutant(46, "evaluations that were graded differently are compared",
            "evaluation/test_compare.py::test_two_evaluations_that_were_graded_differently_are_refused",
-           ("minvenus.evaluation.compare:compare", "if graders[0] !=", "if False and graders[0] !=")),
+           (AGGREGATE + "compare", "if graders[0] !=", "if False and graders[0] !=")),
     mutant(46, "other weights under the same name are the same model",
            "evaluation/test_results.py::test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else",
            (RESULTS + "model_fingerprint", "{content.hexdigest()}", "")),
