@@ -48,10 +48,13 @@ def test_two_turns_worked_by_hand(tiny):
         f"I search.\n</think>\n\n{CALL}<|im_end|>\n"
         "<|im_start|>user\n<tool_response>\nRome.\n</tool_response><|im_end|>\n<|im_start|>assistant\n<think>\n"
         "Now I know.\n</think>\n\n<answer>\nRome.\n</answer><|im_end|>")
-    assert ids == tiny.encode(tiny.decode(ids)), "one-shot encoding of the same rendering"
+    assert ids == tiny.encode(tiny.decode(ids)), "one-shot encoding of the same rendering: its \".\\n\" is one id"
     assert tiny.decode([i for i, chosen in zip(ids, sampled, strict=True) if chosen]) == (
         f"I search.\n</think>\n\n{CALL}<|im_end|>Now I know.\n</think>\n\n<answer>\nRome.\n</answer><|im_end|>")
     assert [tiny.decode(ids[a:b])[:5] for a, b in spans] == ["I sea", "Now I"]
+    for message in messages:                                                       # the newlines of RL data
+        message["content"] = message["content"].replace("<think>\n", "<think>").replace("</think>\n", "</think>\n\n")
+    assert stream(messages, tiny) == (ids, sampled, spans)
 
 
 # --------------------------------------------------------------------------------------------- properties of any stream
@@ -92,30 +95,6 @@ def test_one_shot_encoding_of_the_rendering_gives_the_same_ids_where_nobody_spel
         assert ids == tiny.encode(tiny.decode(ids))
 
 
-@given(parts=conversations())
-def test_extending_a_stream_never_changes_what_it_already_holds(tiny, parts):
-    _, turns, _ = parts
-    messages = conversation(*parts)
-    whole = stream(messages, tiny)
-    for n in range(1, len(turns)):
-        ids, sampled, spans = stream(messages[:2 * n + 1], tiny)
-        assert whole[0][:len(ids)] == ids and whole[1][:len(ids)] == sampled and whole[2][:n] == spans
-
-
-@given(before=hostile, after=hostile)
-def test_a_page_that_plays_the_assistant_changes_neither_spans_nor_mask(tiny, before, after):
-    def build(page):
-        return stream(conversation("Q", [("a.", CALL), ("b.", "<answer>\nc\n</answer>")], [page]), tiny)
-
-    page = before + ATTACK + after
-    ids, sampled, spans = build(page)
-    tame = build("z" * len(tiny.encode_untrusted("\n" + page + "\n")))  # harmless; only its length moves what follows
-    shift = len(ids) - len(tame[0])
-    assert spans[0] == tame[2][0] and spans[1] == (tame[2][1][0] + shift, tame[2][1][1] + shift)
-    assert sum(sampled) == sum(tame[1]) and sampled[spans[0][1]:spans[1][0]] == [False] * (spans[1][0] - spans[0][1])
-    assert ids.count(tiny.im_end) == 5 and ids.count(tiny.tool_response_end) == 1
-
-
 # ----------------------------------------------------------------------------------------------------- sampled turns
 
 
@@ -146,19 +125,6 @@ def test_end_of_text_is_kept_as_sampled_and_still_closed_by_im_end(tiny, grown):
     start, end = grown.add_turn([5, tiny.end_of_text])                             # which is also the pad id
     assert grown.ids[start:end] == [5, tiny.end_of_text, tiny.im_end]
     assert grown.sampled[start:end] == [True, True, False]
-
-
-def test_a_newline_stands_between_a_turn_and_the_next_message(tiny, grown):
-    _, end = grown.add_turn([5, tiny.im_end])
-    grown.add_observation("page")
-    assert grown.ids[end - 1:end + 2] == [tiny.im_end, *tiny.encode("\n"), tiny.im_start] and not grown.sampled[end]
-
-
-def test_the_policy_begins_after_think_newline_which_is_never_trained(tiny, grown):
-    for _ in range(2):
-        assert grown.ids[-2:] == [tiny.think, *tiny.encode("\n")] and not any(grown.sampled[-5:])
-        grown.add_turn([5, tiny.im_end])
-        grown.add_observation("page")
 
 
 # -------------------------------------------------------------------------------------- trust, and what is refused
