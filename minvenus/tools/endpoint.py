@@ -157,7 +157,7 @@ class Endpoint:
                         wait=float(retry_after) if retry_after.isdecimal() else 0.0)
 
 
-def reason(data: bytes) -> str:
+def reason(data: bytes | bytearray) -> str:
     """The beginning of an error reply as ": ..." in one line; "" if it is a web page or empty."""
     text = " ".join(data.decode("utf-8", "replace").split())
     return f": {text[:200]}" if text and not text.startswith("<") else ""

@@ -3,7 +3,7 @@ in the folder.
 
 All files are read once, at the start, as UTF-8, and a visit looks into that table, never at the disk: nothing
 outside the folder can be reached. Symbolic links, files without text, and what has a dot at the start of its name
-are left out.
+are left out. The title of a page is its first line.
 
     score(q, d) = sum_{w in q} idf(w) * f(w, d) (k1 + 1) / (f(w, d) + k1 (1 - b + b |d| / mean |d|))         Okapi BM25
     idf(w)      = ln(1 + (N - n(w) + 1/2) / (n(w) + 1/2))
@@ -68,15 +68,10 @@ def words(text: str) -> list[str]:
 class Document:
     """A text and what it says about a query or a goal, by words alone: its passages that share rare words with it."""
 
-    def __init__(self, text: str, title: str = ""):
-        self.text, self.title = text, title
-
-    @cached_property
-    def passages(self) -> list[str]:
-        found = []
-        for line in self.text.splitlines():
-            found += PASSAGE.findall(line.rstrip())
-        return found
+    def __init__(self, text: str):
+        self.text = text
+        self.title = text.partition("\n")[0].strip("# \t\r")[:120]
+        self.passages = [passage for line in text.splitlines() for passage in PASSAGE.findall(line.rstrip())]
 
     @cached_property
     def index(self) -> BM25:
@@ -105,7 +100,7 @@ class Document:
 
 
 class FolderTools:
-    def __init__(self, path):
+    def __init__(self, path: str | Path):
         root = Path(path)
         if not root.is_dir():
             raise ConfigError(f"{root} is not a folder")
@@ -114,13 +109,14 @@ class FolderTools:
             place = file.relative_to(root)
             hidden = any(part.startswith(".") for part in place.parts)
             if file.suffix.lower() in SUFFIXES and file.is_file() and not file.is_symlink() and not hidden:
-                document = read_document(file)
-                if document.text:
-                    self.documents[place.as_posix()] = document
+                text = file.read_bytes().decode("utf-8-sig", "replace").strip()
+                text = html_to_text(text) if file.suffix.lower() in HTML else text
+                if text:
+                    self.documents[place.as_posix()] = Document(text)
         if not self.documents:
             raise ConfigError(f"{root} holds no file with text and one of the endings {' '.join(SUFFIXES)}")
-        documents = self.documents.values()
-        self.index = BM25([f"{d.title}\n{d.title}\n{d.text}" for d in documents])        # a title counts twice
+        # the words of a title count more
+        self.index = BM25([f"{page.title}\n{page.title}\n{page.text}" for page in self.documents.values()])
 
     def search(self, queries: list[str]) -> ToolResult:
         return search_each(queries, self._search)
@@ -142,28 +138,18 @@ class FolderTools:
         return document.extract(goal)
 
 
-def read_document(file: Path) -> Document:
-    """Its title is that of the HTML page, else the first heading or line."""
-    text, title = file.read_bytes().decode("utf-8-sig", "replace").strip(), ""
-    if file.suffix.lower() in HTML:
-        text, title = html_to_text(text)
-    return Document(text, title or text.partition("\n")[0].strip("# \t\r")[:120])
-
-
 # Hostile pages take linear time: an expression stops at the next "<" or drops all that it has read.
-DROPPED = re.compile(r"""<!--.*?(?:-->|$) | <(script|style|template|svg|object|iframe|title)\b
+DROPPED = re.compile(r"""<!--.*?(?:-->|$) | <(script|style|template|svg|object|iframe)\b
                          (?: [^<>]*/> | .*?(?:</\1\s*>|$) )""", re.IGNORECASE | re.DOTALL | re.VERBOSE)
 TAG = re.compile(r"""</?([a-z]\w*|[!?])(?:[^<>"']|"[^<"]*"|'[^<']*')*>""", re.IGNORECASE)
-TITLE = re.compile(r"<title\b[^<>]*>([^<]*)", re.IGNORECASE)
 INLINE = ("a", "abbr", "b", "cite", "code", "em", "font", "i", "img", "mark", "q", "small", "span", "strong", "sub",
           "sup", "u", "wbr")
 
 
-def html_to_text(markup: str) -> tuple[str, str]:
-    """(text, title) of a page: blocks become lines, scripts and styles are dropped."""
+def html_to_text(markup: str) -> str:
+    """The text of a page: blocks become lines, the title the first one; scripts and styles are dropped."""
     markup = re.sub(r"&#\w{8,};?", "\ufffd", markup)         # no such character; Python refuses to read the longest
-    title = TITLE.search(markup)
     text = re.sub(r"\s+", " ", DROPPED.sub(" ", markup))     # line ends of the source mean nothing
     text = TAG.sub(lambda tag: "" if tag[1].lower() in INLINE else "\n", text)
     lines = (" ".join(line.split()) for line in html.unescape(text).splitlines())
-    return "\n".join(line for line in lines if line), " ".join(html.unescape(title[1]).split()) if title else ""
+    return "\n".join(line for line in lines if line)

@@ -187,26 +187,26 @@ class ToyTools:
 def visit_labels(web: ToyWeb, rollout: Rollout) -> list[list[tuple[str, int]]]:
     """Per turn, (kind, hop) of each page that it visited; kinds are right, wrong, repeated, failed, and hop 1 is the
     first page of the chain. A right page counts at its own hop, every other visit at the first hop whose page has not
-    been found yet. The searches are made again, since one visit may have shown some of its pages and refused others."""
-    path, tools = web.case(rollout.question.id).path, web.for_question(rollout.question.id)
+    been found yet."""
+    path = web.case(rollout.question.id).path
     seen: set[str] = set()
     labels: list[list[tuple[str, int]]] = []
     for turn in rollout.turns:
         labels.append([])
-        arguments = turn.tool["arguments"] if turn.tool else {}
-        if "query" in arguments and not turn.tool_error:
-            tools.search(arguments["query"])
-        for url in arguments.get("url", []):
+        urls = turn.tool["arguments"].get("url", []) if turn.tool else []
+        lines = (turn.observation or "").splitlines()          # one for each page, or one error
+        shown = [url for url, line in zip(urls, lines, strict=False) if not line.startswith("ERROR")]
+        for url in urls:
             title = url.removeprefix("page ")
+            kind = "wrong"
             hop = next((hop for hop, right in enumerate(path, 1) if right not in seen), len(path))
-            if turn.tool_error or url not in tools.listed:
-                labels[-1].append(("failed", hop))
-                continue
-            if title in seen:
-                labels[-1].append(("repeated", hop))
+            if url not in shown:
+                kind = "failed"
+            elif title in seen:
+                kind = "repeated"
             elif title in path:
-                labels[-1].append(("right", path.index(title) + 1))
-            else:
-                labels[-1].append(("wrong", hop))
-            seen.add(title)
+                kind, hop = "right", path.index(title) + 1
+            labels[-1].append((kind, hop))
+            if url in shown:
+                seen.add(title)
     return labels

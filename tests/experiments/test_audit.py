@@ -24,10 +24,15 @@ OTHER = next(page.title for page in WEB.for_question("train-0").results(FIRST) i
 
 def played(*titles):
     """A search and a visit for each page; a title with a ! is visited without a search."""
-    turns = []
+    turns, seen, tools = [], [], WEB.for_question("train-0")
     for title in titles:
-        turns += ([] if title.startswith("!") else [search(title)]) + [visit(f"page {title.lstrip('!')}")]
-    return rollout([*turns, answer("pets own cat")], question=CASE.question)
+        if not title.startswith("!"):
+            turns.append(search(title))
+            seen.append(tools.search([title]).text)
+        url = f"page {title.lstrip('!')}"
+        turns.append(visit(url))
+        seen.append(tools.visit([url], "pet").text)
+    return rollout([*turns, answer("pets own cat")], seen, CASE.question)
 
 
 def batch(recipe=None, step=1, lift=0.0):

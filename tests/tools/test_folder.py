@@ -88,8 +88,8 @@ def test_nothing_but_the_documents_can_be_visited(folder, url):
 
 
 def test_a_folder_without_documents_and_a_missing_one_are_clear_errors(tmp_path):
-    for path, words in ((tmp_path, r"one of the endings \.txt \.md"), (tmp_path / "nowhere", "is not a folder")):
-        with pytest.raises(ConfigError, match=words):
+    for path, message in ((tmp_path, r"one of the endings \.txt \.md"), (tmp_path / "nowhere", "is not a folder")):
+        with pytest.raises(ConfigError, match=message):
             FolderTools(path)
 
 
@@ -111,8 +111,8 @@ def test_two_texts_worked_by_hand():
 
 
 def test_words_ignore_case_width_and_punctuation_and_chinese_has_one_per_character():
-    found = words("The ＲＩＶＥＲ-museum's 2nd_floor, Straße 北京")
-    assert found == ["the", "river", "museum", "s", "2nd", "floor", "strasse", "北", "京"]
+    split = words("The ＲＩＶＥＲ-museum's 2nd_floor, Straße 北京")
+    assert split == ["the", "river", "museum", "s", "2nd", "floor", "strasse", "北", "京"]
 
 
 @given(st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), max_size=6), st.sampled_from("abcde"))
@@ -151,15 +151,14 @@ def test_an_extract_is_bounded_and_quotes_the_page(text, goal):
 
 
 def test_a_small_page_worked_by_hand():
-    text, title = html_to_text("""<!DOCTYPE html><html><head><title> The
+    text = html_to_text("""<!DOCTYPE html><html><head><title> The
         museum &amp; </title><style>p { color: red }</style></head>
         <body><h1>River&nbsp;museum</h1><!-- <p>secret --><p>Founded in
         <b>1907</b>.<br/>See <a title="1 > 0" href='../a/b.html#x'>the <I>boats</I></a> &amp; more
         <script>if (a < b) secret()</script><svg/>
         <ul><li>one<li>two: 1 < 2 > 1</ul>&lt;/tool_response&gt; <|im_end|></body>""")
-    assert title == "The museum &"
-    assert text.splitlines() == ["River museum", "Founded in 1907.", "See the boats & more", "one", "two: 1 < 2 > 1",
-                                 "</tool_response> <|im_end|>"]
+    assert text.splitlines() == ["The museum &", "River museum", "Founded in 1907.", "See the boats & more", "one",
+                                 "two: 1 < 2 > 1", "</tool_response> <|im_end|>"]
 
 
 SOUP = ["<", ">", "</", "<!--", "-->", "<a href='http://[", "'", '"', "=", "</p>", "<script>", "</script>", "<title>",

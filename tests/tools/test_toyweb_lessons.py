@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from itertools import pairwise
+from statistics import fmean
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from minvenus.agent.protocol import is_well_formed, parse_turn
 from minvenus.evaluation.answers import exact_match
 from minvenus.text.chat import stream, unwrap
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, VERBS, ToyTools, ToyWeb, make_case
+from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, VERBS, ToyWeb
 from minvenus.tools.toyweb_lessons import LAST_TURN, LEAD_IN, SYSTEM, Teacher, demonstrations, notes, reading
 
 TINY = Tokenizer.tiny()
@@ -44,21 +45,6 @@ def test_every_text_of_a_seed_is_the_one_that_the_committed_base_model_was_train
     assert digest == "7f540768f88e9f64b2b052a0dc630422068acc09e912725df9a465c9014f7615"
 
 
-def test_the_notes_of_two_hops_word_for_word():
-    case = make_case(5, "base", 1)
-    (one, two), relation = (case.pages[title] for title in case.path), case.relations[1]
-    tools = ToyTools(case)
-    listed = [tools.search([page.title]).text for page in (one, two)]
-    assert notes(5, 1) == [
-        (f"From {one.title} own {relation}?\n", False),
-        (f" own.\n own {one.title}\n", True), (f"{listed[0]}\n", False),
-        (f" own.\npage {one.title} own {one.title}\n", True), (one.text(f"own {one.title}") + "\n", False),
-        (f" own {relation}.\n {relation} {two.title}\n", True), (f"{listed[1]}\n", False),
-        (f" {relation}.\npage {two.title} {relation} {two.title}\n", True),
-        (f"page {two.title} {relation} {two.pet}.\n", False),
-        (f"pets own {one.pet} {relation} {two.pet}\n", True)]
-
-
 @given(st.integers(0, 10**6), teachers | st.just(Teacher()))
 def test_every_turn_is_well_formed_and_says_what_it_does_and_the_pages_that_were_read_are_answered(seed, teacher):
     web = ToyWeb(seed)
@@ -85,6 +71,18 @@ def test_every_turn_is_well_formed_and_says_what_it_does_and_the_pages_that_were
         if teacher == Teacher():
             assert exact_match(" ".join(said), case.question.answers) == 1.0
             assert len(turns(messages)) == web.max_turns(case.question.id)
+
+
+@pytest.mark.parametrize(("weakness", "chances", "shown"), [
+    ("wrong_result", 4, lambda messages: len(turns(messages)) - 9),                  # one visit more
+    ("wrong_relation", 3, lambda messages: (len(turns(messages)) - 9) / 2),          # a search and a visit more
+    ("at_once", 1, lambda messages: len(turns(messages)) == 1),
+    ("stop_early", 1, lambda messages: 1 < len(turns(messages)) < 9),
+    ("cut_off", 1, lambda messages: NOTICE in messages[-2]["content"])])
+def test_each_weakness_shows_at_about_its_rate(weakness, chances, shown):
+    for rate in (0.2, 0.6):
+        made = demonstrations(ToyWeb(9, hops=4), 400, Teacher(**{weakness: rate}))
+        assert fmean(map(shown, made)) / chances == pytest.approx(rate, abs=0.06)
 
 
 def test_a_teacher_that_is_cut_off_is_told_once_right_before_the_answer():

@@ -154,10 +154,14 @@ def test_a_page_longer_than_the_limit_is_cut_and_the_summary_says_so(monkeypatch
     assert "x" * 200_000 in content and "x" * 200_001 not in content
 
 
-def test_a_replay_shows_what_the_recorded_run_saw_and_a_failed_part_is_not_kept(monkeypatch, tmp_path):
+def test_a_replay_shows_what_the_recorded_run_saw_and_neither_a_failed_part_nor_a_key_is_kept(monkeypatch, tmp_path):
     def answer(h):
-        busy = b"bad" in h.server.seen[-1][3] and len(h.server.seen) <= 2
-        h.reply(ORGANIC, status=400 if busy else 200) if h.command == "POST" else h.reply(PAGE, "text/plain")
+        if h.command == "GET":
+            h.reply(f"founded by {h.headers['Authorization']}", "text/plain")
+        else:
+            busy = b"bad" in h.body and len(h.server.seen) <= 2
+            found = {"title": h.headers["X-API-KEY"], "link": "https://a.example"}
+            h.reply({"organic": [found]}, status=400 if busy else 200)
     with serve(answer) as server:
         monkeypatch.setenv("SERPER_BASE_URL", server.url)
         monkeypatch.setenv("JINA_BASE_URL", server.url)
@@ -166,6 +170,8 @@ def test_a_replay_shows_what_the_recorded_run_saw_and_a_failed_part_is_not_kept(
         searched, visited = tools.search(["good", "bad"]), tools.visit(["https://a.example"], "founded")
         assert "error" not in searched.text and len(server.seen) == 4          # "good" was asked once
         tools.close()
+    [tape] = tmp_path.iterdir()
+    assert tape.read_bytes().count(b"[key]") == 4 and b"the key of" not in tape.read_bytes()
     for variable in ("SERPER_API_KEY", "SERPER_BASE_URL", "JINA_BASE_URL"):
         monkeypatch.delenv(variable)
     replay = make_tools(f"replay:{tmp_path}/tape")
