@@ -1,8 +1,8 @@
 """The shell of every page, and the pieces that pages are made of: text and numbers in, HTML out.
 
 Markup is only what `el` made: every other string is text, which models and web pages may have written, and
-is escaped where it enters an element or an attribute. A page is one file without any script. Its content
-security policy allows its own style by hash and nothing else, so that even a mistake in the escaping could
+is escaped where it enters an element or an attribute. A page is one file without any script, and XML, too.
+Its content security policy allows its own style by hash and nothing else, so that even a mistake in the escaping could
 neither run nor load anything.
 """
 
@@ -14,12 +14,12 @@ from html import escape
 from pathlib import Path
 
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")     # no HTML or XML holds them
-HEAD = """<!doctype html>
+HEAD = """<!DOCTYPE html>
 <html lang="en">
 <head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta charset="utf-8"/>
+<meta http-equiv="Content-Security-Policy" content="{policy}"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
 <title>{title}</title>
 <style>{style}</style>
 </head>

@@ -55,20 +55,20 @@ def save_batch(run, batch: SavedBatch) -> None:
 
 def load_batch(path) -> SavedBatch:
     """The batch of a file. Its credit is computed from log-probs and outcomes, and must be what the file says."""
-    lines = list(read_rows(Path(path)))
-    rollouts, measured = [], []
+    lines, rollouts, measured = [], [], []
     try:
-        for number, line in lines:
+        for number, line in read_rows(Path(path)):
             if isinstance(line, str) or line.get("format") != FORMAT:
                 raise ValueError(f"line {number} is {line if isinstance(line, str) else 'of another format'}")
+            lines.append(line)
             rollouts.append(rollout_from_json(line["rollout"]))
             measured.append(Measured.of(rollouts[-1], line["answer_logprobs"], line["outcome"], line["group"]))
-        first = lines[0][1]
-        recipe = Recipe(**first["recipe"])
-        batch = SavedBatch(first["step"], first["gain_policy"], recipe, rollouts, measured, credit(measured, recipe))
+        recipe = Recipe(**lines[0]["recipe"])
+        batch = SavedBatch(lines[0]["step"], lines[0]["gain_policy"], recipe, rollouts, measured,
+                           credit(measured, recipe))
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is no batch of rollouts with their reward arithmetic: {error}") from None
-    for (number, line), computed in zip(lines, batch.lines(), strict=True):
+    for number, (line, computed) in enumerate(zip(lines, batch.lines(), strict=True), 1):
         if wrong := difference(line, computed):
             raise ConfigError(f"{path}, line {number}: stored and computed differ: {wrong}. The file is not one whole "
                               "batch, was changed, or was made by another version")

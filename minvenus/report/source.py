@@ -44,7 +44,7 @@ class Case:
     """One rollout of a file."""
 
     rollout: Rollout
-    group: int | str
+    group: str
     outcome: str
     name: str = ""                     # which run of its question, in a file of eval.py
     measured: Measured | None = None
@@ -69,7 +69,7 @@ def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.Sa
         if scorer:
             raise ConfigError(f"{path} is a training batch with its own numbers: leave out the model and the answer")
         batch = saved.load_batch(path)
-        return [Case(rollout, m.group, f"{m.outcome:.3g}", measured=m)
+        return [Case(rollout, str(m.group), f"{m.outcome:.3g}", measured=m)
                 for rollout, m in zip(batch.rollouts, batch.measured, strict=True)], batch
     cases = []
     for number, record in enumerate(records, start=1):

@@ -53,7 +53,7 @@ HOW = (
 )
 
 
-def write_page(source_path, out_path, group: int | str | None = None, scorer: Scorer | None = None,
+def write_page(source_path, out_path, group: str | None = None, scorer: Scorer | None = None,
                answer: str | None = None, recipe: Recipe | None = None) -> Path:
     """Write the page and return its path.
 
@@ -64,23 +64,23 @@ def write_page(source_path, out_path, group: int | str | None = None, scorer: Sc
     """
     path = Path(source_path)
     cases, batch = read_source(path, scorer)
-    places = [i for i, case in enumerate(cases) if group is None or str(case.group) == str(group)]
-    names = ", ".join(dict.fromkeys(str(case.group) for case in cases))
-    if not places:
-        raise ConfigError(f"{path.name} has no group {group}; it has {names}")
+    names = list(dict.fromkeys(case.group for case in cases))
+    if group not in (None, *names):
+        raise ConfigError(f"{path.name} has no group {group}; it has {', '.join(names)}")
     if batch is None:                   # the statistics of a batch are over all of its groups, whichever are shown
-        cases = [cases[i] for i in places]
-        places = list(range(len(cases)))
+        cases = [case for case in cases if group in (None, case.group)]
     if scorer:
         cases = [scored(case, scorer, answer, recipe or Recipe.paper()) for case in cases]
     measured = [case.measured for case in cases if case.measured]
     compared = under_recipes(measured, batch.recipe if batch else None) if measured else {}
-    groups: dict[int | str, list[Case]] = {}
-    for i in places:
-        members = groups.setdefault(cases[i].group, [])
-        under = {recipe: credited[i] for recipe, credited in compared.items()}
-        members.append(replace(cases[i], name=cases[i].name or f"rollout {len(members) + 1}", under=under))
-    facts = [("rollouts", f"{len(places)}"), ("questions", f"{len(groups)}")]
+    groups: dict[str, list[Case]] = {}
+    for i, case in enumerate(cases):
+        if group in (None, case.group):
+            members = groups.setdefault(case.group, [])
+            under = {recipe: credited[i] for recipe, credited in compared.items()}
+            members.append(replace(case, name=case.name or f"rollout {len(members) + 1}", under=under))
+    count = sum(map(len, groups.values()))
+    facts = [("rollouts", f"{count}"), ("questions", f"{len(groups)}")]
     if batch:
         facts += [("training step", f"{batch.step:,}"), ("trained with", next(iter(compared))),
                   ("log P(answer) according to", POLICIES[batch.gain_policy])]
@@ -91,7 +91,8 @@ def write_page(source_path, out_path, group: int | str | None = None, scorer: Sc
     parts = [*introduction(compared, batch is not None), *boxes]
     document = page.page(f"Rollouts of {path.name}", parts, LEDE, facts, "reward X-ray")
     if len(document) > LARGEST:
-        raise ConfigError(f"{path} has {len(places)} rollouts, too many for one page: choose one --group of {names}")
+        raise ConfigError(f"{path} has {count} rollouts, too many for one page: choose one --group of "
+                          f"{', '.join(names)}")
     return write_text(out_path, document)
 
 
@@ -124,13 +125,18 @@ def group_box(group: list[Case], tokenizer: Tokenizer | None, first: bool) -> Ht
     if group[0].advantages() and len(group) > 1 and len(outcomes) == 1:
         alike = f"All {len(group)} rollouts have the same outcome, {outcomes.pop():g}"
         parts.append(page.note(f"{alike}: GRPO learns nothing here, IGPO still does where gains differ.", "remark"))
-    lines = []
+    lines: dict[tuple, list[str]] = {}               # points -> the rollouts that share them
     for case in group:
         measured = enumerate(case.measured.logprobs if case.measured else [])
-        points = [(t, value(row, "log_prob")) for t, row in measured if row is not None]
-        lines.append(Series(case.name, [t for t, _ in points], [y for _, y in points]))
-    if any(line.x for line in lines):
-        parts.append(page.figure(line_plot(lines, "log P(answer)", "after turn", "mean log-prob per token"), GLANCE))
+        points = tuple((t, value(row, "log_prob")) for t, row in measured if row is not None)
+        if points:
+            lines.setdefault(points, []).append(case.name)
+    if lines:
+        series = []
+        for points, (name, *others) in lines.items():            # "rollout 1, 4"
+            legend = ", ".join([name, *(other.split()[-1] for other in others)])
+            series.append(Series(legend, *zip(*points, strict=True)))
+        parts.append(page.figure(line_plot(series, "log P(answer)", "after turn", "mean log-prob per token"), GLANCE))
     if group[0].advantages():
         steps = {recipe: group_steps([case.under[recipe] for case in group]) for recipe in group[0].under}
         parts.append(arithmetic("what its rewards are compared with", steps))
@@ -191,8 +197,9 @@ def cards(case: Case, largest: float, tokenizer: Tokenizer | None) -> list[Html]
         if turn.discarded:
             notices.append(f"attempts thrown away: {', '.join(turn.discarded)}")
         advantages = {recipe: listed[t] for recipe, listed in case.advantages().items()}
-        chips = [el("span", f"{recipe} {number(x)}", class_=f"chip {shade(x, largest)}")
-                 for recipe, x in advantages.items()]
+        chips = [el("small", "advantage")] if advantages else []
+        for recipe, x in advantages.items():
+            chips.append(el("span", f"{recipe} {number(x)}", class_=f"chip {shade(x, largest)}"))
         parts: list[Html | None] = [
             el("header", el("h3", f"Turn {t + 1}"), el("span", KINDS[turn.kind], class_=f"badge {turn.kind}"),
                chips), *(el("p", notice, class_="notice") for notice in notices)]

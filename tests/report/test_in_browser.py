@@ -29,6 +29,18 @@ def test_pages_of_every_kind_fit_a_wide_and_a_narrow_window_without_a_complaint(
             assert len(text) > 500 and not re.search("None|nan|undefined", text)
 
 
+def test_a_number_has_the_colour_of_its_own_recipe_whatever_the_colour_of_its_turn(tmp_path):
+    batch = group_of_four()
+    alike = saved_batch(batch.rollouts, [0] * 4, [1.0] * 4, Recipe.paper())          # so that GRPO pays nothing
+    see = f"""({OPEN_ALL}, [...document.querySelectorAll(".chip")].map(chip => [chip.className.split(" ")[1],
+      getComputedStyle(chip.parentNode.parentNode).borderLeftColor, getComputedStyle(chip).backgroundColor]))"""
+    chips, console = look(xray(tmp_path, alike), see)
+    grpo = chips[2::3]
+    assert {kind for kind, _, _ in grpo} == {"none"} and len({turn for _, turn, _ in grpo}) == 3
+    assert len({colour for _, _, colour in grpo}) == 1 and console == []
+    assert not {colour for _, _, colour in grpo} & {colour for kind, _, colour in chips if kind != "none"}
+
+
 def test_hostile_text_does_nothing_and_even_html_that_gets_in_can_neither_run_nor_load_anything(tmp_path):
     """The page's policy is the second wall, as if the escaping had failed."""
     made = hostile_rollout()

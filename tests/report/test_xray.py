@@ -22,6 +22,7 @@ from tests.report.examples import (
     visit,
     xray,
 )
+from tests.report.test_curves import SVG
 from tests.report.test_source import SCORER
 
 
@@ -71,7 +72,7 @@ def test_a_page_of_one_group_keeps_the_batchs_scale(tmp_path):
     batch = random_batch(5, Recipe.paper())
     names = dict.fromkeys(m.group for m in batch.measured)
     for name, group in zip(names, Part.of(xray(tmp_path, batch)).all("group"), strict=True):
-        [part] = Part.of(xray(tmp_path, batch, group=name)).all("group")
+        [part] = Part.of(xray(tmp_path, batch, group=str(name))).all("group")
         assert part.texts("arithmetic") == group.texts("arithmetic") and len(names) > 1
 
 
@@ -82,11 +83,14 @@ def test_a_run_that_scored_nothing_says_so_and_shows_no_gains(tmp_path):
     assert page.numbers("GRPO") and not page.numbers("paper")
 
 
-def test_a_group_that_ends_alike_is_remarked_upon(tmp_path):
+def test_a_group_that_ends_alike_is_remarked_upon_and_equal_rollouts_share_a_line_of_the_plot(tmp_path):
     right, broken = rollout([visit(), answer()]), rollout([visit(), BROKEN])        # a malformed end is penalised
-    batch = saved_batch([right, right, right, broken], [0, 0, 1, 1], [1.0, 1.0, 0.0, 0.0], Recipe.paper())
+    measured = [[[-2.0], [-1.0]], [[-2.0], [-1.0]], [[-2.0], [-1.0]], [[-2.0], [-1.5]]]
+    batch = saved_batch([right, right, right, broken], [0, 0, 1, 1], [1.0, 1.0, 0.0, 0.0], Recipe.paper(), measured)
     alike, different = Part.of(xray(tmp_path, batch)).all("group")
     assert "All 2 rollouts have the same outcome, 1:" in alike.texts("remark")[0] and not different.all("remark")
+    lines = [[line.text for line in group.element.iter(SVG + "title")][1:] for group in (alike, different)]
+    assert lines == [["rollout 1, 2"], ["rollout 1", "rollout 2"]]
 
 
 def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_largest_advantage(tmp_path):
@@ -161,7 +165,7 @@ def test_hostile_text_is_text_wherever_a_model_or_a_web_page_can_put_it(tmp_path
 
 def test_a_missing_group_a_page_that_is_too_large_and_a_second_scoring_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="has no group 3; it has 0"):
-        xray(tmp_path, group_of_four(), group=3)
+        xray(tmp_path, group_of_four(), group="3")
     monkeypatch.setattr("minvenus.report.xray.LARGEST", 1000)
     with pytest.raises(ConfigError, match="is a training batch with its own numbers: leave out the model"):
         xray(tmp_path, group_of_four(), scorer=SCORER)
