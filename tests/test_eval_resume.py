@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import eval as evaluation
-from minvenus.evaluation import results
 from minvenus.settings import AgentConfig, EvalConfig
 from tests.agent.scripted import answer
 from tests.agent.test_remote import scripted
@@ -50,27 +49,6 @@ def test_killed_at_any_moment_it_goes_on_and_ends_with_the_same_file():
         same(lines(config.out), whole)
         assert json.loads(Path(config.out, "report.json").read_text())["runs"] == 12
     assert kills >= 3, kills
-
-
-@pytest.mark.parametrize("number", [1, 5, 12])
-def test_killed_in_the_middle_of_a_line_it_drops_the_torn_one_and_makes_that_run_again(number, monkeypatch):
-    evaluation.main(replace(SHORT, out="whole"))
-    count, real = iter(range(1, 100)), results.as_bytes
-
-    def die():
-        def torn(line):
-            if next(count) == number:
-                with Path("e/results.jsonl").open("ab") as file:
-                    file.write(real(line)[:1000])
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(line)
-        monkeypatch.setattr(results, "as_bytes", torn)
-        evaluation.main(SHORT)
-    assert ended(fork(die)) == -signal.SIGKILL
-    data = Path("e/results.jsonl").read_bytes()
-    assert data.count(b"\n") == number - 1 and not data.endswith(b"\n")
-    evaluation.main(SHORT)
-    same(lines(), lines("whole"))
 
 
 def test_what_is_there_is_not_run_again_and_more_runs_or_questions_can_be_added(monkeypatch):

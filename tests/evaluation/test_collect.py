@@ -16,12 +16,12 @@ from tests.agent.scripted import QUIET, Tools, answer, budget, loop_for, policy_
 QUESTIONS = [Question(f"q{i}", f"Pet of {name}?", ["cat"]) for i, name in enumerate(("Bob", "Eve", "Tom", "Ida"))]
 
 
-def collect(folder, policy, missing, concurrency, limits=None, tools=Tools, stop=False, guard=None):
+def collect(folder, policy, missing, concurrency, limits=None, tools=Tools, guard=None):
     """The rollouts of all runs that were saved, by question and number."""
     source = QuestionSource(QUESTIONS, [], "", tools_for=lambda question: tools(), max_turns=lambda question: 8,
                             visits=None, immediate=True)
     with open_results(EvalConfig(out=str(folder)), {}) as results, loop_for(policy, limits, QUIET, guard=guard) as loop:
-        collect_runs(loop, source, missing, concurrency, results, stop)
+        collect_runs(loop, source, missing, concurrency, results, stop=[])
     return saved(folder)
 
 
@@ -70,20 +70,6 @@ def test_the_first_run_is_the_rollout_that_infer_makes(tmp_path):
     timing = ("elapsed_seconds", "turns")
     assert {k: v for k, v in rollout_to_json(found).items() if k not in timing} == {
         k: v for k, v in rollout_to_json(single).items() if k not in timing}
-
-
-def test_once_asked_to_stop_nothing_begins_and_open_runs_are_dropped(tmp_path):
-    class Stop:
-        """True after a few looks."""
-
-        looks = 0
-
-        def __bool__(self):
-            self.looks += 1
-            return self.looks > 120
-    policy = policy_for([search(), answer()])
-    found = collect(tmp_path, policy, runs(5), 4, stop=Stop())
-    assert 1 <= len(found) < 20 and {r.termination for r in found.values()} == {"answered"} and is_empty(policy)
 
 
 def test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved(tmp_path):

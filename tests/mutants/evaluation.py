@@ -4,7 +4,9 @@ from tests.mutants.mutant import mutant
 
 AGGREGATE, JUDGE, RESULTS = (f"minvenus.evaluation.{name}:" for name in ("aggregate", "judge", "results"))
 BY_HAND = "evaluation/test_aggregate.py::test_eight_runs_by_hand"
-CHANGED = "evaluation/test_results.py::test_a_changed_setting_is_refused_unless_the_list_says_that_it_may_change"
+FIXED = ("evaluation/test_results.py::"
+         "test_all_settings_that_change_what_a_run_does_are_fixed_and_files_count_by_their_content")
+CHANGED = "evaluation/test_results.py::test_a_fixed_setting_with_another_value_is_refused"
 JUDGED = "evaluation/test_judge.py::"
 KEPT = JUDGED + "test_a_verdict_is_kept_across_runs_and_another_model_question_truth_or_answer_is_asked_anew"
 FAILS = JUDGED + "test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_that_helps[bad request]"
@@ -23,8 +25,7 @@ MUTANTS = (
            "evaluation/test_aggregate.py::test_unknown_verdicts_are_neither_right_nor_wrong_and_are_shown",
            (AGGREGATE + "accuracy", "[r for r in results if r.correct is not None]", "list(results)")),
     mutant(39, "runs that wait for the judge count as wrong",
-           "evaluation/test_results.py::"
-           "test_a_run_is_saved_before_it_is_judged_and_an_unknown_verdict_is_asked_for_again",
+           "test_eval.py::test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_lost",
            (RESULTS + "ResultsFile.add", 'Verdict(None, "not judged yet")', 'Verdict(False, "not judged yet")')),
     mutant(54, "runs that have ended are lost when the evaluation stops",
            "evaluation/test_collect.py::test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved",
@@ -45,18 +46,18 @@ MUTANTS = (
             "json.dumps([self.endpoint.model, question.text, answer])")),
     mutant(45, "the cache forgets the judge's model", KEPT,
            (JUDGE + "Judge.verdict", "[self.endpoint.model, messages]", "[messages]")),
-    mutant(46, "another temperature is accepted on resume", CHANGED + "[temperature]",
+    mutant(46, "another temperature is accepted on resume", FIXED,
            (RESULTS + "fixed_settings", "MAY_CHANGE |", 'MAY_CHANGE | {"temperature"} |')),
-    mutant(46, "settings of the agent are not compared", CHANGED + "[tool_seconds]",
+    mutant(46, "settings of the agent are not compared", FIXED,
            (RESULTS + "fixed_settings", " | asdict(config.agent)", "")),
-    mutant(46, "a setting that was not set before is not compared", CHANGED + "[max_turns]",
+    mutant(46, "a setting that was not set before is not compared", CHANGED,
            (RESULTS + "ResultsFile.check", "if before.get(name) != now.get(name)",
             "if before.get(name) is not None and before.get(name) != now.get(name)")),
     mutant(46, "another content of a file is accepted on resume",
-           "evaluation/test_results.py::test_files_count_by_their_content",
+           FIXED,
            (RESULTS + "fixed_settings", "| fingerprints", "")),
     mutant(46, "runs with two ways of grading in one file",
-           "evaluation/test_results.py::test_another_grading_needs_regrade_and_a_file_has_one_way_of_grading",
+           "test_eval.py::test_another_score_is_another_grading_of_the_same_runs",
            (RESULTS + "ResultsFile.check", "and not regrade", "and False")),
     mutant(46, "evaluations that were graded differently are compared",
            "evaluation/test_compare.py::test_two_evaluations_that_were_graded_differently_are_refused",
