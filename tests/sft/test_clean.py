@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from minvenus.agent.prompt import SYSTEM_PROMPT
 from minvenus.agent.protocol import is_well_formed, parse_turn
 from minvenus.sft.clean import clean, copies
-from minvenus.text.chat import stream
+from minvenus.sft.dataset import encode
 from minvenus.text.tokenizer import Tokenizer
 from tests.sft.conversations import (
     answer_of,
@@ -59,9 +59,9 @@ def test_a_turn_with_a_tool_that_does_not_exist_goes_with_its_observation():
     record = conversation("Where?", PYTHON, observation("1"), search_turn("a"), observation("2"), answer_of())
     out, reason, counts = clean(record)
     assert reason is None and contents(out)[2:] == [search_turn("a"), observation("2"), answer_of()]
-    assert counts["pruned_tool_turns_removed"] == counts["pruned_tool_response_turns_removed"] == 1
-    assert counts["pruned_tool_name_counts/PythonInterpreter"] == 1
-    assert counts["turns_in"] == 3 and counts["turns_kept"] == 2
+    assert counts == {"turns_in": 3, "turns_kept": 2, "pruned_tool_turns_removed": 1,
+                      "pruned_tool_response_turns_removed": 1, "pruned_tool_name_counts/PythonInterpreter": 1,
+                      "tools_after_cleaning/search": 1}
 
 
 def test_one_wrong_call_among_several_removes_a_clean_turn_and_is_ignored_in_a_raw_one():
@@ -183,7 +183,9 @@ def test_what_comes_out_is_well_formed_and_can_be_trained_on(record):
     kinds = [parse_turn(turn).kind for turn in turns]
     assert kinds[-1] == "answer" and set(kinds[:-1]) <= set(TOOLS)
     assert all(counts[f"tools_after_cleaning/{name}"] == kinds.count(name) for name in TOOLS)
-    stream(out["messages"], TINY)
+    one = encode(out, TINY)
+    assert int((one.tokens[one.sampled] == TINY.im_end).sum()) == len(turns)
+    assert one.tokens[-1] == TINY.im_end and one.sampled[-1]
 
 
 @given(records())

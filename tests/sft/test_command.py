@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minvenus.agent.prompt import SYSTEM_PROMPT
 from minvenus.config import ConfigError
 from minvenus.evaluation.judge import Verdict
 from minvenus.sft import __main__ as command
@@ -187,14 +186,6 @@ def test_the_system_prompt_comes_from_a_text_or_a_trajectory(tmp_path):
         text.write_text(bad)
         with pytest.raises(ConfigError):
             start(tmp_path, [of_turns(1)], system_prompt=str(text))
-
-
-def test_our_own_prompt_lists_both_tools_as_json_and_ends_with_the_date():
-    listed = SYSTEM_PROMPT.split("<tools>\n")[1].split("\n</tools>")[0].splitlines()
-    tools = [json.loads(line)["function"] for line in listed]
-    required = {tool["name"]: tool["parameters"]["required"] for tool in tools}
-    assert required == {"search": ["query"], "visit": ["url", "goal"]}
-    assert SYSTEM_PROMPT.endswith("</tool_call>\n\nCurrent date: 2026-03-01\n")
 
 
 # --------------------------------------------------------------------------------------------------- memory and Parquet

@@ -1,17 +1,14 @@
 """Token streams and packs: what is trained, trajectories that are too long, packing that changes nothing."""
 
-import random
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
-from minvenus.sft.clean import clean
 from minvenus.sft.dataset import Example, encode, encode_pieces, fill_packs, load, read_records, step_packs
 from minvenus.text.tokenizer import Tokenizer
-from tests.sft.conversations import conversation, of_turns, records
+from tests.sft.conversations import conversation, of_turns
 
 TINY = Tokenizer.tiny()
 
@@ -46,15 +43,6 @@ def test_the_flags_of_pieces_become_those_of_their_tokens():
     e = encode_pieces([("page Bob own", False), (" cat", True), (".\n", False)], TINY)
     assert TINY.decode(e.tokens.tolist()) == "page Bob own cat.\n"
     assert [TINY.decode([i]) for i, flag in zip(e.tokens.tolist(), e.sampled.tolist(), strict=True) if flag] == [" cat"]
-
-
-@given(records())
-def test_every_clean_record_can_be_encoded_and_its_mask_is_its_turns(record):
-    out, _, _ = clean(record, "Short.")
-    if out is not None:
-        one = encode(out, TINY)
-        assert int((one.tokens[one.sampled] == TINY.im_end).sum()) == len(out["messages"]) // 2
-        assert one.tokens[-1] == TINY.im_end and one.sampled[-1]
 
 
 def test_a_record_that_is_not_clean_is_refused_with_what_to_do():
@@ -102,37 +90,23 @@ def test_two_trajectories_worked_by_hand():
     assert by_token.weights.tolist() == pytest.approx([1 / 6] * 6)
 
 
-def definition(batch, score):
-    """Mean over trajectories of the mean over their own trained tokens, written down once more."""
-    return sum(sum(score(one, k) for k in range(len(one)) if one.sampled[k]) / one.trained
-               for one in batch) / len(batch)
-
-
-def packed_loss(packs, score):
-    """The same number from the packs: a token's score depends on its trajectory's tokens before it and on itself."""
-    total = 0.0
-    for pack in packs:
-        bounds = pack.cu_seqlens.tolist()
-        columns = (pack.sources.tolist(), pack.targets.tolist(), pack.weights.tolist())
-        for source, target, weight in zip(*columns, strict=True):
-            start = max(bound for bound in bounds if bound <= source)
-            assert start <= source < source + 1 < min(bound for bound in bounds if bound > source)
-            total += weight * score(pack.tokens[start:source + 1].tolist(), target)
-    return total
+def trained_on(pack):
+    """(the tokens of the trajectory before it, the token, its weight) of each trained token."""
+    bounds = pack.cu_seqlens.tolist()
+    for source, target, weight in zip(pack.sources.tolist(), pack.targets.tolist(), pack.weights.tolist(), strict=True):
+        start = max(bound for bound in bounds if bound <= source)
+        yield pack.tokens[start:source + 1].tolist(), target, weight
 
 
 @given(examples, st.integers(0, 40), st.randoms(use_true_random=False))
-def test_the_loss_is_the_same_however_the_trajectories_are_packed(batch, room, dice):
-    def score(before, target):
-        return random.Random(f"{before} {target}").uniform(0, 5)
-
-    expected = definition(batch, lambda one, k: score(one.tokens[:k].tolist(), int(one.tokens[k])))
+def test_the_same_tokens_are_trained_with_the_same_weights_however_they_are_packed(batch, room, dice):
+    rows = sorted((one.tokens[:k].tolist(), int(one.tokens[k]), 1 / (len(batch) * one.trained))
+                  for one in batch for k in range(len(one)) if one.sampled[k])
+    expected = [(before, token, pytest.approx(weight, rel=1e-6)) for before, token, weight in rows]
     longest = max(map(len, batch))
     for budget in (longest, longest + room, 10_000):
-        shuffled = dice.sample(batch, len(batch))
-        packs = step_packs(shuffled, budget)
-        assert packed_loss(packs, score) == pytest.approx(expected, rel=1e-5)
-        assert sum(float(pack.weights.sum()) for pack in packs) == pytest.approx(1.0, rel=1e-5)
+        packs = step_packs(dice.sample(batch, len(batch)), budget)
+        assert sorted(row for pack in packs for row in trained_on(pack)) == expected
         assert sum(len(pack.cu_seqlens) - 1 for pack in packs) == len(batch)
         assert all(len(pack.tokens) == pack.cu_seqlens[-1] <= budget for pack in packs)
 

@@ -30,32 +30,21 @@ def qwen():
     return Tokenizer.from_file(folder)
 
 
+@pytest.mark.parametrize("form", ["clean", "raw"])
 @pytest.mark.parametrize("name", TURNS)
-def test_real_trajectories_pass_with_all_their_turns(name):
-    record = trajectory(name)
-    out, reason, counts = clean(record, prompt_mode="row")
+def test_real_trajectories_pass_with_all_their_turns_and_one_nested_answer_is_repaired(name, form):
+    record = given = trajectory(name)
+    if form == "raw":
+        given = {"meta": {"question": record["question"], "answer": record["gt"]}, "messages": record["messages"][1:]}
+    out, reason, counts = clean(given, prompt_mode="row")
     assert reason is None and counts["turns_in"] == counts["turns_kept"] == TURNS[name]
-    assert counts["tools_after_cleaning/search"] + counts["tools_after_cleaning/visit"] == TURNS[name] - 1
-    if name == "sft_0000":
-        assert counts["tools_after_cleaning/search"] == counts["tools_after_cleaning/visit"] == 12
-    nested = name == "sft_0001"
-    assert out["messages"][:-1] == record["messages"][:-1] and (out["messages"] == record["messages"]) != nested
-    assert counts["messages_repaired"] == nested
-    if nested:                                               # a summary that was in the thought already
-        last, final = record["messages"][-1]["content"], out["messages"][-1]["content"]
+    assert out["messages"][1:-1] == record["messages"][1:-1]
+    last, final = record["messages"][-1]["content"], out["messages"][-1]["content"]
+    assert counts["messages_repaired"] == (last != final) == (name == "sft_0001")
+    if last != final:                                        # a summary that was in the thought already
         assert not is_well_formed(last, final=True) and is_well_formed(final, final=True)
         assert final.endswith(f"</think>\n<answer>\n**{record['gt']}**\n</answer>")
         assert final.split("</think>")[0].strip() == last.split("</think>")[0].strip()
-
-
-@pytest.mark.parametrize("name", TURNS)
-def test_turns_of_a_raw_record_that_are_canonical_stay_as_they_are(name):
-    record = trajectory(name)
-    out, reason, counts = clean({"meta": {"question": record["question"], "answer": record["gt"]},
-                                 "messages": record["messages"][1:]})
-    assert reason is None and counts["turns_kept"] == TURNS[name]
-    assert out["messages"][1:-1] == record["messages"][1:-1]
-    assert (out["messages"][-1] == record["messages"][-1]) == (name != "sft_0001")
 
 
 def test_the_one_duplicate_call_of_a_rollout_is_found():
