@@ -1,8 +1,7 @@
-"""Random inputs for the tests of the reward mathematics: ragged batches of rewards, recipes, trajectories of turn
-kinds, token batches for the loss; and how exactly float64 can be expected to agree.
+"""Random inputs for the tests of the reward mathematics: ragged batches of rewards, recipes, measured rollouts, token
+batches for the loss; and how exactly float64 can be expected to agree.
 
-Small batches are drawn number by number, so that hypothesis can shrink them; wide ones (up to 12 groups x 8 rollouts x
-12 turns, too many numbers to draw) come from one drawn seed.
+Of a batch, hypothesis draws and shrinks the sizes; its numbers are too many to draw and come from one drawn seed.
 """
 
 import random
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import Recipe
 from minvenus.igpo.advantage import turn_advantages
+from minvenus.igpo.credit import Measured
 from minvenus.types import TurnRewards
 from tests.igpo import oracle
 
@@ -48,38 +48,21 @@ def recipes(**fixed):
 # ------------------------------------------------------------------------------------------------------------- batches
 
 
-def batches(magnitudes=ALL_MAGNITUDES, max_groups: int = 12):
-    wide = st.integers(0, 2**32 - 1).map(lambda seed: wide_batch(seed, magnitudes, max_groups))
-    return st.one_of(small_batches(magnitudes, min(max_groups, 3)), wide)
-
-
 @st.composite
-def small_batches(draw, magnitudes, max_groups: int) -> Batch:
-    numbers = st.sampled_from((0.0, 1.0, -1.0, 0.5)) | st.floats(-4.0, 4.0, allow_subnormal=False)
+def batches(draw, magnitudes=ALL_MAGNITUDES, max_groups: int = 12) -> Batch:
+    rng = random.Random(draw(st.integers(0, 2**32 - 1)))
+    most_rollouts, most_turns = draw(st.integers(1, 8)), draw(st.integers(0, 12))
     rewards, groups = [], []
     for group in range(draw(st.integers(1, max_groups))):
-        size = draw(st.sampled_from(magnitudes))
-        for _ in range(draw(st.integers(1, 4))):
-            kinds = draw(st.lists(st.sampled_from(("absent", "gain", "gain", "penalty")), max_size=4))
-            turns = [None if k == "absent" else -1.0 if k == "penalty" else size * draw(numbers) for k in kinds]
-            rewards.append(TurnRewards(turns, draw(numbers), penalties=[k == "penalty" for k in kinds]))
-            groups.append(group)
-    return shuffled(rewards, groups, random.Random(draw(st.integers(0, 1000))))
-
-
-def wide_batch(seed: int, magnitudes, max_groups: int) -> Batch:
-    rng = random.Random(seed)
-    rewards, groups = [], []
-    for group in range(rng.randint(1, max_groups)):
         size = rng.choice(magnitudes)
         gain = rng.choice((lambda size=size: size * rng.gauss(0.0, 1.0),
                            lambda size=size: size * rng.choice((0.0, 0.5, -0.25)), lambda: 0.0, lambda: 0.7))
         outcome = rng.choice((lambda: float(rng.random() < 0.5), lambda: 1.0, lambda: 0.1, rng.random,
                               lambda size=size: size * rng.gauss(0.0, 1.0)))
         absent, malformed = rng.choice((0.0, 0.3, 0.9, 1.0)), rng.choice((0.0, 0.0, 0.1, 0.5))
-        for _ in range(rng.randint(1, 8)):
+        for _ in range(rng.randint(1, most_rollouts)):
             turns, penalties = [], []
-            for _ in range(rng.randint(0, 12)):
+            for _ in range(rng.randint(0, most_turns)):
                 penalties.append(rng.random() < malformed)
                 turns.append(-1.0 if penalties[-1] else None if rng.random() < absent else gain())
             rewards.append(TurnRewards(turns, -1.0 if rng.random() < malformed else outcome(), penalties=penalties))
@@ -133,16 +116,24 @@ def assert_close(ours, theirs, tolerance: float) -> None:
             assert x is y or abs(x - y) <= tolerance, f"rollout {i}, turn {t}: {x!r}, {y!r}; allowed {tolerance:.3g}"
 
 
-# -------------------------------------------------------------------------------------- trajectories and token batches
+# ---------------------------------------------------------------------------------- measured rollouts, token batches
 
 
 @st.composite
-def trajectories(draw, max_turns: int = 12):
-    """(kinds, malformed), the last turn last; a rollout that was cut short may end in any kind."""
+def measured(draw, max_turns: int = 12) -> Measured:
+    """A rollout with the answer scored before every turn, as browse="off" needs it; gains of zero are among them. One
+    that was cut short may end in any kind of turn."""
     kinds = draw(st.lists(st.sampled_from(("search", "search", "visit", "none")), max_size=max_turns))
     kinds = [*kinds, draw(st.sampled_from(("answer", "answer", "visit", "none")))]
     malformed = [kind == "none" or draw(st.sampled_from((False, False, False, True))) for kind in kinds]
-    return kinds, malformed
+    logprobs = st.lists(st.sampled_from((-3.0, -2.0)) if draw(st.booleans()) else st.floats(-20.0, 0.0),
+                        min_size=1, max_size=3)
+    logprobs = draw(st.lists(logprobs, min_size=len(kinds), max_size=len(kinds)))
+    return Measured(kinds, malformed, logprobs, draw(st.sampled_from((0.0, 1.0, 0.3))), group=0)
+
+
+def values_of(m: Measured, kind: str = "log_prob") -> list[float]:
+    return [oracle.value(logprobs, kind) for logprobs in m.logprobs]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from minvenus.igpo.credit import Measured, credit
 from minvenus.igpo.gain import needed_values
 from minvenus.types import TurnRewards
 from tests.igpo import oracle
-from tests.igpo.strategies import assert_close, recipes, trajectories
+from tests.igpo.strategies import Batch, assert_close, measured, recipes, rounding, values_of
 
 KINDS = ["search", "visit", "search", "answer"]
 
@@ -25,14 +25,10 @@ def belief(*values):
 
 @st.composite
 def measured_batches(draw):
-    """Up to 3 groups of up to 4 rollouts, the answer scored before every turn, as browse="off" needs it."""
-    rng = random.Random(draw(st.integers(0, 2**32 - 1)))
+    """Up to 3 groups of up to 4 rollouts."""
     batch = []
     for group in range(draw(st.integers(1, 3))):
-        for _ in range(draw(st.integers(1, 4))):
-            kinds, malformed = draw(trajectories(max_turns=6))
-            logprobs = [[-4.0 * rng.random() for _ in range(rng.randint(1, 4))] for _ in kinds]
-            batch.append(Measured(kinds, malformed, logprobs, float(rng.random() < 0.5), group))
+        batch += [replace(m, group=group) for m in draw(st.lists(measured(max_turns=6), min_size=1, max_size=4))]
     return batch
 
 
@@ -58,20 +54,23 @@ def test_two_rollouts_worked_by_hand():
     assert numbers["group_stats"]["outcome_mean"] == 0.5
 
 
-@given(measured_batches(), recipes(use_gain=(True, True, True, False)))
+@given(measured_batches(), recipes(use_gain=(True, True, True, False), format_penalty=(1.0, 0.0, 0.25, 2.0)))
 def test_from_log_probs_to_advantages_everything_is_the_definition(batch, recipe):
+    """Invariant 39 among it: the outcome is the penalty iff the last turn is malformed, whatever the judge said."""
     done = credit(batch, recipe)
-    rewards = []
+    rewards, groups = [], [m.group for m in batch]
     for i, m in enumerate(batch):
-        values = [oracle.value(logprobs, recipe.gain) for logprobs in m.logprobs]
+        values = values_of(m, recipe.gain)
         needed = oracle.needed_values(m.kinds, recipe)
         assert done.values[i] == [pytest.approx(v, rel=1e-12) if t in needed else None for t, v in enumerate(values)]
         gains = oracle.segment_gains(values, m.kinds, recipe)
-        rewards.append(TurnRewards(*oracle.turn_rewards(m.kinds, gains, m.malformed, m.outcome, recipe)))
-        assert done.rewards[i].turns == pytest.approx(rewards[i].turns, abs=1e-12)
-    # values agree to 1e-15, and a z-score divides by a spread of 1e-4 or more
-    groups = [m.group for m in batch]
-    assert_close(done.record.advantages, oracle.advantages(rewards, groups, recipe), 1e-9)
+        assert done.gains[i] == pytest.approx(gains, abs=1e-12)
+        turns, outcome, penalties = oracle.turn_rewards(m.kinds, gains, m.malformed, m.outcome, recipe)
+        rewards.append(TurnRewards(turns, outcome, penalties))
+        assert done.rewards[i].turns == pytest.approx(turns, abs=1e-12)
+        assert (done.rewards[i].outcome, done.rewards[i].is_penalty()) == (outcome, penalties)
+    tolerance = rounding(Batch(rewards, groups), recipe)
+    assert_close(done.record.advantages, oracle.advantages(rewards, groups, recipe), tolerance)
 
 
 @given(measured_batches())

@@ -1,13 +1,12 @@
 """From kinds, gains, malformed turns and the outcome to the rewards of a rollout."""
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import given
 
 from minvenus.config import Recipe
 from minvenus.igpo.rewards import turn_rewards
 from tests.igpo import oracle
-from tests.igpo.strategies import recipes, trajectories
+from tests.igpo.strategies import measured, recipes, values_of
 
 KINDS = ["search", "visit", "search", "search", "visit", "search", "answer"]
 GAINS = [None, 0.5, None, None, -0.25, None, None]
@@ -44,47 +43,29 @@ def test_lists_of_different_lengths_are_an_error(kinds, gains, malformed):
 # ---------------------------------------------------------------------------------------------------------- properties
 
 
-@st.composite
-def measured(draw, recipe_strategy):
-    """(recipe, kinds, gains, malformed, outcome), gains where the recipe measures them; zero among them."""
-    recipe = draw(recipe_strategy)
-    kinds, malformed = draw(trajectories())
-    values = draw(st.lists(st.sampled_from((-3.0, -2.0)) if draw(st.booleans()) else st.floats(-20.0, 0.0),
-                           min_size=len(kinds), max_size=len(kinds)))
-    return recipe, kinds, oracle.segment_gains(values, kinds, recipe), malformed, draw(st.sampled_from((0.0, 1.0, 0.3)))
+def gains_of(m, recipe):
+    return oracle.segment_gains(values_of(m), m.kinds, recipe)
 
 
-any_recipe = recipes(use_gain=(True, True, True, False), format_penalty=(1.0, 0.0, 0.25, 2.0))
-
-
-@given(measured(any_recipe))
-def test_rewards_equal_the_definition(case):
-    """Invariant 39 among it: the outcome is the penalty iff the last turn is malformed, whatever the judge said."""
-    recipe, kinds, gains, malformed, outcome = case
-    ours = turn_rewards(kinds, gains, malformed, outcome, recipe)
-    expected = oracle.turn_rewards(kinds, gains, malformed, outcome, recipe)
-    assert (ours.turns, ours.outcome, ours.is_penalty()) == expected
-
-
-@given(measured(recipes(penalty_scope="turn")), st.data())
-def test_making_one_turn_malformed_changes_the_reward_of_that_turn_only(case, data):
+@given(measured(), recipes(penalty_scope="turn"))
+def test_making_one_turn_malformed_changes_the_reward_of_that_turn_only(m, recipe):
     """Invariant 38, the part about rewards: the localised penalty has no neighbours."""
-    recipe, kinds, gains, malformed, outcome = case
-    assume(len(kinds) > 1)
-    t = data.draw(st.integers(0, len(kinds) - 2))
-    before = turn_rewards(kinds, gains, [m and i != t for i, m in enumerate(malformed)], outcome, recipe)
-    after = turn_rewards(kinds, gains, [m or i == t for i, m in enumerate(malformed)], outcome, recipe)
-    assert after.turns[t] == -recipe.format_penalty
-    assert after.turns[:t] + after.turns[t + 1:] == before.turns[:t] + before.turns[t + 1:]
-    assert after.outcome == before.outcome
+    gains = gains_of(m, recipe)
+    for t in range(len(m.kinds) - 1):
+        earlier, later = m.malformed[:t], m.malformed[t + 1:]
+        before = turn_rewards(m.kinds, gains, [*earlier, False, *later], m.outcome, recipe)
+        after = turn_rewards(m.kinds, gains, [*earlier, True, *later], m.outcome, recipe)
+        assert after.turns[t] == -recipe.format_penalty
+        assert after.turns[:t] + after.turns[t + 1:] == before.turns[:t] + before.turns[t + 1:]
+        assert after.outcome == before.outcome
 
 
-@given(measured(recipes(browse="replicate")))
-def test_a_copied_gain_is_that_of_the_next_visit_and_goes_no_further_back_than_the_visit_before(case):
-    recipe, kinds, gains, _, outcome = case
-    rewards = turn_rewards(kinds, gains, [False] * len(kinds), outcome, recipe)
+@given(measured(), recipes(browse="replicate"))
+def test_a_copied_gain_is_that_of_the_next_visit_and_goes_no_further_back_than_the_visit_before(m, recipe):
+    gains = gains_of(m, recipe)
+    rewards = turn_rewards(m.kinds, gains, [False] * len(m.kinds), m.outcome, recipe)
     waiting = []
-    for t, kind in enumerate(kinds[:-1]):
+    for t, kind in enumerate(m.kinds[:-1]):
         if kind == "search":
             waiting.append(t)
         elif kind == "visit":

@@ -60,28 +60,13 @@ def test_dense_batch_in_every_mode(recipe, normalize, gamma):
     assert_close(ours, D_TABLE[normalize, gamma], FLOAT32)
 
 
-def test_dense_batch_scale_and_its_two_means():
+def test_statistics_and_scale_of_the_dense_batch():
     record = advantage_record(D, D_GROUPS, Recipe.paper())
-    assert (record.scale, record.m_outcome, record.m_gain) == pytest.approx((1.17032123, 0.96568334, 0.82514280),
-                                                                            abs=FLOAT32)
-
-
-def test_first_trajectory_of_the_dense_batch_worked_by_hand():
-    gains, mean = [0.5, -0.1, 0.3, 0.2, 0.0], 0.18
-    sigma = math.sqrt(sum((g - mean) ** 2 for g in gains) / 5 + 1e-8)
-    assert sigma == pytest.approx(0.2135416, abs=1e-7)
-    z = [(g - mean) / (sigma + 1e-6) for g in gains[:3]]
-    outcome = 0.5 / (math.sqrt(0.25 + 1e-8) + 1e-6)
-    third = z[2] + 0.95 * outcome
-    second = z[1] + 0.95 * third
-    assert_close([turn_advantages(D, D_GROUPS, Recipe.paper(normalize="separate"))[0]],
-                 [[z[0] + 0.95 * second, second, third, outcome]], 1e-12)
-
-
-def test_group_statistics_of_the_dense_batch():
-    group = advantage_record(D, D_GROUPS, Recipe.paper()).groups[0]
+    group = record.groups[0]
     assert (group.gain_mean, group.gain_std) == pytest.approx((0.18, 0.2135416), abs=1e-7)
     assert (group.outcome_mean, group.outcome_std) == pytest.approx((0.5, 0.5), abs=1e-7)
+    assert (record.scale, record.m_outcome, record.m_gain) == pytest.approx((1.17032123, 0.96568334, 0.82514280),
+                                                                            abs=FLOAT32)
 
 
 GRPO_TABLE = [0.9999980, -0.9999980, -0.7071053, -0.7071053, 1.4142104]
@@ -169,15 +154,11 @@ S_PAPER_TABLE = {
 
 
 @pytest.mark.parametrize("normalize", S_RELEASED_TABLE)
-def test_browse_batch_under_the_released_recipe(normalize):
-    recipe = Recipe.released(normalize=normalize)
-    assert_close(turn_advantages(s_rewards(recipe), S_GROUPS, recipe), S_RELEASED_TABLE[normalize], FLOAT32)
-
-
-@pytest.mark.parametrize("normalize", S_PAPER_TABLE)
-def test_browse_batch_under_the_paper_recipe(normalize):
-    recipe = Recipe.paper(normalize=normalize)
-    assert_close(turn_advantages(s_rewards(recipe), S_GROUPS, recipe), S_PAPER_TABLE[normalize], 1e-7)
+@pytest.mark.parametrize("recipe, tables, tolerance", [(Recipe.released, S_RELEASED_TABLE, FLOAT32),
+                                                       (Recipe.paper, S_PAPER_TABLE, 1e-7)], ids=["released", "paper"])
+def test_browse_batch_in_every_mode(recipe, tables, tolerance, normalize):
+    recipe = recipe(normalize=normalize)
+    assert_close(turn_advantages(s_rewards(recipe), S_GROUPS, recipe), tables[normalize], tolerance)
 
 
 def test_browse_batch_scale_and_its_two_means():

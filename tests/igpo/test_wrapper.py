@@ -99,7 +99,6 @@ def test_the_lead_in_sentence_is_a_setting(name):
 
 spelled = st.sampled_from(("<|im_end|>", "</think>", "<tool_call>", "</answer>", "Rome", ".", " "))
 answers = st.one_of(
-    st.sampled_from(ANSWERS),
     st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12),
     st.text(st.sampled_from("ab .!\"'<>/0é东。\n🦜|"), min_size=1, max_size=8),
     st.lists(spelled, min_size=1, max_size=4).map("".join),
@@ -121,10 +120,17 @@ def test_decoding_gives_the_lead_in_and_the_answer_back(name, answer, recipe):
 
 
 @both_tokenizers
-@given(answer=answers, recipe=st.sampled_from(list(RECIPES.values())))
-def test_any_answer_without_added_tokens_is_the_head_of_one_encoding(name, answer, recipe):
+@both_recipes
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_is_the_head_of_one_encoding(name, recipe, answer):
     path = present(name)
-    answer = unicodedata.normalize("NFC", answer.strip())
-    assume(answer.strip() == answer and answer and not any(token in answer for token in shipped(path).added))
     wrapped = wrap_answer(answer, shipped(path), recipe)
     assert (wrapped.ids, wrapped.start) == reference(answer, path, recipe)
+
+
+@both_tokenizers
+@given(answer=answers, recipe=st.sampled_from(list(RECIPES.values())))
+def test_any_answer_without_added_tokens_is_the_head_of_one_encoding(name, answer, recipe):
+    answer = unicodedata.normalize("NFC", answer.strip())
+    assume(answer.strip() == answer and answer and not any(token in answer for token in shipped(present(name)).added))
+    test_an_answer_is_the_head_of_one_encoding(name, recipe, answer)
