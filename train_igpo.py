@@ -43,10 +43,12 @@ def main(config: IGPOConfig) -> Path:
     if config.tiny and config.data == "toyweb" and config.recipe.lead_in == Recipe.lead_in:
         config = replace(config, recipe=replace(config.recipe, lead_in=LEAD_IN))      # as its demonstrations answer
     with ExitStack() as stack:
+        # the learning rate is constant, so a run that goes on may be given more steps
+        run = stack.enter_context(open_run("igpo", config, MAY_CHANGE | {"steps"}))
         source = stack.enter_context(closing(open_questions(
             config.data, config.tools, config.seed, hops=config.hops, slack=config.slack, max_turns=config.max_turns,
             limit=config.evaluate_questions, per_step=config.questions)))
-        judge = stack.enter_context(closing(Judge(Path(config.out) / "judge.sqlite"))) if config.judge else None
+        judge = stack.enter_context(closing(Judge(run.folder / "judge.sqlite"))) if config.judge else None
         model, tokenizer = load_start(config)
         reference = None
         if config.kl_coef or config.gain_policy == "reference":
@@ -55,13 +57,12 @@ def main(config: IGPOConfig) -> Path:
         engine = Engine(model, config.pages, PAGE_SIZE, config.seed, vocab_limit=tokenizer.size)
         scorer = Engine(reference, config.pages, PAGE_SIZE) if config.gain_policy == "reference" else engine
         rollout_loop = agent_loop(config, source, engine, tokenizer)
-        run = stack.enter_context(open_run(
-            "igpo", config, model, optimizer, tokenizer.files,
-            data=digest([source.fingerprint, rollout_loop.keywords["system"]]),
-            evaluate=partial(evaluate, rollout_loop, source, engine),
-            may_change=MAY_CHANGE | {"steps"}))                       # the learning rate is constant
+        grade = partial(outcomes, judge=judge, kind=config.outcome)
+        steps = run.steps(model, optimizer, tokenizer.files,
+                          data=digest([source.fingerprint, rollout_loop.keywords["system"]]),
+                          evaluate=partial(evaluate, rollout_loop, source, engine))
 
-        for step in run.steps():                                                # goes on, stops, evaluates and saves
+        for step in steps:                                                      # goes on, stops, evaluates and saves
             engine.reset_counters()
             with rollout_loop(keep_open=True) as loop:
                 episodes = collect(loop, source, step, config)
@@ -69,7 +70,6 @@ def main(config: IGPOConfig) -> Path:
                 logprobs = score_answers(scorer, episodes, tokenizer, config)   # on the pages of the open sequences
                 run.lap("scoring", sum(len(tokens) for turns in logprobs for tokens in turns if tokens))
             rollouts = [episode.rollout for episode in episodes]
-            grade = partial(outcomes, judge=judge, kind=config.outcome)
             batch = make_batch(rollouts, logprobs, config.group, grade)         # without an outcome: dropped, counted
             run.lap("grading")
             credited = credit(batch.measured, config.recipe)
@@ -91,7 +91,8 @@ def agent_loop(config: IGPOConfig, source: QuestionSource, engine: Engine,
     run in threads."""
     policy = EnginePolicy(engine, tokenizer, Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p))
     limits = Limits(config.max_turns or 200, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
-                    tool_threads=None if source.immediate else 16)
+                    tool_seconds=config.tool_seconds,
+                    tool_threads=None if source.immediate else config.tool_threads)
     system, notices = prompt_and_notices(config)
     return partial(RolloutLoop, policy, tokenizer, limits, system=system, notices=notices, guard=FailureGuard())
 

@@ -21,21 +21,21 @@ TEACHER = Teacher(wrong_result=0.5, wrong_relation=0.3, at_once=0.03, stop_early
 
 def main(config: SFTConfig) -> Path:
     """Train, and return the folder of the trained model."""
-    model, tokenizer = load_start(config)
-    if config.max_tokens > model.config.max_position_embeddings:
-        raise ConfigError(f"max_tokens is {config.max_tokens}, but the model reads "
-                          f"{model.config.max_position_embeddings} tokens at most: lower max_tokens")
-    optimizer = adamw(model, (0.9, 0.95), config.weight_decay)
-    training, held_out = load_examples(config, tokenizer)
+    with open_run("sft", config) as run:
+        model, tokenizer = load_start(config)
+        if config.max_tokens > model.config.max_position_embeddings:
+            raise ConfigError(f"max_tokens is {config.max_tokens}, but the model reads "
+                              f"{model.config.max_position_embeddings} tokens at most: lower max_tokens")
+        optimizer = adamw(model, (0.9, 0.95), config.weight_decay)
+        training, held_out = load_examples(config, tokenizer)
 
-    def evaluate() -> dict:
-        if not held_out:
-            return {}
-        return {"validation_loss": validation_loss(model, held_out, config.pack_tokens, config.reduction)}
+        def evaluate() -> dict:
+            if not held_out:
+                return {}
+            return {"validation_loss": validation_loss(model, held_out, config.pack_tokens, config.reduction)}
 
-    with open_run("sft", config, model, optimizer, tokenizer.files, data=fingerprint(training + held_out),
-                  evaluate=evaluate) as run:
-        for step in run.steps():
+        data = fingerprint(training + held_out)
+        for step in run.steps(model, optimizer, tokenizer.files, data=data, evaluate=evaluate):
             batch = [training[i] for i in batch_indices(step, config.batch, len(training), config.seed)]
             rate = learning_rate(step, config.steps, config.learning_rate, int(config.warmup * config.steps))
             numbers = sft_step(model, optimizer, batch, rate, config.clip, config.pack_tokens, config.reduction)

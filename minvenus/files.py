@@ -45,6 +45,17 @@ def claimed(folder, doing: str) -> Iterator[None]:
 
 
 @contextmanager
+def naming(path) -> Iterator[None]:
+    """`with naming(path):` the error of a full disk names the file, which the system's own does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
 def replaced_file(path) -> Iterator[Path]:
     """`with replaced_file(path) as new:` write the file `new`; without an error it is renamed to `path`. What a killed
     process left is overwritten. Only one process may write a file at a time."""
@@ -52,9 +63,10 @@ def replaced_file(path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     new = beside(path, "new")
     try:
-        yield new
-        sync(new)
-        new.replace(path)
+        with naming(path):
+            yield new
+            sync(new)
+            new.replace(path)
     finally:
         new.unlink(missing_ok=True)
 

@@ -220,6 +220,8 @@ class IGPOConfig:
     max_turn_tokens: Count = 48                # sampled in one turn
     max_context: Count = 768                   # tokens of a rollout
     max_observation_tokens: ResultSize = 8192  # longer results of tools are cut
+    tool_seconds: Positive = 150.0             # seconds for one call of a live tool
+    tool_threads: Count = 16                   # calls of live tools at once; other tools answer in order, reproducibly
     pages: Count = 2048                        # of the cache, 16 tokens each
     pack_tokens: Count = 4096                  # tokens of one training forward at most; memory, not mathematics
     recompute: bool = False                    # keep only layer inputs, compute the rest again: less memory, slower

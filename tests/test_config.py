@@ -121,7 +121,7 @@ NUMBERS = {  # field: (values that are refused, values at the border that are ac
     "evaluate_every": ([0], [1]), "evaluate_questions": ([-1], [0]), "rollouts_every": ([0], [1]),
     "logprob_gap": ([0.0, NAN], [1e-300]),
     "sft_steps": ([0], [1]), "igpo_steps": ([0], [1]), "seeds": ([0], [1]), "first_seed": ([0.5], [-1]),
-    "jobs": ([0], [1]), "visits": ([3], [4]),
+    "tool_threads": ([0], [1]), "jobs": ([0], [1]), "visits": ([3], [4]),
     "IGPOConfig.temperature": ([0.0, NAN], [0.001]), "IGPOConfig.max_context": ([0, 4097], [1, 4096]),
 }
 

@@ -5,7 +5,6 @@ Most runs follow a script (tests/train/igpo_runs.py): a random model writes noth
 
 import signal
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -13,8 +12,9 @@ import torch
 import train_igpo
 from minvenus.config import Recipe
 from minvenus.engine import Engine
+from minvenus.evaluation import judge as judging
 from minvenus.evaluation.judge import Judge
-from minvenus.files import claimed, latest_checkpoint, read_jsonl
+from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model import weights
 from minvenus.report.saved import load_batch, path_of
@@ -160,18 +160,27 @@ def test_a_run_that_diverges_says_what_to_look_at_and_keeps_the_last_good_state(
     assert command("train_igpo.py", config) == 0 and content(tmp_path) == content(whole)
 
 
+class QuickJudge(Judge):
+    """One request after the other, without patience."""
+
+    def __init__(self, cache):
+        super().__init__(cache, threads=1, **QUICK)
+
+
+def failing(handler):
+    handler.reply("down", status=500)
+
+
+@pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize(("first", "kept"), [
     (JUDGED[0], [0, 1, 2, 4, 5, 6, 7]),
     (["right: yes, a cat", "wrong: sphinx", ": sphinx", "search: sphinx"], [4, 5, 6, 7]),
 ], ids=["one unknown", "one left"])
-def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(first, kept, model, planted, monkeypatch):
+def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(first, kept, model, monkeypatch):
     """Neither as a wrong answer nor as a right one: the statistics are those of the others. One that is left alone in
     its group teaches nothing."""
-    def broken(handler):
-        handler.reply("down", status=500)
-
-    monkeypatch.setattr(train_igpo, "Judge", partial(Judge, threads=1, **QUICK))
-    with grading(lambda answer: broken if answer == "sphinx" else answer.split()[0].strip(",")) as server:
+    monkeypatch.setattr(train_igpo, "Judge", QuickJudge)
+    with grading(lambda answer: failing if answer == "sphinx" else answer.split()[0].strip(",")) as server:
         monkeypatch.setenv("JUDGE_BASE_URL", server.url)
         step = first_step(small_igpo(model, group=4, judge=True), [first, JUDGED[1]])
     unknown = sum("sphinx" in play for play in first)
@@ -181,11 +190,32 @@ def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(fir
     assert step.update()["updates"] == 1
 
 
-def test_two_runs_in_one_folder_are_refused(config, scripted, tmp_path, capsys):
-    with claimed(tmp_path, "training"):
-        assert command("train_igpo.py", replace(config, out=str(tmp_path))) == 2
-    assert f"another process is training into {tmp_path}: wait for it, or use another --out" in capsys.readouterr().err
-    assert not (tmp_path / "run.json").exists()
+@pytest.mark.usefixtures("planted")
+def test_a_judge_that_cannot_be_relied_on_stops_the_run_with_the_reason_and_a_checkpoint(model, tmp_path, monkeypatch,
+                                                                                         capsys):
+    """In the second step; then it is well again, and the run goes on. No two answers are equal: none comes from the
+    cache."""
+    config = small_igpo(model, tmp_path, group=4, judge=True, steps=2, save_every=100)
+    script_runs(monkeypatch, config, [[f"wrong: yes {place} {i}" for i in range(4)] for place in range(2)])
+    monkeypatch.setattr(judging, "Judge", QuickJudge)
+    real, broken = updating.igpo_update, []
+
+    def then_it_breaks(*arguments):
+        broken.append(True)
+        return real(*arguments)
+
+    with grading(lambda answer: failing if broken else "yes") as server:
+        monkeypatch.setenv("JUDGE_BASE_URL", server.url)
+        with monkeypatch.context() as patch:
+            patch.setattr(updating, "igpo_update", then_it_breaks)
+            assert command("train_igpo.py", config) == 2
+        err = capsys.readouterr().err
+        assert "6 of the last 14 verdicts of the judge failed" in err and "status 500" in err and "Traceback" not in err
+        assert (tmp_path / "latest").read_text() == "step-00000001\n"
+        assert [row["step"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == [1]
+        broken.clear()
+        assert command("train_igpo.py", config) == 0
+    assert [row["judge_unknown"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == [0, 0]
 
 
 def test_the_preset_of_the_4b_model_is_the_papers_recipe():

@@ -161,13 +161,15 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
 def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
     """What a folder says comes at once and in order, so that such runs are reproducible."""
     monkeypatch.setenv("SERPER_API_KEY", "planted")
-    for tools, threads in ((config.tools, None), (f"record:{tmp_path / 'cassette'}", 16), ("live", 16)):
+    config = replace(config, tool_threads=7, tool_seconds=9.0)
+    for tools, threads in ((config.tools, None), (f"record:{tmp_path / 'cassette'}", 7), ("live", 7)):
         with closing(open_questions(config.data, tools, limit=1, per_step=2)) as source:
             limits = train_igpo.agent_loop(config, source, engine_for(play), TINY)().limits
-        assert (limits.tool_threads, limits.max_turns, limits.max_context) == (threads, 5, 1024)
+        assert (limits.tool_threads, limits.tool_seconds) == (threads, 9.0)
+        assert (limits.max_turns, limits.max_context) == (5, 1024)
 
 
-def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
+def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch, tmp_path):
     class Asked(Exception):
         pass
 
@@ -175,7 +177,7 @@ def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
         raise Asked(arguments, options)
 
     monkeypatch.setattr(train_igpo, "open_questions", asked)
-    config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3)
+    config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3, out=str(tmp_path))
     with pytest.raises(Asked) as caught:
         train_igpo.main(config)
     expected = {"hops": 2, "slack": 3, "max_turns": 5, "limit": 1, "per_step": 2}

@@ -23,7 +23,7 @@ import torch
 
 from minvenus.config import ConfigError, read_json
 from minvenus.console import Progress, stop_on_signals
-from minvenus.files import claimed, latest_checkpoint, read_jsonl, sync, write_text
+from minvenus.files import claimed, latest_checkpoint, naming, read_jsonl, sync, write_text
 from minvenus.flags import save_config
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import device_of, start_folder, start_model
@@ -32,8 +32,8 @@ from minvenus.train import checkpoint
 from minvenus.train.optim import Diverged, steps_taken
 
 # Settings that a resumed run may change: they decide memory, speed and what is looked at, not what is learned.
-MAY_CHANGE = {"out", "device", "pack_tokens", "recompute", "pages", "evaluate_every", "save_every", "rollouts_every",
-              "logprob_gap"}
+MAY_CHANGE = {"out", "device", "pack_tokens", "recompute", "pages", "tool_seconds", "tool_threads", "evaluate_every",
+              "save_every", "rollouts_every", "logprob_gap"}
 
 
 def load_start(config) -> tuple[Qwen3, Tokenizer]:
@@ -45,24 +45,23 @@ def load_start(config) -> tuple[Qwen3, Tokenizer]:
 
 
 @contextmanager
-def open_run(name: str, config, model, optimizer, tokenizer_files, *, data: str, evaluate: Callable[[], dict],
-             may_change: set[str] = MAY_CHANGE) -> Iterator["Run"]:
-    """Start, or go on from the latest checkpoint. `data` is a fingerprint of what is trained on. `evaluate` gives
-    numbers on what is held out, none if nothing is."""
-    with claimed(config.out, "training"):
+def open_run(name: str, config, may_change: set[str] = MAY_CHANGE) -> Iterator["Run"]:
+    """The run in the folder `config.out`, closed to other processes. It comes before models are loaded: nobody should
+    wait for them to learn that the folder is in use or that the run was begun with other settings."""
+    with claimed(config.out, "training"), stop_on_signals() as stop:
         check_resume(config, may_change)
-        run = Run(name, config, model, optimizer, tokenizer_files, data, evaluate)
-        with stop_on_signals() as run.stop:
-            try:
-                yield run
-            except Exception as error:
+        run = Run(name, config, stop)
+        try:
+            yield run
+        except Exception as error:
+            if run.done:
                 run.progress.end()
-                if run.done and steps_taken(optimizer) == run.moves:
+                if steps_taken(run.optimizer) == run.moves:
                     with suppress(OSError):         # on a full disk the error that is raised already says so
                         run.save()
-                if isinstance(error, Diverged):
-                    raise Diverged(f"step {run.done + 1}: {error}") from None
-                raise
+            if isinstance(error, Diverged):
+                raise Diverged(f"step {run.done + 1}: {error}") from None
+            raise
 
 
 def check_resume(config, may_change: set[str]) -> None:
@@ -79,38 +78,25 @@ def check_resume(config, may_change: set[str]) -> None:
 
 
 class Run:
-    """Made by `open_run`. The body of `for step in run.steps():` trains, and ends with `run.log(numbers)`."""
+    """Made by `open_run`. The body of `for step in run.steps(...):` trains, and ends with `run.log(numbers)`."""
 
-    def __init__(self, name: str, config, model, optimizer, tokenizer_files, data: str, evaluate):
-        self.config, self.folder = config, Path(config.out)
-        self.model, self.optimizer, self.tokenizer_files = model, optimizer, tokenizer_files
-        self.data, self.evaluate = data, evaluate
+    def __init__(self, name: str, config, stop: list[int]):
+        self.name, self.config, self.folder = name, config, Path(config.out)
+        self.stop = stop                            # empty until a signal has come
+        self.metrics, self.timing = self.folder / "metrics.jsonl", self.folder / "timing.jsonl"
         self.done = 0                               # steps so far
         self.counters: dict[str, int] = {}          # counts over the whole run; saved with every checkpoint
         self.before: dict = {}                      # the evaluation before the first step
-        newest = latest_checkpoint(self.folder)
-        if newest:
-            state = checkpoint.restore(newest, model, optimizer)
-            if state["data"] != data:
-                raise ConfigError(f"{newest} was made with other data or another prompt than {config.data} gives now: "
-                                  "use the same, or another --out")
-            self.done, self.counters = state["step"], state["counters"]
-        self.moves = steps_taken(optimizer)         # of the optimiser, when the last whole step ended
-        self.metrics, self.timing = self.folder / "metrics.jsonl", self.folder / "timing.jsonl"
-        for path in (self.metrics, self.timing):
-            cut_back(path, self.done)
-        changed = [field.name for field in fields(config) if getattr(config, field.name) != field.default]
-        settings = ", ".join(f"{name} {getattr(config, name)}" for name in changed) or "the defaults"
-        print(f"model       {sum(p.numel() for p in model.parameters()):,} parameters on {model.head_weight.device}")
-        print(f"settings    {settings}; all of them in {save_config(config, self.folder)}")
-        print(f"start       {newest or 'step 0'}", flush=True)
-        self.progress = Progress(name, self.done, config.steps)
 
-    def steps(self) -> Iterator[int]:
-        """The numbers of the steps that are left."""
+    def steps(self, model, optimizer, tokenizer_files, *, data: str, evaluate: Callable[[], dict]) -> Iterator[int]:
+        """The numbers of the steps that are left after the latest checkpoint. `data` is a fingerprint of what is
+        trained on. `evaluate` gives numbers on what is held out, none if nothing is."""
+        self.model, self.optimizer, self.tokenizer_files = model, optimizer, tokenizer_files
+        self.data, self.evaluate = data, evaluate
+        self.start()
         total = self.config.steps
-        if self.done == 0:
-            self.before = {f"before_{name}": number for name, number in self.evaluate().items()}
+        if self.done == 0 and not self.stop:
+            self.before = {f"before_{name}": number for name, number in evaluate().items()}
         while self.done < total and not self.stop:
             self.mark = self.started = time.perf_counter()
             self.clock: dict[str, float] = {}       # the line of timing.jsonl
@@ -120,6 +106,27 @@ class Run:
         if self.done < total:
             self.progress.end()
             print(f"stopped after step {self.done} of {total}; the same command goes on from there")
+
+    def start(self) -> None:
+        """Fill model and optimiser from the latest checkpoint, if there is one, and say what is run."""
+        newest = latest_checkpoint(self.folder)
+        state: dict = {"step": 0, "counters": {}, "data": self.data}
+        if newest:
+            state = checkpoint.restore(newest, self.model, self.optimizer)
+        if state["data"] != self.data:
+            raise ConfigError(f"{newest} was made with other data or another prompt than {self.config.data} gives now: "
+                              "use the same, or another --out")
+        for path in (self.metrics, self.timing):
+            cut_back(path, state["step"])
+        changed = [field.name for field in fields(self.config) if getattr(self.config, field.name) != field.default]
+        settings = ", ".join(f"{name} {getattr(self.config, name)}" for name in changed) or "the defaults"
+        size = sum(parameter.numel() for parameter in self.model.parameters())
+        print(f"model       {size:,} parameters on {self.model.head_weight.device}")
+        print(f"settings    {settings}; all of them in {save_config(self.config, self.folder)}")
+        print(f"start       {newest or 'step 0'}", flush=True)
+        self.done, self.counters = state["step"], state["counters"]
+        self.moves = steps_taken(self.optimizer)    # when the last whole step ended
+        self.progress = Progress(self.name, self.done, self.config.steps)
 
     def is_due(self, every: int) -> bool:
         """Whether something that happens every so many steps, and after the last, happens in the present step."""
@@ -137,22 +144,19 @@ class Run:
 
     def log(self, numbers: dict) -> None:
         """End the present step: an evaluation if one is due, its line of metrics, a checkpoint if one is due."""
-        step, failure = self.done + 1, None
+        step = self.done + 1
         self.lap("rest")
         self.clock["tokens_per_second"] = self.tokens / (self.mark - self.started)
-        if self.is_due(self.config.evaluate_every):
-            try:
+        try:
+            if self.is_due(self.config.evaluate_every):
                 numbers = self.evaluate() | numbers
-            except Exception as error:              # the step itself is whole, and is kept
-                failure = error
-            self.lap("evaluation")
-        self.clock["seconds"] = self.mark - self.started
-        append(self.metrics, {"step": step} | numbers | self.before)
-        append(self.timing, {"step": step} | self.clock)
-        self.progress.show(step, numbers, self.clock)
-        self.done, self.before, self.moves = step, {}, steps_taken(self.optimizer)
-        if failure:
-            raise failure
+                self.lap("evaluation")
+        finally:                                    # the step is whole, also where its evaluation fails
+            self.clock["seconds"] = self.mark - self.started
+            append(self.metrics, {"step": step} | numbers | self.before)
+            append(self.timing, {"step": step} | self.clock)
+            self.progress.show(step, numbers, self.clock)
+            self.done, self.before, self.moves = step, {}, steps_taken(self.optimizer)
         if step % self.config.save_every == 0:
             self.save()
 
@@ -161,21 +165,15 @@ class Run:
         sync(self.metrics)
         sync(self.timing)
         state = {"data": self.data, "counters": self.counters}
-        checkpoint.save(self.folder, self.done, self.model, self.optimizer, state, self.tokenizer_files)
-
-    @property
-    def model_folder(self) -> Path:
-        """The model of the latest checkpoint."""
-        newest = latest_checkpoint(self.folder)
-        assert newest is not None
-        return newest / "model"
+        newest = checkpoint.save(self.folder, self.done, self.model, self.optimizer, state, self.tokenizer_files)
+        self.model_folder = newest / "model"
 
 
 def append(path: Path, row: dict) -> None:
     bad = [f"{name} {value}" for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
     if bad:
         raise Diverged(f"{', '.join(bad)} is not a finite number")
-    with path.open("a", encoding="utf-8") as file:
+    with naming(path), path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
 
 

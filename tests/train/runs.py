@@ -63,8 +63,8 @@ def made_up_run(config, evaluate=dict, during=lambda step: None, after=lambda st
     have."""
     model = Qwen3(SMALL, seed=0)
     optimizer = adamw(model, (0.9, 0.95), 0.01)
-    with open_run("sft", config, model, optimizer, TINY.files, data=data, evaluate=evaluate) as run:
-        for step in run.steps():
+    with open_run("sft", config) as run:
+        for step in run.steps(model, optimizer, TINY.files, data=data, evaluate=evaluate):
             during(step)
             for i, parameter in enumerate(model.parameters()):
                 parameter.grad = torch.sin(torch.arange(parameter.numel()) + i + step).view_as(parameter)

@@ -12,7 +12,7 @@ import train_igpo
 import train_sft
 from minvenus.config import ConfigError, Recipe
 from minvenus.console import one_line_errors
-from minvenus.files import latest_checkpoint, read_jsonl
+from minvenus.files import claimed, latest_checkpoint, read_jsonl
 from minvenus.train.optim import Diverged
 from minvenus.train.run import cut_back
 from tests.train.igpo_runs import MIXED, script_runs, small_igpo, write_model
@@ -24,7 +24,7 @@ MAIN = {"sft": train_sft.main, "igpo": train_igpo.main}
 MAY_CHANGE = {
     "sft": {"device": "auto", "pack_tokens": 999, "recompute": True, "evaluate_every": 7, "save_every": 7},
     "igpo": {"device": "auto", "pack_tokens": 999, "recompute": True, "evaluate_every": 7, "save_every": 7,
-             "pages": 999, "rollouts_every": 7, "logprob_gap": 0.5, "steps": 2},
+             "pages": 999, "tool_seconds": 9.0, "tool_threads": 9, "rollouts_every": 7, "logprob_gap": 0.5, "steps": 2},
 }
 # ... and not these: they decide what is learned. A dictionary changes other settings with it.
 ON_A_FILE = {"data": "questions.jsonl", "tools": "folder:.", "hops": 4}
@@ -54,6 +54,13 @@ def finished(tmp_path_factory):
     return configs
 
 
+@pytest.fixture
+def no_model(monkeypatch):
+    """A large model takes minutes to load: a refusal comes before it."""
+    for script in (train_sft, train_igpo):
+        monkeypatch.setattr(script, "load_start", lambda config: pytest.fail("a model is loaded"))
+
+
 # ----------------------------------------------------------------------------------- settings of a resumed run
 
 
@@ -64,16 +71,18 @@ def test_every_setting_is_in_one_of_the_two_lists(script, finished):
 
 
 @pytest.mark.parametrize(("script", "name"), [(script, name) for script in MAY_NOT for name in MAY_NOT[script]])
-def test_a_setting_that_changes_what_is_learned_is_refused(script, name, finished, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    lines = [{"question": f"Who is {i}?", "answer": "x"} for i in range(4)]
-    Path("questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    Path("notes.txt").write_text("nothing")
-    for variable in ("JUDGE_BASE_URL", "JUDGE_MODEL", "JUDGE_API_KEY"):
-        monkeypatch.setenv(variable, "http://127.0.0.1:1")
+def test_a_setting_that_changes_what_is_learned_is_refused(script, name, finished, no_model):
     value = MAY_NOT[script][name]
     with pytest.raises(ConfigError, match=rf"other settings: (.*; )?{name} was "):
         MAIN[script](replace(finished[script], **(value if isinstance(value, dict) else {name: value})))
+
+
+@pytest.mark.parametrize("script", MAIN)
+def test_two_runs_in_one_folder_are_refused(script, finished, no_model):
+    out = finished[script].out
+    words = f"another process is training into {out}: wait for it, or use another --out"
+    with claimed(out, "training"), pytest.raises(ConfigError, match=words):
+        MAIN[script](finished[script])
 
 
 @pytest.mark.parametrize(("script", "name"), [(script, name) for script in MAY_CHANGE for name in MAY_CHANGE[script]])
@@ -137,11 +146,8 @@ def test_weights_that_moved_before_the_error_are_not_kept(config):
 
 
 def test_an_error_in_the_evaluation_after_a_step_keeps_that_step(config):
-    def evaluate(results=iter([{"score": 1.0}])):
-        return next(results)
-
     with pytest.raises(StopIteration):
-        made_up_run(config, evaluate)
+        made_up_run(config, evaluate=iter([{"score": 1.0}]).__next__)
     assert latest_checkpoint(config.out).name == "step-00000002"
     assert "score" not in read_jsonl(f"{config.out}/metrics.jsonl")[1]
 
