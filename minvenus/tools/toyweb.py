@@ -194,8 +194,8 @@ def visit_labels(web: ToyWeb, rollout: Rollout) -> list[list[tuple[str, int]]]:
     for turn in rollout.turns:
         labels.append([])
         urls = turn.tool["arguments"].get("url", []) if turn.tool else []
-        lines = (turn.observation or "").splitlines()          # one for each page, or one error
-        shown = [url for url, line in zip(urls, lines, strict=False) if not line.startswith("ERROR")]
+        lines = (turn.observation or "").splitlines()          # one for each page, or an error; then perhaps a notice
+        shown = [url for url, line in zip(urls, lines, strict=False) if line.startswith("page ")]
         for url in urls:
             title = url.removeprefix("page ")
             kind = "wrong"

@@ -154,8 +154,7 @@ def model_extract(extractor: Endpoint, page: str, goal: str, deadline: float) ->
 # Not public, though some versions of Python's ipaddress call them global: protocol assignments,
 # metadata of a cloud, 6to4, documentation.
 SPECIAL = ("192.0.0.0/24", "168.63.129.16/32", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20")
-PUBLIC_V6 = ip_network("2000::/3")
-NAT64 = ip_network("64:ff9b::/96")                        # the last 32 bits are an IPv4 address
+PUBLIC_V6 = ip_network("2000::/3")                        # of the forms with an IPv4 address inside, only 6to4
 
 
 def is_public_url(url: str, resolve: bool) -> bool:
@@ -177,8 +176,6 @@ def is_public_url(url: str, resolve: bool) -> bool:
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    if address.version == 6 and address in NAT64:
-        address = IPv4Address(int(address) & 0xFFFF_FFFF)
     if not address.is_global or address.is_multicast or any(address in ip_network(network) for network in SPECIAL):
         return False
     return address.version == 4 or address in PUBLIC_V6

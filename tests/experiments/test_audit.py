@@ -56,7 +56,8 @@ def test_gains_are_told_apart_by_what_the_visit_was_and_at_which_hop():
 def test_a_visit_of_several_pages_counts_by_its_first_one():
     call = f'{{"name":"visit","arguments":{{"url":["page {OTHER}","page {FIRST}"],"goal":"pet"}}}}'
     turns = [search(FIRST), f"Open.\n</think>\n\n<tool_call>\n{call}\n</tool_call>", answer()]
-    several = saved_batch([rollout(turns, question=CASE.question)] * 2, [0, 0], [1.0, 0.0], Recipe(),
+    seen = [f"page {FIRST} sings {OTHER} sings.", f"page {OTHER}.\npage {FIRST}."]
+    several = saved_batch([rollout(turns, seen, CASE.question)] * 2, [0, 0], [1.0, 0.0], Recipe(),
                           [[[-4.0], None, [-3.0]], [[-4.0], None, [-2.0]]])
     assert visit_gains(several, WEB) == {("wrong", 1): [1.0, 2.0]}
 

@@ -123,21 +123,23 @@ def test_a_recording_killed_in_the_middle_keeps_every_finished_call_and_can_go_o
     assert len(rows(file)) == len(kept) + 1
 
 
+def other_database() -> bytes:
+    db = sqlite3.connect(":memory:")
+    db.execute("CREATE TABLE precious (x)")
+    return db.serialize()
+
+
 @pytest.mark.parametrize(("content", "record"), [
-    (None, False), (b"not a database " * 100, False), (b"not a database " * 100, True), (b"", False),
-    ("precious", False), ("precious", True)])
+    (b"", False), (b"not a database " * 100, False), (b"not a database " * 100, True), (other_database(), False),
+    (other_database(), True)])
 def test_a_file_that_is_no_recording_is_a_clear_error_and_not_written_to(tmp_path, content, record):
-    file = tmp_path / "tape"
-    if content == "precious":
-        db = sqlite3.connect(file)
-        db.execute("CREATE TABLE precious (x)")
-        db.close()
-    elif content is not None:
-        file.write_bytes(content)
-    before = file.read_bytes() if file.exists() else None
+    (tmp_path / "tape").write_bytes(content)
     with pytest.raises(ConfigError, match="tape is no recording of tools"):
-        Cassette(file, record)
-    assert before == (file.read_bytes() if file.exists() else None)
+        Cassette(tmp_path / "tape", record)
+    assert (tmp_path / "tape").read_bytes() == content
+    with pytest.raises(ConfigError, match="no-tape is no recording of tools"):
+        Cassette(tmp_path / "no-tape", record=False)
+    assert not (tmp_path / "no-tape").exists()
 
 
 @given(st.lists(st.text(), min_size=1), st.lists(st.text(), min_size=1))

@@ -13,7 +13,7 @@ from minvenus.config import ConfigError
 from minvenus.tools import endpoint as module
 from minvenus.tools.base import ToolError
 from minvenus.tools.endpoint import Endpoint
-from tests.tools.servers import serve
+from tests.tools.servers import chat, serve
 
 KEY = "planted-endpoint-5b1e"
 LONG = 20.0           # seconds that no test may need
@@ -34,10 +34,6 @@ def failure(server, **limits) -> ToolError:
         endpoint(server, **limits).post("/path", {})
     assert KEY not in "".join(traceback.format_exception(caught.value))
     return caught.value
-
-
-def chat(content):
-    return {"choices": [{"message": {"role": "assistant", "content": content}}]}
 
 
 def test_a_chat_sends_model_messages_and_settings_with_the_key_and_returns_the_text():

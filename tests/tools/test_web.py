@@ -11,7 +11,7 @@ from minvenus.tools.cassette import MissingRecording
 from minvenus.tools.folder import FolderTools
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.web import LiveTools, make_tools
-from tests.tools.servers import serve
+from tests.tools.servers import chat, serve
 
 MILAN = {"title": "Milan \ud800", "link": "https://a.example/milan"}
 ORGANIC = {"organic": [{"title": "Rome", "link": "https://a.example/rome", "snippet": "A city.", "date": "2020"},
@@ -42,10 +42,6 @@ def visit(server, monkeypatch, urls=("https://a.example",), goal="founded", **li
 
 def reader(page=PAGE):
     return serve(lambda h: h.reply(page, "text/plain; charset=utf-8"))
-
-
-def chat(content):
-    return {"choices": [{"message": {"role": "assistant", "content": content}}]}
 
 
 def test_a_search_asks_once_per_query_and_shows_ten_results_in_the_format_of_the_protocol(monkeypatch):
