@@ -65,7 +65,7 @@ def line_plot(series: Sequence[Series], title: str, x_label: str, y_label: str, 
     for i, s in enumerate(series):
         colour = COLOURS[i % len(COLOURS)]
         style = {"stroke": colour, "stroke_dasharray": DASHES[i % len(DASHES)],      # the first ones are drawn first,
-                 "stroke_width": round(1.7 + 4 * (len(series) - 1 - i) / len(series), 2)}    # so they are the widest
+                 "stroke_width": round(1.7 + 2.5 * (len(series) - 1 - i) / len(series), 2)}    # so they are the widest
         if s.low is not None and s.high is not None:
             around = f"{points(s.x, s.high, x, y)} {points(s.x[::-1], s.low[::-1], x, y)}"
             bands.append(el("polygon", points=around, fill=colour, fill_opacity=0.13))

@@ -155,7 +155,7 @@ def rollout_box(case: Case, largest: float, tokenizer: Tokenizer | None, only: b
     for recipe, advantages in (case.advantages() or {"": [0.0] * len(rollout.turns)}).items():
         letters = []
         for t, (turn, x) in enumerate(zip(rollout.turns, advantages, strict=True), 1):
-            paid = f", advantage {number(x)}" if recipe else ""
+            paid = f", advantage {x:.3g}" if recipe else ""
             broken = " malformed" if turn.malformed else ""
             letters.append(el("i", KINDS[turn.kind][0].upper(), class_=shade(x, largest) + broken,
                               title=f"turn {t}, {KINDS[turn.kind]}{broken}{paid}"))
@@ -199,7 +199,7 @@ def cards(case: Case, largest: float, tokenizer: Tokenizer | None) -> list[Html]
         advantages = {recipe: listed[t] for recipe, listed in case.advantages().items()}
         chips = [el("small", "advantage")] if advantages else []
         for recipe, x in advantages.items():
-            chips.append(el("span", f"{recipe} {number(x)}", class_=f"chip {shade(x, largest)}"))
+            chips.append(el("span", f"{recipe} {x:.3g}", class_=f"chip {shade(x, largest)}"))
         parts: list[Html | None] = [
             el("header", el("h3", f"Turn {t + 1}"), el("span", KINDS[turn.kind], class_=f"badge {turn.kind}"),
                chips), *(el("p", notice, class_="notice") for notice in notices)]
@@ -249,11 +249,6 @@ def arithmetic(summary: str, under: dict[str, list[Step]]) -> Html | None:
         rows.append([step.name, value, ", ".join(recipes[step]), step.formula, inputs])
     head = ["number", "value", "recipe", "formula", "made of"]
     return el("details", el("summary", summary), page.table(head, rows), class_="arithmetic") if rows else None
-
-
-def number(x: float) -> str:
-    """Three digits after the point; powers of ten where that would show nothing, or too much."""
-    return f"{x:.1e}" if x and not 0.0005 <= abs(x) < 1e5 else f"{x:.3f}"
 
 
 def hue(x: float) -> str:

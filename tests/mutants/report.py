@@ -17,7 +17,7 @@ MUTANTS = (
     mutant(47, "an address unescaped inside an attribute", HOSTILE_PIECES,
            ("minvenus.report.page:el", "{text(str(value))}", "{value}")),
     mutant(47, "any string of a plot taken for markup",
-           "report/test_curves.py::test_text_from_outside_stays_text_and_nothing_is_fetched",
+           "report/test_curves.py::test_any_plot_is_well_formed_with_every_point_inside_the_axes_and_ticks_that_differ",
            ("minvenus.report.page:html", "isinstance(content, Html)", "isinstance(content, str)")),
     mutant(47, "what came back taken for markup",
            "report/test_xray.py::test_hostile_text_is_text_wherever_a_model_or_a_web_page_can_put_it",
