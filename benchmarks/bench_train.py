@@ -1,26 +1,18 @@
-"""Training steps beside their peers.
+"""Whole single-turn GRPO steps beside trl's GRPOTrainer: 8 prompts x 4 rollouts, 120 + 200 tokens. Target 3.
 
-    python -m benchmarks.bench_train [--only grpo igpo] [--threads 1] [--rounds 3] [--cpu-time]
-
-    grpo    whole single-turn steps beside trl's GRPOTrainer: 8 prompts x 4 rollouts, 120 + 200 tokens  target 3
-    igpo    whole steps of train_igpo.py on the toy web: rollouts, scoring, update; no peer
+    python -m benchmarks.bench_train [--threads 1] [--rounds 3] [--cpu-time]
 
 Both sides train the tiny model in float32 with as many threads and AdamW steps. timing.py says where trl comes from.
 """
 
-import statistics
 import tempfile
-from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
-from io import StringIO
 
 import torch
 
-import train_igpo
 from benchmarks.timing import Timing, main
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
-from minvenus.files import read_jsonl
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import IGPOConfig
@@ -106,17 +98,5 @@ def trl_steps(timing: Timing, folder: str, prompts: list[list[int]], between) ->
     return times
 
 
-def igpo(timing: Timing) -> None:
-    """train_igpo.py as it is, from the tiny base; its own timing of every step but the first."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = IGPOConfig(out=folder, steps=timing.rounds + 1, evaluate_questions=1, evaluate_every=1000,
-                            save_every=1000, device="cpu")
-        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            train_igpo.main(config)
-        rows = read_jsonl(f"{folder}/timing.jsonl")[1:]
-    for phase in ("rollout", "scoring", "update"):
-        print(f"igpo: {phase} {statistics.median(row[f'{phase}_seconds'] for row in rows):.3f} s of wall time a step")
-
-
 if __name__ == "__main__":
-    main(__doc__, {"grpo": grpo, "igpo": igpo})
+    main(__doc__, {"grpo": grpo})

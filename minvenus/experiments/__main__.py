@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from minvenus.config import ConfigError
 from minvenus.experiments import audit, base, compare, demo, lab
-from minvenus.experiments.scripts import ScriptFailed
 from minvenus.flags import parse_flags
 
 COMMANDS: dict[str, tuple[type, Callable[..., object]]] = {
@@ -29,7 +28,7 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         print(f"\n{name}: stopped; given again, demo and compare go on and the others start again", file=sys.stderr)
         return 130
-    except (ConfigError, OSError, ScriptFailed) as error:
+    except (ConfigError, OSError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2
     return 0

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
+from minvenus.config import ConfigError
 from minvenus.files import latest_checkpoint, step_name
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOK_EVERY = 0.1                  # seconds
 
 
-class ScriptFailed(RuntimeError):
+class ScriptFailed(ConfigError):
     """A script ended with an error, or before its last step."""
 
 

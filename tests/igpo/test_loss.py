@@ -209,10 +209,12 @@ def test_the_three_aggregations_worked_by_hand():
     assert losses == pytest.approx({"seq-mean-token-mean": 5.0, "token-mean": 4.0, "seq-mean-token-sum": 6.0})
 
 
-@given(token_batches(max_rows=7), options_of_the_loss, st.integers(0, 2**32 - 1))
-def test_micro_batches_of_any_sizes_give_the_gradient_of_the_whole_step(batch, options, seed):
+@pytest.mark.parametrize("how", HOW)
+@given(batch=token_batches(max_rows=7), options=options_of_the_loss, seed=st.integers(0, 2**32 - 1))
+def test_micro_batches_of_any_sizes_give_the_gradient_of_the_whole_step(how, batch, options, seed):
     """Rows are shuffled, cut anywhere and padded; the sums of losses and gradients are those of the whole step."""
     rng = random.Random(seed)
+    options = options | {"aggregate": how}
     counts = {"step_sequences": sum(any(m) for m in batch.mask), "step_tokens": sum(sum(m) for m in batch.mask)}
     whole_loss, whole = loss_and_gradient(batch, **options)
     order = rng.sample(range(len(batch.mask)), len(batch.mask))
