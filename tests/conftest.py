@@ -1,4 +1,4 @@
-"""For all tests: hypothesis profiles, and a time limit.
+"""For all tests: an environment without services, hypothesis profiles, and a time limit.
 
 HYPOTHESIS_PROFILE is `ci` (few examples, always the same), `dev` (few, random) or `thorough` (many). A test that takes
 longer than two minutes fails with the stacks of all threads; `@pytest.mark.seconds(600)` gives it more.
@@ -14,6 +14,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 signal.signal(signal.SIGINT, signal.default_int_handler)      # a shell starts background processes with Ctrl-C ignored
+
+# No test asks a proxy or a service that the environment of the person who runs it names.
+SERVICES = ("POLICY_", "JUDGE_", "SERPER_", "JINA_", "EXTRACT_", "REQUESTS_CA_BUNDLE")
+for name in [*os.environ]:
+    if name.startswith(SERVICES) or name.upper().endswith("_PROXY"):
+        del os.environ[name]
 
 common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("ci", max_examples=40, derandomize=True, **common)

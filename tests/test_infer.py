@@ -27,9 +27,6 @@ KEY = "sk-planted-9876543210"
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch, tmp_path):
-    proxies = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
-    for name in (*proxies, "SERPER_API_KEY", "SERPER_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("POLICY_API_KEY", KEY)
     monkeypatch.chdir(tmp_path)
 

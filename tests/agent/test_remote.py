@@ -19,8 +19,6 @@ KEY = "sk-planted-0123456789"
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("POLICY_API_KEY", KEY)
 
 

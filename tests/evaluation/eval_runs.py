@@ -12,14 +12,9 @@ import eval as evaluation
 from minvenus.settings import EvalConfig
 from tests.scripts import exit_code
 
-VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy", "SERPER_API_KEY",
-             "JUDGE_BASE_URL", "JUDGE_MODEL", "JUDGE_API_KEY")
-
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch, tmp_path):
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("POLICY_API_KEY", "sk-planted-0123456789")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda handle: None)          # what a kill leaves does not depend on it

@@ -23,10 +23,8 @@ NUMBERS = itertools.count()
 
 @pytest.fixture
 def planted(monkeypatch, caplog, capsys, tmp_path):
-    """A key in the environment, no proxy, no address but 127.0.0.1; afterwards nothing may show the key."""
+    """A key in the environment, no address but 127.0.0.1; afterwards nothing may show the key."""
     monkeypatch.chdir(tmp_path)
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("JUDGE_API_KEY", KEY)
     monkeypatch.setenv("JUDGE_MODEL", "grader-1")
     real = socket.socket.connect

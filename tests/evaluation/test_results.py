@@ -10,7 +10,7 @@ import pytest
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError
 from minvenus.evaluation import results as module
-from minvenus.evaluation.results import default_folder, fixed_settings, model_fingerprint, open_results, read_results
+from minvenus.evaluation.results import fixed_settings, model_fingerprint, open_results, read_results
 from minvenus.settings import AgentConfig, EvalConfig
 from tests.agent.scripted import BROKEN, QUESTION, Tools, answer, budget, run, search, visit
 
@@ -67,14 +67,6 @@ def test_the_answer_of_a_run_that_was_cut_does_not_count(tmp_path):
         results.add(0, rollout_of(search(), answer(), termination="timeout"))
         results.grade(everything=True)
         assert results.runs["q", 0].correct is False and results.runs["q", 0].numbers["f1"] == 0.0
-
-
-def test_the_default_folder_follows_from_what_may_not_change():
-    def folder(config=CONFIG, **changed):
-        return default_folder(config, fixed_settings(config, FINGERPRINTS | changed))
-    assert folder(replace(CONFIG, runs=4, score="f1", limit=3)) == folder()
-    others = folder(replace(CONFIG, hops=1)), folder(replace(CONFIG, agent=AgentConfig())), folder(model="m2")
-    assert len({folder(), *others}) == 4
 
 
 @pytest.mark.parametrize("torn", [b'{"format": "minvenus rollout 1"', b"x" * 200_000])

@@ -5,16 +5,10 @@ import socket
 
 import pytest
 
-VARIABLES = ("SERPER_API_KEY", "SERPER_BASE_URL", "JINA_API_KEY", "JINA_BASE_URL", "EXTRACT_BASE_URL", "EXTRACT_MODEL",
-             "EXTRACT_API_KEY", "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy",
-             "https_proxy", "all_proxy", "no_proxy", "NO_PROXY")
-
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch) -> dict[str, list[str]]:
-    """The table of names, for a test to fill: host -> addresses. The environment is emptied of the tools' variables."""
-    for variable in VARIABLES:
-        monkeypatch.delenv(variable, raising=False)
+    """The table of names, for a test to fill: host -> addresses."""
     table: dict[str, list[str]] = {}
     real_connect, real_getaddrinfo = socket.socket.connect, socket.getaddrinfo
 
