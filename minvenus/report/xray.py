@@ -166,7 +166,9 @@ def rollout_box(case: Case, largest: float, tokenizer: Tokenizer | None, only: b
     ran = [turn.kind for turn in rollout.turns if turn.observation is not None]
     facts = [("true answer", answers), ("searches, visits", f"{ran.count('search')}, {ran.count('visit')}"),
              ("malformed turns", f"{sum(turn.malformed for turn in rollout.turns)} of {len(rollout.turns)}"),
-             ("ended as", rollout.termination), ("tokens sampled", f"{sum(rollout.sampled):,}")]
+             ("ended as", rollout.termination)]
+    if any(rollout.sampled):                         # else it is not known which were
+        facts.append(("tokens sampled", f"{sum(rollout.sampled):,}"))
     error = page.note(rollout.error, "warning") if rollout.error else None
     values = arithmetic("log P(answer)", {recipe: value_steps(credited) for recipe, credited in case.under.items()})
     return el("details", head, page.pairs(facts), error, values, cards(case, largest, tokenizer), class_="rollout",

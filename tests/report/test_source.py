@@ -61,6 +61,7 @@ def test_a_trajectory_of_messages_shows_kinds_format_and_duplicates(tmp_path):
     assert page.texts("strip") == ["SSVNVA"]
     assert page.all("strip")[0][3].get("title") == "turn 4, no action malformed"
     assert page.facts["searches, visits"] == "2, 2" and page.facts["malformed turns"] == "1 of 6"
+    assert "tokens sampled" not in page.facts
     assert not page.all("arithmetic") and "No log P(answer) was measured" in page.words
 
 
