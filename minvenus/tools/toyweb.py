@@ -92,19 +92,17 @@ def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] =
     layers = [titles[i:i + PAGES_PER_LAYER] for i in range(0, len(titles), PAGES_PER_LAYER)]
     asked = rng.sample(RELATIONS, hops - 1)
     verbs = rng.sample(VERBS, hops)                 # one per layer: a search lists pages of one layer together
+    others = [relation for relation in RELATIONS if relation not in asked]
     pages: dict[str, Page] = {}
-    for depth, layer in enumerate(layers):
-        relations: list[str] = []                   # the last layer has no links
-        following: list[str] = []
-        if depth < hops - 1:                        # the relation that is asked for here, and one that never is
-            relations = [asked[depth], *rng.sample([r for r in RELATIONS if r not in asked], 1)]
-            following = layers[depth + 1]
+    for layer, following, relation, verb in zip(layers, [*layers[1:], []], [*asked, None], verbs, strict=True):
+        # the relation that is asked for here, and one that never is; the last layer has no links
+        relations = [relation, *rng.sample(others, 1)] if relation else []
         for title in layer:
             targets = rng.sample(following, len(relations))
             links = dict(zip(rng.sample(relations, len(relations)), targets, strict=True))
             for _ in links:
                 rng.random()      # unused, but the webs that the committed base model was trained on drew it
-            pages[title] = Page(title, verbs[depth], rng.choice(PETS), links)
+            pages[title] = Page(title, verb, rng.choice(PETS), links)
     path = [layers[0][0]]
     for relation in asked:
         path.append(pages[path[-1]].links[relation])

@@ -154,7 +154,7 @@ def model_extract(extractor: Endpoint, page: str, goal: str, deadline: float) ->
 # Not public, though some versions of Python's ipaddress call them global: protocol assignments,
 # metadata of a cloud, 6to4, documentation.
 SPECIAL = ("192.0.0.0/24", "168.63.129.16/32", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20")
-PUBLIC_V6 = ip_network("2000::/3")                        # of the forms with an IPv4 address inside, only 6to4
+PUBLIC_V6 = ip_network("2000::/3")      # an address with one of IPv4 inside lies elsewhere, or is 6to4
 
 
 def is_public_url(url: str, resolve: bool) -> bool:

@@ -101,9 +101,9 @@ def test_a_connection_that_breaks_is_tried_again(broken, kind, message):
     def once_broken(handler):
         broken(handler) if len(handler.server.seen) == 1 else handler.reply(chat("hi"))
     with serve(once_broken) as server:
-        assert endpoint(server, read_seconds=0.5).chat(MESSAGES) == "hi"
+        assert endpoint(server, read_seconds=1.0).chat(MESSAGES) == "hi"
     with serve(broken) as server:
-        error = failure(server, read_seconds=0.5)
+        error = failure(server, read_seconds=1.0)
     assert len(server.seen) == 3
     assert error.kind == kind and message in str(error) and str(server.server_port) not in str(error)
 

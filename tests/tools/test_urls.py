@@ -1,6 +1,6 @@
 """Every spelling of an address that is not the public web is refused, and a name is judged by all of its addresses."""
 
-from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from ipaddress import ip_network
 
 import pytest
 from hypothesis import given
@@ -13,24 +13,17 @@ REFUSED = [
     "http://127.0.0.1/", "http://127.255.255.254:8080/x", "http://127.1/", "http://2130706433/", "http://0177.0.0.1/",
     "http://0x7f.0.0.1/", "http://0x7f000001/", "http://127.0.0.1./", "http://localhost/", "http://a.localhost/",
     "http://１２７.０.０.１/", "http://127。0。0。1/", "http://①②⑦.⓪.⓪.①/", "http://%31%32%37.0.0.1/",
-    # unspecified, private, carrier-grade NAT, benchmarking, documentation, multicast, reserved
-    "http://0.0.0.0/", "http://0/", "http://10.0.0.1/", "http://172.16.0.1/", "http://172.31.255.255/",
-    "http://192.168.0.1/", "http://3232235521/", "http://100.64.0.1/", "http://100.127.255.255/", "http://198.18.0.1/",
-    "http://192.0.2.1/", "http://192.0.0.8/", "http://192.88.99.1/", "http://224.0.0.1/", "http://240.0.0.1/",
-    # link-local, metadata services
-    "http://169.254.169.254/latest/meta-data/", "http://0xa9fea9fe/", "http://[::ffff:169.254.169.254]/",
-    "http://[fd00:ec2::254]/", "http://168.63.129.16/", "http://metadata.google.internal/",
+    # private networks, link-local, metadata services
+    "http://0/", "http://10.0.0.1/", "http://3232235521/", "http://169.254.169.254/latest/meta-data/",
+    "http://0xa9fea9fe/", "http://metadata.google.internal/",
     # IPv6: loopback, local, zones, and IPv4 inside
-    "http://[::]/", "http://[::1]/", "http://[::ffff:127.0.0.1]/", "http://[::ffff:8.8.8.8]/", "http://[::7f00:1]/",
-    "http://[fe80::1]/", "http://[fe80::1%25eth0]/", "http://[2606:4700::1111%25eth0]/", "http://[fc00::1]/",
-    "http://[ff02::1]/", "http://[2002:7f00:1::]/", "http://[64:ff9b::8.8.8.8]/", "http://[64:ff9b:1::1]/",
-    "http://[2001:db8::1]/", "http://[2001::1]/", "http://[3fff::1]/", "http://[4000::1]/",
+    "http://[::1]/", "http://[::ffff:127.0.0.1]/", "http://[::ffff:8.8.8.8]/", "http://[64:ff9b::8.8.8.8]/",
+    "http://[fd00:ec2::254]/", "http://[fe80::1%25eth0]/", "http://[2606:4700::1111%25eth0]/",
     # other schemes, credentials, and what is not a URL
     "file:///etc/passwd", "ftp://example.com/", "javascript:alert(1)", "//8.8.8.8/", "8.8.8.8", "", "http:///x",
     "https://user:password@8.8.8.8/", "https://8.8.8.8@127.0.0.1/", "http://8.8.8.8\\@127.0.0.1/", "http://8.8.8.8/a b",
     "http://8.8.8.8/\r\nHost: a", "http://8.8.8.8:0/", "http://8.8.8.8:99999/", "http://8.8.8.8:x/", "http://[::1/",
-    "http://8.8.8.8/a\u2028b", "http://1.2.3.4.5/", "http://256.1.1.1/",
-    "http://a..example/",
+    "http://8.8.8.8/a\u2028b", "http://1.2.3.4.5/", "http://256.1.1.1/", "http://a..example/",
     # a reader that is asked for READER/URL would be asked for another host
     "https://8.8.8.8/../10.0.0.1/", "https://8.8.8.8/a/%2E./../..", "https://8.8.8.8/..?q", "https://8.8.8.8/..#part",
 ]
@@ -62,22 +55,20 @@ def test_one_forbidden_address_among_public_ones_refuses_the_name(names, address
     assert is_public_url("http://mixed.example/", resolve=False)   # a hosted reader looks the name up elsewhere
 
 
-@given(st.integers(0, 2**32 - 1).map(IPv4Address))
-def test_an_ipv4_address_that_the_standard_library_calls_not_global_is_forbidden_and_every_one_inside_ipv6(address):
-    assert not is_public(address) or (address.is_global and not address.is_multicast)
-    number = int(address)
-    for inside in (number, 0xFFFF << 32 | number, 0x64_FF9B << 96 | number, 0x2002 << 112 | number << 80):
-        assert not is_public(IPv6Address(inside))
+# This machine, private networks, carrier-grade NAT, link-local, protocol assignments, documentation, benchmarks,
+# multicast, reserved; in IPv6 also what has an IPv4 address inside.
+BLOCKS = """
+    0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 168.63.129.16/32 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24
+    192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+    ::/16 64:ff9b::/32 100::/64 2001::/32 2001:db8::/32 2002::/16 3fff::/20 4000::/3 fc00::/7 fe80::/10 fec0::/10
+    ff00::/8
+""".split()
 
 
-SPECIAL_V6 = [IPv6Network(network) for network in (
-    "::/16", "100::/64", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8", "2001::/32", "2001:db8::/32", "2002::/16",
-    "3fff::/20", "4000::/3")]
-
-
-@given(st.sampled_from(SPECIAL_V6), st.integers(0, 2**128 - 1))
-def test_no_address_of_a_special_block_of_ipv6_is_public(network, host):
-    assert not is_public(IPv6Address(int(network.network_address) | host % network.num_addresses))
+@pytest.mark.parametrize("network", map(ip_network, BLOCKS), ids=str)
+@given(host=st.integers(0, 2**128 - 1))
+def test_no_address_of_a_special_block_is_public(network, host):
+    assert not is_public(network[host % network.num_addresses])
 
 
 @given(st.text(max_size=40) | st.text(max_size=20).map(lambda host: f"http://{host}/"))
