@@ -70,6 +70,7 @@ class WordGrader:
         self.score, self.f1_at_least = score, f1_at_least
         # how answers are graded, in words: results that differ in it cannot be compared
         self.graded_by = "exact match" if score == "em" else f"word F1 of at least {f1_at_least:g}"
+        self.close = lambda: None
 
     def verdicts(self, pairs: list[tuple[Question, str | None]]) -> list[Verdict]:
         if self.score == "em":

@@ -21,8 +21,8 @@ import hashlib
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -81,10 +81,10 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
     """The results of an evaluation's folder, to be continued. Meanwhile no other process may use the folder."""
     settings = fixed_settings(config, fingerprints)
     folder = Path(config.out) if config.out else default_folder(config, settings)
-    opened: AbstractContextManager[WordGrader | Judge] = nullcontext(WordGrader(config.score, config.f1_at_least))
+    grader: WordGrader | Judge = WordGrader(config.score, config.f1_at_least)
     if config.judge:
-        opened = closing(Judge(folder / "judge.sqlite"))
-    with opened as grader, claimed(folder, "evaluating"):
+        grader = Judge(folder / "judge.sqlite")
+    with closing(grader), claimed(folder, "evaluating"):
         results = ResultsFile(folder, settings, grader)
         results.check(config.regrade)
         save_config(config, folder)
@@ -139,27 +139,24 @@ class ResultsFile:
             if everything or line["correct"] is None:
                 rollout = rollout_from_json(line)
                 answered[line["id"], line["run"]] = rollout.question, answer_of(rollout)
-        verdicts = dict(zip(answered, self.grader.verdicts(list(answered.values())), strict=True))
-
-        def change(line: dict) -> dict:
-            verdict = verdicts.get((line["id"], line["run"]))
-            return line | self._graded(verdict) if verdict else line
-        if verdicts:
-            self._rewrite(change)
+        verdicts = self.grader.verdicts(list(answered.values()))
+        self._rewrite({key: self._graded(verdict) for key, verdict in zip(answered, verdicts, strict=True)})
 
     def remove_failed(self) -> None:
-        self._rewrite(lambda line: None if line["termination"] == "error" else line)
+        self._rewrite({key: None for key, result in self.runs.items() if result.termination == "error"})
 
     def _graded(self, verdict: Verdict) -> dict:
         return asdict(verdict) | {"graded_by": self.grader.graded_by}
 
-    def _rewrite(self, change: Callable[[dict], dict | None]) -> None:
-        """Every line as `change` gives it; None removes it."""
+    def _rewrite(self, changes: Mapping[Key, dict | None]) -> None:
+        """Put the new values into the lines of these runs; None removes a line."""
+        if not changes:
+            return
         with replaced_file(self.path) as new, new.open("wb") as file:
             for line in read_lines(self.path):
-                changed = change(line)
-                if changed is not None:
-                    file.write(as_bytes(changed))
+                change = changes.get((line["id"], line["run"]), {})
+                if change is not None:
+                    file.write(as_bytes(line | change))
         sync(self.folder)
         self._read()
 

@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -88,10 +88,8 @@ def run(config: CleanConfig) -> dict:
     out = Path(config.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     counts: Counter = Counter()
-    opened: AbstractContextManager[WordGrader | Judge] = nullcontext(WordGrader())
-    if config.correct == "judge":
-        opened = closing(Judge(out.with_name("judge.sqlite")))
-    with opened as grader, tempfile.TemporaryFile(dir=out.parent) as spool:
+    grader = Judge(out.with_name("judge.sqlite")) if config.correct == "judge" else WordGrader()
+    with closing(grader), tempfile.TemporaryFile(dir=out.parent) as spool:
         valid = fill(spool, config, counts)
         kept = valid if config.correct == "off" else correct_ones(valid, grader, counts)
         order = []

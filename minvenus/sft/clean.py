@@ -128,7 +128,7 @@ def clean_messages(messages: list[dict], raw: bool, counts: Counter) -> list[dic
         elif removed and role == "user" and (raw or "<tool_response>" in text):
             counts[f"{removed}_tool_response_turns_removed"] += 1
             continue
-        elif role == "user" and (raw or not user_fault(text, i) and not is_wrapped(text)):
+        elif role == "user" and (raw or not (user_fault(text, i) or is_wrapped(text))):
             text = rewrite.wrapped_observation(text, parse_turn(kept[-1]["content"]).kind == "search")
         removed = None
         counts["messages_repaired"] += text != message["content"]
