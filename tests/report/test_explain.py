@@ -62,8 +62,10 @@ def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run)
             numbers, values = c.numbers, value_steps(c)
             assert numbers == whole.arithmetic(i, c.measured.group) and all(map(follows, values))
             assert [step.value for step in values] == [value for value in numbers["values"] if value is not None]
-            known = {step.name: step.value for step in values} | {"s": numbers["scale"]}
-            known |= {f"A of turn {t}": advantage for t, advantage in enumerate(numbers["advantages"], 1)}
+            known = {"s": numbers["scale"], "weight": c.recipe.ig_weight, "γ": c.recipe.gamma,
+                     "λ": c.recipe.format_penalty, **{step.name: step.value for step in values}}
+            for t, (gain, advantage) in enumerate(zip(numbers["gains"], numbers["advantages"], strict=True), 1):
+                known |= {f"gain of turn {t}": gain, f"A of turn {t}": advantage}
             for t in range(len(c.measured.kinds)):
                 found = turn_steps(c, t)
                 assert found[-1].id == "advantage" and len({step.id for step in found}) == len(found)

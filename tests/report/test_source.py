@@ -95,31 +95,20 @@ def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
     assert f"token {len(TOKENIZER.encode_untrusted('a small dog')) + 1}" not in page.words
 
 
-def test_a_rollout_is_scored_on_its_own_tokens_before_every_turn(tmp_path):
+def test_a_rollout_must_fit_the_models_context_and_its_tokenizer(tmp_path):
     made = rollout([search(), visit(), answer()])
-    asked = []
-
-    def score(*request):
-        asked.append(request)
-        return rising(*request)
-
-    scorer = Scorer("m", TOKENIZER, score, 999)
-    [case], _ = read_source(saved(tmp_path, rollout_to_json(made)), scorer)
-    wrapped, starts = wrap_answer("cat", TOKENIZER, LEAD_IN), [turn.start for turn in made.turns]
-    measured = scored(case, scorer, None, LEAD_IN).measured
-    assert asked == [(made.tokens, starts, wrapped.ids)]
-    assert measured.logprobs == [row[wrapped.start:] for row in rising(made.tokens, starts, wrapped.ids)]
-    longest = len(made.tokens) + len(wrapped.ids)                            # it needs room for both
-    scored(case, replace(scorer, context=longest), None, LEAD_IN)
-    with pytest.raises(ConfigError, match=rf"tokens and its answer \d+; m takes {longest - 1} at most"):
-        scored(case, replace(scorer, context=longest - 1), None, LEAD_IN)
+    [case], _ = read_source(saved(tmp_path, rollout_to_json(made)), SCORER)
+    longest = len(made.tokens) + len(wrap_answer("cat", TOKENIZER, LEAD_IN).ids)             # it needs room for both
+    scored(case, replace(SCORER, context=longest), None, LEAD_IN)
+    with pytest.raises(ConfigError, match=rf"tokens and its answer \d+; a model takes {longest - 1} at most"):
+        scored(case, replace(SCORER, context=longest - 1), None, LEAD_IN)
     changed = replace(made.turns[0], text="<think>\nOther words.")
     other = rollout_to_json(replace(made, turns=[changed, *made.turns[1:]]))
-    with pytest.raises(ConfigError, match="made with another tokenizer than that of m"):
-        read_source(saved(tmp_path, other), scorer)
+    with pytest.raises(ConfigError, match="made with another tokenizer than that of a model"):
+        read_source(saved(tmp_path, other), SCORER)
 
 
-def test_a_model_folder_scores_as_a_fresh_forward_does(tmp_path):
+def test_a_model_folder_scores_the_answer_before_every_turn_as_a_fresh_forward_does(tmp_path):
     shape = ModelConfig(16, 24, 1, 2, 1, head_dim=8, vocab_size=TOKENIZER.size, rope_theta=100.0)
     model, made = Qwen3(shape, seed=3), rollout([search(), visit(), answer()])
     weights.save(model, tmp_path / "model", TOKENIZER.files)
