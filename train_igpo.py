@@ -58,11 +58,11 @@ def main(config: IGPOConfig) -> Path:
         scorer = Engine(reference, config.pages, PAGE_SIZE) if config.gain_policy == "reference" else engine
         rollout_loop = agent_loop(config, source, engine, tokenizer)
         grade = partial(outcomes, judge=judge, kind=config.outcome)
-        steps = run.steps(model, optimizer, tokenizer.files,
-                          data=digest([source.fingerprint, rollout_loop.keywords["system"]]),
-                          evaluate=partial(evaluate, rollout_loop, source, engine))
+        data = digest([source.fingerprint, rollout_loop.keywords["system"]])
+        test = partial(evaluate, rollout_loop, source, engine)
 
-        for step in steps:                                                      # goes on, stops, evaluates and saves
+        # goes on after the last checkpoint, evaluates, saves, and stops on signals
+        for step in run.steps(model, optimizer, tokenizer.files, data=data, evaluate=test):
             engine.reset_counters()
             with rollout_loop(keep_open=True) as loop:
                 episodes = collect(loop, source, step, config)
@@ -73,7 +73,7 @@ def main(config: IGPOConfig) -> Path:
             batch = make_batch(rollouts, logprobs, config.group, grade)         # without an outcome: dropped, counted
             run.lap("grading")
             credited = credit(batch.measured, config.recipe)
-            rows = [row_of(*pair) for pair in zip(batch.rollouts, credited.record.advantages, strict=True)]
+            rows = list(map(row_of, batch.rollouts, credited.record.advantages))
             stats = igpo_update(model, optimizer, rows, reference, config, step)
             engine.weights_changed()                                            # every cached page is stale now
             run.lap("update", stats.pop("tokens"))
@@ -101,11 +101,10 @@ def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOCo
     """`group` rollouts of each question of the step. A question may come twice, where an epoch ends within the step;
     then it is sampled under another name. The random streams count steps from 0."""
     episodes: list[Episode] = []
-    seen: set[str] = set()
-    for i in batch_indices(step, config.questions, len(source.training), config.seed):
+    chosen = batch_indices(step, config.questions, len(source.training), config.seed)
+    for place, i in enumerate(chosen):
         question = source.training[i]
-        name = f"again {question.id}" if question.id in seen else question.id
-        seen.add(question.id)
+        name = f"again {question.id}" if i in chosen[:place] else question.id
         episodes += loop.add(question, source.tools_for, config.group, name=name, step=step - 1,
                              max_turns=source.max_turns(question))
     loop.run()
@@ -139,8 +138,6 @@ def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[fl
 def evaluate(rollout_loop: Callable[[], RolloutLoop], source: QuestionSource, engine: Engine) -> dict:
     """Numbers on the held-out questions, one sampled rollout each; none where none is held out. Answers are compared
     by exact match, with --judge too: evaluation should be cheap."""
-    if not source.held_out:
-        return {}
     episodes: list[Episode] = []
     with rollout_loop() as loop:
         for question in source.held_out:

@@ -11,18 +11,17 @@ import torch
 
 import train_igpo
 from minvenus.config import Recipe
-from minvenus.engine import Engine
 from minvenus.evaluation import judge as judging
 from minvenus.evaluation.judge import Judge
 from minvenus.files import latest_checkpoint, read_jsonl
-from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
+from minvenus.flags import parse_flags
 from minvenus.model import weights
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPO_PRESETS, IGPOConfig
 from minvenus.train import update as updating
 from tests.evaluation.local_judge import QUICK, grading, planted  # noqa: F401
-from tests.train.igpo_runs import MIXED, first_step, script_runs, small_igpo, with_recipe, write_model
-from tests.train.runs import TINY, command, content, parameters, signalled
+from tests.train.igpo_runs import MIXED, first_step, scored_again, script_runs, small_igpo, with_recipe, write_model
+from tests.train.runs import command, content, parameters, signalled
 
 FAILED = [["wrong: dog", "wrong: dog"], [": dog", ": dog"]]
 # Verdicts by the first word of the answer; the judge fails at "sphinx".
@@ -129,11 +128,8 @@ def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(con
     batch = load_batch(path_of(tmp_path, 2))
     assert batch.gain_policy == "reference"
     for rollout, measured in zip(batch.rollouts, batch.measured, strict=True):
-        wrapped = wrap_answer(rollout.question.answers[0], TINY, batch.recipe)
-        lengths = scored_lengths(rollout, batch.recipe)
         for model, same in ((start, True), (current, False)):
-            [scores] = Engine(model, 64, 16).score_many([(rollout.tokens, lengths, wrapped.ids)])
-            gap = abs(answer_logprobs(rollout, wrapped, scores, batch.recipe)[0][0] - measured.logprobs[0][0])
+            gap = abs(scored_again(model, rollout, batch.recipe)[0][0] - measured.logprobs[0][0])
             assert (gap < 1e-5) == same
 
 
@@ -218,8 +214,10 @@ def test_a_judge_that_cannot_be_relied_on_stops_the_run_with_the_reason_and_a_ch
     assert [row["judge_unknown"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == [0, 0]
 
 
-def test_the_preset_of_the_4b_model_is_the_papers_recipe():
-    large = IGPOConfig(**IGPO_PRESETS["dr-venus-4b"])
+def test_the_preset_of_the_4b_model_is_the_papers_recipe_on_a_file_with_live_tools_and_a_judge(model):
+    flags = ["--preset", "dr-venus-4b", "--model", model, "--data", "q.jsonl", "--tools", "live", "--judge"]
+    large = parse_flags(IGPOConfig, flags, presets=IGPO_PRESETS)
+    assert (large.data, large.tools, large.judge) == ("q.jsonl", "live", True)
     assert (large.group, large.questions, large.learning_rate, large.kl_coef) == (8, 16, 1e-6, 0.001)
     assert large.recipe == Recipe.paper() and (large.temperature, large.top_p, large.max_turns) == (1.0, 1.0, 200)
     assert large.pages * train_igpo.PAGE_SIZE > large.max_context, "a rollout, and the answer scored behind it"

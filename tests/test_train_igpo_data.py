@@ -5,7 +5,6 @@ The model is random and its rollouts follow a script, as in tests/test_train_igp
 """
 
 import json
-import signal
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -18,15 +17,13 @@ from minvenus.config import ConfigError, Recipe
 from minvenus.evaluation import questions as question_files
 from minvenus.evaluation.questions import open_questions
 from minvenus.files import latest_checkpoint, read_jsonl
-from minvenus.flags import parse_flags
 from minvenus.report.saved import load_batch, path_of
-from minvenus.settings import IGPO_PRESETS, IGPOConfig
 from minvenus.tools import base
 from minvenus.tools.base import FailureGuard, ToolResult
 from minvenus.tools.web import make_tools
 from tests.agent.scripted import Tools, answer, engine_for, search, visit
 from tests.train.igpo_runs import small_igpo, write_model
-from tests.train.runs import TINY, command, content, signalled
+from tests.train.runs import TINY, command, content
 
 PETS = {"Ann": "cat", "Bob": "dog", "Cleo": "hen"}
 
@@ -55,22 +52,22 @@ def play(name, turn, attempt):
     return [search(person), visit(f"{person}.txt"), answer(PETS[person])][turn] if rollout == "0" else answer("fox")
 
 
-@pytest.fixture(autouse=True)
-def scripted(monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def scripted():
     def engine(model, pages, page_size, *_, **__):
         return engine_for(play, pages=pages, page_size=page_size, model=model)
 
-    for module in (minvenus.engine, train_igpo):
-        monkeypatch.setattr(module, "Engine", engine)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (minvenus.engine, train_igpo):
+            patch.setattr(module, "Engine", engine)
+        yield
 
 
 @pytest.fixture(scope="module")
-def whole(config, tmp_path_factory):
+def whole(config, scripted, tmp_path_factory):
     """A run that was never stopped: its folder."""
     run = tmp_path_factory.mktemp("whole")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train_igpo, "Engine", lambda model, pages, size, *_, **__: engine_for(play, pages, size, model))
-        train_igpo.main(replace(config, out=str(run)))
+    train_igpo.main(replace(config, out=str(run)))
     return run
 
 
@@ -90,16 +87,6 @@ def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_we
     assert batch.recipe.lead_in == Recipe().lead_in and batch.rollouts[0].system == "Search and visit."
     looked_up = batch.rollouts[0]
     assert f"is a {PETS[looked_up.question.id]}" in looked_up.turns[1].observation
-
-
-def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(whole, config, tmp_path, monkeypatch):
-    config = replace(config, out=str(tmp_path))
-    with monkeypatch.context() as patch:
-        signalled(patch, train_igpo, "igpo_update", [signal.SIGTERM])
-        train_igpo.main(config)
-    assert (tmp_path / "latest").read_text() == "step-00000001\n"
-    train_igpo.main(config)
-    assert content(tmp_path) == content(whole)
 
 
 def test_a_run_does_not_go_on_with_other_questions_or_another_prompt(config, tmp_path):
@@ -220,12 +207,6 @@ def test_a_question_that_comes_twice_in_a_step_is_sampled_under_two_names(config
     train_igpo.collect(Loop(), source, 3, replace(config, questions=3))
     assert sorted(name for _, name in asked if "again" not in name) == ["Bob", "Cleo"] and len({*asked}) == 3
     assert {step for step, _ in asked} == {2}, "random streams count steps from 0"
-
-
-def test_the_preset_of_the_4b_model_with_a_file_live_tools_and_a_judge_is_a_valid_run(config):
-    flags = ["--preset", "dr-venus-4b", "--model", config.model, "--data", config.data, "--tools", "live", "--judge"]
-    large = parse_flags(IGPOConfig, flags, presets=IGPO_PRESETS)
-    assert (large.data, large.tools, large.judge, large.group, large.max_turns) == (config.data, "live", True, 8, 200)
 
 
 @pytest.mark.parametrize(("flags", "words"), [

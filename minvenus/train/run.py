@@ -48,9 +48,9 @@ def load_start(config) -> tuple[Qwen3, Tokenizer]:
 def open_run(name: str, config, may_change: set[str] = MAY_CHANGE) -> Iterator["Run"]:
     """The run in the folder `config.out`, closed to other processes. It comes before models are loaded: nobody should
     wait for them to learn that the folder is in use or that the run was begun with other settings."""
-    with claimed(config.out, "training"), stop_on_signals() as stop:
+    with claimed(config.out, "training"):
         check_resume(config, may_change)
-        run = Run(name, config, stop)
+        run = Run(name, config)
         try:
             yield run
         except Exception as error:
@@ -80,9 +80,8 @@ def check_resume(config, may_change: set[str]) -> None:
 class Run:
     """Made by `open_run`. The body of `for step in run.steps(...):` trains, and ends with `run.log(numbers)`."""
 
-    def __init__(self, name: str, config, stop: list[int]):
+    def __init__(self, name: str, config):
         self.name, self.config, self.folder = name, config, Path(config.out)
-        self.stop = stop                            # empty until a signal has come
         self.metrics, self.timing = self.folder / "metrics.jsonl", self.folder / "timing.jsonl"
         self.done = 0                               # steps so far
         self.counters: dict[str, int] = {}          # counts over the whole run; saved with every checkpoint
@@ -95,14 +94,15 @@ class Run:
         self.data, self.evaluate = data, evaluate
         self.start()
         total = self.config.steps
-        if self.done == 0 and not self.stop:
-            self.before = {f"before_{name}": number for name, number in evaluate().items()}
-        while self.done < total and not self.stop:
-            self.mark = self.started = time.perf_counter()
-            self.clock: dict[str, float] = {}       # the line of timing.jsonl
-            self.tokens = 0                         # that ran through a model in this step
-            yield self.done + 1
-        self.save()
+        with stop_on_signals() as stop:
+            if self.done == 0:
+                self.before = {f"before_{name}": number for name, number in evaluate().items()}
+            while self.done < total and not stop:
+                self.mark = self.started = time.perf_counter()
+                self.clock: dict[str, float] = {}       # the line of timing.jsonl
+                self.tokens = 0                         # that ran through a model in this step
+                yield self.done + 1
+            self.save()
         if self.done < total:
             self.progress.end()
             print(f"stopped after step {self.done} of {total}; the same command goes on from there")

@@ -15,14 +15,17 @@ import minvenus.engine
 import minvenus.tools.toyweb
 import train_igpo
 from minvenus.config import Recipe
+from minvenus.engine import Engine
 from minvenus.evaluation import questions as question_files
 from minvenus.igpo import credit as crediting
+from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import IGPOConfig
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.train import batch as batching
 from minvenus.train.update import igpo_update
+from minvenus.types import Rollout
 from tests.agent.scripted import answer, engine_for, search, visit
 from tests.train.runs import SMALL, TINY
 
@@ -116,7 +119,7 @@ class FirstStep(SimpleNamespace):
         return igpo_update(self.model, self.optimizer, rows, self.reference, self.config, step)
 
 
-def first_step(config: IGPOConfig, plays, recipe: Recipe | None = None) -> FirstStep:
+def first_step(config: IGPOConfig, plays) -> FirstStep:
     """Run train_igpo.py's own code up to its first update, with rollouts that follow `plays`."""
     made = FirstStep()
 
@@ -124,8 +127,8 @@ def first_step(config: IGPOConfig, plays, recipe: Recipe | None = None) -> First
         made.collected, made.logprobs, made.batch = rollouts, logprobs, batching.make_batch(rollouts, logprobs, *rest)
         return made.batch
 
-    def credit(measured, own):
-        made.credited = crediting.credit(measured, recipe or own)
+    def credit(measured, recipe):
+        made.credited = crediting.credit(measured, recipe)
         return made.credited
 
     def update(model, optimizer, rows, reference, config, step):
@@ -142,3 +145,11 @@ def first_step(config: IGPOConfig, plays, recipe: Recipe | None = None) -> First
 
 def with_recipe(config: IGPOConfig, **changes) -> IGPOConfig:
     return replace(config, recipe=Recipe.paper(**changes))
+
+
+def scored_again(model: Qwen3, rollout: Rollout, recipe: Recipe, temperature=1.0) -> list[list[float] | None]:
+    """The log-probs of the true answer before the turns of a rollout, from an engine with an empty cache."""
+    wrapped = wrap_answer(rollout.question.answers[0], TINY, recipe)
+    request = (rollout.tokens, scored_lengths(rollout, recipe), wrapped.ids)
+    [scores] = Engine(model, 64, 16).score_many([request], temperature)
+    return answer_logprobs(rollout, wrapped, scores, recipe)

@@ -58,6 +58,12 @@ def content(run) -> dict[str, bytes]:
     return {str(path.relative_to(run)): path.read_bytes() for path in [*files, run / "metrics.jsonl"]}
 
 
+def made_up_update(model, optimizer, step: int) -> float:
+    for i, parameter in enumerate(model.parameters()):
+        parameter.grad = torch.sin(torch.arange(parameter.numel()) + i + step).view_as(parameter)
+    return optimizer_step(model, optimizer, 1e-2, 1.0)
+
+
 def made_up_run(config, evaluate=dict, during=lambda step: None, after=lambda step: None, data="data"):
     """A run in its folder with made-up gradients. `during` is called before the weights move, `after` once they
     have."""
@@ -66,9 +72,7 @@ def made_up_run(config, evaluate=dict, during=lambda step: None, after=lambda st
     with open_run("sft", config) as run:
         for step in run.steps(model, optimizer, TINY.files, data=data, evaluate=evaluate):
             during(step)
-            for i, parameter in enumerate(model.parameters()):
-                parameter.grad = torch.sin(torch.arange(parameter.numel()) + i + step).view_as(parameter)
-            norm = optimizer_step(model, optimizer, 1e-2, 1.0)
+            norm = made_up_update(model, optimizer, step)
             after(step)
             run.log({"grad_norm": norm})
     return parameters(model)

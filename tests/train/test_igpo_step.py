@@ -10,11 +10,10 @@ import torch
 import train_igpo
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.rollout import RolloutLoop
-from minvenus.engine import Engine
 from minvenus.evaluation.answers import f1
-from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
+from minvenus.igpo.gain import wrap_answer
 from minvenus.train.update import backward, with_reference
-from tests.train.igpo_runs import first_step, small_igpo, write_model
+from tests.train.igpo_runs import first_step, scored_again, small_igpo, write_model
 from tests.train.runs import SMALL, TINY, gradients
 
 # of the first question one rollout is right, of the second none; the gains of all four visits differ
@@ -138,10 +137,7 @@ def test_gains_and_kl_are_at_the_sampling_temperature(made, policy):
     """The script's stored log-probs are at temperature 1, so nothing is said about them here."""
     step = first_step(replace(made.config, temperature=0.7, gain_policy=policy, kl_coef=0.1, logprob_gap=100.0), PLAYS)
     for rollout, measured in zip(step.collected, step.logprobs, strict=True):
-        wrapped = wrap_answer(rollout.question.answers[0], TINY, step.config.recipe)
-        lengths = scored_lengths(rollout, step.config.recipe)
-        [scores] = Engine(step.model, 64, 16).score_many([(rollout.tokens, lengths, wrapped.ids)], 0.7)
-        for own, fresh in zip(measured, answer_logprobs(rollout, wrapped, scores, step.config.recipe), strict=True):
+        for own, fresh in zip(measured, scored_again(step.model, rollout, step.config.recipe, 0.7), strict=True):
             assert (own is None) == (fresh is None) and (own is None or own == pytest.approx(fresh, abs=1e-4))
     assert step.update()["kl"] == pytest.approx(0.0, abs=1e-6)
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minvenus.config import Recipe
 from minvenus.igpo.credit import credit
 from minvenus.igpo.loss import AGGREGATIONS, k3
 from minvenus.train import update as updating
@@ -18,12 +17,15 @@ from tests.train.runs import gradients, parameters
 
 FAILED = [["right: dog", "wrong: dog"], ["wrong: dog", "right: dog"]]
 SEARCHES = [["search: right", "search: dog"], [": dog", "search: right"]]       # no visit, so no gain
-GRPO = Recipe.paper(use_gain=False)
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     return small_igpo(write_model(tmp_path_factory.mktemp("model")))
+
+
+def grpo(config, plays, **changes):
+    return first_step(with_recipe(replace(config, **changes), use_gain=False), plays)
 
 
 def gradient_of(step, rows=None, config=None) -> tuple[torch.Tensor, dict]:
@@ -52,7 +54,7 @@ def test_grpo_and_igpo_without_gains_give_the_same_update_to_the_last_bit(config
 
 
 def test_where_all_have_failed_grpo_gives_no_gradient_at_all_and_igpo_gives_one(config):
-    step = first_step(config, FAILED, GRPO)
+    step = grpo(config, FAILED)
     before = parameters(step.model)
     assert [m.outcome for m in step.batch.measured] == [0.0] * 4 and not any(row.advantages.any() for row in step.rows)
     assert step.update() == {"updates": 0, "tokens": 0} and torch.equal(parameters(step.model), before)
@@ -63,7 +65,7 @@ def test_where_all_have_failed_grpo_gives_no_gradient_at_all_and_igpo_gives_one(
 def test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term_alone(config, tmp_path):
     """The reference is another model, or the term would have none either."""
     config = replace(config, kl_coef=0.1)
-    step = first_step(config, FAILED, GRPO)
+    step = grpo(config, FAILED)
     other = first_step(replace(config, model=write_model(tmp_path / "other", seed=4)), FAILED).model
     rows = with_reference(step.rows, other, config)
     shipped, numbers = gradient_of(step, rows)
@@ -78,7 +80,7 @@ def test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term
 
 @pytest.mark.parametrize("aggregate", AGGREGATIONS)
 def test_a_group_without_a_signal_does_not_run_and_still_counts_in_the_mean(config, aggregate, monkeypatch):
-    step = first_step(replace(config, aggregate=aggregate), MIXED, GRPO)
+    step = grpo(config, MIXED, aggregate=aggregate)
     assert [row.has_signal for row in step.rows] == [True, True, False, False]
     skipped, some = gradient_of(step)
     monkeypatch.setattr(Row, "has_signal", True)
@@ -90,11 +92,11 @@ def test_a_group_without_a_signal_does_not_run_and_still_counts_in_the_mean(conf
 
 def test_a_mini_batch_without_a_signal_costs_no_optimiser_step(config):
     """Not even one on a gradient of zero: the moments of earlier steps would move the weights."""
-    step = first_step(replace(config, minibatches=4), MIXED, GRPO)
+    step = grpo(config, MIXED, minibatches=4)
     assert step.update()["updates"] == 2
     assert {int(state["step"]) for state in step.optimizer.state.values()} == {2}
     moved = parameters(step.model)
-    assert step.update(first_step(config, FAILED, GRPO).rows, step=2)["updates"] == 0
+    assert step.update(grpo(config, FAILED).rows, step=2)["updates"] == 0
     assert torch.equal(parameters(step.model), moved)
 
 
