@@ -85,7 +85,7 @@ class Case:
 
 
 def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] = HOPS) -> Case:
-    """Question `index` of a split. The same arguments give the same web, whatever was made before."""
+    """Question `index` of a split. The same arguments give the same web."""
     rng = random.Random(f"toy web {seed} {split}-{index}")
     hops = hops_in_turn[index % len(hops_in_turn)]
     titles = rng.sample(SPLITS[split], hops * PAGES_PER_LAYER)
@@ -128,19 +128,16 @@ class ToyWeb:
                  test: int = 256):
         self.hops = HOPS if hops is None else (hops,) if isinstance(hops, int) else hops
         self.seed, self.slack, self.size = seed, slack, {"train": train, "test": test}
-        self._cases: dict[str, Case] = {}
 
     def questions(self, split: str) -> list[Question]:
         return [self.case(f"{split}-{i}").question for i in range(self.size[split])]
 
     def case(self, question_id: str) -> Case:
         """The question with its web and the right path; KeyError if there is no such question."""
-        if question_id not in self._cases:
-            split, _, index = question_id.partition("-")
-            if not index.isdecimal() or int(index) >= self.size[split]:
-                raise KeyError(question_id)
-            self._cases[question_id] = make_case(self.seed, split, int(index), self.hops)
-        return self._cases[question_id]
+        split, _, index = question_id.partition("-")
+        if not index.isdecimal() or int(index) >= self.size[split]:
+            raise KeyError(question_id)
+        return make_case(self.seed, split, int(index), self.hops)
 
     def for_question(self, question_id: str) -> "ToyTools":
         """The tools of one rollout."""
