@@ -1,11 +1,13 @@
-"""What a run shows: a line that renews itself on a terminal, a few plain lines elsewhere."""
+"""What a run shows: a line that renews itself on a terminal, a few plain lines elsewhere, and how it ends."""
 
 import io
 
 import pytest
 
 from minvenus import console as terminal
-from minvenus.console import Progress, clock, table
+from minvenus.config import ConfigError
+from minvenus.console import Progress, clock, one_line_errors, table
+from minvenus.train.optim import Diverged
 
 
 class Terminal(io.StringIO):
@@ -62,3 +64,19 @@ def test_columns_of_a_table_are_aligned():
     rows = [("", "a", "bb"), ("name", "100", "2")]
     assert table(rows) == "        a  bb\nname  100   2"
     assert table(rows, left=True) == "      a    bb\nname  100  2"
+
+
+@pytest.mark.parametrize(("error", "code", "line"), [
+    (ConfigError("bad flag"), 2, "run.py: bad flag\n"), (Diverged("too fast"), 2, "run.py: too fast\n"),
+    (OSError("no room"), 2, "run.py: no room\n"), (KeyboardInterrupt("3 of 4 done"), 130, "\nrun.py: 3 of 4 done\n"),
+    (KeyboardInterrupt(), 130, "\nrun.py: stopped at once; give the same command again to go on\n")])
+def test_what_the_user_can_mend_is_one_line_and_an_exit_code(error, code, line, capsys):
+    with pytest.raises(SystemExit) as end, one_line_errors("run.py"):
+        raise error
+    assert end.value.code == code and capsys.readouterr().err == line
+
+
+@pytest.mark.parametrize("bug", [ValueError("internal"), KeyError("x"), RuntimeError("out of memory")])
+def test_a_bug_keeps_its_traceback(bug):
+    with pytest.raises(type(bug)), one_line_errors("run.py"):
+        raise bug

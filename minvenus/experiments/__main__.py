@@ -4,7 +4,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from minvenus.config import ConfigError
+from minvenus.console import one_line_errors
 from minvenus.experiments import audit, base, compare, demo, lab
 from minvenus.flags import parse_flags
 
@@ -17,25 +17,18 @@ COMMANDS: dict[str, tuple[type, Callable[..., object]]] = {
 }
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str]) -> None:
     if not argv or argv[0] not in COMMANDS:
         print(f"usage: python -m minvenus.experiments {' | '.join(COMMANDS)}   [--help]", file=sys.stderr)
-        return 2
+        sys.exit(2)
     name, *flags = argv
     config, run = COMMANDS[name]
-    try:
+    with one_line_errors(name):
         print(run(parse_flags(config, flags, description=config.__doc__)))
-    except KeyboardInterrupt:
-        print(f"\n{name}: stopped; given again, demo and compare go on and the others start again", file=sys.stderr)
-        return 130
-    except (ConfigError, OSError) as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        return 2
-    return 0
 
 
 if __name__ == "__main__":
     for number in (signal.SIGTERM, signal.SIGHUP):           # as Ctrl-C: no script may be left behind
         if signal.getsignal(number) != signal.SIG_IGN:       # nohup
             signal.signal(number, signal.default_int_handler)
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import train_igpo
 import train_sft
 from minvenus.config import ConfigError, Recipe
-from minvenus.console import one_line_errors
 from minvenus.files import claimed, latest_checkpoint, read_jsonl
 from minvenus.train.optim import Diverged
 from minvenus.train.run import cut_back
@@ -172,16 +171,6 @@ def test_other_data_is_refused_and_nothing_changes(config):
     with pytest.raises(ConfigError, match="was made with other data or another prompt"):
         made_up_run(config, data="other")
     assert content(config.out) == before
-
-
-def test_only_errors_that_the_user_can_mend_become_one_line(capsys):
-    for error in (ConfigError("bad flag"), Diverged("too fast"), OSError("no room")):
-        with pytest.raises(SystemExit) as end, one_line_errors("train.py"):
-            raise error
-        assert end.value.code == 2 and capsys.readouterr().err == f"train.py: {error}\n"
-    for bug in (ValueError("internal"), KeyError("x"), RuntimeError("out of memory")):
-        with pytest.raises(type(bug)), one_line_errors("train.py"):
-            raise bug
 
 
 # --------------------------------------------------------------------------------------------------- the two files
