@@ -49,12 +49,12 @@ class Timing:
         own = work()
         return own if isinstance(own, float) else self.clock() - start
 
-    def compare(self, name: str, sides: dict, targets: dict[str, float] | None = None, tokens: int | None = None,
-                least: float = 2.0) -> None:
+    def compare(self, name: str, sides: dict, targets: dict[str, float] | None = None,
+                tokens: int | None = None) -> None:
         """How many times faster the first side is than each of the others, as the median over rounds. After a warm-up,
-        the sides take turns in every round for `least` seconds."""
+        the sides take turns in every round for about two seconds."""
         warm_up = sum(self.seconds(work) for work in sides.values())
-        repeats = max(1, round(least / warm_up))
+        repeats = max(1, round(2.0 / warm_up))
         times: dict[str, list[float]] = {side: [] for side in sides}
         for _ in range(self.rounds):
             runs = [[self.seconds(work) for work in sides.values()] for _ in range(repeats)]
