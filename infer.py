@@ -61,8 +61,9 @@ def question_and_tools(config: InferConfig) -> tuple[Question, object, int | Non
         try:
             return web.case(name).question, web.for_question(name), agent.max_turns or web.max_turns(name)
         except KeyError:
-            raise ConfigError(f"the toy web answers its own questions only, such as test-0 or train-0, not {name!r}; "
-                              "for others choose --tools") from None
+            ids = " and ".join(f"{split}-0 to {split}-{size - 1}" for split, size in web.size.items())
+            raise ConfigError(f"the toy web answers its own questions only, {ids}, not {name!r}; for others choose "
+                              "--tools") from None
     tools = make_tools(agent.tools)
     if config.question is None:
         raise ConfigError(f"--tools {agent.tools} needs a --question")

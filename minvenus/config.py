@@ -7,7 +7,7 @@ command line (flags.py). The scripts' own settings are in settings.py. Nothing h
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
@@ -51,7 +51,7 @@ def has_type(value, kind: Any) -> bool:
         return type(value) is tuple and len(value) == len(inner) and all(map(has_type, value, inner))
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
-    return type(value) is kind
+    return isinstance(value, kind) if is_dataclass(value) else type(value) is kind
 
 
 def in_words(kind) -> str:

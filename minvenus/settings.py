@@ -4,7 +4,7 @@ AgentConfig is what infer.py and eval.py share: the policy, its tools, limits an
 those of the class that holds it (flags.py). A value of None means "as fits the model": see AgentConfig.resolved.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -71,15 +71,30 @@ class AgentConfig:
     def tiny(self) -> bool:
         return self.api_base is None and is_tiny(self.model)
 
-    def resolved(self) -> "AgentConfig":
+    def resolved(self) -> "ResolvedAgent":
         """Fill in what was not given: the paper's sampling for evaluations, or the plainest for the tiny model."""
-        defaults: dict = {"max_new_tokens": 64, "max_context": 1024, "temperature": 0.0, "top_p": 1.0, "top_k": 0,
-                          "presence_penalty": 0.0, "retries": 0}
-        if not self.tiny:
+        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        if self.tiny:
+            defaults = {"max_new_tokens": 64, "max_context": 1024, "temperature": 0.0, "top_p": 1.0, "top_k": 0,
+                        "presence_penalty": 0.0, "retries": 0}
+        else:
             defaults = {"max_new_tokens": 8192, "max_context": 40_960 if self.api_base is None else 240_000,
                         "temperature": 1.0, "top_p": 0.95, "top_k": 20, "presence_penalty": 1.1,
                         "retries": 0 if self.temperature == 0 else 4}
-        return replace(self, **{name: value for name, value in defaults.items() if getattr(self, name) is None})
+        return ResolvedAgent(**(defaults | given))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedAgent(AgentConfig):
+    """Settings in which these are known."""
+
+    max_context: Count
+    max_new_tokens: Count
+    temperature: Temperature
+    top_p: Fraction
+    top_k: CountOrZero
+    presence_penalty: float
+    retries: CountOrZero
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,8 @@ def test_with_no_flags_the_tiny_model_tries_a_toy_question():
     assert "random weights" in done.stdout and ToyWeb(0).case("test-1").question.text in done.stdout
     assert "turn 1" in done.stdout and "ended      max_steps (5 turns" in done.stdout
     assert len(saved().turns) == 5 and any(saved().sampled)
-    assert parse_flags(InferConfig, ["--config", "runs/infer/run.json"]) == InferConfig(agent=AgentConfig().resolved())
+    again = parse_flags(InferConfig, ["--config", "runs/infer/run.json"])
+    assert again == InferConfig(agent=AgentConfig(**asdict(AgentConfig().resolved())))
 
 
 def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):
@@ -165,11 +167,11 @@ def test_a_reader_that_goes_away_loses_nothing(monkeypatch, capsys):
     (["--tools", "live", "--question", "Who?"], "live search needs SERPER_API_KEY"),
     (["--tools", "replay:nothing.db", "--question", "Who?"], "nothing.db is no recording"),
     (["--tools", "telepathy"], "tools must be one of toyweb"),
-    (["--question", "Who?"], "the toy web answers its own questions only"),
+    (["--question", "Who?"], "its own questions only, train-0 to train-2047 and test-0 to test-255, not 'Who?'"),
     (["--system-prompt", "nowhere.txt"], "cannot be read from nowhere.txt"),
     (["--api-base", "http://127.0.0.1:9/v1", "--api-model", "m"], "the completion endpoint cannot be reached"),
     (["--api-base", "venus", "--api-model", "m"], "--api-base must begin with http"),
-    (["--max-context", "100"], "max_context must be at least"),
+    (["--max-context", "100"], "tokens max_context must be at least"),
 ])
 def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys, tmp_path):
     (tmp_path / "empty").mkdir()

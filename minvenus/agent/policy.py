@@ -28,7 +28,7 @@ from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import AgentConfig, IGPOConfig
+from minvenus.settings import AgentConfig, IGPOConfig, ResolvedAgent
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.tools import toyweb_lessons as toy
 
@@ -91,8 +91,8 @@ def prompt_and_notices(config: AgentConfig | IGPOConfig) -> tuple[str, Notices]:
 
 def load_loop(config: AgentConfig, immediate: bool, sequences: int = 1, pages: int | None = None,
               watch: Callable | None = None) -> tuple[RolloutLoop, str]:
-    """(a loop for so many rollouts at once, its policy in words) of resolved settings. `immediate`: tools cannot hang
-    and need no threads."""
+    """(a loop for so many rollouts at once, its policy in words). `immediate`: tools cannot hang and need no thread."""
+    config = config.resolved()
     system, notices = prompt_and_notices(config)
     policy, tokenizer, description = load_policy(config, sequences, pages)
     limits = Limits(config.max_turns or 200, min(config.max_context, policy.max_context or config.max_context),
@@ -101,12 +101,12 @@ def load_loop(config: AgentConfig, immediate: bool, sequences: int = 1, pages: i
     return RolloutLoop(policy, tokenizer, limits, system=system, notices=notices, watch=watch), description
 
 
-def load_policy(config: AgentConfig, sequences: int,
+def load_policy(config: ResolvedAgent, sequences: int,
                 pages: int | None) -> tuple[EnginePolicy | RemotePolicy, Tokenizer, str]:
     """The cache has `pages`, or else room for so many `sequences` of full length within CACHE_BYTES; with less than
     they need, sequences take turns."""
     sampling = Sampling(1, config.temperature, config.top_k or None, config.top_p, config.presence_penalty)
-    if config.api_base is not None:
+    if config.api_base is not None and config.api_model is not None:
         own = config.model != "tiny"
         tokenizer = Tokenizer.from_file(config.model if own else TINY)
         policy = RemotePolicy(tokenizer, config.api_base, config.api_model, sampling, send_ids=own)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from minvenus.text.json_repair import loads
+from minvenus.text.json_repair import loads, whole_characters
 from minvenus.types import Kind, Turn
 
 THINK_TAG = re.compile(r"</?think>")
@@ -178,8 +178,3 @@ def find_block(text: str, tag: str) -> str | None:
         if end >= 0:
             return part[part.rfind(f"<{tag}>", start, end) + len(tag) + 2:end]
     return None
-
-
-def whole_characters(text: str) -> str:
-    """Replace lone halves of surrogate pairs: JSON can spell them, UTF-8 cannot."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

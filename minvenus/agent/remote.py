@@ -15,9 +15,9 @@ from concurrent.futures import Future
 from itertools import groupby
 from typing import Any
 
-from minvenus.agent.protocol import whole_characters
 from minvenus.agent.rollout import Episode
 from minvenus.engine import Sampling
+from minvenus.text.json_repair import whole_characters
 from minvenus.text.tokenizer import Tokenizer, splitter
 from minvenus.tools.base import ToolError, in_thread
 from minvenus.tools.endpoint import Endpoint
@@ -29,7 +29,7 @@ HINT = ". Check --api-base (it usually ends in /v1), --api-model, and that the m
 class RemotePolicy:
     """`send_ids`: prompts are sent as ids, which needs the served model's tokenizer."""
 
-    max_context = None
+    max_context: int | None = None
 
     def __init__(self, tokenizer: Tokenizer, base: str, model: str, sampling: Sampling, send_ids: bool):
         self.endpoint = Endpoint("completion endpoint", base, "POLICY_API_KEY", model, url_source="--api-base",

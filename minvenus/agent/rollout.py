@@ -26,7 +26,6 @@ differ in their last bits.
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -55,6 +54,16 @@ class Limits:
     retries: int = 0                      # new attempts at a malformed, repetitive or duplicate turn; 0 in training
 
 
+@dataclass
+class Call:
+    """A tool call that runs, or waits for a free thread."""
+
+    name: str
+    arguments: dict
+    future: Future | None = None         # while it runs in a thread
+    started: float = 0.0
+
+
 @dataclass(eq=False)
 class Episode:
     """One rollout while it grows."""
@@ -69,10 +78,9 @@ class Episode:
     forced_by: str | None = None         # the notice that announced the last turn: token_limit, max_steps
     sequence: Any = None                 # of a local policy: the engine's, while it is open
     writing: bool = False                # the policy is writing a turn
-    future: Future | None = None         # of the tool call that runs
+    call: Call | None = None             # of the newest turn, until its result is there
     started: float = field(default_factory=time.monotonic)
     turn_started: float = 0.0
-    call_started: float = 0.0
     rollout: Rollout | None = None       # None until the rollout has ended
 
 
@@ -100,7 +108,6 @@ class RolloutLoop:
         self.notice_tokens = self._observation_tokens(notices.context)         # N
         self.running: list[Episode] = []
         self.open: list[Episode] = []                 # those that hold something of the policy
-        self.waiting: deque[Episode] = deque()        # those whose tool call waits for a free thread
 
     def __enter__(self) -> "RolloutLoop":
         return self
@@ -122,10 +129,11 @@ class RolloutLoop:
             stream = Stream(self.tokenizer, self.system, question.text)
             group.append(Episode(question, tools_for(question), stream, max_turns))
         reserve = self.notice_tokens + self.turn_tokens if max_turns > 1 else 0
-        needed = len(group[0].stream.ids) + self.turn_tokens + reserve
+        prompt = len(group[0].stream.ids)
+        needed = prompt + self.turn_tokens + reserve
         if needed > self.limits.max_context:
-            raise ConfigError(f"question {question.id!r}: max_context must be at least {needed}, not "
-                              f"{self.limits.max_context}; or allow fewer tokens per turn")
+            raise ConfigError(f"question {question.id!r}: with its prompt of {prompt} tokens max_context must be at "
+                              f"least {needed}, not {self.limits.max_context}; or allow fewer tokens per turn")
         self.policy.open(group, name or question.id, step)
         self.running += group
         self.open += group
@@ -134,7 +142,7 @@ class RolloutLoop:
     def step(self) -> list[Episode]:
         """Advance every rollout a little; returns those that ended."""
         for episode in self.running:
-            if episode.stream.awaits_turn and not episode.writing and episode.rollout is None:
+            if episode.stream.awaits_turn and not episode.writing:
                 self.policy.start(episode, self.limits.max_turn_tokens)
                 episode.writing, episode.turn_started = True, time.monotonic()
         busy = self.policy.step()
@@ -143,10 +151,9 @@ class RolloutLoop:
                 busy |= self._read_turn(episode)
         if not busy:
             time.sleep(IDLE_SECONDS)
-        self._check_calls()
+        self._run_calls()
         for episode in self.running:
-            seconds = time.monotonic() - episode.started
-            if episode.rollout is None and seconds >= self.limits.time_limit:
+            if episode.rollout is None and time.monotonic() - episode.started >= self.limits.time_limit:
                 self._cut(episode, "timeout")
         ended = [episode for episode in self.running if episode.rollout]
         self.running = [episode for episode in self.running if not episode.rollout]
@@ -165,8 +172,10 @@ class RolloutLoop:
             if episode.rollout is None:
                 self._cut(episode, "error", error)
 
+    # ---------------------------------------------------------------------------- a turn, from its text to its answer
+
     def _read_turn(self, episode: Episode) -> bool:
-        """Once the policy has written a turn: keep it or not; then end, run the tool, or show what is wrong."""
+        """Once the policy has written a turn: throw it away, or keep it and end, run its call, or say what is wrong."""
         try:
             output = self.policy.output(episode)
         except ToolError as error:                            # of an endpoint
@@ -175,21 +184,22 @@ class RolloutLoop:
         if output is None:
             return False
         episode.writing = False
-        text, parsed = self._parse(output[0])
+        tokens, logprobs = output
+        text, parsed = self._parse(tokens)
         problem = retry_reason(text, parsed, episode.turns)
         if problem and len(episode.discarded) < self.limits.retries:
             episode.discarded.append(problem)                 # the next step() starts another attempt
             self.watch("discarded", episode)
             return True
         last = parsed.kind == "answer" or episode.forced_by is not None or episode.max_turns == 1
-        self._add_turn(episode, *output, last)
+        self._add_turn(episode, tokens, logprobs, text, parsed, last)
         if last:
             self._end(episode)
         elif parsed.call:
-            self._call_tool(episode)
+            episode.call = Call(**parsed.call)                # _run_calls() runs it and shows the result
         else:
             message = self.notices.malformed.replace("{error}", parsed.error or "")
-            self._show(episode, message, "bad_arguments" if parsed.tool else None, 0.0)
+            self._show(episode, message, "bad_arguments" if parsed.tool else None)
         return True
 
     def _parse(self, tokens: list[int]) -> tuple[str, ParsedTurn]:
@@ -198,9 +208,9 @@ class RolloutLoop:
         text = "<think>\n" + self.tokenizer.decode(tokens[:-1] if ended else tokens)
         return text, parse_turn(text)
 
-    def _add_turn(self, episode: Episode, tokens: list[int], logprobs: list[float] | None, last: bool) -> None:
+    def _add_turn(self, episode: Episode, tokens: list[int], logprobs: list[float] | None, text: str,
+                  parsed: ParsedTurn, last: bool) -> None:
         """Append what the policy wrote. A call in the last turn is not run, so that turn is no search and no visit."""
-        text, parsed = self._parse(tokens)
         if not tokens:                                        # nothing was written: a blank turn, closed
             tokens, logprobs = [self.tokenizer.im_end], None
         start, end = episode.stream.add_turn(tokens, sampled=logprobs is not None)
@@ -212,7 +222,38 @@ class RolloutLoop:
         episode.discarded = []
         self.watch("turn", episode)
 
-    def _show(self, episode: Episode, text: str, error: str | None, seconds: float) -> None:
+    def _run_calls(self) -> None:
+        """Take the results that are there, give up on calls that take too long, start calls while threads are free."""
+        calls = [(episode, episode.call) for episode in self.running if episode.call]
+        free = (self.limits.tool_threads or 0) - sum(call.future is not None for _, call in calls)
+        for episode, call in calls:
+            if self.limits.tool_threads is None:
+                call.started = time.monotonic()
+                self._finish_call(episode, call, self._run_tool(episode.tools, call))
+            elif call.future is None:
+                if free > 0:
+                    free -= 1
+                    call.started = time.monotonic()
+                    call.future = in_thread(f"tool {call.name}", self._run_tool, episode.tools, call)
+            elif call.future.done():
+                self._finish_call(episode, call, call.future.result())    # raises what stops the run: a ConfigError
+            elif time.monotonic() - call.started >= self.limits.tool_seconds:
+                message = f"ERROR: {call.name} did not return within {self.limits.tool_seconds:g} seconds"
+                self._finish_call(episode, call, ToolResult(message, "timeout"))
+
+    def _run_tool(self, tools: object, call: Call) -> ToolResult:
+        """The tool's result, cut to its limit of tokens. Runs in a thread, so it changes nothing of the loop."""
+        result = run_tool(tools, call.name, call.arguments)
+        text = cap_text(result.text, lambda text: len(self.tokenizer.encode_untrusted(text)),
+                        self.limits.max_observation_tokens)
+        return ToolResult(text, result.error)
+
+    def _finish_call(self, episode: Episode, call: Call, result: ToolResult) -> None:
+        episode.call = None
+        self.guard.add(f"{call.name} {result.error}" if result.error in FAULTS else None)
+        self._show(episode, result.text, result.error, time.monotonic() - call.started)
+
+    def _show(self, episode: Episode, text: str, error: str | None, seconds: float = 0.0) -> None:
         """Append what the model is shown in answer to the newest turn; the next step() starts the next turn."""
         shown, episode.forced_by = self._fit(episode, text)
         episode.stream.add_observation(shown)
@@ -234,52 +275,7 @@ class RolloutLoop:
     def _observation_tokens(self, text: str) -> int:
         return len(observation_ids(self.tokenizer, text))
 
-    def _call_tool(self, episode: Episode) -> None:
-        """Run the call of the newest turn: here, or as soon as a thread is free."""
-        if self.limits.tool_threads is None:
-            episode.call_started = time.monotonic()
-            self._finish_call(episode, self._run_tool(episode.tools, **episode.turns[-1].tool))
-        else:
-            self.waiting.append(episode)
-
-    def _run_tool(self, tools: object, name: str, arguments: dict) -> ToolResult:
-        """The tool's result, cut to its limit of tokens. Runs in a thread, so it changes nothing of the loop."""
-        result = run_tool(tools, name, arguments)
-        text = cap_text(result.text, lambda text: len(self.tokenizer.encode_untrusted(text)),
-                        self.limits.max_observation_tokens)
-        return ToolResult(text, result.error)
-
-    def _check_calls(self) -> None:
-        """Take the results that are there, give up on calls that take too long, start calls while threads are free."""
-        for episode in self.running:
-            if episode.future and episode.future.done():
-                self._finish_call(episode, episode.future.result())   # raises what stops the run, such as a ConfigError
-            elif episode.future and time.monotonic() >= episode.call_started + self.limits.tool_seconds:
-                name = episode.turns[-1].tool["name"]
-                message = f"ERROR: {name} did not return within {self.limits.tool_seconds:g} seconds"
-                self._finish_call(episode, ToolResult(message, "timeout"))
-        free = (self.limits.tool_threads or 0) - sum(episode.future is not None for episode in self.running)
-        while free > 0 and self.waiting:
-            episode = self.waiting.popleft()
-            if episode.rollout is None:                               # else it was cut while it waited
-                call = episode.turns[-1].tool
-                episode.call_started = time.monotonic()
-                episode.future = in_thread(f"tool {call['name']}", self._run_tool, episode.tools, *call.values())
-                free -= 1
-
-    def _finish_call(self, episode: Episode, result: ToolResult) -> None:
-        episode.future = None
-        self.guard.add(f"{episode.turns[-1].tool['name']} {result.error}" if result.error in FAULTS else None)
-        self._show(episode, result.text, result.error, time.monotonic() - episode.call_started)
-
-    def _cut(self, episode: Episode, termination: str, error: str | None = None) -> None:
-        """End a rollout where it is. The partial turn is its last one; it may be blank."""
-        episode.future = None                                # the result of a tool that still runs is dropped
-        if episode.stream.awaits_turn:
-            output = self.policy.cut(episode) if episode.writing else ([], None)
-            episode.writing = False
-            self._add_turn(episode, *output, last=True)
-        self._end(episode, termination, error)
+    # ----------------------------------------------------------------------------------------------------- how it ends
 
     def _end(self, episode: Episode, termination: str | None = None, error: str | None = None) -> None:
         """Make the record. Without a given termination, the newest turn and the notices decide."""
@@ -298,3 +294,12 @@ class RolloutLoop:
             self.open.remove(episode)
             self.policy.close(episode)
         self.watch("end", episode)
+
+    def _cut(self, episode: Episode, termination: str, error: str | None = None) -> None:
+        """End a rollout where it is. The partial turn is its last one; it may be blank."""
+        episode.call = None                                   # the result of a tool that still runs is dropped
+        if episode.stream.awaits_turn:
+            tokens, logprobs = self.policy.cut(episode) if episode.writing else ([], None)
+            episode.writing = False
+            self._add_turn(episode, tokens, logprobs, *self._parse(tokens), last=True)
+        self._end(episode, termination, error)

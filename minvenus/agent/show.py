@@ -31,7 +31,7 @@ def show(event: str, episode: Episode) -> None:
     elif event == "observation" and turn.tool is not None:
         row("  result", f"({turn.tool_seconds:.2f} s{', error: ' + turn.tool_error if turn.tool_error else ''})")
         row("", shortened(turn.observation or ""))
-    elif event == "end":
+    elif episode.rollout is not None:
         rollout = episode.rollout
         if parsed.answer is not None:
             row("answer", parsed.answer)

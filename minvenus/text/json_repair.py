@@ -51,3 +51,8 @@ def as_strict_json(text: str) -> str:
 
 def strict_escape(match: re.Match) -> str:
     return '\\"' if match["quote"] else match["itself"] or match[0]
+
+
+def whole_characters(text: str) -> str:
+    """Replace lone halves of surrogate pairs by U+FFFD: JSON can spell them, UTF-8 cannot."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

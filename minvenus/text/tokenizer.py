@@ -18,6 +18,7 @@ from itertools import groupby
 from pathlib import Path
 
 import tokenizers
+from tokenizers.pre_tokenizers import ByteLevel
 
 from minvenus.config import ConfigError, read_json
 
@@ -113,7 +114,7 @@ def splitter(spellings) -> re.Pattern:
 
 
 def read_tokenizer_json(path: Path) -> dict:
-    """The JSON of a BPE tokenizer file with Qwen3's added tokens and without a hole in its ids, or one clear error."""
+    """The JSON of a tokenizer file that can serve as Qwen3's does, or one clear error."""
     raw = read_json(path)
     model, added = raw.get("model"), raw.get("added_tokens")
     if not isinstance(model, dict) or model.get("type") != "BPE" or not isinstance(added, list):
@@ -121,6 +122,10 @@ def read_tokenizer_json(path: Path) -> dict:
     missing = {*CONTROL, *TAGS} - {token["content"] for token in added}
     if missing:
         raise ConfigError(f"{path} lacks the added tokens {', '.join(sorted(missing))}: not a Qwen3 tokenizer")
+    if not model["vocab"].keys() >= set(ByteLevel.alphabet()):
+        raise ConfigError(f"{path} lacks some of the 256 byte symbols: characters would be lost without a word")
+    if any(token.get(option) for token in added for option in ("lstrip", "rstrip", "single_word")):
+        raise ConfigError(f"{path} has added tokens with lstrip, rstrip or single_word, which minvenus does not read")
     ids = {*model["vocab"].values(), *(token["id"] for token in added)}
     if len(ids) <= max(ids):
         raise ConfigError(f"{path} has {len(ids)} ids up to {max(ids)}: one without a token could be sampled")

@@ -23,6 +23,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from minvenus.config import ConfigError
+from minvenus.text.json_repair import whole_characters
 
 # Kinds of errors: timeout, http, refused, empty, bad_arguments.
 FAULTS = ("timeout", "http")      # the tool or the world failed; the model can cause the other kinds by itself
@@ -31,14 +32,13 @@ MAX_ITEMS = 10                    # queries or URLs in one call
 
 @dataclass(frozen=True)
 class ToolResult:
-    """The text that the model sees, and the kind of error if it is one; an error begins with "ERROR: ". The text is
-    valid Unicode: half a surrogate pair, which JSON can spell and UTF-8 cannot, becomes U+FFFD."""
+    """The text that the model sees, and the kind of error if it is one; an error begins with "ERROR: "."""
 
     text: str
     error: str | None = None
 
     def __post_init__(self):
-        object.__setattr__(self, "text", self.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        object.__setattr__(self, "text", whole_characters(self.text))
 
 
 class ToolError(Exception):

@@ -81,7 +81,7 @@ def test_a_full_context_without_an_answer_is_named_so():
 
 def test_a_prompt_without_room_is_refused_with_the_numbers_before_anything_runs():
     least = PROMPT + ROOM + size(Notices().context) + ROOM
-    with pytest.raises(ConfigError, match=f"at least {least}, not {least - 1}"):
+    with pytest.raises(ConfigError, match=f"prompt of {PROMPT} tokens .* at least {least}, not {least - 1}"):
         run([answer()], budget(8, least - 1))
     assert run([answer()], budget(8, least)).termination == "answered"
     with pytest.raises(ConfigError, match="raise the number of pages"):
@@ -107,23 +107,34 @@ def test_no_rollout_ever_exceeds_a_limit_and_the_stream_is_sound(turns, length, 
 
 
 def test_the_wall_clock_ends_a_rollout_in_the_middle_of_a_turn_with_what_there_is():
-    policy, limits = policy_for([[5] * 20_000]), budget(3, 38_000, 15_000, time_limit=1.0)
-    with scripted.loop_for(policy, limits, keep_open=True) as loop:
+    policy = policy_for([[5] * 20_000])
+    with scripted.loop_for(policy, budget(3, 38_000, 15_000, time_limit=1000.0), keep_open=True) as loop:
         [episode] = loop.add(scripted.QUESTION, lambda q: Tools())
-        loop.run()
+        while len(episode.sequence.tokens) < PROMPT + 2:
+            loop.step()
+        episode.started -= 900.0
+        assert loop.step() == []
+        episode.started -= 100.0
+        assert loop.step() == [episode]
         rollout, sequence = episode.rollout, episode.sequence
-        assert rollout.termination == "timeout" and 0 < sum(rollout.sampled) < 15_000
-        assert sequence.tokens == rollout.tokens[:-1], "open and whole, to be scored"
-        assert not sequence.job
+        assert rollout.termination == "timeout" and rollout.seconds >= 1000.0 and any(rollout.sampled)
+        assert sequence.tokens == rollout.tokens[:-1] and not sequence.job, "open and whole, to be scored"
     check_stream(rollout)
     check_pool(policy.engine.pool)
 
 
 def test_the_wall_clock_ends_a_rollout_while_its_tool_runs():
     release = threading.Event()
-    rollout = run([search()], budget(3, time_limit=3.0, tool_threads=1), Tools(search=lambda q: str(release.wait(60))))
-    assert rollout.termination == "timeout" and rollout.seconds < 50, "the tool was not waited for"
-    last = rollout.turns[-1]
+
+    def hang(queries):
+        episode.started -= 1000.0                      # the time is over as soon as the tool runs
+        return str(release.wait(60))
+    with scripted.loop_for([search()], budget(3, time_limit=1000.0, tool_threads=1)) as loop:
+        [episode] = loop.add(scripted.QUESTION, lambda q: Tools(search=hang))
+        loop.run()
+    assert scripted.agent_threads(), "the tool was not waited for: it still runs"
+    last = episode.rollout.turns[-1]
+    assert episode.rollout.termination == "timeout"
     assert last.tool["name"] == "search" and last.observation is None and last.malformed
     release.set()
     assert scripted.all_threads_end()

@@ -128,7 +128,7 @@ def test_after_a_cut_no_waiting_call_runs_and_no_result_is_shown():
     release, tools = threading.Event(), Tools(search=lambda q: str(release.wait(20)))
     with scripted.loop_for([search()], budget(tool_threads=1)) as loop:
         group = loop.add(scripted.QUESTION, lambda q: tools, 2)
-        while not (tools.seen and loop.waiting):
+        while not (tools.seen and all(episode.call for episode in group)):
             loop.step()
         loop.cut_all("enough")
         release.set()

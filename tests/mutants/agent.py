@@ -39,8 +39,9 @@ MUTANTS = (
            ("minvenus.agent.rollout:RolloutLoop._cut", "if episode.stream.awaits_turn:", "if episode.writing:")),
     mutant(54, "the result of a tool is shown after its rollout was cut",
            MANY + "test_after_a_cut_no_waiting_call_runs_and_no_result_is_shown",
-           ("minvenus.agent.rollout:RolloutLoop._cut", "episode.future = None", "pass")),
+           ("minvenus.agent.rollout:RolloutLoop._cut", "episode.call = None", "pass")),
     mutant(54, "a call that waited for a thread runs after its rollout was cut",
            MANY + "test_after_a_cut_no_waiting_call_runs_and_no_result_is_shown",
-           ("minvenus.agent.rollout:RolloutLoop._check_calls", "if episode.rollout is None:", "if True:")),
+           ("minvenus.agent.rollout:RolloutLoop._cut", "episode.call = None",
+            "episode.call = episode.call if episode.call and not episode.call.future else None")),
 )
