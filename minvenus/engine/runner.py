@@ -6,6 +6,7 @@ rest of the forward pass in model/qwen3.py.
 N tokens of all sequences in a step, S sequences, P pages, K kv heads, D channels of one, V vocabulary.
 """
 
+import math
 from itertools import accumulate
 from typing import Any
 
@@ -32,6 +33,7 @@ class Runner:
     def forget(self) -> None:
         """The weights have changed: drop every copy of them, and every key and value that was computed with them."""
         self.merged: Any = None                                         # made with the next step
+        self.best_rows: float = 0                                       # steps of more sequences want another copy
         self.decode_cache: Any = DecodeCache(self.k_pages, self.v_pages) if self.on_cpu else None
 
     def run(self, work: list[Work]) -> tuple[list[Work], Tensor]:
@@ -42,14 +44,20 @@ class Runner:
             source, target = self._tensor(copies).T
             for pages in (self.k_pages, self.v_pages):
                 pages[:, target] = pages[:, source]                    # everything is read before anything is written
-        if self.merged is None:
-            self.merged = MergedModel(self.model) if MergedModel.fits(self.model) else self.model
+        if len(work) > self.best_rows:
+            self._copy_model(len(work))
         if self.decode_cache and all(sequence.decoding for sequence, _, _ in work):
             work = self.decode_cache.arrange(work)
             if self.decode_cache.hold([sequence.block_table for sequence, _, _ in work]):
                 return work, self._decode(work)
         work = sorted(work, key=lambda item: (item.new, item.sequence.num_computed))     # like ones beside each other
         return work, self._forward(work)
+
+    def _copy_model(self, sequences: int) -> None:
+        self.merged, self.best_rows = self.model, math.inf
+        if MergedModel.fits(self.model):
+            self.merged = MergedModel(self.model, sequences)
+            self.best_rows = self.merged.best_rows
 
     def _decode(self, work: list[Work]) -> Tensor:
         """One token of every sequence, on a CPU."""

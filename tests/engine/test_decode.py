@@ -29,20 +29,33 @@ def uneven(config, seed=0):
     return model
 
 
-@pytest.mark.parametrize("largest_plain", (2**24, 0), ids=("small", "packed"))
+@pytest.mark.parametrize("largest_plain, sequences", ((2**24, 1), (0, 1), (0, 3)),
+                         ids=("small", "packed for one", "packed for several"))
 @given(st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 2, 4]), st.integers(1, 5), st.integers(0, 9))
-def test_the_merged_model_is_the_plain_one(largest_plain, layers, kv_heads, group, half, seed):
+def test_the_merged_model_is_the_plain_one(largest_plain, sequences, layers, kv_heads, group, half, seed):
     heads = kv_heads * group
     config = ModelConfig(24, 40, layers, heads, kv_heads, head_dim=2 * half, vocab_size=40, rms_norm_eps=1e-2)
     model = uneven(config, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decode, "LARGEST_PLAIN", largest_plain)
-        merged = decode.MergedModel(model)
+        merged = decode.MergedModel(model, sequences)
     tokens, positions = torch.arange(12), torch.arange(12) * 7
     for rows in (None, torch.tensor([2, 3, 11]), torch.tensor([], dtype=torch.int64)):
         plain, fast = (m.paged(tokens, positions, sees_everything, rows) for m in (model, merged))
         torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(merged.logits(plain), model.logits(plain), rtol=1e-5, atol=1e-5)
+
+
+def test_the_layout_for_one_row_gives_way_to_the_other_when_several_sequences_run(monkeypatch):
+    monkeypatch.setattr(decode, "LARGEST_PLAIN", 0)
+    engine = Engine(MODEL, pages=100, page_size=4)
+    engine.generate([[1, 2, 3]], Sampling(2, temperature=0))
+    alone = engine.runner.merged
+    engine.generate([[1, 2, 3], [4, 5, 6]], Sampling(2, temperature=0))
+    several = engine.runner.merged
+    engine.generate([[7, 8, 9]], Sampling(2, temperature=0))
+    assert alone.best_rows == 1 and several.best_rows > 1
+    assert engine.runner.merged is several                       # it is not made again for one
 
 
 def test_half_precision_models_of_another_kind_and_copies_that_do_not_fit_are_not_merged():
