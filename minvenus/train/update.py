@@ -27,6 +27,8 @@ from minvenus.train.batch import batch_indices
 from minvenus.train.optim import Diverged, optimizer_step
 from minvenus.types import Rollout
 
+EXTREMES = {"ratio_min": min, "ratio_max": max, "logprob_gap": max}
+
 # --------------------------------------------------------------------------------------------- supervised fine-tuning
 
 
@@ -117,7 +119,8 @@ def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, flo
     there is no KL term, and still count in the loss's mean; fractions and entropy are over the tokens that ran."""
     counts = {"step_sequences": len(rows), "step_tokens": sum(len(row.sources) for row in rows)}
     rows = [row for row in rows if row.has_signal or config.kl_coef]
-    packs = []                                                                              # the numbers of each
+    sampled = sum(len(row.sources) for row in rows)
+    packs = []                                                         # what each adds to the numbers of the mini-batch
 
     def column(tensors) -> Tensor:                                                          # [B, longest]
         return pad_sequence(list(tensors), batch_first=True).to(model.head_weight.device)
@@ -136,18 +139,19 @@ def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, flo
                            "gradient norm that grew, and lower the learning rate")
         loss.backward()
         gap = (column(logp).detach() - old_logp).abs().max()
-        packs.append(stats | {"loss": loss.item(), "entropy": float(torch.cat(entropies).sum()), "gap": float(gap)})
+        share = stats["tokens"] / sampled
+        packs.append({
+            "loss": loss.item(), "policy_loss": stats["policy_loss"], "kl": stats["kl"],
+            "clip_fraction": share * stats["clip_fraction"], "dual_clip_fraction": share * stats["dual_clip_fraction"],
+            "approx_kl": share * stats["approx_kl"], "entropy": float(torch.cat(entropies).sum()) / sampled,
+            "tokens": sum(len(row.tokens) for row in part), "logprob_gap": float(gap),
+            "ratio_min": stats["ratio_min"], "ratio_max": stats["ratio_max"]})
+    return added(packs)
 
-    sampled = sum(pack["tokens"] for pack in packs)
-    numbers = {key: sum(pack[key] for pack in packs) for key in ("loss", "policy_loss", "kl")}
-    for key in ("clip_fraction", "dual_clip_fraction", "approx_kl"):
-        numbers[key] = sum(pack["tokens"] / sampled * pack[key] for pack in packs)
-    numbers["entropy"] = sum(pack["entropy"] / sampled for pack in packs)
-    numbers["tokens"] = sum(len(row.tokens) for row in rows)
-    numbers["logprob_gap"] = max(pack["gap"] for pack in packs)
-    numbers["ratio_min"] = min(pack["ratio_min"] for pack in packs)
-    numbers["ratio_max"] = max(pack["ratio_max"] for pack in packs)
-    return numbers
+
+def added(parts: list[dict]) -> dict:
+    """The sums of the numbers of several parts, but their extremes where a number is one."""
+    return {key: EXTREMES.get(key, sum)([part[key] for part in parts]) for key in parts[0]}
 
 
 def packed_logprobs(model: Qwen3, rows: list[Row], temperature: float) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
@@ -175,11 +179,10 @@ def with_reference(rows: list[Row], reference: Qwen3, config: IGPOConfig) -> lis
 
 
 def summary(done: list[dict]) -> dict:
-    """One set of numbers for all optimiser steps of a batch: means, but the extremes of ratios and the gap before the
-    first."""
+    """One set of numbers for all optimiser steps of a batch: means, but all tokens, the extremes of ratios, and the gap
+    before the first step."""
     if not done:
         return {"updates": 0, "tokens": 0}
-    means = {key: sum(numbers[key] for numbers in done) / len(done) for key in done[0]}
-    return means | {"updates": len(done), "tokens": sum(numbers["tokens"] for numbers in done),
-                    "logprob_gap": done[0]["logprob_gap"], "ratio_min": min(numbers["ratio_min"] for numbers in done),
-                    "ratio_max": max(numbers["ratio_max"] for numbers in done)}
+    total = added(done)
+    means = {key: value / len(done) for key, value in total.items() if key not in ("tokens", *EXTREMES)}
+    return total | means | {"updates": len(done), "logprob_gap": done[0]["logprob_gap"]}
