@@ -1,5 +1,6 @@
 """From settings to a loop: which model is loaded, what it is told, how it samples, within which limits."""
 
+import json
 import os
 from pathlib import Path
 
@@ -52,6 +53,14 @@ def test_the_tiny_model_on_the_toy_web_is_told_what_it_was_taught_and_all_others
         assert prompt_and_notices(config) == (SYSTEM, TOY_NOTICES)
     for config in (AgentConfig(tools="folder:x"), AgentConfig(api_base="http://x", api_model="m")):
         assert prompt_and_notices(config) == (SYSTEM_PROMPT, Notices())
+
+
+def test_the_general_prompt_lists_both_tools_as_json_and_ends_with_the_date():
+    listed = SYSTEM_PROMPT.split("<tools>\n")[1].split("\n</tools>")[0].splitlines()
+    tools = [json.loads(line)["function"] for line in listed]
+    required = {tool["name"]: tool["parameters"]["required"] for tool in tools}
+    assert required == {"search": ["query"], "visit": ["url", "goal"]}
+    assert SYSTEM_PROMPT.endswith("</tool_call>\n\nCurrent date: 2026-03-01\n")
 
 
 def test_the_policy_samples_as_its_settings_say_and_stops_where_only_the_environment_writes():

@@ -29,6 +29,7 @@ def test_real_trajectories_pass_with_all_their_turns_and_one_nested_answer_is_re
     out, reason, counts = clean(given, prompt_mode="row")
     assert reason is None and counts["turns_in"] == counts["turns_kept"] == TURNS[name]
     assert out["messages"][1:-1] == record["messages"][1:-1]
+    assert form == "raw" or out["messages"][0] == record["messages"][0], "the row's own prompt"
     last, final = record["messages"][-1]["content"], out["messages"][-1]["content"]
     assert counts["messages_repaired"] == (last != final) == (name == "sft_0001")
     if last != final:                                        # a summary that was in the thought already
