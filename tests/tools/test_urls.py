@@ -65,7 +65,7 @@ BLOCKS = """
 """.split()
 
 
-@pytest.mark.parametrize("network", map(ip_network, BLOCKS), ids=str)
+@pytest.mark.parametrize("network", [ip_network(block) for block in BLOCKS], ids=str)
 @given(host=st.integers(0, 2**128 - 1))
 def test_no_address_of_a_special_block_is_public(network, host):
     assert not is_public(network[host % network.num_addresses])
