@@ -9,7 +9,7 @@ import pytest
 
 import train_sft
 from minvenus.config import ModelConfig
-from minvenus.files import read_jsonl
+from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.model import weights
 from minvenus.settings import SFT_PRESETS, SFTConfig
@@ -146,19 +146,26 @@ def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_h
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_step_saves_and_exits_0_and_the_next_call_goes_on(number, inputs, whole, tmp_path,
-                                                                                monkeypatch, capfd):
+def test_a_signal_ends_the_run_after_its_step_and_where_changes_no_bit(number, inputs, whole, tmp_path, monkeypatch,
+                                                                       capfd):
+    """After every step, the last one included; no other checkpoint is due. A run that has ended is not trained
+    again."""
     config = small_config(inputs, tmp_path, save_every=100)
     handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
-    with monkeypatch.context() as patch:
-        signalled(patch, train_sft, "sft_step", [number], at_step=2)
-        assert command("train_sft.py", config) == 0
-    out, err = capfd.readouterr()
-    assert "stopped after step 2 of 3; the same command goes on from there" in out and "stopping after this step" in err
-    assert [row["step"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == [1, 2]
-    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
-    assert command("train_sft.py", config) == 0 and content(tmp_path) == content(whole)
-    assert f"start       {tmp_path}/checkpoints/step-00000002" in capfd.readouterr().out
+    start = "step 0"
+    for step in (1, 2, 3):
+        with monkeypatch.context() as patch:
+            signalled(patch, train_sft, "sft_step", [number])
+            assert command("train_sft.py", config) == 0
+        out, err = capfd.readouterr()
+        assert f"start       {start}" in out and "stopping after this step" in err
+        assert (f"stopped after step {step} of 3; the same command goes on from there" in out) == (step < 3)
+        assert [row["step"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == [1, 2, 3][:step]
+        assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
+        start = latest_checkpoint(tmp_path)
+    assert content(tmp_path) == content(whole)
+    train_sft.main(config)
+    assert content(tmp_path) == content(whole)
 
 
 def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_its_last_checkpoint(inputs, whole, tmp_path,
@@ -170,18 +177,6 @@ def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_its_last_checkpo
     assert "stopped at once; give the same command again to go on" in capfd.readouterr().err
     assert (tmp_path / "latest").read_text() == "step-00000001\n"
     assert command("train_sft.py", config) == 0 and content(tmp_path) == content(whole)
-
-
-def test_where_a_run_was_interrupted_changes_no_bit(inputs, whole, tmp_path, monkeypatch):
-    """However often: once after every step, the last one included. A run that has ended is not trained again."""
-    config = small_config(inputs, tmp_path, save_every=100)
-    for _ in range(3):
-        with monkeypatch.context() as patch:
-            signalled(patch, train_sft, "sft_step", [signal.SIGTERM])
-            train_sft.main(config)
-    assert content(tmp_path) == content(whole)
-    train_sft.main(config)
-    assert content(tmp_path) == content(whole)
 
 
 # ------------------------------------------------------------------------------------------------------------- errors
