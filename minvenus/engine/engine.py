@@ -153,50 +153,37 @@ class Engine:
     def score(self, prefix: Sequence | list[int], continuations: list[list[int]],
               temperature: float = 1.0) -> list[list[float]]:
         """Log-probs of the tokens of each continuation after the prefix, under the plain softmax at the temperature."""
-        source = prefix if isinstance(prefix, Sequence) else self.open(prefix)
-        try:
-            scores = self.score_many([(source, [len(source.tokens)], tokens) for tokens in continuations], temperature)
-            return [own for [own] in scores]
-        finally:
-            if source is not prefix:
-                self.close(source)
+        lengths = [len(tokens_of(prefix))]
+        return [own for [own] in self.score_many([(prefix, lengths, c) for c in continuations], temperature)]
 
     def score_many(self, requests: list[ScoreRequest], temperature: float = 1.0) -> list[list[list[float]]]:
         """For each (prefix, lengths, continuation): for each n in lengths, the log-prob of every continuation token
         after the first n tokens of the prefix. All requests run in one batch; equal ones, such as a group's prompt,
         run once."""
-        opened: list[Sequence] = []                                    # for the time of this call
-        jobs: dict[tuple, Job] = {}                                    # (n, the n tokens, the continuation) -> its job
-        keys_R_N: list[list[tuple]] = []                               # R requests, N lengths of one
+        for request in requests:
+            self._check_request(*request)
+        opened: dict[tuple, Sequence] = {}                             # for the time of this call
+        scorings: list[list[Sequence]] = []                            # by request and length
         try:
-            sources = [self._source(*request, opened) for request in requests]
-            self._prefill((source, max(request[1]) - 1) for source, request in zip(sources, requests, strict=True))
+            sources = [prefix if isinstance(prefix, Sequence) else self._open_once(opened, 0, prefix)
+                       for prefix, _, _ in requests]
+            self._prefill((source, max(lengths) - 1) for source, (_, lengths, _) in zip(sources, requests, strict=True))
             for source, (_, lengths, continuation) in zip(sources, requests, strict=True):
-                keys_R_N.append([(n, *source.tokens[:n], *continuation) for n in lengths])
-                for n, *tokens in keys_R_N[-1]:
-                    if (n, *tokens) not in jobs:
-                        opened.append(self.open(tokens))
-                        opened[-1].job = Job(len(tokens) - 1, n - 1, temperature=temperature, source=source)
-                        jobs[n, *tokens] = opened[-1].job
-            self._run(opened)
-            return [[list(jobs[key].logprobs) for key in keys_N] for keys_N in keys_R_N]
+                scorings.append([self._open_once(opened, n, source.tokens[:n] + continuation) for n in lengths])
+                for n, scoring in zip(lengths, scorings[-1], strict=True):
+                    scoring.completion = Completion(continuation)
+                    scoring.job = Job(len(scoring.tokens) - 1, n - 1, temperature=temperature, source=source)
+            self._run(opened.values())
+            return [[list(scoring.completion.logprobs) for scoring in own] for own in scorings]
         finally:
-            for sequence in opened:
+            for sequence in opened.values():
                 self.close(sequence)
 
-    def _source(self, prefix: Sequence | list[int], lengths: list[int], continuation: list[int],
-                opened: list[Sequence]) -> Sequence:
-        """The sequence that holds the prefix of a request; a prefix given as tokens is opened."""
-        tokens = prefix.tokens if isinstance(prefix, Sequence) else prefix
-        if not lengths or not 1 <= min(lengths) <= max(lengths) <= len(tokens):
-            raise ValueError(f"lengths of prefixes must lie in 1 to {len(tokens)}, the number of tokens; got {lengths}")
-        self._check_tokens(continuation)
-        self._check_room(max(lengths), len(continuation))
-        if isinstance(prefix, Sequence):
-            self._check_idle(prefix)
-            return prefix
-        opened.append(self.open(prefix))
-        return opened[-1]
+    def _open_once(self, opened: dict[tuple, Sequence], n: int, tokens: list[int]) -> Sequence:
+        """The sequence of these tokens that is scored from token n on (0 = a prefix)."""
+        if (n, *tokens) not in opened:
+            opened[n, *tokens] = self.open(tokens)
+        return opened[n, *tokens]
 
     # ---------------------------------------------------------------------------------------------------------- running
 
@@ -217,7 +204,7 @@ class Engine:
     def _finish(self, work: list[Work], hidden: Tensor) -> None:
         """Commit the tokens that ran; draw and score from the hidden states, [M, hidden] in the order of the work."""
         drawing: dict[Sequence, int] = {}                              # sequence -> its row of hidden
-        scoring: list[tuple[int, list[float], int, int]] = []          # (row, log-probs of a scoring, index, target)
+        scoring: list[tuple[int, int, list[float], int]] = []          # (row, target, log-probs so far, place in them)
         row, temperature = 0, 1.0
         for sequence, new, _ in work:
             job, end = sequence.job, sequence.num_computed + new
@@ -225,14 +212,14 @@ class Engine:
                 if job.sampling:
                     drawing[sequence] = row
                 else:
-                    scoring.append((row, job.logprobs, i - job.output_from, sequence.tokens[i + 1]))
+                    scoring.append((row, sequence.tokens[i + 1], sequence.completion.logprobs, i - job.output_from))
                     temperature = job.temperature                      # the same for all: one score_many at a time
                 row += 1
             self.pool.commit(sequence.block_table, sequence.tokens, new)
             if not job.sampling and end == job.goal:
                 sequence.job = None
         if scoring:
-            rows, kept, places, targets = map(list, zip(*scoring, strict=True))
+            rows, targets, kept, places = map(list, zip(*scoring, strict=True))
             scores = self.runner.logprobs(hidden[rows], targets, temperature)
             for logprobs, place, score in zip(kept, places, scores, strict=True):
                 logprobs[place:] = [score]                             # one that was preempted begins again
@@ -253,22 +240,26 @@ class Engine:
                 sequence.add(token, logprob)
 
     def _sample(self, sequences: list[Sequence], logits: Tensor) -> list[int]:
-        sampling, written = sequences[0].job.sampling, None
+        sampling = sequences[0].job.sampling
         noise = [s.noise.draw() for s in sequences] if sampling.temperature else []
-        if sampling.presence_penalty:
-            written = torch.zeros_like(logits)                         # [S, V], 1.0 at ids of this turn
-            for row, sequence in enumerate(sequences):
-                written[row, sequence.completion.tokens] = 1.0
-        return sample(logits, sampling, noise, self.vocab_limit, written)
+        return sample(logits, sampling, noise, self.vocab_limit, written=[s.completion.tokens for s in sequences])
 
     # ---------------------------------------------------------------------------------------------- counters and checks
 
     def counters(self) -> Counters:
-        return replace(self.scheduler.counters, pages_peak=self.pool.peak)
+        return replace(self.scheduler.counters)                       # a copy
 
     def reset_counters(self) -> None:
         self.scheduler.counters = Counters()
-        self.pool.peak = self.pool.used
+
+    def _check_request(self, prefix: Sequence | list[int], lengths: list[int], continuation: list[int]) -> None:
+        tokens = tokens_of(prefix)
+        if not lengths or not 1 <= min(lengths) <= max(lengths) <= len(tokens):
+            raise ValueError(f"lengths of prefixes must lie in 1 to {len(tokens)}, the number of tokens; got {lengths}")
+        if isinstance(prefix, Sequence):
+            self._check_idle(prefix)
+        self._check_tokens(continuation)
+        self._check_room(max(lengths), len(continuation))
 
     def _check_idle(self, sequence: Sequence) -> None:
         if sequence not in self.scheduler.sequences:
@@ -291,3 +282,7 @@ class Engine:
         if needed > self.pool.count:
             raise ValueError(f"need {needed} pages of {self.pool.page_size} for {length} tokens and up to {more} more, "
                              f"the pool has {self.pool.count}: raise pages or lower max_tokens")
+
+
+def tokens_of(prefix: Sequence | list[int]) -> list[int]:
+    return prefix.tokens if isinstance(prefix, Sequence) else prefix

@@ -34,7 +34,6 @@ class PagePool:
         if pages < 1 or page_size < 1:
             raise ValueError(f"a pool needs at least one page of one token, got {pages} pages of {page_size}")
         self.count, self.page_size = pages, page_size
-        self.peak = 0                                            # most pages held at the same time
         self._references = [0] * pages                           # number of block tables that hold the page
         self._content: list = [None] * pages                     # content id of a full page; None = partial or unknown
         self._key: list = [None] * pages                         # the key under which the index has the page, if it has
@@ -125,7 +124,6 @@ class PagePool:
     def _take(self, page: int) -> None:
         if self._references[page] == 0:
             del self._free[page]
-            self.peak = max(self.peak, self.used)
         self._references[page] += 1
 
     def _release(self, page: int) -> None:
@@ -140,7 +138,6 @@ class PagePool:
         page, _ = self._free.popitem(last=False)
         self._unlist(page)
         self._references[page] = 1
-        self.peak = max(self.peak, self.used)
         return page
 
     def _unlist(self, page: int) -> None:

@@ -76,12 +76,12 @@ class Noise:
 
 
 def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int,
-           written: Tensor | None = None) -> list[int]:
+           written: list[list[int]]) -> list[int]:
     """One token for every row of logits [B, V].
 
     noise    a uniform number per row; unused when greedy
     width    W, ids below it may be drawn
-    written  [B, V], 1.0 where the row has written the id in this turn; needed with a presence penalty
+    written  the ids that each row has written in this turn, for the presence penalty
     """
     z = drawn_logits(logits.float(), sampling, width, written)                            # [B, W]
     if sampling.temperature == 0:
@@ -102,12 +102,13 @@ def scaled(logits: Tensor, temperature: float) -> Tensor:
     return logits if temperature == 1.0 else logits / temperature
 
 
-def drawn_logits(logits: Tensor, sampling: Sampling, width: int, written: Tensor | None = None) -> Tensor:
+def drawn_logits(logits: Tensor, sampling: Sampling, width: int, written: list[list[int]]) -> Tensor:
     """What tokens are drawn from: logits [B, V] -> [B, W], -inf where an id is cut off."""
     z = logits[:, :width]
     if sampling.presence_penalty:
-        assert written is not None
-        z = z - sampling.presence_penalty * written[:, :width]
+        z = z.clone()
+        for row, ids in zip(z, written, strict=True):
+            row[list(set(ids))] -= sampling.presence_penalty                              # once, however often
     z = scaled(z, sampling.plain_temperature)
     if sampling.top_k is not None or sampling.top_p < 1:
         z = keep_most_probable(z, sampling.top_k, sampling.top_p)

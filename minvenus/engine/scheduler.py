@@ -21,7 +21,7 @@ from minvenus.engine.sampler import Noise, Sampling
 
 @dataclass
 class Completion:
-    """One turn as it was sampled."""
+    """One turn as it was sampled, or a continuation and its scores."""
 
     tokens: list[int] = field(default_factory=list)          # with the stop id, if one was drawn
     logprobs: list[float] = field(default_factory=list)      # plain softmax at the sampling temperature
@@ -42,7 +42,6 @@ class Job:
     sampling: Sampling | None = None                         # of a turn
     temperature: float = 1.0                                 # of a scoring
     source: Any = None                                       # of a scoring: Sequence that has the tokens before it
-    logprobs: list[float] = field(default_factory=list)      # of a scoring, so far
 
 
 @dataclass(eq=False, slots=True)
@@ -58,7 +57,7 @@ class Sequence:
     noise: Noise
     block_table: Any = None                                  # BlockTable; None = nothing is computed
     job: Any = None                                          # Job; None = idle
-    completion: Any = None                                   # Completion: the last turn, or the running one so far
+    completion: Any = None                                   # Completion: of the last job, or of this one so far
     prefilled_at: int = -1                                   # last step in which it was prefilled
 
     @property
@@ -98,7 +97,7 @@ class Counters:
     scored: int = 0                                          # computed to score the token after them
     shared: int = 0                                          # not computed, because their pages were there
     preemptions: int = 0
-    pages_peak: int = 0                                      # most pages held at the same time
+    pages_peak: int = 0                                      # most pages held in a step
 
 
 class Work(NamedTuple):
@@ -111,6 +110,8 @@ class Work(NamedTuple):
 
 class Scheduler:
     def __init__(self, pool: PagePool, step_tokens: int):
+        if step_tokens < 1:
+            raise ValueError(f"a step needs at least one token, got step_tokens {step_tokens}")
         self.pool, self.step_tokens = pool, step_tokens
         self.sequences: list[Sequence] = []                  # all that are open, the oldest first
         self.counters = Counters()
@@ -148,6 +149,7 @@ class Scheduler:
                 break
         for work in plan.values():
             self._count(work)
+        self.counters.pages_peak = max(self.counters.pages_peak, self.pool.used)
         return list(plan.values())
 
     def _admit(self, sequence: Sequence, must_run: bool) -> bool:

@@ -1,6 +1,6 @@
 """Causal grouped-query attention over packed sequences.
 
-    out[i] = sum_j softmax_j(scale * q[i] . k[j]) v[j]     over j <= i of the same sequence;
+    out[i] = sum_j softmax_j(q[i] . k[j] / sqrt(D)) v[j]     over j <= i of the same sequence;
     query head h reads kv head h // (H / K).
 
 Shapes: N tokens of all sequences together, H query heads, K kv heads, D channels, S sequences.
@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 
 
-def attention_reference(q, k, v, cu_seqlens, scale=None):
+def attention_reference(q, k, v, cu_seqlens):
     """The definition, one query at a time in float32. q [N, H, D], k and v [N, K, D] -> [N, H, D]."""
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    group = q.shape[1] // k.shape[1]
+    scale, group = q.shape[-1] ** -0.5, q.shape[1] // k.shape[1]
     bounds = cu_seqlens.tolist()
     rows = []
     for start, end in pairwise(bounds):
@@ -28,18 +27,18 @@ def attention_reference(q, k, v, cu_seqlens, scale=None):
     return torch.stack(rows) if rows else torch.empty_like(q)
 
 
-def attention_torch(q, k, v, cu_seqlens, scale=None):
+def attention_torch(q, k, v, cu_seqlens):
     """One fused call per sequence: no padding and no mask, so no work on masked pairs."""
     lengths = cu_seqlens.diff().tolist()
     out = []
     for parts in zip(*(x.split(lengths) for x in (q, k, v)), strict=True):   # a slice's gradient would be [N, ...] each
         qs, ks, vs = (x.transpose(0, 1)[None] for x in parts)                    # [1, heads, L, D]
-        o = F.scaled_dot_product_attention(qs, ks, vs, is_causal=True, scale=scale, enable_gqa=True)
+        o = F.scaled_dot_product_attention(qs, ks, vs, is_causal=True, enable_gqa=True)
         out.append(o[0].transpose(0, 1))
     return torch.cat(out) if out else torch.empty_like(q)
 
 
-def attention_triton(q, k, v, cu_seqlens, scale=None, max_seqlen=None):
+def attention_triton(q, k, v, cu_seqlens, max_seqlen=None):
     """The kernels of attention_triton.py. Without `max_seqlen` the host waits for the device to read cu_seqlens."""
     if not 16 <= q.shape[2] <= 128:
         raise ValueError(f"the Triton kernels take a head_dim from 16 to 128, got {q.shape[2]}")
@@ -49,18 +48,18 @@ def attention_triton(q, k, v, cu_seqlens, scale=None, max_seqlen=None):
         return q * 1.0                                                           # no tokens; still part of the graph
     from minvenus.kernels.attention_triton import PackedAttention  # here: triton does not exist everywhere
 
-    return PackedAttention.apply(q, k, v, cu_seqlens, max_seqlen, q.shape[2] ** -0.5 if scale is None else scale)
+    return PackedAttention.apply(q, k, v, cu_seqlens, max_seqlen)
 
 
-def attention(q, k, v, cu_seqlens, scale=None, max_seqlen=None):
+def attention(q, k, v, cu_seqlens, max_seqlen=None):
     """q [N, H, D], k and v [N, K, D], cu_seqlens [S + 1] -> [N, H, D]. Triton on a GPU, plain torch elsewhere.
 
     `max_seqlen` is the length of the longest sequence, or more. On a GPU it spares a wait for cu_seqlens.
     """
     check(q, k, v, cu_seqlens)
     if q.is_cuda:
-        return attention_triton(q, k, v, cu_seqlens, scale, max_seqlen)
-    return attention_torch(q, k, v, cu_seqlens, scale)
+        return attention_triton(q, k, v, cu_seqlens, max_seqlen)
+    return attention_torch(q, k, v, cu_seqlens)
 
 
 def check(q, k, v, cu_seqlens):

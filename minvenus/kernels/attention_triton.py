@@ -1,6 +1,6 @@
 """Causal grouped-query attention over packed sequences, as Triton kernels that never store a [length, length] matrix.
 
-    forward     s = scale * log2(e) * q k^T, so that 2^s is e^(scale * q k^T) in one instruction
+    forward     s = scale * log2(e) * q k^T with scale = 1 / sqrt(D): 2^s, one instruction, is e^(scale * q k^T)
                 over blocks of keys with a running maximum m and sum l:
                 out = sum_j 2^(s_j - m) v_j / l      lse = m + log2 l
     backward    p = 2^(s - lse)      delta_i = do_i . o_i      ds = p * (do v^T - delta)
@@ -211,33 +211,33 @@ def tiles(which, dtype, channels, amd=torch.version.hip is not None):
 
 class PackedAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, cu_seqlens, max_seqlen, scale):
+    def forward(ctx, q, k, v, cu_seqlens, max_seqlen):
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         tokens, heads, channels = q.shape
         out = torch.empty_like(q)
         lse = q.new_empty((heads, tokens), dtype=torch.float32)
         options = tiles("forward", q.dtype, channels)
         grid = (triton.cdiv(max_seqlen, options["BLOCK_M"]), heads, len(cu_seqlens) - 1)
-        shape = cu_seqlens, tokens, scale * LOG2E, heads, k.shape[1], channels
+        shape = cu_seqlens, tokens, channels**-0.5 * LOG2E, heads, k.shape[1], channels
         forward_kernel[grid](q, k, v, out, lse, *shape, **options)
         ctx.save_for_backward(q, k, v, out, lse, cu_seqlens)
-        ctx.options = max_seqlen, scale
+        ctx.max_seqlen = max_seqlen
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, do):
         q, k, v, out, lse, cu_seqlens = ctx.saved_tensors
-        max_seqlen, scale = ctx.options
         (tokens, heads, channels), kv_heads, sequences = q.shape, k.shape[1], len(cu_seqlens) - 1
+        scale = channels**-0.5
         do = do.contiguous()
         delta, dq, dk, dv = (torch.empty_like(x) for x in (lse, q, k, v))
         shape = cu_seqlens, tokens, scale, scale * LOG2E, heads, kv_heads, channels
         delta_kernel[triton.cdiv(tokens, 64), heads](out, do, delta, tokens, heads, channels, 64)
         options = tiles("dq", q.dtype, channels)
-        grid = (triton.cdiv(max_seqlen, options["BLOCK_M"]), heads, sequences)
+        grid = (triton.cdiv(ctx.max_seqlen, options["BLOCK_M"]), heads, sequences)
         dq_kernel[grid](q, k, v, do, lse, delta, dq, *shape, **options)
         options = tiles("dkv", q.dtype, channels)
-        grid = (triton.cdiv(max_seqlen, options["BLOCK_N"]), kv_heads, sequences)
+        grid = (triton.cdiv(ctx.max_seqlen, options["BLOCK_N"]), kv_heads, sequences)
         dkv_kernel[grid](q, k, v, do, lse, delta, dk, dv, *shape, **options)
-        return dq, dk, dv, None, None, None
+        return dq, dk, dv, None, None

@@ -2,7 +2,7 @@
 
     A sequence s of length L_s owns the pages block_table[s]: its token j is in slot j % page of page
     block_table[s, j // page]. Its n_s new tokens are its last ones; query i of them is at position p = L_s - n_s + i,
-    out[i] = sum_j softmax_j(scale * q[i] . k[j]) v[j]     over j <= p;     query head h reads kv head h // (H / K).
+    out[i] = sum_j softmax_j(q[i] . k[j] / sqrt(D)) v[j]     over j <= p;     query head h reads kv head h // (H / K).
 
 n_s = 1 is a decoding step, n_s = L_s a fresh prompt, anything between a chunk after a cached prefix: one signature
 for all. The new keys and values are written with `write_pages` before the call. Slots from L_s on may hold anything,
@@ -29,10 +29,9 @@ def write_pages(k, v, k_pages, v_pages, slots):
     v_pages.view(-1, *v_pages.shape[2:]).index_copy_(0, slots, v.to(v_pages.dtype))
 
 
-def paged_attention_reference(q, k_pages, v_pages, block_table, lengths, cu_queries, scale=None):
+def paged_attention_reference(q, k_pages, v_pages, block_table, lengths, cu_queries):
     """The definition, one query and one slot at a time in float32: slow and obvious."""
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    page, group = k_pages.shape[1], q.shape[1] // k_pages.shape[2]
+    scale, page, group = q.shape[-1] ** -0.5, k_pages.shape[1], q.shape[1] // k_pages.shape[2]
     out = torch.empty_like(q)
     for s, (start, end) in enumerate(pairwise(cu_queries.tolist())):
         for i in range(start, end):
@@ -46,7 +45,7 @@ def paged_attention_reference(q, k_pages, v_pages, block_table, lengths, cu_quer
 
 
 @torch.no_grad()
-def paged_attention_torch(q, k_pages, v_pages, block_table, lengths, cu_queries, scale=None):
+def paged_attention_torch(q, k_pages, v_pages, block_table, lengths, cu_queries):
     """Gather the pages of like sequences into memory that stays in the CPU's cache, then fused attention over exactly
     their keys, so nothing is padded. A long chunk is cut so that its mask stays small."""
     page, kv_heads, channels = k_pages.shape[1:]
@@ -66,7 +65,7 @@ def paged_attention_torch(q, k_pages, v_pages, block_table, lengths, cu_queries,
             last = min(first + rows, queries)
             seen = length - (queries - last)  # keys that the last query sees
             part = q_own[:, first:last].transpose(1, 2)                                  # [B, H, n, D]
-            out_own[:, first:last] = attend_last(part, k[:, :, :seen], v[:, :, :seen], scale).transpose(1, 2)
+            out_own[:, first:last] = attend_last(part, k[:, :, :seen], v[:, :, :seen]).transpose(1, 2)
     return out
 
 
@@ -83,18 +82,16 @@ def like_sequences(bounds, lengths, page, most_pages):
             start = s + 1
 
 
-def attend_last(q, k, v, scale):
+def attend_last(q, k, v):
     """Causal attention of the last n of L tokens: q [B, H, n, D], k and v [B, K, L, D] -> [B, H, n, D]."""
     queries, keys = q.shape[2], k.shape[2]
     bias = None                                                                           # one query sees everything
     if 1 < queries < keys:
         bias = q.new_full((queries, keys), float("-inf")).triu_(keys - queries + 1)  # -inf after the query's position
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=queries == keys, scale=scale,
-                                          enable_gqa=True)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=queries == keys, enable_gqa=True)
 
 
-def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries, scale=None, max_queries=None,
-                    max_length=None):
+def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries, max_queries=None, max_length=None):
     """q [N, H, D], pages [P, page, K, D], block_table [S, M], lengths [S], cu_queries [S + 1] -> [N, H, D].
 
     Triton on a GPU, plain torch elsewhere: the one switch. `max_queries` and `max_length`, the largest n_s and L_s as
@@ -102,12 +99,12 @@ def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries, scale
     """
     check(q, k_pages, v_pages, block_table, lengths, cu_queries)
     if not q.is_cuda:
-        return paged_attention_torch(q, k_pages, v_pages, block_table, lengths, cu_queries, scale)
+        return paged_attention_torch(q, k_pages, v_pages, block_table, lengths, cu_queries)
     from minvenus.kernels.paged_triton import paged_attention_triton  # here: triton does not exist everywhere
 
     max_queries = int(cu_queries.diff().max()) if max_queries is None else max_queries
     max_length = int(lengths.max()) if max_length is None else max_length
-    return paged_attention_triton(q, k_pages, v_pages, block_table, lengths, cu_queries, max_queries, max_length, scale)
+    return paged_attention_triton(q, k_pages, v_pages, block_table, lengths, cu_queries, max_queries, max_length)
 
 
 def check(q, k_pages, v_pages, block_table, lengths, cu_queries):

@@ -4,7 +4,7 @@ fills a GPU.
     in split c, over its keys j:   m = max_j s_j   l = sum_j 2^(s_j - m)   o_c = sum_j 2^(s_j - m) v_j / l
                                    lse_c = m + log2 l
     second pass:                   out = sum_c 2^(lse_c - max lse) o_c / sum_c 2^(lse_c - max lse)
-    where s = scale * log2(e) * q . k
+    where s = log2(e) / sqrt(D) * q . k
 
 One program per (block of new tokens of a sequence, kv head, split). Its rows are all query heads of the kv head for
 these tokens, so a page is read once per group of heads, not once per head. A row knows its own position and sees no
@@ -123,8 +123,7 @@ def choose_splits(programs, longest, processors):
 
 
 @torch.no_grad()
-def paged_attention_triton(q, k_pages, v_pages, block_table, lengths, cu_queries, max_queries, max_length, scale=None,
-                           splits=None):
+def paged_attention_triton(q, k_pages, v_pages, block_table, lengths, cu_queries, max_queries, max_length, splits=None):
     """As `paged_attention`; max_queries and max_length are plain numbers. `splits` None: chosen from the GPU's size."""
     tokens, heads, channels = q.shape
     _, page, kv_heads, _ = k_pages.shape
@@ -143,7 +142,7 @@ def paged_attention_triton(q, k_pages, v_pages, block_table, lengths, cu_queries
     lse = q.new_empty((splits, tokens, heads), dtype=torch.float32)
     split_kernel[blocks, len(lengths) * kv_heads, splits](
         q.contiguous(), k_pages, v_pages, block_table, lengths, cu_queries, parts, lse, tokens,
-        block_table.stride(0), split_length, (channels**-0.5 if scale is None else scale) * LOG2E,
+        block_table.stride(0), split_length, channels**-0.5 * LOG2E,
         H=heads, KV=kv_heads, D=channels, PAGE=page, **options)
     if splits > 1:
         rows = tokens * heads

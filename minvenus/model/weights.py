@@ -27,6 +27,7 @@ from minvenus.model.qwen3 import Qwen3
 TINY_BASE = Path(__file__).parents[1] / "tiny_base"         # made by `make base`
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 WEIGHT_FILE = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
+PLAIN_NAME = re.compile(r"[\w.-]+\.safetensors")
 DTYPES = ("F64", "F32", "F16", "BF16")
 PIECE = 2**23                # bytes read at a time, at most
 
@@ -78,6 +79,8 @@ def device_of(name: str) -> Literal["cpu", "cuda"]:
 def load(folder, device="cpu", dtype=torch.float32) -> Qwen3:
     """The model in a folder, every parameter in `dtype`, whatever type the file has. Every error names the file or the
     tensor."""
+    if not dtype.is_floating_point:
+        raise ValueError(f"parameters must be of a floating-point type, got {dtype}")
     folder = current(folder)
     config = ModelConfig.from_json(folder)
     with torch.device("meta"):
@@ -102,18 +105,11 @@ def list_tensors(folder: Path) -> dict[str, Stored]:
     if single.exists():
         return read_header(single)
     weight_map = read_json(index).get("weight_map")          # tensor name -> file name
-    shards = list(weight_map.values()) if isinstance(weight_map, dict) else [None]
     # a name with a path in it could point anywhere on the disk
-    if not all(isinstance(shard, str) and re.fullmatch(r"[\w.-]+\.safetensors", shard) for shard in shards):
+    if not isinstance(weight_map, dict) or not all(PLAIN_NAME.fullmatch(str(file)) for file in weight_map.values()):
         raise ConfigError(f"{index}: weight_map must give every tensor the plain name of a .safetensors file beside it")
-    stored: dict[str, Stored] = {}
-    for shard in sorted(set(shards)):
-        stored |= read_header(folder / shard)
-    placed = {name: where.path.name for name, where in stored.items()}
-    wrong = sorted({name for name, _ in placed.items() ^ weight_map.items()})
-    if wrong:
-        raise ConfigError(f"{index} does not match its shards, look at {', '.join(wrong)}")
-    return stored
+    headers = {file: read_header(folder / file) for file in sorted(set(weight_map.values()))}
+    return {name: headers[file][name] for name, file in weight_map.items() if name in headers[file]}
 
 
 def read_header(path: Path) -> dict[str, Stored]:
@@ -161,10 +157,9 @@ def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path] | None = None
     """
     kind = str(model.head_weight.dtype).removeprefix("torch.")
     copied = tokenizer_files or {}
-    generation = GENERATION
+    generation: dict[str, object] = {**GENERATION}
     if model.config.vocab_size > IM_END:                     # else it is not Qwen3's vocabulary
-        generation = GENERATION | {"bos_token_id": ENDOFTEXT, "eos_token_id": [IM_END, ENDOFTEXT],
-                                   "pad_token_id": ENDOFTEXT}
+        generation |= {"bos_token_id": ENDOFTEXT, "eos_token_id": [IM_END, ENDOFTEXT], "pad_token_id": ENDOFTEXT}
     with replaced(folder) as new:
         check_save(Path(folder), copied)
         for name, file in copied.items():

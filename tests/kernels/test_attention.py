@@ -18,21 +18,21 @@ lengths = st.lists(st.sampled_from([0, 1, 2, 16, 17]) | st.integers(0, 40), min_
 heads = st.sampled_from([(1, 1), (2, 1), (4, 2), (4, 1), (8, 1), (6, 2)])
 
 
-def with_gradients(function, q, k, v, cu_seqlens, **options):
+def with_gradients(function, q, k, v, cu_seqlens):
     """Output and gradients of a random weighting of it."""
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-    out = function(*leaves, cu_seqlens, **options)
+    out = function(*leaves, cu_seqlens)
     weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).to(out.dtype)
     return [out.detach(), *torch.autograd.grad((out * weight).sum(), leaves)]
 
 
 def test_two_sequences_worked_by_hand():
-    q = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]], [[5.0, 5.0]]])
+    q = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]], [[5.0, 5.0]]]) * math.sqrt(2)                  # takes out 1 / sqrt(D)
     k = torch.tensor([[[0.0, 9.0]], [[math.log(4.0), 0.0]], [[1.0, 1.0]]])
     v = torch.tensor([[[4.0, 0.0]], [[0.0, 8.0]], [[1.0, 2.0]]])
     expected = torch.tensor([[[4.0, 0.0]], [[0.8, 6.4]], [[1.0, 2.0]]])  # weights 1; 1/5 and 4/5; 1: the third is alone
     for function in (attention_reference, attention):
-        torch.testing.assert_close(function(q, k, v, torch.tensor([0, 2, 3]), scale=1.0), expected)
+        torch.testing.assert_close(function(q, k, v, torch.tensor([0, 2, 3])), expected)
 
 
 def test_query_heads_read_the_kv_head_of_their_group():
@@ -42,14 +42,14 @@ def test_query_heads_read_the_kv_head_of_their_group():
         torch.testing.assert_close(function(q, k, v, cu)[..., 0], torch.tensor([1.0, 1.0, 2.0, 2.0]).expand(3, 4))
 
 
-@given(lengths, heads, st.sampled_from([16, 20, 32]), st.sampled_from([None, 0.3]), st.integers(0, 2**16))
-def test_the_torch_path_is_the_definition_and_so_are_its_gradients(lengths, heads, channels, scale, seed):
+@given(lengths, heads, st.sampled_from([16, 20, 32]), st.integers(0, 2**16))
+def test_the_torch_path_is_the_definition_and_so_are_its_gradients(lengths, heads, channels, seed):
     case = packed(lengths, *heads, channels, seed)
     if not sum(lengths):
         assert attention(*case).shape == case[0].shape
         return
-    definition = with_gradients(attention_reference, *case, scale=scale)
-    for ours, theirs in zip(with_gradients(attention, *case, scale=scale), definition, strict=True):
+    definition = with_gradients(attention_reference, *case)
+    for ours, theirs in zip(with_gradients(attention, *case), definition, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 

@@ -17,9 +17,8 @@ def test_two_tokens_in_two_pages_worked_by_hand():
     v_pages = torch.full((3, 1, 1, 2), float("nan"))
     k_pages[2, 0, 0], v_pages[2, 0, 0] = torch.tensor([0.0, 0.0]), torch.tensor([4.0, 0.0])      # token 0 in page 2
     k_pages[0, 0, 0], v_pages[0, 0, 0] = torch.tensor([4.0, 1.0]).log(), torch.tensor([0.0, 8.0])  # token 1 in page 0
-    q = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]])
-    out = paged_attention(q, k_pages, v_pages, torch.tensor([[2, 0, 1]]), torch.tensor([2]), torch.tensor([0, 2]),
-                          scale=1.0)
+    q = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]]) * 2**0.5                             # takes out 1 / sqrt(D)
+    out = paged_attention(q, k_pages, v_pages, torch.tensor([[2, 0, 1]]), torch.tensor([2]), torch.tensor([0, 2]))
     torch.testing.assert_close(out[:, 0], torch.tensor([[4.0, 0.0], [0.8, 6.4]]))       # weights 1, then 1/5 and 4/5
 
 

@@ -51,6 +51,8 @@ def test_load_converts_to_the_type_asked_for_and_defaults_to_float32(stored, wan
     save(model, single)
     assert same(load(single, dtype=wanted), model.to(wanted))
     assert load(single).head_weight.dtype == torch.float32
+    with pytest.raises(ValueError, match="floating-point type, got torch"):
+        load(single, dtype=torch.int8)
 
 
 def test_a_tensor_longer_than_a_piece_is_read_whole(single, monkeypatch):
