@@ -131,7 +131,7 @@ class ModelConfig:
                 "sliding_window": None, "initializer_range": 0.02, "use_cache": True}
 
 
-SUPPORTED = {                      # key of config.json -> its valid values; None is valid for all but the first
+SUPPORTED: dict[str, list] = {     # key of config.json -> its valid values; None is valid for all but the first
     "model_type": ["qwen3"], "architectures": [[], ["Qwen3ForCausalLM"]], "hidden_act": ["silu"],
     "attention_bias": [False], "use_sliding_window": [False], "layer_types": [[]], "rope_scaling": [[]],
     "quantization_config": [],

@@ -67,7 +67,7 @@ def build(cls, values: dict[str, Any], flags: dict[str, Any]):
             saved = values.get(name, {})
             if not isinstance(saved, dict):
                 raise ConfigError(f"{name} must be an object with fields of its own, got {saved!r}")
-            start = getattr(kind, flags[name])() if name in flags else field.default
+            start: Any = getattr(kind, flags[name])() if name in flags else field.default
             own[name] = build(kind, asdict(start) | ({} if name in flags else saved), flags)
         elif isinstance(own.get(name), list):                   # JSON and the command line have lists for tuples
             own[name] = tuple(own[name])
