@@ -56,11 +56,11 @@ class Limits:
 
 @dataclass
 class Call:
-    """A tool call that runs, or waits for a free thread."""
+    """A tool call without a result yet."""
 
     name: str
     arguments: dict
-    future: Future | None = None         # while it runs in a thread
+    future: Future | None = None         # of its thread; None while it waits for a free one
     started: float = 0.0
 
 
@@ -124,12 +124,10 @@ class RolloutLoop:
         next step(). The engine's seed, `step`, `name` (default: the question's id) and the number in the group decide
         what is sampled, so a name must not come twice in a step."""
         max_turns = max_turns or self.limits.max_turns
-        group = []
-        for _ in range(n):
-            stream = Stream(self.tokenizer, self.system, question.text)
-            group.append(Episode(question, tools_for(question), stream, max_turns))
-        reserve = self.notice_tokens + self.turn_tokens if max_turns > 1 else 0
+        group = [Episode(question, tools_for(question), Stream(self.tokenizer, self.system, question.text), max_turns)
+                 for _ in range(n)]
         prompt = len(group[0].stream.ids)
+        reserve = self.notice_tokens + self.turn_tokens if max_turns > 1 else 0
         needed = prompt + self.turn_tokens + reserve
         if needed > self.limits.max_context:
             raise ConfigError(f"question {question.id!r}: with its prompt of {prompt} tokens max_context must be at "
@@ -141,17 +139,17 @@ class RolloutLoop:
 
     def step(self) -> list[Episode]:
         """Advance every rollout a little; returns those that ended."""
-        for episode in self.running:
+        for episode in self.running:                          # write
             if episode.stream.awaits_turn and not episode.writing:
                 self.policy.start(episode, self.limits.max_turn_tokens)
                 episode.writing, episode.turn_started = True, time.monotonic()
         busy = self.policy.step()
-        for episode in self.running:
+        for episode in self.running:                          # parse
             if episode.writing:
                 busy |= self._read_turn(episode)
         if not busy:
             time.sleep(IDLE_SECONDS)
-        self._run_calls()
+        self._run_calls()                                     # run tools, show their results
         for episode in self.running:
             if episode.rollout is None and time.monotonic() - episode.started >= self.limits.time_limit:
                 self._cut(episode, "timeout")
@@ -172,7 +170,7 @@ class RolloutLoop:
             if episode.rollout is None:
                 self._cut(episode, "error", error)
 
-    # ---------------------------------------------------------------------------- a turn, from its text to its answer
+    # ------------------------------------------------- a turn that was written: parse it, run its call, show the result
 
     def _read_turn(self, episode: Episode) -> bool:
         """Once the policy has written a turn: throw it away, or keep it and end, run its call, or say what is wrong."""
@@ -204,8 +202,7 @@ class RolloutLoop:
 
     def _parse(self, tokens: list[int]) -> tuple[str, ParsedTurn]:
         """A turn as the parser wants it: with the <think> of the generation prompt, without the id that ended it."""
-        ended = bool(tokens) and tokens[-1] in self.tokenizer.stop_ids
-        text = "<think>\n" + self.tokenizer.decode(tokens[:-1] if ended else tokens)
+        text = "<think>\n" + self.tokenizer.decode([i for i in tokens if i not in self.tokenizer.stop_ids])
         return text, parse_turn(text)
 
     def _add_turn(self, episode: Episode, tokens: list[int], logprobs: list[float] | None, text: str,
@@ -275,17 +272,14 @@ class RolloutLoop:
     def _observation_tokens(self, text: str) -> int:
         return len(observation_ids(self.tokenizer, text))
 
-    # ----------------------------------------------------------------------------------------------------- how it ends
-
     def _end(self, episode: Episode, termination: str | None = None, error: str | None = None) -> None:
         """Make the record. Without a given termination, the newest turn and the notices decide."""
-        *before, last = episode.turns
+        last = episode.turns[-1]
         if termination is None and last.kind == "answer":
             termination = f"answered_{episode.forced_by}" if episode.forced_by else "answered"
         elif termination is None:
             termination = "token_limit_no_answer" if episode.forced_by == "token_limit" else "max_steps"
-        turns = [replace(turn, malformed=not is_well_formed(turn.text, final=False)) for turn in before]
-        turns.append(replace(last, malformed=not is_well_formed(last.text, final=True)))
+        turns = [replace(turn, malformed=not is_well_formed(turn.text, final=turn is last)) for turn in episode.turns]
         own = iter(episode.logprobs)
         logprobs = [next(own) if sampled else None for sampled in episode.stream.sampled]
         episode.rollout = Rollout(episode.question, episode.stream.ids, episode.stream.sampled, logprobs, turns,
