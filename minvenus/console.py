@@ -83,7 +83,7 @@ def one_line_errors(script: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stopped:
-        why = str(stopped) or "stopped at once; give the same command again to go on"
+        why = str(stopped) or "stopped at once; the same command goes on from what was saved"
         print(f"\n{script}: {why}", file=sys.stderr)
         sys.exit(130)
     except (ConfigError, OSError) as error:

@@ -69,7 +69,7 @@ def test_columns_of_a_table_are_aligned():
 @pytest.mark.parametrize(("error", "code", "line"), [
     (ConfigError("bad flag"), 2, "run.py: bad flag\n"), (Diverged("too fast"), 2, "run.py: too fast\n"),
     (OSError("no room"), 2, "run.py: no room\n"), (KeyboardInterrupt("3 of 4 done"), 130, "\nrun.py: 3 of 4 done\n"),
-    (KeyboardInterrupt(), 130, "\nrun.py: stopped at once; give the same command again to go on\n")])
+    (KeyboardInterrupt(), 130, "\nrun.py: stopped at once; the same command goes on from what was saved\n")])
 def test_what_the_user_can_mend_is_one_line_and_an_exit_code(error, code, line, capsys):
     with pytest.raises(SystemExit) as end, one_line_errors("run.py"):
         raise error

@@ -174,7 +174,7 @@ def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_its_last_checkpo
     with monkeypatch.context() as patch:
         signalled(patch, train_sft, "sft_step", [signal.SIGINT, signal.SIGINT], at_step=2)
         assert command("train_sft.py", config) == 130
-    assert "stopped at once; give the same command again to go on" in capfd.readouterr().err
+    assert "stopped at once; the same command goes on from what was saved" in capfd.readouterr().err
     assert (tmp_path / "latest").read_text() == "step-00000001\n"
     assert command("train_sft.py", config) == 0 and content(tmp_path) == content(whole)
 

@@ -89,7 +89,7 @@ def test_a_termination_is_one_line_and_exit_code_130_and_leaves_nothing(tmp_path
         assert process.stderr.readline().startswith("base 1/1000")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 130
-        assert process.stderr.read().splitlines()[-1].startswith("base: stopped;")
+        assert process.stderr.read().splitlines()[-1].startswith("base: stopped at once;")
     assert not list(tmp_path.iterdir())
 
 
