@@ -53,11 +53,6 @@ class CountingModel:
         return self.model.paged(tokens, positions, attend, rows)
 
 
-def next_logprobs(model, tokens, temperature=1.0):
-    """Log-probs [V] of the token after `tokens`, by a forward of its own."""
-    return (model(torch.tensor([tokens]))[0, -1].double() / temperature).log_softmax(dim=-1)
-
-
 def naive_scores(model, prefix, continuation, temperature=1.0):
     """One forward for every continuation, none of it reused."""
     logits = model(torch.tensor([prefix + continuation]))[0].double() / temperature
@@ -65,10 +60,11 @@ def naive_scores(model, prefix, continuation, temperature=1.0):
     return rows[torch.arange(len(continuation)), torch.tensor(continuation)].tolist()
 
 
-def naive_greedy(model, prompt, count, stop_ids=()):
+def naive_greedy(model, prompt, count):
+    """One forward for every token."""
     tokens = list(prompt)
-    while len(tokens) < len(prompt) + count and not (len(tokens) > len(prompt) and tokens[-1] in stop_ids):
-        tokens.append(int(next_logprobs(model, tokens).argmax()))
+    for _ in range(count):
+        tokens.append(int(model(torch.tensor([tokens]))[0, -1].argmax()))
     return tokens[len(prompt):]
 
 

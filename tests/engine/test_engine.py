@@ -11,7 +11,6 @@ import torch
 
 from minvenus.config import ConfigError
 from minvenus.engine import Engine, Sampling, decode
-from minvenus.kernels.logprob import token_logprobs
 from minvenus.model.qwen3 import Qwen3
 from tests.engine.models import CountingModel, check_engine, naive_greedy, naive_scores, poisoned, sharp_model
 from tests.engine.test_score import close
@@ -81,10 +80,9 @@ def test_stored_log_probs_are_those_of_the_trainers_packed_forward(temperature):
     rollouts = [(p, c) for p, [c] in zip(PROMPTS, engine.generate(PROMPTS, sampling), strict=True)]
     flat = torch.tensor([t for p, c in rollouts for t in p + c.tokens])
     bounds = [0, *itertools.accumulate(len(p) + len(c.tokens) for p, c in rollouts)]
-    rows = [end - len(c.tokens) - 1 + i for end, (_, c) in zip(bounds[1:], rollouts, strict=True)
-            for i in range(len(c.tokens))]
-    hidden = MODEL.packed(flat, torch.tensor(bounds, dtype=torch.int32))[rows]
-    trained = token_logprobs(hidden, MODEL.head_weight, flat[torch.tensor(rows) + 1], temperature)
+    ends = zip(bounds[1:], rollouts, strict=True)
+    drawn = torch.cat([torch.arange(end - len(c.tokens), end) for end, (_, c) in ends])
+    trained = MODEL.logprobs(flat, torch.tensor(bounds), drawn - 1, flat[drawn], temperature)
     stored = torch.tensor([x for _, c in rollouts for x in c.logprobs])
     assert float((trained - stored).abs().max()) < 1e-5
 
@@ -118,19 +116,14 @@ def test_a_turn_computes_only_what_was_appended():
 
 @pytest.mark.parametrize("pages", [20, 24, 30])
 def test_preempted_sequences_give_the_same_tokens_and_log_probs(pages):
-    """One sequence of 76 tokens fits 19 pages of 4; four of them do not."""
+    """One sequence of 76 tokens fits 19 pages of 4; eight of them do not."""
+    many, sampling = prompts(50, 55, 60, 64, seed=3), Sampling(12, temperature=0.9)
+    wide = Engine(MODEL, pages=200, page_size=4).generate(many, sampling, n=2)
     engine = poisoned(Engine(MODEL, pages=pages, page_size=4, step_tokens=40))
-    many = prompts(50, 55, 60, 64, seed=3)
-    completions = [c for [c] in engine.generate(many, GREEDY)]
-    wanted = [naive_greedy(MODEL, p, 12) for p in many]
-    assert [c.tokens for c in completions] == wanted
-    naive = [naive_scores(MODEL, p, w) for p, w in zip(many, wanted, strict=True)]
-    assert close([c.logprobs for c in completions], naive)
-    assert engine.counters().pages_peak <= pages
-    sampled = Sampling(12, temperature=0.9)
-    wide = Engine(MODEL, pages=200, page_size=4).generate(many, sampled, n=2)
-    tight = Engine(MODEL, pages=pages, page_size=4).generate(many, sampled, n=2)
-    assert [[c.tokens for c in group] for group in tight] == [[c.tokens for c in group] for group in wide]
+    for group, wanted in zip(engine.generate(many, sampling, n=2), wide, strict=True):
+        assert [c.tokens for c in group] == [c.tokens for c in wanted]
+        assert close([c.logprobs for c in group], [c.logprobs for c in wanted])
+    assert engine.counters().preemptions > 0 and engine.counters().pages_peak <= pages
 
 
 def test_preemption_in_the_middle_of_a_turn_goes_on_where_it_was():
@@ -207,19 +200,20 @@ def test_what_can_never_fit_is_refused_with_the_numbers():
         engine.open([1, 40])
     with pytest.raises(ValueError, match="need at least one token"):
         engine.open([])
+    with pytest.raises(ValueError, match="at least 1 completion"):
+        engine.generate([[1, 2]], GREEDY, n=0)
 
 
 BFLOAT16 = """
 import torch
 from minvenus.engine import Engine, Sampling
-from minvenus.kernels.logprob import token_logprobs
 from minvenus.model.qwen3 import Qwen3
 from tests.engine.models import CONFIG
 model = Qwen3(CONFIG, seed=0).to(torch.bfloat16).requires_grad_(False)
 [[c]] = Engine(model, pages=50, page_size=16).generate([[7] * 64], Sampling(10))
 flat = torch.tensor([7] * 64 + c.tokens)
-hidden = model.packed(flat, torch.tensor([0, len(flat)], dtype=torch.int32))[63:-1]
-print(float((token_logprobs(hidden, model.head_weight, flat[64:]) - torch.tensor(c.logprobs)).abs().max()))
+trained = model.logprobs(flat, torch.tensor([0, len(flat)]), torch.arange(63, len(flat) - 1), flat[64:])
+print(float((trained - torch.tensor(c.logprobs)).abs().max()))
 """
 
 
@@ -232,12 +226,10 @@ def test_bfloat16_log_probs_agree_with_their_own_packed_forward():
     assert float(done.stdout) < 0.02
 
 
-@pytest.mark.parametrize("limit", (0, MODEL.config.vocab_size + 1))
-def test_a_tokenizer_that_does_not_fit_the_model_is_refused(limit):
-    with pytest.raises(ConfigError, match="do not belong together"):
-        Engine(MODEL, pages=4, vocab_limit=limit)
-
-
-def test_fewer_than_one_completion_is_refused():
-    with pytest.raises(ValueError, match="at least 1 completion"):
-        Engine(MODEL, pages=4).generate([[1, 2]], Sampling(1), n=0)
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"vocab_limit": 0}, "do not belong together"), ({"vocab_limit": 41}, "do not belong together"),
+    ({"step_tokens": 0}, "at least one token, got step_tokens 0"),
+    ({"pages": 0}, "at least one page"), ({"page_size": 0}, "at least one page")])
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises((ConfigError, ValueError), match=message):
+        Engine(MODEL, **{"pages": 4} | settings)
