@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
+from minvenus.agent import policy
 from minvenus.agent.policy import load_loop, load_scorer, model_folder, prompt_and_notices
 from minvenus.config import ConfigError, Recipe
 from minvenus.console import one_line_errors, stop_on_signals
@@ -15,7 +16,6 @@ from minvenus.evaluation.questions import open_questions
 from minvenus.evaluation.results import collect, model_fingerprint, open_results, results_of
 from minvenus.files import digest, write_json
 from minvenus.flags import parse_flags
-from minvenus.model import weights
 from minvenus.report.source import Scorer
 from minvenus.report.xray import write_page
 from minvenus.settings import EvalConfig
@@ -35,10 +35,7 @@ def main(config: EvalConfig) -> dict | Path:
 
 def resolved(config: EvalConfig) -> EvalConfig:
     """Fill in what depends on the machine and the model: the newest model's folder, device, sampling, sizes."""
-    agent = config.agent
-    if agent.api_base is None:
-        agent = replace(agent, model=str(model_folder(agent) or "tiny"), device=weights.device_of(agent.device))
-    agent = agent.resolved()
+    agent = policy.resolved(config.agent)
     if config.runs > 1 and agent.temperature == 0:
         raise ConfigError(f"{config.runs} runs with temperature 0 would all be the same: give a --temperature")
     return replace(config, agent=agent, limit=config.limit or (128 if agent.tools == "toyweb" else None),

@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import replace
 
-from minvenus.agent.policy import load_loop
+from minvenus.agent.policy import load_loop, resolved
 from minvenus.agent.record import rollout_to_json
 from minvenus.agent.show import row, show
 from minvenus.config import ConfigError
@@ -20,7 +20,7 @@ from minvenus.types import Question, Rollout
 
 def main(config: InferConfig) -> Rollout:
     """One rollout, printed turn by turn, and saved with the settings in the run's folder, however it ends."""
-    agent = config.agent.resolved()
+    agent = resolved(config.agent)
     config = replace(config, agent=agent)
     question, tools, max_turns = question_and_tools(config)
     immediate = agent.tools.partition(":")[0] in IMMEDIATE

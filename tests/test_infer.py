@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import infer
+from minvenus.agent.policy import resolved
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ModelConfig, read_json
 from minvenus.flags import parse_flags
@@ -65,7 +66,7 @@ def test_with_no_flags_the_tiny_model_tries_a_toy_question():
     assert "turn 1" in done.stdout and "ended      max_steps (5 turns" in done.stdout
     assert len(saved().turns) == 5 and any(saved().sampled)
     again = parse_flags(InferConfig, ["--config", "runs/infer/run.json"])
-    assert again == InferConfig(agent=AgentConfig(**asdict(AgentConfig().resolved())))
+    assert again == InferConfig(agent=AgentConfig(**asdict(resolved(AgentConfig()))))
 
 
 def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):

@@ -80,6 +80,13 @@ class EnginePolicy:
 # ------------------------------------------------------------------------------------------- from settings to a policy
 
 
+def resolved(config: AgentConfig) -> ResolvedAgent:
+    """Fill in what depends on the machine and the model: the newest model's folder, the device, and what fits it."""
+    if config.api_base is None:
+        config = replace(config, model=str(model_folder(config) or "tiny"), device=weights.device_of(config.device))
+    return config.resolved()
+
+
 def prompt_and_notices(config: AgentConfig | IGPOConfig) -> tuple[str, Notices]:
     """What the model is told: by default the words of its lessons for the tiny model on the toy web, else our own."""
     taught = config.tiny and config.tools == "toyweb"

@@ -2,11 +2,12 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from minvenus.agent.policy import TOY_NOTICES, load_loop, prompt_and_notices
+from minvenus.agent.policy import TOY_NOTICES, load_loop, prompt_and_notices, resolved
 from minvenus.agent.prompt import SYSTEM_PROMPT, Notices
 from minvenus.agent.rollout import Limits
 from minvenus.config import ModelConfig
@@ -45,6 +46,11 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
     named = [load(model=f"runs/{run}/checkpoints/step-00000007/model")[0] for run in ("new", "old")]
     scores = [policy.engine.score(list(range(9)), [[5, 6, 7]]) for policy in (newest, *named)]
     assert scores[0] == scores[1] != scores[2]
+    large = replace(ModelConfig.preset("tiny"), vocab_size=800)
+    Path("runs/new/checkpoints/step-00000007/model/config.json").write_text(json.dumps(large.to_hf()))
+    settings = resolved(AgentConfig())
+    assert settings.model == "runs/new/checkpoints/step-00000007/model"
+    assert (settings.tiny, settings.temperature) == (False, 1.0), "its sampling is not that of the tiny model"
 
 
 def test_the_tiny_model_on_the_toy_web_is_told_what_it_was_taught_and_all_others_the_general_prompt():
