@@ -164,7 +164,7 @@ def advantages_of(rollouts: list[LabRollout], recipe: Recipe) -> list[list[float
     batch = []
     for i, rollout in enumerate(rollouts):
         kinds = ["search", "visit"] * (len(rollout.values) // 2) + ["answer"]
-        logprobs = [[value] for value in rollout.values]
+        logprobs: list[list[float] | None] = [[value] for value in rollout.values]
         batch.append(Measured(kinds, [False] * len(kinds), logprobs, float(rollout.success), i // GROUP_SIZE))
     return credit(batch, recipe).record.advantages
 
