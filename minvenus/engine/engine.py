@@ -134,12 +134,11 @@ class Engine:
         self._run(sequences)
         return [s.completion for s in sequences]
 
-    def generate(self, prompts: list[list[int]], sampling: Sampling, n: int = 1,
-                 questions: list[int | str] | None = None) -> list[list[Completion]]:
-        """n completions of every prompt. `questions` names the prompts for the sampling (default: 0, 1, ...)."""
+    def generate(self, prompts: list[list[int]], sampling: Sampling, n: int = 1) -> list[list[Completion]]:
+        """n completions of every prompt."""
         if n < 1:
             raise ValueError(f"n must be at least 1 completion per prompt, got {n}")
-        groups = self.open_groups(prompts, n, questions)
+        groups = self.open_groups(prompts, n)
         sequences = [sequence for group in groups for sequence in group]
         try:
             self.turn(sequences, sampling)

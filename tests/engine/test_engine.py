@@ -48,7 +48,7 @@ def test_samples_do_not_depend_on_what_else_is_in_the_batch():
     together = engine.generate(PROMPTS, sampling, n=3)
     for question, prompt in enumerate(PROMPTS):
         alone = poisoned(Engine(MODEL, pages=100, page_size=16, seed=5, step_tokens=9))
-        [group] = alone.generate([prompt], sampling, n=3, questions=[question])
+        group = alone.turn(alone.open_groups([prompt], 3, [question])[0], sampling)
         assert [c.tokens for c in group] == [c.tokens for c in together[question]]
         assert close([c.logprobs for c in group], [c.logprobs for c in together[question]])
     other = Engine(MODEL, pages=100, page_size=4, seed=6).generate(PROMPTS, sampling, n=3)
@@ -58,7 +58,8 @@ def test_samples_do_not_depend_on_what_else_is_in_the_batch():
 @pytest.mark.parametrize("length", (31, 32, 33, 34))  # 32 tokens are computed: a fork at a page's border
 def test_a_group_on_shared_pages_samples_what_separate_sequences_sample(length):
     sampling, prompt = Sampling(10, temperature=0.8), PROMPTS[2][:length]
-    [group] = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5)).generate([prompt], sampling, n=4, questions=["q"])
+    shared = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5))
+    group = shared.turn(shared.open_groups([prompt], 4, ["q"])[0], sampling)
     for rollout, completion in enumerate(group):
         engine = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5))
         [alone] = engine.turn([engine.open(prompt, "q", rollout)], sampling)

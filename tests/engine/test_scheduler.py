@@ -1,10 +1,7 @@
 """Scheduling as the engine shows it: which sequences get a token in a step, and which give way when pages run out."""
 
 from minvenus.engine import Engine, Sampling
-from minvenus.engine.pages import PagePool
-from minvenus.engine.sampler import Noise
-from minvenus.engine.scheduler import Job, Scheduler, Sequence
-from tests.engine.models import FixedLogits, check_engine, check_pool
+from tests.engine.models import FixedLogits, check_engine
 
 MODEL = FixedLogits([0.0] * 40)
 
@@ -84,21 +81,3 @@ def test_a_sequence_that_waits_for_room_does_not_stop_one_that_runs():
     assert drawn(engine, [first, second, third], 2) == [[1, 0, 0], [1, 0, 0]]
     engine.close(first)
     assert drawn(engine, [second, third], 2) == [[1, 0], [0, 1]]
-
-
-def test_a_victim_that_was_planned_already_leaves_the_plan_with_its_copies():
-    """The young one decodes into a shared page, so a copy is planned; then the old one's prompt takes its pages."""
-    scheduler = Scheduler(PagePool(4, 4), step_tokens=16)
-    old, young, twin = (Sequence(i, [50 * i + j for j in range(length)], "", 0, None, Noise(0, 0, i))
-                        for i, length in enumerate((14, 5, 5)))
-    scheduler.sequences += [old, young, twin]
-    young.job = Job(5, 4, Sampling(9))
-    [(_, count, _)] = scheduler.schedule()
-    scheduler.pool.commit(young.block_table, young.tokens, count)
-    twin.block_table = scheduler.pool.fork(young.block_table, 5)
-    young.tokens.append(1)
-    young.job = Job(6, 5, Sampling(9))
-    old.job = Job(14, 13, Sampling(9))
-    assert scheduler.schedule() == [(old, 14, [])]
-    assert young.block_table is None and twin.block_table is None
-    check_pool(scheduler.pool, [old.block_table])
