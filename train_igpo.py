@@ -1,7 +1,8 @@
 """Stage two: reinforcement learning with IGPO.   python train_igpo.py --help
 
-A step samples `group` rollouts of each of its questions, scores the true answer before the turns of every rollout (the
-gains), grades the final answers (the outcomes), turns both into advantages (igpo/) and updates the policy.
+A step samples `group` rollouts of each of its questions, scores the true answer in the contexts before their turns
+(which gives the gains), grades the final answers (the outcomes), turns both into advantages (igpo/) and updates the
+policy.
 """
 
 from collections.abc import Callable
@@ -41,9 +42,9 @@ PAGE_SIZE = 16
 def main(config: IGPOConfig) -> Path:
     """Train, and return the folder of the trained model."""
     if config.tiny and config.data == "toyweb" and config.recipe.lead_in == Recipe.lead_in:
-        config = replace(config, recipe=replace(config.recipe, lead_in=LEAD_IN))      # as its demonstrations answer
+        config = replace(config, recipe=replace(config.recipe, lead_in=LEAD_IN))      # of its demonstrations
     with ExitStack() as stack:
-        # the learning rate is constant, so a run that goes on may be given more steps
+        # the learning rate is constant, so a resumed run may be given more steps
         run = stack.enter_context(open_run("igpo", config, MAY_CHANGE | {"steps"}))
         source = stack.enter_context(closing(open_questions(
             config.data, config.tools, config.seed, hops=config.hops, slack=config.slack, max_turns=config.max_turns,
@@ -61,7 +62,7 @@ def main(config: IGPOConfig) -> Path:
         data = digest([source.fingerprint, rollout_loop.keywords["system"]])
         test = partial(evaluate, rollout_loop, source, engine)
 
-        # goes on after the last checkpoint, evaluates, saves, and stops on signals
+        # run.steps resumes from the last checkpoint, evaluates, saves, and stops on signals
         for step in run.steps(model, optimizer, tokenizer.files, data=data, evaluate=test):
             engine.reset_counters()
             with rollout_loop(keep_open=True) as loop:
@@ -87,8 +88,8 @@ def main(config: IGPOConfig) -> Path:
 
 def agent_loop(config: IGPOConfig, source: QuestionSource, engine: Engine,
                tokenizer: Tokenizer) -> partial[RolloutLoop]:
-    """Makes the loops of training and of evaluation: one sampling, one prompt, one guard for both. Tools that may hang
-    run in threads."""
+    """A function that makes rollout loops, for training and evaluation: both have the same sampling, prompt and guard.
+    Tools that may hang run in threads."""
     policy = EnginePolicy(engine, tokenizer, Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p))
     limits = Limits(config.max_turns or 200, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
                     tool_seconds=config.tool_seconds,
@@ -98,8 +99,8 @@ def agent_loop(config: IGPOConfig, source: QuestionSource, engine: Engine,
 
 
 def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:
-    """`group` rollouts of each question of the step. A question may come twice, where an epoch ends within the step;
-    then it is sampled under another name. The random streams count steps from 0."""
+    """`group` rollouts of each question of the step. Where an epoch ends within the step a question may come twice: its
+    second group has another name, and so other random numbers. These count steps from 0."""
     episodes: list[Episode] = []
     chosen = batch_indices(step, config.questions, len(source.training), config.seed)
     for place, i in enumerate(chosen):
@@ -113,8 +114,9 @@ def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOCo
 
 def score_answers(scorer: Engine, episodes: list[Episode], tokenizer: Tokenizer,
                   config: IGPOConfig) -> list[list[list[float] | None]]:
-    """Per rollout and turn, the log-probs of the true answer's tokens before it; None where the recipe needs none.
-    The current policy scores on the open sequences, the frozen start checkpoint on an engine of its own."""
+    """For each rollout and turn, the log-probs of the true answer's tokens in the context before the turn; None where
+    the recipe needs none. The current policy scores on the open sequences, so it computes only the answers; the frozen
+    start checkpoint has an engine of its own and computes the rollouts, too."""
     wrapped = [wrap_answer(episode.rollout.question.answers[0], tokenizer, config.recipe) for episode in episodes]
     requests = {}
     for i, episode in enumerate(episodes):
@@ -127,7 +129,8 @@ def score_answers(scorer: Engine, episodes: list[Episode], tokenizer: Tokenizer,
 
 
 def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[float | None]:
-    """The outcome of every rollout's answer: the judge's verdict, None where it gave none, or exact match or F1."""
+    """The outcome of every rollout: 0 or 1 by the judge, None where it gave no verdict; without a judge exact match or
+    F1, 0 without an answer. Penalties come later (igpo/rewards.py)."""
     answered = [(rollout.question, final_answer(rollout.turns)) for rollout in rollouts]
     if judge:
         return [None if verdict.correct is None else float(verdict.correct) for verdict in judge.verdicts(answered)]
@@ -136,7 +139,7 @@ def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[fl
 
 
 def evaluate(rollout_loop: Callable[[], RolloutLoop], source: QuestionSource, engine: Engine) -> dict:
-    """Numbers on the held-out questions, one sampled rollout each; none where none is held out. Answers are compared
+    """Metrics of one sampled rollout of every held-out question; {} where no question is held out. Answers are compared
     by exact match, with --judge too: evaluation should be cheap."""
     episodes: list[Episode] = []
     with rollout_loop() as loop:

@@ -185,13 +185,13 @@ class Recipe:
     NAMES: ClassVar[tuple[str, ...]] = ("paper", "released")
 
     gain: Literal["log_prob", "prob"] = "log_prob"          # value of the truth: mean log-prob, or its exponential
-    browse: Literal["replicate", "segment", "off"] = "replicate"    # gains on visits and searches, visits, all turns
+    browse: Literal["replicate", "segment", "off"] = "replicate"  # gains on visits and searches, visits, or all turns
     discount_over: Literal["turns", "rewards"] = "turns"    # a factor gamma for every turn, or for rewarded turns only
-    penalty_scope: Literal["turn", "segment"] = "turn"      # a malformed turn is penalised alone, or with its segment
+    penalty_scope: Literal["turn", "segment"] = "turn"      # penalise a malformed turn only, or searches before it too
     normalize: Literal["scaled", "separate", "joint", "none"] = "scaled"  # z-scores with IG-Scale, without; pooled; raw
-    center_gain: bool = True              # subtract the group's mean from gains; outcomes are always centred
+    center_gain: bool = True              # z-scores of gains subtract the group's mean; those of outcomes always do
     gamma: Share = 0.95                   # discount, from 0 to 1
-    ig_weight: float = 1.0                # factor on normalised gains
+    ig_weight: float = 1.0                # factor on the z-scores of gains and penalties
     use_gain: bool = True                 # off = GRPO with the same outcome normalisation
     format_penalty: NotNegative = 1.0     # a malformed turn's reward is minus this
     newlines_after_think: Literal[1, 2] = 2   # in the scored answer's wrapper: 2 as the template renders, 1 as released

@@ -94,7 +94,7 @@ class TurnRewards:
     """Rewards of one rollout. A turn without a reward is None; 0.0 is a reward like any other."""
 
     turns: list[float | None]             # one per turn before the last
-    outcome: float                        # the last turn, which is the answer
+    outcome: float                        # the reward of the last turn
     penalties: list[bool] | None = None   # which of `turns` are format penalties; None = none of them
 
     def __post_init__(self):

@@ -4,15 +4,15 @@ A page is `page_size` consecutive token slots. A sequence's block table lists it
 sequence is in slot i % page_size of page pages[i // page_size]. A page is only a number here; the tensors are in
 runner.py.
 
-    open    a block table that shares every full page of a prefix that was computed before
-    extend  make room for more tokens; a page that others read is never written, so it may have to be copied first
+    open    a block table that shares the full pages of a prefix that was computed before (prefix caching)
+    extend  make room for more tokens. A page that another table holds is never written: it is copied first
     commit  the tokens are computed: from now on full pages can be found by their content
-    fork    a second block table on the same pages, up to any length
+    fork    a second block table on the same pages, up to any computed length
     free    give the pages back; they can still be found until they are reused, the last pages of a sequence first
 
-A full page is found by (content id of the page before it, its own tokens). The dictionary hashes this pair and then
-compares it, so a key stands for all tokens from the start of the sequence, and a collision of hashes cannot return a
-wrong page.
+Every full page has a content id, a number that stands for all tokens from the start of the sequence to the end of the
+page. The index finds a page by the pair (content id of the page before it, its own tokens). A dictionary compares keys,
+not hashes only, so a collision of hashes cannot return a wrong page.
 """
 
 from collections import OrderedDict
@@ -38,7 +38,7 @@ class PagePool:
         self._content: list = [None] * pages                     # content id of a full page; None = partial or unknown
         self._key: list = [None] * pages                         # the key under which the index has the page, if it has
         self._index: dict[tuple, int] = {}
-        self._free = OrderedDict.fromkeys(range(pages))          # pages that no table holds, the next to reuse first
+        self._free = OrderedDict.fromkeys(range(pages))          # pages that no table holds, the first is reused next
         self._last_content = START                               # last content id given out
 
     @property
@@ -94,7 +94,7 @@ class PagePool:
             page = table.pages[i]
             before = self._content[table.pages[i - 1]] if i else START
             key = (before, tuple(tokens[i * size:(i + 1) * size]))
-            twin = self._index.get(key)                          # two sequences computed the same tokens side by side
+            twin = self._index.get(key)                          # another sequence has computed the same tokens
             if twin is None:
                 self._last_content += 1
                 self._index[key], self._key[page], self._content[page] = page, key, self._last_content
@@ -141,6 +141,7 @@ class PagePool:
         return page
 
     def _unlist(self, page: int) -> None:
+        """Take the page out of the index."""
         if self._key[page] is not None:
             del self._index[self._key[page]]
         self._key[page] = self._content[page] = None

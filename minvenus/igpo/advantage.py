@@ -3,12 +3,15 @@
     mu, sigma = mean(S), sqrt(mean((S - mu)^2) + 1e-8)         S: the group's outcomes, or its turn rewards
     z = (r - mu) / (sigma + 1e-6)                              within the group, gains and outcomes apart     [P eq.5]
     s = min(max(mean|z_O|, 0.3) / (mean|z_IG| + 1e-6), 10)     IG-Scale, over the whole batch               [P eq.6-8]
-    A_t = sum_{k>=t} gamma^(k-t) r~_k                          r~ = weight * s * z_IG, on the last turn z_O   [P eq.9]
+    A_t = sum_{k>=t} gamma^(k-t) r~_k                          r~ = ig_weight * s * z_IG, last turn: z_O      [P eq.9]
 
-A group is the rollouts of one question. Normalise first, discount second: the other order gives different numbers. The
-standard deviation is the population's. A set of one value has sigma 1 and so z = 0. An absent reward (None) is in no
-set and adds nothing to a sum. Every intermediate number is kept in a record, so that any advantage can be taken apart
-again. Plain Python floats: no tensor, no gradient.
+A group is the rollouts of one question. z_O is the z-score of an outcome, z_IG that of a turn reward, be it a gain or a
+penalty. Normalise first, discount second: the other order gives different numbers. The standard deviation is the
+population's; of a single value it is set to 1. An absent reward (None) is in no set and adds nothing to a sum.
+
+This is normalize="scaled". The other modes have s = 1: "separate" is otherwise the same, "joint" has one set S of the
+group's outcomes and turn rewards, "none" has z = r. center_gain=False takes mu = 0 for turn rewards. All numbers are
+Python floats: no tensor, no gradient.
 """
 
 import math
@@ -34,7 +37,7 @@ class GroupStats:
 
 @dataclass(frozen=True)
 class AdvantageRecord:
-    """Advantages and every number they were made of."""
+    """Advantages and every number they were made of, for reports and tests."""
 
     advantages: list[list[float]]            # A[i][t], T_i entries, the last turn's included
     terms: list[list[float | None]]          # r~[i][t], T_i entries: what the discounted sum adds up
@@ -82,7 +85,7 @@ def advantage_record(rewards: list[TurnRewards], groups: list[int], recipe: Reci
 
 
 def mean_std(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and population standard deviation; (0, 1) of no value, (v, 1) of a single value, so that its z is 0."""
+    """Mean and population standard deviation; (0, 1) of no value, (v, 1) of a single value v: centred, its z is 0."""
     if not values:
         return 0.0, 1.0
     mean = math.fsum(values) / len(values)
@@ -107,8 +110,8 @@ def z_score(value: float, mean: float, std: float, recipe: Recipe) -> float:
 def ig_scale(outcome_z: list[float], turn_z: list[list[float | None]]) -> tuple[float, float, float]:
     """(M_O, M_IG, s). s brings the mean size of the turn rewards' z-scores to that of the outcomes' z-scores.
 
-    Where all outcomes are equal M_O is 0: the floor then keeps the gains at a mean size of 0.3. The cap bounds s where
-    gains hardly differ.
+    Where no group has two different outcomes M_O is 0: the floor then keeps the gains at a mean size of 0.3. The cap
+    bounds s where most z_IG are 0, as in groups with a single gain.
     """
     gains = [abs(z) for row in turn_z for z in row if z is not None]
     m_outcome = math.fsum(map(abs, outcome_z)) / len(outcome_z) if outcome_z else 1.0
@@ -141,7 +144,7 @@ def turn_returns(terms: list[float | None], penalties: list[bool], recipe: Recip
 
 
 def token_advantages(advantages: list[float], spans: list[tuple[int, int]], length: int) -> list[float]:
-    """Copy each turn's advantage to the tokens of its span (start, end). Other tokens get 0; the loss masks them."""
+    """Copy each turn's advantage to the tokens of its span (start, end). Other tokens get 0 and are never trained."""
     tokens = [0.0] * length
     for advantage, (start, end) in zip(advantages, spans, strict=True):
         tokens[start:end] = [advantage] * (end - start)

@@ -2,7 +2,7 @@
 
     rho  = pi / pi_old                                                    log rho is clamped to +-20       [P eq.10]
     L    = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high))         with dual clip c, where A < 0: min(L, -A c)
-    k3   = exp(x) - x - 1,  x = log pi_ref - log pi                       >= 0, capped at 10
+    k3   = exp(x) - x - 1,  x = log pi_ref - log pi                       >= 0, capped at 10; x is clamped to +-20
     loss = agg(L) + kl_coef * agg(k3)                                     over the tokens that the policy sampled
 
     agg  seq-mean-token-mean   1/B sum_i 1/n_i sum_k      the paper's: every rollout weighs the same
@@ -26,8 +26,8 @@ AGGREGATIONS = ("seq-mean-token-mean", "token-mean", "seq-mean-token-sum")
 
 def igpo_loss(logp, old_logp, ref_logp, advantages, mask, *, clip_low=0.2, clip_high=0.2, dual_clip=None,
               kl_coef=0.001, aggregate="seq-mean-token-mean", step_sequences=None, step_tokens=None):
-    """(loss, stats). All tensors are [B, L]; `mask` is True where the policy sampled the token, other values do not
-    matter. `ref_logp` may be None when kl_coef is 0.
+    """(loss, stats). All tensors are [B, L]; `mask` is True where the policy sampled the token; what the others hold
+    elsewhere does not matter. `ref_logp` may be None when kl_coef is 0.
 
     `step_sequences` and `step_tokens` count what the whole optimiser step trains on, for a call that sees a part of it.
     The losses in stats add up over micro-batches; the fractions and means are over the `tokens` of this call.

@@ -1,7 +1,8 @@
 """From gains, format and outcome to one reward per turn.
 
-    r_t = the turn's gain; of a search the gain of the next visit (browse="replicate"); absent otherwise
-    r_t = -penalty      where the turn is malformed: replaces, never adds; the outcome of the last turn too    [P eq.4]
+    r_t = the turn's gain; for a search, with browse="replicate", the gain of the next visit; absent otherwise
+    r_T = the outcome                                                                of the last turn T
+    r_t = -format_penalty instead, in place of gain or outcome, where turn t is malformed                      [P eq.4]
 
     kinds           search  search  visit  search  visit  search  answer
     gains             .       .       a      .       b      .       .
@@ -9,7 +10,7 @@
     segment           .       .       a      .       b      .       outcome
 
 The turns from just after one visit through the next are a segment. A dot is an absent reward (None). It is not 0: it
-enters no mean and no standard deviation later.
+enters no mean and no standard deviation later. With browse="off" every turn but the last has a gain of its own.
 """
 
 from minvenus.config import Recipe
@@ -21,7 +22,7 @@ def turn_rewards(kinds: list[str], gains: list[float | None], malformed: list[bo
     """The rewards of one rollout. `kinds`, `gains` and `malformed` have one entry per turn, the answer turn last.
 
     With `use_gain=False` (GRPO) only the last turn has a reward, and other turns have no penalty either. A malformed
-    last turn costs the same in both, so that the two are compared on the same outcomes.
+    last turn costs the same as in IGPO, so that the two are compared on the same outcomes.
     """
     if not kinds or not len(kinds) == len(gains) == len(malformed):
         raise ValueError(f"one entry per turn, at least one: kinds {len(kinds)}, gains {len(gains)}, "
@@ -31,8 +32,9 @@ def turn_rewards(kinds: list[str], gains: list[float | None], malformed: list[bo
     if not recipe.use_gain:
         return TurnRewards([None] * count, outcome)
 
-    # The order of the two steps is the whole difference between the scopes: a penalty that is set first counts as the
-    # reward of its segment and is copied to the searches before it; one that is set last stays on its own turn.
+    # With copies, penalty_scope is the order of two steps: a penalty that is set first counts as the reward of its
+    # segment and is copied to the searches before it; one that is set last stays on its own turn. Without copies both
+    # scopes give the same rewards, and turn_returns (advantage.py) may share the return of a penalty.
     rewards, penalties = list(gains[:count]), [False] * count
     if recipe.penalty_scope == "segment":
         _penalise(rewards, penalties, malformed, recipe)

@@ -31,7 +31,8 @@ def attention_torch(q, k, v, cu_seqlens):
     """One fused call per sequence: no padding and no mask, so no work on masked pairs."""
     lengths = cu_seqlens.diff().tolist()
     out = []
-    for parts in zip(*(x.split(lengths) for x in (q, k, v)), strict=True):   # a slice's gradient would be [N, ...] each
+    # split, not slices: the backward pass of a slice fills a whole [N, ...] tensor for each sequence
+    for parts in zip(*(x.split(lengths) for x in (q, k, v)), strict=True):
         qs, ks, vs = (x.transpose(0, 1)[None] for x in parts)                    # [1, heads, L, D]
         o = F.scaled_dot_product_attention(qs, ks, vs, is_causal=True, enable_gqa=True)
         out.append(o[0].transpose(0, 1))
@@ -54,7 +55,7 @@ def attention_triton(q, k, v, cu_seqlens, max_seqlen=None):
 def attention(q, k, v, cu_seqlens, max_seqlen=None):
     """q [N, H, D], k and v [N, K, D], cu_seqlens [S + 1] -> [N, H, D]. Triton on a GPU, plain torch elsewhere.
 
-    `max_seqlen` is the length of the longest sequence, or more. On a GPU it spares a wait for cu_seqlens.
+    `max_seqlen` is the length of the longest sequence, or more. On a GPU it avoids a wait for cu_seqlens.
     """
     check(q, k, v, cu_seqlens)
     if q.is_cuda:

@@ -11,11 +11,19 @@ of their kv head. No two programs write to the same place, so there are no atomi
 bits.
 
 Sums are float32 whatever the inputs. float32 inputs are multiplied as three TF32 products on NVIDIA (tensor cores, with
-float32's accuracy within 1e-6) and as they are on AMD, whose matrix cores take float32. Token offsets are int64:
-262,144 tokens of many heads, packed several times over, pass 2^31 numbers. Any head_dim from 16 to 128; one that is no
-power of 2 is padded in registers.
+nearly float32's accuracy) and as they are on AMD, whose matrix cores take float32. Token offsets are int64: 262,144
+tokens of many heads, packed several times over, pass 2^31 numbers. Any head_dim from 16 to 128; one that is no power
+of 2 is padded in registers.
 
-This module imports triton, so it is imported only when a kernel runs. Shapes as in attention.py.
+This module imports triton, so it is imported only when a kernel runs. Shapes as in attention.py, but [M, N] is a tile
+of BLOCK_M queries and BLOCK_N keys, and KV is the number of kv heads. Names with a capital are pointers or constants of
+the compilation. The others, in all kernels:
+
+    start, length      first token of the program's sequence in the pack, and its length
+    first              first row of the program's own block: queries, or in dkv keys; counted from `start`
+    m, n               first query, first key of the inner loop's block, counted from `start`; m in forward: the maximum
+    diagonal           first row of the inner loop's blocks that the causal mask cuts
+    scale2             scale * log2(e)
 """
 
 import torch
@@ -57,6 +65,12 @@ def sequence(cu_seqlens, s):
 
 
 @triton.jit
+def causal(first, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """[M, N]: whether query first + i sees key n + j."""
+    return (n + tl.arange(0, BLOCK_N))[None, :] <= (first + tl.arange(0, BLOCK_M))[:, None]
+
+
+@triton.jit
 def forward_block(acc, m, total, q, K, V, start, first, n, length, scale2, MASKED: tl.constexpr, KV: tl.constexpr,
                   D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):
     """One step of the running softmax: fold keys n ... n + BLOCK_N into (acc, m, total)."""
@@ -70,12 +84,6 @@ def forward_block(acc, m, total, q, K, V, start, first, n, length, scale2, MASKE
     v = load_block(V, start + n, length - n, KV, D, BLOCK_N)
     acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
     return acc, m_new, total * shrink + tl.sum(p, 1)
-
-
-@triton.jit
-def causal(first, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """[M, N]: may query first + i see key n + j?"""
-    return (n + tl.arange(0, BLOCK_N))[None, :] <= (first + tl.arange(0, BLOCK_M))[:, None]
 
 
 @triton.jit

@@ -8,8 +8,8 @@
         dhidden = dz @ weight / temperature      dweight = dz.T @ hidden / temperature
 
 Both passes walk over the positions in chunks and reuse one [chunk, V] buffer; the backward pass computes z again
-instead of keeping it. So memory is chunk * V, whatever the number of positions. Callers select the positions that
-count before the call (`hidden[mask]`) and pay for no others.
+instead of keeping it. So logits take chunk * V numbers, whatever the number of positions. Callers select the positions
+that count before the call (`hidden[mask]`); no others are computed.
 
 Shapes: N positions, d channels, V vocabulary.
 """
@@ -51,7 +51,7 @@ def accumulator(x):
 
 
 def multiplicand(x):
-    """A GPU multiplies half-precision operands as they are, its tensor cores add in float32; a CPU gets float32."""
+    """The operand of a product: as it is on a GPU, whose tensor cores add in float32; at least float32 on a CPU."""
     return x if x.is_cuda else x.to(accumulator(x))
 
 

@@ -8,11 +8,11 @@
     norm(x) = weight * x / sqrt(mean(x^2) + eps)           q and k: over the channels of each head
     rope: channels i and i + D/2 of a head turn together by position * theta^(-2i/D)               angles in float32
 
-The core never mixes tokens: only `attend` does, and the caller brings it. So this file knows no batches, caches or
-pages. Parameter names are those of Hugging Face, which makes loading a one-to-one mapping.
+The core, Decoder, never mixes tokens: only `attend` does, which the caller passes in. So the core knows no batches,
+caches or pages. Parameter names are those of Hugging Face, which makes loading a one-to-one mapping.
 
-B rows of equal length L; S sequences of any length, N tokens in all; H query heads, K kv heads, D channels of one; V
-vocabulary.
+B rows of equal length L; S sequences of any length, N tokens in all, M of them with a wanted hidden state; H query
+heads, K kv heads, D channels of one; V vocabulary.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from minvenus.kernels.attention import attention
 from minvenus.kernels.logprob import token_logprobs
 
 # attend(layer index, q [M, H, D], k [N, K, D], v [N, K, D]) -> [M, H, D]; q and k are normalised and rotated. M is N,
-# except in the last layer when hidden states of some rows only are wanted: then q has these rows.
+# except in the last layer when only some hidden states are wanted: then q has the rows of these tokens.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -62,7 +62,8 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x):
-        return self.weight * F.rms_norm(x, self.weight.shape, eps=self.eps)  # in float32, rounded before the weight
+        # computed in float32 and rounded to x's type before the weight, as in Hugging Face
+        return self.weight * F.rms_norm(x, self.weight.shape, eps=self.eps)
 
 
 def frequencies(head_dim: int, theta: float, device=None) -> Tensor:
@@ -103,9 +104,9 @@ class Attention(nn.Module):
 
     def forward(self, x, cos, sin, attend, rows=None):
         wanted = x if rows is None else x[rows]
-        q = self.q_proj(wanted).unflatten(-1, (-1, self.head_dim))             # [M, H, D]
+        q = self.q_proj(wanted).unflatten(-1, (-1, self.head_dim))            # [M, H, D]
         k = self.k_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, K, D]
-        v = self.v_proj(x).unflatten(-1, (-1, self.head_dim))  # [N, K, D]   neither normalised nor rotated
+        v = self.v_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, K, D] neither normalised nor rotated
         k = rotate(self.k_norm(k), cos, sin)
         q = rotate(self.q_norm(q), *((cos, sin) if rows is None else (cos[rows], sin[rows])))
         out = attend(q.to(v.dtype), k.to(v.dtype), v)                         # under autocast the norms give float32
@@ -141,7 +142,7 @@ class Decoder(nn.Module):
     """The core: tokens [N], positions [N], attend -> hidden states after the last norm [N, hidden]. Checks nothing.
 
     With `rows` [M], hidden states of these tokens only, [M, hidden]. The last layer then computes keys and values of
-    all tokens and nothing else of the others: nobody reads it.
+    all tokens, and everything else for these tokens only.
     """
 
     def __init__(self, config: ModelConfig):
@@ -216,10 +217,10 @@ class Qwen3(nn.Module):
 
     def logprobs(self, tokens: Tensor, cu_seqlens: Tensor, sources: Tensor, targets: Tensor, temperature: float = 1.0,
                  entropy: bool = False, dtype: torch.dtype | None = None, every_row: bool = False):
-        """The one call that trains: log-probs [M] of `targets` [M], each from the hidden state at position `sources`
-        [M] of the packed sequences; with `entropy`, (log-probs, entropies). Products are in `dtype`, by default
-        bfloat16 on a GPU and the parameters' own type elsewhere. The last layer computes only what the sources need,
-        or `every_row`: the same up to rounding."""
+        """What SFT and IGPO train on: log-probs [M] of `targets` [M], each from the hidden state of token `sources` [M]
+        of the packed sequences; with `entropy`, (log-probs, entropies). Matrix products are in `dtype`, by default
+        bfloat16 on a GPU and the parameters' own type elsewhere. The last layer runs for the sources only, or with
+        `every_row` for all tokens: the same up to rounding."""
         device, own = tokens.device.type, self.head_weight.dtype
         dtype = dtype or (torch.bfloat16 if device == "cuda" else own)
         with torch.autocast(device, dtype, enabled=dtype != own):
@@ -231,9 +232,9 @@ class Qwen3(nn.Module):
         return token_logprobs(hidden, self.head_weight.to(dtype), targets, temperature, entropy=entropy)
 
     def paged(self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None) -> Tensor:
-        """For the engine, which has checked them: any tokens of any sequences; `attend` stores their keys and values
-        and finds the earlier ones. tokens [N], positions [N] -> hidden [N, hidden], or of the tokens at `rows` [M]
-        only: [M, hidden]."""
+        """For the engine, which checks its tokens itself: any tokens of any sequences; `attend` stores their keys and
+        values and reads the earlier ones. tokens [N], positions [N] -> hidden [N, hidden], or of the tokens at `rows`
+        [M] only: [M, hidden]."""
         return self.model(tokens, positions, attend, rows)
 
     def _check_packed(self, tokens: Tensor, cu_seqlens: Tensor) -> int:

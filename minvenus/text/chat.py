@@ -5,16 +5,17 @@ r"""A conversation as one append-only stream of token ids, with a mask of what t
     observation  "\n" im_start "user\n" TOOL_RESPONSE "\n" R "\n" TOOL_RESPONSE_END im_end
                  "\n" im_start "assistant\n" THINK "\n"
 
-S is the system prompt, Q the question, R a tool's result. Names in capitals, im_start and im_end are single ids. The
-policy samples after THINK "\n"; only what it sampled is trained. What was sampled is never encoded again.
+S is the system prompt, Q the question, R a tool's result. im_start, im_end, THINK (<think>), TOOL_RESPONSE and
+TOOL_RESPONSE_END are added tokens: single ids outside the BPE vocabulary. The policy samples after THINK "\n". Only
+what it sampled is trained, and it is never encoded again.
 
-Text is cut only at added tokens, because Qwen joins punctuation with the newline after it: "\n" + R + "\n" is encoded
-in one call. So the ids equal those of the chat template's rendering encoded in one go, with two exceptions: the stream
-ends at the last im_end, where the template adds "\n"; and a thought that begins with a blank line of spaces is cut
-after THINK "\n".
+Text between two added tokens is encoded in one call, as "\n" + R + "\n" is, because Qwen joins punctuation with the
+newline after it. So the ids equal those of the chat template's rendering encoded in one go, with two exceptions: the
+stream ends at the last im_end, where the template adds "\n"; and the "\n" after THINK is encoded by itself, which
+differs where a thought begins with spaces and a newline.
 
-Q and R are anybody's text and can never become an added token. S and the agent's own text may hold the six tags of
-the protocol, which become ids as in the template. Control tokens such as im_end enter only by their ids.
+Q and R are untrusted: no text of theirs becomes an added token. In S and in the agent's own text the six tags of the
+protocol (tokenizer.TAGS) become ids, as in the template. Control tokens such as im_end enter only by their ids.
 """
 
 import re
@@ -30,7 +31,8 @@ class ChatError(ValueError):
 
 class Stream:
     """One conversation while it grows. `ids` and `sampled` have one entry per token, `spans` one (start, end) per turn:
-    ids[start:end] is the turn with its closing im_end, ids[:start] is the context it was sampled in."""
+    ids[start:end] is the turn with its closing im_end, ids[:start] is the context it was sampled in. `sampled` is also
+    the mask of the loss."""
 
     def __init__(self, tokenizer: Tokenizer, system: str, question: str):
         self.tokenizer = tokenizer
@@ -40,7 +42,8 @@ class Stream:
         self.awaits_turn = True                    # the ids end with the generation prompt
 
     def add_turn(self, chosen: list[int], sampled: bool = True) -> tuple[int, int]:
-        """Append what the policy wrote, id for id, and return its span. sampled=False: the ids were made from text."""
+        """Append what the policy wrote, id for id, and return its span. sampled=False: an endpoint wrote it as text, so
+        these may not be the ids that were sampled, and they are not trained."""
         assert self.awaits_turn and chosen, "a turn comes after a generation prompt and has at least one id"
         start = len(self.ids)
         self._append(chosen, sampled)
@@ -83,7 +86,8 @@ def generation_prompt_ids(t: Tokenizer) -> list[int]:
 
 
 def stream(messages: list[dict], tokenizer: Tokenizer) -> tuple[list[int], list[bool], list[tuple[int, int]]]:
-    """(ids, sampled, spans) of a finished conversation: system, user, assistant, user, assistant, ..., assistant."""
+    """(ids, sampled, spans) of a finished conversation: system, user, assistant, user, assistant, ..., assistant. For
+    SFT, which trains on the assistant's messages: their tokens count as sampled."""
     for index, message in enumerate(messages):
         role = "system" if index == 0 else "user" if index % 2 else "assistant"
         if not isinstance(message, dict) or message.get("role") != role or not isinstance(message.get("content"), str):
