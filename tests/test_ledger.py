@@ -1,4 +1,4 @@
-"""The table from equation to code to test, docs/equations.md, stays true."""
+"""The table from equation to code to test, docs/equations.md, stays true; and so does the README's reading list."""
 
 import ast
 import importlib
@@ -52,3 +52,13 @@ def test_every_equation_that_the_code_cites_is_in_the_ledger_and_the_other_way_r
     cited = set().union(*(equations(path.read_text()) for path in (ROOT / "minvenus").rglob("*.py")))
     listed = set().union(*(equations(row[0]) for row in rows()))
     assert cited and listed == cited
+
+
+def test_the_readmes_reading_list_names_files_that_exist_and_their_lengths():
+    rows = re.findall(r"^\| \d+ \| (.+?) \| .+? \| (\d+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(rows) == 11
+    for files, stated in rows:
+        first, *others = [ROOT / name for name in re.findall(r"`(.+?)`", files)]
+        paths = [first, *(first.with_name(path.name) for path in others)]
+        lines = sum(len(path.read_text().splitlines()) for path in paths)
+        assert abs(lines - int(stated)) <= 15, f"{files}: {lines} lines, the README says about {stated}"

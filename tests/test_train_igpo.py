@@ -21,7 +21,7 @@ from minvenus.settings import IGPO_PRESETS, IGPOConfig
 from minvenus.train import update as updating
 from tests.evaluation.local_judge import QUICK, grading, planted  # noqa: F401
 from tests.train.igpo_runs import MIXED, first_step, scored_again, script_runs, small_igpo, with_recipe, write_model
-from tests.train.runs import command, content, parameters, signalled
+from tests.train.runs import command, content, parameters, signalled, unexplained_metrics
 
 FAILED = [["wrong: dog", "wrong: dog"], [": dog", ": dog"]]
 # Verdicts by the first word of the answer; the judge fails at "sphinx".
@@ -75,6 +75,10 @@ def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole, con
         assert 0 < clock["rollout_seconds"] < clock["seconds"]
         assert row["logprob_gap"] < 1e-5 and row["ratio_min"] == pytest.approx(1, abs=1e-5) == row["ratio_max"]
     assert [row["kl"] > 0 for row in rows] == [False, True, True], "the policy has left the start checkpoint"
+
+
+def test_every_number_of_a_run_is_explained_in_the_docs(whole):
+    assert not unexplained_metrics(whole)
 
 
 def test_every_second_step_and_the_last_are_evaluated(whole):

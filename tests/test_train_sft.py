@@ -19,7 +19,16 @@ from minvenus.train import update
 from minvenus.train.batch import digest
 from minvenus.train.optim import learning_rate
 from minvenus.train.run import load_start
-from tests.train.runs import TINY, command, content, demonstrations, signalled, small_config, write_inputs
+from tests.train.runs import (
+    TINY,
+    command,
+    content,
+    demonstrations,
+    signalled,
+    small_config,
+    unexplained_metrics,
+    write_inputs,
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +75,10 @@ def test_every_step_has_its_metrics_and_counters_follow_from_the_data(whole):
     assert ["validation_loss" in row for row in rows] == [False, True, True], "every second step, and the last"
     assert rows[2]["loss"] < rows[0]["loss"] and "before_validation_loss" in rows[0]
     assert all(row["seconds"] > 0 and row["update_tokens_per_second"] > 0 for row in timing)
+
+
+def test_every_number_of_a_run_is_explained_in_the_docs(whole):
+    assert not unexplained_metrics(whole)
 
 
 def test_two_runs_are_the_same_bytes_and_another_seed_trains_in_another_order(inputs, whole, tmp_path):

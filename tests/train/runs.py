@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import sys
 from dataclasses import asdict
@@ -10,6 +11,7 @@ from pathlib import Path
 import torch
 
 from minvenus.config import ModelConfig
+from minvenus.files import read_jsonl
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import SFTConfig
@@ -48,6 +50,14 @@ def small_config(inputs: dict, out, **changes) -> SFTConfig:
     values = {"out": str(out), "steps": 3, "batch": 3, "max_tokens": 400, "pack_tokens": 400, "learning_rate": 1e-2,
               "validation": 2, "evaluate_every": 2, "save_every": 1, "device": "cpu"}
     return SFTConfig(**(values | inputs | changes))
+
+
+def unexplained_metrics(run: Path) -> set[str]:
+    """The numbers that a run logged and docs/metrics.md names neither as such nor by a pattern such as test_*."""
+    explained = re.findall(r"`([\w*]+)`", (ROOT / "docs" / "metrics.md").read_text())
+    patterns = "|".join(name.replace("*", r"\w+") for name in explained)
+    logged = {name for file in ("metrics.jsonl", "timing.jsonl") for row in read_jsonl(run / file) for name in row}
+    return {name for name in logged if not re.fullmatch(patterns, name)}
 
 
 def content(run) -> dict[str, bytes]:
