@@ -142,6 +142,7 @@ class MergedModel:
         large = sum(p.numel() for p in model.parameters()) > LARGEST_PLAIN and torch.backends.mkldnn.is_available()
         self.best_rows = 1 if large and sequences == 1 else math.inf
         self._product: Callable[[Tensor, Tensor], Tensor] = packed_product if large else torch.mm
+        self._add_product = add_packed_product if large else Tensor.addmm_
         self._copied = partial(packed, rows=1 if sequences == 1 else 8) if large else transposed
         self.norm = scaled_weight(model.model.norm)
         self.layers = [self._merge(layer) for layer in model.model.layers]
@@ -167,7 +168,7 @@ class MergedModel:
         return self._product(hidden, self.head)
 
     def paged(self, tokens: Tensor, positions: Tensor, attend, rows: Tensor | None = None) -> Tensor:
-        config, product = self.config, self._product
+        config, product, add_product = self.config, self._product, self._add_product
         heads, kv_heads, channels = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         cos, sin = rotation(positions, self.frequencies)
         x = self.embedding[tokens]                                                       # [N, hidden]
@@ -177,9 +178,9 @@ class MergedModel:
             q, k = rotate(self._normalise(qk).mul_(layer.qk_norm), cos, sin).split((heads, kv_heads), dim=1)
             if rows is not None and index + 1 == len(self.layers):
                 q, x = q[rows], x[rows]
-            x += product(attend(index, q, k, v).flatten(1), layer.out)
+            add_product(x, attend(index, q, k, v).flatten(1), layer.out)
             gate, up = product(self._normalise(x), layer.gate_up).chunk(2, dim=1)        # [M, intermediate] each
-            x += product(F.silu(gate, inplace=True).mul_(up), layer.down)
+            add_product(x, F.silu(gate, inplace=True).mul_(up), layer.down)
         return self._normalise(x).mul_(self.norm)
 
     def _normalise(self, x: Tensor) -> Tensor:
@@ -203,3 +204,7 @@ def packed(weight: Tensor, rows: int) -> Tensor:
 
 def packed_product(x: Tensor, weight: Tensor) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+
+
+def add_packed_product(total: Tensor, x: Tensor, weight: Tensor) -> None:
+    total += packed_product(x, weight)

@@ -19,6 +19,8 @@ from minvenus.engine.scheduler import Work
 from minvenus.kernels.logprob import matmul, multiplicand, token_logprobs
 from minvenus.kernels.paged import paged_attention, write_pages
 
+PART = 1024      # tokens that a CPU runs at once: what a layer computes for them stays in the CPU's cache
+
 
 class Runner:
     def __init__(self, model, pages: int, page_size: int):
@@ -51,7 +53,19 @@ class Runner:
             if self.decode_cache.hold([sequence.block_table for sequence, _, _ in work]):
                 return work, self._decode(work)
         work = sorted(work, key=lambda item: (item.new, item.sequence.num_computed))     # like ones beside each other
-        return work, self._forward(work)
+        return work, torch.cat([self._forward(part) for part in self._parts(work)])
+
+    def _parts(self, work: list[Work]) -> list[list[Work]]:
+        """The step in parts of about PART tokens on a CPU, whole on a GPU."""
+        parts: list[list[Work]] = [[]]
+        tokens = 0
+        for item in work:
+            if self.on_cpu and parts[-1] and tokens + item.new > PART:
+                parts.append([])
+                tokens = 0
+            parts[-1].append(item)
+            tokens += item.new
+        return parts
 
     def _copy_model(self, sequences: int) -> None:
         self.merged, self.best_rows = self.model, math.inf
