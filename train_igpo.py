@@ -57,15 +57,15 @@ def main(config: IGPOConfig) -> Path:
         optimizer = adamw(model, (0.9, 0.999), config.weight_decay)
         engine = Engine(model, config.pages, PAGE_SIZE, config.seed, vocab_limit=tokenizer.size)
         scorer = Engine(reference, config.pages, PAGE_SIZE) if config.gain_policy == "reference" else engine
-        rollout_loop = agent_loop(config, source, engine, tokenizer)
+        new_loop = loop_maker(config, source, engine, tokenizer)
         grade = partial(outcomes, judge=judge, kind=config.outcome)
-        data = digest([source.fingerprint, rollout_loop.keywords["system"]])
-        test = partial(evaluate, rollout_loop, source, engine)
+        data = digest([source.fingerprint, prompt_and_notices(config)[0]])
+        test = partial(evaluate, new_loop, source, engine)
 
         # run.steps resumes from the last checkpoint, evaluates, saves, and stops on signals
         for step in run.steps(model, optimizer, tokenizer.files, data=data, evaluate=test):
             engine.reset_counters()
-            with rollout_loop(keep_open=True) as loop:
+            with new_loop(keep_open=True) as loop:
                 episodes = collect(loop, source, step, config)
                 run.lap("rollout", engine.counters().prefilled + engine.counters().decoded)
                 logprobs = score_answers(scorer, episodes, tokenizer, config)   # on the pages of the open sequences
@@ -86,7 +86,7 @@ def main(config: IGPOConfig) -> Path:
     return run.model_folder
 
 
-def agent_loop(config: IGPOConfig, source: QuestionSource, engine: Engine,
+def loop_maker(config: IGPOConfig, source: QuestionSource, engine: Engine,
                tokenizer: Tokenizer) -> partial[RolloutLoop]:
     """A function that makes rollout loops, for training and evaluation: both have the same sampling, prompt and guard.
     Tools that may hang run in threads."""
@@ -138,11 +138,11 @@ def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[fl
     return [compare(answer, question.answers) for question, answer in answered]
 
 
-def evaluate(rollout_loop: Callable[[], RolloutLoop], source: QuestionSource, engine: Engine) -> dict:
+def evaluate(new_loop: Callable[[], RolloutLoop], source: QuestionSource, engine: Engine) -> dict:
     """Metrics of one sampled rollout of every held-out question; {} where no question is held out. Answers are compared
     by exact match, with --judge too: evaluation should be cheap."""
     episodes: list[Episode] = []
-    with rollout_loop() as loop:
+    with new_loop() as loop:
         for question in source.held_out:
             episodes += loop.add(question, source.tools_for, max_turns=source.max_turns(question))
         loop.run()

@@ -151,7 +151,7 @@ def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
     config = replace(config, tool_threads=7, tool_seconds=9.0)
     for tools, threads in ((config.tools, None), (f"record:{tmp_path / 'cassette'}", 7), ("live", 7)):
         with closing(open_questions(config.data, tools, limit=1, per_step=2)) as source:
-            limits = train_igpo.agent_loop(config, source, engine_for(play), TINY)().limits
+            limits = train_igpo.loop_maker(config, source, engine_for(play), TINY)().limits
         assert (limits.tool_threads, limits.tool_seconds) == (threads, 9.0)
         assert (limits.max_turns, limits.max_context) == (5, 1024)
 

@@ -18,10 +18,10 @@ max_context. If an observation leaves less, the notice is shown after it where R
 place, and the next turn is the last. This is decided before anything is appended. Before the last turn that max_turns
 allows, another notice is shown after the observation.
 
-The loop has one thread and needs no lock: between two steps of the policy it looks at the futures of tool calls and at
-the clocks. Without tool_threads tools run in the loop's own thread, and a run is reproducible to the last bit. With
-threads, the time that tools take decides which rollouts share a step of the engine, and sums in batches of another size
-differ in their last bits.
+The loop has one thread and needs no lock: between two steps of the policy it polls the futures of tool calls and the
+time limits. Without tool_threads tools run in the loop's own thread, and a run is reproducible to the last bit. With
+threads, the time that tools take decides which rollouts share a step of the engine, and a batch of another size gives
+log-probs that differ in their last bits.
 """
 
 import math
@@ -56,7 +56,7 @@ class Limits:
 
 @dataclass
 class Call:
-    """A tool call without a result yet."""
+    """A tool call that has no result yet."""
 
     name: str
     arguments: dict
@@ -75,8 +75,8 @@ class Episode:
     turns: list[Turn] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)           # of the sampled tokens
     discarded: list[str] = field(default_factory=list)            # why attempts at the current turn were thrown away
-    forced_by: str | None = None         # the notice that announced the last turn: token_limit, max_steps
-    sequence: Any = None                 # of a local policy: the engine's, while it is open
+    forced_by: str | None = None         # the limit that makes the next turn the last: token_limit, max_steps
+    sequence: Any = None                 # the engine's sequence, while it is open; None at an endpoint
     writing: bool = False                # the policy is writing a turn
     call: Call | None = None             # of the newest turn, until its result is there
     started: float = field(default_factory=time.monotonic)
@@ -89,9 +89,9 @@ class RolloutLoop:
 
     system, notices   what the model is told besides the question
     guard             raises TooManyFailures when too many tool calls fail
-    watch             is called as watch(event, episode): "turn" after a turn was written, "observation" after it was
-                      answered, "discarded" after an attempt at it was thrown away, "end" when episode.rollout is there
-    keep_open         keep sequences open until the end of the `with`, to be scored; else each ends with its rollout
+    watch             is called as watch(event, episode): "turn" after a turn was added, "observation" after its
+                      observation was, "discarded" after an attempt was thrown away, "end" when episode.rollout is set
+    keep_open         keep sequences open until the `with` ends, so that answers can be scored on them
     """
 
     def __init__(self, policy, tokenizer: Tokenizer, limits: Limits, *, system: str, notices: Notices,
@@ -107,7 +107,7 @@ class RolloutLoop:
         self.turn_tokens = limits.max_turn_tokens + 1                          # R
         self.notice_tokens = self._observation_tokens(notices.context)         # N
         self.running: list[Episode] = []
-        self.open: list[Episode] = []                 # those that hold something of the policy
+        self.open: list[Episode] = []                 # opened by the policy and not closed yet
 
     def __enter__(self) -> "RolloutLoop":
         return self
@@ -251,14 +251,14 @@ class RolloutLoop:
         self._show(episode, result.text, result.error, time.monotonic() - call.started)
 
     def _show(self, episode: Episode, text: str, error: str | None, seconds: float = 0.0) -> None:
-        """Append what the model is shown in answer to the newest turn; the next step() starts the next turn."""
+        """Append the observation of the newest turn; the next step() starts the next turn."""
         shown, episode.forced_by = self._fit(episode, text)
         episode.stream.add_observation(shown)
         episode.turns[-1] = replace(episode.turns[-1], observation=shown, tool_error=error, tool_seconds=seconds)
         self.watch("observation", episode)
 
     def _fit(self, episode: Episode, observation: str) -> tuple[str, str | None]:
-        """(the text to show, the limit whose notice it contains because the next turn is the last one)."""
+        """(the text to show, the limit that makes the next turn the last one, or None). The text has its notice."""
         left = self.limits.max_context - len(episode.stream.ids) - self.turn_tokens
         if len(episode.turns) + 1 == episode.max_turns:
             shown = f"{observation}\n\n{self.notices.last_turn}"

@@ -1,15 +1,18 @@
 """The rollout engine: sequences that live across turns, sampled and scored from one paged cache.
 
     step = schedule (which sequences run, with how many tokens) -> run (the model over pages) -> finish (draw, score)
+           scheduler.py                                            runner.py                     here
 
-One kind of step serves everything:
+One kind of step serves every job of a sequence:
 
     a turn    runs the tokens that are not computed yet and draws the next token from the last hidden state, again
               and again until the turn ends.
-    scoring   log P(c_1 .. c_R | x_1 .. x_n) is a fork of x's pages at n - 1 tokens. The R tokens x_n c_1 .. c_{R-1}
-              run, and each hidden state gives the log-prob of the token after it: it costs R tokens, not n.
+    scoring   log P(c_1 .. c_R | x_1 .. x_n) runs on a fork of x's pages at n - 1 tokens: the R tokens x_n c_1 ..
+              c_{R-1}, whose hidden states each give the log-prob of the next token. It costs R tokens, not n + R.
 
-Ids, stop ids and the size of the vocabulary are numbers here; the engine knows no text.
+Job(goal, output_from) says: compute the sequence's tokens up to `goal` and use the hidden states of those from
+`output_from` on. A sequence without a job is idle. One that loses its pages to others (preemption) keeps its tokens and
+is computed again. The engine knows no text: stop ids and the size of the vocabulary are numbers here.
 """
 
 from collections import defaultdict
@@ -26,7 +29,7 @@ from minvenus.engine.sampler import Noise, Sampling, plain_logprobs, sample
 from minvenus.engine.scheduler import Completion, Counters, Job, Scheduler, Sequence, Work
 
 Draw = Callable[[list[Sequence], Tensor], list[int]]
-ScoreRequest = tuple[Sequence | list[int], list[int], list[int]]  # (prefix, lengths of beginnings of it, continuation)
+ScoreRequest = tuple[Sequence | list[int], list[int], list[int]]  # (prefix, lengths n to score after, continuation)
 
 
 class Engine:
@@ -55,7 +58,7 @@ class Engine:
     # ------------------------------------------------------------------------------------------- the life of a sequence
 
     def open(self, tokens: list[int], question: int | str = "", rollout: int = 0, step: int | None = None) -> Sequence:
-        """A sequence that begins with `tokens`. (seed, step, question, rollout) name its random numbers."""
+        """A sequence that begins with `tokens`. (seed, step, question, rollout) decide its random numbers."""
         self._check_tokens(tokens)
         noise = Noise(self.seed, question, rollout, step)
         sequence = Sequence(self._opened, list(tokens), question, rollout, step, noise)
@@ -171,7 +174,8 @@ class Engine:
                 scorings.append([self._open_once(opened, n, source.tokens[:n] + continuation) for n in lengths])
                 for n, scoring in zip(lengths, scorings[-1], strict=True):
                     scoring.completion = Completion(continuation)
-                    scoring.job = Job(len(scoring.tokens) - 1, n - 1, temperature=temperature, source=source)
+                    scoring.job = Job(goal=len(scoring.tokens) - 1, output_from=n - 1, temperature=temperature,
+                                      source=source)
             self._run(opened.values())
             return [[list(scoring.completion.logprobs) for scoring in own] for own in scorings]
         finally:
@@ -179,7 +183,7 @@ class Engine:
                 self.close(sequence)
 
     def _open_once(self, opened: dict[tuple, Sequence], n: int, tokens: list[int]) -> Sequence:
-        """The sequence of these tokens that is scored from token n on (0 = a prefix)."""
+        """A sequence of these tokens, scored from token n on (0 = a prefix): opened once per call of score_many."""
         if (n, *tokens) not in opened:
             opened[n, *tokens] = self.open(tokens)
         return opened[n, *tokens]
@@ -191,7 +195,7 @@ class Engine:
         started = set()
         for sequence, goal in goals:
             if goal > (sequence.job.goal if sequence.job else sequence.num_computed):
-                sequence.job = Job(goal, output_from=goal)
+                sequence.job = Job(goal, output_from=goal)                 # uses no hidden state
                 started.add(sequence)
         self._run(started)
 
@@ -221,7 +225,7 @@ class Engine:
             rows, targets, kept, places = map(list, zip(*scoring, strict=True))
             scores = self.runner.logprobs(hidden[rows], targets, temperature)
             for logprobs, place, score in zip(kept, places, scores, strict=True):
-                logprobs[place:] = [score]                             # one that was preempted begins again
+                logprobs[place:] = [score]                             # not append: after a preemption it begins again
         if drawing:
             self._draw_tokens(list(drawing), hidden[list(drawing.values())] if scoring else hidden)
 

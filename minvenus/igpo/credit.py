@@ -56,6 +56,7 @@ class Credit:
 
 
 def credit(batch: list[Measured], recipe: Recipe) -> Credit:
+    """The whole way for all rollouts of a step: groups are compared within themselves, IG-Scale is over the batch."""
     values, gains, rewards = [], [], []
     for i, m in enumerate(batch):
         values.append(measured_values(m, recipe, f"rollout {i}"))

@@ -31,7 +31,7 @@ STEPS = {                               # id of a number -> its name, and what i
     "reward": ("reward r", "What the turn is paid: its gain, the answer's score, or the penalty λ. Absent is not zero: "
                            "a turn without a reward enters no statistics."),
     "mean": ("mean μ", "Of the rewards of all rollouts of this question."),
-    "std": ("std σ", "How far they lie apart. A single number has no spread: σ is set to 1, and z becomes 0."),
+    "std": ("std σ", "How far they lie apart. A single number has no spread: σ is set to 1, and its centred z is 0."),
     "z": ("z", "How far the reward lies above or below the group's mean, in standard deviations."),
     "scale": ("IG-Scale s", "Scales turn rewards to the mean size of the outcomes, over all rollouts of the batch."),
     "term": ("scaled r̃", "The normalised reward of this turn, before anything that follows is added."),
