@@ -9,9 +9,9 @@ A group is the rollouts of one question. z_O is the z-score of an outcome, z_IG 
 penalty. Normalise first, discount second: the other order gives different numbers. The standard deviation is the
 population's; of a single value it is set to 1. An absent reward (None) is in no set and adds nothing to a sum.
 
-This is normalize="scaled". The other modes have s = 1: "separate" is otherwise the same, "joint" has one set S of the
-group's outcomes and turn rewards, "none" has z = r. center_gain=False takes mu = 0 for turn rewards. All numbers are
-Python floats: no tensor, no gradient.
+This is normalize="scaled" with discount_over="turns" (the other discount: turn_returns). The other modes have s = 1:
+"separate" is otherwise the same, "joint" has one set S of the group's outcomes and turn rewards, "none" has z = r.
+center_gain=False takes mu = 0 for turn rewards. All numbers are Python floats: no tensor, no gradient.
 """
 
 import math
@@ -27,7 +27,7 @@ SCALE_FLOOR, SCALE_CAP = 0.3, 10.0
 
 @dataclass(frozen=True)
 class GroupStats:
-    """The means and standard deviations of one group. In `joint` mode gains and outcomes share them."""
+    """Means and standard deviations of a group: of turn rewards (gain_*), of outcomes; in "joint" mode of all."""
 
     gain_mean: float
     gain_std: float
@@ -94,7 +94,7 @@ def mean_std(values: Sequence[float]) -> tuple[float, float]:
 
 
 def group_stats(rewards: list[TurnRewards], recipe: Recipe) -> GroupStats:
-    """Statistics of one group: turn rewards (penalties among them) and outcomes apart, or pooled in `joint` mode."""
+    """Statistics of one group: turn rewards (penalties among them) and outcomes apart, or pooled in "joint" mode."""
     gains = [v for r in rewards for v in r.turns if v is not None]
     outcomes = [r.outcome for r in rewards]
     if recipe.normalize == "joint":

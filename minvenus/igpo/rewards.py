@@ -1,7 +1,7 @@
 """From gains, format and outcome to one reward per turn.
 
     r_t = the turn's gain; for a search, with browse="replicate", the gain of the next visit; absent otherwise
-    r_T = the outcome                                                                of the last turn T
+    r_T = the outcome, for the last turn T
     r_t = -format_penalty instead, in place of gain or outcome, where turn t is malformed                      [P eq.4]
 
     kinds           search  search  visit  search  visit  search  answer
