@@ -167,9 +167,11 @@ class Engine:
         opened: dict[tuple, Sequence] = {}                             # for the time of this call
         scorings: list[list[Sequence]] = []                            # by request and length
         try:
+            # the prefixes, open sequences or opened here, computed as far as the longest of their lengths needs
             sources = [prefix if isinstance(prefix, Sequence) else self._open_once(opened, 0, prefix)
                        for prefix, _, _ in requests]
             self._prefill((source, max(lengths) - 1) for source, (_, lengths, _) in zip(sources, requests, strict=True))
+            # for each length a sequence with the continuation, which starts on a fork of its source's pages
             for source, (_, lengths, continuation) in zip(sources, requests, strict=True):
                 scorings.append([self._open_once(opened, n, source.tokens[:n] + continuation) for n in lengths])
                 for n, scoring in zip(lengths, scorings[-1], strict=True):
