@@ -89,6 +89,21 @@ def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_we
     assert f"is a {PETS[looked_up.question.id]}" in looked_up.turns[1].observation
 
 
+def test_an_evaluation_leaves_nothing_that_the_next_step_could_find(config, tmp_path, monkeypatch):
+    """A run that goes on right there begins with an empty cache, and sums in other batches have other last bits."""
+    computed, real = [], train_igpo.collect
+
+    def collect(loop, *rest):
+        episodes = real(loop, *rest)
+        computed.append(loop.policy.engine.counters().prefilled)
+        return episodes
+
+    monkeypatch.setattr(train_igpo, "collect", collect)
+    for every in (1, 100):                              # before the second step there is an evaluation, or none
+        train_igpo.main(replace(config, evaluate_every=every, out=str(tmp_path / str(every))))
+    assert computed[:2] == computed[2:]
+
+
 def test_a_run_does_not_go_on_with_other_questions_or_another_prompt(config, tmp_path):
     data, system = tmp_path / "mine.jsonl", tmp_path / "system.txt"
     lines = [json.dumps({"question": f"Pet of {name}?", "answer": "cat", "id": name}) for name in PETS]

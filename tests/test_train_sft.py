@@ -69,7 +69,7 @@ def test_a_run_says_where_the_model_is_and_what_to_run_next_and_the_model_loads(
 def test_every_step_has_its_metrics_and_counters_follow_from_the_data(whole):
     rows, timing = (read_jsonl(whole / name) for name in ("metrics.jsonl", "timing.jsonl"))
     assert [row["step"] for row in rows] == [row["step"] for row in timing] == [1, 2, 3]
-    assert [row["learning_rate"] for row in rows] == [learning_rate(step, 3, 1e-2, 0) for step in (1, 2, 3)]
+    assert [row["learning_rate"] for row in rows] == [learning_rate(step, 3, 1e-2, 1) for step in (1, 2, 3)]
     assert [row["epoch"] for row in rows] == [0.5, 1.0, 1.5]
     assert [row["tokens_seen"] for row in rows] == [sum(r["tokens"] for r in rows[:n]) for n in (1, 2, 3)]
     assert ["validation_loss" in row for row in rows] == [False, True, True], "every second step, and the last"

@@ -78,8 +78,11 @@ def test_the_policy_samples_as_its_settings_say_and_stops_where_only_the_environ
     assert load(top_k=0)[0].sampling.top_k is None
 
 
-def test_the_cache_holds_the_context_of_so_many_sequences():
-    assert [load(n)[0].engine.pool.count for n in (1, 3)] == [16, 48]
+def test_the_cache_holds_the_context_of_so_many_sequences_within_its_bytes_and_of_one_in_any_case(monkeypatch):
+    page = 2 * 2 * 2 * 32 * 4 * 64                    # keys and values, layers, heads, channels, bytes, tokens
+    for room, counts in ((48, [16, 48]), (47, [16, 47]), (5, [16, 16])):
+        monkeypatch.setattr("minvenus.agent.policy.CACHE_BYTES", room * page)
+        assert [load(n)[0].engine.pool.count for n in (1, 3)] == counts
     assert load(3, pages=20)[0].max_context == 20 * 64
 
 

@@ -64,6 +64,7 @@ def test_rules_that_both_kinds_of_turn_share(text, rule, final, block):
 
 @pytest.mark.parametrize("text, rule", [
     (tool_turn(thought="or </answer>?"), "A turn before the last has a tag of answer."),
+    (tool_turn(SEARCH.replace("capital", "<answer>")), "A turn before the last has a tag of answer."),
     ("<think>a</think><tool_call>" + SEARCH, ONE_BLOCK),
     ("<think>a <tool_call></think>" + SEARCH + "</tool_call>", ONE_BLOCK),
     ("<think>a</think></tool_call>" + SEARCH + "<tool_call>", ONE_BLOCK),
@@ -82,6 +83,7 @@ def test_rules_of_tool_turns(text, rule):
 
 @pytest.mark.parametrize("text, rule", [
     (final_turn() + "</tool_call>", "The last turn must be an answer, but it has a tag of tool_call."),
+    (final_turn(thought="no <tool_call>"), "The last turn must be an answer, but it has a tag of tool_call."),
     (final_turn(" \n "), "The answer is empty."),
     (final_turn("Italy\n<answer>Rome"), ONE_BLOCK),
     ("<think>a</think></answer>Rome<answer>", ONE_BLOCK),

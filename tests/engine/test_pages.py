@@ -94,6 +94,16 @@ def test_freed_pages_stay_findable_until_reused_and_the_tail_is_reused_first():
     assert pool.open([9, 9, 9]).num_computed == 2
 
 
+def test_a_page_that_nobody_could_find_is_reused_before_one_that_can_be_found():
+    pool = CheckedPool(pages=3, page_size=2)
+    compute(pool, table := pool.open([1, 2, 3, 4]), [1, 2, 3, 4])
+    pool.free(table)
+    for half in ([8], [9]):                                                 # the second takes the page of the first
+        compute(pool, table := pool.open(half), half)
+        pool.free(table)
+    assert pool.open([1, 2, 3, 4, 5]).num_computed == 4
+
+
 def test_a_reused_page_is_not_found_under_its_old_tokens():
     pool = CheckedPool(pages=1, page_size=2)
     compute(pool, table := pool.open([1, 2]), [1, 2])

@@ -167,6 +167,22 @@ def test_every_part_of_the_name_reaches_the_samples_of_the_engine():
     assert len({tuple(tokens) for tokens in drawn}) == 6
 
 
+@pytest.mark.parametrize("own", [{"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.5}, {"presence_penalty": 3.0}])
+def test_a_turn_draws_the_same_beside_one_with_other_settings(own):
+    def tokens(**samplings):
+        engine = Engine(FixedLogits(LOGITS.tolist()), pages=9)
+        sequences = {name: engine.open([1], name) for name in samplings}
+        for name, sequence in sequences.items():
+            engine.start(sequence, samplings[name])
+        while engine.scheduler.running():
+            engine.step()
+        return {name: sequence.completion.tokens for name, sequence in sequences.items()}
+
+    plain, other = Sampling(30), Sampling(30, **own)
+    alone = tokens(plain=plain) | tokens(other=other)
+    assert tokens(plain=plain, other=other) == alone == tokens(other=other, plain=plain)
+
+
 @pytest.mark.parametrize(("name", "value"), [
     ("max_tokens", 0), ("temperature", -1.0), ("temperature", 1e-5), ("top_k", 0), ("top_p", 0.0), ("top_p", 1.1),
     ("presence_penalty", math.nan)])

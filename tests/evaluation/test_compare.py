@@ -51,6 +51,11 @@ def test_the_bootstrap_interval_covers_the_truth_about_95_times_in_100(monkeypat
     assert 0.90 <= hits / trials <= 0.985
 
 
+def test_the_bootstrap_interval_of_many_values_is_that_of_the_normal_distribution():
+    """The mean of 400 coins: 1/2 ± 1.96 / 40. One of 97.5 % would reach 0.007 further."""
+    assert bootstrap_interval([0.0, 1.0] * 200) == pytest.approx((0.451, 0.549), abs=0.0035)
+
+
 def test_two_evaluations_that_were_graded_differently_are_refused():
     a, b = runs_of({"p": [Y], "q": [N]}), runs_of({"p": [Y], "q": [Y]}, graded_by="the judge grader-1")
     with pytest.raises(ConfigError, match=r"A was graded by exact match, B by the judge grader-1: .* --regrade"):

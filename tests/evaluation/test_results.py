@@ -12,6 +12,7 @@ from minvenus.config import ConfigError
 from minvenus.evaluation import results as module
 from minvenus.evaluation.results import fixed_settings, model_fingerprint, open_results, read_results
 from minvenus.settings import AgentConfig, EvalConfig
+from minvenus.types import TERMINATIONS
 from tests.agent.scripted import BROKEN, QUESTION, Tools, answer, budget, run, search, visit
 
 CONFIG = EvalConfig(agent=AgentConfig(seed=7, temperature=0.5))
@@ -69,6 +70,15 @@ def test_the_answer_of_a_run_that_was_cut_does_not_count(tmp_path):
         assert results.runs["q", 0].correct is False and results.runs["q", 0].numbers["f1"] == 0.0
 
 
+def test_a_run_counts_once_its_line_and_the_name_of_its_file_are_on_the_disk(tmp_path, monkeypatch):
+    on_disk = {}
+    with opened(tmp_path) as results:
+        monkeypatch.setattr(module, "sync", lambda path: on_disk.update(
+            {path: path.read_bytes() if path.is_file() else [*results.runs]}))
+        results.add(0, rollout_of(answer()))
+    assert on_disk == {results.path: results.path.read_bytes(), tmp_path: []}
+
+
 @pytest.mark.parametrize("torn", [b'{"format": "minvenus rollout 1"', b"x" * 200_000])
 def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(folder, torn):
     path = folder / "results.jsonl"
@@ -116,6 +126,16 @@ def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(
     real = Path.glob
     monkeypatch.setattr(Path, "glob", lambda self, pattern: reversed(sorted(real(self, pattern))))
     assert model_fingerprint(same) == first != model_fingerprint(other)
+
+
+def test_only_runs_that_ended_in_an_error_are_made_again(tmp_path):
+    """A run that found no answer in its time is wrong: to make it again would be a second chance."""
+    with opened(tmp_path) as results:
+        for number, end in enumerate(TERMINATIONS):
+            results.add(number, rollout_of(search(), answer(), termination=end))
+    with opened(tmp_path, replace(CONFIG, redo_failed=True)) as results:
+        assert [result.termination for result in results.runs.values()] == [
+            end for end in TERMINATIONS if end != "error"]
 
 
 def test_a_process_that_dies_while_it_grades_again_has_changed_nothing(folder, monkeypatch):

@@ -22,6 +22,9 @@ def test_save_refuses_to_delete_files_that_are_not_a_checkpoints(single, tmp_pat
         save(Qwen3(TIED, seed=1), single)
     assert (single / "diary.txt").exists() and same(load(single), Qwen3(TIED))
     assert os.listdir(tmp_path) == ["single"]
+    with pytest.raises(NotADirectoryError):
+        save(Qwen3(TIED, seed=1), single / "diary.txt")
+    assert (single / "diary.txt").read_text() == "dear diary"
 
 
 def test_save_again_with_fewer_shards_or_the_same_tokenizer_replaces_everything(sharded):
@@ -147,6 +150,14 @@ def test_every_file_is_on_the_disk_before_the_folder_gets_its_name(single, monke
     monkeypatch.setattr(os, "rename", rename)
     save(Qwen3(TIED, seed=1), single)
     assert single.parent in synced, "and the new name is on the disk before the old folder is deleted"
+
+
+def test_a_file_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    order, real = [], Path.replace
+    monkeypatch.setattr(atomic, "sync", lambda path: order.append(path.name))
+    monkeypatch.setattr(Path, "replace", lambda new, path: order.append(path.name) or real(new, path))
+    atomic.write_text(tmp_path / "latest", "step 1")
+    assert order == [".latest.new", "latest"] and (tmp_path / "latest").read_text() == "step 1"
 
 
 def test_a_failed_save_frees_the_disk_at_once(single, tmp_path, monkeypatch):

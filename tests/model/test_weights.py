@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -94,11 +95,13 @@ def test_shards_keep_to_the_limit_and_the_index_lists_every_tensor_once(sharded)
     assert count > 2 and not (sharded / "model.safetensors").exists()
     assert index["metadata"]["total_size"] == sum(t.nbytes for t in state.values())
     assert index["weight_map"].keys() == state.keys()
+    sizes = []
     for i in range(count):
         name = f"model-{i + 1:05}-of-{count:05}.safetensors"
         held = load_file(sharded / name)
-        assert sum(t.nbytes for t in held.values()) <= 8_000
+        sizes.append(sum(t.nbytes for t in held.values()))
         assert {n for n, file in index["weight_map"].items() if file == name} == held.keys()
+    assert max(sizes) <= 8_000 and all(a + b > 8_000 for a, b in pairwise(sizes)), "and no shard more than it takes"
 
 
 def test_a_tied_model_has_one_copy_on_disk_and_in_memory(single):

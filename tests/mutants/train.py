@@ -1,4 +1,4 @@
-"""Known bugs of optimiser steps, data order and resume (36 to 38), and their relatives (44, 46, 51, 58)."""
+"""Known bugs of optimiser steps, data order and resume (35 to 38), and their relatives (44, 46, 50, 51, 58)."""
 
 from tests.mutants.mutant import mutant
 
@@ -78,4 +78,14 @@ MUTANTS = (
     mutant(51, "share of gains over the rewarded turns only",
            "train/test_batch.py::test_the_numbers_of_a_step_worked_by_hand",
            ("minvenus.train.batch:signal_shares", "sum(penalties)) / turns", "sum(penalties)) / sum(rewarded)")),
+    mutant(38, "an evaluation leaves pages that a resumed run would not have",
+           "test_train_igpo_data.py::test_an_evaluation_leaves_nothing_that_the_next_step_could_find",
+           ("train_igpo:evaluate", "    engine.weights_changed()", "    pass")),
+    mutant(50, "a file gets its name before it is on the disk",
+           "model/test_save.py::test_a_file_is_on_the_disk_before_it_gets_its_name",
+           ("minvenus.files:replaced_file", "            sync(new)\n            new.replace(path)",
+            "            new.replace(path)\n            sync(path)")),
+    mutant(35, "where only the KL term has a gradient nothing is updated",
+           "train/test_update.py::test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term_alone",
+           ("minvenus.train.update:igpo_update", "row.has_signal or config.kl_coef", "row.has_signal")),
 )

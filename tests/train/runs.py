@@ -48,7 +48,7 @@ def write_inputs(folder: Path, count: int = 8) -> dict:
 
 def small_config(inputs: dict, out, **changes) -> SFTConfig:
     values = {"out": str(out), "steps": 3, "batch": 3, "max_tokens": 400, "pack_tokens": 400, "learning_rate": 1e-2,
-              "validation": 2, "evaluate_every": 2, "save_every": 1, "device": "cpu"}
+              "warmup": 0.4, "validation": 2, "evaluate_every": 2, "save_every": 1, "device": "cpu"}
     return SFTConfig(**(values | inputs | changes))
 
 

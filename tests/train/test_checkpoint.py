@@ -67,6 +67,16 @@ def test_the_newest_and_the_one_before_are_kept_whatever_a_crash_left_behind(tmp
     assert names(tmp_path) == ["step-00000020", "step-00000030"], "and a step that is saved is not written again"
 
 
+def test_the_pointer_is_on_the_disk_before_an_older_checkpoint_is_deleted(tmp_path, monkeypatch):
+    for step in (10, 20):
+        save(tmp_path, step)
+    order = []
+    monkeypatch.setattr(checkpoint, "sync", order.append)
+    monkeypatch.setattr(shutil, "rmtree", order.append)
+    save(tmp_path, 30)
+    assert order == [tmp_path, tmp_path / "checkpoints" / "step-00000010"]
+
+
 def test_a_checkpoint_holds_only_safetensors_and_json_and_says_what_made_it(tmp_path):
     folder = save(tmp_path)
     assert {path.suffix for path in folder.rglob("*") if path.is_file()} <= {".safetensors", ".json"}

@@ -12,6 +12,7 @@ import train_igpo
 import train_sft
 from minvenus.config import ConfigError, Recipe
 from minvenus.files import claimed, latest_checkpoint, read_jsonl
+from minvenus.train import checkpoint
 from minvenus.train.optim import Diverged
 from minvenus.train.run import cut_back
 from tests.train.igpo_runs import MIXED, script_runs, small_igpo, write_model
@@ -163,6 +164,14 @@ def test_a_number_that_is_not_finite_ends_the_run_by_name_and_is_not_written(con
         with pytest.raises(Diverged, match=r"step 2: score (nan|inf) is not a finite number"):
             made_up_run(config, evaluate=iter([{}, {"score": bad}]).__next__)
         assert len(read_jsonl(f"{config.out}/metrics.jsonl")) == 1 and latest_checkpoint(config.out) is None
+
+
+def test_the_lines_of_a_step_are_on_the_disk_before_its_checkpoint(config, monkeypatch):
+    order, real = [], checkpoint.save
+    monkeypatch.setattr("minvenus.train.run.sync", lambda path: order.append(path.name))
+    monkeypatch.setattr(checkpoint, "save", lambda *rest: order.append("checkpoint") or real(*rest))
+    made_up_run(replace(config, steps=1))
+    assert order == ["metrics.jsonl", "timing.jsonl", "checkpoint"]
 
 
 def test_other_data_is_refused_and_nothing_changes(config):

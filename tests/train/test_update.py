@@ -73,6 +73,7 @@ def test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term
     new, _ = packed_logprobs(step.model, step.rows, 1.0)
     (0.1 * sum(k3(logp, row.ref_logp).mean() for logp, row in zip(new, rows, strict=True)) / len(rows)).backward()
     assert (shipped - gradients(step.model)).norm() < 1e-5 * shipped.norm()
+    assert step.update()["updates"] == 1, "so the mini-batch is not skipped"
 
 
 # --------------------------------------------------------------------------------------------------- without a signal
