@@ -77,10 +77,13 @@ def test_flags_override_a_saved_config_and_the_saved_config_overrides_defaults(t
     assert parse_flags(Example, ["--steps", "4", "--config", path]) == Example(steps=4, mode="exact")
 
 
-def test_a_preset_overrides_defaults_and_a_misspelt_one_names_the_valid_ones(capsys):
+def test_a_preset_overrides_defaults_a_saved_config_overrides_it_and_a_misspelt_one_names_the_valid_ones(tmp_path,
+                                                                                                         capsys):
     presets = {"small": {"steps": 5, "mode": "exact"}, "large": {"steps": 50}}
     given = parse_flags(Example, ["--preset", "small", "--steps", "6"], presets=presets)
     assert given == Example(steps=6, mode="exact")
+    path = str(save_config(Example(steps=9), tmp_path))
+    assert parse_flags(Example, ["--preset", "small", "--config", path], presets=presets) == Example(steps=9)
     with pytest.raises(SystemExit):
         parse_flags(Example, ["--preset", "smal"], presets=presets)
     message = capsys.readouterr().err
@@ -96,6 +99,7 @@ def test_a_nested_recipe_is_chosen_by_name_and_every_field_of_it_is_a_flag(tmp_p
     assert parse_flags(Example, ["--config", path]).recipe == Recipe.released(gamma=0.5)
     changed = parse_flags(Example, ["--config", path, "--browse", "off"])
     assert changed.recipe == Recipe.released(gamma=0.5, browse="off")
+    assert parse_flags(Example, ["--config", path, "--recipe", "paper"]).recipe == Recipe(), "a name replaces it whole"
 
 
 def test_a_nested_class_without_names_gives_its_flags_and_is_saved_within_its_holder(tmp_path):
