@@ -77,8 +77,7 @@ def test_flags_override_a_saved_config_and_the_saved_config_overrides_defaults(t
     assert parse_flags(Example, ["--steps", "4", "--config", path]) == Example(steps=4, mode="exact")
 
 
-def test_a_preset_overrides_defaults_a_saved_config_overrides_it_and_a_misspelt_one_names_the_valid_ones(tmp_path,
-                                                                                                         capsys):
+def test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_one_is_refused(tmp_path, capsys):
     presets = {"small": {"steps": 5, "mode": "exact"}, "large": {"steps": 50}}
     given = parse_flags(Example, ["--preset", "small", "--steps", "6"], presets=presets)
     assert given == Example(steps=6, mode="exact")
