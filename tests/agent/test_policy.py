@@ -46,6 +46,8 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
     named = [load(model=f"runs/{run}/checkpoints/step-00000007/model")[0] for run in ("new", "old")]
     scores = [policy.engine.score(list(range(9)), [[5, 6, 7]]) for policy in (newest, *named)]
     assert scores[0] == scores[1] != scores[2]
+    os.utime("runs/old/latest", (3, 3))
+    assert load()[2].startswith("weights from runs/old/"), "the time counts, not the order of the folders"
     large = replace(ModelConfig.preset("tiny"), vocab_size=800)
     Path("runs/new/checkpoints/step-00000007/model/config.json").write_text(json.dumps(large.to_hf()))
     settings = resolved(AgentConfig())
