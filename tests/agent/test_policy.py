@@ -46,13 +46,13 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
     named = [load(model=f"runs/{run}/checkpoints/step-00000007/model")[0] for run in ("new", "old")]
     scores = [policy.engine.score(list(range(9)), [[5, 6, 7]]) for policy in (newest, *named)]
     assert scores[0] == scores[1] != scores[2]
-    os.utime("runs/old/latest", (3, 3))
-    assert load()[2].startswith("weights from runs/old/"), "the time counts, not the order of the folders"
     large = replace(ModelConfig.preset("tiny"), vocab_size=800)
     Path("runs/new/checkpoints/step-00000007/model/config.json").write_text(json.dumps(large.to_hf()))
     settings = resolved(AgentConfig())
     assert settings.model == "runs/new/checkpoints/step-00000007/model"
     assert (settings.tiny, settings.temperature) == (False, 1.0), "its sampling is not that of the tiny model"
+    os.utime("runs/old/latest", (3, 3))
+    assert load()[2].startswith("weights from runs/old/"), "the time counts, not the order of the folders"
 
 
 def test_the_tiny_model_on_the_toy_web_is_told_what_it_was_taught_and_all_others_the_general_prompt():
