@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from minvenus.flags import parse_flags
 from minvenus.settings import AgentConfig, InferConfig
 from minvenus.tools.base import ToolResult
 from minvenus.tools.toyweb import ToyWeb
-from tests.agent.scripted import answer, search, visit
+from tests.agent.scripted import Tools, answer, search, visit
 from tests.agent.test_remote import complete, hang, scripted, turn_number
 from tests.scripts import exit_code
 from tests.tools.servers import serve
@@ -67,6 +68,15 @@ def test_with_no_flags_the_tiny_model_tries_a_toy_question():
     assert len(saved().turns) == 5 and any(saved().sampled)
     again = parse_flags(InferConfig, ["--config", "runs/infer/run.json"])
     assert again == InferConfig(agent=AgentConfig(**asdict(resolved(AgentConfig()))))
+
+
+def test_a_live_tool_that_hangs_is_not_waited_for(monkeypatch):
+    release = threading.Event()
+    monkeypatch.setattr(infer, "make_tools", lambda spec: Tools(search=lambda queries: str(release.wait(5))))
+    with serve(scripted(search(), answer())) as server:
+        assert run([*at(server), "--tools", "live", "--question", "Why?", "--tool-seconds", "0.1"]) == 0
+    release.set()
+    assert [turn.tool_error for turn in saved().turns] == ["timeout", None]
 
 
 def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):

@@ -34,7 +34,7 @@ def load(sequences=1, pages=None, **settings):
 
 
 def test_the_newest_trained_model_is_taken_when_there_is_one():
-    for seed, run in ((1, "old"), (2, "new")):
+    for seed, run in ((1, "demo/old"), (2, "new")):
         checkpoint = Path("runs", run, "checkpoints", "step-00000007")
         save_tiny(checkpoint / "model", seed)
         (checkpoint / "state.json").write_text("{}")
@@ -43,7 +43,7 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
     newest, _, description = load()
     assert description.splitlines()[0] == "weights from runs/new/checkpoints/step-00000007/model"
     assert "492,288 parameters on cpu" in description
-    named = [load(model=f"runs/{run}/checkpoints/step-00000007/model")[0] for run in ("new", "old")]
+    named = [load(model=f"runs/{run}/checkpoints/step-00000007/model")[0] for run in ("new", "demo/old")]
     scores = [policy.engine.score(list(range(9)), [[5, 6, 7]]) for policy in (newest, *named)]
     assert scores[0] == scores[1] != scores[2]
     large = replace(ModelConfig.preset("tiny"), vocab_size=800)
@@ -51,8 +51,8 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
     settings = resolved(AgentConfig())
     assert settings.model == "runs/new/checkpoints/step-00000007/model"
     assert (settings.tiny, settings.temperature) == (False, 1.0), "its sampling is not that of the tiny model"
-    os.utime("runs/old/latest", (3, 3))
-    assert load()[2].startswith("weights from runs/old/"), "the time counts, not the order of the folders"
+    os.utime("runs/demo/old/latest", (3, 3))
+    assert load()[2].startswith("weights from runs/demo/old/"), "the time counts, not the order of the folders"
 
 
 def test_the_tiny_model_on_the_toy_web_is_told_what_it_was_taught_and_all_others_the_general_prompt():

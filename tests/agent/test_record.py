@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from minvenus.agent.prompt import read_prompt
@@ -35,6 +35,7 @@ def test_one_record_worked_by_hand():
     assert [record["tokens"][i] for i in record["sampled"]] == written and len(record["logprobs"]) == len(written)
 
 
+@example([search(), answer()], "", 6)
 @given(st.lists(st.sampled_from(TURNS), min_size=1, max_size=5), st.text(max_size=30), st.integers(1, 6))
 @settings(max_examples=max(5, settings.default.max_examples // 2))
 def test_a_rollout_comes_back_exactly_and_its_messages_render_to_its_tokens(turns, page, max_turns):

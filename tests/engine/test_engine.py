@@ -197,6 +197,7 @@ def test_what_can_never_fit_is_refused_with_the_numbers():
     assert engine.pool.used == 0 and not engine.scheduler.sequences
     with pytest.raises(ValueError, match="500 tokens and up to 13 more are 513, the model has room for 512"):
         Engine(MODEL, pages=100, page_size=16).generate([[1] * 500], Sampling(13))
+    assert len(Engine(MODEL, pages=100, page_size=16).generate([[1] * 500], Sampling(12))[0][0].tokens) == 12
     with pytest.raises(ValueError, match="got 2, from 1 to 40"):
         engine.open([1, 40])
     with pytest.raises(ValueError, match="need at least one token"):

@@ -126,6 +126,7 @@ def test_too_few_pages_change_nothing():
     compute(pool, table := pool.open([1, 2, 3]), [1, 2, 3])
     assert pool.extend(table, 5) is None
     assert table.num_computed == 3 and len(table.pages) == 2
+    assert pool.extend(pool.fork(table, 3), 1) is None                       # there is room, but no page for a copy
 
 
 class PoolMachine(RuleBasedStateMachine):

@@ -80,4 +80,5 @@ def test_side_by_side_and_the_difference_in_words():
     assert lines[0].split() == ["SFT", "IGPO"] and "0.0 % [0.0, 16.1] of 20" in row
     assert lines[0].find("IGPO") == row.find("100.0 %"), "columns are aligned"
     assert "no clear difference" in shown(a, a) and "B - A: -100.0 points" in shown(b, a)
+    assert "no clear difference" not in shown(b, a) + shown(a, b)
     assert "no question has a verdict in both; 21 questions only in one of them" in shown(a, runs_of({"z": [Y]}))

@@ -84,6 +84,7 @@ def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(folder, tor
     path = folder / "results.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + torn)
+    assert len(list(read_results(path))) == 1, "as another process may see it while a line is written"
     with opened(folder) as results:
         assert [*results.runs] == [("q", 0)] and path.read_bytes() == whole
         results.add(1, rollout_of(answer()))

@@ -39,6 +39,10 @@ def test_arguments_and_results_pass_as_they_are_and_half_a_surrogate_pair_as_a_r
 @pytest.mark.parametrize("call", [("search", {"query": ["a"] * 11}), ("visit", {"url": ["a"] * 11, "goal": "g"})])
 def test_a_call_with_too_many_entries_is_a_typed_error_and_never_runs(call):
     assert run_tool(raising(KeyboardInterrupt()), *call).error == "bad_arguments"
+    name, arguments = call
+    ten = {key: value[:10] for key, value in arguments.items()}
+    with pytest.raises(KeyboardInterrupt):
+        run_tool(raising(KeyboardInterrupt()), name, ten)
 
 
 @pytest.mark.parametrize(("error", "text", "kind"), [
