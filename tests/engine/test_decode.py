@@ -105,6 +105,20 @@ def test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model(model):
                 start(engine.open([(3 * ended + j) % 40 for j in range(5)]))
 
 
+def test_what_is_held_is_read_again_when_rows_become_longer_or_more():
+    """A turn of 150 tokens outgrows the room of its row, and a second sequence joins it in the middle."""
+    engine = poisoned(Engine(MODEL, pages=200, page_size=4))
+    first, second = engine.open([1, 2, 3]), engine.open([4, 5], 1)
+    engine.start(first, Sampling(150))
+    for _ in range(20):
+        engine.step()
+    engine.start(second, Sampling(30))
+    while engine.scheduler.running():
+        engine.step()
+    for prompt, turn in (([1, 2, 3], first.completion), ([4, 5], second.completion)):
+        assert turn.logprobs == pytest.approx(naive_scores(MODEL, prompt, turn.tokens), abs=1e-4)
+
+
 def test_a_group_on_one_long_prompt_decodes_from_the_pages_when_a_copy_would_be_larger_than_the_pool():
     prompt = [(5 * i) % 40 for i in range(200)]
     engine = poisoned(Engine(MODEL, pages=100, page_size=4))

@@ -32,6 +32,7 @@ def test_save_then_load_is_bit_exact(config, dtype, shard_bytes, tmp_path):
     model = Qwen3(config, seed=5).to(dtype)
     save(model, tmp_path / "m", shard_bytes=shard_bytes)
     assert same(load(tmp_path / "m", dtype=dtype), model)
+    assert all(load_file(path) for path in (tmp_path / "m").glob("*.safetensors")), "no file is empty"
 
 
 @settings(max_examples=max(5, settings.default.max_examples // 4))
