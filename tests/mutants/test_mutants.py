@@ -65,7 +65,7 @@ def test_functions_of_every_kind_are_changed_where_they_are_imported_and_are_as_
     imported = gain.value
     here = f"{__name__}:"
     edits = [(here + name, "1", "2") for name in ("Box.of", "Box.value", "opened")]
-    edits += [(VALUE, "mean if kind", "2 * mean if kind"), (here + "Box.inherited", "super()", "2 * super()")]
+    edits += [(VALUE, "mean if gain", "2 * mean if gain"), (here + "Box.inherited", "super()", "2 * super()")]
     with applied(mutant(1, "all kinds", "-", *edits)), opened() as value:
         assert (imported([1.0], "log_prob"), Box.of(), Box().value, Box().inherited(), value) == (2, 2, 2, 2, 2)
     with opened() as value:
