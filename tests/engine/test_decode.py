@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import ModelConfig
-from minvenus.engine import Engine, Sampling, decode
+from minvenus.engine import Engine, Sampling, decode, runner
 from minvenus.engine.decode import MergedModel
 from minvenus.model.qwen3 import Qwen3
 from tests.engine.models import CONFIG, CountingModel, FixedLogits, is_greedy, naive_scores, poisoned, sharp_model
@@ -125,3 +125,11 @@ def test_a_group_on_one_long_prompt_decodes_from_the_pages_when_a_copy_would_be_
     [group] = engine.generate([prompt], Sampling(5, temperature=0), n=6)
     assert all(is_greedy(MODEL, prompt, c.tokens) for c in group)
     assert engine.runner.decode_cache.k.numel() == 0
+
+
+def test_a_step_in_parts_gives_every_sequence_its_own_tokens(monkeypatch):
+    monkeypatch.setattr(runner, "PART", 6)
+    prompts = [[(5 * i + j) % 40 for j in range(2 + 3 * i)] for i in range(5)]
+    done = Engine(MODEL, pages=100, page_size=4).generate(prompts, Sampling(3, temperature=0))
+    for prompt, [completion] in zip(prompts, done, strict=True):
+        assert is_greedy(MODEL, prompt, completion.tokens)
