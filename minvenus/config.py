@@ -190,6 +190,7 @@ class Recipe:
     penalty_scope: Literal["turn", "segment"] = "turn"      # penalise a malformed turn only, or searches before it too
     normalize: Literal["scaled", "separate", "joint", "none"] = "scaled"  # z-scores with IG-Scale, without; pooled; raw
     center_gain: bool = True              # z-scores of gains subtract the group's mean; those of outcomes always do
+    spread: Literal["std", "rms", "one"] = "std"  # gains are divided by std or root mean square; one: not divided
     gamma: Share = 0.95                   # discount, from 0 to 1
     ig_weight: float = 1.0                # factor on the z-scores of gains and penalties
     use_gain: bool = True                 # off = GRPO with the same outcome normalisation

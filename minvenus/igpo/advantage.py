@@ -11,7 +11,9 @@ population's; of a single value it is set to 1. An absent reward (None) is in no
 
 This is normalize="scaled" with discount_over="turns" (the other discount: turn_returns). The other modes have s = 1:
 "separate" is otherwise the same, "joint" has one set S of the group's outcomes and turn rewards, "none" has z = r.
-center_gain=False takes mu = 0 for turn rewards. All numbers are Python floats: no tensor, no gradient.
+center_gain=False takes mu = 0 for turn rewards. spread says what turn rewards are divided by instead of their std,
+which is almost 0 where all gains of a group are equal: "rms" is sqrt(mean(r^2) + 1e-8), "one" is 1. What each choice
+does to the expected gradient: docs/equations.md. All numbers are Python floats: no tensor, no gradient.
 """
 
 import math
@@ -30,7 +32,7 @@ class GroupStats:
     """Means and standard deviations of a group: of turn rewards (gain_*), of outcomes; in "joint" mode of all."""
 
     gain_mean: float
-    gain_std: float
+    gain_std: float                          # or what Recipe.spread has in its place
     outcome_mean: float
     outcome_std: float
 
@@ -98,9 +100,13 @@ def group_stats(rewards: list[TurnRewards], recipe: Recipe) -> GroupStats:
     gains = [v for r in rewards for v in r.turns if v is not None]
     outcomes = [r.outcome for r in rewards]
     if recipe.normalize == "joint":
-        pooled = mean_std(gains + outcomes)
-        return GroupStats(*pooled, *pooled)
-    return GroupStats(*mean_std(gains), *mean_std(outcomes))
+        gains = outcomes = gains + outcomes
+    mean, std = mean_std(gains)
+    if recipe.spread == "rms" and gains:                 # of a single value, too
+        std = math.sqrt(math.fsum(v * v for v in gains) / len(gains) + 1e-8)
+    elif recipe.spread == "one":
+        std = 1.0
+    return GroupStats(mean, std, *mean_std(outcomes))
 
 
 def z_score(value: float, mean: float, std: float, recipe: Recipe) -> float:

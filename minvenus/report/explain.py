@@ -38,6 +38,8 @@ STEPS = {                               # id of a number -> its name, and what i
     "later": ("later turns", "What the turn made possible: the next advantage is a reward and what follows it."),
     "advantage": ("advantage A", "What the turn earned itself, and what it made possible: Σ γ^(k−t) r̃."),
 }
+SPREADS = {"std": "σ = √( mean (r − μ)² + 1e-8 ) [P eq.5]",               # Recipe.spread -> formula of σ
+           "rms": "σ = √( mean r² + 1e-8 ): the root mean square instead", "one": "σ = 1: nothing is divided"}
 
 
 @dataclass(frozen=True)
@@ -205,13 +207,15 @@ def group_steps(group: list[Credited]) -> list[Step]:
     sets = {"turn rewards": ("gain", rewards), "outcomes": ("outcome", outcomes)}
     if mode == "joint":
         sets = {"turn rewards and outcomes": ("outcome", rewards + outcomes)}
+        if group[0].recipe.spread != "std":
+            sets["turn rewards and outcomes, for turn rewards"] = ("gain", rewards + outcomes)
     found = []
     for what, (half, listed) in sets.items():
         if listed and mode != "none":
             mean, std = (numbers["group_stats"][f"{half}_{name}"] for name in ("mean", "std"))
             found.append(step("mean", "μ = mean r [P eq.5]", mean, *listed, of=f" of {what}"))
-            found.append(step("std", "σ = √( mean (r − μ)² + 1e-8 ) [P eq.5]", std, ("μ", mean), *listed,
-                              of=f" of {what}"))
+            kind = group[0].recipe.spread if half == "gain" else "std"
+            found.append(step("std", SPREADS[kind], std, ("μ", mean), *listed, of=f" of {what}"))
     if mode == "scaled" and rewards:
         formula = f"s = min( max(M_O, {SCALE_FLOOR}) / (M_IG + 1e-6), {SCALE_CAP:g} ) [P eq.6-8]"
         found.append(step("scale", formula, numbers["scale"], ("M_O = mean |z| of outcomes", numbers["m_outcome"]),

@@ -87,6 +87,15 @@ def stats(values):
     return mean, math.sqrt(math.fsum((v - mean) * (v - mean) for v in values) / n + 1e-8)
 
 
+def divisor(gains, recipe):
+    """What the gains of a group are divided by, before the outer epsilon."""
+    if recipe.spread == "one":
+        return 1.0
+    if recipe.spread == "rms":
+        return math.sqrt(sum(v**2 for v in gains) / len(gains) + 1e-8) if gains else 1.0
+    return stats(gains)[1]
+
+
 def group_sets(rewards, groups, group):
     """The outcomes of a group, and all its present turn rewards (penalties among them)."""
     members = [r for r, g in zip(rewards, groups, strict=True) if g == group]
@@ -104,7 +113,7 @@ def z_scores(rewards, groups, recipe):
         if recipe.normalize == "joint":
             outcomes = gains = outcomes + gains
         mu_o, sigma_o = stats(outcomes)
-        mu_g, sigma_g = stats(gains)
+        mu_g, sigma_g = stats(gains)[0], divisor(gains, recipe)
         centre = mu_g if recipe.center_gain else 0.0
         turns = [None if v is None else (v - centre) / (sigma_g + 1e-6) for v in r.turns]
         scores.append((turns, (r.outcome - mu_o) / (sigma_o + 1e-6)))

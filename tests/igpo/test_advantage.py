@@ -51,7 +51,8 @@ def test_advantages_equal_the_definition(batch, recipe):
         if recipe.normalize == "joint":
             outcomes = gains = outcomes + gains
         assert (stats.outcome_mean, stats.outcome_std) == pytest.approx(oracle.stats(outcomes), rel=1e-9, abs=1e-9)
-        assert (stats.gain_mean, stats.gain_std) == pytest.approx(oracle.stats(gains), rel=1e-9, abs=1e-9)
+        expected = oracle.stats(gains)[0], oracle.divisor(gains, recipe)
+        assert (stats.gain_mean, stats.gain_std) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 @given(batches(magnitudes=(1.0, 1e9, 1e90, 1e-150)), recipes())
@@ -82,6 +83,40 @@ def test_uncentred_gains_keep_their_sign():
     sigma = math.sqrt(0.04 + 1e-8) + 1e-6
     assert centred[0][0] < 0 < raw[0][0] == pytest.approx(0.1 / sigma, rel=1e-14)
     assert raw[1][0] == pytest.approx(0.5 / sigma, rel=1e-14)
+
+
+@pytest.mark.parametrize("recipe", [Recipe(), Recipe.released()])
+def test_the_named_recipes_divide_gains_by_their_standard_deviation(recipe):
+    assert recipe.spread == "std"
+
+
+def test_what_gains_are_divided_by_worked_by_hand():
+    """Gains 3 and 4: mean 3.5, std .5, root mean square sqrt(12.5). Outcomes are divided by their std in any case."""
+    batch = [TurnRewards([3.0], 1.0), TurnRewards([4.0], 0.0)]
+    for spread, divisor in (("std", math.sqrt(0.25 + 1e-8)), ("rms", math.sqrt(12.5 + 1e-8)), ("one", 1.0)):
+        for center, mean in ((True, 3.5), (False, 0.0)):
+            record = advantage_record(batch, [0, 0], Recipe(normalize="separate", spread=spread, center_gain=center))
+            assert_close(record.turn_z, [[(3 - mean) / (divisor + 1e-6)], [(4 - mean) / (divisor + 1e-6)]], 1e-12)
+            assert record.outcome_z == pytest.approx([1.0, -1.0], abs=1e-5)
+    pooled = advantage_record(batch, [0, 0], Recipe(normalize="joint", spread="rms"))            # of 3, 4, 1 and 0
+    assert pooled.turn_z[0][0] == pytest.approx((3 - 2) / (math.sqrt(6.5 + 1e-8) + 1e-6))
+    assert pooled.outcome_z[0] == pytest.approx((1 - 2) / (math.sqrt(2.5 + 1e-8) + 1e-6))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_equal_gains_are_about_1_over_their_root_mean_square_and_huge_over_their_std(count):
+    """A group without any spread has the std 1e-4: uncentred, its gains are 4,000 and IG-Scale then silences the other
+    group. Over the root mean square they are 1, and the scale stays near 1."""
+    batch = [TurnRewards([0.4], float(i == 0)) for i in range(count)]
+    batch += [TurnRewards([0.2], 1.0), TurnRewards([0.6], 0.0)]
+    groups = [0] * count + [1, 1]
+    uncentred = Recipe(center_gain=False)
+    rms = advantage_record(batch, groups, replace(uncentred, spread="rms"))
+    assert [z for row in rms.turn_z[:count] for z in row] == pytest.approx([1.0] * count, abs=1e-5)
+    assert 0.3 < rms.scale < 1.5
+    if count > 1:
+        std = advantage_record(batch, groups, uncentred)
+        assert std.turn_z[0][0] > 3000 and std.scale < 1e-3
 
 
 def test_every_token_of_a_turn_holds_its_advantage_and_the_others_hold_zero():

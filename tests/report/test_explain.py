@@ -29,7 +29,9 @@ def from_inputs(step) -> float:
     if step.id == "value":
         return math.exp(fmean(x)) if "exp" in step.formula else fmean(x)
     if step.id == "std":
-        return math.sqrt(fmean((r - x[0]) ** 2 for r in x[1:]) + 1e-8) if len(x) > 2 else 1.0
+        if "mean r²" in step.formula:
+            return math.sqrt(fmean(r ** 2 for r in x[1:]) + 1e-8)
+        return math.sqrt(fmean((r - x[0]) ** 2 for r in x[1:]) + 1e-8) if len(x) > 2 and "√" in step.formula else 1.0
     if step.id == "z":
         return (named["r"] - (named["μ"] if "μ" in step.formula else 0.0)) / (named["σ"] + 1e-6)
     if step.id == "reward":
@@ -49,6 +51,7 @@ def follows(step) -> bool:
 @example(2, Recipe(normalize="separate", discount_over="rewards"))
 @example(3, Recipe(center_gain=False, browse="segment", gamma=0.5))
 @example(4, Recipe.released(penalty_scope="turn"))
+@example(5, Recipe(center_gain=False, spread="rms"))
 @given(st.integers(0, 2**32 - 1), recipes(use_gain=(True, False)))
 @settings(max_examples=max(5, settings.default.max_examples // 2))
 def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run):
