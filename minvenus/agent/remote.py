@@ -66,7 +66,7 @@ class RemotePolicy:
             settings["top_k"] = s.top_k
         prompt = ids if self.send_ids else safe_text(self.tokenizer, ids)
         try:
-            text = self.endpoint.complete(prompt, **settings)
+            text = self.endpoint.complete(prompt, **settings)["text"]
         except ToolError as error:
             raise ToolError(error.kind, f"{error}{HINT if error.status in (400, 404) else ''}") from None
         for spelled in ("<|im_end|>", "<|endoftext|>"):     # some servers spell the token that ended the turn

@@ -2,7 +2,7 @@
 
     judge = Endpoint.from_environment("JUDGE", "judge endpoint")       JUDGE_BASE_URL, JUDGE_MODEL, JUDGE_API_KEY
     judge.chat([{"role": "user", "content": "..."}], temperature=0)    the text of the reply
-    judge.complete([1, 2, 3], max_tokens=100)                          the same of a completion
+    judge.complete([1, 2, 3], max_tokens=100)                          the first choice of a completion, with its "text"
     judge.post("/path", {...})                                         the JSON object of the reply
 
 Every failure is a ToolError. Connection errors, timeouts, HTTP 429 and 5xx are tried again; the wait before attempt
@@ -30,6 +30,8 @@ ATTEMPTS = 3
 BACKOFF = 0.5                    # seconds
 MAX_BYTES = 4_000_000            # of a reply, decompressed
 SHORTEST_SECRET = 8              # shorter keys ("EMPTY") are placeholders, and removing them would damage replies
+TOO_LONG = re.compile(r"context[ _]?(length|size|window|limit)|max_model_len|\btoo (long|many (input )?tokens)"
+                      r"|longer than the|`inputs` (tokens|must have less)", re.IGNORECASE)
 
 
 def setting(variable: str) -> str:
@@ -71,13 +73,15 @@ class Endpoint:
 
     def chat(self, messages: list[dict], deadline: float | None = None, **settings) -> str:
         body = {"model": self.model, "messages": messages} | settings
-        return self._first_choice(self.post("/chat/completions", body, deadline), "message", "content")
+        reply = self.post("/chat/completions", body, deadline)
+        return self._first_choice(reply, "message", "content")["message"]["content"]
 
-    def complete(self, prompt: str | list[int], **settings) -> str:
+    def complete(self, prompt: str | list[int], **settings) -> dict:
         body = {"model": self.model, "prompt": prompt} | settings
         return self._first_choice(self.post("/completions", body), "text")
 
-    def _first_choice(self, reply: dict, *keys: str) -> str:
+    def _first_choice(self, reply: dict, *keys: str) -> dict:
+        """The first choice, which must have a text under these keys."""
         value: Any = reply
         try:
             for key in ("choices", 0, *keys):
@@ -86,7 +90,7 @@ class Endpoint:
             value = None
         if not isinstance(value, str):
             raise ToolError("http", f"the {self.name} sent no {keys[-1]!r} in its first choice", status=200)
-        return value
+        return reply["choices"][0]
 
     def post(self, path: str, body: dict, deadline: float | None = None) -> dict:
         """The JSON object of the reply."""
@@ -161,3 +165,9 @@ def reason(data: bytes | bytearray) -> str:
     """The beginning of an error reply as ": ..." in one line; "" if it is a web page or empty."""
     text = " ".join(data.decode("utf-8", "replace").split())
     return f": {text[:200]}" if text and not text.startswith("<") else ""
+
+
+def is_too_long(error: ToolError) -> bool:
+    """Whether the server says that the prompt does not fit its model's context. There is no common code for that, so
+    the words count: those of vLLM, SGLang, llama.cpp, TGI and OpenAI."""
+    return error.status == 413 or (error.status in (200, 400, 422) and TOO_LONG.search(str(error)) is not None)

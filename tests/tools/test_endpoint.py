@@ -12,7 +12,7 @@ import pytest
 from minvenus.config import ConfigError
 from minvenus.tools import endpoint as module
 from minvenus.tools.base import ToolError
-from minvenus.tools.endpoint import Endpoint
+from minvenus.tools.endpoint import Endpoint, is_too_long
 from tests.tools.servers import chat, serve
 
 KEY = "planted-endpoint-5b1e"
@@ -56,7 +56,7 @@ def test_a_reply_without_text_is_an_error(reply):
 def test_a_completion_takes_ids_or_text():
     with serve(lambda h: h.reply({"choices": [{"text": "cat", "finish_reason": "stop"}]})) as server:
         for prompt in ([1, 2, 3], "From Bob"):
-            assert endpoint(server).complete(prompt, max_tokens=7) == "cat"
+            assert endpoint(server).complete(prompt, max_tokens=7)["text"] == "cat"
             assert server.seen[-1][1] == "/v1/completions"
             assert json.loads(server.seen[-1][3]) == {"model": "venus", "prompt": prompt, "max_tokens": 7}
 
@@ -72,6 +72,25 @@ def test_only_429_and_5xx_are_tried_again_a_redirect_is_not_followed_and_the_err
     assert (error.kind, error.status) == ("http", status) and f"status {status}" in str(error)
     assert ": too long, why" in str(error) and len(str(error)) < 300
     assert (status == 401) == ("check TEST_API_KEY" in str(error))
+
+
+@pytest.mark.parametrize("words", [
+    "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens",               # vLLM
+    "the request exceeds the available context size, try increasing it",                                    # llama.cpp
+    "The input (900 tokens) is longer than the model's context length (512 tokens).",                       # SGLang
+    "`inputs` tokens + `max_new_tokens` must be <= 2048.", "prompt is too long", "context_length_exceeded"])
+@pytest.mark.parametrize("status", [200, 400, 413, 422])
+def test_a_prompt_that_does_not_fit_the_context_is_recognised_by_the_words_of_many_servers(words, status):
+    with serve(lambda h: h.reply({"error": {"message": words}}, status=status)) as server:
+        error = failure(server)
+    assert is_too_long(error) and words in str(error) and len(server.seen) == 1
+
+
+@pytest.mark.parametrize(("status", "words"), [
+    (400, "temperature must be 1"), (404, "no model long-context"), (401, "too long"), (500, "too long"), (429, "x")])
+def test_another_refusal_is_not_taken_for_a_full_context(status, words):
+    with serve(lambda h: h.reply(words, status=status)) as server:
+        assert not is_too_long(failure(server))
 
 
 @pytest.mark.parametrize("body", ["", "<html>blocked</html>"])
