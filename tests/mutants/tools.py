@@ -55,7 +55,7 @@ MUTANTS = (
            ("minvenus.tools.cassette:Cassette.put", "return self.get(key) or text", "return text")),
     mutant(55, "a page that is too long for the extractor is not sent again, shorter",
            "tools/test_web.py::test_a_useless_reply_is_asked_again_with_less_of_the_page_and_then_an_error[400]",
-           ("minvenus.tools.web:model_extract", "in (200, 400, 413)", "in (200, 413)")),
+           ("minvenus.tools.extract:model_extract", "in (200, 400, 413)", "in (200, 413)")),
     mutant(55, "a key that the server echoes reaches the model",
            "tools/test_endpoint.py::test_a_key_that_the_server_echoes_appears_nowhere[200]",
            ("minvenus.tools.endpoint:Endpoint._attempt", "if len(key) >= SHORTEST_SECRET:", "if not key:")),
