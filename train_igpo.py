@@ -24,9 +24,10 @@ from minvenus.files import digest
 from minvenus.flags import parse_flags
 from minvenus.igpo.credit import credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
+from minvenus.presets import IGPO_PRESETS
 from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import SavedBatch, save_batch
-from minvenus.settings import IGPO_PRESETS, IGPOConfig
+from minvenus.settings import IGPOConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard
 from minvenus.tools.toyweb_lessons import LEAD_IN

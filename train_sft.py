@@ -6,7 +6,8 @@ from pathlib import Path
 from minvenus.config import ConfigError
 from minvenus.console import one_line_errors
 from minvenus.flags import parse_flags
-from minvenus.settings import SFT_PRESETS, SFTConfig
+from minvenus.presets import SFT_PRESETS
+from minvenus.settings import SFTConfig
 from minvenus.sft import dataset
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb

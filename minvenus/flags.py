@@ -30,21 +30,22 @@ from minvenus.files import write_json
 
 def parse_flags(cls, argv: list[str] | None = None, description: str | None = None,
                 presets: dict[str, dict] | None = None):
-    """An instance of the dataclass `cls` from the command line; `presets` are named sets of its values."""
+    """An instance of the dataclass `cls` from the command line; `presets` are named sets of its values, chosen by its
+    field `preset`."""
     parser = argparse.ArgumentParser(prog=program(), description=description, allow_abbrev=False)
-    optional: dict[str, Any] = {"default": argparse.SUPPRESS}
-    parser.add_argument("--config", metavar="FILE", help="start from a saved run.json; flags override it", **optional)
-    if presets:
-        parser.add_argument("--preset", choices=presets, help="a named set of values", **optional)
+    parser.add_argument("--config", metavar="FILE", help="start from a saved run.json; flags override it")
     add_flags(parser, cls)
     given, unknown = parser.parse_known_args(argv)
     if unknown:
         parser.error(unknown_flag(unknown[0], parser))
     flags = vars(given)
-    saved = flags.pop("config", None)
-    values = (presets or {}).get(flags.pop("preset", ""), {})
+    file = flags.pop("config")
     try:
-        return build(cls, values | (read_json(saved) if saved else {}), flags)
+        saved = read_json(file) if file else {}
+        preset = flags.get("preset", saved.get("preset", ""))
+        if saved.get("preset", preset) != preset:
+            raise ConfigError(f"{file} is of preset {saved['preset']}: leave --preset {preset} out, or --config")
+        return build(cls, (presets or {}).get(preset, {}) | saved, flags)
     except ConfigError as error:
         parser.error(str(error))
 

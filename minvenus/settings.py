@@ -1,14 +1,17 @@
-"""The settings of the four scripts, one frozen dataclass each, and the presets of the training scripts.
+"""The settings of the four scripts, one frozen dataclass each. Defaults of the training scripts are those of the tiny
+model; presets.py has the values for others.
 
 AgentConfig is what infer.py and eval.py share: the policy, its tools, limits and sampling. Its fields are flags beside
 those of the class that holds it (flags.py). A value of None means "as fits the model": see AgentConfig.resolved.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from minvenus.config import (
+    MODELS,
     AboveOne,
     BelowOne,
     ConfigError,
@@ -26,6 +29,7 @@ from minvenus.config import (
 
 Device = Literal["auto", "cpu", "cuda"]
 Hops = Literal[1, 2, 3, 4]
+Preset = Literal["tiny", "qwen3-0.6b", "qwen3-4b-lora", "dr-venus-4b"]
 ResultSize = Annotated[int, "of at least 64", lambda v: v >= 64]
 Temperature = Annotated[float, "from 0 to 100", lambda v: 0 <= v <= 100]
 
@@ -155,15 +159,27 @@ def check_tools(file: str | None, tools: str, flag: str) -> None:
         raise ConfigError(f"the toy web answers its own questions only: choose other --tools for {flag} {file}")
 
 
-def check_model(model: str) -> None:
-    if model not in ("tiny", "tiny-base") and not (Path(model) / "config.json").is_file():
-        raise ConfigError(f"model must be 'tiny-base', 'tiny' or a folder with a config.json; got {model!r}")
+def check_model(model: str, shapes: Collection[str] = ()) -> None:
+    if model not in ("tiny", "tiny-base", *shapes) and not (Path(model) / "config.json").is_file():
+        named = f" or one of {', '.join(shapes)}" if shapes else ""
+        raise ConfigError(f"model must be 'tiny-base', 'tiny' or a folder with a config.json{named}; got {model!r}")
+
+
+def check_preset(config: "SFTConfig | IGPOConfig") -> None:
+    """A plan needs no more than the model's shape. The tiny model's settings are for no other: its learning rate would
+    ruin a real model, its context would cut every rollout."""
+    check_model(config.model, MODELS if config.plan else ())
+    if config.preset == "tiny" and not is_tiny(config.model):
+        others = ", ".join(name for name in get_args(Preset) if name != "tiny")
+        raise ConfigError(f"{config.model} is not the tiny model, and preset tiny has the tiny model's learning rate, "
+                          f"context and turns: choose --preset from {others}; flags beside it change single values")
 
 
 @dataclass(frozen=True)
 class SFTConfig:
     """train_sft.py: supervised fine-tuning on trajectories."""
 
+    preset: Preset = "tiny"                    # a named set of values for a model and a card: presets.py
     data: str = "toyweb"                       # "toyweb" (made demonstrations) or a .jsonl of python -m minvenus.sft
     model: str = "tiny-base"                   # "tiny-base", "tiny" (random weights) or a Qwen3 checkpoint's folder
     out: str = "runs/sft"                      # the run's folder: checkpoints, metrics, settings
@@ -172,15 +188,18 @@ class SFTConfig:
     batch: Count = 16                          # trajectories per step
     pack_tokens: Count = 8192                  # tokens of one forward pass at most; memory, not mathematics
     max_tokens: Count = 4096                   # longest trajectory; longer ones are dropped
-    reduction: Literal["trajectory-mean", "token-mean"] = "token-mean"  # how tokens are weighed: SFT_PRESETS
+    reduction: Literal["trajectory-mean", "token-mean"] = "token-mean"  # how tokens are weighed: presets.py
     learning_rate: Positive = 1e-3             # its peak, after the warm-up
     warmup: Share = 0.1                        # share of the steps
     weight_decay: NotNegative = 0.01           # on all parameters
     clip: Positive = 1.0                       # gradients are scaled down to this norm
+    lora_rank: CountOrZero = 0                 # train adapters of this rank, not the weights; 0 = train all weights
+    lora_alpha: Positive = 32.0                # of the adapters: their product counts alpha / rank times
     recompute: bool = False                    # keep only layer inputs, compute the rest again: less memory, slower
     validation: CountOrZero = 64               # trajectories held out of the training data
     evaluate_every: Count = 50                 # steps between validations
     save_every: Count = 50                     # steps between checkpoints
+    plan: bool = False                         # print the memory that a process would need, and stop: nothing is loaded
     device: Device = "auto"                    # auto = a GPU if there is one
     demonstrations: Count = 768                # toyweb: how many there are
     replay: BelowOne = 0.25                    # toyweb: share of the base's texts, against forgetting names
@@ -189,23 +208,14 @@ class SFTConfig:
         check(self)
         if self.pack_tokens < self.max_tokens:
             raise ConfigError(f"pack_tokens {self.pack_tokens} must hold a trajectory of max_tokens {self.max_tokens}")
-        check_model(self.model)
-
-
-# The release's SFT settings (one epoch over 18,745 trajectories is 585 steps); it needs a large GPU. There every
-# trajectory weighs the same. On the toy web that would weigh tokens of the few that answer at once 15 times as much as
-# the others', which are 15 times longer: the tiny model would then answer a quarter of its questions without a search.
-SFT_PRESETS = {
-    "tiny": {},
-    "dr-venus-4b": {"steps": 585, "batch": 32, "pack_tokens": 200_000, "max_tokens": 200_000, "learning_rate": 1e-5,
-                    "reduction": "trajectory-mean", "recompute": True},
-}
+        check_preset(self)
 
 
 @dataclass(frozen=True)
 class IGPOConfig:
     """train_igpo.py: reinforcement learning on questions."""
 
+    preset: Preset = "tiny"                    # a named set of values for a model and a card: presets.py
     model: str = "tiny-base"                   # folder of the start checkpoint, "tiny-base" or "tiny" (random)
     data: str = "toyweb"                       # "toyweb" or a .jsonl, .parquet or BrowseComp .csv file of questions
     tools: str = "toyweb"                      # toyweb; for a file folder:PATH, live, record:FILE or replay:FILE
@@ -239,6 +249,8 @@ class IGPOConfig:
     tool_threads: Count = 16                   # calls of live tools at once; other tools answer in order, reproducibly
     pages: Count = 2048                        # of the cache, 16 tokens each
     pack_tokens: Count = 4096                  # tokens of one training forward at most; memory, not mathematics
+    lora_rank: CountOrZero = 0                 # train adapters of this rank, not the weights; 0 = train all weights
+    lora_alpha: Positive = 32.0                # of the adapters: their product counts alpha / rank times
     recompute: bool = False                    # keep only layer inputs, compute the rest again: less memory, slower
     hops: Hops | None = 4                      # toy web: hops of every question; none = 1, 2, 3 and 4 in turn
     slack: CountOrZero = 0                     # toy web: turns beyond what is needed
@@ -247,6 +259,7 @@ class IGPOConfig:
     save_every: Count = 1                      # steps between checkpoints: at most so many are ever lost
     rollouts_every: Count = 20                 # steps between saved rollouts with their reward arithmetic
     logprob_gap: Positive = 0.01               # stop if new and stored log-probs differ by more before an update
+    plan: bool = False                         # print the memory that a process would need, and stop: nothing is loaded
     device: Device = "auto"                    # auto = a GPU if there is one
 
     def __post_init__(self):
@@ -255,7 +268,7 @@ class IGPOConfig:
             object.__setattr__(self, "evaluate_questions", 128 if toy else 0)          # in run.json, too
         check(self)
         check_tools(None if toy else self.data, self.tools, "--data")
-        check_model(self.model)
+        check_preset(self)
         if not toy and (self.hops, self.slack) != (4, 0):
             raise ConfigError("--hops and --slack are of the toy web: leave them out for a file of questions")
         if self.minibatches > self.questions * self.group:
@@ -268,15 +281,3 @@ class IGPOConfig:
     @property
     def tiny(self) -> bool:
         return is_tiny(self.model)
-
-
-# The paper's recipe for the 4B model. It needs --model FOLDER --data FILE --tools live --judge beside
-# it, and keys. One epoch over 1,000 questions is 62 steps. The cache holds one of the longest rollouts,
-# others wait for room. On a GPU the trainer computes in bfloat16 and the engine in float32, so their
-# log-probs differ by more than rounding. Never run: it needs hundreds of GB.
-IGPO_PRESETS = {
-    "tiny": {},
-    "dr-venus-4b": {"steps": 62, "questions": 16, "group": 8, "learning_rate": 1e-6, "max_turns": 200,
-                    "max_turn_tokens": 8192, "max_context": 262_144, "pages": 16_512, "pack_tokens": 262_144,
-                    "recompute": True, "logprob_gap": 1.0},
-}

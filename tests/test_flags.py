@@ -22,6 +22,7 @@ class Example:
     folder: str | None = None                     # where to write; none = nowhere
     name: str = "run"                             # of the run
     files: tuple[str, str] | None = None          # two of them
+    preset: Literal["large", "small"] = "large"   # a named set of values
     recipe: Recipe = Recipe()                     # the rewards
 
     def __post_init__(self):
@@ -80,9 +81,16 @@ def test_flags_override_a_saved_config_and_the_saved_config_overrides_defaults(t
 def test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_one_is_refused(tmp_path, capsys):
     presets = {"small": {"steps": 5, "mode": "exact"}, "large": {"steps": 50}}
     given = parse_flags(Example, ["--preset", "small", "--steps", "6"], presets=presets)
-    assert given == Example(steps=6, mode="exact")
-    path = str(save_config(Example(steps=9), tmp_path))
-    assert parse_flags(Example, ["--preset", "small", "--config", path], presets=presets) == Example(steps=9)
+    assert given == Example(steps=6, mode="exact", preset="small")
+    path = tmp_path / "run.json"
+    path.write_text('{"steps": 9}')
+    given = parse_flags(Example, ["--preset", "small", "--config", str(path)], presets=presets)
+    assert given == Example(steps=9, mode="exact", preset="small")
+    path.write_text('{"steps": 9, "preset": "small"}')
+    assert parse_flags(Example, ["--config", str(path)], presets=presets) == given, "the file names the preset"
+    with pytest.raises(SystemExit):
+        parse_flags(Example, ["--preset", "large", "--config", str(path)], presets=presets)
+    assert "run.json is of preset small: leave --preset large out" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         parse_flags(Example, ["--preset", "smal"], presets=presets)
     message = capsys.readouterr().err

@@ -16,8 +16,9 @@ from minvenus.evaluation.judge import Judge
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.model import weights
+from minvenus.presets import IGPO_PRESETS
 from minvenus.report.saved import load_batch, path_of
-from minvenus.settings import IGPO_PRESETS, IGPOConfig
+from minvenus.settings import IGPOConfig
 from minvenus.train import update as updating
 from tests.evaluation.local_judge import QUICK, grading, planted  # noqa: F401
 from tests.train.igpo_runs import MIXED, first_step, scored_again, script_runs, small_igpo, with_recipe, write_model
@@ -223,7 +224,7 @@ def test_the_preset_of_the_4b_model_is_the_papers_recipe_on_a_file_with_live_too
     large = parse_flags(IGPOConfig, flags, presets=IGPO_PRESETS)
     assert (large.data, large.tools, large.judge) == ("q.jsonl", "live", True)
     assert (large.group, large.questions, large.learning_rate, large.kl_coef) == (8, 16, 1e-6, 0.001)
-    assert large.recipe == Recipe.paper() and (large.temperature, large.top_p, large.max_turns) == (1.0, 1.0, 200)
+    assert large.recipe == Recipe.paper() and (large.temperature, large.top_p, large.max_turns) == (1.0, 0.95, 200)
     assert large.pages * train_igpo.PAGE_SIZE > large.max_context, "a rollout, and the answer scored behind it"
     assert large.pack_tokens >= large.max_context
     assert large.steps * large.questions <= 1000 < (large.steps + 1) * large.questions, "one epoch over 1,000 questions"

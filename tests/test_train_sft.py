@@ -12,7 +12,8 @@ from minvenus.config import ModelConfig
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.model import weights
-from minvenus.settings import SFT_PRESETS, SFTConfig
+from minvenus.presets import SFT_PRESETS
+from minvenus.settings import SFTConfig
 from minvenus.sft.dataset import encode
 from minvenus.tools.toyweb_lessons import Teacher, notes
 from minvenus.train import update
@@ -218,5 +219,5 @@ def test_data_that_is_not_clean_is_one_message(inputs, tmp_path, capsys):
 
 def test_presets_are_valid_settings_and_one_epoch_of_the_release_is_585_steps():
     assert SFTConfig(**SFT_PRESETS["tiny"]) == SFTConfig()
-    large = SFTConfig(**SFT_PRESETS["dr-venus-4b"])
+    large = SFTConfig(preset="dr-venus-4b", plan=True, **SFT_PRESETS["dr-venus-4b"])
     assert large.steps * large.batch <= 18_745 < (large.steps + 1) * large.batch and large.recompute
