@@ -1,11 +1,11 @@
-"""python -m minvenus.experiments demo | compare | lab | audit | base        --help after the word tells more"""
+"""python -m minvenus.experiments demo | compare | lab | audit | credit | base      --help after the word tells more"""
 
 import signal
 import sys
 from collections.abc import Callable
 
 from minvenus.console import one_line_errors
-from minvenus.experiments import audit, base, compare, demo, lab
+from minvenus.experiments import audit, base, calculator, compare, demo, lab
 from minvenus.flags import parse_flags
 
 COMMANDS: dict[str, tuple[type, Callable[..., object]]] = {
@@ -13,6 +13,7 @@ COMMANDS: dict[str, tuple[type, Callable[..., object]]] = {
     "compare": (compare.CompareConfig, compare.main),
     "lab": (lab.LabConfig, lab.main),
     "audit": (audit.AuditConfig, audit.main),
+    "credit": (calculator.CreditConfig, calculator.main),
     "base": (base.BaseConfig, base.main),
 }
 
@@ -23,6 +24,8 @@ def main(argv: list[str]) -> None:
         sys.exit(2)
     name, *flags = argv
     config, run = COMMANDS[name]
+    if name == "credit" and flags and not flags[0].startswith("-"):
+        flags = ["--file", *flags]
     with one_line_errors(name):
         print(run(parse_flags(config, flags, description=config.__doc__)))
 

@@ -35,7 +35,8 @@ from minvenus.types import Rollout, Turn
 
 LARGEST = 24_000_000                             # characters of a page; browsers become slow beyond
 KINDS = {"search": "search", "visit": "visit", "answer": "answer", "none": "no action"}
-POLICIES = {"current": "the policy itself, before the update", "reference": "the start checkpoint"}
+POLICIES = {"current": "the policy itself, before the update", "reference": "the start checkpoint",
+            "given": "the file"}         # of experiments/calculator.py
 LEDE = ("What the agent did, how each of its turns was paid, and what training makes of it. "
         "Every number is there with its formula and the numbers that it was made of.")
 GLANCE = ("The model's own log-probability of the true answer, had it been asked right after that turn (0: before the "
@@ -82,7 +83,8 @@ def write_page(source_path, out_path, group: str | None = None, scorer: Scorer |
     count = sum(map(len, groups.values()))
     facts = [("rollouts", f"{count}"), ("questions", f"{len(groups)}")]
     if batch:
-        facts += [("training step", f"{batch.step:,}"), ("trained with", next(iter(compared))),
+        step = [("training step", f"{batch.step:,}")] if batch.step else []          # 0: numbers that were given
+        facts += [*step, ("trained with", next(iter(compared))),
                   ("log P(answer) according to", POLICIES[batch.gain_policy])]
     if scorer:
         facts.append(("log P(answer) according to", scorer.name))

@@ -1,0 +1,145 @@
+"""The reward calculator: what is given, what comes out, and what the examples claim."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.config import ConfigError, Recipe
+from minvenus.experiments.__main__ import main as command
+from minvenus.experiments.calculator import COMPARED, EXAMPLES, CreditConfig, main, measured
+from minvenus.igpo.credit import Measured, credit
+
+
+def advantages(example: str) -> dict[str, list[list[float]]]:
+    batch = measured([("rollout", dict(rollout)) for rollout in EXAMPLES[example][1]])
+    return {name: credit(batch, recipe).record.advantages for name, recipe in COMPARED.items()}
+
+
+def test_two_rollouts_by_hand(tmp_path):
+    """Gains .8 and 0: mean .4, std .4, z = +-1; outcomes alike, so s = .3; the search has the visit's reward, and
+    A = .3 + .95 * .3 for it."""
+    file = tmp_path / "rewards.json"
+    file.write_text('[{"kinds": ["search", "visit", "answer"], "gains": [null, 0.8], "outcome": 0},\n'
+                    ' {"kinds": ["search", "visit", "answer"], "gains": [null, 0], "outcome": 0}]')
+    first, second = json.loads(main(CreditConfig(file=str(file), json=True)))
+    assert first["gains"] == [None, 0.8, None] and second["turn_rewards"] == [0.0, 0.0]
+    assert first["group_stats"]["gain_mean"] == pytest.approx(0.4)
+    assert first["scale"] == pytest.approx(0.3, abs=1e-5)
+    assert first["advantages"] == pytest.approx([0.585, 0.3, 0.0], abs=1e-5)
+    assert second["advantages"] == pytest.approx([-0.585, -0.3, 0.0], abs=1e-5)
+    shown = main(CreditConfig(file=str(file)))
+    assert "+0.5850" in shown and "gain mean 0.4000" in shown and "IG-Scale 0.3000" in shown
+
+
+number = st.floats(-5, 5)
+visits = st.lists(st.tuples(number, number), min_size=0, max_size=3)
+
+
+@given(st.lists(visits, min_size=1, max_size=4), st.sampled_from(list(COMPARED.values())))
+def test_gains_have_the_credit_of_log_probs_that_rise_by_them(rollouts, recipe):
+    given_gains, batch = [], []
+    for i, steps in enumerate(rollouts):
+        kinds = ["search", "visit"] * len(steps) + ["answer"]
+        gains = [gain for pair in steps for gain in pair]
+        values = [-3.0]
+        for gain in gains:
+            values.append(values[-1] + gain)
+        outcome = float(i % 2)
+        given_gains.append(("rollout", {"kinds": kinds, "gains": gains, "outcome": outcome, "group": i // 2}))
+        batch.append(Measured(kinds, [False] * len(kinds), [[value] for value in values], outcome, i // 2))
+    ours = credit(measured(given_gains), recipe)
+    theirs = credit(batch, recipe)
+    for a, b in zip(ours.gains, theirs.gains, strict=True):
+        assert a == pytest.approx(b, abs=1e-9)
+    # a spread that is nothing but rounding is divided by 1e-4
+    for a, b in zip(ours.record.advantages, theirs.record.advantages, strict=True):
+        assert a == pytest.approx(b, rel=1e-6, abs=1e-6)
+
+
+def test_log_probs_are_used_as_they_are(tmp_path):
+    file = tmp_path / "rewards.jsonl"
+    file.write_text('{"kinds": ["visit", "answer"], "logprobs": [[-2.0, -1.0], -0.5], "outcome": 1, "group": 7}\n')
+    [only] = json.loads(main(CreditConfig(file=str(file), json=True)))
+    assert only["values"] == [-1.5, -0.5] and only["gains"] == [1.0, None] and only["group"] == 7
+    [prob] = json.loads(main(CreditConfig(file=str(file), json=True, recipe=Recipe(gain="prob"))))
+    assert prob["gains"][0] == pytest.approx(0.6065307 - 0.2231302, abs=1e-6)
+
+
+WRONG = {
+    '{"kinds": ["visit"], "gains": [], "outcome": 0, "gain": 1}': "a field must be one of group, kinds",
+    '{"kinds": ["visits", "answer"], "gains": [1], "outcome": 0}': "kinds must be a list of search, visit",
+    '{"kinds": [], "gains": [], "outcome": 0}': "kinds must be",
+    '{"gains": [1], "outcome": 0}': "kinds must be",
+    '{"kinds": ["visit", "answer"], "gains": [1]}': "outcome must be a number",
+    '{"kinds": ["visit", "answer"], "gains": [1], "outcome": NaN}': "outcome must be a number",
+    '{"kinds": ["visit", "answer"], "gains": [1, 2], "outcome": 0}': "gains must be 1 numbers",
+    '{"kinds": ["visit", "answer"], "gains": [null], "outcome": 0}': r"gains\[0\], of a visit, must be a number",
+    '{"kinds": ["visit", "answer"], "gains": ["1"], "outcome": 0}': r"gains\[0\]",
+    '{"kinds": ["visit", "answer"], "outcome": 0}': "give gains or logprobs",
+    '{"kinds": ["visit", "answer"], "gains": [1], "logprobs": [0, 0], "outcome": 0}': "give gains or logprobs",
+    '{"kinds": ["visit", "answer"], "logprobs": [0], "outcome": 0}': "logprobs must have 2 entries",
+    '{"kinds": ["visit", "answer"], "logprobs": [0, []], "outcome": 0}': r"logprobs\[1\]",
+    '{"kinds": ["visit", "answer"], "gains": [1], "outcome": 0, "malformed": [true]}': "malformed must be 2",
+    '{"kinds": ["visit", "answer"], "gains": [1], "outcome": 0, "group": "a"}': "group must be a whole number",
+    "3": "a rollout is an object",
+    '{"kinds": [': "is not JSON",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_an_error_names_the_line_and_the_field(tmp_path, line):
+    file = tmp_path / "rewards.json"
+    file.write_text('{"kinds": ["answer"], "gains": [], "outcome": 0}\n\n' + line)
+    with pytest.raises(ConfigError, match=rf"rollout 2 \(line 3\).*{WRONG[line]}"):
+        main(CreditConfig(file=str(file)))
+
+
+def test_what_cannot_be_computed_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        main(CreditConfig(file=str(tmp_path / "none.json")))
+    (tmp_path / "empty.json").write_text("[]")
+    with pytest.raises(ConfigError, match="no rollout"):
+        main(CreditConfig(file=str(tmp_path / "empty.json")))
+    with pytest.raises(ConfigError, match="needs logprobs"):
+        main(CreditConfig(example="all-wrong", recipe=Recipe(gain="prob")))
+    (tmp_path / "gap.json").write_text('{"kinds": ["visit", "answer"], "logprobs": [null, -1], "outcome": 0}')
+    with pytest.raises(ConfigError, match=r"gap\.json: rollout 0, context before turn 0"):
+        main(CreditConfig(file=str(tmp_path / "gap.json")))
+    for both in ({}, {"file": "a", "example": "all-wrong"}, {"example": "unheard-of"}):
+        with pytest.raises(ConfigError):
+            CreditConfig(**both)
+
+
+def test_examples_show_what_they_say():
+    wrong = advantages("all-wrong")
+    assert not any(map(any, wrong["GRPO"])) and wrong["paper"][0][1] > 0 > wrong["paper"][1][1]
+    equal = advantages("equal-gains")
+    assert all(a < 0 for a in equal["paper"][1]) and equal["uncentred"][1][1] > 0
+    front = advantages("front-loaded")
+    assert front["paper"][0][3] < 0 < front["uncentred"][0][3]
+    early = advantages("stops-early")
+    assert early["paper"][0][0] > early["paper"][1][0] and early["uncentred"][0][0] < early["uncentred"][1][0]
+    broken = advantages("malformed")
+    assert broken["paper"][0][1] < broken["paper"][0][0] < 0 and broken["released"][0][0] == broken["released"][0][1]
+    assert set(broken["GRPO"][0]) == {broken["GRPO"][0][-1]}
+    none = json.loads(main(CreditConfig(example="no-visit", json=True)))
+    assert none[0]["group_stats"]["gain_mean"] == pytest.approx(0.4) and none[0]["turn_rewards"] == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_is_explained_and_has_a_page(tmp_path, capsys, example):
+    command(["credit", "--example", example])
+    shown = capsys.readouterr().out
+    assert EXAMPLES[example][0] in shown and all(name in shown for name in COMPARED)
+    command(["credit", "--example", example, "--page", str(tmp_path / "x.html")])
+    written = (tmp_path / "x.html").read_text()
+    assert "IG-Scale" in written and "training step" not in written
+
+
+def test_the_file_may_be_the_first_word(tmp_path, capsys):
+    file = tmp_path / "rewards.json"
+    file.write_text(json.dumps(EXAMPLES["no-visit"][1]))
+    command(["credit", str(file), "--recipe", "released"])
+    assert "+2.2863" in capsys.readouterr().out
