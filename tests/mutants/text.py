@@ -36,4 +36,10 @@ MUTANTS = (
     mutant(25, "an observation without its wrapper is accepted, and earlier thoughts vanish",
            "text/test_chat.py::test_an_observation_without_its_exact_wrapper_is_refused",
            ("minvenus.text.chat:unwrap", "if not (content", "if False and not (content")),
+    mutant(22, "control tokens of others reach judge and extractor as they are spelled",
+           "text/test_untrusted.py::test_broken_up_by_hand",
+           ("minvenus.text.untrusted:break_up", "head[0] + MARK", "head[0]")),
+    mutant(22, "a text that is broken up already is taken for one of ours",
+           "text/test_untrusted.py::test_every_text_comes_back_also_one_that_is_broken_up_already",
+           ("minvenus.text.untrusted:break_up", "WHOLE.sub", 're.compile("<(?=[^\\s¦])|\\|(?=>)").sub')),
 )
