@@ -48,10 +48,13 @@ lint: .venv/installed
 	$(PY) -m mypy
 
 .venv/installed: pyproject.toml
-	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "minvenus needs Python 3.11 or newer, this is " + sys.version.split()[0])'
+	@test -n "$(PYTHON)" || { echo "no Python found: install Python 3.11 or newer, or say where it is: make PYTHON=/path/to/python3"; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "minvenus needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; another one: make PYTHON=/path/to/python3.11")'
 	@echo "Setting up .venv with the pinned dependencies (once; torch is large, this can take a few minutes) ..."
-	"$(PYTHON)" -m venv .venv
-	$(PY) -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	@"$(PYTHON)" -m venv .venv || { echo "no virtual environment could be made: on Debian and Ubuntu, apt install python3-venv"; exit 1; }
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e ".[test]" || { echo "The packages could not be installed, for the reason above. \
+	Without a network, fetch them where there is one (pip download -d wheels \".[test]\" setuptools) and give PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels; \
+	behind a proxy or with another index, set HTTPS_PROXY or PIP_INDEX_URL. Then give the same command again."; exit 1; }
 	@touch $@
 
 .venv-peer/installed:

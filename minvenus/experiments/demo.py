@@ -36,6 +36,8 @@ class DemoConfig:
 
 def main(config: DemoConfig) -> str:
     out, began = Path(config.out), time.monotonic()
+    if out.exists():
+        print(f"{out} exists: what is finished there is shown again, the rest goes on. Remove it to start anew.")
     title("1. SFT: the base learns the task from few demonstrations, many of them with detours")
     sft = train("train_sft.py", out / "sft", config.sft_steps)
 
