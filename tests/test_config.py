@@ -11,6 +11,7 @@ from minvenus.experiments.base import BaseConfig
 from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.demo import DemoConfig
 from minvenus.experiments.lab import LabConfig
+from minvenus.experiments.theory import TheoryConfig
 from minvenus.settings import AgentConfig, EvalConfig, IGPOConfig, InferConfig, SFTConfig
 
 QWEN = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 64, "intermediate_size": 96,
@@ -96,7 +97,7 @@ MODEL = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_
          "num_key_value_heads": 1}
 CLASSES = {ModelConfig: MODEL, Recipe: {}, AgentConfig: {}, InferConfig: {}, EvalConfig: {},
            SFTConfig: {"max_tokens": 1}, IGPOConfig: {"max_context": 1},  # values that make the border of others valid
-           BaseConfig: {}, DemoConfig: {}, CompareConfig: {}, LabConfig: {}}
+           BaseConfig: {}, DemoConfig: {}, CompareConfig: {}, LabConfig: {}, TheoryConfig: {}}
 NUMBERS = {  # field: (values that are refused, values at the border that are accepted); "Class.field" where they differ
     "hidden_size": ([0], [1]), "intermediate_size": ([0], [1]), "num_hidden_layers": ([0], [1]),
     "num_attention_heads": ([0], [1]), "num_key_value_heads": ([0, 3], [1, 2]), "head_dim": ([0, 3], [2]),

@@ -13,7 +13,8 @@ CITATION = re.compile(r"\[([PI]) eq\.(\d+)(?:-(\d+))?\]")
 
 def rows() -> list[list[str]]:
     """Cells of the ledger: equation, what it says, function, example test, property test."""
-    lines = [line for line in (ROOT / "docs" / "equations.md").read_text().splitlines() if line.startswith("|")]
+    ledger, *_ = (ROOT / "docs" / "equations.md").read_text().split("\n## ")
+    lines = [line for line in ledger.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 

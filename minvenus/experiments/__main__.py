@@ -1,17 +1,18 @@
-"""python -m minvenus.experiments demo | compare | lab | audit | credit | base      --help after the word tells more"""
+"""python -m minvenus.experiments demo | compare | lab | theory | audit | credit | base       each has --help"""
 
 import signal
 import sys
 from collections.abc import Callable
 
 from minvenus.console import one_line_errors
-from minvenus.experiments import audit, base, calculator, compare, demo, lab
+from minvenus.experiments import audit, base, calculator, compare, demo, lab, theory
 from minvenus.flags import parse_flags
 
 COMMANDS: dict[str, tuple[type, Callable[..., object]]] = {
     "demo": (demo.DemoConfig, demo.main),
     "compare": (compare.CompareConfig, compare.main),
     "lab": (lab.LabConfig, lab.main),
+    "theory": (theory.TheoryConfig, theory.main),
     "audit": (audit.AuditConfig, audit.main),
     "credit": (calculator.CreditConfig, calculator.main),
     "base": (base.BaseConfig, base.main),

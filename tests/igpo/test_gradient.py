@@ -1,0 +1,274 @@
+"""What every step does to the expected gradient, by exact enumeration through the shipped advantage and loss code: each
+row of the table in docs/equations.md, the identity of a batch, and the quotient that centred gains climb.
+
+Populations: with probabilities that are multiples of 1/4 and three visits, 64 rollouts hold every rollout as often as
+its probability says. Such a group has the population's mean and spread: it stands for G -> infinity, exactly."""
+
+import itertools
+import math
+from dataclasses import replace
+from functools import cache, partial
+
+import pytest
+import torch
+from hypothesis import given
+
+from minvenus.config import ConfigError, Recipe
+from minvenus.experiments import theory
+from minvenus.experiments.__main__ import main
+from minvenus.experiments.lab import STOP
+from minvenus.experiments.theory import World, by_recipe, cosine, expected_update, loss_direction, true_gradient
+from minvenus.igpo.advantage import advantage_record
+from minvenus.types import TurnRewards
+from tests.igpo import oracle
+from tests.igpo.strategies import ORDINARY, advantages, assert_close, batches, recipes, rounding
+
+UNCENTRED = Recipe(normalize="separate", center_gain=False, gamma=1.0)
+CENTRED = replace(UNCENTRED, center_gain=True)
+OUTCOMES = Recipe(use_gain=False, gamma=1.0)
+FRONT = (2.0, 0.2, 0.2)
+
+
+def small(gains=(0.8, 0.8)) -> World:
+    """Two hops, three visits: 13 rollouts, so that groups of 3 and 4 take no time."""
+    return World.of(gains, visits=3)
+
+
+def outcomes_only(world: World) -> World:
+    return replace(world, rewards=[replace(r, turns=[None] * len(r.turns)) for r in world.rewards])
+
+
+def gains_only(world: World) -> World:
+    return replace(world, rewards=[replace(r, outcome=0.0) for r in world.rewards])
+
+
+def outcome_gradient(world: World):
+    return true_gradient(world, [r.outcome for r in world.rewards])
+
+
+def gain_gradient(world: World):
+    return true_gradient(world, [sum(r.turns) for r in world.rewards])
+
+
+def same(a, b, tolerance=1e-12) -> bool:
+    return bool(torch.allclose(a, b, rtol=0, atol=tolerance))
+
+
+def centred(recipe: Recipe, rewards):
+    """Outcomes minus their mean, not divided: the advantages of the shipped code times the std that it divided by."""
+    record = advantage_record(rewards, [0] * len(rewards), recipe)
+    return [[a * (record.groups[0].outcome_std + 1e-6) for a in row] for row in record.advantages]
+
+
+def population(gains, visits=3) -> World:
+    """Right, wrong, stop with 1/4, 1/2, 1/4."""
+    return World.of(gains, (0.25, 0.5, 0.25), visits)
+
+
+def population_update(world: World, recipe: Recipe):
+    """The update on one group that is the population itself."""
+    counts = [round(64 * chance) for chance in world.probabilities().tolist()]
+    assert counts == pytest.approx([64 * chance for chance in world.probabilities().tolist()]) and sum(counts) == 64
+    members = [i for i, count in enumerate(counts) for _ in range(count)]
+    rows = by_recipe(recipe, [world.rewards[i] for i in members])
+    total = torch.zeros_like(world.logprobs())
+    for i, row in zip(members, rows, strict=True):
+        total[i, :len(row)] += torch.tensor(row, dtype=torch.float64)
+    return loss_direction(world, total * len(counts) / 64, "seq-mean-token-sum")
+
+
+# ----------------------------------------------------------------------------------------------------------- the world
+
+
+def test_the_world_of_three_hops_and_four_visits_has_29_rollouts_whose_probabilities_add_up_to_1():
+    world = World.of((0.8, 0.8, 0.8))
+    assert len(world.choices) == len({tuple(made) for made in world.choices}) == 29
+    assert sum(world.probabilities().tolist()) == pytest.approx(1.0)
+    assert sum(r.outcome for r in world.rewards) == 4, "right three times: at once, or a wrong visit before each hop"
+
+
+def test_the_true_gradient_agrees_with_finite_differences():
+    world = World.of(FRONT)
+    worth = [sum(r.turns) + r.outcome for r in world.rewards]
+    exact, h = true_gradient(world, worth), 1e-5
+    for place in itertools.product(range(3), range(3)):
+        values = []
+        for sign in (1, -1):
+            moved = world.logits.detach().clone()
+            moved[place] += sign * h
+            chance = replace(world, logits=moved).probabilities().tolist()
+            values.append(sum(p * w for p, w in zip(chance, worth, strict=True)))
+        assert (values[0] - values[1]) / (2 * h) == pytest.approx(float(exact[place]), abs=1e-9)
+
+
+# ------------------------------------------------------------------------------------- the identity and the quotient
+
+
+@given(batches(magnitudes=ORDINARY, max_groups=4), recipes(normalize="separate", center_gain=True))
+def test_centring_takes_the_mean_gain_from_every_rewarded_turn_to_come(batch, recipe):
+    """A(centred) = A(uncentred) - mu / sigma * D, D the discounted number of rewarded turns from t on: for any batch,
+    discount, spread, weight and scope of penalties."""
+    without = advantages(batch, replace(recipe, center_gain=False))
+    stats = advantage_record(batch.rewards, batch.groups, recipe).groups
+    expected = []
+    for row, r, group in zip(without, batch.rewards, batch.groups, strict=True):
+        ones = [None if v is None else 1.0 for v in r.turns]
+        to_come = oracle.returns([*ones, 0.0], r.penalties, recipe)
+        fee = recipe.ig_weight * stats[group].gain_mean / (stats[group].gain_std + 1e-6)
+        expected.append([a - fee * d for a, d in zip(row, to_come, strict=True)])
+    assert_close(advantages(batch, recipe), expected, 20 * rounding(batch, recipe))
+
+
+@pytest.mark.parametrize("gains", [(0.8, 0.8, 0.8), (0.4, 0.6, 0.9), FRONT, (-0.5, 0.2, 0.1)])
+def test_centred_gains_climb_the_gain_per_rewarded_turn(gains):
+    """G -> infinity, gamma 1, token sums: E[update] = grad E S - mu grad E N = E N * grad(E S / E N), over sigma."""
+    world = gains_only(population(gains))
+    total = torch.tensor([sum(r.turns) for r in world.rewards], dtype=torch.float64)
+    turns = torch.tensor([len(r.turns) for r in world.rewards], dtype=torch.float64)
+    chance = world.probabilities()
+    per_turn = (chance @ total) / (chance @ turns)
+    quotient = torch.autograd.grad(per_turn, world.logits, retain_graph=True)[0]
+    mean_turns, mu = (chance @ turns).item(), per_turn.item()
+    difference = gain_gradient(world) - mu * true_gradient(world, turns.tolist())
+    assert same(difference, mean_turns * quotient)
+    squares = sum(p * sum((v - mu) ** 2 for v in r.turns) for p, r in zip(chance.tolist(), world.rewards, strict=True))
+    sigma = math.sqrt(squares / mean_turns + 1e-8) + 1e-6
+    assert same(population_update(world, CENTRED) * sigma, difference)
+
+
+def test_equal_positive_gains_teach_nothing_when_they_are_centred_and_to_go_on_when_they_are_not():
+    """Right and wrong visits gain the same: only the number of visits matters."""
+    world = gains_only(small())
+    equal = replace(world, rewards=[replace(r, turns=[0.8] * len(r.turns)) for r in world.rewards])
+    truth = gain_gradient(equal)
+    assert bool((truth[:, STOP] < 0).all())
+    assert same(expected_update(equal, partial(by_recipe, CENTRED), 3), torch.zeros_like(truth), 1e-9)
+    assert cosine(expected_update(equal, partial(by_recipe, replace(UNCENTRED, spread="rms")), 3), truth) > 0.99
+
+
+def test_front_loaded_gains_push_to_stop_at_later_hops_when_they_are_centred():
+    pushes, _ = theory.compare(World.of(FRONT), 2)
+    assert min(pushes["true gradient of the gain"]) > 0 and min(pushes["uncentred, rms"]) > 0
+    first, *later = pushes["paper"]
+    assert first > 0 > max(later)
+
+
+# ------------------------------------------------------------------------------------------------- the table's rows
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_centred_outcomes_without_discount_give_the_true_gradient(size):
+    world = outcomes_only(small())
+    update = expected_update(world, partial(centred, OUTCOMES), size)
+    assert same(update, (size - 1) / size * outcome_gradient(world))
+
+
+@pytest.mark.parametrize("gamma", [0.95, 0.8])
+def test_discounted_outcomes_are_biased_towards_long_rollouts(gamma):
+    """(G-1)/G * (E[O sum_t gamma^(T-t) s_t] - b E[sum_t gamma^(T-t) s_t])"""
+    world = outcomes_only(small())
+    update = expected_update(world, partial(centred, replace(OUTCOMES, gamma=gamma)), 3)
+    chance, parts = world.probabilities().tolist(), []
+    mean = sum(p * r.outcome for p, r in zip(chance, world.rewards, strict=True))
+    for worth in (lambda r: r.outcome, lambda r: 1.0):
+        rows = torch.zeros_like(world.logprobs())
+        for i, r in enumerate(world.rewards):
+            n = len(r.turns) + 1
+            rows[i, :n] = torch.tensor([chance[i] * worth(r) * gamma ** (n - 1 - t) for t in range(n)])
+        parts.append(loss_direction(world, rows * len(chance), "seq-mean-token-sum"))
+    first, second = parts
+    assert same(update, 2 / 3 * (first - mean * second), 1e-7)
+    assert bool((-second[:, STOP] < 0).all()), "minus b times it lengthens where b > 0"
+    assert {0.95: 0.995, 0.8: 0.9}[gamma] < cosine(update, outcome_gradient(world)) < 0.99999
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_z_scored_binary_outcomes_give_the_true_gradient_times_a_known_factor(size):
+    world = outcomes_only(small())
+    p = sum(c * r.outcome for c, r in zip(world.probabilities().tolist(), world.rewards, strict=True))
+    spread = sum(math.comb(size, k) * p**k * (1 - p) ** (size - k) * math.sqrt(k * (size - k)) for k in range(size + 1))
+    update = expected_update(world, partial(by_recipe, OUTCOMES), size)
+    assert same(update, spread / (size * p * (1 - p)) * outcome_gradient(world), 1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_z_scored_outcomes_of_three_values_are_biased(size):
+    """-3 for an answer given before any visit."""
+    world = outcomes_only(small())
+    rewards = [replace(r, outcome=-3.0) if not r.turns else r for r in world.rewards]
+    world = replace(world, rewards=rewards)
+    assert 0.85 < cosine(expected_update(world, partial(by_recipe, OUTCOMES), size), outcome_gradient(world)) < 0.99
+
+
+@pytest.mark.parametrize("gains", [(0.8, 0.8, 0.8), FRONT])
+def test_the_std_of_a_large_group_is_only_a_factor(gains):
+    world = gains_only(population(gains))
+    assert cosine(population_update(world, UNCENTRED), gain_gradient(world)) == pytest.approx(1.0, abs=1e-12)
+
+
+@cache
+def cosines_of_three(gains) -> dict[str, float]:
+    return {arm: float(value) for arm, value in theory.compare(World.of(gains), 3)[1].items()}
+
+
+def test_in_small_groups_the_root_mean_square_keeps_the_direction_and_the_std_does_not():
+    """The std explodes where all gains of a group are equal. Numbers of docs/equations.md, gamma .95."""
+    equal, front = cosines_of_three((0.8, 0.8, 0.8)), cosines_of_three(FRONT)
+    assert equal == {"GRPO": 1.0, "paper": 0.887, "uncentred": 0.950, "uncentred, rms": 1.0}
+    assert front == {"GRPO": 1.0, "paper": 0.839, "uncentred": 0.922, "uncentred, rms": 1.0}
+
+
+def test_gains_that_are_not_divided_give_the_true_gradient():
+    world = gains_only(small((1.0, 0.2)))
+    update = expected_update(world, partial(by_recipe, replace(UNCENTRED, spread="one")), 2)
+    assert same(update * (1 + 1e-6), gain_gradient(world))
+
+
+def test_ig_scale_is_a_positive_factor_of_a_batch():
+    """One group is a batch here: its outcomes are equal, so s = .3 / M_IG, and its update keeps its direction."""
+    batch = [TurnRewards([0.5, 0.1], 0.0), TurnRewards([0.2], 0.0)]
+    apart, scaled = (by_recipe(replace(UNCENTRED, normalize=mode), batch) for mode in ("separate", "scaled"))
+    factors = {round(b / a, 9) for row, other in zip(apart, scaled, strict=True)
+               for a, b in zip(row, other, strict=True) if a}
+    assert len(factors) == 1 and factors.pop() > 0
+
+
+def test_means_over_tokens_turn_grpo_into_the_outcome_per_turn():
+    """(G-1)/G * (grad E[O/T] - b grad E[1/T]): shortens where outcomes are bad on average."""
+    world = outcomes_only(small())
+    turns = [len(r.turns) + 1 for r in world.rewards]
+    b = sum(c * r.outcome for c, r in zip(world.probabilities().tolist(), world.rewards, strict=True))
+    update = expected_update(world, partial(centred, OUTCOMES), 3, "seq-mean-token-mean")
+    per_turn = true_gradient(world, [r.outcome / t for r, t in zip(world.rewards, turns, strict=True)])
+    assert same(update, 2 / 3 * (per_turn - b * true_gradient(world, [1 / t for t in turns])))
+    assert 0.7 < cosine(update, outcome_gradient(world)) < 0.99
+
+
+def test_a_baseline_of_returns_at_each_turn_index_keeps_the_true_gradient():
+    """Not built, because it learned more slowly (docs/experiment.md). Rollouts that have ended count 0."""
+    def baselined(rewards):
+        rows = [list(itertools.accumulate([r.outcome, *reversed(r.turns)]))[::-1] for r in rewards]
+        longest = max(map(len, rows))
+        means = [sum(row[t] for row in rows if t < len(row)) / len(rows) for t in range(longest)]
+        return [[a - means[t] for t, a in enumerate(row)] for row in rows]
+
+    world = small()
+    truth = true_gradient(world, [sum(r.turns) + r.outcome for r in world.rewards])
+    assert same(expected_update(world, baselined, 3), 2 / 3 * truth)
+
+
+# --------------------------------------------------------------------------------------------------------- the command
+
+
+def test_the_command_shows_pushes_per_hop_and_draws_a_picture_per_profile(tmp_path, capsys):
+    main(["theory", "--group", "2", "--out", str(tmp_path)])
+    parts = capsys.readouterr().out.split("\n\n")
+    assert [part.split()[1] for part in parts[:3]] == list(theory.PROFILES) and "groups of 2" in parts[0]
+    for part in parts[:3]:
+        assert part.count("true gradient of") == 2 and all(arm in part for arm in theory.ARMS)
+    assert {path.name for path in tmp_path.iterdir()} == {f"theory-{name}.svg" for name in theory.PROFILES}
+
+
+def test_a_group_of_one_is_refused():
+    with pytest.raises(ConfigError, match="group"):
+        theory.TheoryConfig(group=1)
