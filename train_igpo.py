@@ -24,6 +24,8 @@ from minvenus.files import digest
 from minvenus.flags import parse_flags
 from minvenus.igpo.credit import credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
+from minvenus.model.precision import copy_weights, engine_model, precision_of
+from minvenus.model.qwen3 import Qwen3
 from minvenus.presets import IGPO_PRESETS
 from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import SavedBatch, save_batch
@@ -54,30 +56,32 @@ def main(config: IGPOConfig) -> Path:
         model, tokenizer = load_start(config)
         reference = None
         if config.kl_coef or config.gain_policy == "reference":
-            reference = load_start(config)[0].requires_grad_(False)
+            reference = load_start(config)[0].requires_grad_(False).to(precision_of(model).engine)
         optimizer = adamw(model, (0.9, 0.999), config.weight_decay)
-        engine = Engine(model, config.pages, PAGE_SIZE, config.seed, vocab_limit=tokenizer.size)
+        engine = Engine(engine_model(model), config.pages, PAGE_SIZE, config.seed, vocab_limit=tokenizer.size)
         scorer = Engine(reference, config.pages, PAGE_SIZE) if config.gain_policy == "reference" else engine
         new_loop = loop_maker(config, source, engine, tokenizer)
         grade = partial(outcomes, judge=judge, kind=config.outcome)
         data = digest([source.fingerprint, prompt_and_notices(config)[0]])
-        test = partial(evaluate, new_loop, source, engine)
+        test = partial(evaluate, model, new_loop, source, engine)
 
         # run.steps resumes from the last checkpoint, evaluates, saves, and stops on signals
         for step in run.steps(model, optimizer, tokenizer.files, data=data, evaluate=test):
+            copy_weights(model, engine)                                         # every cached page is stale now
             engine.reset_counters()
             with new_loop(keep_open=True) as loop:
                 episodes = collect(loop, source, step, config)
                 run.lap("rollout", engine.counters().prefilled + engine.counters().decoded)
                 logprobs = score_answers(scorer, episodes, tokenizer, config)   # on the pages of the open sequences
                 run.lap("scoring", sum(len(tokens) for turns in logprobs for tokens in turns if tokens))
+            engine.free_pages()                                                 # the update can use their memory
+            scorer.free_pages()
             rollouts = [episode.rollout for episode in episodes]
             batch = make_batch(rollouts, logprobs, config.group, grade)         # without an outcome: dropped, counted
             run.lap("grading")
             credited = credit(batch.measured, config.recipe)
             rows = list(map(row_of, batch.rollouts, credited.record.advantages))
             stats = igpo_update(model, optimizer, rows, reference, config, step)
-            engine.weights_changed()                                            # every cached page is stale now
             run.lap("update", stats.pop("tokens"))
             if batch.rollouts and (step == 1 or run.is_due(config.rollouts_every)):
                 saved = SavedBatch(step, config.gain_policy, config.recipe, batch.rollouts, batch.measured, credited)
@@ -139,16 +143,16 @@ def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[fl
     return [compare(answer, question.answers) for question, answer in answered]
 
 
-def evaluate(new_loop: Callable[[], RolloutLoop], source: QuestionSource, engine: Engine) -> dict:
+def evaluate(model: Qwen3, new_loop: Callable[[], RolloutLoop], source: QuestionSource, engine: Engine) -> dict:
     """Metrics of one sampled rollout of every held-out question; {} where no question is held out. Answers are compared
     by exact match, with --judge too: evaluation should be cheap."""
+    copy_weights(model, engine)
     episodes: list[Episode] = []
     with new_loop() as loop:
         for question in source.held_out:
             episodes += loop.add(question, source.tools_for, max_turns=source.max_turns(question))
         loop.run()
     done = [episode.rollout for episode in episodes]
-    engine.weights_changed()                # the next step must not find pages that a resumed run would not have
     numbers = {"exact_match": mean(outcomes(done, None, "em")), **behaviour(done, *source.visits(done))}
     return {f"test_{name}": number for name, number in numbers.items() if number is not None}
 

@@ -258,7 +258,7 @@ class IGPOConfig:
     evaluate_questions: CountOrZero | None = None  # how many, a file's first; none = 128, of a file 0 = none
     save_every: Count = 1                      # steps between checkpoints: at most so many are ever lost
     rollouts_every: Count = 20                 # steps between saved rollouts with their reward arithmetic
-    logprob_gap: Positive = 0.01               # stop if new and stored log-probs differ by more before an update
+    logprob_gap: Positive | None = None        # mean log-prob gap, engine to trainer, that stops; none = 1e-4, GPU 0.02
     plan: bool = False                         # print the memory that a process would need, and stop: nothing is loaded
     device: Device = "auto"                    # auto = a GPU if there is one
 

@@ -19,14 +19,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from minvenus.agent.prompt import SYSTEM_PROMPT, Notices, read_prompt
 from minvenus.agent.remote import RemotePolicy
 from minvenus.agent.rollout import Episode, Limits, RolloutLoop
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.model import weights
+from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig, IGPOConfig, ResolvedAgent
 from minvenus.text.tokenizer import TINY, Tokenizer
@@ -121,7 +120,7 @@ def load_policy(config: ResolvedAgent, sequences: int,
     folder = model_folder(config)
     device = weights.device_of(config.device)
     if folder is None:
-        model = Qwen3(ModelConfig.preset("tiny"), seed=config.seed).to(device)
+        model = Qwen3(ModelConfig.preset("tiny"), seed=config.seed).to(device, PRECISION[device].engine)
         source = "tiny, with random weights: it has not been trained, so its text means nothing"
     else:
         model, source = load_model(folder, device), f"weights from {folder}"
@@ -134,7 +133,7 @@ def load_policy(config: ResolvedAgent, sequences: int,
 
 
 def load_model(folder: Path, device: str) -> Qwen3:
-    return weights.load(folder, device, torch.bfloat16 if device == "cuda" else torch.float32)
+    return weights.load(folder, device, PRECISION[device].engine)
 
 
 def cache_pages(model: Qwen3, max_context: int, sequences: int) -> int:

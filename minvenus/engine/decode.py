@@ -107,7 +107,7 @@ class DecodeCache:
 def product(rows: Tensor, matrices: Tensor) -> Tensor:
     """[S, K, n, x] times [S, K, x, y] for few rows. With one thread numpy is faster: torch packs each matrix first,
     numpy multiplies row by row while the matrix is in the CPU's cache."""
-    if torch.get_num_threads() > 1 or rows.dtype == torch.bfloat16:
+    if torch.get_num_threads() > 1:
         return torch.matmul(rows, matrices)
     out = rows.new_empty(*rows.shape[:-1], matrices.shape[-1])
     numpy.matmul(rows[..., None, :].numpy(), matrices[:, :, None].numpy(), out=out[..., None, :].numpy())

@@ -97,8 +97,9 @@ class Engine:
         sequence.job = None
         self.scheduler.free(sequence)
 
-    def weights_changed(self) -> None:
-        """Drop everything that was computed. Open sequences keep their tokens and are computed again."""
+    def free_pages(self) -> None:
+        """Drop everything that was computed, and the memory of the pages until the next step: a trainer can use it.
+        Open sequences keep their tokens and are computed again."""
         running = len(self.scheduler.running())
         if running:
             raise RuntimeError(f"{running} sequences are running: a turn has one policy, so change weights between "
@@ -106,7 +107,12 @@ class Engine:
         for sequence in self.scheduler.sequences:
             self.scheduler.free(sequence)
         self.pool.forget()
-        self.runner.forget()
+        self.runner.free_pages()
+
+    def weights_changed(self) -> None:
+        """Drop everything that was computed, copies of the weights included."""
+        self.free_pages()
+        self.runner.forget_weights()
 
     # --------------------------------------------------------------------------------------------------------- sampling
 

@@ -26,21 +26,32 @@ class Runner:
     def __init__(self, model, pages: int, page_size: int):
         config, weight = model.config, model.head_weight
         self.model, self.page_size, self.device = model, page_size, weight.device
-        shape = (config.num_hidden_layers, pages, page_size, config.num_key_value_heads, config.head_dim)
-        self.k_pages = torch.empty(shape, dtype=weight.dtype, device=self.device)        # [layers, P, page, K, D]
-        self.v_pages = torch.empty_like(self.k_pages)
+        self.shape = (config.num_hidden_layers, pages, page_size, config.num_key_value_heads, config.head_dim)
         self.on_cpu = self.device.type == "cpu"
-        self.forget()
+        self.make_pages()
+        self.forget_weights()
 
-    def forget(self) -> None:
-        """The weights have changed: drop every copy of them, and every key and value that was computed with them."""
+    def make_pages(self) -> None:
+        dtype = self.model.head_weight.dtype
+        self.k_pages: Any = torch.empty(self.shape, dtype=dtype, device=self.device)     # [layers, P, page, K, D]
+        self.v_pages: Any = torch.empty_like(self.k_pages)
+        fast = self.on_cpu and dtype == torch.float32
+        self.decode_cache: Any = DecodeCache(self.k_pages, self.v_pages) if fast else None
+
+    def free_pages(self) -> None:
+        """Drop the pages; the next step makes new ones."""
+        self.k_pages = self.v_pages = self.decode_cache = None
+
+    def forget_weights(self) -> None:
+        """Drop every copy of the weights."""
         self.merged: Any = None                                         # made with the next step
         self.best_rows: float = 0                                       # steps of more sequences want another copy
-        self.decode_cache: Any = DecodeCache(self.k_pages, self.v_pages) if self.on_cpu else None
 
     def run(self, work: list[Work]) -> tuple[list[Work], Tensor]:
         """Compute the tokens of a step and store their keys and values. Returns the work in the order in which it
         ran, and the hidden states that its jobs want, in that order [M, hidden]."""
+        if self.k_pages is None:
+            self.make_pages()
         copies = [pair for _, _, copies in work for pair in copies]
         if copies:
             source, target = self._tensor(copies).T
@@ -133,4 +144,5 @@ class Runner:
         return token_logprobs(hidden, self.model.head_weight, self._tensor(targets), temperature).tolist()
 
     def _tensor(self, values: list) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self.device)
+        # non_blocking: the device may still be busy, and the host need not wait for it
+        return torch.tensor(values, dtype=torch.int64).to(self.device, non_blocking=True)

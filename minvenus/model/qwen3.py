@@ -218,12 +218,12 @@ class Qwen3(nn.Module):
     def logprobs(self, tokens: Tensor, cu_seqlens: Tensor, sources: Tensor, targets: Tensor, temperature: float = 1.0,
                  entropy: bool = False, dtype: torch.dtype | None = None, every_row: bool = False):
         """What SFT and IGPO train on: log-probs [M] of `targets` [M], each from the hidden state of token `sources` [M]
-        of the packed sequences; with `entropy`, (log-probs, entropies). Matrix products are in `dtype`, by default
-        bfloat16 on a GPU and the parameters' own type elsewhere. The last layer runs for the sources only, or with
-        `every_row` for all tokens: the same up to rounding."""
-        device, own = tokens.device.type, self.head_weight.dtype
-        dtype = dtype or (torch.bfloat16 if device == "cuda" else own)
-        with torch.autocast(device, dtype, enabled=dtype != own):
+        of the packed sequences; with `entropy`, (log-probs, entropies). Matrix products are in `dtype`, by default the
+        parameters' own. The last layer runs for the sources only, or with `every_row` for all tokens: the same up to
+        rounding."""
+        own = self.head_weight.dtype
+        dtype = dtype or own
+        with torch.autocast(tokens.device.type, dtype, enabled=dtype != own):
             if every_row:
                 hidden = self.packed(tokens, cu_seqlens)[sources]
             else:

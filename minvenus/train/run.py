@@ -135,6 +135,8 @@ class Run:
 
     def lap(self, phase: str, tokens: int = 0) -> None:
         """The time since the last lap belongs to `phase`, in which `tokens` ran through a model."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()            # what a GPU has yet to do belongs to it, too
         now = time.perf_counter()
         self.clock[f"{phase}_seconds"] = seconds = now - self.mark
         self.mark = now

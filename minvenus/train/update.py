@@ -20,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from minvenus.igpo.advantage import token_advantages
 from minvenus.igpo.loss import igpo_loss
+from minvenus.model.precision import precision_of
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import IGPOConfig
 from minvenus.sft.dataset import Example, Pack, Reduction, fill_packs, step_packs
@@ -28,6 +29,7 @@ from minvenus.train.optim import Diverged, optimizer_step
 from minvenus.types import Rollout
 
 EXTREMES = {"ratio_min": min, "ratio_max": max, "logprob_gap": max}
+BEFORE = ("logprob_gap", "logprob_gap_mean")             # between engine and trainer: before the first optimiser step
 
 # --------------------------------------------------------------------------------------------- supervised fine-tuning
 
@@ -38,7 +40,7 @@ def sft_loss(model: Qwen3, pack: Pack) -> Tensor:
     packed = (pack.tokens, pack.cu_seqlens, pack.sources, pack.targets)
     tokens, cu_seqlens, sources, targets = (x.to(device) for x in packed)
     # every row of the last layer, as the shipped base was trained, to the last bit
-    logp = model.logprobs(tokens, cu_seqlens, sources, targets, every_row=True)
+    logp = model.logprobs(tokens, cu_seqlens, sources, targets, dtype=precision_of(model).compute, every_row=True)
     return -(pack.weights.to(device) * logp).sum()
 
 
@@ -105,13 +107,18 @@ def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | Non
             if not any(row.has_signal or config.kl_coef for row in part):
                 continue
             numbers = backward(model, part, config)
-            if not done and numbers["logprob_gap"] > config.logprob_gap:
-                raise Diverged(f"new and stored log-probs differ by {numbers['logprob_gap']:.2g} before the first "
-                               f"update, more than --logprob-gap {config.logprob_gap}: engine and trainer do not run "
-                               "the same model, or not in the same precision")
+            if not done:
+                check_gap(numbers["logprob_gap_mean"], config.logprob_gap or precision_of(model).mean_gap)
             numbers["grad_norm"] = optimizer_step(model, optimizer, config.learning_rate, config.clip)
             done.append(numbers)
     return summary(done)
+
+
+def check_gap(mean_gap: float, bound: float) -> None:
+    if mean_gap > bound:
+        raise Diverged(f"new and stored log-probs differ by {mean_gap:.2g} in the mean before the first update, more "
+                       f"than {bound:g}: engine and trainer do not run the same model, or not in the same precision. "
+                       "--logprob-gap moves this bound")
 
 
 def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, float]:
@@ -138,13 +145,14 @@ def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, flo
             raise Diverged(f"the loss is {loss.item()}: look at the last lines of metrics.jsonl for a ratio, a KL or a "
                            "gradient norm that grew, and lower the learning rate")
         loss.backward()
-        gap = (column(logp).detach() - old_logp).abs().max()
+        gaps = (column(logp).detach() - old_logp).abs()                   # 0 in the padding
         share = stats["tokens"] / sampled
         packs.append({
             "loss": loss.item(), "policy_loss": stats["policy_loss"], "kl": stats["kl"],
             "clip_fraction": share * stats["clip_fraction"], "dual_clip_fraction": share * stats["dual_clip_fraction"],
             "approx_kl": share * stats["approx_kl"], "entropy": float(torch.cat(entropies).sum()) / sampled,
-            "tokens": sum(len(row.tokens) for row in part), "logprob_gap": float(gap),
+            "tokens": sum(len(row.tokens) for row in part), "logprob_gap": float(gaps.max()),
+            "logprob_gap_mean": float(gaps.sum()) / sampled,
             "ratio_min": stats["ratio_min"], "ratio_max": stats["ratio_max"]})
     return added(packs)
 
@@ -162,7 +170,8 @@ def packed_logprobs(model: Qwen3, rows: list[Row], temperature: float) -> tuple[
     starts = [0, *accumulate(len(row.tokens) for row in rows)]
     sources = torch.cat([row.sources + start for row, start in zip(rows, starts, strict=False)]).to(device)  # [M]
     cu_seqlens = torch.tensor(starts, dtype=torch.int32, device=device)
-    logp, entropies = model.logprobs(tokens, cu_seqlens, sources, tokens[sources + 1], temperature, entropy=True)
+    logp, entropies = model.logprobs(tokens, cu_seqlens, sources, tokens[sources + 1], temperature, entropy=True,
+                                     dtype=precision_of(model).compute)
     counts = [len(row.sources) for row in rows]
     return logp.split(counts), entropies.detach().split(counts)
 
@@ -179,10 +188,10 @@ def with_reference(rows: list[Row], reference: Qwen3, config: IGPOConfig) -> lis
 
 
 def summary(done: list[dict]) -> dict:
-    """One set of numbers for all optimiser steps of a batch: means, but all tokens, the extremes of ratios, and the gap
-    before the first step."""
+    """One set of numbers for all optimiser steps of a batch: means, but all tokens, the extremes of ratios, and the
+    gaps before the first step."""
     if not done:
         return {"updates": 0, "tokens": 0}
     total = added(done)
     means = {key: value / len(done) for key, value in total.items() if key not in ("tokens", *EXTREMES)}
-    return total | means | {"updates": len(done), "logprob_gap": done[0]["logprob_gap"]}
+    return total | means | {"updates": len(done)} | {key: done[0][key] for key in BEFORE}

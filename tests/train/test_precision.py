@@ -1,0 +1,197 @@
+"""The precision of a device, the engine's copy, the gate on log-probs, and whole runs as on a GPU: bfloat16 products
+and engine, forced on the CPU."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from minvenus.engine import Engine
+from minvenus.files import latest_checkpoint, read_jsonl
+from minvenus.model import weights
+from minvenus.model.precision import PRECISION, Precision, copy_weights, engine_model, precision_of
+from minvenus.model.qwen3 import Qwen3
+from minvenus.report.saved import load_batch, path_of
+from minvenus.settings import IGPOConfig, SFTConfig
+from minvenus.train.optim import Diverged, adamw
+from minvenus.train.update import packed_logprobs, row_of
+from tests.train.igpo_runs import MIXED, first_step, small_igpo, write_model
+from tests.train.runs import ROOT, SMALL, made_up_update, parameters
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    monkeypatch.setitem(PRECISION, "cpu", PRECISION["cuda"])
+
+
+def test_the_table():
+    assert PRECISION["cpu"] == Precision(compute=None, engine=torch.float32, mean_gap=1e-4)
+    assert PRECISION["cuda"] == Precision(compute=torch.bfloat16, engine=torch.bfloat16, mean_gap=0.02)
+    assert precision_of(Qwen3(SMALL)) is PRECISION["cpu"]
+
+
+# --------------------------------------------------------------------------------------------------- the engine's copy
+
+
+def test_on_a_cpu_the_engine_runs_the_trained_module_itself():
+    model = Qwen3(SMALL)
+    assert engine_model(model) is model
+
+
+def test_as_on_a_gpu_the_engine_has_a_bfloat16_copy_that_follows_the_master_weights(as_on_a_gpu):
+    model = Qwen3(SMALL, seed=1)
+    engine = Engine(engine_model(model), pages=4, page_size=16)
+    copy, master = engine.runner.model, parameters(model)
+    assert {p.dtype for p in copy.parameters()} == {torch.bfloat16} and engine.runner.k_pages.dtype == torch.bfloat16
+    assert not any(p.requires_grad for p in copy.parameters())
+    assert torch.equal(parameters(copy), master.bfloat16())
+    places = [p.data_ptr() for p in copy.parameters()]
+
+    made_up_update(model, adamw(model, (0.9, 0.95), 0.01), 1)
+    assert torch.equal(parameters(copy), master.bfloat16()), "stale until it is told"
+    copy_weights(model, engine)
+    assert torch.equal(parameters(copy), parameters(model).bfloat16()) and not torch.equal(parameters(model), master)
+    assert [p.data_ptr() for p in copy.parameters()] == places, "in place"
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+def test_a_small_update_is_not_lost_in_bfloat16(as_on_a_gpu):
+    """A step of 1e-5 changes no bfloat16 near 1; a thousand of them do, because they add up in float32."""
+    model = Qwen3(SMALL)
+    engine = Engine(engine_model(model), pages=4, page_size=16)
+    norm, copied = model.model.norm.weight, engine.runner.model.model.norm.weight
+    for steps, moved in ((1, False), (1000, True)):
+        with torch.no_grad():
+            for _ in range(steps):
+                norm += 1e-5
+        copy_weights(model, engine)
+        assert bool((copied != 1).all()) == moved
+
+
+def test_copied_weights_drop_what_was_computed_with_the_old_ones():
+    model = Qwen3(SMALL, seed=1)
+    engine = Engine(engine_model(model), pages=8, page_size=16)
+    before = engine.score([5] * 40, [[7, 8]])
+    made_up_update(model, adamw(model, (0.9, 0.95), 0.01), 1)
+    copy_weights(model, engine)
+    assert engine.score([5] * 40, [[7, 8]]) == Engine(model, pages=8, page_size=16).score([5] * 40, [[7, 8]]) != before
+
+
+def test_pages_take_no_memory_between_freeing_and_the_next_step():
+    engine = Engine(Qwen3(SMALL, seed=1).requires_grad_(False), pages=8, page_size=16)
+    before = engine.score([5] * 40, [[7, 8]])
+    engine.free_pages()
+    assert engine.runner.k_pages is engine.runner.v_pages is engine.runner.decode_cache is None
+    assert engine.pool.used == 0 and engine.score([5] * 40, [[7, 8]]) == before
+
+
+# ------------------------------------------------------------------------------------------------------------ the gate
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    return small_igpo(write_model(tmp_path_factory.mktemp("model")))
+
+
+def shifted(rows, by: float, tokens: int | None = None):
+    """The rows as if the engine had stored other log-probs, of all tokens or of the first of each."""
+    shift = [torch.full_like(row.old_logp, by) for row in rows]
+    for own in shift:
+        own[tokens:] = 0.0 if tokens is not None else by
+    return [replace(row, old_logp=row.old_logp + own) for row, own in zip(rows, shift, strict=True)]
+
+
+@pytest.mark.parametrize("by, bound, passes", [
+    (0.5e-4, None, True), (2e-4, None, False), (2e-4, 0.01, True), (0.02, 0.01, False)])
+def test_the_gate_is_on_the_mean_gap_and_a_flag_moves_it(config, by, bound, passes):
+    step = first_step(replace(config, logprob_gap=bound), MIXED)
+    before = parameters(step.model)
+    if passes:
+        numbers = step.update(shifted(step.rows, by))
+        assert numbers["logprob_gap_mean"] == pytest.approx(by, rel=0.05)
+    else:
+        with pytest.raises(Diverged, match=f"differ by {by:g} in the mean .* more than {bound or 1e-4:g}"):
+            step.update(shifted(step.rows, by))
+        assert torch.equal(parameters(step.model), before)
+
+
+def test_one_token_far_apart_is_logged_and_stops_nothing(config):
+    step = first_step(config, MIXED)
+    rows = shifted(step.rows[:1], 5e-3, tokens=1) + step.rows[1:]
+    numbers = step.update(rows)
+    tokens = sum(len(row.sources) for row in rows)
+    assert numbers["logprob_gap"] == pytest.approx(5e-3, rel=0.01)
+    assert numbers["logprob_gap_mean"] == pytest.approx(5e-3 / tokens, rel=0.2) and numbers["logprob_gap_mean"] < 1e-4
+
+
+@pytest.mark.parametrize("pack_tokens", [512, 4096])
+def test_the_mean_gap_is_over_the_tokens_of_all_packs(config, pack_tokens):
+    step = first_step(replace(config, pack_tokens=pack_tokens, logprob_gap=1.0), MIXED)
+    by = [0.01 * (i + 1) for i in range(len(step.rows))]
+    rows = [shifted([row], own)[0] for row, own in zip(step.rows, by, strict=True)]
+    counts = [len(row.sources) for row in rows]
+    wanted = sum(own * count for own, count in zip(by, counts, strict=True)) / sum(counts)
+    assert step.update(rows)["logprob_gap_mean"] == pytest.approx(wanted, rel=1e-3)
+
+
+# ----------------------------------------------------------------------------------------------- whole runs as on a GPU
+
+
+AS_ON_A_GPU = """
+from minvenus.config import Recipe
+from minvenus.model.precision import PRECISION
+from minvenus.settings import IGPOConfig, SFTConfig
+import train_igpo, train_sft
+PRECISION["cpu"] = PRECISION["cuda"]
+train_igpo.main({igpo})
+train_igpo.main({resumed})
+train_sft.main({sft})
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Three steps of IGPO (the last one resumed) and of SFT. In a process of its own, because some virtual machines
+    announce matrix instructions for bfloat16 that they cannot run."""
+    folder = tmp_path_factory.mktemp("runs")
+    igpo = IGPOConfig(out=str(folder / "igpo"), steps=2, questions=4, hops=1, rollouts_every=1, evaluate_questions=0,
+                      device="cpu")
+    sft = SFTConfig(out=str(folder / "sft"), steps=3, demonstrations=40, validation=8, batch=4, device="cpu")
+    program = AS_ON_A_GPU.format(igpo=igpo, resumed=replace(igpo, steps=3), sft=sft)
+    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_igpo_as_on_a_gpu_passes_the_gate_in_every_step(runs):
+    rows = read_jsonl(runs / "igpo" / "metrics.jsonl")
+    assert [row["updates"] for row in rows] == [1, 1, 1]
+    for row in rows:
+        assert 1e-4 < row["logprob_gap_mean"] < 0.02, "bfloat16, and one model in engine and trainer"
+        assert row["logprob_gap_mean"] < row["logprob_gap"] and 0 <= row["kl"] < 0.1
+
+
+def test_igpo_as_on_a_gpu_learns(runs):
+    """Over all rollouts of the run, the trained weights like tokens with high advantages more than the first ones did.
+    Both in float32, so this is no rounding."""
+    start, trained = weights.load(weights.TINY_BASE), weights.load(latest_checkpoint(runs / "igpo") / "model")
+    assert trained.head_weight.dtype == torch.float32
+    gain = 0.0
+    for number in (1, 2, 3):
+        batch = load_batch(path_of(runs / "igpo", number))
+        rows = list(map(row_of, batch.rollouts, batch.credit.record.advantages))
+        with torch.no_grad():
+            before, after = (packed_logprobs(model, rows, 1.0)[0] for model in (start, trained))
+        gain += sum(float((row.advantages * (new - old)).mean())
+                    for row, new, old in zip(rows, after, before, strict=True))
+    assert gain > 0.5, gain
+
+
+def test_sft_as_on_a_gpu_learns(runs):
+    rows = read_jsonl(runs / "sft" / "metrics.jsonl")
+    assert rows[-1]["validation_loss"] < rows[0]["before_validation_loss"] - 0.01
