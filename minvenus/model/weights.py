@@ -2,6 +2,7 @@
 
     config.json   generation_config.json   tokenizer files
     model.safetensors,  or  model-00001-of-0000n.safetensors ... and model.safetensors.index.json
+    adapter/      of a model with adapters, whose weights are saved merged (lora.py)
 
 Loading is strict and frugal: each parameter is allocated once, in its final type and on its final device, and filled
 from the file in pieces of a few MB. Saving replaces the whole folder at once (files.py): after a crash, `load` gives
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from minvenus.config import ConfigError, ModelConfig, read_json
 from minvenus.files import current, latest_checkpoint, replaced, write_json
+from minvenus.model.lora import adapters, plain_weight, save_adapter
 from minvenus.model.qwen3 import Qwen3
 
 TINY_BASE = Path(__file__).parents[1] / "tiny_base"         # made by `make base`
@@ -164,16 +166,18 @@ def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path] | None = None
         check_save(Path(folder), copied)
         for name, file in copied.items():
             shutil.copyfile(file, new / name)
-        write_tensors(model.state_dict(), new, shard_bytes)
+        write_tensors(model, new, shard_bytes)
+        if adapters(model):
+            save_adapter(model, new / "adapter")
         write_json(new / "generation_config.json", generation)
         write_json(new / "config.json", {**model.config.to_hf(), "dtype": kind, "torch_dtype": kind})   # new, old key
-        for file in new.glob("*.safetensors"):
+        for file in new.rglob("*.safetensors"):
             shutil.copymode(new / "config.json", file)       # save_file leaves them readable to their owner only
 
 
 def check_save(folder: Path, tokenizer_files: Mapping[str, Path]) -> None:
     """Refuse to delete anything but a checkpoint: a home or run folder given by mistake must survive."""
-    own = {"config.json", "generation_config.json", *tokenizer_files}
+    own = {"config.json", "generation_config.json", "adapter", *tokenizer_files}
     present = sorted(os.listdir(folder)) if folder.exists() else []
     lost = [name for name in present if name not in own and not WEIGHT_FILE.fullmatch(name)]
     if lost:
@@ -181,21 +185,21 @@ def check_save(folder: Path, tokenizer_files: Mapping[str, Path]) -> None:
                           "folder, or give them as tokenizer_files")
 
 
-def write_tensors(state: dict[str, Tensor], folder: Path, shard_bytes: int) -> None:
+def write_tensors(model: Qwen3, folder: Path, shard_bytes: int) -> None:
+    sizes = {name: tensor.nbytes for name, tensor in model.state_dict().items() if name.endswith(".weight")}
     shards: list[list[str]] = [[]]
     room = shard_bytes
-    for name, tensor in state.items():
-        if shards[-1] and tensor.nbytes > room:
+    for name, size in sizes.items():
+        if shards[-1] and size > room:
             shards.append([])
             room = shard_bytes
         shards[-1].append(name)
-        room -= tensor.nbytes
+        room -= size
     weight_map: dict[str, str] = {}
     for i, names in enumerate(shards, start=1):
         file = SINGLE if len(shards) == 1 else f"model-{i:05}-of-{len(shards):05}.safetensors"
-        tensors = {name: state[name].cpu().contiguous() for name in names}
+        tensors = {name: plain_weight(model, name).cpu().contiguous() for name in names}
         save_file(tensors, folder / file, metadata={"format": "pt"})         # transformers asks for this entry
         weight_map |= dict.fromkeys(names, file)
     if len(shards) > 1:
-        total = sum(tensor.nbytes for tensor in state.values())
-        write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+        write_json(folder / INDEX, {"metadata": {"total_size": sum(sizes.values())}, "weight_map": weight_map})
