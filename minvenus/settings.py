@@ -49,6 +49,7 @@ class AgentConfig:
     tools: str = "toyweb"                   # toyweb, folder:PATH, live, record:FILE or replay:FILE
     api_base: str | None = None             # a completion endpoint, as http://localhost:8000/v1; none = a local model
     api_model: str | None = None            # the endpoint's name for its model; --model then gives the tokenizer only
+    prompt_ids: bool = True                 # send an endpoint token ids; else text, which any tokenizer serves for
     system_prompt: str | None = None        # a text file, or a trajectory whose prompt to use; none = minvenus's own
     max_turns: Count | None = None          # turns of the model; none = 200, on the toy web what the question needs
     max_context: Count | None = None        # tokens of a conversation; none = 240,000 at an endpoint, else up to 40,960
@@ -61,6 +62,7 @@ class AgentConfig:
     top_k: CountOrZero | None = None        # and from so many of them, 0 = all; none = 20, tiny 0
     presence_penalty: float | None = None   # taken from the logits of tokens already in the turn; none = 1.1, tiny 0
     retries: CountOrZero | None = None      # more attempts at a malformed or repetitive turn; none = 4, tiny 0
+    max_malformed: CountOrZero = 5          # so many turns in a row that cannot be read end a rollout; 0 = never
     seed: int = 0                           # of the toy web, of random weights and of the sampling
     device: Device = "auto"                 # auto = a GPU if there is one
 
@@ -68,6 +70,9 @@ class AgentConfig:
         check(self)
         if (self.api_base is None) != (self.api_model is None):
             raise ConfigError("an endpoint needs both --api-base and --api-model")
+        if self.api_base is not None and self.model == "tiny":
+            raise ConfigError("an endpoint needs --model, too: a folder with the served model's tokenizer.json, which "
+                              "writes the prompts and counts their tokens (the weights are not needed)")
         if self.temperature == 0 and self.retries:
             raise ConfigError(f"retries {self.retries} with temperature 0: every attempt would be the same")
 

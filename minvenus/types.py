@@ -10,7 +10,7 @@ Kind = Literal["search", "visit", "answer", "none"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 TERMINATIONS = ("answered", "answered_token_limit", "answered_max_steps",
-                "token_limit_no_answer", "max_steps", "timeout", "error")
+                "token_limit_no_answer", "max_steps", "malformed", "timeout", "error")
 
 
 @dataclass(frozen=True)

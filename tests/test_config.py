@@ -109,7 +109,8 @@ NUMBERS = {  # field: (values that are refused, values at the border that are ac
     "max_observation_tokens": ([63], [64]),
     "time_limit": ([0.0, NAN], [0.001]), "tool_seconds": ([0.0, NAN], [0.001]),
     "temperature": ([-0.001, 100.1, NAN], [0, 100]), "top_p": ([0.0, 1.001], [0.001, 1]), "top_k": ([-1, 0.5], [0]),
-    "presence_penalty": ([NAN, float("inf")], [-2.0, 0]), "retries": ([-1], [0]), "seed": ([0.5, True, "0"], [-1, 0]),
+    "presence_penalty": ([NAN, float("inf")], [-2.0, 0]), "retries": ([-1], [0]), "max_malformed": ([-1], [0]),
+    "seed": ([0.5, True, "0"], [-1, 0]),
     "limit": ([0], [1]), "runs": ([0], [1]), "concurrency": ([0], [1]), "pages": ([0], [1]),
     "f1_at_least": ([0.0, 1.001], [0.001, 1]), "hops": ([0, 5], [1, 4]), "slack": ([-1], [0]),
     "steps": ([0], [1]), "batch": ([0], [1]), "pack_tokens": ([0], [1]), "max_tokens": ([0, 8193], [1, 8192]),
@@ -168,6 +169,7 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
 
 @pytest.mark.parametrize(("cls", "values", "words"), [
     (AgentConfig, {"api_base": "http://localhost/v1"}, "both --api-base and --api-model"),
+    (AgentConfig, {"api_base": "http://localhost/v1", "api_model": "m"}, "needs --model, too: a folder with"),
     (AgentConfig, {"temperature": 0.0, "retries": 1}, "every attempt would be the same"),
     (InferConfig, {"question": "  "}, "question is blank"),
     (EvalConfig, {"judge": True, "score": "f1"}, "leave --score out"),
@@ -195,7 +197,8 @@ def test_questions_held_out_by_default_are_128_of_the_toy_web_and_none_of_a_file
 
 
 def test_what_was_not_given_follows_from_the_model_and_what_was_given_stays():
-    tiny, large = AgentConfig().resolved(), AgentConfig(api_base="http://localhost/v1", api_model="m").resolved()
+    tiny = AgentConfig().resolved()
+    large = AgentConfig(model="served", api_base="http://localhost/v1", api_model="m").resolved()
     names = ("max_new_tokens", "max_context", "temperature", "top_p", "top_k", "presence_penalty", "retries")
     assert [getattr(tiny, name) for name in names] == [64, 1024, 0.0, 1.0, 0, 0.0, 0]
     assert [getattr(large, name) for name in names] == [8192, 240_000, 1.0, 0.95, 20, 1.1, 4]

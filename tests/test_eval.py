@@ -144,7 +144,7 @@ def test_a_file_of_questions_at_an_endpoint_with_documents(capsys):
 def test_an_endpoint_that_fails_stops_the_evaluation_and_its_failures_can_be_made_again(capsys, monkeypatch):
     monkeypatch.setattr(results, "FAILURES", 2)
     write_documents()
-    good = iter([True] + [False] * 50)
+    good = iter([True, True] + [False] * 50)                        # the list of models, and one turn
     with serve(lambda h: complete(h, answer("cat")) if next(good) else h.reply("no", status=400)) as server:
         assert run(at(server, "--concurrency", "1")) == 2
     errors = capsys.readouterr().err
@@ -155,7 +155,8 @@ def test_an_endpoint_that_fails_stops_the_evaluation_and_its_failures_can_be_mad
     with serve(scripted(answer("cat"))) as server:                  # the model's name counts, not its address
         assert run(at(server, "--json")) == 0
         summary = printed_json(capsys)
-        assert summary["accuracy"]["value"] == 2 / 4
+        assert summary["accuracy"]["value"] == 2 / 4 and summary["terminations"]["error"] == 2
+        assert summary["malformed"] == 0.0, "the endpoint's error is no format error"
         assert "run 0: the completion endpoint" in summary["problems"][1]
         assert run(at(server, "--redo-failed", "--json")) == 0
     assert printed_json(capsys)["accuracy"]["value"] == 1.0 and len(lines()) == 4

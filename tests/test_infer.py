@@ -17,6 +17,7 @@ from minvenus.agent.record import rollout_from_json
 from minvenus.config import ModelConfig, read_json
 from minvenus.flags import parse_flags
 from minvenus.settings import AgentConfig, InferConfig
+from minvenus.text.tokenizer import TINY
 from minvenus.tools.base import ToolResult
 from minvenus.tools.toyweb import ToyWeb
 from tests.agent.scripted import Tools, answer, search, visit
@@ -49,7 +50,7 @@ def run(argv):
 
 
 def at(server):
-    return ["--api-base", f"{server.url}/v1", "--api-model", "venus"]
+    return ["--api-base", f"{server.url}/v1", "--api-model", "venus", "--model", str(TINY)]
 
 
 def saved(folder="runs/infer"):
@@ -110,9 +111,9 @@ def test_a_folder_of_documents_and_a_prompt_of_ones_own(capsys, tmp_path):
     (tmp_path / "docs" / "bob.md").write_text("# Bob\nBob keeps a cat.")
     (tmp_path / "prompt.txt").write_text("Be brief.")
     with serve(scripted(search("Bob"), visit("bob.md"), answer("cat"))) as server:
-        own = ["--tools", "folder:docs", "--question", "Bob's pet?", "--system-prompt", "prompt.txt"]
+        own = ["--tools", "folder:docs", "--question", "Bob's pet?", "--system-prompt", "prompt.txt", "--no-prompt-ids"]
         assert run([*at(server), *own]) == 0
-        assert "Be brief." in json.loads(server.seen[0][3])["prompt"]
+        assert "Be brief." in json.loads(server.seen[-1][3])["prompt"]
     assert "Bob keeps a cat." in capsys.readouterr().out
     assert saved().system == "Be brief."
 
@@ -180,8 +181,9 @@ def test_a_reader_that_goes_away_loses_nothing(monkeypatch, capsys):
     (["--tools", "telepathy"], "tools must be one of toyweb"),
     (["--question", "Who?"], "its own questions only, train-0 to train-2047 and test-0 to test-255, not 'Who?'"),
     (["--system-prompt", "nowhere.txt"], "cannot be read from nowhere.txt"),
-    (["--api-base", "http://127.0.0.1:9/v1", "--api-model", "m"], "the completion endpoint cannot be reached"),
-    (["--api-base", "venus", "--api-model", "m"], "--api-base must begin with http"),
+    (["--api-base", "http://127.0.0.1:9/v1", "--api-model", "m", "--model", str(TINY)],
+     "the completion endpoint cannot be reached"),
+    (["--api-base", "venus", "--api-model", "m", "--model", str(TINY)], "--api-base must begin with http"),
     (["--max-context", "100"], "tokens max_context must be at least"),
 ])
 def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys, tmp_path):

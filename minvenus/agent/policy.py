@@ -103,7 +103,8 @@ def load_loop(config: AgentConfig, immediate: bool, sequences: int = 1, pages: i
     policy, tokenizer, description = load_policy(config, sequences, pages)
     limits = Limits(config.max_turns or 200, min(config.max_context, policy.max_context or config.max_context),
                     config.max_new_tokens, config.max_observation_tokens, config.time_limit or math.inf,
-                    config.tool_seconds, tool_threads=None if immediate else sequences, retries=config.retries)
+                    config.tool_seconds, tool_threads=None if immediate else sequences, retries=config.retries,
+                    max_malformed=config.max_malformed)
     return RolloutLoop(policy, tokenizer, limits, system=system, notices=notices, watch=watch), description
 
 
@@ -113,10 +114,11 @@ def load_policy(config: ResolvedAgent, sequences: int,
     they need, sequences take turns."""
     sampling = Sampling(1, config.temperature, config.top_k or None, config.top_p, config.presence_penalty)
     if config.api_base is not None and config.api_model is not None:
-        own = config.model != "tiny"
-        tokenizer = Tokenizer.from_file(config.model if own else TINY)
-        policy = RemotePolicy(tokenizer, config.api_base, config.api_model, sampling, send_ids=own)
-        return policy, tokenizer, f"{config.api_model} at {config.api_base}"
+        tokenizer = Tokenizer.from_file(config.model)
+        policy = RemotePolicy(tokenizer, config.api_base, config.api_model, sampling, config.prompt_ids, config.seed)
+        policy.max_context = policy.served_context()
+        room = f", which has room for {policy.max_context:,} tokens" if policy.max_context else ""
+        return policy, tokenizer, f"{config.api_model} at {config.api_base}{room}"
     folder = model_folder(config)
     device = weights.device_of(config.device)
     if folder is None:

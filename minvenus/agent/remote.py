@@ -1,28 +1,39 @@
-"""A policy at an OpenAI-compatible completion endpoint (vLLM, llama.cpp, ...): POST BASE/completions.
+"""A policy at an OpenAI-compatible completion endpoint (vLLM, SGLang, llama.cpp, ...): POST BASE/completions.
 
-The prompt is the token stream itself: as ids where the tokenizer is the served model's own, else as text. In a text the
-server would read control tokens that a web page spells, so their spellings are broken up there.
+The prompt is the token stream itself, as ids where the tokenizer is the served model's own. A server that refuses ids
+is sent text. In a text it would read control tokens that a web page spells, so their spellings are broken up there.
 
-What comes back is text. Its ids are made by our tokenizer and may differ from those that the model sampled, and there
-are no log-probs. So nothing counts as sampled: such rollouts are for inference and evaluation, never for training.
-Token counts, and with them max_context, are as good as the tokenizer.
+What comes back is text, and from vLLM also the sampled ids. Without these, ids are made from the text by our tokenizer
+and may be others. There are no log-probs at the sampling temperature either way. So nothing counts as sampled: such
+rollouts are for inference and evaluation, never for training. Token counts are as good as the tokenizer; a server that
+calls a prompt too long all the same has the last word (rollout.py).
 
-Each turn is one request in a thread of its own. A turn that is cut before its reply was read is blank. The key is read
-from POLICY_API_KEY for each request; retries, deadlines and errors are those of tools/endpoint.py.
+Every setting is sent, since servers have defaults of their own. The seed of a request follows from our seed, the
+rollout's name and number, the turn and the attempt. Each turn is one request in a thread of its own; a turn that is cut
+before its reply was read is blank. The key is read from POLICY_API_KEY for each request; retries, deadlines and errors
+are those of tools/endpoint.py.
 """
 
+import hashlib
+import json
+import sys
+import threading
+import time
 from concurrent.futures import Future
 from itertools import groupby
 from typing import Any
 
-from minvenus.agent.rollout import Episode
+from minvenus.agent.episode import Episode
 from minvenus.engine import Sampling
 from minvenus.text.json_repair import whole_characters
-from minvenus.text.tokenizer import Tokenizer, splitter
+from minvenus.text.tokenizer import TAGS, Tokenizer, splitter
 from minvenus.tools.base import ToolError, in_thread
-from minvenus.tools.endpoint import Endpoint
+from minvenus.tools.endpoint import Endpoint, is_too_long
 
 SECONDS = 3600.0                  # for one turn
+LIST_SECONDS = 10.0               # for the list of models
+ALL_TOKENS = 1 << 20              # top_k without a limit: more than any vocabulary. Some servers refuse 0, others -1
+REFUSALS = (400, 422, 500, 501)   # of ids as the prompt
 HINT = ". Check --api-base (it usually ends in /v1), --api-model, and that the model has room for --max-context tokens"
 
 
@@ -31,17 +42,33 @@ class RemotePolicy:
 
     max_context: int | None = None
 
-    def __init__(self, tokenizer: Tokenizer, base: str, model: str, sampling: Sampling, send_ids: bool):
+    def __init__(self, tokenizer: Tokenizer, base: str, model: str, sampling: Sampling, send_ids: bool, seed: int = 0):
         self.endpoint = Endpoint("completion endpoint", base, "POLICY_API_KEY", model, url_source="--api-base",
                                  seconds=SECONDS, read_seconds=SECONDS)
-        self.tokenizer, self.sampling, self.send_ids = tokenizer, sampling, send_ids
+        self.tokenizer, self.sampling, self.send_ids, self.seed = tokenizer, sampling, send_ids, seed
+        self.ids_taken = False                        # the server has answered a prompt of ids
+        self.lock = threading.Lock()                  # of send_ids, which the threads of turns change
+        self.names: dict[Episode, str] = {}
         self.replies: dict[Episode, Future] = {}
+
+    def served_context(self) -> int | None:
+        """The tokens that the server has room for, as its list of models says; None if it does not say."""
+        try:
+            listed = json.loads(self.endpoint.request("/models", None, time.monotonic() + LIST_SECONDS))
+            [length] = [model["max_model_len"] for model in listed["data"] if model["id"] == self.endpoint.model]
+        except (ToolError, ValueError, LookupError, TypeError, RecursionError):
+            return None
+        return length if type(length) is int and length > 0 else None
 
     def open(self, group: list[Episode], name: str, step: int | None) -> None:
         """Every request has the whole prompt, so there is nothing to prepare."""
+        for i, episode in enumerate(group):
+            self.names[episode] = f"{self.seed}/{step}/{name}/{i}"
 
     def start(self, episode: Episode, max_tokens: int) -> None:
-        self.replies[episode] = in_thread("completion", self._complete, list(episode.stream.ids), max_tokens)
+        name = f"{self.names[episode]}/{len(episode.turns)}/{len(episode.discarded)}"
+        seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) >> 1        # some servers take 31 bits
+        self.replies[episode] = in_thread("completion", self._complete, list(episode.stream.ids), max_tokens, seed)
 
     def step(self) -> bool:
         return False
@@ -54,21 +81,63 @@ class RemotePolicy:
         return [], None
 
     def close(self, episode: Episode) -> None:
+        self.names.pop(episode)
         self.replies.pop(episode, None)
 
-    def _complete(self, ids: list[int], max_tokens: int) -> list[int]:
-        """The ids of the reply to one request, in the turn's own thread."""
-        s = self.sampling
-        settings: dict[str, Any] = {"max_tokens": max_tokens, "temperature": s.temperature, "top_p": s.top_p,
-                                    "presence_penalty": s.presence_penalty,
-                                    "stop": ["<tool_response>"]}                  # only the environment writes this
-        if s.top_k is not None:                      # not in OpenAI's own interface, so only if it is set
-            settings["top_k"] = s.top_k
-        prompt = ids if self.send_ids else safe_text(self.tokenizer, ids)
+    # --------------------------------------------------------------------------------------- in the turn's own thread
+
+    def _complete(self, ids: list[int], max_tokens: int, seed: int) -> list[int]:
+        """The ids of the reply to one request."""
+        s, stops = self.sampling, self._stops()
+        settings: dict[str, Any] = {
+            "max_tokens": max_tokens, "temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k or ALL_TOKENS,
+            "min_p": 0.0, "presence_penalty": s.presence_penalty, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
+            "seed": seed, "stop": list(stops)}
+        as_ids = {"stop_token_ids": list(stops.values()), "return_token_ids": True, "skip_special_tokens": False}
+        refused = None
+        if self.send_ids:
+            try:
+                choice = self._ask(ids, settings | as_ids)
+                self.ids_taken = True
+                return self._sampled_ids(choice) or self._encoded(choice["text"])
+            except ToolError as error:
+                if self.ids_taken or error.status not in REFUSALS or is_too_long(error):
+                    raise
+                refused = error
+        choice = self._ask(safe_text(self.tokenizer, ids), settings)
+        if refused is not None:
+            self._send_text_from_now_on(refused)
+        return self._encoded(choice["text"])
+
+    def _ask(self, prompt: list[int] | str, settings: dict[str, Any]) -> dict:
         try:
-            text = self.endpoint.complete(prompt, **settings)["text"]
+            return self.endpoint.complete(prompt, **settings)
         except ToolError as error:
-            raise ToolError(error.kind, f"{error}{HINT if error.status in (400, 404) else ''}") from None
+            hint = HINT if error.status in (400, 404) else ""
+            raise ToolError(error.kind, f"{error}{hint}", error.status) from None
+
+    def _send_text_from_now_on(self, refused: ToolError) -> None:
+        with self.lock:
+            if self.send_ids:
+                self.send_ids = False
+                print(f"prompts are sent as text (--no-prompt-ids does so at once), for of token ids {refused}",
+                      file=sys.stderr)
+
+    def _stops(self) -> dict[str, int]:
+        """What ends a turn: only the environment writes what follows <tool_response>."""
+        t = self.tokenizer
+        return {t.spelling[i]: i for i in (*t.stop_ids, t.tool_response)}
+
+    def _sampled_ids(self, choice: dict) -> list[int] | None:
+        """The ids that the server says it sampled, if they are a turn and spell the text of the reply."""
+        t, ids = self.tokenizer, choice.get("token_ids")
+        if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < t.size for i in ids):
+            return None
+        body = ids[:-1] if ids and ids[-1] in self._stops().values() else ids
+        control = {i for spelled, i in t.added.items() if spelled not in TAGS}
+        return ids if control.isdisjoint(body) and t.decode(body) == choice["text"] else None
+
+    def _encoded(self, text: str) -> list[int]:
         for spelled in ("<|im_end|>", "<|endoftext|>"):     # some servers spell the token that ended the turn
             text = text.split(spelled, 1)[0]
         return self.tokenizer.encode_tagged(whole_characters(text))

@@ -24,64 +24,22 @@ threads, the time that tools take decides which rollouts share a step of the eng
 log-probs that differ in their last bits.
 """
 
-import math
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from itertools import takewhile
 
+from minvenus.agent.episode import Call, Episode, Limits
 from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import ParsedTurn, is_well_formed, parse_turn, retry_reason
 from minvenus.config import ConfigError
 from minvenus.text.chat import Stream, observation_ids
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FAULTS, FailureGuard, ToolError, ToolResult, cap_text, in_thread, run_tool
+from minvenus.tools.endpoint import is_too_long
 from minvenus.types import Question, Rollout, Turn
 
 IDLE_SECONDS = 0.005               # between two looks at futures and clocks while nothing is computed here
-
-
-@dataclass(frozen=True)
-class Limits:
-    max_turns: int                        # turns of the model, the last one included
-    max_context: int                      # tokens of the whole rollout, prompt and last turn included
-    max_turn_tokens: int                  # tokens sampled in one turn
-    max_observation_tokens: int = 8192    # longer tool results are cut, and say so
-    time_limit: float = math.inf          # seconds of a rollout from its start
-    tool_seconds: float = 150.0           # for one tool call that runs in a thread
-    tool_threads: int | None = 16         # tool calls at once; None = in the loop's thread, for tools that cannot hang
-    retries: int = 0                      # new attempts at a malformed, repetitive or duplicate turn; 0 in training
-
-
-@dataclass
-class Call:
-    """A tool call that has no result yet."""
-
-    name: str
-    arguments: dict
-    future: Future | None = None         # of its thread; None while it waits for a free one
-    started: float = 0.0
-
-
-@dataclass(eq=False)
-class Episode:
-    """One rollout while it grows."""
-
-    question: Question
-    tools: object
-    stream: Stream
-    max_turns: int
-    turns: list[Turn] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)           # of the sampled tokens
-    discarded: list[str] = field(default_factory=list)            # why attempts at the current turn were thrown away
-    forced_by: str | None = None         # the limit that makes the next turn the last: token_limit, max_steps
-    sequence: Any = None                 # the engine's sequence, while it is open; None at an endpoint
-    writing: bool = False                # the policy is writing a turn
-    call: Call | None = None             # of the newest turn, until its result is there
-    started: float = field(default_factory=time.monotonic)
-    turn_started: float = 0.0
-    rollout: Rollout | None = None       # None until the rollout has ended
 
 
 class RolloutLoop:
@@ -177,7 +135,10 @@ class RolloutLoop:
         try:
             output = self.policy.output(episode)
         except ToolError as error:                            # of an endpoint
-            self._cut(episode, "error", str(error))
+            if is_too_long(error):
+                self._context_is_full(episode)
+            else:
+                self._cut(episode, "error", str(error))
             return True
         if output is None:
             return False
@@ -195,6 +156,8 @@ class RolloutLoop:
             self._end(episode)
         elif parsed.call:
             episode.call = Call(**parsed.call)                # _run_calls() runs it and shows the result
+        elif malformed_in_a_row(episode.turns) == self.limits.max_malformed:
+            self._end(episode, "malformed")
         else:
             message = self.notices.malformed.replace("{error}", parsed.error or "")
             self._show(episode, message, "bad_arguments" if parsed.tool else None)
@@ -269,17 +232,32 @@ class RolloutLoop:
         shown = f"{observation}\n\n{self.notices.context}"
         return (shown if self._observation_tokens(shown) <= left else self.notices.context), "token_limit"
 
+    def _context_is_full(self, episode: Episode) -> None:
+        """An endpoint took less than max_context tokens. The newest observation, which the model has not seen, gives
+        way to the notice, and the next turn is the last one. If that is too long as well, the rollout ends."""
+        if not episode.turns or episode.turns[-1].observation == self.notices.context:
+            self._cut(episode, "token_limit_no_answer")
+            return
+        episode.writing, episode.forced_by = False, "token_limit"
+        episode.stream.take_back_observation()
+        episode.stream.add_observation(self.notices.context)
+        episode.turns[-1] = replace(episode.turns[-1], observation=self.notices.context)
+        self.watch("observation", episode)
+
     def _observation_tokens(self, text: str) -> int:
         return len(observation_ids(self.tokenizer, text))
 
     def _end(self, episode: Episode, termination: str | None = None, error: str | None = None) -> None:
-        """Make the record. Without a given termination, the newest turn and the notices decide."""
+        """Make the record. Without a given termination, the newest turn and the notices decide. Of a run that failed,
+        and of a turn that an endpoint refused to write, the format of the last turn says nothing about the model."""
         last = episode.turns[-1]
+        cut_off = last if termination in ("error", "token_limit_no_answer") else None
         if termination is None and last.kind == "answer":
             termination = f"answered_{episode.forced_by}" if episode.forced_by else "answered"
         elif termination is None:
             termination = "token_limit_no_answer" if episode.forced_by == "token_limit" else "max_steps"
-        turns = [replace(turn, malformed=not is_well_formed(turn.text, final=turn is last)) for turn in episode.turns]
+        turns = [replace(turn, malformed=turn is not cut_off and not is_well_formed(turn.text, final=turn is last))
+                 for turn in episode.turns]
         own = iter(episode.logprobs)
         logprobs = [next(own) if sampled else None for sampled in episode.stream.sampled]
         episode.rollout = Rollout(episode.question, episode.stream.ids, episode.stream.sampled, logprobs, turns,
@@ -297,3 +275,8 @@ class RolloutLoop:
             episode.writing = False
             self._add_turn(episode, tokens, logprobs, *self._parse(tokens), last=True)
         self._end(episode, termination, error)
+
+
+def malformed_in_a_row(turns: list[Turn]) -> int:
+    """How many of the newest turns had nothing that could be run."""
+    return len(list(takewhile(lambda turn: turn.kind == "none", reversed(turns))))

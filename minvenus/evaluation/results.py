@@ -46,10 +46,10 @@ NAME = "results.jsonl"
 FAILURES = 5                          # so many runs in a row that ended in an error stop the evaluation
 Key = tuple[str, int]                 # question id, number of the run
 
-# Settings that may change when an evaluation goes on: how much, how fast, at which address, what is shown. The third
-# row is compared by fingerprint or by each line's graded_by.
-MAY_CHANGE = {"limit", "runs", "concurrency", "pages", "api_base", "json", "out", "redo_failed", "regrade", "compare",
-              "xray", "group", "answer",
+# Settings that may change when an evaluation goes on: how much, how fast, where and in which form a server is asked,
+# what is shown. The last row is compared by fingerprint or by each line's graded_by.
+MAY_CHANGE = {"limit", "runs", "concurrency", "pages", "api_base", "prompt_ids", "json", "out", "redo_failed",
+              "regrade", "compare", "xray", "group", "answer",
               "questions", "system_prompt", "model", "score", "f1_at_least", "judge"}
 
 

@@ -59,6 +59,13 @@ class Stream:
         self._append(observation_ids(self.tokenizer, text), sampled=False)
         self.awaits_turn = True
 
+    def take_back_observation(self) -> None:
+        """Remove the newest observation, after which nothing was written: an endpoint refused it as too long."""
+        assert self.awaits_turn and self.spans, "only what nobody has read can be taken back"
+        end = self.spans[-1][1]
+        del self.ids[end:], self.sampled[end:]
+        self.awaits_turn = False
+
     def _append(self, ids: list[int], sampled: bool) -> None:
         self.ids += ids
         self.sampled += [sampled] * len(ids)

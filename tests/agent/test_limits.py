@@ -88,6 +88,19 @@ def test_a_prompt_without_room_is_refused_with_the_numbers_before_anything_runs(
         run([answer()], budget(8, 50_000))
 
 
+@pytest.mark.parametrize("broken", [BROKEN, "Hm", search().replace("search", "click")])
+def test_so_many_turns_in_a_row_that_cannot_be_read_end_a_rollout_with_a_name_of_its_own(broken):
+    rollout = run([broken, broken, search(), broken, broken, broken, answer()], budget(8, max_malformed=3))
+    assert rollout.termination == "malformed" and rollout.error is None
+    assert [turn.kind for turn in rollout.turns] == ["none", "none", "search", "none", "none", "none"]
+    assert rollout.turns[-1].observation is None
+    check_stream(rollout)
+    for limit, end in ((4, "answered"), (0, "answered"), (2, "malformed")):
+        again = run([broken, broken, search(), broken, broken, broken, answer()], budget(8, max_malformed=limit))
+        assert again.termination == end
+    assert run([broken], budget(3, max_malformed=3)).termination == "max_steps", "the last turn has its own name"
+
+
 TURNS = [search(), visit(), BROKEN, search("Eva Bob Joe", "Find boss. " * 5), [5] * 90]
 
 
@@ -155,6 +168,7 @@ def test_a_stop_ends_every_rollout_where_it_is():
                          watch=lambda event, episode: stop.append(1) if event == "observation" else None)
     for rollout in group:
         assert (rollout.termination, rollout.error) == ("error", "stopped by the user") and len(rollout.turns) == 2
+        assert not rollout.turns[-1].malformed, "it was cut, so its format says nothing about the model"
         check_stream(rollout)
     assert policy.engine.pool.used == 0
 

@@ -14,8 +14,9 @@ from minvenus.config import ModelConfig
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig
-from minvenus.text.tokenizer import Tokenizer
+from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.tools.toyweb_lessons import SYSTEM
+from tests.tools.servers import serve
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +60,7 @@ def test_the_tiny_model_on_the_toy_web_is_told_what_it_was_taught_and_all_others
     save_tiny(Path("toy"))
     for config in (AgentConfig(), AgentConfig(model="toy")):
         assert prompt_and_notices(config) == (SYSTEM, TOY_NOTICES)
-    for config in (AgentConfig(tools="folder:x"), AgentConfig(api_base="http://x", api_model="m")):
+    for config in (AgentConfig(tools="folder:x"), AgentConfig(model=str(TINY), api_base="http://x", api_model="m")):
         assert prompt_and_notices(config) == (SYSTEM_PROMPT, Notices())
 
 
@@ -89,9 +90,37 @@ def test_the_cache_holds_the_context_of_so_many_sequences_within_its_bytes_and_o
 
 
 @pytest.mark.parametrize(("max_context", "endpoint", "context"), [
-    (900, {}, 900), (5000, {}, 4096), (5000, {"api_base": "http://x", "api_model": "m"}, 5000)])
+    (900, {}, 900), (5000, {}, 4096), (5000, {"model": str(TINY), "api_base": "http://x", "api_model": "m"}, 5000)])
 def test_limits_are_those_of_the_settings_within_the_context_of_the_policy(max_context, endpoint, context):
     config = AgentConfig(max_context=max_context, max_new_tokens=7, max_observation_tokens=99, time_limit=5.0,
-                         tool_seconds=4.0, temperature=1.0, retries=2, **endpoint).resolved()
+                         tool_seconds=4.0, temperature=1.0, retries=2, max_malformed=6, **endpoint).resolved()
     loop, _ = load_loop(config, immediate=False, sequences=3)
-    assert loop.limits == Limits(200, context, 7, 99, time_limit=5.0, tool_seconds=4.0, tool_threads=3, retries=2)
+    assert loop.limits == Limits(200, context, 7, 99, time_limit=5.0, tool_seconds=4.0, tool_threads=3, retries=2,
+                                 max_malformed=6)
+
+
+MODELS = {"data": [{"id": "other", "max_model_len": 9}, {"id": "m", "max_model_len": 4000}]}
+NO_LIMIT = [{}, {"data": [{"id": "m"}]}, {"data": [{"id": "other", "max_model_len": 9}]}, {"data": ["m", 3]},
+            *({"data": [{"id": "m", "max_model_len": length}]} for length in (None, "4000", -1, 0, True, 4e3, [4000]))]
+
+
+@pytest.mark.parametrize(("reply", "given", "context"), [
+    (MODELS, None, 4000), (MODELS, 3000, 3000), (MODELS, 5000, 4000), *((reply, 5000, 5000) for reply in NO_LIMIT),
+    (None, 5000, 5000), ("[" * 50_000, 5000, 5000)])
+def test_the_context_at_an_endpoint_is_the_smaller_of_ours_and_of_what_its_list_of_models_says(reply, given, context):
+    def answer(handler):
+        handler.reply("no", status=404) if reply is None else handler.reply(reply)
+    with serve(answer) as server:
+        at = {"model": str(TINY), "api_base": f"{server.url}/v1", "api_model": "m"}
+        _, loop, description = load(**at, max_context=given)
+    assert loop.limits.max_context == context and server.seen[0][:2] == ("GET", "/v1/models")
+    assert ("room for 4,000 tokens" in description) == (reply is MODELS)
+
+
+def test_an_endpoint_has_the_settings_of_the_sampling_the_seed_and_the_form_of_the_prompt():
+    with serve(lambda handler: handler.reply({})) as server:
+        at = {"model": str(TINY), "api_base": f"{server.url}/v1", "api_model": "m"}
+        policy = load(**at, temperature=0.6, top_k=7, top_p=0.9, presence_penalty=1.5, seed=3)[0]
+        assert (policy.sampling.temperature, policy.sampling.top_k, policy.sampling.top_p) == (0.6, 7, 0.9)
+        assert (policy.sampling.presence_penalty, policy.seed, policy.send_ids) == (1.5, 3, True)
+        assert load(**at, prompt_ids=False)[0].send_ids is False

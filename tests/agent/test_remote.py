@@ -6,12 +6,26 @@ import threading
 
 import pytest
 
+from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.agent.remote import RemotePolicy, safe_text
 from minvenus.engine import Sampling
-from minvenus.text.chat import Stream
-from tests.agent.scripted import TOKENIZER, Tools, all_threads_end, answer, budget, run, run_groups, search, visit
+from minvenus.text.chat import Stream, observation_ids
+from tests.agent.scripted import (
+    QUESTION,
+    SYSTEM,
+    TOKENIZER,
+    Tools,
+    all_threads_end,
+    answer,
+    budget,
+    ids_of,
+    run,
+    run_groups,
+    search,
+    visit,
+)
 from tests.tools.servers import serve
 
 KEY = "sk-planted-0123456789"
@@ -22,8 +36,12 @@ def environment(monkeypatch):
     monkeypatch.setenv("POLICY_API_KEY", KEY)
 
 
-def policy_at(url, send_ids=True, **sampling):
-    return RemotePolicy(TOKENIZER, url + "/v1/", "venus", Sampling(1, **sampling), send_ids)
+def policy_at(url, send_ids=True, seed=0, **sampling):
+    return RemotePolicy(TOKENIZER, url + "/v1/", "venus", Sampling(1, **sampling), send_ids, seed)
+
+
+def bodies(server):
+    return [json.loads(request[3]) for request in server.seen]
 
 
 def complete(handler, text):
@@ -54,9 +72,13 @@ def test_the_same_loop_runs_against_an_endpoint(send_ids):
     method, path, headers, body = server.seen[0]
     body = json.loads(body)
     assert (method, path, headers["Authorization"]) == ("POST", "/v1/completions", f"Bearer {KEY}")
-    assert {k: v for k, v in body.items() if k != "prompt"} == {
-        "model": "venus", "max_tokens": 60, "temperature": 1.0, "top_p": 0.95, "top_k": 20, "presence_penalty": 1.1,
-        "stop": ["<tool_response>"]}
+    t = TOKENIZER
+    assert {k: v for k, v in body.items() if k not in ("prompt", "seed")} == {
+        "model": "venus", "max_tokens": 60, "temperature": 1.0, "top_p": 0.95, "top_k": 20, "min_p": 0.0,
+        "presence_penalty": 1.1, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
+        "stop": ["<|im_end|>", "<|endoftext|>", "<tool_response>"]} | ({
+            "stop_token_ids": [t.im_end, t.end_of_text, t.tool_response], "return_token_ids": True,
+            "skip_special_tokens": False} if send_ids else {})        # the ids may be others in the served vocabulary
     last = json.loads(server.seen[-1][3])["prompt"]
     context = rollout.tokens[:rollout.turns[-1].start]
     assert last == (context if send_ids else TOKENIZER.decode(context)), "the stream itself is the prompt"
@@ -68,6 +90,76 @@ def test_nothing_of_a_remote_rollout_counts_as_sampled():
         rollout = run(policy_at(server.url))
     assert not any(rollout.sampled) and set(rollout.logprobs) == {None}
     assert rollout_from_json(json.loads(json.dumps(rollout_to_json(rollout)))) == rollout
+
+
+def test_without_a_limit_top_k_is_sent_as_more_than_any_vocabulary():
+    with serve(scripted(answer())) as server:
+        run(policy_at(server.url, top_k=None))
+    assert bodies(server)[0]["top_k"] > 300_000
+
+
+def test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_again():
+    def seeds(**options):
+        with serve(scripted(search(), "Hm", answer())) as server:
+            run_groups(policy_at(server.url, **options), budget(retries=1), n=3)
+        sent = bodies(server)
+        assert all(type(body["seed"]) is int and 0 <= body["seed"] < 1 << 31 for body in sent)
+        return {(len(body["prompt"]), body["seed"]) for body in sent}, len(sent)
+    first, requests = seeds()
+    assert len({seed for _, seed in first}) == requests == 3 * 4, "search, two attempts, answer"
+    assert seeds()[0] == first and not seeds(seed=1)[0] & first
+
+
+@pytest.mark.parametrize("tail", [[TOKENIZER.im_end], [TOKENIZER.end_of_text], [TOKENIZER.tool_response], []])
+def test_ids_that_the_server_has_sampled_are_kept_as_they_are(tail):
+    spelled = [TOKENIZER.encode_untrusted(letter)[0] for letter in "Start."]
+    assert spelled != TOKENIZER.encode_tagged("Start."), "the text would be encoded otherwise"
+    reply = {"choices": [{"text": "Start.", "token_ids": [*spelled, *tail]}]}
+    with serve(lambda handler: handler.reply(reply)) as server:
+        rollout = run(policy_at(server.url), budget(1))
+    closed = [*spelled, *tail] if tail == [TOKENIZER.im_end] else [*spelled, *tail, TOKENIZER.im_end]
+    assert rollout.tokens[rollout.turns[0].start:] == closed and not any(rollout.sampled)
+
+
+@pytest.mark.parametrize("ids", [
+    None, "x", [1.5], [True], [-1], [TOKENIZER.size], [[5]], [5], [],                      # no ids, or not of this text
+    [TOKENIZER.im_start, *TOKENIZER.encode_tagged("Hm.")], [TOKENIZER.im_end, *TOKENIZER.encode_tagged("Hm.")]])
+def test_ids_of_a_reply_that_are_not_its_text_or_have_control_tokens_inside_are_not_believed(ids):
+    with serve(lambda h: h.reply({"choices": [{"text": "Hm.", "token_ids": ids}]})) as server:
+        rollout = run(policy_at(server.url), budget(1))
+    assert rollout.tokens[rollout.turns[0].start:] == [*TOKENIZER.encode_tagged("Hm."), TOKENIZER.im_end]
+
+
+# -------------------------------------------------------------------------------------------- ids or text as the prompt
+
+
+@pytest.mark.parametrize("status", [400, 422, 500])
+def test_a_server_that_refuses_ids_is_sent_text_from_then_on_and_this_is_said_once(status, capsys):
+    def text_only(handler):
+        if isinstance(json.loads(handler.body)["prompt"], str):
+            complete(handler, [search(), answer()][min(turn_number(handler), 1)])
+        else:
+            handler.reply({"detail": "Input should be a valid string"}, status=status)
+    with serve(text_only) as server:
+        policy = policy_at(server.url)
+        [group] = run_groups(policy, n=4)
+        refused = len(server.seen) - 8
+        assert run(policy).termination == "answered" and len(server.seen) == refused + 10
+    assert [rollout.termination for rollout in group] == ["answered"] * 4
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "prompts are sent as text" in said and "valid string" in said
+    assert "stop_token_ids" not in bodies(server)[-1]
+
+
+def test_a_refusal_that_is_not_about_ids_stays_an_error_and_ids_that_were_taken_are_not_given_up(capsys):
+    with serve(lambda h: h.reply("temperature is fixed", status=400)) as server:
+        rollout = run(policy_at(server.url))
+        assert rollout.termination == "error" and "temperature is fixed" in rollout.error and len(server.seen) == 2
+    later = lambda h: complete(h, search()) if turn_number(h) == 0 else h.reply("no", status=400)          # noqa: E731
+    with serve(later) as server:
+        assert run(policy_at(server.url)).termination == "error"
+        assert all(isinstance(body["prompt"], list) for body in bodies(server)) and len(server.seen) == 2
+    assert capsys.readouterr().err == ""
 
 
 def test_many_remote_rollouts_at_once_and_bad_attempts_are_asked_for_again():
@@ -128,10 +220,44 @@ def test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_t
     with serve(fail_later) as server:
         rollout = run(policy_at(server.url))
     assert rollout.termination == "error" and len(server.seen) == 1 + asked
-    assert [turn.kind for turn in rollout.turns] == ["search", "none"] and rollout.turns[1].malformed
+    assert [turn.kind for turn in rollout.turns] == ["search", "none"]
+    assert not rollout.turns[1].malformed, "an endpoint's error is no format error of the model"
     assert rollout.turns[0].observation == "Bob sings" and not any(rollout.sampled)
     assert re.search(words, rollout.error)
     assert KEY not in json.dumps(rollout_to_json(rollout))
+
+
+PROMPT = len(Stream(TOKENIZER, SYSTEM, QUESTION.text).ids)
+TOO_LONG = {"error": {"message": "This model's maximum context length is 512 tokens. However, you requested 600"}}
+
+
+def room_for(tokens, *turns):
+    """A server that says "too long" above so many tokens of the prompt."""
+    def reply(handler):
+        prompt = json.loads(handler.body)["prompt"]
+        handler.reply(TOO_LONG, status=400) if len(prompt) > tokens else scripted(*turns)(handler)
+    return reply
+
+
+def test_a_server_that_calls_a_prompt_too_long_is_the_context_limit_and_the_model_may_still_answer():
+    tools = Tools(search=lambda queries: "Bob sings. " * 40)
+    with serve(room_for(PROMPT + 150, search(), answer())) as server:
+        rollout = run(policy_at(server.url), tools=tools)
+    assert rollout.termination == "answered_token_limit" and final_answer(rollout.turns) == "cat"
+    assert rollout.turns[0].observation == Notices().context and rollout.error is None
+    seen = observation_ids(TOKENIZER, Notices().context)
+    assert rollout.tokens[PROMPT:] == [*ids_of(search()), *seen, *ids_of(answer())], "as if it had never been shown"
+    assert rollout_from_json(rollout_to_json(rollout)) == rollout
+    assert bodies(server)[-1]["prompt"] == rollout.tokens[:rollout.turns[-1].start] and len(server.seen) == 3
+
+
+@pytest.mark.parametrize(("tokens", "requests"), [(PROMPT - 1, 1), (PROMPT, 3)])
+def test_if_the_notice_is_too_long_as_well_the_rollout_ends_with_a_full_context_and_no_format_error(tokens, requests):
+    with serve(room_for(tokens, search(), answer())) as server:
+        rollout = run(policy_at(server.url))
+    assert len(server.seen) == requests
+    assert rollout.termination == "token_limit_no_answer" and rollout.error is None and not rollout.turns[-1].malformed
+    assert rollout.turns[-1].text == "<think>\n" and rollout_from_json(rollout_to_json(rollout)) == rollout
 
 
 def test_the_wall_clock_and_a_stop_do_not_wait_for_the_reply():

@@ -10,6 +10,7 @@ import torch
 
 import eval as evaluation
 from minvenus.settings import EvalConfig
+from minvenus.text.tokenizer import TINY
 from tests.scripts import exit_code
 
 
@@ -60,5 +61,5 @@ def write_documents():
 
 
 def at(server, *more):
-    return ["--api-base", f"{server.url}/v1", "--api-model", "venus", "--tools", "folder:docs",
-            "--questions", "q.jsonl", "--out", "e", "--temperature", "0.5", *more]
+    return ["--api-base", f"{server.url}/v1", "--api-model", "venus", "--model", str(TINY), "--no-prompt-ids",
+            "--tools", "folder:docs", "--questions", "q.jsonl", "--out", "e", "--temperature", "0.5", *more]

@@ -1,4 +1,4 @@
-"""Known bugs of the protocol (23), of what a rollout samples (16, 44), of its limits (43) and of how it is cut (54)."""
+"""Known bugs of the protocol (22, 23), of what a rollout samples (16, 44), its limits (43) and how it is cut (54)."""
 
 from tests.mutants.mutant import mutant
 
@@ -44,4 +44,21 @@ MUTANTS = (
            MANY + "test_after_a_cut_no_waiting_call_runs_and_no_result_is_shown",
            ("minvenus.agent.rollout:RolloutLoop._cut", "episode.call = None",
             "episode.call = episode.call if episode.call and not episode.call.future else None")),
+    mutant(54, "the turn that an endpoint's error cut off counts as a format error",
+           "agent/test_remote.py::test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns",
+           ("minvenus.agent.rollout:RolloutLoop._end", "turn is not cut_off and not", "not")),
+    mutant(54, "a server that says too long is an error",
+           "agent/test_remote.py::"
+           "test_a_server_that_calls_a_prompt_too_long_is_the_context_limit_and_the_model_may_still_answer",
+           ("minvenus.agent.rollout:RolloutLoop._read_turn", "if is_too_long(error):", "if False:")),
+    mutant(44, "every attempt at a turn has the same seed",
+           "agent/test_remote.py::test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_again",
+           ("minvenus.agent.remote:RemotePolicy.start", "/{len(episode.discarded)}", "")),
+    mutant(22, "ids that a server claims to have sampled are believed, whatever its text says",
+           "agent/test_remote.py::"
+           "test_ids_of_a_reply_that_are_not_its_text_or_have_control_tokens_inside_are_not_believed",
+           ("minvenus.agent.remote:RemotePolicy._sampled_ids", 'and t.decode(body) == choice["text"]', "")),
+    mutant(43, "malformed turns end a rollout though a call stood between them",
+           LIMITS + "test_so_many_turns_in_a_row_that_cannot_be_read_end_a_rollout_with_a_name_of_its_own",
+           ("minvenus.agent.rollout:malformed_in_a_row", "takewhile(", "filter(")),
 )
