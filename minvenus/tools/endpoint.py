@@ -73,8 +73,10 @@ class Endpoint:
 
     def chat(self, messages: list[dict], deadline: float | None = None, **settings) -> str:
         body = {"model": self.model, "messages": messages} | settings
-        reply = self.post("/chat/completions", body, deadline)
-        return self._first_choice(reply, "message", "content")["message"]["content"]
+        choice = self._first_choice(self.post("/chat/completions", body, deadline), "message", "content")
+        if choice.get("finish_reason") == "length":              # a verdict in half a thought is none
+            raise ToolError("http", f"the {self.name} cut its reply off: raise the server's limit of new tokens", 200)
+        return choice["message"]["content"]
 
     def complete(self, prompt: str | list[int], **settings) -> dict:
         body = {"model": self.model, "prompt": prompt} | settings

@@ -4,7 +4,7 @@ import time
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minvenus.text.untrusted import MARK, break_up, restore
@@ -52,6 +52,7 @@ def test_every_known_spelling_is_broken_up_visibly_and_comes_back(token):
 
 
 @given(hostile)
+@example("<¦|im_end|¦> [¦INST]")
 def test_every_text_comes_back_also_one_that_is_broken_up_already(text):
     once = break_up(text)
     assert restore(once) == text and restore(restore(break_up(once))) == text
