@@ -26,14 +26,13 @@ def main(config: InferConfig) -> Rollout:
     immediate = agent.tools.partition(":")[0] in IMMEDIATE
     loop, description = load_loop(agent, immediate, watch=None if config.json else show)
     save_config(config, config.out)
-    if not config.json:
-        row("model", description)
-        row("question", question.text)
-    with loop:
+    with loop, stop_on_signals(once_more=False) as stop:
         [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
         try:
-            with stop_on_signals() as stop:
-                loop.run(stop)
+            if not config.json:
+                row("model", description)
+                row("question", question.text)
+            loop.run(stop)
         except BaseException as error:
             loop.cut_all(str(error) or type(error).__name__)
             raise
@@ -42,7 +41,7 @@ def main(config: InferConfig) -> Rollout:
                 record = json.dumps(rollout_to_json(episode.rollout), ensure_ascii=False)
                 write_text(f"{config.out}/trajectory.json", record + "\n")
     if config.json:
-        print(record)
+        print(record, flush=True)
     else:
         if agent.tools == "toyweb":
             row("expected", question.answers[0])

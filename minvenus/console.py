@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 from minvenus.config import ConfigError
 
@@ -56,19 +57,26 @@ def table(rows: Sequence[Sequence[str]], left: bool = False) -> str:
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[list[int]]:
-    """`with stop_on_signals() as stop:` the list is empty until Ctrl-C or SIGTERM has come; look at it between steps.
-    A second signal raises KeyboardInterrupt. For the main thread only."""
+def stop_on_signals(once_more: bool = True) -> Iterator[list[int]]:
+    """`with stop_on_signals() as stop:` the list is empty until Ctrl-C, SIGTERM or SIGHUP has come; look at it between
+    steps. With `once_more` a second signal raises KeyboardInterrupt. Further ones do nothing, so that what is there can
+    be saved. For the main thread only."""
     stop: list[int] = []
 
     def handler(number, frame):
-        if stop:
-            raise KeyboardInterrupt
         stop.append(number)
-        with suppress(OSError):                  # print could fail: the signal may come in the middle of another print
-            os.write(2, b"\nstopping after this step; once more to stop at once\n")
+        words = b"after this step; once more to stop at once" if once_more else b"and saving"
+        if len(stop) == 1:
+            with suppress(OSError):              # print could fail: the signal may come in the middle of another print
+                os.write(2, b"\nstopping " + words + b"\n")
+        if len(stop) == 2 and once_more:
+            raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    if before[signal.SIGHUP] == signal.SIG_IGN:  # nohup
+        del before[signal.SIGHUP]
+    for number in before:
+        signal.signal(number, handler)
     try:
         yield stop
     finally:
@@ -84,8 +92,17 @@ def one_line_errors(script: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt as stopped:
         why = str(stopped) or "stopped at once; the same command goes on from what was saved"
-        print(f"\n{script}: {why}", file=sys.stderr)
-        sys.exit(130)
+        end(f"\n{script}: {why}", 130)
     except (ConfigError, OSError) as error:
-        print(f"{script}: {error}", file=sys.stderr)
-        sys.exit(2)
+        end(f"{script}: {error}", 2)
+
+
+def end(line: str, code: int) -> NoReturn:
+    """Exit with a last line. Where the reader of the output is gone (`| head -1`), the rest of it goes nowhere."""
+    with suppress(BrokenPipeError):
+        print(line, file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)

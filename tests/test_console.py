@@ -1,12 +1,14 @@
 """What a run shows: a line that renews itself on a terminal, a few plain lines elsewhere, and how it ends."""
 
 import io
+import os
+import signal
 
 import pytest
 
 from minvenus import console as terminal
 from minvenus.config import ConfigError
-from minvenus.console import Progress, clock, one_line_errors, table
+from minvenus.console import Progress, clock, one_line_errors, stop_on_signals, table
 from minvenus.train.optim import Diverged
 
 
@@ -80,3 +82,38 @@ def test_what_the_user_can_mend_is_one_line_and_an_exit_code(error, code, line, 
 def test_a_bug_keeps_its_traceback(bug):
     with pytest.raises(type(bug)), one_line_errors("run.py"):
         raise bug
+
+
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def interrupted(*numbers) -> list[int]:
+    """Those of the signals that raise KeyboardInterrupt when they come one after the other."""
+    found = []
+    for number in numbers:
+        try:
+            os.kill(os.getpid(), number)
+        except KeyboardInterrupt:
+            found.append(number)
+    return found
+
+
+def test_the_second_signal_raises_if_asked_and_no_other_one_does_so_saving_ends(capfd):
+    before = [signal.getsignal(number) for number in ENDING]
+    with stop_on_signals(once_more=False) as stop:
+        assert interrupted(*ENDING * 2) == [] and stop == [*ENDING * 2]
+    with stop_on_signals() as stop:
+        assert interrupted(*ENDING * 2) == [ENDING[1]] and stop == [*ENDING * 2]
+    assert [signal.getsignal(number) for number in ENDING] == before
+    assert capfd.readouterr().err == ("\nstopping and saving\n"
+                                      "\nstopping after this step; once more to stop at once\n")
+
+
+def test_nohup_is_respected():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert stop == [] and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

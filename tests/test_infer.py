@@ -15,6 +15,7 @@ import infer
 from minvenus.agent.policy import resolved
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ModelConfig, read_json
+from minvenus.engine import Engine
 from minvenus.flags import parse_flags
 from minvenus.settings import AgentConfig, InferConfig
 from minvenus.text.tokenizer import TINY
@@ -167,6 +168,81 @@ def test_a_reader_that_goes_away_loses_nothing(monkeypatch, capsys):
         assert run(at(server)) == 2
     assert capsys.readouterr().err == "script.py: Broken pipe\n"
     assert len(saved().turns) == 1
+
+
+def start(server, program=(str(ROOT / "infer.py"),)):
+    """infer.py as a process of its own, whose policy is at the server."""
+    return subprocess.Popen([sys.executable, *program, *at(server)], text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)})
+
+
+def one_turn_then_silence(reached):
+    """A policy that hangs in its second turn, and says so."""
+    def reply(handler):
+        if turn_number(handler) == 0:
+            return complete(handler, search("own"))
+        reached.set()
+        return hang(handler)
+    return reply
+
+
+@pytest.mark.parametrize("numbers", [[signal.SIGTERM] * 2, [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]])
+def test_signals_one_after_the_other_end_a_process_and_its_turns_are_saved(numbers):
+    reached = threading.Event()
+    with serve(one_turn_then_silence(reached)) as server:
+        process = start(server)
+        assert reached.wait(100)
+        for number in numbers:                                # as `timeout` does: to the process, then to its group
+            process.send_signal(number)
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == 130 and errors.endswith("infer.py: stopped by the user\n")
+    assert [turn.kind for turn in saved().turns] == ["search", "none"] and saved().error == "stopped by the user"
+
+
+SIGNALS_WHILE_SAVING = """
+import os, runpy, signal, sys
+real, calls = os.fsync, []
+def fsync(handle):
+    calls.append(handle)
+    for number in [signal.SIGTERM, signal.SIGINT, signal.SIGTERM] if len(calls) == 2 else []:     # first: run.json
+        os.kill(os.getpid(), number)
+    real(handle)
+os.fsync = fsync
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_signals_that_arrive_while_the_file_is_written_do_not_lose_it():
+    with serve(solver()[0]) as server:
+        process = start(server, program=("-c", SIGNALS_WHILE_SAVING, str(ROOT / "infer.py")))
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == 0 and errors == "\nstopping and saving\n"
+    assert saved().termination.startswith("answered") and len(saved().turns) == 5
+
+
+def test_after_head_has_read_one_line_the_turns_are_saved():
+    with serve(solver()[0]) as server:
+        process = start(server)
+        assert subprocess.run(["head", "-c", "1"], stdin=process.stdout, capture_output=True).stdout == b"m"
+        process.stdout.close()
+        errors = process.stderr.read()
+        assert process.wait(100) == 2 and errors == "infer.py: [Errno 32] Broken pipe\n"
+    assert saved().termination == "error" and saved().turns
+
+
+def test_a_model_that_fails_in_the_middle_of_a_turn_keeps_its_turns(monkeypatch):
+    real, steps = Engine.step, []
+
+    def step(self):
+        steps.append(1)
+        if len(steps) == 30:
+            raise RuntimeError("CUDA out of memory")
+        return real(self)
+    monkeypatch.setattr(Engine, "step", step)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run(["--max-new-tokens", "20", "--max-turns", "5"])
+    assert len(saved().turns) == 2 and any(saved().sampled) and saved().error == "CUDA out of memory"
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals

@@ -182,11 +182,12 @@ def test_a_signal_ends_the_run_after_its_step_and_where_changes_no_bit(number, i
     assert content(tmp_path) == content(whole)
 
 
-def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_its_last_checkpoint(inputs, whole, tmp_path,
+@pytest.mark.parametrize("numbers", [[signal.SIGINT] * 2, [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]])
+def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_its_last_whole_step(numbers, inputs, whole, tmp_path,
                                                                                     monkeypatch, capfd):
-    config = small_config(inputs, tmp_path)
+    config = small_config(inputs, tmp_path, save_every=100)
     with monkeypatch.context() as patch:
-        signalled(patch, train_sft, "sft_step", [signal.SIGINT, signal.SIGINT], at_step=2)
+        signalled(patch, train_sft, "sft_step", numbers, at_step=2)
         assert command("train_sft.py", config) == 130
     assert "stopped at once; the same command goes on from what was saved" in capfd.readouterr().err
     assert (tmp_path / "latest").read_text() == "step-00000001\n"

@@ -194,6 +194,10 @@ def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Quest
             for error in errors:
                 guard.add(error)
     finally:
+        drop_torn_line(results.path)                         # of a full disk
+        for episode, run in running.items():
+            if episode.rollout is not None:                  # it ended in the step that raised
+                results.add(run, episode.rollout)
         progress.end()
 
 

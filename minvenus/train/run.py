@@ -7,8 +7,8 @@
 Steps are counted from 1: step N is the N-th, and "after step N" N steps have been made. A run evaluates before its
 first step, every so many steps, and after its last. Whatever ends it, an error included, the last whole step is kept: a
 checkpoint is written unless the weights have moved since. A resumed run first cuts both files back to the checkpoint's
-step, so that they end as those of a run that was never stopped. A signal (Ctrl-C, SIGTERM) ends the run after its step,
-a second one at once.
+step, so that they end as those of a run that was never stopped. A signal (Ctrl-C, SIGTERM, SIGHUP) ends the run after
+its step, a second one in the middle of it.
 """
 
 import json
@@ -53,7 +53,7 @@ def open_run(name: str, config, may_change: set[str] = MAY_CHANGE) -> Iterator["
         run = Run(name, config)
         try:
             yield run
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             if run.done:
                 run.progress.end()
                 if steps_taken(run.optimizer) == run.moves:

@@ -11,7 +11,7 @@ from minvenus.evaluation.results import open_results
 from minvenus.settings import EvalConfig
 from minvenus.tools.base import FailureGuard, ToolError, TooManyFailures
 from minvenus.types import Question
-from tests.agent.scripted import QUIET, Tools, answer, budget, loop_for, policy_for, random_policy, run, search
+from tests.agent.scripted import QUIET, Tools, answer, budget, ids_of, loop_for, policy_for, random_policy, run, search
 
 QUESTIONS = [Question(f"q{i}", f"Pet of {name}?", ["cat"]) for i, name in enumerate(("Bob", "Eve", "Tom", "Ida"))]
 
@@ -79,3 +79,14 @@ def test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved(tmp_p
     with pytest.raises(TooManyFailures, match="4 of the last 4 tool calls failed"):
         collect(tmp_path, policy, runs(1), 4, tools=lambda: Tools(search=broken), guard=FailureGuard(window=6))
     assert [*saved(tmp_path)] == [("q0", 0)] and is_empty(policy)
+
+
+def test_a_run_that_ends_in_the_very_step_that_stops_the_evaluation_is_saved(tmp_path):
+    """The turns of both runs are equally long, so they end in the same step: an answer, and a call that fails."""
+    def broken(*_):
+        raise ToolError("http", "down")
+    long_answer = next(text for n in range(200) if len(ids_of(text := answer("cat", "a" * n))) == len(ids_of(search())))
+    policy = policy_for(lambda name, turn, _: long_answer if "q0" in name else search())
+    with pytest.raises(TooManyFailures):
+        collect(tmp_path, policy, runs(1)[:2], 2, tools=lambda: Tools(search=broken), guard=FailureGuard(limit=0.0))
+    assert [*saved(tmp_path)] == [("q0", 0)] and saved(tmp_path)["q0", 0].termination == "answered"

@@ -65,4 +65,10 @@ MUTANTS = (
     mutant(55, "dots in a path lead the reader to another host",
            "tools/test_web.py::test_the_reader_is_asked_for_public_pages_only_and_one_without_text_is_an_error",
            ("minvenus.tools.web:is_public_url", "%2e){2}", "%2e){3}")),
+    mutant(54, "a second signal ends a process that saves",
+           "test_console.py::test_the_second_signal_raises_if_asked_and_no_other_one_does_so_saving_ends",
+           ("minvenus.console:stop_on_signals", "if len(stop) == 2 and once_more:", "if len(stop) >= 2:")),
+    mutant(54, "a run that ends in the step that stops the evaluation is lost",
+           "evaluation/test_collect.py::test_a_run_that_ends_in_the_very_step_that_stops_the_evaluation_is_saved",
+           ("minvenus.evaluation.results:collect", "if episode.rollout is not None:", "if episode.rollout is None:")),
 )
