@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from minvenus.agent import policy
-from minvenus.agent.policy import load_loop, load_scorer, model_folder, prompt_and_notices
+from minvenus.agent.policy import format_of, load_loop, load_scorer, model_folder
 from minvenus.config import ConfigError, Recipe
 from minvenus.console import one_line_errors, stop_on_signals
 from minvenus.evaluation import tables
@@ -19,7 +19,6 @@ from minvenus.flags import parse_flags
 from minvenus.report.source import Scorer
 from minvenus.report.xray import write_page
 from minvenus.settings import EvalConfig
-from minvenus.tools.toyweb_lessons import LEAD_IN
 
 
 def main(config: EvalConfig) -> dict | Path:
@@ -39,19 +38,18 @@ def resolved(config: EvalConfig) -> EvalConfig:
     if config.runs > 1 and agent.temperature == 0:
         raise ConfigError(f"{config.runs} runs with temperature 0 would all be the same: give a --temperature")
     return replace(config, agent=agent, limit=config.limit or (128 if agent.tools == "toyweb" else None),
-                   concurrency=config.concurrency or (64 if agent.tiny else 8))
+                   concurrency=config.concurrency or (64 if agent.tools == "toyweb" else 8))
 
 
 def evaluate(config: EvalConfig) -> dict:
     """Make the runs that the folder does not have yet, and summarise all that are wanted."""
     agent, concurrency = config.agent, config.concurrency
     assert concurrency is not None
-    system, _ = prompt_and_notices(agent)
     with ExitStack() as stack:
         source = stack.enter_context(closing(open_questions(
             config.questions, agent.tools, agent.seed, hops=config.hops, slack=config.slack, max_turns=agent.max_turns,
             limit=config.limit)))
-        fingerprints = {"questions": source.fingerprint, "system_prompt": digest(system),
+        fingerprints = {"questions": source.fingerprint, "system_prompt": digest(format_of(agent).prompt),
                         "model": model_fingerprint(agent.model)}
         results = stack.enter_context(open_results(config, fingerprints))
         wanted = {(question.id, run): question for run in range(config.runs) for question in source.held_out}
@@ -83,7 +81,7 @@ def xray(config: EvalConfig, source: str) -> Path:
     folder = model_folder(config.agent) if scored else None
     if scored and folder is None:
         raise ConfigError("--answer needs a --model that says how probable it is: none has been trained under runs/")
-    recipe = Recipe(lead_in=LEAD_IN) if config.agent.tiny else None        # as the tiny model has learned to answer
+    recipe = Recipe(lead_in=format_of(config.agent).lead_in)               # as the model has learned to answer
     scorer = Scorer(str(folder), *load_scorer(folder)) if folder is not None else None
     out = config.out or Path(source).with_suffix(".html")
     page = write_page(source, out, config.group, scorer, config.answer, recipe)

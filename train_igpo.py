@@ -11,7 +11,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from minvenus.agent.policy import EnginePolicy, prompt_and_notices
+from minvenus.agent.policy import EnginePolicy
+from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.rollout import Episode, Limits, RolloutLoop
 from minvenus.config import Recipe
@@ -26,13 +27,13 @@ from minvenus.igpo.credit import credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model.precision import copy_weights, engine_model, precision_of
 from minvenus.model.qwen3 import Qwen3
+from minvenus.model.weights import start_folder
 from minvenus.presets import IGPO_PRESETS
 from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import SavedBatch, save_batch
 from minvenus.settings import IGPOConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard
-from minvenus.tools.toyweb_lessons import LEAD_IN
 from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
 from minvenus.train.optim import adamw
 from minvenus.train.run import MAY_CHANGE, load_start, open_run
@@ -44,8 +45,10 @@ PAGE_SIZE = 16
 
 def main(config: IGPOConfig) -> Path:
     """Train, and return the folder of the trained model."""
-    if config.tiny and config.data == "toyweb" and config.recipe.lead_in == Recipe.lead_in:
-        config = replace(config, recipe=replace(config.recipe, lead_in=LEAD_IN))      # of its demonstrations
+    told = read_format(start_folder(config.model), config.like, config.system_prompt)
+    if config.recipe.lead_in == Recipe.lead_in:
+        config = replace(config, recipe=replace(config.recipe, lead_in=told.lead_in))     # as it has learned to answer
+    told = replace(told, lead_in=config.recipe.lead_in)
     with ExitStack() as stack:
         # the learning rate is constant, so a resumed run may be given more steps
         run = stack.enter_context(open_run("igpo", config, MAY_CHANGE | {"steps"}))
@@ -60,13 +63,13 @@ def main(config: IGPOConfig) -> Path:
         optimizer = adamw(model, (0.9, 0.999), config.weight_decay)
         engine = Engine(engine_model(model), config.pages, PAGE_SIZE, config.seed, vocab_limit=tokenizer.size)
         scorer = Engine(reference, config.pages, PAGE_SIZE) if config.gain_policy == "reference" else engine
-        new_loop = loop_maker(config, source, engine, tokenizer)
+        new_loop = loop_maker(config, told, source, engine, tokenizer)
         grade = partial(outcomes, judge=judge, kind=config.outcome)
-        data = digest([source.fingerprint, prompt_and_notices(config)[0]])
+        data = digest([source.fingerprint, told.prompt])
         test = partial(evaluate, model, new_loop, source, engine)
 
         # run.steps resumes from the last checkpoint, evaluates, saves, and stops on signals
-        for step in run.steps(model, optimizer, tokenizer.files, data=data, evaluate=test):
+        for step in run.steps(model, optimizer, tokenizer.files | told.files, data=data, evaluate=test):
             copy_weights(model, engine)                                         # every cached page is stale now
             engine.reset_counters()
             with new_loop(keep_open=True) as loop:
@@ -91,7 +94,7 @@ def main(config: IGPOConfig) -> Path:
     return run.model_folder
 
 
-def loop_maker(config: IGPOConfig, source: QuestionSource, engine: Engine,
+def loop_maker(config: IGPOConfig, told: AgentFormat, source: QuestionSource, engine: Engine,
                tokenizer: Tokenizer) -> partial[RolloutLoop]:
     """A function that makes rollout loops, for training and evaluation: both have the same sampling, prompt and guard.
     Tools that may hang run in threads."""
@@ -99,8 +102,8 @@ def loop_maker(config: IGPOConfig, source: QuestionSource, engine: Engine,
     limits = Limits(config.max_turns or 200, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
                     tool_seconds=config.tool_seconds,
                     tool_threads=None if source.immediate else config.tool_threads)
-    system, notices = prompt_and_notices(config)
-    return partial(RolloutLoop, policy, tokenizer, limits, system=system, notices=notices, guard=FailureGuard())
+    return partial(RolloutLoop, policy, tokenizer, limits, system=told.prompt, notices=told.notices,
+                   guard=FailureGuard())
 
 
 def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:

@@ -1,11 +1,14 @@
 """Stage one: supervised fine-tuning on trajectories.   python train_sft.py --help"""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
+from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.config import ConfigError
 from minvenus.console import one_line_errors
 from minvenus.flags import parse_flags
+from minvenus.model.weights import start_folder
 from minvenus.presets import SFT_PRESETS
 from minvenus.settings import SFTConfig
 from minvenus.sft import dataset
@@ -28,7 +31,8 @@ def main(config: SFTConfig) -> Path:
             raise ConfigError(f"max_tokens is {config.max_tokens}, but the model reads "
                               f"{model.config.max_position_embeddings} tokens at most: lower max_tokens")
         optimizer = adamw(model, (0.9, 0.95), config.weight_decay)
-        training, held_out = load_examples(config, tokenizer)
+        training, held_out, prompts = load_examples(config, tokenizer)
+        told = agent_format(config, prompts)
 
         def evaluate() -> dict:
             if not held_out:
@@ -36,7 +40,7 @@ def main(config: SFTConfig) -> Path:
             return {"validation_loss": validation_loss(model, held_out, config.pack_tokens, config.reduction)}
 
         data = fingerprint(training + held_out)
-        for step in run.steps(model, optimizer, tokenizer.files, data=data, evaluate=evaluate):
+        for step in run.steps(model, optimizer, tokenizer.files | told.files, data=data, evaluate=evaluate):
             batch = [training[i] for i in batch_indices(step, config.batch, len(training), config.seed)]
             rate = learning_rate(step, config.steps, config.learning_rate, int(config.warmup * config.steps))
             numbers = sft_step(model, optimizer, batch, rate, config.clip, config.pack_tokens, config.reduction)
@@ -46,15 +50,25 @@ def main(config: SFTConfig) -> Path:
     return run.model_folder
 
 
-def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset.Example], list[dataset.Example]]:
-    """Training and held-out trajectories."""
+def agent_format(config: SFTConfig, prompts: set[str]) -> AgentFormat:
+    """What the trained model will have learned to read. Its system prompt is that of the trajectories: not known if
+    they have several."""
+    like = "toyweb" if config.data == "toyweb" else config.like
+    told = read_format(start_folder(config.model), like)
+    return replace(told, system=min(prompts) if len(prompts) == 1 else None)
+
+
+def load_examples(config: SFTConfig,
+                  tokenizer: Tokenizer) -> tuple[list[dataset.Example], list[dataset.Example], set[str]]:
+    """Training and held-out trajectories, and their system prompts."""
+    prompts: set[str] = set()
     if config.data == "toyweb":
         web = ToyWeb(config.seed, train=config.demonstrations)
         taught = demonstrations(web, config.demonstrations, TEACHER, seed=config.seed)
         records: Iterable[dict] = ({"messages": messages} for messages in taught)
     else:
         records = dataset.read_records(config.data)
-    examples, dropped = dataset.load(records, tokenizer, config.max_tokens)
+    examples, dropped = dataset.load(records, tokenizer, config.max_tokens, prompts)
     tokens, trained = sum(map(len, examples)), sum(example.trained for example in examples)
     print(f"data        {len(examples):,} trajectories, {tokens:,} tokens, {trained:,} of them trained")
     if dropped:
@@ -66,7 +80,7 @@ def load_examples(config: SFTConfig, tokenizer: Tokenizer) -> tuple[list[dataset
         replay = (notes(config.seed + 1, i) for i in range(count))
         training += [dataset.encode_pieces(pieces, tokenizer) for pieces in replay]
         print(f"            and {count:,} texts like those of the base's training, so that it forgets nothing")
-    return training, held_out
+    return training, held_out, prompts
 
 
 if __name__ == "__main__":

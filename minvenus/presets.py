@@ -17,8 +17,9 @@ SFT_PRESETS: dict[str, dict] = {
                    "pack_tokens": 16_384, "reduction": "trajectory-mean", "recompute": True},
     "qwen3-4b-lora": {"model": "qwen3-4b", "steps": 500, "batch": 32, "learning_rate": 1e-4, "max_tokens": 32_768,
                       "pack_tokens": 32_768, "reduction": "trajectory-mean", "recompute": True, "lora_rank": 32},
-    "dr-venus-4b": {"model": "qwen3-4b-thinking-2507", "steps": 585, "batch": 32, "learning_rate": 1e-5,
-                    "max_tokens": 200_000, "pack_tokens": 200_000, "reduction": "trajectory-mean", "recompute": True},
+    "dr-venus-4b": {"model": "qwen3-4b-thinking-2507", "like": "dr-venus", "steps": 585, "batch": 32,
+                    "learning_rate": 1e-5, "max_tokens": 200_000, "pack_tokens": 200_000,
+                    "reduction": "trajectory-mean", "recompute": True},
 }
 
 # One epoch over 1,000 questions is 62 steps of 16. Adapters take about ten times the rate of all weights. The cache of
@@ -31,7 +32,8 @@ IGPO_PRESETS: dict[str, dict] = {
     "qwen3-4b-lora": {"model": "qwen3-4b", "steps": 100, "questions": 8, "group": 8, "learning_rate": 1e-5,
                       "max_turns": 80, "max_turn_tokens": 4096, "max_context": 32_768, "pages": 16_448,
                       "pack_tokens": 32_768, "recompute": True, "save_every": 10, "lora_rank": 32},
-    "dr-venus-4b": {"model": "qwen3-4b-thinking-2507", "steps": 62, "questions": 16, "group": 8, "learning_rate": 1e-6,
-                    "top_p": 0.95, "max_turns": 200, "max_turn_tokens": 8192, "max_context": 262_144, "pages": 16_512,
-                    "pack_tokens": 262_144, "recompute": True, "save_every": 5},
+    "dr-venus-4b": {"model": "qwen3-4b-thinking-2507", "like": "dr-venus", "steps": 62, "questions": 16, "group": 8,
+                    "learning_rate": 1e-6, "top_p": 0.95, "max_turns": 200, "max_turn_tokens": 8192,
+                    "max_context": 262_144, "pages": 16_512, "pack_tokens": 262_144, "recompute": True,
+                    "save_every": 5},
 }

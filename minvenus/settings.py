@@ -2,11 +2,11 @@
 model; presets.py has the values for others.
 
 AgentConfig is what infer.py and eval.py share: the policy, its tools, limits and sampling. Its fields are flags beside
-those of the class that holds it (flags.py). A value of None means "as fits the model": see AgentConfig.resolved.
+those of the class that holds it (flags.py). A value of None means "as fits the model": see agent/policy.py.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -32,13 +32,8 @@ Hops = Literal[1, 2, 3, 4]
 Preset = Literal["tiny", "qwen3-0.6b", "qwen3-4b-lora", "dr-venus-4b"]
 ResultSize = Annotated[int, "of at least 64", lambda v: v >= 64]
 Temperature = Annotated[float, "from 0 to 100", lambda v: 0 <= v <= 100]
-
-
-def is_tiny(model: str) -> bool:
-    """Whether a model has learned from the toy web's lessons: its vocabulary is the tiny tokenizer's."""
-    path = Path(model) / "config.json"
-    taught = path.is_file() and ModelConfig.from_json(path).vocab_size == ModelConfig.preset("tiny").vocab_size
-    return taught or model in ("tiny", "tiny-base")
+# Names of formats in agent/prompt.py: what a model was trained to read, and how it is run
+Like = Literal["minvenus", "toyweb", "dr-venus"]
 
 
 @dataclass(frozen=True)
@@ -50,19 +45,20 @@ class AgentConfig:
     api_base: str | None = None             # a completion endpoint, as http://localhost:8000/v1; none = a local model
     api_model: str | None = None            # the endpoint's name for its model; --model then gives the tokenizer only
     prompt_ids: bool = True                 # send an endpoint token ids; else text, which any tokenizer serves for
-    system_prompt: str | None = None        # a text file, or a trajectory whose prompt to use; none = minvenus's own
-    max_turns: Count | None = None          # turns of the model; none = 200, on the toy web what the question needs
-    max_context: Count | None = None        # tokens of a conversation; none = 240,000 at an endpoint, else up to 40,960
-    max_new_tokens: Count | None = None     # tokens of one turn; none = 8192, 64 for the tiny model
-    max_observation_tokens: ResultSize = 8192  # longer results of tools are cut
+    like: Like | None = None                # run the model as this one is run; none = as its folder's agent.json says
+    system_prompt: str | None = None        # a text file, or a trajectory whose prompt to use; none = as --like says
+    max_turns: Count | None = None          # turns of the model; none = as --like says, on the toy web what is needed
+    max_context: Count | None = None        # tokens of a conversation; none = as --like says, and so are the next ones
+    max_new_tokens: Count | None = None     # tokens of one turn
+    max_observation_tokens: ResultSize | None = None  # longer results of tools are cut
+    temperature: Temperature | None = None  # 0 = always the most probable token
+    top_p: Fraction | None = None           # sample from the most probable tokens with this mass
+    top_k: CountOrZero | None = None        # and from so many of them, 0 = all
+    presence_penalty: float | None = None   # taken from the logits of tokens already in the turn
+    retries: CountOrZero | None = None      # more attempts at a malformed or repetitive turn; temperature 0: none
+    max_malformed: CountOrZero = 5          # so many turns in a row that cannot be read end a rollout; 0 = never
     time_limit: Positive | None = None      # seconds for one rollout; none = no limit
     tool_seconds: Positive = 150.0          # seconds for one tool call
-    temperature: Temperature | None = None  # 0 = always the most probable token; none = 1, for the tiny model 0
-    top_p: Fraction | None = None           # sample from the most probable tokens with this mass; none = 0.95, tiny 1
-    top_k: CountOrZero | None = None        # and from so many of them, 0 = all; none = 20, tiny 0
-    presence_penalty: float | None = None   # taken from the logits of tokens already in the turn; none = 1.1, tiny 0
-    retries: CountOrZero | None = None      # more attempts at a malformed or repetitive turn; none = 4, tiny 0
-    max_malformed: CountOrZero = 5          # so many turns in a row that cannot be read end a rollout; 0 = never
     seed: int = 0                           # of the toy web, of random weights and of the sampling
     device: Device = "auto"                 # auto = a GPU if there is one
 
@@ -76,22 +72,6 @@ class AgentConfig:
         if self.temperature == 0 and self.retries:
             raise ConfigError(f"retries {self.retries} with temperature 0: every attempt would be the same")
 
-    @property
-    def tiny(self) -> bool:
-        return self.api_base is None and is_tiny(self.model)
-
-    def resolved(self) -> "ResolvedAgent":
-        """Fill in what was not given: the paper's sampling for evaluations, or the plainest for the tiny model."""
-        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
-        if self.tiny:
-            defaults = {"max_new_tokens": 64, "max_context": 1024, "temperature": 0.0, "top_p": 1.0, "top_k": 0,
-                        "presence_penalty": 0.0, "retries": 0}
-        else:
-            defaults = {"max_new_tokens": 8192, "max_context": 40_960 if self.api_base is None else 240_000,
-                        "temperature": 1.0, "top_p": 0.95, "top_k": 20, "presence_penalty": 1.1,
-                        "retries": 0 if self.temperature == 0 else 4}
-        return ResolvedAgent(**(defaults | given))
-
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedAgent(AgentConfig):
@@ -99,6 +79,7 @@ class ResolvedAgent(AgentConfig):
 
     max_context: Count
     max_new_tokens: Count
+    max_observation_tokens: ResultSize
     temperature: Temperature
     top_p: Fraction
     top_k: CountOrZero
@@ -128,7 +109,7 @@ class EvalConfig:
     questions: str | None = None            # a .jsonl, .parquet or BrowseComp .csv file; none = the toy web's test set
     limit: Count | None = None              # only the first so many questions; none = all, on the toy web 128
     runs: Count = 1                         # k, runs of each question; may be raised later, what is there stays
-    concurrency: Count | None = None        # runs at once; none = 64 for the tiny model, else 8
+    concurrency: Count | None = None        # runs at once; none = 64 on the toy web, else 8
     score: Literal["em", "f1"] = "em"       # what makes an answer right: exact match, or F1 of at least --f1-at-least
     f1_at_least: Fraction = 0.5             # with --score f1
     judge: bool = False                     # an LLM decides instead: JUDGE_BASE_URL, JUDGE_MODEL, JUDGE_API_KEY
@@ -174,7 +155,9 @@ def check_preset(config: "SFTConfig | IGPOConfig") -> None:
     """A plan needs no more than the model's shape. The tiny model's settings are for no other: its learning rate would
     ruin a real model, its context would cut every rollout."""
     check_model(config.model, MODELS if config.plan else ())
-    if config.preset == "tiny" and not is_tiny(config.model):
+    file = Path(config.model) / "config.json"
+    shape = ModelConfig.from_json(file) if file.is_file() else MODELS[config.model.removesuffix("-base")]
+    if config.preset == "tiny" and shape.hidden_size > MODELS["tiny"].hidden_size:
         others = ", ".join(name for name in get_args(Preset) if name != "tiny")
         raise ConfigError(f"{config.model} is not the tiny model, and preset tiny has the tiny model's learning rate, "
                           f"context and turns: choose --preset from {others}; flags beside it change single values")
@@ -187,6 +170,7 @@ class SFTConfig:
     preset: Preset = "tiny"                    # a named set of values for a model and a card: presets.py
     data: str = "toyweb"                       # "toyweb" (made demonstrations) or a .jsonl of python -m minvenus.sft
     model: str = "tiny-base"                   # "tiny-base", "tiny" (random weights) or a Qwen3 checkpoint's folder
+    like: Like | None = None                   # it will be run as this one is; none = as the start's agent.json says
     out: str = "runs/sft"                      # the run's folder: checkpoints, metrics, settings
     seed: int = 0                              # of random weights, demonstrations and the order of the data
     steps: Count = 250                         # optimiser steps
@@ -224,7 +208,8 @@ class IGPOConfig:
     model: str = "tiny-base"                   # folder of the start checkpoint, "tiny-base" or "tiny" (random)
     data: str = "toyweb"                       # "toyweb" or a .jsonl, .parquet or BrowseComp .csv file of questions
     tools: str = "toyweb"                      # toyweb; for a file folder:PATH, live, record:FILE or replay:FILE
-    system_prompt: str | None = None           # a text file, or a trajectory whose prompt to use; none = our own
+    like: Like | None = None                   # run the model as this one is run; none = as its agent.json says
+    system_prompt: str | None = None           # a text file, or a trajectory whose prompt to use; none = as --like says
     out: str = "runs/igpo"                     # the run's folder: checkpoints, metrics, rollouts, settings
     seed: int = 0                              # of the questions' order and of all sampling
     recipe: Recipe = Recipe()                  # how rewards become advantages; its fields are flags, too
@@ -283,6 +268,3 @@ class IGPOConfig:
         if self.judge and self.outcome != "em":
             raise ConfigError(f"judge gives the outcome by itself: leave outcome {self.outcome} out")
 
-    @property
-    def tiny(self) -> bool:
-        return is_tiny(self.model)

@@ -194,14 +194,3 @@ def test_settings_that_contradict_each_other_are_refused(cls, values, words):
 def test_questions_held_out_by_default_are_128_of_the_toy_web_and_none_of_a_file():
     assert IGPOConfig().evaluate_questions == 128
     assert IGPOConfig(data="q.jsonl", tools="live").evaluate_questions == 0
-
-
-def test_what_was_not_given_follows_from_the_model_and_what_was_given_stays():
-    tiny = AgentConfig().resolved()
-    large = AgentConfig(model="served", api_base="http://localhost/v1", api_model="m").resolved()
-    names = ("max_new_tokens", "max_context", "temperature", "top_p", "top_k", "presence_penalty", "retries")
-    assert [getattr(tiny, name) for name in names] == [64, 1024, 0.0, 1.0, 0, 0.0, 0]
-    assert [getattr(large, name) for name in names] == [8192, 240_000, 1.0, 0.95, 20, 1.1, 4]
-    assert AgentConfig(model="folder").resolved().max_context == 40_960
-    given = AgentConfig(model="folder", temperature=0.0, max_context=7, top_k=0).resolved()
-    assert (given.temperature, given.max_context, given.top_k, given.retries) == (0.0, 7, 0, 0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import eval as evaluation
+from minvenus.agent.prompt import TOYWEB
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.evaluation import results
 from minvenus.evaluation.judge import Judge
@@ -121,7 +122,7 @@ def test_a_question_of_an_evaluation_becomes_an_x_ray_page(follow, capsys):
     assert "X-ray of e/results.jsonl: e/results.html" in capsys.readouterr().out
     page = Path("e/results.html").read_text()
     assert ToyWeb(0).case("test-3").question.text in page
-    weights.save(Qwen3(ModelConfig.preset("tiny")), Path("toy"), tokenizer_files=Tokenizer.tiny().files)
+    weights.save(Qwen3(ModelConfig.preset("tiny")), Path("toy"), tokenizer_files=Tokenizer.tiny().files | TOYWEB.files)
     assert run([*flags, "--model", "toy", "--out", "scored.html"]) == 0
     assert "according to" in Path("scored.html").read_text()
     for argv, words in ((["--group", "test-9"], "has no group test-9"), (["--answer", "cat"], "none has been trained")):
@@ -214,7 +215,7 @@ def test_other_weights_under_the_same_name_are_another_evaluation():
     made = []
     for seed in (1, 2):
         model = Qwen3(ModelConfig.preset("tiny"), seed=seed)
-        weights.save(model, Path("runs/sft/toy"), tokenizer_files=Tokenizer.tiny().files)
+        weights.save(model, Path("runs/sft/toy"), tokenizer_files=Tokenizer.tiny().files | TOYWEB.files)
         assert evaluation.main(short)["runs"] == 2
         made = sorted(Path("runs/eval").iterdir(), key=os.path.getmtime)
     assert len(made) == 2 and all(folder.name.startswith("sft-toy-") for folder in made)

@@ -13,7 +13,8 @@ import pytest
 
 import minvenus.engine
 import train_igpo
-from minvenus.config import ConfigError, Recipe
+from minvenus.agent.prompt import TOYWEB, read_format
+from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
 from minvenus.evaluation.questions import open_questions
 from minvenus.files import latest_checkpoint, read_jsonl
@@ -84,7 +85,9 @@ def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_we
     assert rows[0]["before_test_exact_match"] == 1.0 and "before_test_right_pages" not in rows[0]
     batch = load_batch(path_of(whole, 2))
     assert {rollout.question.id for rollout in batch.rollouts} == {"Bob", "Cleo"}, "Ann is held out"
-    assert batch.recipe.lead_in == Recipe().lead_in and batch.rollouts[0].system == "Search and visit."
+    assert batch.recipe.lead_in == TOYWEB.lead_in and batch.rollouts[0].system == "Search and visit."
+    told = read_format(latest_checkpoint(whole) / "model")
+    assert told == replace(TOYWEB, system="Search and visit."), "the trained model's folder says so, too"
     looked_up = batch.rollouts[0]
     assert f"is a {PETS[looked_up.question.id]}" in looked_up.turns[1].observation
 
@@ -166,7 +169,7 @@ def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
     config = replace(config, tool_threads=7, tool_seconds=9.0)
     for tools, threads in ((config.tools, None), (f"record:{tmp_path / 'cassette'}", 7), ("live", 7)):
         with closing(open_questions(config.data, tools, limit=1, per_step=2)) as source:
-            limits = train_igpo.loop_maker(config, source, engine_for(play), TINY)().limits
+            limits = train_igpo.loop_maker(config, TOYWEB, source, engine_for(play), TINY)().limits
         assert (limits.tool_threads, limits.tool_seconds) == (threads, 9.0)
         assert (limits.max_turns, limits.max_context) == (5, 1024)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import train_sft
+from minvenus.agent.prompt import DR_VENUS, TOYWEB, read_format
 from minvenus.config import ModelConfig
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.flags import parse_flags
@@ -51,6 +52,17 @@ def write_records(path: Path, records) -> str:
 
 
 # --------------------------------------------------------------------------------------------------- a run as a whole
+
+
+def test_the_model_s_folder_says_what_it_was_trained_to_read(inputs, whole, tmp_path):
+    told = read_format(latest_checkpoint(whole) / "model")
+    assert told == TOYWEB, "as its start, with the prompt of the trajectories"
+    own = demonstrations(8)
+    other = [{"messages": [{"role": "system", "content": "Tools!"}, *record["messages"][1:]]} for record in own]
+    for records, system in ((other, "Tools!"), (own[:4] + other[4:], None)):
+        data = write_records(tmp_path / "data.jsonl", records)
+        folder = train_sft.main(small_config(inputs, tmp_path / str(system), data=data, steps=1, like="dr-venus"))
+        assert read_format(folder) == replace(DR_VENUS, system=system), "two prompts: neither is the model's"
 
 
 def test_a_run_says_where_the_model_is_and_what_to_run_next_and_the_model_loads(inputs, tmp_path, capsys):
@@ -145,14 +157,14 @@ def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_h
     settings = small_config({"model": "tiny"}, "unused", data="toyweb", demonstrations=8, max_tokens=2000,
                             pack_tokens=2000)
     monkeypatch.setattr(train_sft, "TEACHER", Teacher())
-    alone, held_out = train_sft.load_examples(replace(settings, replay=0.0), TINY)
-    mixed, still = train_sft.load_examples(replace(settings, replay=1 / 3), TINY)
+    alone, held_out, _ = train_sft.load_examples(replace(settings, replay=0.0), TINY)
+    mixed, still, _ = train_sft.load_examples(replace(settings, replay=1 / 3), TINY)
     assert capsys.readouterr().out.count("and 3 texts like those of the base's training") == 1
     assert [digest(e) for e in held_out] == [digest(e) for e in still] and len(held_out) == 2
     assert [digest(e) for e in mixed[:6]] == [digest(e) for e in alone]
     assert [TINY.decode(e.tokens.tolist()) for e in mixed[6:]] == [
         "".join(text for text, _ in notes(settings.seed + 1, i)) for i in range(3)]
-    real, _ = train_sft.load_examples(small_config(inputs, "unused", replay=1 / 3), TINY)
+    real, _, _ = train_sft.load_examples(small_config(inputs, "unused", replay=1 / 3), TINY)
     assert len(real) == 6, "a file of trajectories is trained on as it is"
 
 

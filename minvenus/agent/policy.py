@@ -16,10 +16,10 @@ below 1 tokens are drawn from another distribution; their log-probs are still th
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
-from minvenus.agent.prompt import SYSTEM_PROMPT, Notices, read_prompt
+from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.agent.remote import RemotePolicy
 from minvenus.agent.rollout import Episode, Limits, RolloutLoop
 from minvenus.config import ModelConfig
@@ -27,13 +27,11 @@ from minvenus.engine import Engine, Sampling
 from minvenus.model import weights
 from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import AgentConfig, IGPOConfig, ResolvedAgent
+from minvenus.settings import AgentConfig, ResolvedAgent
 from minvenus.text.tokenizer import TINY, Tokenizer
-from minvenus.tools import toyweb_lessons as toy
 
 PAGE_SIZE = 64
 CACHE_BYTES = 4 << 30                 # several sequences share at most this much; one alone gets what it needs
-TOY_NOTICES = Notices(malformed=toy.NOT_READ, last_turn=toy.LAST_TURN)       # what the tiny model has learned to read
 
 
 class EnginePolicy:
@@ -80,32 +78,39 @@ class EnginePolicy:
 
 
 def resolved(config: AgentConfig) -> ResolvedAgent:
-    """Fill in what depends on the machine and the model: the newest model's folder, the device, and what fits it."""
+    """Fill in what depends on the machine and the model: the newest model's folder, the device, and what the model's
+    format says of limits and sampling. How many turns a question of the toy web needs, the toy web knows."""
     if config.api_base is None:
         config = replace(config, model=str(model_folder(config) or "tiny"), device=weights.device_of(config.device))
-    return config.resolved()
+    found = format_of(config)
+    names = {field.name for field in fields(config)}
+    settings = {field.name: getattr(found, field.name) for field in fields(found) if field.name in names}
+    if config.temperature == 0:
+        settings["retries"] = 0
+    if config.tools == "toyweb":
+        settings["max_turns"] = None
+    given = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
+    return ResolvedAgent(**(settings | given))
 
 
-def prompt_and_notices(config: AgentConfig | IGPOConfig) -> tuple[str, Notices]:
-    """What the model is told: by default the words of its lessons for the tiny model on the toy web, else our own."""
-    taught = config.tiny and config.tools == "toyweb"
-    system = toy.SYSTEM if taught else SYSTEM_PROMPT
-    if config.system_prompt:
-        system = read_prompt(config.system_prompt)
-    return system, TOY_NOTICES if taught else Notices()
+def format_of(config: AgentConfig) -> AgentFormat:
+    """What the model is told, and how it is run where the settings do not say it."""
+    return read_format(model_folder(config), config.like, config.system_prompt)
 
 
 def load_loop(config: AgentConfig, immediate: bool, sequences: int = 1, pages: int | None = None,
               watch: Callable | None = None) -> tuple[RolloutLoop, str]:
     """(a loop for so many rollouts at once, its policy in words). `immediate`: tools cannot hang and need no thread."""
-    config = config.resolved()
-    system, notices = prompt_and_notices(config)
-    policy, tokenizer, description = load_policy(config, sequences, pages)
-    limits = Limits(config.max_turns or 200, min(config.max_context, policy.max_context or config.max_context),
-                    config.max_new_tokens, config.max_observation_tokens, config.time_limit or math.inf,
-                    config.tool_seconds, tool_threads=None if immediate else sequences, retries=config.retries,
-                    max_malformed=config.max_malformed)
-    return RolloutLoop(policy, tokenizer, limits, system=system, notices=notices, watch=watch), description
+    told = format_of(config)
+    settings = resolved(config)
+    policy, tokenizer, description = load_policy(settings, sequences, pages)
+    limits = Limits(
+        settings.max_turns or told.max_turns, min(settings.max_context, policy.max_context or settings.max_context),
+        settings.max_new_tokens, settings.max_observation_tokens, settings.time_limit or math.inf,
+        settings.tool_seconds, tool_threads=None if immediate else sequences, retries=settings.retries,
+        max_malformed=settings.max_malformed)
+    loop = RolloutLoop(policy, tokenizer, limits, system=told.prompt, notices=told.notices, watch=watch)
+    return loop, description
 
 
 def load_policy(config: ResolvedAgent, sequences: int,

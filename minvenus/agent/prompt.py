@@ -1,14 +1,20 @@
-"""What minvenus itself says to the model: one system prompt for SFT, RL and inference, and the notices of the loop.
+"""What a model was trained to read, and how it is run: its system prompt, the notices of the loop, limits, sampling.
 
-The released checkpoints were trained with other words and need theirs byte for byte: `read_prompt` takes them from a
-file.
+    FOLDER/agent.json     an AgentFormat, written by training, read by everything that runs the model of the folder
+    --like NAME           one of FORMATS instead; without either it is minvenus's own
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import get_args
 
-from minvenus.config import ConfigError
+from minvenus.config import ConfigError, Count, CountOrZero, Fraction, Recipe, check, read_json
+from minvenus.flags import build
+from minvenus.settings import Like, ResultSize, Temperature
+from minvenus.tools import toyweb_lessons as toy
+
+AGENT_FILE = "agent.json"
 
 TASK = """You are a deep-research agent. Questions may come from everyday life or from a specialised field of study. \
 Look for the answer on the web: search, open the pages that look promising, and compare several credible sources \
@@ -59,6 +65,68 @@ class Notices:
     malformed: str = "ERROR: {error}"         # in answer to a turn that cannot be read; {error} is the parser's reason
     last_turn: str = f"NOTICE: No tool calls are left. {ANSWER_NOW}"
     context: str = f"NOTICE: The context is full. {ANSWER_NOW}"           # the next observation might not fit
+
+    def __post_init__(self):
+        check(self)
+
+
+@dataclass(frozen=True)
+class AgentFormat:
+    """Settings of a script that are not given are these."""
+
+    system: str | None = SYSTEM_PROMPT          # the system prompt; None = not known, it must be given
+    notices: Notices = Notices()
+    lead_in: str = Recipe.lead_in               # the thought in the scored answer's wrapper
+    max_turns: Count = 200                      # of the model, the last one included
+    max_context: Count = 40_960                 # tokens of the whole conversation
+    max_new_tokens: Count = 8192                # of one turn
+    max_observation_tokens: ResultSize = 8192   # longer results of tools are cut
+    temperature: Temperature = 1.0              # the paper's sampling for evaluations
+    top_p: Fraction = 0.95
+    top_k: CountOrZero = 20                     # 0 = all
+    presence_penalty: float = 1.1
+    retries: CountOrZero = 4                    # more attempts at a malformed or repetitive turn
+
+    def __post_init__(self):
+        check(self)
+
+    @property
+    def prompt(self) -> str:
+        if self.system is None:
+            raise ConfigError("the system prompt that this model was trained with is not known here: give "
+                              "--system-prompt FILE, a text or one of the model's trajectories")
+        return self.system
+
+    @property
+    def files(self) -> dict[str, Path | dict]:
+        """What to save beside the model's weights."""
+        return {AGENT_FILE: asdict(self)}
+
+
+MINVENUS = AgentFormat()
+TOYWEB = AgentFormat(toy.SYSTEM, Notices(malformed=toy.NOT_READ, last_turn=toy.LAST_TURN), toy.LEAD_IN,
+                     max_context=1024, max_new_tokens=64, temperature=0.0, top_p=1.0, top_k=0, presence_penalty=0.0,
+                     retries=0)
+DR_VENUS = AgentFormat(system=None, max_turns=201, max_context=261_000, max_new_tokens=15_000)
+FORMATS = dict(zip(get_args(Like), (MINVENUS, TOYWEB, DR_VENUS), strict=True))
+
+
+def read_format(folder: Path | None, like: Like | None = None, system_prompt: str | None = None) -> AgentFormat:
+    """How to run the model of a folder; None = the tiny model with random weights, which is for the toy web. `like`
+    names another format, `system_prompt` a file with another prompt."""
+    found = None
+    if folder and (folder / AGENT_FILE).is_file():
+        try:
+            found = build(AgentFormat, read_json(folder / AGENT_FILE), {})
+        except ConfigError as error:
+            raise ConfigError(f"{folder / AGENT_FILE}: {error}") from None
+    if like:
+        named = FORMATS[like]
+        found = replace(named, system=found.system) if found and named.system is None else named
+    found = found or (MINVENUS if folder else TOYWEB)
+    if system_prompt:
+        found = replace(found, system=read_prompt(system_prompt))
+    return found
 
 
 def read_prompt(path) -> str:

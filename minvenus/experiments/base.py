@@ -26,6 +26,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from minvenus.agent.prompt import TOYWEB
 from minvenus.config import Count, ModelConfig, check
 from minvenus.console import Progress
 from minvenus.model import weights
@@ -60,14 +61,15 @@ def main(config: BaseConfig) -> Path:
     tokenizer = Tokenizer.tiny()
     model = start(config.seed)
     folder = Path(config.out)
-    weights.check_save(folder, tokenizer.files)              # refused now rather than after the training
+    files = tokenizer.files | TOYWEB.files
+    weights.check_save(folder, files)                        # refused now rather than after the training
     optimizer = Muon(model)
     progress = Progress("base", 0, config.steps)
     for step in range(config.steps):
         rate = RATE * min(1.0, (step + 1) / 20, (config.steps - step) / (0.4 * config.steps))
         batch = texts(config.seed, step, tokenizer)
         progress.show(step + 1, sft_step(model, optimizer, batch, rate, 1.0, 8192, "token-mean"))
-    weights.save(model, folder, tokenizer.files)                    # whole or not at all
+    weights.save(model, folder, files)                              # whole or not at all
     return folder
 
 

@@ -151,11 +151,11 @@ def read_tensor(name: str, where: Stored, device, dtype: torch.dtype) -> Tensor:
 # ------------------------------------------------------------------------------------------------------------ saving
 
 
-def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path] | None = None, shard_bytes=5 * 10**9):
+def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path | dict] | None = None, shard_bytes=5 * 10**9):
     """Write a folder that `load` and transformers read, in the model's own type; replace the one that is there.
 
-    `tokenizer_files` maps a name in the folder to the file that is copied there. A tensor larger than `shard_bytes` has
-    a file of its own.
+    `tokenizer_files` maps a name in the folder to the file that is copied there, or to the JSON object that is written.
+    A tensor larger than `shard_bytes` has a file of its own.
     """
     kind = str(model.head_weight.dtype).removeprefix("torch.")
     copied = tokenizer_files or {}
@@ -165,7 +165,10 @@ def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path] | None = None
     with replaced(folder) as new:
         check_save(Path(folder), copied)
         for name, file in copied.items():
-            shutil.copyfile(file, new / name)
+            if isinstance(file, dict):
+                write_json(new / name, file)
+            else:
+                shutil.copyfile(file, new / name)
         write_tensors(model, new, shard_bytes)
         if adapters(model):
             save_adapter(model, new / "adapter")
@@ -175,7 +178,7 @@ def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path] | None = None
             shutil.copymode(new / "config.json", file)       # save_file leaves them readable to their owner only
 
 
-def check_save(folder: Path, tokenizer_files: Mapping[str, Path]) -> None:
+def check_save(folder: Path, tokenizer_files: Mapping[str, Path | dict]) -> None:
     """Refuse to delete anything but a checkpoint: a home or run folder given by mistake must survive."""
     own = {"config.json", "generation_config.json", "adapter", *tokenizer_files}
     present = sorted(os.listdir(folder)) if folder.exists() else []

@@ -64,8 +64,10 @@ def encode_pieces(pieces: list[tuple[str, bool]], tokenizer: Tokenizer) -> Examp
     return Example(torch.tensor(tokens, dtype=torch.int32), torch.tensor(sampled))
 
 
-def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int) -> tuple[list[Example], int]:
-    """All trajectories of at most `max_tokens`, in their order, and how many longer ones were dropped."""
+def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int,
+         prompts: set[str] | None = None) -> tuple[list[Example], int]:
+    """All trajectories of at most `max_tokens`, in their order, and how many longer ones were dropped. The system
+    prompts of the former are added to `prompts`."""
     examples = []
     dropped = 0
     for i, record in enumerate(records):
@@ -78,6 +80,8 @@ def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int) -> tupl
             dropped += 1
             continue
         examples.append(example)
+        if prompts is not None:
+            prompts.add(record["messages"][0]["content"])
     return examples, dropped
 
 

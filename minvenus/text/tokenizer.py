@@ -49,7 +49,8 @@ class Tokenizer:
         self.stop_ids = (self.im_end, self.end_of_text)     # a turn ends at either, as in Qwen's generation_config.json
         # What to copy next to saved weights: name in a model folder -> file. Ours may have another name.
         beside = {name: path.with_name(name) for name in COMPANIONS}
-        self.files = {"tokenizer.json": path} | {name: file for name, file in beside.items() if file.exists()}
+        self.files: dict[str, Path | dict] = {"tokenizer.json": path}
+        self.files |= {name: file for name, file in beside.items() if file.exists()}
         self._plain = load_without_added_tokens(path, raw)
         self._at_added = splitter(self.added)
         self._at_tags = splitter(TAGS)

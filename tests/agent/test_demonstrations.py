@@ -2,7 +2,7 @@
 
 import pytest
 
-from minvenus.agent.policy import TOY_NOTICES
+from minvenus.agent.prompt import TOYWEB
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import ToyWeb
@@ -22,7 +22,7 @@ def test_a_demonstration_played_through_the_loop_is_the_same_tokens(teacher):
         policy = policy_for([ids[start:end] for start, end in spans])
         turns = len(spans) if cut_off else len(spans) + 1
         question = web.case(f"train-{i}").question
-        with RolloutLoop(policy, TOKENIZER, budget(turns), system=SYSTEM, notices=TOY_NOTICES) as loop:
+        with RolloutLoop(policy, TOKENIZER, budget(turns), system=SYSTEM, notices=TOYWEB.notices) as loop:
             [episode] = loop.add(question, lambda question: web.for_question(question.id))
             loop.run()
         rollout = episode.rollout

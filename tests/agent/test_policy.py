@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from minvenus.agent.policy import TOY_NOTICES, load_loop, prompt_and_notices, resolved
-from minvenus.agent.prompt import SYSTEM_PROMPT, Notices
+from minvenus.agent.policy import format_of, load_loop, resolved
+from minvenus.agent.prompt import DR_VENUS, MINVENUS, SYSTEM_PROMPT, TOYWEB, read_format
 from minvenus.agent.rollout import Limits
-from minvenus.config import ModelConfig
+from minvenus.config import ConfigError, ModelConfig
+from minvenus.files import write_json
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig
 from minvenus.text.tokenizer import TINY, Tokenizer
-from minvenus.tools.toyweb_lessons import SYSTEM
 from tests.tools.servers import serve
 
 
@@ -25,12 +25,12 @@ def folder(monkeypatch, tmp_path):
 
 
 def save_tiny(folder: Path, seed: int = 0) -> None:
-    weights.save(Qwen3(ModelConfig.preset("tiny"), seed=seed), folder, tokenizer_files=Tokenizer.tiny().files)
+    weights.save(Qwen3(ModelConfig.preset("tiny"), seed=seed), folder, Tokenizer.tiny().files | TOYWEB.files)
 
 
 def load(sequences=1, pages=None, **settings):
     """The policy of these settings, its loop, and the description."""
-    loop, description = load_loop(AgentConfig(**settings).resolved(), True, sequences, pages)
+    loop, description = load_loop(AgentConfig(**settings), True, sequences, pages)
     return loop.policy, loop, description
 
 
@@ -47,21 +47,58 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
     named = [load(model=f"runs/{run}/checkpoints/step-00000007/model")[0] for run in ("new", "demo/old")]
     scores = [policy.engine.score(list(range(9)), [[5, 6, 7]]) for policy in (newest, *named)]
     assert scores[0] == scores[1] != scores[2]
-    large = replace(ModelConfig.preset("tiny"), vocab_size=800)
-    Path("runs/new/checkpoints/step-00000007/model/config.json").write_text(json.dumps(large.to_hf()))
-    settings = resolved(AgentConfig())
-    assert settings.model == "runs/new/checkpoints/step-00000007/model"
-    assert (settings.tiny, settings.temperature) == (False, 1.0), "its sampling is not that of the tiny model"
+    assert resolved(AgentConfig()).model == "runs/new/checkpoints/step-00000007/model"
     os.utime("runs/demo/old/latest", (3, 3))
     assert load()[2].startswith("weights from runs/demo/old/"), "the time counts, not the order of the folders"
 
 
-def test_the_tiny_model_on_the_toy_web_is_told_what_it_was_taught_and_all_others_the_general_prompt():
+def test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike():
+    """It was guessed from the size of the vocabulary, and at an endpoint always wrong."""
     save_tiny(Path("toy"))
-    for config in (AgentConfig(), AgentConfig(model="toy")):
-        assert prompt_and_notices(config) == (SYSTEM, TOY_NOTICES)
-    for config in (AgentConfig(tools="folder:x"), AgentConfig(model=str(TINY), api_base="http://x", api_model="m")):
-        assert prompt_and_notices(config) == (SYSTEM_PROMPT, Notices())
+    for settings in ({}, {"tools": "folder:x"}, {"api_base": "http://x", "api_model": "m"}):
+        config = AgentConfig(model="toy", **settings)
+        assert format_of(config) == TOYWEB
+        assert (resolved(config).temperature, resolved(config).max_context) == (0.0, 1024)
+    with serve(lambda handler: handler.reply({})) as server:
+        loop, _ = load_loop(AgentConfig(model="toy", api_base=f"{server.url}/v1", api_model="m"), True)
+    assert (loop.system, loop.notices, loop.limits.max_turn_tokens) == (TOYWEB.system, TOYWEB.notices, 64)
+    Path("toy/agent.json").unlink()
+    assert format_of(AgentConfig(model="toy")) == MINVENUS, "the same weights and vocabulary"
+    assert format_of(AgentConfig()) == TOYWEB, "random weights are for the toy web"
+    assert format_of(AgentConfig(model="toy", like="toyweb")) == TOYWEB
+
+
+def test_what_was_not_given_follows_from_the_format_and_what_was_given_stays():
+    tiny, large, released = (resolved(AgentConfig(**settings)) for settings in (
+        {}, {"model": "folder"}, {"model": "folder", "like": "dr-venus"}))
+    names = ("max_new_tokens", "max_context", "temperature", "top_p", "top_k", "presence_penalty", "retries")
+    assert [getattr(tiny, name) for name in names] == [64, 1024, 0.0, 1.0, 0, 0.0, 0]
+    assert [getattr(large, name) for name in names] == [8192, 40_960, 1.0, 0.95, 20, 1.1, 4]
+    assert [getattr(released, name) for name in names] == [15_000, 261_000, 1.0, 0.95, 20, 1.1, 4]
+    given = resolved(AgentConfig(model="folder", temperature=0.0, max_context=7, top_k=0, tools="live"))
+    assert (given.temperature, given.max_context, given.top_k, given.retries) == (0.0, 7, 0, 0)
+    assert (given.max_turns, large.max_turns) == (200, None), "the toy web knows how many turns a question needs"
+
+
+def test_a_format_survives_its_file_and_a_damaged_file_is_refused_by_name(tmp_path):
+    for saved in (MINVENUS, TOYWEB, DR_VENUS):
+        write_json(tmp_path / "agent.json", saved.files["agent.json"])
+        assert read_format(tmp_path) == saved
+    for damaged in ('{"max_turns": 0}', '{"prompt": "x"}', '{"notices": {"malformed": 3}}', "[]", "{"):
+        (tmp_path / "agent.json").write_text(damaged)
+        with pytest.raises(ConfigError, match=r"agent\.json"):
+            read_format(tmp_path)
+
+
+def test_the_prompt_of_the_released_models_must_come_from_a_file_a_trajectory_or_the_model_s_folder(tmp_path):
+    config = AgentConfig(model=str(tmp_path), like="dr-venus")
+    with pytest.raises(ConfigError, match="--system-prompt FILE"):
+        _ = format_of(config).prompt
+    Path("words.json").write_text(json.dumps({"messages": [{"role": "system", "content": "Words.\n"}]}))
+    assert format_of(replace(config, system_prompt="words.json")) == replace(DR_VENUS, system="Words.\n")
+    write_json(tmp_path / "agent.json", replace(MINVENUS, system="Its own.").files["agent.json"])
+    assert format_of(config) == replace(DR_VENUS, system="Its own.")
+    assert format_of(replace(config, system_prompt="words.json")).prompt == "Words.\n"
 
 
 def test_the_general_prompt_lists_both_tools_as_json_and_ends_with_the_date():
@@ -93,7 +130,7 @@ def test_the_cache_holds_the_context_of_so_many_sequences_within_its_bytes_and_o
     (900, {}, 900), (5000, {}, 4096), (5000, {"model": str(TINY), "api_base": "http://x", "api_model": "m"}, 5000)])
 def test_limits_are_those_of_the_settings_within_the_context_of_the_policy(max_context, endpoint, context):
     config = AgentConfig(max_context=max_context, max_new_tokens=7, max_observation_tokens=99, time_limit=5.0,
-                         tool_seconds=4.0, temperature=1.0, retries=2, max_malformed=6, **endpoint).resolved()
+                         tool_seconds=4.0, temperature=1.0, retries=2, max_malformed=6, **endpoint)
     loop, _ = load_loop(config, immediate=False, sequences=3)
     assert loop.limits == Limits(200, context, 7, 99, time_limit=5.0, tool_seconds=4.0, tool_threads=3, retries=2,
                                  max_malformed=6)

@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 
+from minvenus.agent.prompt import TOYWEB, read_format
 from minvenus.config import ModelConfig
 from minvenus.experiments import base
 from minvenus.experiments.base import BaseConfig, Muon, orthogonal, start, texts
@@ -142,6 +143,7 @@ def test_two_steps_on_a_matrix_follow_the_formula_by_hand_and_a_vector_goes_with
 
 def test_the_shipped_base_has_the_shape_and_the_tokenizer_of_this_code():
     assert weights.load(TINY_BASE).config == ModelConfig.preset("tiny")
+    assert read_format(TINY_BASE) == TOYWEB
     assert (TINY_BASE / "tokenizer.json").read_bytes() == TINY.files["tokenizer.json"].read_bytes()
 
 

@@ -14,6 +14,7 @@ import torch
 import minvenus.engine
 import minvenus.tools.toyweb
 import train_igpo
+from minvenus.agent.prompt import TOYWEB
 from minvenus.config import Recipe
 from minvenus.engine import Engine
 from minvenus.evaluation import questions as question_files
@@ -42,7 +43,7 @@ def write_model(folder: Path, seed: int = 3) -> str:
     for parameter in model.parameters():
         if parameter.dim() == 2:
             parameter.data = torch.randn(parameter.shape, generator=generator) * 0.3
-    weights.save(model, folder, TINY.files)
+    weights.save(model, folder, TINY.files | TOYWEB.files)
     return str(folder)
 
 

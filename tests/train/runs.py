@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from minvenus.agent.prompt import TOYWEB
 from minvenus.config import ModelConfig
 from minvenus.files import read_jsonl
 from minvenus.model import weights
@@ -41,7 +42,7 @@ def examples(count: int, hops=(1, 2)) -> list[Example]:
 
 def write_inputs(folder: Path, count: int = 8) -> dict:
     """A start model and a data file in `folder`; returns the settings that name them."""
-    weights.save(Qwen3(SMALL, seed=3), folder / "start", TINY.files)
+    weights.save(Qwen3(SMALL, seed=3), folder / "start", TINY.files | TOYWEB.files)
     (folder / "data.jsonl").write_text("".join(json.dumps(record) + "\n" for record in demonstrations(count)))
     return {"model": str(folder / "start"), "data": str(folder / "data.jsonl")}
 
