@@ -56,7 +56,7 @@ def question_and_tools(config: InferConfig) -> tuple[Question, object, int | Non
     """The question, the tools to answer it with, and how many turns it may take if it has a limit of its own."""
     agent = config.agent
     if agent.tools == "toyweb":
-        web, name = ToyWeb(agent.seed), config.question or "test-1"
+        web, name = ToyWeb(agent.web_seed), config.question or "test-1"
         try:
             return web.case(name).question, web.for_question(name), agent.max_turns or web.max_turns(name)
         except KeyError:

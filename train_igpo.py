@@ -53,8 +53,8 @@ def main(config: IGPOConfig) -> Path:
         # the learning rate is constant, so a resumed run may be given more steps
         run = stack.enter_context(open_run("igpo", config, MAY_CHANGE | {"steps"}))
         source = stack.enter_context(closing(open_questions(
-            config.data, config.tools, config.seed, hops=config.hops, slack=config.slack, max_turns=config.max_turns,
-            limit=config.evaluate_questions, per_step=config.questions)))
+            config.data, config.tools, config.web_seed, hops=config.hops, slack=config.slack,
+            max_turns=config.max_turns, limit=config.evaluate_questions, per_step=config.questions)))
         judge = stack.enter_context(closing(Judge(run.folder / "judge.sqlite"))) if config.judge else None
         model, tokenizer = load_start(config)
         reference = None
@@ -110,7 +110,7 @@ def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOCo
     """`group` rollouts of each question of the step. Where an epoch ends within the step a question may come twice: its
     second group has another name, and so other random numbers. These count steps from 0."""
     episodes: list[Episode] = []
-    chosen = batch_indices(step, config.questions, len(source.training), config.seed)
+    chosen = batch_indices(step, config.questions, len(source.training), config.web_seed)
     for place, i in enumerate(chosen):
         question = source.training[i]
         name = f"again {question.id}" if i in chosen[:place] else question.id

@@ -28,7 +28,7 @@ from minvenus.config import (
 )
 
 Device = Literal["auto", "cpu", "cuda"]
-Hops = Literal[1, 2, 3, 4]
+Hops = Literal[1, 2, 3, 4, 5, 6]
 Preset = Literal["tiny", "qwen3-0.6b", "qwen3-4b-lora", "dr-venus-4b"]
 ResultSize = Annotated[int, "of at least 64", lambda v: v >= 64]
 Temperature = Annotated[float, "from 0 to 100", lambda v: 0 <= v <= 100]
@@ -59,7 +59,8 @@ class AgentConfig:
     max_malformed: CountOrZero = 5          # so many turns in a row that cannot be read end a rollout; 0 = never
     time_limit: Positive | None = None      # seconds for one rollout; none = no limit
     tool_seconds: Positive = 150.0          # seconds for one tool call
-    seed: int = 0                           # of the toy web, of random weights and of the sampling
+    seed: int = 0                           # of random weights and of the sampling
+    question_seed: int | None = None        # of the toy web; none = that of the sampling
     device: Device = "auto"                 # auto = a GPU if there is one
 
     def __post_init__(self):
@@ -71,6 +72,10 @@ class AgentConfig:
                               "writes the prompts and counts their tokens (the weights are not needed)")
         if self.temperature == 0 and self.retries:
             raise ConfigError(f"retries {self.retries} with temperature 0: every attempt would be the same")
+
+    @property
+    def web_seed(self) -> int:
+        return self.seed if self.question_seed is None else self.question_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +216,8 @@ class IGPOConfig:
     like: Like | None = None                   # run the model as this one is run; none = as its agent.json says
     system_prompt: str | None = None           # a text file, or a trajectory whose prompt to use; none = as --like says
     out: str = "runs/igpo"                     # the run's folder: checkpoints, metrics, rollouts, settings
-    seed: int = 0                              # of the questions' order and of all sampling
+    seed: int = 0                              # of all sampling
+    question_seed: int | None = None           # of the toy web and of the questions' order; none = that of the sampling
     recipe: Recipe = Recipe()                  # how rewards become advantages; its fields are flags, too
     gain_policy: Literal["current", "reference"] = "current"  # the model that scores answers: policy, or its start
     steps: Count = 80                          # batches of rollouts
@@ -268,3 +274,7 @@ class IGPOConfig:
         if self.judge and self.outcome != "em":
             raise ConfigError(f"judge gives the outcome by itself: leave outcome {self.outcome} out")
 
+
+    @property
+    def web_seed(self) -> int:
+        return self.seed if self.question_seed is None else self.question_seed

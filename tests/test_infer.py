@@ -126,6 +126,14 @@ def test_the_same_seed_writes_the_same_and_another_seed_something_else():
     assert tokens(1) == tokens(1) != tokens(2)
 
 
+def test_the_toy_web_has_a_seed_of_its_own_so_that_a_question_can_be_sampled_again():
+    def rollout(seed, question_seed):
+        agent = AgentConfig(max_new_tokens=6, temperature=1.0, seed=seed, question_seed=question_seed)
+        return infer.main(InferConfig(question="test-0", agent=agent))
+    first, again, other = rollout(1, 7), rollout(2, 7), rollout(1, None)
+    assert first.question == again.question != other.question and first.tokens != again.tokens
+
+
 # ---------------------------------------------------------------------------------------- whatever ends it, it is saved
 
 

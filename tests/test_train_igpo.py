@@ -55,6 +55,17 @@ def whole(config, tmp_path_factory):
     return run
 
 
+def test_the_questions_have_a_seed_of_their_own_so_that_sampling_can_be_repeated_on_them(model, tmp_path):
+    def batch(seed, question_seed):
+        out = tmp_path / f"{seed} {question_seed}"
+        train_igpo.main(small_igpo(model, out, seed=seed, question_seed=question_seed, steps=1, max_turn_tokens=4,
+                                   evaluate_questions=0))
+        return load_batch(path_of(out, 1)).rollouts
+    first, again = batch(1, 7), batch(7, None)
+    assert [r.question for r in first] == [r.question for r in again] and IGPOConfig(seed=1).web_seed == 1
+    assert [r.tokens for r in first] != [r.tokens for r in again]
+
+
 # --------------------------------------------------------------------------------------------------- a run as a whole
 
 

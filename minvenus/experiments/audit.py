@@ -55,7 +55,8 @@ def audit_run(folder: Path) -> str:
     settings = read_json(folder / "run.json")
     if settings["data"] != "toyweb":
         raise ConfigError(f"{folder} was trained on {settings['data']}: right pages are known on the toy web only")
-    web = ToyWeb(settings["seed"], settings["hops"], settings["slack"])
+    seed = settings["question_seed"]
+    web = ToyWeb(settings["seed"] if seed is None else seed, settings["hops"], settings["slack"])
     return "\n\n".join(audit_batch(load_batch(file), web) for file in dict.fromkeys([files[0], files[-1]]))
 
 
