@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError, ModelConfig, Recipe
 from minvenus.console import table
 from minvenus.experiments import audit
 from minvenus.experiments.audit import AuditConfig, rows, visit_gains
@@ -98,7 +98,7 @@ def test_a_probability_is_not_called_a_log_probability(tmp_path):
 
 
 def test_a_checkpoint_is_audited_by_one_step_of_training(tmp_path, monkeypatch):
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(json.dumps(ModelConfig.preset("tiny").to_hf()))
     seen = []
 
     def run(script, *flags):

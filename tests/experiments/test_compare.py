@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from minvenus.config import ConfigError, Recipe, read_json
+from minvenus.config import ConfigError, ModelConfig, Recipe, read_json
 from minvenus.console import table
 from minvenus.experiments import compare, scripts
 from minvenus.experiments.compare import METHODS, T95, CompareConfig, interval, line, read_curves, results, shown
@@ -40,7 +40,7 @@ newest.mkdir(parents=True)
 def small(tmp_path, monkeypatch):
     """Two methods, two seeds, four steps."""
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "model" / "config.json").write_text(json.dumps(ModelConfig.preset("tiny").to_hf()))
     (tmp_path / "train_igpo.py").write_text(TRAIN)
     monkeypatch.setattr(scripts, "ROOT", tmp_path)
     monkeypatch.setattr(scripts, "LOOK_EVERY", 0.01)
