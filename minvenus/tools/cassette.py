@@ -1,10 +1,12 @@
 """Results of live calls in one SQLite file: recorded once, replayed exactly and without a network.
 
-    calls(key, text)      key = base.call_key(name, arguments) of one query or one page, text = its result as JSON
+    calls(key, text)      key = base.call_key(name, arguments) of one query or one page, text = its result as JSON,
+                          or "ERROR " and [kind, message] as JSON
 
-Failures are not recorded: a timeout must not become what a page says for ever. A call that is already in the file
-is answered from it while recording, too, so the recorded run sees what a replay will see. In a replay a call that
-is not in the file stops the run: showing it to the model as a web error would change the experiment without a word.
+While recording, a result that is in the file is not asked for again, so the recorded run sees what a replay will see.
+A failure is: a timeout must not become what a page says for ever. Once the call succeeds, the result takes the place
+of the failure. A replay repeats results and failures as they are in the file. A call that is not there stops the run:
+showing it to the model as a web error would change the experiment without a word.
 
 Every row is one transaction, so a killed process leaves whole rows only. Threads share one connection under a
 lock; several processes may record into the same file. The judge keeps its verdicts in such a file.
@@ -17,9 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from minvenus.config import ConfigError
-from minvenus.tools.base import call_key
+from minvenus.tools.base import ToolError, call_key
 
 BUSY_SECONDS = 30.0                   # wait for another process that writes
+ERROR = "ERROR "                      # how the text of a failure begins
+EMPTY = "[]"                          # a search without results is asked for again, too
 
 
 class MissingRecording(ConfigError):
@@ -46,28 +50,40 @@ class Cassette:
             raise ConfigError(f"{self.file} is no recording of tools ({error}); record:FILE makes one") from None
 
     def get(self, key: str) -> str | None:
-        with self._lock:
-            row = self._db.execute("SELECT text FROM calls WHERE key = ?", (key,)).fetchone()
+        row = self._execute("SELECT text FROM calls WHERE key = ?", key)
         return row[0] if row else None
 
     def put(self, key: str, text: str) -> str:
-        """Keep the first text of a key. Returns the one that is kept: another thread or process may have been first."""
-        with self._lock:
-            self._db.execute("INSERT OR IGNORE INTO calls VALUES (?, ?)", (key, text))
+        """Keep the first text of a key that is no failure, else the newest failure. Returns the one that is kept:
+        another thread or process may have been first."""
+        self._execute("INSERT INTO calls VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET text = excluded.text "
+                      "WHERE substr(text, 1, ?) = ? OR text = ?", key, text, len(ERROR), ERROR, EMPTY)
         return self.get(key) or text
 
+    def _execute(self, statement: str, *values) -> tuple | None:
+        try:
+            with self._lock:
+                return self._db.execute(statement, values).fetchone()
+        except sqlite3.Error as error:              # a full disk, for one: what is not recorded cannot be replayed
+            raise ConfigError(f"{self.file} cannot be used any more: {error}") from None
+
     def fetch(self, name: str, arguments: dict, call: Callable[[], list]) -> list:
-        """The recorded result, else that of `call()`, which is recorded unless it is empty or raises."""
+        """The recorded result, else that of `call()`, which is recorded. A ToolError of either is raised."""
         key = call_key(name, arguments)
         text = self.get(key)
+        if self.record and (text is None or text.startswith(ERROR) or text == EMPTY):
+            try:
+                text = json.dumps(call())
+            except ToolError as error:
+                text = ERROR + json.dumps([error.kind, str(error)])
+            text = self.put(key, text)
         if text is None:
-            if not self.record:
-                raise MissingRecording(f"{self.file} has no recording of {key[:500]}: the recorded run had another "
-                                       "seed, prompt or model, or the call failed then. Record the run again")
-            result = call()
-            if not result:
-                return result
-            text = self.put(key, json.dumps(result))
+            count = self._execute("SELECT count(*) FROM calls")
+            raise MissingRecording(f"none of the {count[0] if count else 0} calls in {self.file} is {key[:500]}: the "
+                                   "replayed run must have the question, model, system prompt, seed, sampling and "
+                                   "limits of the recorded one. To add what is missing, use record: with this file")
+        if text.startswith(ERROR):
+            raise ToolError(*json.loads(text.removeprefix(ERROR)))
         return json.loads(text)
 
     def close(self) -> None:

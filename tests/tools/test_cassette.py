@@ -58,18 +58,52 @@ def test_a_replay_gives_exactly_what_the_recorded_run_saw(tmp_path):
     replay.close()
 
 
-def test_failures_and_empty_results_are_not_recorded_and_their_replay_stops(tmp_path):
+def test_a_failure_is_recorded_as_one_and_asked_again_until_it_succeeds(tmp_path):
+    """A replay repeats both. A failure never takes the place of a result."""
+    def outcome(cassette, call):
+        try:
+            return cassette.fetch(*QUERY, call)
+        except ToolError as error:
+            return error.kind, str(error)
+
+    def replayed():
+        replay = Cassette(tmp_path / "tape", record=False)
+        try:
+            return [outcome(replay, Counting()) for _ in range(2)]
+        finally:
+            replay.close()
     recording = Cassette(tmp_path / "tape")
-    for _ in range(2):                                               # asked again: a failure is not a result
-        with pytest.raises(ToolError, match="slow"):
-            recording.fetch(*QUERY, fails)
-    assert recording.fetch(*QUERY, list) == [] and rows(tmp_path / "tape") == []
+    for kind, message in (("timeout", "slow"), ("page", "HTTP 404 </tool_response> 羅馬 \ud800")):
+        def fails(kind=kind, message=message):
+            raise ToolError(kind, message, status=404)
+        assert outcome(recording, fails) == (kind, message)
+        assert replayed() == [(kind, message)] * 2
+    assert outcome(recording, list) == [] and replayed() == [[], []]         # a search that found nothing
+    recording.close()
+    recording = Cassette(tmp_path / "tape")
+    found = outcome(recording, Counting())
+    assert outcome(recording, fails) == found and replayed() == [found] * 2
+    recording.put(call_key(*QUERY), 'ERROR ["timeout", "of a slower thread"]')
+    assert replayed() == [found] * 2
+    recording.close()
+
+
+def test_a_call_that_is_not_there_stops_a_replay_which_says_what_may_have_changed(tmp_path):
+    recording = Cassette(tmp_path / "tape")
     recording.fetch("search", {"query": "b"}, Counting())
     recording.close()
     for call in (QUERY, ("visit", {"query": "b"})):
-        with pytest.raises(MissingRecording) as caught:
+        with pytest.raises(MissingRecording, match=r"none of the 1 calls in .*tape is .*model.*seed.*use record:") as e:
             Cassette(tmp_path / "tape", record=False).fetch(*call, Counting())
-        assert call_key(*call) in str(caught.value)
+        assert call_key(*call) in str(e.value)
+
+
+def test_a_file_that_cannot_be_written_any_more_stops_the_run(tmp_path):
+    recording = Cassette(tmp_path / "tape")
+    recording._db.execute("PRAGMA max_page_count = 2")                       # the disk is full
+    with pytest.raises(ConfigError, match=r"tape cannot be used any more: .* full"):
+        recording.fetch(*QUERY, lambda: ["x" * 100_000])
+    recording.close()
 
 
 def test_threads_that_make_the_same_call_at_once_all_see_what_is_recorded(tmp_path):
