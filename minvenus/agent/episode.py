@@ -17,7 +17,7 @@ class Limits:
     max_turn_tokens: int                  # tokens sampled in one turn
     max_observation_tokens: int = 8192    # longer tool results are cut, and say so
     time_limit: float = math.inf          # seconds of a rollout from its start
-    tool_seconds: float = 150.0           # for one tool call that runs in a thread
+    tool_seconds: float = 450.0           # for one tool call that runs in a thread
     tool_threads: int | None = 16         # tool calls at once; None = in the loop's thread, for tools that cannot hang
     retries: int = 0                      # new attempts at a malformed, repetitive or duplicate turn; 0 in training
     max_malformed: int = 0                # so many turns in a row that cannot be read or run end a rollout; 0 = never

@@ -7,6 +7,8 @@ string and a missing comma. The text is cut into tokens once, from left to right
 
 import json
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 
 TOKEN = re.compile(r"""
       (?P<space>   [\s\ufeff]+ | //[^\n\r\u2028\u2029]* | /\*.*?\*/ )
@@ -51,6 +53,20 @@ def as_strict_json(text: str) -> str:
 
 def strict_escape(match: re.Match) -> str:
     return '\\"' if match["quote"] else match["itself"] or match[0]
+
+
+def string_fields(text: str, names: Sequence[str]) -> dict[str, str]:
+    """The string values of these keys in an object that `loads` refuses because a string has bare quotes or line ends.
+    A value goes from the quote after its key to the last quote before the next of these keys. Of equal keys the last
+    one counts."""
+    _, *pieces = re.split(rf"""["']?\b({'|'.join(names)})["']?[ \t]*:\s*(?=")""", text)
+    found = {}
+    for name, rest in zip(pieces[::2], pieces[1::2], strict=True):
+        value = rest[1:].rpartition('"')[0]
+        with suppress(ValueError):                            # else it has an escape that JSON does not know
+            value = json.loads('"' + ESCAPE.sub(strict_escape, value) + '"', strict=False)
+        found[name] = value
+    return found
 
 
 def whole_characters(text: str) -> str:

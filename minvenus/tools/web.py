@@ -21,14 +21,14 @@ from minvenus.config import ConfigError
 from minvenus.tools.base import ToolError, ToolResult, search_each, visit_each
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, setting
-from minvenus.tools.extract import EXTRACT_SECONDS, model_extract
+from minvenus.tools.extract import Extractor
 from minvenus.tools.folder import Document, FolderTools
 from minvenus.tools.toyweb import ToyWeb
 
 IDEOGRAPH = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 HOSTED_READER = "https://r.jina.ai"
 MAX_RESULTS = 10
-PAGE_CHARS = 200_000                  # of a page that the extraction reads
+PAGE_BYTES = 4 * 95_000               # of a page that is read: about 95,000 tokens, as in the released system
 
 
 def make_tools(spec: str, seed: int = 0):
@@ -49,8 +49,9 @@ def make_tools(spec: str, seed: int = 0):
 
 class LiveTools:
     """The live web as a tool set; with a cassette its results are recorded, or replayed without any request.
-    `seconds` is the limit of one whole call: all its queries or URLs, attempts and waits. Nothing changes between
-    calls, so any number of threads may use one object."""
+    `seconds` is the limit of one whole call: all its queries or URLs, attempts and waits; only an extraction that
+    has begun may take longer (extract.SECONDS). Nothing changes between calls, so any number of threads may use one
+    object."""
 
     def __init__(self, cassette: Cassette | None = None, seconds: float = 120.0):
         self.cassette, self.seconds = cassette, seconds
@@ -60,9 +61,7 @@ class LiveTools:
                                  "SERPER_API_KEY", url_source="SERPER_BASE_URL", key_header="X-API-KEY")
         self.reader = Endpoint("reader endpoint", setting("JINA_BASE_URL") or HOSTED_READER, "JINA_API_KEY",
                                url_source="JINA_BASE_URL")
-        self.extractor = None
-        if setting("EXTRACT_BASE_URL") or setting("EXTRACT_MODEL"):
-            self.extractor = Endpoint.from_environment("EXTRACT", "extraction endpoint", read_seconds=EXTRACT_SECONDS)
+        self.extractor = Extractor() if setting("EXTRACT_BASE_URL") or setting("EXTRACT_MODEL") else None
 
     def search(self, queries: list[str]) -> ToolResult:
         deadline = time.monotonic() + self.seconds
@@ -103,11 +102,9 @@ class LiveTools:
         text = self.reader.request(f"/{url}", None, deadline).decode("utf-8", "replace").strip()
         if not text:
             raise ToolError("empty", "the page has no text")
-        page = text[:PAGE_CHARS]
-        if self.extractor is None:
-            evidence, summary = Document(page).extract(goal)
-        else:
-            evidence, summary = model_extract(self.extractor, page, goal, deadline)
+        page = text.encode()[:PAGE_BYTES].decode(errors="ignore")
+        found = self.extractor.extract(page, goal) if self.extractor else Document(page).extract(goal)
+        evidence, summary = found
         if len(text) > len(page):
             summary += f"\n[cut: only the first {len(page):,} characters of the page were read]"
         return [evidence, summary]

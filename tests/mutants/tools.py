@@ -7,6 +7,8 @@ LESSONS = "tools/test_toyweb_lessons.py::"
 FOLDER = "tools/test_folder.py::"
 TAUGHT = LESSONS + "test_the_same_seeds_give_the_same_demonstrations_and_others_other_ones"
 
+EXTRACT = "tools/test_extract.py::"
+
 MUTANTS = (
     mutant(44, "the splits of the toy web draw alike",
            WORLD + "test_other_seeds_splits_and_indices_give_other_webs",
@@ -60,8 +62,21 @@ MUTANTS = (
            "tools/test_cassette.py::test_threads_that_make_the_same_call_at_once_all_see_what_is_recorded",
            ("minvenus.tools.cassette:Cassette.put", "return self.get(key) or text", "return text")),
     mutant(55, "a page that is too long for the extractor is not sent again, shorter",
-           "tools/test_web.py::test_a_useless_reply_is_asked_again_with_less_of_the_page_and_then_an_error[400]",
-           ("minvenus.tools.extract:model_extract", "in (200, 400, 413)", "in (200, 413)")),
+           EXTRACT + "test_an_empty_reply_or_too_long_is_asked_again_with_less_of_the_page[useless5]",
+           ("minvenus.tools.extract:Extractor.extract", "and not is_too_long(error)", "")),
+    mutant(55, "any refusal of the extractor reads as a page that is too long",
+           EXTRACT + "test_another_refusal_is_an_error_with_its_text_and_not_asked_again",
+           ("minvenus.tools.extract:Extractor.extract", "if error.status != 200 and not is_too_long(error):",
+            "if error.status not in (200, 400, 422):")),
+    mutant(22, "control tokens of a page reach the extractor, and it can close its frame",
+           EXTRACT + "test_a_page_cannot_close_its_frame_nor_spell_a_control_token_and_a_quotation_of_it_comes_back",
+           ("minvenus.tools.extract:Extractor._ask", "page=break_up(page)", "page=page")),
+    mutant(22, "control tokens of a goal reach the extractor",
+           EXTRACT + "test_a_page_cannot_close_its_frame_nor_spell_a_control_token_and_a_quotation_of_it_comes_back",
+           ("minvenus.tools.extract:Extractor._ask", "goal=break_up(goal)", "goal=goal")),
+    mutant(55, "a brace in the extractor's thought costs the page",
+           EXTRACT + "test_a_reply_is_read_forgivingly",
+           ("minvenus.tools.extract:read_reply", 'reply.rpartition("</think>")[2], reply', "reply, reply")),
     mutant(55, "a key that the server echoes reaches the model",
            "tools/test_endpoint.py::test_a_key_that_the_server_echoes_appears_nowhere[200]",
            ("minvenus.tools.endpoint:Endpoint._attempt", "if len(key) >= SHORTEST_SECRET:", "if not key:")),
