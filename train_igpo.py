@@ -25,7 +25,8 @@ from minvenus.files import digest
 from minvenus.flags import parse_flags
 from minvenus.igpo.credit import credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
-from minvenus.model.precision import copy_weights, engine_model, precision_of
+from minvenus.model.lora import base_of
+from minvenus.model.precision import copy_weights, engine_model
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import start_folder
 from minvenus.presets import IGPO_PRESETS
@@ -36,7 +37,7 @@ from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard
 from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
 from minvenus.train.optim import adamw
-from minvenus.train.run import MAY_CHANGE, load_start, open_run
+from minvenus.train.run import MAY_CHANGE, load_reference, load_start, open_run
 from minvenus.train.update import igpo_update, row_of
 from minvenus.types import Rollout
 
@@ -57,12 +58,10 @@ def main(config: IGPOConfig) -> Path:
             max_turns=config.max_turns, limit=config.evaluate_questions, per_step=config.questions)))
         judge = stack.enter_context(closing(Judge(run.folder / "judge.sqlite"))) if config.judge else None
         model, tokenizer = load_start(config)
-        reference = None
-        if config.kl_coef or config.gain_policy == "reference":
-            reference = load_start(config)[0].requires_grad_(False).to(precision_of(model).engine)
+        reference = load_reference(config, model)
         optimizer = adamw(model, (0.9, 0.999), config.weight_decay)
         engine = Engine(engine_model(model), config.pages, PAGE_SIZE, config.seed, vocab_limit=tokenizer.size)
-        scorer = Engine(reference, config.pages, PAGE_SIZE) if config.gain_policy == "reference" else engine
+        scorer = Engine(base_of(reference), config.pages, PAGE_SIZE) if config.gain_policy == "reference" else engine
         new_loop = loop_maker(config, told, source, engine, tokenizer)
         grade = partial(outcomes, judge=judge, kind=config.outcome)
         data = digest([source.fingerprint, told.prompt])

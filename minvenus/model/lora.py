@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from minvenus.config import ConfigError, read_json
 from minvenus.files import write_json
-from minvenus.model.qwen3 import Linear, Qwen3
+from minvenus.model.qwen3 import MLP, Attention, Linear, Qwen3
 
 SETTINGS, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -48,11 +48,10 @@ def add_adapters(model: Qwen3, rank: int, alpha: float, seed: int) -> None:
     """From now on only adapters are trained."""
     model.requires_grad_(False)
     generator = torch.Generator().manual_seed(seed)          # of a CPU: the same on every device
-    for block in model.model.layers:
-        for part in (block.self_attn, block.mlp):
-            for name, linear in list(part.named_children()):
-                if isinstance(linear, Linear):
-                    setattr(part, name, AdaptedLinear(linear.weight, rank, alpha, generator))
+    for part in [module for module in model.model.modules() if isinstance(module, Attention | MLP)]:
+        for name, linear in list(part.named_children()):
+            if isinstance(linear, Linear):
+                setattr(part, name, AdaptedLinear(linear.weight, rank, alpha, generator))
 
 
 def adapters(model: nn.Module) -> dict[str, AdaptedLinear]:
@@ -75,7 +74,7 @@ def switched_off(model: nn.Module) -> Iterator[None]:
 def plain_weight(model: Qwen3, name: str) -> Tensor:
     """The tensor that a model without adapters has under this name: W + s B A for W."""
     module = model.get_submodule(name.removesuffix(".weight"))
-    return module.merged() if isinstance(module, AdaptedLinear) else module.weight.detach()
+    return module.merged() if isinstance(module, AdaptedLinear) else model.get_parameter(name).detach()
 
 
 def base_of(model: Qwen3) -> Qwen3:
@@ -89,9 +88,9 @@ def base_of(model: Qwen3) -> Qwen3:
 # -------------------------------------------------------------------------------------------------------------- files
 
 
-def adapter_tensors(model: Qwen3) -> dict[str, nn.Parameter]:
+def adapter_tensors(model: Qwen3) -> dict[str, Tensor]:
     """A and B of every matrix, by PEFT's names."""
-    found = {}
+    found: dict[str, Tensor] = {}
     for name, adapter in adapters(model).items():
         found[f"base_model.model.{name}.lora_A.weight"] = adapter.lora_A
         found[f"base_model.model.{name}.lora_B.weight"] = adapter.lora_B

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import torch
 
+from minvenus.model.lora import adapters, plain_weight
 from minvenus.model.qwen3 import Qwen3
 
 
 @dataclass(frozen=True)
 class Precision:
     compute: torch.dtype | None    # of matrix products in training; None = the parameters' own
-    engine: torch.dtype            # of the engine's weights and pages, and of frozen models
+    engine: torch.dtype            # of the engine's weights and pages, and of weights that are not trained
     mean_gap: float                # of log-probs that the trainer computes again; more means another model
 
 
@@ -34,9 +35,10 @@ def precision_of(model: Qwen3) -> Precision:
 
 
 def engine_model(model: Qwen3) -> Qwen3:
-    """The model for the engine: the trained one itself where it has the engine's type, else a copy in that type."""
+    """The model for the engine: the trained one itself where it has the engine's type and no adapters, else a copy in
+    that type, adapters merged."""
     device, dtype = model.head_weight.device, precision_of(model).engine
-    if model.head_weight.dtype == dtype:
+    if model.head_weight.dtype == dtype and not adapters(model):
         return model
     with torch.device("meta"):
         copy = Qwen3(model.config)
@@ -55,6 +57,5 @@ def copy_weights(model: Qwen3, engine) -> None:
 @torch.no_grad()
 def fill(copy: Qwen3, model: Qwen3) -> None:
     """One parameter at a time: never a second whole copy."""
-    trained = dict(model.named_parameters())
     for name, parameter in copy.named_parameters():
-        parameter.copy_(trained[name])
+        parameter.copy_(plain_weight(model, name))

@@ -54,10 +54,12 @@ def start_folder(name: str) -> Path | None:
     return {"tiny": None, "tiny-base": TINY_BASE}.get(name, Path(name))
 
 
-def start_model(name: str, device: str, seed: int) -> Qwen3:
-    """The model that training starts from, its parameters in float32."""
+def start_model(name: str, device: str, seed: int, dtype=torch.float32) -> Qwen3:
+    """The model that training starts from."""
     folder = start_folder(name)
-    return Qwen3(ModelConfig.preset("tiny"), seed=seed).to(device) if folder is None else load(folder, device)
+    if folder is None:
+        return Qwen3(ModelConfig.preset("tiny"), seed=seed).to(device, dtype)
+    return load(folder, device, dtype)
 
 
 def newest_model(runs="runs") -> Path | None:

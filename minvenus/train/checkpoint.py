@@ -26,6 +26,7 @@ from safetensors.torch import load_file, save_file
 from minvenus.config import ConfigError, read_json
 from minvenus.files import latest_checkpoint, replaced, step_name, sync, write_text
 from minvenus.model import weights
+from minvenus.model.lora import adapters, load_adapter, plain_weight
 from minvenus.model.qwen3 import Qwen3
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")          # what AdamW keeps for a parameter
@@ -62,7 +63,7 @@ def save(run: Path, step: int, model: Qwen3, optimizer: torch.optim.Optimizer, s
 
 def restore(folder: Path, model: Qwen3, optimizer: torch.optim.Optimizer) -> dict:
     """Fill model, optimiser and random state from a checkpoint; returns its state."""
-    parameters = dict(model.named_parameters())
+    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     try:
         state = read_json(folder / "state.json")
         loaded = weights.load(folder / "model", model.head_weight.device, model.head_weight.dtype)
@@ -76,12 +77,26 @@ def restore(folder: Path, model: Qwen3, optimizer: torch.optim.Optimizer) -> dic
     except (OSError, SafetensorError, ValueError) as error:
         raise ConfigError(f"{folder} cannot be read: {error}. To go on from the checkpoint before it, write that one's "
                           f"name into {folder.parents[1] / 'latest'}") from None
-    model.load_state_dict(loaded.state_dict())
+    fill(model, loaded, folder / "model")
     for name, parameter in moved.items():
         moments = {key: tensors[f"{name}.{key}"].to(parameter.device) for key in MOMENTS}
         optimizer.state[parameter] = moments | {"step": tensors[f"{name}.step"]}         # AdamW counts on the CPU
     torch.set_rng_state(tensors["random.cpu"])
     return state
+
+
+def fill(model: Qwen3, loaded: Qwen3, folder: Path) -> None:
+    """Give the model what is in a checkpoint's folder. With adapters that is the adapters: the weights beside them have
+    not changed since the start, and must be those that they were trained with."""
+    if not adapters(model):
+        model.load_state_dict(loaded.state_dict())
+        return
+    load_adapter(model, folder / "adapter")
+    changed = [name for name, tensor in loaded.state_dict().items()
+               if not torch.allclose(plain_weight(model, name), tensor, rtol=1e-2, atol=1e-5)]
+    if changed:
+        raise ConfigError(f"{folder} has an adapter for other weights than --model has now: {changed[0]} differs. Put "
+                          f"the old ones back, or begin another run with --model {folder}")
 
 
 @cache

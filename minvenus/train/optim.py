@@ -24,8 +24,8 @@ def learning_rate(step: int, steps: int, peak: float, warmup: int) -> float:
 
 
 def adamw(model: nn.Module, betas: tuple[float, float], weight_decay: float) -> torch.optim.AdamW:
-    """Weight decay on all parameters, as in the released training scripts. The rate is set at every step."""
-    parameters = list(model.parameters())
+    """Weight decay on all trained parameters, as in the released training scripts. The rate is set at every step."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     fused = parameters[0].is_cuda                # one kernel over all parameters instead of some for each
     return torch.optim.AdamW(parameters, lr=0.0, betas=betas, weight_decay=weight_decay, fused=fused)
 

@@ -25,6 +25,8 @@ from minvenus.config import ConfigError, read_json
 from minvenus.console import Progress, stop_on_signals
 from minvenus.files import claimed, latest_checkpoint, naming, read_jsonl, sync, write_text
 from minvenus.flags import save_config
+from minvenus.model.lora import adapter_rank, add_adapters
+from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import device_of, start_folder, start_model
 from minvenus.text.tokenizer import TINY, Tokenizer
@@ -33,15 +35,34 @@ from minvenus.train.optim import Diverged, steps_taken
 
 # Settings that a resumed run may change: they decide memory, speed and what is looked at, not what is learned.
 MAY_CHANGE = {"out", "device", "pack_tokens", "recompute", "pages", "tool_seconds", "tool_threads", "evaluate_every",
-              "save_every", "rollouts_every", "logprob_gap"}
+              "save_every", "rollouts_every", "logprob_gap", "plan"}
 
 
 def load_start(config) -> tuple[Qwen3, Tokenizer]:
-    """The model that training starts from, and its tokenizer."""
+    """The model that training starts from, with new adapters if these are what is trained, and its tokenizer."""
     torch.manual_seed(config.seed)              # nothing draws from it, but its state is part of every checkpoint
-    model = start_model(config.model, device_of(config.device), config.seed)
+    folder, device = start_folder(config.model), device_of(config.device)
+    rank = adapter_rank(folder) if folder else 0
+    if config.lora_rank and rank not in (0, config.lora_rank):
+        raise ConfigError(f"{folder} was trained with an adapter of rank {rank}, --lora-rank is {config.lora_rank}: "
+                          f"use {rank}, or remove its folder adapter to begin a new one on the merged weights")
+    frozen = PRECISION[device].engine           # the type of weights that are not trained
+    model = start_model(config.model, device, config.seed, frozen if config.lora_rank else torch.float32)
+    if config.lora_rank:
+        add_adapters(model, config.lora_rank, config.lora_alpha, config.seed)
     model.model.recompute = config.recompute
-    return model, Tokenizer.from_file(start_folder(config.model) or TINY)
+    return model, Tokenizer.from_file(folder or TINY)
+
+
+def load_reference(config, model: Qwen3) -> Qwen3 | None:
+    """The start checkpoint, not trained, where something is measured against it. A model with adapters holds it: see
+    lora.switched_off."""
+    if not config.kl_coef and config.gain_policy == "current":
+        return None
+    if config.lora_rank:
+        return model
+    device = device_of(config.device)
+    return start_model(config.model, device, config.seed, PRECISION[device].engine).requires_grad_(False)
 
 
 @contextmanager
@@ -121,7 +142,9 @@ class Run:
         changed = [field.name for field in fields(self.config) if getattr(self.config, field.name) != field.default]
         settings = ", ".join(f"{name} {getattr(self.config, name)}" for name in changed) or "the defaults"
         size = sum(parameter.numel() for parameter in self.model.parameters())
-        print(f"model       {size:,} parameters on {self.model.head_weight.device}")
+        trained = sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+        share = f", {trained:,} of them trained" if trained < size else ""
+        print(f"model       {size:,} parameters on {self.model.head_weight.device}{share}")
         print(f"settings    {settings}; all of them in {save_config(self.config, self.folder)}")
         print(f"start       {newest or 'step 0'}", flush=True)
         self.done, self.counters = state["step"], state["counters"]

@@ -20,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from minvenus.igpo.advantage import token_advantages
 from minvenus.igpo.loss import igpo_loss
+from minvenus.model.lora import switched_off
 from minvenus.model.precision import precision_of
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import IGPOConfig
@@ -96,7 +97,8 @@ def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | Non
     mini-batch without any signal costs no optimiser step, unless there is a KL term to the reference."""
     if config.kl_coef:
         assert reference is not None
-        rows = with_reference(rows, reference, config)
+        with switched_off(reference):
+            rows = with_reference(rows, reference, config)
     done: list[dict] = []
     for epoch in range(config.epochs):
         # the random order of (seed, step, epoch); the streams count steps and epochs from 0

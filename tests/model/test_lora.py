@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.model import weights
-from minvenus.model.lora import add_adapters, adapter_rank, adapters, base_of, load_adapter, plain_weight, switched_off
+from minvenus.model.lora import adapter_rank, adapters, add_adapters, base_of, load_adapter, plain_weight, switched_off
 from minvenus.model.qwen3 import Qwen3
 from tests.model.test_parity import LOAD
 

@@ -22,17 +22,21 @@ MAIN = {"sft": train_sft.main, "igpo": train_igpo.main}
 # Every setting of the two scripts with another value of it. A resumed run may change these: they decide memory,
 # speed and what is looked at ...
 MAY_CHANGE = {
-    "sft": {"device": "auto", "pack_tokens": 999, "recompute": True, "evaluate_every": 7, "save_every": 7},
+    "sft": {"device": "auto", "pack_tokens": 999, "recompute": True, "evaluate_every": 7, "save_every": 7,
+            "plan": True},
     "igpo": {"device": "auto", "pack_tokens": 999, "recompute": True, "evaluate_every": 7, "save_every": 7,
-             "pages": 999, "tool_seconds": 9.0, "tool_threads": 9, "rollouts_every": 7, "logprob_gap": 0.5, "steps": 2},
+             "plan": True, "pages": 999, "tool_seconds": 9.0, "tool_threads": 9, "rollouts_every": 7,
+             "logprob_gap": 0.5, "steps": 2},
 }
 # ... and not these: they decide what is learned. A dictionary changes other settings with it.
 ON_A_FILE = {"data": "questions.jsonl", "tools": "folder:.", "hops": 4}
 MAY_NOT = {
-    "sft": {"data": "toyweb", "model": "tiny", "seed": 1, "steps": 4, "batch": 2, "max_tokens": 300,
+    "sft": {"preset": "dr-venus-4b", "lora_rank": 2, "lora_alpha": 2.0,
+            "data": "toyweb", "model": "tiny", "seed": 1, "steps": 4, "batch": 2, "max_tokens": 300,
             "reduction": "trajectory-mean", "learning_rate": 1.0, "warmup": 0.5, "weight_decay": 0.5, "clip": 0.5,
             "validation": 1, "demonstrations": 7, "replay": 0.5},
-    "igpo": {"data": ON_A_FILE, "tools": ON_A_FILE, "model": "tiny", "system_prompt": __file__, "seed": 1,
+    "igpo": {"preset": "dr-venus-4b", "lora_rank": 2, "lora_alpha": 2.0,
+             "data": ON_A_FILE, "tools": ON_A_FILE, "model": "tiny", "system_prompt": __file__, "seed": 1,
              "recipe": Recipe(gamma=0.5), "gain_policy": "reference", "questions": 3, "group": 3, "epochs": 2,
              "minibatches": 2, "learning_rate": 1.0, "weight_decay": 0.5, "clip": 0.5, "clip_low": 0.1,
              "clip_high": 0.1, "dual_clip": 3.0, "kl_coef": 0.5, "aggregate": "token-mean", "outcome": "f1",

@@ -1,0 +1,155 @@
+"""Whole runs that train adapters: what changes, what is saved, how they go on, and the reference that they hold."""
+
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import train_igpo
+import train_sft
+from minvenus.config import ConfigError
+from minvenus.files import latest_checkpoint, read_jsonl
+from minvenus.model import weights
+from minvenus.model.lora import adapter_rank, adapters, switched_off
+from minvenus.report.saved import load_batch, path_of
+from minvenus.settings import IGPOConfig
+from minvenus.train.run import load_reference, load_start
+from minvenus.train.update import packed_logprobs, row_of
+from tests.train.igpo_runs import MIXED, first_step, scored_again, script_runs, small_igpo, write_model
+from tests.train.runs import command, content, signalled, small_config, write_inputs
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    return write_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+def trained_model(run) -> Path:
+    return latest_checkpoint(run) / "model"
+
+
+def test_sft_changes_adapters_only_and_saves_them_merged(inputs, tmp_path, capsys):
+    config = small_config(inputs, tmp_path / "run", lora_rank=2, learning_rate=3e-2)
+    train_sft.main(config)
+    assert " of them trained\n" in capsys.readouterr().out
+    start, merged = weights.load(inputs["model"]), weights.load(trained_model(config.out))
+    same = {name for name, tensor in merged.state_dict().items() if torch.equal(tensor, start.get_parameter(name))}
+    assert same == {name for name in start.state_dict() if "norm" in name or "embed" in name}
+    assert adapter_rank(trained_model(config.out)) == 2
+    rows = read_jsonl(tmp_path / "run" / "metrics.jsonl")
+    assert rows[-1]["validation_loss"] < rows[0]["before_validation_loss"] - 0.02
+
+
+@pytest.mark.parametrize("script", ["sft", "igpo"])
+def test_a_resumed_run_has_the_bytes_of_one_that_was_never_stopped(script, inputs, model, tmp_path, monkeypatch):
+    if script == "sft":
+        program, update, config = train_sft, "sft_step", small_config(inputs, tmp_path / "whole", lora_rank=2)
+    else:
+        program, update = train_igpo, "igpo_update"
+        config = small_igpo(model, tmp_path / "whole", lora_rank=2, kl_coef=0.1)
+        script_runs(monkeypatch, config, MIXED)
+    program.main(config)
+    stopped = replace(config, out=str(tmp_path / "stopped"))
+    with monkeypatch.context() as patch:
+        signalled(patch, program, update, [signal.SIGTERM], at_step=2)
+        program.main(stopped)
+    assert len(read_jsonl(tmp_path / "stopped" / "metrics.jsonl")) == 2
+    program.main(stopped)
+    assert content(tmp_path / "stopped") == content(tmp_path / "whole")
+    assert any("adapter" in name for name in content(tmp_path / "whole"))
+
+
+def test_an_adapter_goes_on_only_with_the_weights_that_it_was_trained_beside(inputs, tmp_path):
+    start = tmp_path / "start"
+    shutil.copytree(inputs["model"], start)
+    config = small_config(inputs, tmp_path / "run", lora_rank=2, steps=1, model=str(start))
+    train_sft.main(config)
+    other = weights.load(start)
+    other.model.layers[0].mlp.up_proj.weight.data.mul_(1.5)
+    shutil.rmtree(start)
+    weights.save(other, start, load_start(replace(config, model="tiny"))[1].files)
+    with pytest.raises(ConfigError, match=r"other weights than --model has now: model.layers.0.mlp.up_proj.weight"):
+        train_sft.main(config)
+
+
+def test_another_rank_is_refused_for_a_run_that_goes_on_and_for_a_model_that_has_an_adapter(inputs, tmp_path, capsys):
+    config = small_config(inputs, tmp_path / "run", lora_rank=2, steps=1)
+    assert command("train_sft.py", config) == 0
+    assert command("train_sft.py", replace(config, lora_rank=4)) == 2
+    assert "lora_rank was 2, is 4" in capsys.readouterr().err
+    next_run = replace(config, out=str(tmp_path / "next"), model=str(trained_model(config.out)))
+    assert command("train_sft.py", replace(next_run, lora_rank=4)) == 2
+    err = capsys.readouterr().err
+    assert "an adapter of rank 2, --lora-rank is 4: use 2, or remove its folder adapter" in err and "Trace" not in err
+    assert command("train_sft.py", next_run) == 0, "the same rank: a new adapter on the merged weights"
+    assert command("train_sft.py", replace(next_run, out=str(tmp_path / "all"), lora_rank=0)) == 0, "all weights"
+    assert adapter_rank(trained_model(tmp_path / "all")) == 0
+
+
+# --------------------------------------------------------------------------------------------------------------- IGPO
+
+
+def test_the_reference_is_the_model_itself_with_its_adapters_switched_off(model):
+    config = small_igpo(model, lora_rank=2, kl_coef=0.1)
+    policy, _ = load_start(config)
+    assert load_reference(config, policy) is policy, "no second copy"
+    assert load_reference(replace(config, kl_coef=0.0), policy) is None
+    step = first_step(config, MIXED)
+    for adapter in adapters(step.model).values():
+        adapter.lora_B.data.fill_(0.03)
+    start = weights.load(model)
+    with torch.no_grad(), switched_off(step.model):
+        ours, theirs = (packed_logprobs(each, step.rows, 1.0)[0] for each in (step.model, start))
+    assert all(map(torch.equal, ours, theirs))
+    numbers = first_step(config, MIXED).update()
+    assert numbers["kl"] == 0.0, "the policy is the reference before its first step"
+    step.config = replace(config, logprob_gap=100.0)
+    assert step.update()["kl"] > 0, "the KL term compares with the start, not with the model as it is"
+
+
+def test_only_adapters_move_and_the_engine_follows_them(model):
+    step = first_step(small_igpo(model, lora_rank=2), MIXED)
+    before = {name: p.clone() for name, p in step.model.named_parameters()}
+    assert step.update()["logprob_gap_mean"] < 1e-6, "the engine ran what is trained"
+    moved = {name for name, p in step.model.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == {name for name in before if name.endswith(("lora_A", "lora_B"))}
+
+
+def test_the_start_checkpoint_scores_answers_beside_a_policy_that_has_moved(model, tmp_path, monkeypatch):
+    config = small_igpo(model, tmp_path, lora_rank=2, gain_policy="reference", rollouts_every=1, steps=2)
+    script_runs(monkeypatch, config, MIXED)
+    train_igpo.main(config)
+    batch = load_batch(path_of(tmp_path, 2))
+    start, moved = weights.load(model), weights.load(trained_model(tmp_path))
+    for rollout, measured in zip(batch.rollouts, batch.measured, strict=True):
+        ours, theirs = (scored_again(each, rollout, batch.recipe) for each in (start, moved))
+        assert [v for v in measured.logprobs if v] == [pytest.approx(v, abs=1e-5) for v in ours if v]
+        assert ours != theirs
+
+
+def test_a_tiny_run_learns_and_engine_and_trainer_agree_in_every_step(tmp_path):
+    config = IGPOConfig(out=str(tmp_path), steps=3, questions=4, hops=1, lora_rank=8, learning_rate=3e-3, device="cpu",
+                        evaluate_questions=0, rollouts_every=1)
+    train_igpo.main(config)
+    rows = read_jsonl(tmp_path / "metrics.jsonl")
+    assert [row["updates"] for row in rows] == [1, 1, 1]
+    assert all(row["logprob_gap_mean"] < 1e-5 for row in rows), "merged in the engine, unmerged in the trainer"
+    assert rows[0]["kl"] == 0.0 < rows[-1]["kl"]
+    gain = 0.0                       # of tokens with high advantages against those with low ones
+    start, trained = weights.load(weights.TINY_BASE), weights.load(trained_model(tmp_path))
+    for number in (1, 2, 3):
+        batch = load_batch(path_of(tmp_path, number))
+        tokens = list(map(row_of, batch.rollouts, batch.credit.record.advantages))
+        with torch.no_grad():
+            before, after = (packed_logprobs(each, tokens, 1.0)[0] for each in (start, trained))
+        gain += sum(float((row.advantages * (new - old)).mean())
+                    for row, new, old in zip(tokens, after, before, strict=True))
+    assert gain > 0.5, gain
