@@ -274,7 +274,6 @@ class IGPOConfig:
         if self.judge and self.outcome != "em":
             raise ConfigError(f"judge gives the outcome by itself: leave outcome {self.outcome} out")
 
-
     @property
     def web_seed(self) -> int:
         return self.seed if self.question_seed is None else self.question_seed

@@ -3,6 +3,7 @@
     r_t = the turn's gain; for a search, with browse="replicate", the gain of the next visit; absent otherwise
     r_T = the outcome, for the last turn T
     r_t = -format_penalty instead, in place of gain or outcome, where turn t is malformed                      [P eq.4]
+          format_penalty=None: such a turn keeps its own reward
 
     kinds           search  search  visit  search  visit  search  answer
     gains             .       .       a      .       b      .       .
@@ -27,7 +28,10 @@ def turn_rewards(kinds: list[str], gains: list[float | None], malformed: list[bo
     if not kinds or not len(kinds) == len(gains) == len(malformed):
         raise ValueError(f"one entry per turn, at least one: kinds {len(kinds)}, gains {len(gains)}, "
                          f"malformed {len(malformed)}")
-    outcome = -recipe.format_penalty if malformed[-1] else outcome
+    penalty = recipe.format_penalty
+    if penalty is None:                                  # a malformed turn keeps its gain, the last one its outcome
+        penalty, malformed = 0.0, [False] * len(kinds)
+    outcome = -penalty if malformed[-1] else outcome
     count = len(kinds) - 1
     if not recipe.use_gain:
         return TurnRewards([None] * count, outcome)
@@ -37,18 +41,18 @@ def turn_rewards(kinds: list[str], gains: list[float | None], malformed: list[bo
     # scopes give the same rewards, and turn_returns (advantage.py) may share the return of a penalty.
     rewards, penalties = list(gains[:count]), [False] * count
     if recipe.penalty_scope == "segment":
-        _penalise(rewards, penalties, malformed, recipe)
+        _penalise(rewards, penalties, malformed, penalty)
     if recipe.browse == "replicate":
         _copy_to_searches(rewards, penalties, kinds)
     if recipe.penalty_scope == "turn":
-        _penalise(rewards, penalties, malformed, recipe)
+        _penalise(rewards, penalties, malformed, penalty)
     return TurnRewards(rewards, outcome, penalties)
 
 
-def _penalise(rewards: list[float | None], penalties: list[bool], malformed: list[bool], recipe: Recipe) -> None:
+def _penalise(rewards: list[float | None], penalties: list[bool], malformed: list[bool], penalty: float) -> None:
     for t in range(len(rewards)):
         if malformed[t]:
-            rewards[t], penalties[t] = -recipe.format_penalty, True
+            rewards[t], penalties[t] = -penalty, True
 
 
 def _copy_to_searches(rewards: list[float | None], penalties: list[bool], kinds: list[str]) -> None:

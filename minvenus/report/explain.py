@@ -128,7 +128,8 @@ def turn_steps(c: Credited, t: int) -> list[Step]:
 def reward_steps(c: Credited, t: int) -> list[Step]:
     """The gain and the reward."""
     n, values, gains = c.numbers, c.numbers["values"], c.numbers["gains"]
-    malformed, penalty = c.measured.malformed, ("λ", c.recipe.format_penalty)
+    penalty = ("λ", c.recipe.format_penalty or 0.0)
+    malformed = [broken and c.recipe.format_penalty is not None for broken in c.measured.malformed]
     if t == len(malformed) - 1:
         if malformed[t]:
             return [step("reward", "r = −λ: the answer is malformed [P eq.4]", n["outcome"], penalty)]

@@ -47,6 +47,7 @@ def segment_gains(values, kinds, recipe):
 def turn_rewards(kinds, gains, malformed, outcome, recipe):
     """(turns, outcome, which turns hold a penalty)."""
     last = len(kinds) - 1
+    malformed = [broken and recipe.format_penalty is not None for broken in malformed]
     turns, penalties = [None] * last, [False] * last
     for t in range(last):
         if not recipe.use_gain:

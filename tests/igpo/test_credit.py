@@ -54,7 +54,7 @@ def test_two_rollouts_worked_by_hand():
     assert numbers["group_stats"]["outcome_mean"] == 0.5
 
 
-@given(measured_batches(), recipes(use_gain=(True, True, True, False), format_penalty=(1.0, 0.0, 0.25, 2.0)))
+@given(measured_batches(), recipes(use_gain=(True, True, True, False), format_penalty=(1.0, 0.0, 0.25, 2.0, None)))
 def test_from_log_probs_to_advantages_everything_is_the_definition(batch, recipe):
     """Invariant 39 among it: the outcome is the penalty iff the last turn is malformed, whatever the judge said."""
     done = credit(batch, recipe)

@@ -74,3 +74,14 @@ def test_a_copied_gain_is_that_of_the_next_visit_and_goes_no_further_back_than_t
         else:
             assert rewards.turns[t] is None
     assert all(rewards.turns[t] is None for t in waiting), "searches after the last visit have no gain"
+
+
+@pytest.mark.parametrize("recipe", [Recipe.paper, Recipe.released])
+def test_without_a_penalty_a_malformed_turn_keeps_its_gain_and_its_outcome(recipe):
+    """A penalty of 0 is a reward of 0 in their place; none leaves the rewards as if every turn were well formed."""
+    kinds, gains, malformed = ["search", "visit", "none", "answer"], [None, 0.5, None, None], [False, True, True, True]
+    kept = turn_rewards(kinds, gains, malformed, 1.0, recipe(format_penalty=None))
+    assert kept == turn_rewards(kinds, gains, [False] * 4, 1.0, recipe())
+    assert (kept.turns[1], kept.turns[2], kept.outcome, kept.is_penalty()) == (0.5, None, 1.0, [False] * 3)
+    zero = turn_rewards(kinds, gains, malformed, 1.0, recipe(format_penalty=0.0))
+    assert (zero.turns[1:], zero.outcome) == ([0.0, 0.0], 0.0)

@@ -52,7 +52,7 @@ def follows(step) -> bool:
 @example(3, Recipe(center_gain=False, browse="segment", gamma=0.5))
 @example(4, Recipe.released(penalty_scope="turn"))
 @example(5, Recipe(center_gain=False, spread="rms"))
-@given(st.integers(0, 2**32 - 1), recipes(use_gain=(True, False)))
+@given(st.integers(0, 2**32 - 1), recipes(use_gain=(True, False), format_penalty=(1.0, 1.0, None)))
 @settings(max_examples=max(5, settings.default.max_examples // 2))
 def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run):
     batch = random_batch(seed, run)
@@ -66,7 +66,7 @@ def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run)
             assert numbers == whole.arithmetic(i, c.measured.group) and all(map(follows, values))
             assert [step.value for step in values] == [value for value in numbers["values"] if value is not None]
             known = {"s": numbers["scale"], "weight": c.recipe.ig_weight, "γ": c.recipe.gamma,
-                     "λ": c.recipe.format_penalty, **{step.name: step.value for step in values}}
+                     "λ": c.recipe.format_penalty or 0.0, **{step.name: step.value for step in values}}
             for t, (gain, advantage) in enumerate(zip(numbers["gains"], numbers["advantages"], strict=True), 1):
                 known |= {f"gain of turn {t}": gain, f"A of turn {t}": advantage}
             for t in range(len(c.measured.kinds)):
