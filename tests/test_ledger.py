@@ -55,6 +55,14 @@ def test_every_equation_that_the_code_cites_is_in_the_ledger_and_the_other_way_r
     assert cited and listed == cited
 
 
+def test_every_test_that_a_document_names_exists():
+    written = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    there = set(re.findall(r"^ *def (test_\w+)", written, re.MULTILINE))
+    for path in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+        named = set(re.findall(r"`(?:\S+::)?(test_\w+)`", path.read_text()))
+        assert named <= there, path
+
+
 def test_the_readmes_reading_list_names_files_that_exist_and_their_lengths():
     rows = re.findall(r"^\| \d+ \| (.+?) \| .+? \| (\d+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert len(rows) == 11
