@@ -5,7 +5,7 @@ PEER := .venv-peer/bin/python
 # The same hypothesis examples every time; HYPOTHESIS_PROFILE=thorough make test tries many more.
 export HYPOTHESIS_PROFILE ?= ci
 
-.PHONY: help demo compare base test mutants lab bench lint clean
+.PHONY: help demo compare base test mutants lab pictures bench lint clean
 
 help:
 	@echo "make demo     base, SFT, IGPO, evaluation before and after, one question live, a report: minutes on two cores"
@@ -14,6 +14,7 @@ help:
 	@echo "make test     run the whole test suite"
 	@echo "make mutants  put known bugs into the code, one at a time, and watch a test fail"
 	@echo "make lab      the credit lab: IGPO and GRPO on a world with known gains, in seconds"
+	@echo "make pictures the pictures of README and docs, from the demo's run (needs a browser for one of them)"
 	@echo "make bench    measure kernels, engine and training beside their peers (installs .venv-peer and .venv-vllm)"
 	@echo "make lint     ruff and mypy"
 	@echo "make clean    remove environments, runs and caches"
@@ -36,6 +37,9 @@ mutants: .venv/installed
 
 lab: .venv/installed
 	$(PY) -m minvenus.experiments lab
+
+pictures: .venv/installed
+	$(PY) -m minvenus.experiments pictures
 
 bench: .venv/installed .venv-peer/installed .venv-vllm/installed
 	$(PY) -m benchmarks.bench_kernels

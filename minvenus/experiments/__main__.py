@@ -1,11 +1,11 @@
-"""python -m minvenus.experiments demo | compare | lab | theory | audit | credit | base       each has --help"""
+"""python -m minvenus.experiments COMMAND    --help after the command tells more"""
 
 import signal
 import sys
 from collections.abc import Callable
 
 from minvenus.console import one_line_errors
-from minvenus.experiments import audit, base, calculator, compare, demo, lab, theory
+from minvenus.experiments import audit, base, calculator, compare, demo, lab, pictures, theory
 from minvenus.flags import parse_flags
 
 COMMANDS: dict[str, tuple[type, Callable[..., object]]] = {
@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[type, Callable[..., object]]] = {
     "theory": (theory.TheoryConfig, theory.main),
     "audit": (audit.AuditConfig, audit.main),
     "credit": (calculator.CreditConfig, calculator.main),
+    "pictures": (pictures.PicturesConfig, pictures.main),
     "base": (base.BaseConfig, base.main),
 }
 

@@ -1,0 +1,148 @@
+"""make pictures: the pictures of the README and docs/, from a run of `make demo`.
+
+    rollout    log P(answer) along the turns of one rollout, what each turn gained, and its advantage
+    xray       the reward X-ray page of the same batch, as a browser shows it
+    examples   what each recipe makes of the classic situations of the calculator
+
+SVG files come twice, for light and for dark pages. The same run gives the same files; only xray.png depends on the
+browser.
+"""
+
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from minvenus.config import ConfigError, Recipe, check
+from minvenus.experiments.calculator import COMPARED, EXAMPLES, measured
+from minvenus.files import write_text
+from minvenus.igpo.credit import credit
+from minvenus.report.page import Html, el
+from minvenus.report.saved import SavedBatch, load_batch
+from minvenus.report.xray import write_page
+
+INK = {"light": "#1c2230", "dark": "#e4e7ec"}
+PLUS, MINUS = "#2f7fd6", "#d9541e"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+STEP, LEFT, LEVEL = 74, 92, 250          # pixels: of a turn, before the first one, of advantage 0
+
+
+@dataclass(frozen=True)
+class PicturesConfig:
+    """python -m minvenus.experiments pictures: the pictures of the README and docs/."""
+
+    demo: str = "runs/demo"          # the folder of `make demo`
+    out: str = "docs/pictures"       # where they go
+
+    def __post_init__(self):
+        check(self)
+
+
+def main(config: PicturesConfig) -> str:
+    files = sorted((Path(config.demo) / "igpo" / "rollouts").glob("step-*.jsonl"))
+    if not files:
+        raise ConfigError(f"{config.demo} has no saved rollouts: run `make demo` first, or say where they are: --demo")
+    batch = load_batch(files[0])
+    chosen = telling_rollout(batch)
+    pictures = {"rollout": rollout_picture(batch, chosen), "examples": examples_picture()}
+    written = []
+    for name, picture in pictures.items():
+        for theme, ink in INK.items():
+            coloured = picture.replace("<svg ", f'<svg color="{ink}" ', 1)
+            written.append(write_text(Path(config.out) / f"{name}-{theme}.svg", coloured + "\n"))
+    written.append(photograph(files[0], str(batch.measured[chosen].group), Path(config.out) / "xray.png"))
+    return "\n".join(map(str, written))
+
+
+def telling_rollout(batch: SavedBatch) -> int:
+    """One with the most visits of those that have turns to encourage and turns to discourage; the first of several."""
+    record = credit(batch.measured, Recipe.paper()).record
+
+    def telling(i: int) -> tuple:
+        both = min(record.advantages[i]) < -0.3 and max(record.advantages[i]) > 0.3
+        return both, batch.measured[i].kinds.count("visit"), -i
+
+    return max(range(len(batch.rollouts)), key=telling)
+
+
+def rollout_picture(batch: SavedBatch, i: int) -> Html:
+    """Above, the value before each turn, with the gains of visits; below, a bar for every turn's advantage under the
+    paper's recipe."""
+    credited = credit(batch.measured, Recipe.paper())
+    m, values, gains, advantages = (batch.measured[i], credited.values[i], credited.gains[i],
+                                    credited.record.advantages[i])
+    known = [(t, v) for t, v in enumerate(values) if v is not None]
+    low, high = min(v for _, v in known), max(v for _, v in known)
+    top = {t: round(170 - 120 * (v - low) / (high - low or 1), 1) for t, v in known}
+    line = " ".join(f"{LEFT + STEP * t},{y}" for t, y in top.items())
+    parts: list[Html] = [words(8, 20, f"log P(answer): {batch.rollouts[i].question.text}", bold=True),
+                         el("polyline", points=line, fill="none", stroke=PLUS, stroke_width=2.5)]
+    for t, v in known:
+        parts.append(el("circle", cx=LEFT + STEP * t, cy=top[t], r=4, fill=PLUS))
+        parts.append(words(LEFT + STEP * t, top[t] - 9, f"{v:.2f}".replace("-0.00", "0.00"), "middle"))
+    largest = max(map(abs, advantages)) or 1.0
+    parts.append(words(8, LEVEL + 4, "advantage"))
+    for t, (kind, a) in enumerate(zip(m.kinds, advantages, strict=True)):
+        x, height = LEFT + STEP * t + 14, round(40 * abs(a) / largest, 1)
+        parts.append(el("rect", x=x, y=LEVEL - height if a > 0 else LEVEL, width=STEP - 28, height=height,
+                        fill=PLUS if a > 0 else MINUS))
+        middle = x + (STEP - 28) / 2
+        gain = f"gain {gains[t]:+.2f}" if gains[t] is not None else ""
+        parts.append(words(middle, 190, gain, "middle"))
+        parts.append(words(middle, LEVEL - height - 5 if a > 0 else LEVEL - 5, f"{a:+.2f}", "middle"))
+        parts.append(words(middle, LEVEL + 58, kind + (" (malformed)" if m.malformed[t] else ""), "middle"))
+    width = LEFT + STEP * len(m.kinds) + 20
+    parts.append(el("path", d=f"M{LEFT} {LEVEL}H{width - 20}", stroke="currentColor", stroke_opacity=0.4))
+    title = "one rollout: how probable the true answer became, and what each turn was paid"
+    return svg(width, LEVEL + 74, title, parts)
+
+
+def examples_picture() -> Html:
+    """A row for each rollout of each example, a column for each recipe: turns as letters, coloured by advantage."""
+    parts, y = [], 24
+    for name, (_, rollouts) in EXAMPLES.items():
+        batch = measured([(name, dict(rollout)) for rollout in rollouts])
+        parts.append(words(8, y, name, bold=True))
+        for column, (recipe, settings) in enumerate(COMPARED.items()):
+            x = 130 + 165 * column
+            if y == 24:
+                parts.append(words(x, 12, recipe))
+            record = credit(batch, settings).record
+            largest = max(abs(a) for row in record.advantages for a in row) or 1.0
+            for i, (m, row) in enumerate(zip(batch, record.advantages, strict=True)):
+                for t, (kind, a) in enumerate(zip(m.kinds, row, strict=True)):
+                    place = {"x": x + 26 * t, "y": y + 4 + 26 * i, "width": 23, "height": 22, "rx": 4}
+                    strength = round(0.15 + 0.6 * abs(a) / largest, 3) if abs(a) > 1e-9 else 0.0
+                    parts.append(el("rect", **place, fill=PLUS if a > 0 else MINUS, fill_opacity=strength,
+                                    stroke=MINUS if m.malformed[t] else "currentColor",
+                                    stroke_width=2 if m.malformed[t] else 0.4))
+                    parts.append(words(x + 26 * t + 11.5, y + 19 + 26 * i, kind[0].upper(), "middle"))
+        y += 26 * len(batch) + 30
+    return svg(130 + 165 * len(COMPARED), y, "what each recipe teaches: blue turns become more probable, orange less",
+               parts)
+
+
+def svg(width: float, height: float, title: str, parts: list[Html]) -> Html:
+    return el("svg", el("title", title), parts, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width:g} {height:g}",
+              width=f"{width:g}", height=f"{height:g}", role="img", aria_label=title, fill="currentColor",
+              font_family="system-ui, sans-serif", font_size=12)
+
+
+def words(x: float, y: float, content: str, anchor: str = "start", bold: bool = False) -> Html:
+    return el("text", content, x=round(x, 1), y=round(y, 1), text_anchor=anchor,
+              font_weight="bold" if bold else None)
+
+
+def photograph(rollouts: Path, group: str, out: Path) -> Path:
+    """The X-ray of a group in a browser without a window."""
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if browser is None:
+        raise ConfigError(f"no browser for the picture of the X-ray: install one of {', '.join(BROWSERS)}")
+    with tempfile.TemporaryDirectory() as folder:
+        page = write_page(rollouts, Path(folder) / "xray.html", group=group)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+                        "--window-size=1200,1000", f"--screenshot={out.resolve()}", page.as_uri()],
+                       check=True, capture_output=True, timeout=120)
+    return out

@@ -1,0 +1,43 @@
+"""The pictures of the README: they show the numbers of the run, and the same run gives the same files."""
+
+import shutil
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from minvenus.config import ConfigError, Recipe
+from minvenus.experiments.calculator import COMPARED, EXAMPLES
+from minvenus.experiments.pictures import BROWSERS, PicturesConfig, main, telling_rollout
+from minvenus.igpo.credit import credit
+from minvenus.report.saved import save_batch
+from tests.report.examples import group_of_four
+
+
+def texts(path) -> list[str]:
+    return [node.text or "" for node in ET.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_pictures_show_the_gains_and_advantages_of_a_rollout_and_every_example_twice_the_same(tmp_path):
+    batch = group_of_four()
+    save_batch(tmp_path / "demo" / "igpo", batch)
+    if not any(map(shutil.which, BROWSERS)):
+        with pytest.raises(ConfigError, match="no browser"):
+            main(PicturesConfig(demo=str(tmp_path / "demo"), out=str(tmp_path / "a")))
+    else:
+        written = main(PicturesConfig(demo=str(tmp_path / "demo"), out=str(tmp_path / "a"))).split()
+        assert len(written) == 5
+        assert (tmp_path / "a" / "xray.png").read_bytes().startswith(b"\x89PNG")
+        main(PicturesConfig(demo=str(tmp_path / "demo"), out=str(tmp_path / "b")))
+        for file in (tmp_path / "a").glob("*.svg"):
+            assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+    i, credited = telling_rollout(batch), credit(batch.measured, Recipe.paper())
+    shown = texts(tmp_path / "a" / "rollout-light.svg")
+    assert {f"gain {gain:+.2f}" for gain in credited.gains[i] if gain is not None} <= set(shown)
+    assert {f"{a:+.2f}" for a in credited.record.advantages[i]} <= set(shown)
+    assert texts(tmp_path / "a" / "rollout-dark.svg") == shown
+    assert {*EXAMPLES, *COMPARED} <= set(texts(tmp_path / "a" / "examples-dark.svg"))
+
+
+def test_without_a_demo_the_command_says_what_to_run_first(tmp_path):
+    with pytest.raises(ConfigError, match="make demo"):
+        main(PicturesConfig(demo=str(tmp_path)))
