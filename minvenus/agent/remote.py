@@ -1,7 +1,8 @@
 """A policy at an OpenAI-compatible completion endpoint (vLLM, SGLang, llama.cpp, ...): POST BASE/completions.
 
 The prompt is the token stream itself, as ids where the tokenizer is the served model's own. A server that refuses ids
-is sent text. In a text it would read control tokens that a web page spells, so their spellings are broken up there.
+is sent text. In a text it would read control tokens that a web page spells, so these are broken up there
+(text/untrusted.py).
 
 What comes back is text, and from vLLM also the sampled ids. Without these, ids are made from the text by our tokenizer
 and may be others. There are no log-probs at the sampling temperature either way. So nothing counts as sampled: such
@@ -27,6 +28,7 @@ from minvenus.agent.episode import Episode
 from minvenus.engine import Sampling
 from minvenus.text.json_repair import whole_characters
 from minvenus.text.tokenizer import TAGS, Tokenizer, splitter
+from minvenus.text.untrusted import break_up
 from minvenus.tools.base import ToolError, in_thread
 from minvenus.tools.endpoint import Endpoint, is_too_long
 
@@ -144,11 +146,16 @@ class RemotePolicy:
 
 
 def safe_text(tokenizer: Tokenizer, ids: list[int]) -> str:
-    """The text of a stream in which only its own added tokens are spelled: a page's "<|im_end|>" becomes
-    "< |im_end|>"."""
+    """The text of a stream in which only its own added tokens are spelled. In questions and observations, which others
+    wrote, the control tokens of all models are broken up; elsewhere those of the tokenizer."""
     at_added = splitter(tokenizer.added)
-    parts = []
+    parts: list[str] = []
+    user = False
     for added, run in groupby(ids, tokenizer.spelling.__contains__):
         text = tokenizer.decode(list(run))
-        parts.append(text if added else at_added.sub(lambda match: match[0][0] + " " + match[0][1:], text))
+        if not added:
+            if parts and parts[-1].endswith("<|im_start|>"):
+                user = text.startswith("user\n")
+            text = break_up(text) if user else at_added.sub(lambda match: break_up(match[0]), text)
+        parts.append(text)
     return "".join(parts)

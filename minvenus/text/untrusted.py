@@ -15,7 +15,8 @@ must not spell one. Each place that could begin or end a spelling gets a broken 
 The rule is wider than the lists of tokens, which change with every model: <b> and [PDF] are broken up, too. A text
 that has the broken form already gets one bar more, so that `restore` knows which bars are ours.
 
-The policy needs none of this: its token stream encodes such text as plain ids (text/chat.py).
+The local policy needs none of this: its token stream encodes such text as plain ids (text/chat.py). A prompt that is
+sent to a server as text does (agent/remote.py).
 """
 
 import re
