@@ -37,6 +37,7 @@ from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard
 from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
 from minvenus.train.optim import adamw
+from minvenus.train.parallel import everywhere, gather, on_rank_0, processes, share, together
 from minvenus.train.run import MAY_CHANGE, load_reference, load_start, open_run
 from minvenus.train.update import igpo_update, row_of
 from minvenus.types import Rollout
@@ -61,9 +62,10 @@ def main(config: IGPOConfig) -> Path:
         reference = load_reference(config, model)
         optimizer = adamw(model, (0.9, 0.999), config.weight_decay)
         engine = Engine(engine_model(model), config.pages, PAGE_SIZE, config.seed, vocab_limit=tokenizer.size)
-        scorer = Engine(base_of(reference), config.pages, PAGE_SIZE) if config.gain_policy == "reference" else engine
+        frozen = engine_model(base_of(reference)) if config.gain_policy == "reference" else None
+        scorer = Engine(frozen, config.pages, PAGE_SIZE) if frozen else engine
         new_loop = loop_maker(config, told, source, engine, tokenizer)
-        grade = partial(outcomes, judge=judge, kind=config.outcome)
+        grade = partial(on_rank_0, outcomes, judge=judge, kind=config.outcome)
         data = digest([source.fingerprint, told.prompt])
         test = partial(evaluate, model, new_loop, source, engine)
 
@@ -71,14 +73,15 @@ def main(config: IGPOConfig) -> Path:
         for step in run.steps(model, optimizer, tokenizer.files | told.files, data=data, evaluate=test):
             copy_weights(model, engine)                                         # every cached page is stale now
             engine.reset_counters()
-            with new_loop(keep_open=True) as loop:
-                episodes = collect(loop, source, step, config)
+            with new_loop(keep_open=True) as loop, together():
+                episodes = collect(loop, source, step, config)                  # under torchrun: this rank's questions
                 run.lap("rollout", engine.counters().prefilled + engine.counters().decoded)
                 logprobs = score_answers(scorer, episodes, tokenizer, config)   # on the pages of the open sequences
                 run.lap("scoring", sum(len(tokens) for turns in logprobs for tokens in turns if tokens))
             engine.free_pages()                                                 # the update can use their memory
             scorer.free_pages()
-            rollouts = [episode.rollout for episode in episodes]
+            rollouts = gather([episode.rollout for episode in episodes], each=config.group)   # of all ranks
+            logprobs = gather(logprobs, each=config.group)
             batch = make_batch(rollouts, logprobs, config.group, grade)         # without an outcome: dropped, counted
             run.lap("grading")
             credited = credit(batch.measured, config.recipe)
@@ -87,9 +90,9 @@ def main(config: IGPOConfig) -> Path:
             run.lap("update", stats.pop("tokens"))
             if batch.rollouts and (step == 1 or run.is_due(config.rollouts_every)):
                 saved = SavedBatch(step, config.gain_policy, config.recipe, batch.rollouts, batch.measured, credited)
-                save_batch(run.folder, saved)
+                on_rank_0(save_batch, run.folder, saved)
             numbers = health(batch, credited, *source.visits(batch.rollouts))
-            run.log(numbers | stats | {"pages_peak": engine.counters().pages_peak})
+            run.log(numbers | stats | {"pages_peak": max(everywhere(engine.counters().pages_peak))})
     return run.model_folder
 
 
@@ -106,11 +109,12 @@ def loop_maker(config: IGPOConfig, told: AgentFormat, source: QuestionSource, en
 
 
 def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:
-    """`group` rollouts of each question of the step. Where an epoch ends within the step a question may come twice: its
-    second group has another name, and so other random numbers. These count steps from 0."""
+    """`group` rollouts of each question of the step, of N processes for every N-th. Where an epoch ends within the step
+    a question may come twice: its second group has another name, and so other random numbers. These count steps from
+    0."""
     episodes: list[Episode] = []
     chosen = batch_indices(step, config.questions, len(source.training), config.web_seed)
-    for place, i in enumerate(chosen):
+    for place, i in share(list(enumerate(chosen))):
         question = source.training[i]
         name = f"again {question.id}" if i in chosen[:place] else question.id
         episodes += loop.add(question, source.tools_for, config.group, name=name, step=step - 1,
@@ -150,16 +154,16 @@ def evaluate(model: Qwen3, new_loop: Callable[[], RolloutLoop], source: Question
     by exact match, with --judge too: evaluation should be cheap."""
     copy_weights(model, engine)
     episodes: list[Episode] = []
-    with new_loop() as loop:
-        for question in source.held_out:
+    with new_loop() as loop, together():
+        for question in share(source.held_out):
             episodes += loop.add(question, source.tools_for, max_turns=source.max_turns(question))
         loop.run()
-    done = [episode.rollout for episode in episodes]
+    done = gather([episode.rollout for episode in episodes])
     numbers = {"exact_match": mean(outcomes(done, None, "em")), **behaviour(done, *source.visits(done))}
     return {f"test_{name}": number for name, number in numbers.items() if number is not None}
 
 
 if __name__ == "__main__":
-    with one_line_errors("train_igpo.py"):
+    with one_line_errors("train_igpo.py"), processes():
         settings = parse_flags(IGPOConfig, description=__doc__, presets=IGPO_PRESETS)
-        print(f"model: {main(settings)}\nreport: {write_run_page(settings.out)}")
+        print(f"model: {main(settings)}\nreport: {on_rank_0(write_run_page, settings.out)}")

@@ -17,6 +17,7 @@ from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher, demonstrations, notes
 from minvenus.train.batch import batch_indices, fingerprint, hold_out
 from minvenus.train.optim import adamw, learning_rate
+from minvenus.train.parallel import processes
 from minvenus.train.run import load_start, open_run
 from minvenus.train.update import sft_step, validation_loss
 
@@ -84,7 +85,7 @@ def load_examples(config: SFTConfig,
 
 
 if __name__ == "__main__":
-    with one_line_errors("train_sft.py"):
+    with one_line_errors("train_sft.py"), processes():
         settings = parse_flags(SFTConfig, description=__doc__, presets=SFT_PRESETS)
         trained = main(settings)
         print(f"model       {trained}")

@@ -190,6 +190,7 @@ class SFTConfig:
     lora_rank: CountOrZero = 0                 # train adapters of this rank, not the weights; 0 = train all weights
     lora_alpha: Positive = 32.0                # of the adapters: their product counts alpha / rank times
     recompute: bool = False                    # keep only layer inputs, compute the rest again: less memory, slower
+    sequence_parallel: Count = 1               # under torchrun: processes that share the tokens of each forward pass
     validation: CountOrZero = 64               # trajectories held out of the training data
     evaluate_every: Count = 50                 # steps between validations
     save_every: Count = 50                     # steps between checkpoints
@@ -248,6 +249,7 @@ class IGPOConfig:
     lora_rank: CountOrZero = 0                 # train adapters of this rank, not the weights; 0 = train all weights
     lora_alpha: Positive = 32.0                # of the adapters: their product counts alpha / rank times
     recompute: bool = False                    # keep only layer inputs, compute the rest again: less memory, slower
+    sequence_parallel: Count = 1               # under torchrun: processes that share the tokens of each forward pass
     hops: Hops | None = 4                      # toy web: hops of every question; none = 1, 2, 3 and 4 in turn
     slack: CountOrZero = 0                     # toy web: turns beyond what is needed
     evaluate_every: Count = 20                 # steps between evaluations on held-out questions; also at the start

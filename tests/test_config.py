@@ -115,7 +115,7 @@ NUMBERS = {  # field: (values that are refused, values at the border that are ac
     "f1_at_least": ([0.0, 1.001], [0.001, 1]), "hops": ([0, 7], [1, 6]), "slack": ([-1], [0]),
     "steps": ([0], [1]), "batch": ([0], [1]), "pack_tokens": ([0], [1]), "max_tokens": ([0, 8193], [1, 8192]),
     "learning_rate": ([0.0, NAN], [1e-300]), "warmup": ([-0.001, 1.001], [0, 1]),
-    "lora_rank": ([-1], [0]), "lora_alpha": ([0.0], [1e-300]),
+    "sequence_parallel": ([0], [1]), "lora_rank": ([-1], [0]), "lora_alpha": ([0.0], [1e-300]),
     "weight_decay": ([-0.001], [0]), "clip": ([0.0], [1e-300]), "validation": ([-1], [0]),
     "save_every": ([0], [1]), "demonstrations": ([0], [1]), "replay": ([-0.001, 1.0], [0, 0.999]),
     "questions": ([0], [1]), "group": ([1], [2]), "epochs": ([0], [1]), "minibatches": ([0, 33], [1, 32]),

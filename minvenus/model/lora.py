@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from minvenus.config import ConfigError, read_json
 from minvenus.files import write_json
 from minvenus.model.qwen3 import MLP, Attention, Linear, Qwen3
+from minvenus.model.split import own_rows
 
 SETTINGS, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -97,9 +98,10 @@ def adapter_tensors(model: Qwen3) -> dict[str, Tensor]:
     return found
 
 
-def save_adapter(model: Qwen3, folder: Path) -> None:
+def save_adapter(model: Qwen3, folder: Path, gathered: dict[str, Tensor] | None = None) -> None:
     folder.mkdir()
-    save_file(adapter_tensors(model), folder / TENSORS, metadata={"format": "pt"})
+    tensors = {name: gathered[name] if gathered else tensor for name, tensor in adapter_tensors(model).items()}
+    save_file(tensors, folder / TENSORS, metadata={"format": "pt"})
     own = adapters(model)
     rank = next(iter(own.values())).lora_A.shape[0]
     alpha = next(iter(own.values())).scale * rank
@@ -114,7 +116,8 @@ def load_adapter(model: Qwen3, folder: Path) -> None:
         raise ConfigError(f"{folder} holds an adapter of rank {adapter_rank(folder.parent)}, which does not fit")
     with torch.no_grad():
         for name, parameter in own.items():
-            parameter.copy_(stored[name])
+            rows, first = own_rows(parameter)
+            rows.copy_(stored[name][first:first + len(rows)])
 
 
 def adapter_rank(checkpoint: Path) -> int:

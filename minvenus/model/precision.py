@@ -15,6 +15,7 @@ import torch
 
 from minvenus.model.lora import adapters, plain_weight
 from minvenus.model.qwen3 import Qwen3
+from minvenus.model.split import is_split, whole
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ def precision_of(model: Qwen3) -> Precision:
 
 def engine_model(model: Qwen3) -> Qwen3:
     """The model for the engine: the trained one itself where it has the engine's type and no adapters, else a copy in
-    that type, adapters merged."""
+    that type, adapters merged. One that is split over processes could not write turns: each has its own number."""
     device, dtype = model.head_weight.device, precision_of(model).engine
-    if model.head_weight.dtype == dtype and not adapters(model):
+    if model.head_weight.dtype == dtype and not adapters(model) and not is_split(model):
         return model
     with torch.device("meta"):
         copy = Qwen3(model.config)
@@ -58,4 +59,4 @@ def copy_weights(model: Qwen3, engine) -> None:
 def fill(copy: Qwen3, model: Qwen3) -> None:
     """One parameter at a time: never a second whole copy."""
     for name, parameter in copy.named_parameters():
-        parameter.copy_(plain_weight(model, name))
+        parameter.copy_(whole(plain_weight(model, name)))

@@ -18,6 +18,7 @@ heads, K kv heads, D channels of one; V vocabulary.
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,13 @@ from minvenus.kernels.logprob import token_logprobs
 # attend(layer index, q [M, H, D], k [N, K, D], v [N, K, D]) -> [M, H, D]; q and k are normalised and rotated. M is N,
 # except in the last layer when only some hidden states are wanted: then q has the rows of these tokens.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+
+
+class Part(NamedTuple):
+    """The tokens of a pack that one of several processes computes (train/parallel.py)."""
+
+    start: int                       # of the first one in the pack
+    attention: Callable              # (q, k, v) of these tokens -> their output; it sees the tokens before them, too
 
 
 class Linear(nn.Module):
@@ -169,6 +177,7 @@ class Qwen3(nn.Module):
     def __init__(self, config: ModelConfig, seed: int = 0):
         super().__init__()
         self.config = config
+        self.width = 1                          # processes that compute a pack together
         self.model = Decoder(config)
         if not config.tie_word_embeddings:
             self.lm_head = Linear(config.hidden_size, config.vocab_size)
@@ -199,24 +208,28 @@ class Qwen3(nn.Module):
         cu_seqlens = torch.arange(rows + 1, device=tokens.device, dtype=torch.int32) * length
         return self.logits(self.packed(tokens.flatten(), cu_seqlens)).unflatten(0, (rows, length))
 
-    def packed(self, tokens: Tensor, cu_seqlens: Tensor, rows: Tensor | None = None) -> Tensor:
+    def packed(self, tokens: Tensor, cu_seqlens: Tensor, rows: Tensor | None = None,
+               part: Part | None = None) -> Tensor:
         """S sequences end to end, without padding. tokens [N], cu_seqlens [S + 1] -> hidden [N, hidden], or of the
-        tokens at `rows` [M] only: [M, hidden]."""
-        longest = self._check_packed(tokens, cu_seqlens)
-        index = torch.arange(len(tokens), device=tokens.device)
+        tokens at `rows` [M] only: [M, hidden]. `tokens` may be a part of the pack."""
+        if part is None:
+            longest = self.check_packed(tokens, cu_seqlens)
+            part = Part(0, lambda q, k, v: attention(q, k, v, cu_seqlens, max_seqlen=longest))
+        index = torch.arange(part.start, part.start + len(tokens), device=tokens.device)
         own = torch.searchsorted(cu_seqlens, index.to(cu_seqlens.dtype), right=True) - 1  # [N]  number of the sequence
         positions = index - cu_seqlens[own]
 
         def attend(layer, q, k, v):
             if rows is None or layer + 1 < len(self.model.layers):
-                return attention(q, k, v, cu_seqlens, max_seqlen=longest)
+                return part.attention(q, k, v)
             every = q.new_zeros(k.shape[0], *q.shape[1:]).index_copy(0, rows, q)  # queries of the others are not read
-            return attention(every, k, v, cu_seqlens, max_seqlen=longest)[rows]
+            return part.attention(every, k, v)[rows]
 
         return self.model(tokens, positions, attend, rows)
 
     def logprobs(self, tokens: Tensor, cu_seqlens: Tensor, sources: Tensor, targets: Tensor, temperature: float = 1.0,
-                 entropy: bool = False, dtype: torch.dtype | None = None, every_row: bool = False):
+                 entropy: bool = False, dtype: torch.dtype | None = None, every_row: bool = False,
+                 part: Part | None = None):
         """What SFT and IGPO train on: log-probs [M] of `targets` [M], each from the hidden state of token `sources` [M]
         of the packed sequences; with `entropy`, (log-probs, entropies). Matrix products are in `dtype`, by default the
         parameters' own. The last layer runs for the sources only, or with `every_row` for all tokens: the same up to
@@ -225,9 +238,9 @@ class Qwen3(nn.Module):
         dtype = dtype or own
         with torch.autocast(tokens.device.type, dtype, enabled=dtype != own):
             if every_row:
-                hidden = self.packed(tokens, cu_seqlens)[sources]
+                hidden = self.packed(tokens, cu_seqlens, part=part)[sources]
             else:
-                hidden = self.packed(tokens, cu_seqlens, sources)
+                hidden = self.packed(tokens, cu_seqlens, sources, part)
             hidden = hidden.to(dtype)
         return token_logprobs(hidden, self.head_weight.to(dtype), targets, temperature, entropy=entropy)
 
@@ -237,7 +250,7 @@ class Qwen3(nn.Module):
         [M] only: [M, hidden]."""
         return self.model(tokens, positions, attend, rows)
 
-    def _check_packed(self, tokens: Tensor, cu_seqlens: Tensor) -> int:
+    def check_packed(self, tokens: Tensor, cu_seqlens: Tensor) -> int:
         """The length of the longest sequence. Token ids are checked on a CPU only: a GPU would have to wait for
         them."""
         bounds, vocabulary, limit = cu_seqlens.tolist(), self.config.vocab_size, self.config.max_position_embeddings

@@ -12,7 +12,7 @@ the old checkpoint or the new one.
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -23,8 +23,9 @@ from torch import Tensor
 
 from minvenus.config import ConfigError, ModelConfig, read_json
 from minvenus.files import current, latest_checkpoint, replaced, write_json
-from minvenus.model.lora import adapters, plain_weight, save_adapter
+from minvenus.model.lora import adapter_tensors, adapters, plain_weight, save_adapter
 from minvenus.model.qwen3 import Qwen3
+from minvenus.model.split import own_rows
 
 TINY_BASE = Path(__file__).parents[1] / "tiny_base"         # made by `make base`
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -54,11 +55,17 @@ def start_folder(name: str) -> Path | None:
     return {"tiny": None, "tiny-base": TINY_BASE}.get(name, Path(name))
 
 
+def model_config(name: str) -> ModelConfig:
+    """The shape of the model that training starts from."""
+    folder = start_folder(name)
+    return ModelConfig.preset("tiny") if folder is None else ModelConfig.from_json(current(folder))
+
+
 def start_model(name: str, device: str, seed: int, dtype=torch.float32) -> Qwen3:
     """The model that training starts from."""
     folder = start_folder(name)
     if folder is None:
-        return Qwen3(ModelConfig.preset("tiny"), seed=seed).to(device, dtype)
+        return Qwen3(model_config(name), seed=seed).to(device, dtype)
     return load(folder, device, dtype)
 
 
@@ -86,22 +93,26 @@ def load(folder, device="cpu", dtype=torch.float32) -> Qwen3:
     if not dtype.is_floating_point:
         raise ValueError(f"parameters must be of a floating-point type, got {dtype}")
     folder = current(folder)
-    config = ModelConfig.from_json(folder)
     with torch.device("meta"):
-        model = Qwen3(config)
-    stored = list_tensors(folder)
-    if config.tie_word_embeddings:
-        stored.pop("lm_head.weight", None)                   # some published files hold a second copy of the embedding
-    check_tensors(folder, stored, model.state_dict())
-    try:
-        tensors = {name: read_tensor(name, where, device, dtype) for name, where in stored.items()}
-    except (OSError, SafetensorError) as error:
-        raise ConfigError(f"{folder} changed while it was read: {error}") from None
+        model = Qwen3(ModelConfig.from_json(folder))
+    stored = list_tensors(folder, model)
+    tensors = {name: torch.empty(where.shape, dtype=dtype, device=device) for name, where in stored.items()}
+    read_tensors(stored, tensors)
     model.load_state_dict(tensors, assign=True)
     return model
 
 
-def list_tensors(folder: Path) -> dict[str, Stored]:
+def list_tensors(folder: Path, model: Qwen3) -> dict[str, Stored]:
+    """The model's tensors in the files of a folder; anything but exactly these is an error."""
+    stored = stored_tensors(folder)
+    if model.config.tie_word_embeddings:
+        stored.pop("lm_head.weight", None)                   # some published files hold a second copy of the embedding
+    plain = {name: tensor for name, tensor in model.state_dict().items() if name.endswith(".weight")}     # no adapters
+    check_tensors(folder, stored, plain)
+    return stored
+
+
+def stored_tensors(folder: Path) -> dict[str, Stored]:
     """What the weight files hold, by name."""
     single, index = folder / SINGLE, folder / INDEX
     if single.exists() == index.exists():
@@ -139,25 +150,31 @@ def check_tensors(folder: Path, stored: dict[str, Stored], expected: dict[str, T
         raise ConfigError(f"the tensors in {folder} are not those of its config.json:\n  " + "\n  ".join(wrong))
 
 
-def read_tensor(name: str, where: Stored, device, dtype: torch.dtype) -> Tensor:
-    """One parameter, read some rows at a time. The library maps the file, and pages that were read count as this
-    process's memory until the file is closed: so it is opened anew for every piece."""
-    tensor = torch.empty(where.shape, dtype=dtype, device=device)
-    rows = max(1, PIECE // max(1, 4 * tensor[0].numel()))
-    for start in range(0, len(tensor), rows):
-        with safe_open(where.path, "pt") as file:
-            tensor[start:start + rows].copy_(file.get_slice(name)[start:start + rows])
-    return tensor
+def read_tensors(stored: dict[str, Stored], tensors: Mapping[str, Tensor]) -> None:
+    """Fill tensors from files, some rows at a time. The library maps a file, and pages that were read count as this
+    process's memory until it is closed: so it is opened anew for every piece."""
+    for name, tensor in tensors.items():
+        own, first = own_rows(tensor)
+        rows = max(1, PIECE // max(1, 4 * own[:1].numel()))
+        for start in range(0, len(own), rows):
+            piece = own[start:start + rows]
+            try:
+                with safe_open(stored[name].path, "pt") as file:
+                    piece.copy_(file.get_slice(name)[first + start:first + start + len(piece)])
+            except (OSError, SafetensorError) as error:
+                raise ConfigError(f"{stored[name].path} changed while it was read: {error}") from None
 
 
 # ------------------------------------------------------------------------------------------------------------ saving
 
 
-def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path | dict] | None = None, shard_bytes=5 * 10**9):
+def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path | dict] | None = None, shard_bytes=5 * 10**9,
+         tensors: dict[str, Tensor] | None = None):
     """Write a folder that `load` and transformers read, in the model's own type; replace the one that is there.
 
     `tokenizer_files` maps a name in the folder to the file that is copied there, or to the JSON object that is written.
-    A tensor larger than `shard_bytes` has a file of its own.
+    A tensor larger than `shard_bytes` has a file of its own. `tensors` are those of a model that is split over
+    processes, gathered.
     """
     kind = str(model.head_weight.dtype).removeprefix("torch.")
     copied = tokenizer_files or {}
@@ -171,9 +188,9 @@ def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path | dict] | None
                 write_json(new / name, file)
             else:
                 shutil.copyfile(file, new / name)
-        write_tensors(model, new, shard_bytes)
+        write_tensors(model, new, shard_bytes, tensors)
         if adapters(model):
-            save_adapter(model, new / "adapter")
+            save_adapter(model, new / "adapter", tensors)
         write_json(new / "generation_config.json", generation)
         write_json(new / "config.json", {**model.config.to_hf(), "dtype": kind, "torch_dtype": kind})   # new, old key
         for file in new.rglob("*.safetensors"):
@@ -190,8 +207,19 @@ def check_save(folder: Path, tokenizer_files: Mapping[str, Path | dict]) -> None
                           "folder, or give them as tokenizer_files")
 
 
-def write_tensors(model: Qwen3, folder: Path, shard_bytes: int) -> None:
-    sizes = {name: tensor.nbytes for name, tensor in model.state_dict().items() if name.endswith(".weight")}
+def saved_tensors(model: Qwen3) -> Iterator[tuple[str, Tensor]]:
+    """What `save` writes, one after the other, for a model that is split over processes."""
+    for name in weight_sizes(model):
+        yield name, plain_weight(model, name)
+    yield from adapter_tensors(model).items()
+
+
+def weight_sizes(model: Qwen3) -> dict[str, int]:
+    return {name: tensor.nbytes for name, tensor in model.state_dict().items() if name.endswith(".weight")}
+
+
+def write_tensors(model: Qwen3, folder: Path, shard_bytes: int, gathered: dict[str, Tensor] | None) -> None:
+    sizes = weight_sizes(model)
     shards: list[list[str]] = [[]]
     room = shard_bytes
     for name, size in sizes.items():
@@ -203,7 +231,8 @@ def write_tensors(model: Qwen3, folder: Path, shard_bytes: int) -> None:
     weight_map: dict[str, str] = {}
     for i, names in enumerate(shards, start=1):
         file = SINGLE if len(shards) == 1 else f"model-{i:05}-of-{len(shards):05}.safetensors"
-        tensors = {name: plain_weight(model, name).cpu().contiguous() for name in names}
+        tensors = {name: gathered[name] if gathered else plain_weight(model, name).cpu().contiguous()
+                   for name in names}
         save_file(tensors, folder / file, metadata={"format": "pt"})         # transformers asks for this entry
         weight_map |= dict.fromkeys(names, file)
     if len(shards) > 1:

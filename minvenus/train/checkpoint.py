@@ -20,16 +20,18 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
 from minvenus.config import ConfigError, read_json
 from minvenus.files import latest_checkpoint, replaced, step_name, sync, write_text
 from minvenus.model import weights
 from minvenus.model.lora import adapters, load_adapter, plain_weight
 from minvenus.model.qwen3 import Qwen3
+from minvenus.model.split import own_rows
+from minvenus.train.parallel import gathered, on_rank_0, size
 
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")          # what AdamW keeps for a parameter
+MOMENTS = ("exp_avg", "exp_avg_sq")                  # what AdamW keeps for a parameter, beside its count of steps
 PACKAGES = ("torch", "safetensors", "tokenizers", "numpy")
 
 
@@ -37,66 +39,79 @@ def save(run: Path, step: int, model: Qwen3, optimizer: torch.optim.Optimizer, s
          tokenizer_files=()) -> Path:
     """Write the checkpoint after `step` steps and point `latest` at it. `state` is JSON that `restore` gives back."""
     folder = run / "checkpoints" / step_name(step)
-    before = latest_checkpoint(run)
+    before = on_rank_0(latest_checkpoint, run)
     if before == folder:                                                 # nothing was done since
         return folder
     tensors = {"random.cpu": torch.get_rng_state()}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():    # nothing before the first update
             tensors[f"{name}.{key}"] = value
-    try:
-        with replaced(folder) as new:
-            weights.save(model, new / "model", tokenizer_files)
-            save_file(tensors, new / "optimizer.safetensors")
-            text = json.dumps({"step": step, **state, "versions": versions()}, indent=2)
-            (new / "state.json").write_text(text + "\n", encoding="utf-8")
-        write_text(run / "latest", folder.name + "\n")
-        sync(run)                                                        # before the older one is deleted
-    except (OSError, SafetensorError) as error:
-        raise OSError(f"the checkpoint after step {step} could not be written to {folder}: {error}. Earlier ones are "
-                      "whole: once the disk has room again the same command goes on from the latest") from error
-    for old in (run / "checkpoints").iterdir():                          # also what a crash has left
-        if old not in (folder, before):
-            shutil.rmtree(old)
+    model_tensors = gathered(weights.saved_tensors(model)) if size() > 1 else None
+    tensors = gathered(tensors.items())
+
+    def write() -> None:
+        try:
+            with replaced(folder) as new:
+                weights.save(model, new / "model", tokenizer_files, tensors=model_tensors)
+                save_file(tensors, new / "optimizer.safetensors")
+                text = json.dumps({"step": step, **state, "versions": versions()}, indent=2)
+                (new / "state.json").write_text(text + "\n", encoding="utf-8")
+            write_text(run / "latest", folder.name + "\n")
+            sync(run)                                                    # before the older one is deleted
+        except (OSError, SafetensorError) as error:
+            raise OSError(f"the checkpoint after step {step} could not be written to {folder}: {error}. Earlier ones "
+                          "are whole: once the disk has room again the same command goes on from the latest") from error
+        for old in (run / "checkpoints").iterdir():                      # also what a crash has left
+            if old not in (folder, before):
+                shutil.rmtree(old)
+
+    on_rank_0(write)
     return folder
 
 
 def restore(folder: Path, model: Qwen3, optimizer: torch.optim.Optimizer) -> dict:
-    """Fill model, optimiser and random state from a checkpoint; returns its state."""
+    """Fill model, optimiser and random state from a checkpoint; returns its state. Of several ranks each reads its own
+    rows, however many there were when it was written."""
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    file = folder / "optimizer.safetensors"
     try:
         state = read_json(folder / "state.json")
-        loaded = weights.load(folder / "model", model.head_weight.device, model.head_weight.dtype)
-        tensors = load_file(folder / "optimizer.safetensors")
+        stored, moments = weights.list_tensors(folder / "model", model), weights.read_header(file)
         # all moments or none: a parameter without its own would take its next step as if it were the first
-        moved = parameters if len(tensors) > 1 else {}
-        expected = {"random.cpu"} | {f"{name}.{key}" for name in moved for key in MOMENTS}
-        if tensors.keys() != expected:
-            wrong = ", ".join(sorted(tensors.keys() ^ expected))
+        moved = parameters if len(moments) > 1 else {}
+        expected = {"random.cpu"} | {f"{name}.{key}" for name in moved for key in ("step", *MOMENTS)}
+        if moments.keys() != expected:
+            wrong = ", ".join(sorted(moments.keys() ^ expected))
             raise ConfigError(f"optimizer.safetensors does not fit the model: missing or unexpected {wrong}")
+        with safe_open(file, "pt") as opened:
+            random = opened.get_tensor("random.cpu")
+            steps = {name: opened.get_tensor(f"{name}.step") for name in moved}
     except (OSError, SafetensorError, ValueError) as error:
         raise ConfigError(f"{folder} cannot be read: {error}. To go on from the checkpoint before it, write that one's "
                           f"name into {folder.parents[1] / 'latest'}") from None
-    fill(model, loaded, folder / "model")
+    fill(model, stored, folder / "model")
     for name, parameter in moved.items():
-        moments = {key: tensors[f"{name}.{key}"].to(parameter.device) for key in MOMENTS}
-        optimizer.state[parameter] = moments | {"step": tensors[f"{name}.step"]}         # AdamW counts on the CPU
-    torch.set_rng_state(tensors["random.cpu"])
+        own = {key: torch.zeros_like(parameter) for key in MOMENTS}
+        weights.read_tensors(moments, {f"{name}.{key}": own[key] for key in MOMENTS})
+        optimizer.state[parameter] = own | {"step": steps[name]}         # AdamW counts on the CPU
+    torch.set_rng_state(random)
     return state
 
 
-def fill(model: Qwen3, loaded: Qwen3, folder: Path) -> None:
+def fill(model: Qwen3, stored: dict[str, weights.Stored], folder: Path) -> None:
     """Give the model what is in a checkpoint's folder. With adapters that is the adapters: the weights beside them have
     not changed since the start, and must be those that they were trained with."""
     if not adapters(model):
-        model.load_state_dict(loaded.state_dict())
+        weights.read_tensors(stored, model.state_dict())
         return
     load_adapter(model, folder / "adapter")
-    changed = [name for name, tensor in loaded.state_dict().items()
-               if not torch.allclose(plain_weight(model, name), tensor, rtol=1e-2, atol=1e-5)]
-    if changed:
-        raise ConfigError(f"{folder} has an adapter for other weights than --model has now: {changed[0]} differs. Put "
-                          f"the old ones back, or begin another run with --model {folder}")
+    for name in stored:
+        now = plain_weight(model, name)
+        saved = torch.empty_like(now)
+        weights.read_tensors(stored, {name: saved})
+        if not torch.allclose(own_rows(now)[0], own_rows(saved)[0], rtol=1e-2, atol=1e-5):
+            raise ConfigError(f"{folder} has an adapter for other weights than --model has now: {name} differs. Put "
+                              f"the old ones back, or begin another run with --model {folder}")
 
 
 @cache

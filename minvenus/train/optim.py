@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from minvenus.config import ConfigError
+from minvenus.model.split import whole
 
 
 class Diverged(ConfigError):
@@ -33,7 +34,7 @@ def adamw(model: nn.Module, betas: tuple[float, float], weight_decay: float) -> 
 def optimizer_step(model: nn.Module, optimizer: torch.optim.Optimizer, rate: float, clip: float) -> float:
     """Clip, step and reset the gradients; returns their norm before clipping. A norm that is not finite changes
     nothing."""
-    norm = float(nn.utils.clip_grad_norm_(model.parameters(), clip))
+    norm = float(whole(nn.utils.clip_grad_norm_(model.parameters(), clip)))
     if not math.isfinite(norm):
         raise Diverged(f"the gradient's norm is {norm}: lower the learning rate, and look at the last lines of "
                        "metrics.jsonl for when the loss began to grow")

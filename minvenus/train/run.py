@@ -15,7 +15,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -28,18 +28,20 @@ from minvenus.flags import save_config
 from minvenus.model.lora import adapter_rank, add_adapters
 from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
-from minvenus.model.weights import device_of, start_folder, start_model
+from minvenus.model.weights import device_of, model_config, start_folder, start_model
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.train import checkpoint
 from minvenus.train.optim import Diverged, steps_taken
+from minvenus.train.parallel import check_ranks, failed_together, on_any_rank, on_rank_0, shard
 
 # Settings that a resumed run may change: they decide memory, speed and what is looked at, not what is learned.
-MAY_CHANGE = {"out", "device", "pack_tokens", "recompute", "pages", "tool_seconds", "tool_threads", "evaluate_every",
-              "save_every", "rollouts_every", "logprob_gap", "plan"}
+MAY_CHANGE = {"out", "device", "pack_tokens", "recompute", "sequence_parallel", "pages", "tool_seconds",
+              "tool_threads", "evaluate_every", "save_every", "rollouts_every", "logprob_gap", "plan"}
 
 
 def load_start(config) -> tuple[Qwen3, Tokenizer]:
-    """The model that training starts from, with new adapters if these are what is trained, and its tokenizer."""
+    """The model that training starts from, with new adapters if these are what is trained, split over the ranks if
+    there are several; and its tokenizer."""
     torch.manual_seed(config.seed)              # nothing draws from it, but its state is part of every checkpoint
     folder, device = start_folder(config.model), device_of(config.device)
     rank = adapter_rank(folder) if folder else 0
@@ -51,7 +53,7 @@ def load_start(config) -> tuple[Qwen3, Tokenizer]:
     if config.lora_rank:
         add_adapters(model, config.lora_rank, config.lora_alpha, config.seed)
     model.model.recompute = config.recompute
-    return model, Tokenizer.from_file(folder or TINY)
+    return shard(model, config.sequence_parallel), Tokenizer.from_file(folder or TINY)
 
 
 def load_reference(config, model: Qwen3) -> Qwen3 | None:
@@ -62,22 +64,25 @@ def load_reference(config, model: Qwen3) -> Qwen3 | None:
     if config.lora_rank:
         return model
     device = device_of(config.device)
-    return start_model(config.model, device, config.seed, PRECISION[device].engine).requires_grad_(False)
+    reference = start_model(config.model, device, config.seed, PRECISION[device].engine).requires_grad_(False)
+    return shard(reference, config.sequence_parallel)
 
 
 @contextmanager
 def open_run(name: str, config, may_change: set[str] = MAY_CHANGE) -> Iterator["Run"]:
     """The run in the folder `config.out`, closed to other processes. It comes before models are loaded: nobody should
     wait for them to learn that the folder is in use or that the run was begun with other settings."""
-    with claimed(config.out, "training"):
-        check_resume(config, may_change)
+    with ExitStack() as stack:
+        on_rank_0(stack.enter_context, claimed(config.out, "training"))
+        on_rank_0(check_resume, config, may_change)
+        check_ranks(config, model_config(config.model).num_key_value_heads)
         run = Run(name, config)
         try:
             yield run
         except (Exception, KeyboardInterrupt) as error:
             if run.done:
                 run.progress.end()
-                if steps_taken(run.optimizer) == run.moves:
+                if failed_together() and steps_taken(run.optimizer) == run.moves:
                     with suppress(OSError):         # on a full disk the error that is raised already says so
                         run.save()
             if isinstance(error, Diverged):
@@ -118,7 +123,7 @@ class Run:
         with stop_on_signals() as stop:
             if self.done == 0:
                 self.before = {f"before_{name}": number for name, number in evaluate().items()}
-            while self.done < total and not stop:
+            while self.done < total and not on_any_rank(stop):
                 self.mark = self.started = time.perf_counter()
                 self.clock: dict[str, float] = {}       # the line of timing.jsonl
                 self.tokens = 0                         # that ran through a model in this step
@@ -138,14 +143,14 @@ class Run:
             raise ConfigError(f"{newest} was made with other data or another prompt than {self.config.data} gives now: "
                               "use the same, or another --out")
         for path in (self.metrics, self.timing):
-            cut_back(path, state["step"])
+            on_rank_0(cut_back, path, state["step"])
         changed = [field.name for field in fields(self.config) if getattr(self.config, field.name) != field.default]
         settings = ", ".join(f"{name} {getattr(self.config, name)}" for name in changed) or "the defaults"
         size = sum(parameter.numel() for parameter in self.model.parameters())
         trained = sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
         share = f", {trained:,} of them trained" if trained < size else ""
         print(f"model       {size:,} parameters on {self.model.head_weight.device}{share}")
-        print(f"settings    {settings}; all of them in {save_config(self.config, self.folder)}")
+        print(f"settings    {settings}; all of them in {on_rank_0(save_config, self.config, self.folder)}")
         print(f"start       {newest or 'step 0'}", flush=True)
         self.done, self.counters = state["step"], state["counters"]
         self.moves = steps_taken(self.optimizer)    # when the last whole step ended
@@ -178,8 +183,8 @@ class Run:
                 self.lap("evaluation")
         finally:                                    # the step is whole, also where its evaluation fails
             self.clock["seconds"] = self.mark - self.started
-            append(self.metrics, {"step": step} | numbers | self.before)
-            append(self.timing, {"step": step} | self.clock)
+            on_rank_0(append, self.metrics, {"step": step} | numbers | self.before)
+            on_rank_0(append, self.timing, {"step": step} | self.clock)
             self.progress.show(step, numbers, self.clock)
             self.done, self.before, self.moves = step, {}, steps_taken(self.optimizer)
         if step % self.config.save_every == 0:
@@ -187,8 +192,8 @@ class Run:
 
     def save(self) -> None:
         """A checkpoint of the last whole step. Its lines of metrics must be on the disk no later than itself."""
-        sync(self.metrics)
-        sync(self.timing)
+        on_rank_0(sync, self.metrics)
+        on_rank_0(sync, self.timing)
         state = {"data": self.data, "counters": self.counters}
         newest = checkpoint.save(self.folder, self.done, self.model, self.optimizer, state, self.tokenizer_files)
         self.model_folder = newest / "model"

@@ -10,6 +10,7 @@ with weights that count the whole optimiser step: how it is packed changes memor
 B rollouts of a mini-batch, N tokens of a pack, M sampled ones among them.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -27,6 +28,7 @@ from minvenus.settings import IGPOConfig
 from minvenus.sft.dataset import Example, Pack, Reduction, fill_packs, step_packs
 from minvenus.train.batch import batch_indices
 from minvenus.train.optim import Diverged, optimizer_step
+from minvenus.train.parallel import gather, idle, share_packs
 from minvenus.types import Rollout
 
 EXTREMES = {"ratio_min": min, "ratio_max": max, "logprob_gap": max}
@@ -48,11 +50,12 @@ def sft_loss(model: Qwen3, pack: Pack) -> Tensor:
 def sft_step(model: Qwen3, optimizer, examples: Sequence[Example], rate: float, clip: float, pack_tokens: int,
              reduction: Reduction) -> dict:
     """One optimiser step on trajectories; returns its numbers."""
-    loss = 0.0
-    for pack in step_packs(examples, pack_tokens, reduction):
-        part = sft_loss(model, pack)
+    losses = []
+    for pack in share_packs(step_packs(examples, pack_tokens, reduction), model.width):
+        part = sft_loss(model, pack) if pack else idle(model)
         part.backward()
-        loss += part.item()
+        losses.append(part.item())
+    loss = sum(gather(losses, width=model.width))
     norm = optimizer_step(model, optimizer, rate, clip)
     return {"loss": loss, "grad_norm": norm, "learning_rate": rate, "tokens": sum(len(example) for example in examples),
             "trained_tokens": sum(example.trained for example in examples)}
@@ -61,7 +64,9 @@ def sft_step(model: Qwen3, optimizer, examples: Sequence[Example], rate: float, 
 @torch.no_grad()
 def validation_loss(model: Qwen3, examples: Sequence[Example], pack_tokens: int, reduction: Reduction) -> float:
     """The same loss on trajectories that are never trained on."""
-    return sum(float(sft_loss(model, pack)) for pack in step_packs(examples, pack_tokens, reduction))
+    packs = share_packs(step_packs(examples, pack_tokens, reduction), model.width)
+    losses = [float(sft_loss(model, pack) if pack else idle(model)) for pack in packs]
+    return sum(gather(losses, width=model.width))
 
 
 # --------------------------------------------------------------------------------------------------------------- IGPO
@@ -134,7 +139,10 @@ def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, flo
     def column(tensors) -> Tensor:                                                          # [B, longest]
         return pad_sequence(list(tensors), batch_first=True).to(model.head_weight.device)
 
-    for pack in fill_packs([len(row.tokens) for row in rows], config.pack_tokens):
+    for pack in share_packs(fill_packs([len(row.tokens) for row in rows], config.pack_tokens), model.width):
+        if pack is None:
+            idle(model).backward()
+            continue
         part = [rows[i] for i in pack]
         logp, entropies = packed_logprobs(model, part, config.temperature)
         old_logp, advantages = column(row.old_logp for row in part), column(row.advantages for row in part)
@@ -143,9 +151,6 @@ def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, flo
         loss, stats = igpo_loss(column(logp), old_logp, ref_logp, advantages, mask, clip_low=config.clip_low,
                                 clip_high=config.clip_high, dual_clip=config.dual_clip, kl_coef=config.kl_coef,
                                 aggregate=config.aggregate, **counts)
-        if not torch.isfinite(loss):
-            raise Diverged(f"the loss is {loss.item()}: look at the last lines of metrics.jsonl for a ratio, a KL or a "
-                           "gradient norm that grew, and lower the learning rate")
         loss.backward()
         gaps = (column(logp).detach() - old_logp).abs()                   # 0 in the padding
         share = stats["tokens"] / sampled
@@ -156,7 +161,11 @@ def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, flo
             "tokens": sum(len(row.tokens) for row in part), "logprob_gap": float(gaps.max()),
             "logprob_gap_mean": float(gaps.sum()) / sampled,
             "ratio_min": stats["ratio_min"], "ratio_max": stats["ratio_max"]})
-    return added(packs)
+    numbers = added(gather(packs, width=model.width))
+    if not math.isfinite(numbers["loss"]):
+        raise Diverged(f"the loss is {numbers['loss']}: look at the last lines of metrics.jsonl for a ratio, a KL or a "
+                       "gradient norm that grew, and lower the learning rate")
+    return numbers
 
 
 def added(parts: list[dict]) -> dict:
@@ -181,12 +190,15 @@ def packed_logprobs(model: Qwen3, rows: list[Row], temperature: float) -> tuple[
 @torch.no_grad()
 def with_reference(rows: list[Row], reference: Qwen3, config: IGPOConfig) -> list[Row]:
     """The rows with the log-probs of the reference policy."""
-    found = list(rows)
-    for pack in fill_packs([len(row.tokens) for row in rows], config.pack_tokens):
+    found: list[tuple[int, Tensor]] = []                                                 # of a row, its log-probs
+    for pack in share_packs(fill_packs([len(row.tokens) for row in rows], config.pack_tokens), reference.width):
+        if pack is None:
+            idle(reference)
+            continue
         logp, _ = packed_logprobs(reference, [rows[i] for i in pack], config.temperature)
-        for i, own in zip(pack, logp, strict=True):
-            found[i] = replace(rows[i], ref_logp=own.cpu())
-    return found
+        found += zip(pack, [own.cpu() for own in logp], strict=True)
+    ref_logp = dict(gather(found, width=reference.width))
+    return [replace(row, ref_logp=ref_logp[i]) for i, row in enumerate(rows)]
 
 
 def summary(done: list[dict]) -> dict:

@@ -23,10 +23,10 @@ MAIN = {"sft": train_sft.main, "igpo": train_igpo.main}
 # speed and what is looked at ...
 MAY_CHANGE = {
     "sft": {"device": "auto", "pack_tokens": 999, "recompute": True, "evaluate_every": 7, "save_every": 7,
-            "plan": True},
+            "sequence_parallel": 1, "plan": True},
     "igpo": {"device": "auto", "pack_tokens": 999, "recompute": True, "evaluate_every": 7, "save_every": 7,
-             "plan": True, "pages": 999, "tool_seconds": 9.0, "tool_threads": 9, "rollouts_every": 7,
-             "logprob_gap": 0.5, "steps": 2},
+             "sequence_parallel": 1, "plan": True, "pages": 999, "tool_seconds": 9.0, "tool_threads": 9,
+             "rollouts_every": 7, "logprob_gap": 0.5, "steps": 2},
 }
 # ... and not these: they decide what is learned. A dictionary changes other settings with it.
 ON_A_FILE = {"data": "questions.jsonl", "tools": "folder:.", "hops": 4}

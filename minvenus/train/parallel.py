@@ -1,0 +1,294 @@
+"""Training in several processes (ranks), started by torchrun: who does what, and how they stay together.
+
+    weights    rows of every parameter, of its gradient and moments are split over the ranks (FSDP2)
+    rollouts   question i of a step belongs to rank i mod N, whose engine has a whole copy of the weights
+    credit     measurements of all rollouts go to every rank, and every rank computes the same advantages
+    update     every rank makes the same packs and runs its share of them; gradients are summed
+    files      rank 0 writes them, grades answers and speaks; nothing in them depends on the number of ranks
+
+With --sequence-parallel P (Ulysses) P neighbouring ranks run one pack together. Each holds 1/P of its tokens; around
+attention they exchange them for 1/P of the heads, with all tokens.
+
+Ranks work together in collectives, which wait until all have come. So all of them must take the same way: decisions
+are made from gathered data. Without torchrun there is one rank, and nothing here communicates.
+
+N ranks. Of a pack: n tokens, m of them here, M log-probs wanted; H query heads, K kv heads, D channels of one.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from minvenus.config import ConfigError
+from minvenus.kernels.attention import attention
+from minvenus.model.qwen3 import Part, Qwen3
+from minvenus.model.split import whole
+
+T = TypeVar("T")
+LONGEST_WAIT = timedelta(days=2)         # for the slowest rank: it may still be rolling out
+FAILURE_WAIT = timedelta(seconds=5)      # for the others, where an error has come to all ranks
+
+
+def rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+# ----------------------------------------------------------------------------------------------- beginning and end
+
+
+@contextmanager
+def processes() -> Iterator[None]:
+    """For the time of a script: the group of processes that torchrun has started, if it has. Rank 0 alone prints. An
+    error that comes to all ranks is rank 0's to tell; otherwise it is told by the rank that failed first, and the
+    others, which fail because that one is gone, leave without a word."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=LONGEST_WAIT)
+    try:
+        with ExitStack() as stack:
+            if rank() > 0:
+                nowhere = stack.enter_context(open(os.devnull, "w"))
+                stack.enter_context(redirect_stdout(nowhere))
+                stack.enter_context(redirect_stderr(nowhere))
+            yield
+    except Exception:
+        first, all_failed = who_failed()
+        if rank() != (0 if all_failed else first):
+            sys.exit(2)
+        raise
+    dist.destroy_process_group()
+
+
+def failed_together() -> bool:
+    """For a rank that has failed: whether all have. Then they can still save a checkpoint together; one that failed
+    alone has left the others in a collective."""
+    return size() == 1 or who_failed()[1]
+
+
+def who_failed() -> tuple[int, bool]:
+    """The first rank that has failed, and whether all others came to an error at the same time."""
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"failed {rank()}", "")
+    first = int(store.compare_set("first to fail", "", str(rank())))
+    if first == rank() and not store.check(["failed together"]):
+        try:
+            store.wait([f"failed {r}" for r in range(size())], FAILURE_WAIT)
+            store.set("failed together", "yes")
+        except dist.DistStoreError:
+            store.set("failed together", "no")
+    return first, store.get("failed together") == b"yes"
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Work that a rank does without the others. Where it fails on one rank, all raise the error."""
+    error = None
+    try:
+        yield
+    except Exception as caught:
+        error = caught
+    kept = None
+    if error is not None:
+        mendable = isinstance(error, ConfigError | OSError)
+        kept = mendable, str(error) if mendable else "".join(traceback.format_exception(error))
+    for failed, found in enumerate(everywhere(kept)):
+        if failed == rank() and error is not None:
+            raise error
+        if found:
+            mendable, text = found
+            raise (ConfigError if mendable else RuntimeError)(f"rank {failed}: {text}")
+
+
+def check_ranks(config, kv_heads: int) -> None:
+    """Refuse numbers of processes that do not fit the settings or the model."""
+    ranks, shared = size(), config.sequence_parallel
+    what = "questions" if hasattr(config, "questions") else "batch"
+    items = getattr(config, what)
+    if ranks % shared or kv_heads % shared:
+        raise ConfigError(f"sequence_parallel {shared} must divide the number of processes, {ranks}, and of the "
+                          f"model's kv heads, {kv_heads}")
+    least = ranks if what == "questions" else ranks // shared
+    if items < least:
+        raise ConfigError(f"{ranks} processes for {items} {what} of a step: start at most {items * ranks // least}, "
+                          f"or raise --{what}")
+
+
+# ------------------------------------------------------------------------------------------------ work and decisions
+
+
+def share(items: Sequence[T]) -> list[T]:
+    """This rank's items: every N-th."""
+    return list(items[rank()::size()])
+
+
+def gather(mine: list[T], each: int = 1, width: int = 1) -> list[T]:
+    """The results of all ranks on every rank, in the order of the items: gather(share(items)) == items. An item has
+    `each` results; `width` neighbouring ranks have worked on the same items."""
+    lists = everywhere(mine)[::width]
+    longest = max(map(len, lists))
+    return [result for i in range(0, longest, each) for own in lists for result in own[i:i + each]]
+
+
+def everywhere(value: T) -> list[T]:
+    """The values of all ranks."""
+    values: list[Any] = [value] * size()
+    if size() > 1:
+        dist.all_gather_object(values, value)
+    return values
+
+
+def on_rank_0(function: Callable[..., T], *arguments, **options) -> T:
+    """The value of a call that rank 0 makes, on all ranks."""
+    mine = []
+    with together():
+        if rank() == 0:
+            mine.append(function(*arguments, **options))
+    return gather(mine)[0]
+
+
+def on_any_rank(flag: object) -> bool:
+    return any(everywhere(bool(flag)))
+
+
+def share_packs(packs: Sequence[T], width: int) -> list[T | None]:
+    """The packs that this rank runs, `width` neighbouring ranks the same ones. None where others have one more: then
+    it has to run `idle`."""
+    groups = size() // width
+    own: list[T | None] = list(packs[rank() // width::groups])
+    rounds = -(-len(packs) // groups)
+    return own + [None] * (rounds - len(own))
+
+
+def idle(model: Qwen3) -> Tensor:
+    """A forward pass that counts nothing, 0 with a gradient of 0: ranks gather a layer's weights together, so all run
+    equally many."""
+    token = torch.zeros(1, dtype=torch.int64, device=model.head_weight.device)
+    bounds = torch.tensor([0, 1], dtype=torch.int32, device=token.device)
+    return model.logprobs(token, bounds, token[:0], token[:0]).sum()
+
+
+# --------------------------------------------------------------------------------------------------------- weights
+
+
+def shard(model: Qwen3, width: int = 1) -> Qwen3:
+    """Leave each rank its rows of the parameters; `logprobs` gathers them layer by layer. `width` ranks share a pack.
+    The loss of a step is a sum over packs, so gradients are summed, where FSDP by itself would average."""
+    if size() == 1:
+        return model
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method  # here: takes long to import
+
+    if width > 1:
+        split_sequences(model, width)
+    mesh = dist.init_device_mesh(model.head_weight.device.type, (size(),))
+    for module in (*model.model.layers, model):
+        fully_shard(module, mesh=mesh, reshard_after_forward=True)
+        module.set_force_sum_reduction_for_comms(True)       # a factor alone needs an operation that gloo does not have
+        module.set_gradient_divide_factor(1.0)
+    register_fsdp_forward_method(model, "logprobs")
+    return model
+
+
+def gathered(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    """The whole tensors by name, gathered one after the other into rank 0's memory; nothing on other ranks."""
+    if size() == 1:
+        return dict(tensors)
+    found = {}
+    for name, tensor in tensors:
+        full = whole(tensor)
+        if rank() == 0:
+            found[name] = full.detach().cpu()
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ sequence parallel
+
+
+def split_sequences(model: Qwen3, width: int) -> None:
+    """`model.logprobs` is called with the same pack on `width` ranks, each runs its part of the tokens, and all return
+    the log-probs of the whole pack."""
+    group, _ = dist.new_subgroups(width)
+    place = dist.get_rank(group)
+    own_logprobs = model.logprobs
+
+    def logprobs(tokens, cu_seqlens, sources, targets, temperature=1.0, entropy=False, **options):
+        longest = model.check_packed(tokens, cu_seqlens)
+        bounds = [len(tokens) * i // width for i in range(width + 1)]
+        lengths = [end - start for start, end in pairwise(bounds)]
+        start, end = bounds[place:place + 2]
+        mine = ((sources >= start) & (sources < end)).nonzero()[:, 0]
+
+        def attend(q, k, v):
+            q, k, v = to_heads(q, k, v, lengths, place, group)
+            return to_tokens(attention(q, k, v, cu_seqlens, max_seqlen=longest), lengths, place, group)
+
+        logp, entropies = own_logprobs(tokens[start:end], cu_seqlens, sources[mine] - start, targets[mine], temperature,
+                                       entropy=True, part=Part(start, attend), **options)
+        logp = Join.apply(logp, mine, len(sources), group)
+        return (logp, Join.apply(entropies, mine, len(sources), group)) if entropy else logp
+
+    setattr(model, "logprobs", logprobs)  # noqa: B010  mypy knows it as a method
+    model.width = width
+
+
+def to_heads(q, k, v, lengths: list[int], place: int, group) -> tuple[Tensor, ...]:
+    """All heads of the tokens here to some heads of all tokens: [m, H, D], [m, K, D] -> [n, H/P, D], [n, K/P, D]. P
+    divides K, so query heads stay with their kv heads."""
+    width = len(lengths)
+    heads = [x.shape[1] // width for x in (q, k, v)]
+    parts = torch.cat([x.unflatten(1, (width, -1)) for x in (q, k, v)], dim=2)              # [m, P, (H + 2K)/P, D]
+    sent = parts.transpose(0, 1).flatten(0, 1)                                              # [P m, (H + 2K)/P, D]
+    return Exchange.apply(sent, [lengths[place]] * width, lengths, group).split(heads, dim=1)
+
+
+def to_tokens(out, lengths: list[int], place: int, group) -> Tensor:
+    """The way back: [n, H/P, D] -> [m, H, D]."""
+    width, own = len(lengths), lengths[place]
+    parts = Exchange.apply(out, lengths, [own] * width, group)                              # [P m, H/P, D]
+    return parts.unflatten(0, (width, own)).transpose(0, 1).flatten(1, 2)
+
+
+class Exchange(torch.autograd.Function):
+    """Rows for every rank of the group, and the rows received from each; gradients take the way back."""
+
+    @staticmethod
+    def forward(ctx, x, sent: list[int], received: list[int], group):
+        ctx.options = received, sent, group
+        out = x.new_empty(sum(received), *x.shape[1:])
+        dist.all_to_all_single(out, x.contiguous(), received, sent, group=group)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        return Exchange.apply(grad, *ctx.options), None, None, None
+
+
+class Join(torch.autograd.Function):
+    """The values of all ranks of the group, those from here at `mine`. Every rank computes the whole loss from them,
+    so its own values have their gradient there: nothing is summed on the way back."""
+
+    @staticmethod
+    def forward(ctx, own, mine, total: int, group):
+        ctx.save_for_backward(mine)
+        out = own.new_zeros(total).index_copy(0, mine, own)
+        dist.all_reduce(out, group=group)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad[ctx.saved_tensors[0]], None, None, None
