@@ -17,7 +17,7 @@ from minvenus.evaluation.results import collect, model_fingerprint, open_results
 from minvenus.files import digest, write_json
 from minvenus.flags import parse_flags
 from minvenus.report.source import Scorer
-from minvenus.report.xray import write_page
+from minvenus.report.xray import default_page, write_page
 from minvenus.settings import EvalConfig
 
 
@@ -83,7 +83,7 @@ def xray(config: EvalConfig, source: str) -> Path:
         raise ConfigError("--answer needs a --model that says how probable it is: none has been trained under runs/")
     recipe = Recipe(lead_in=format_of(config.agent).lead_in)               # as the model has learned to answer
     scorer = Scorer(str(folder), *load_scorer(folder)) if folder is not None else None
-    out = config.out or Path(source).with_suffix(".html")
+    out = config.out or default_page(source, config.group)
     page = write_page(source, out, config.group, scorer, config.answer, recipe)
     print(json.dumps({"page": str(page)}) if config.json else f"X-ray of {source}: {page}")
     return page

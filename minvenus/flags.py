@@ -29,10 +29,10 @@ from minvenus.files import write_json
 
 
 def parse_flags(cls, argv: list[str] | None = None, description: str | None = None,
-                presets: dict[str, dict] | None = None):
+                presets: dict[str, dict] | None = None, command: str = ""):
     """An instance of the dataclass `cls` from the command line; `presets` are named sets of its values, chosen by its
-    field `preset`."""
-    parser = argparse.ArgumentParser(prog=program(), description=description, allow_abbrev=False)
+    field `preset`; `command` stands between the program's name and the flags."""
+    parser = argparse.ArgumentParser(prog=program(command), description=description, allow_abbrev=False)
     parser.add_argument("--config", metavar="FILE", help="start from a saved run.json; flags override it")
     add_flags(parser, cls)
     given, unknown = parser.parse_known_args(argv)
@@ -115,7 +115,7 @@ def unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
     return f"unknown flag {word}" + (f", did you mean {near[0]}?" if near else "") + f" Valid flags: {' '.join(valid)}"
 
 
-def program() -> str | None:
-    """`python -m minvenus.sft` instead of `__main__.py`; None = the script's own name."""
+def program(command: str) -> str | None:
+    """`python -m minvenus.sft COMMAND` instead of `__main__.py`; None = the script's own name."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return f"python -m {spec.name.removesuffix('.__main__')}" if spec else None
+    return f"python -m {spec.name.removesuffix('.__main__')} {command}".rstrip() if spec else None

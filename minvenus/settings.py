@@ -127,7 +127,7 @@ class EvalConfig:
     group: str | None = None                # with --xray: only this question's id, or this group of a training file
     answer: str | None = None               # with --xray: the true answer, scored by --model if the file has no values
     json: bool = False                      # print the report as one line of JSON, and nothing else
-    out: str | None = None                  # folder, or file of the page; none = runs/eval/NAME or FILE.html
+    out: str | None = None                  # folder, or file of the page; none = under runs/eval or runs/xray
     redo_failed: bool = False               # make runs again that ended in an error, such as an endpoint's
     regrade: bool = False                   # grade all runs of the folder again with another score or judge; no new run
 

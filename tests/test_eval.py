@@ -119,8 +119,9 @@ def test_a_question_of_an_evaluation_becomes_an_x_ray_page(follow, capsys):
     evaluation.main(replace(SCRIPTED, limit=4))
     flags = ["--xray", "e/results.jsonl", "--group", "test-3"]
     assert run(flags) == 0
-    assert "X-ray of e/results.jsonl: e/results.html" in capsys.readouterr().out
-    page = Path("e/results.html").read_text()
+    assert "X-ray of e/results.jsonl: runs/xray/e-results-test-3.html" in capsys.readouterr().out
+    page = Path("runs/xray/e-results-test-3.html").read_text()
+    assert not list(Path("e").glob("*.html")), "nothing is written beside the file"
     assert ToyWeb(0).case("test-3").question.text in page
     weights.save(Qwen3(ModelConfig.preset("tiny")), Path("toy"), tokenizer_files=Tokenizer.tiny().files | TOYWEB.files)
     assert run([*flags, "--model", "toy", "--out", "scored.html"]) == 0

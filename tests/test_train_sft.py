@@ -128,7 +128,9 @@ def test_over_long_trajectories_are_dropped_with_their_number(inputs, tmp_path, 
     assert command("train_sft.py", config) == 0
     assert "3 trajectories" in (out := capsys.readouterr().out) and "3 dropped because they are too long" in out
     assert command("train_sft.py", replace(config, out=str(tmp_path / "none"), max_tokens=short - 1)) == 2
-    assert "6 dropped because they are too long" in capsys.readouterr().out
+    said = capsys.readouterr().err
+    assert f"all 6 trajectories are longer than {short - 1} tokens, the shortest has {short}: raise --max-t" in said
+    assert "validation" not in said
 
 
 # ----------------------------------------------------------------------------------------------- the default: the toy

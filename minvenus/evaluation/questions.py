@@ -6,9 +6,9 @@
     CSV       BrowseComp: problem, answer, canary, optional problem_topic. Problem and answer are encrypted, row by row:
                   text = base64^-1(cell) XOR key,   key = SHA-256(canary), repeated
 
-Several accepted answers are a list, or one string joined by answers.ALIAS_MARK. A question without an id gets a hash of
-its text as its id, so sorting or shortening the file renames nothing; the same text again gets "-2" after it and is a
-question of its own. A line that cannot be read is an error, not a smaller evaluation.
+Several accepted answers are a list, or one string joined by answers.ALIAS_MARK. A question without an id gets one from
+its text, "who-founded-rome-0b9c2f61", so sorting or shortening the file renames nothing; the same text again gets "-2"
+after it and is a question of its own. A line that cannot be read is an error, not a smaller evaluation.
 
 BrowseComp is encrypted so that its answers stay out of training data: do not publish what is decrypted here.
 """
@@ -16,6 +16,7 @@ BrowseComp is encrypted so that its answers stay out of training data: do not pu
 import base64
 import csv
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -111,7 +112,7 @@ def read_questions(path) -> list[Question]:
         for number, record in rows:  # noqa: B007
             question = read_question(record)
             if not question.id:
-                made = hashlib.sha256(question.text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+                made = made_id(question.text)
                 texts[made] += 1
                 question = replace(question, id=made if texts[made] == 1 else f"{made}-{texts[made]}")
             if question.id in questions:
@@ -122,6 +123,12 @@ def read_questions(path) -> list[Question]:
     if not questions:
         raise ConfigError(f"{path} has no questions")
     return list(questions.values())
+
+
+def made_id(text: str) -> str:
+    """The first words of a text, for readers, and a hash that tells it from others."""
+    words = "-".join(re.findall(r"\w+", text.lower()))
+    return f"{words[:40].rstrip('-')}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def read_question(record: dict | str) -> Question:

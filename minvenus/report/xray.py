@@ -8,6 +8,7 @@ source.py reads the file, explain.py gives the numbers. The page is a tree that 
 their rollouts, and in a turn its texts and numbers, under several recipes side by side. No script is needed.
 """
 
+import re
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -96,6 +97,13 @@ def write_page(source_path, out_path, group: str | None = None, scorer: Scorer |
         raise ConfigError(f"{path} has {count} rollouts, too many for one page: choose one --group of "
                           f"{', '.join(names)}")
     return write_text(out_path, document)
+
+
+def default_page(source_path, group: str | None) -> Path:
+    """runs/xray/NAME.html, after the file's path and the group. Not beside the file, which may be somebody else's."""
+    parts = [part for part in Path(source_path).with_suffix("").parts if part not in ("runs", "rollouts")][-3:]
+    name = "-".join([*parts, group] if group else parts)
+    return Path("runs/xray", re.sub(r"[^\w.-]+", "-", name).strip(".-")[:150] + ".html")
 
 
 def run_tokenizer(path: Path, rollouts: list[Rollout]) -> Tokenizer | None:

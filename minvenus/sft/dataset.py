@@ -9,6 +9,7 @@ A pack is whole trajectories end to end, without padding. Over-long ones are dro
 teach to search without an answer. Streams are held in memory, five bytes a token.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -70,6 +71,7 @@ def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int,
     prompts of the former are added to `prompts`."""
     examples = []
     dropped = 0
+    shortest = math.inf                       # of the dropped
     for i, record in enumerate(records):
         try:
             example = encode(record, tokenizer)
@@ -77,11 +79,15 @@ def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int,
             raise ConfigError(f"trajectory {i} is not clean, run python -m minvenus.sft on the file first: "
                               f"{error}") from None
         if len(example) > max_tokens:
+            shortest = min(shortest, len(example))
             dropped += 1
             continue
         examples.append(example)
         if prompts is not None:
             prompts.add(record["messages"][0]["content"])
+    if dropped and not examples:
+        raise ConfigError(f"all {dropped:,} trajectories are longer than {max_tokens:,} tokens, the shortest has "
+                          f"{shortest:,}: raise --max-tokens")
     return examples, dropped
 
 

@@ -46,7 +46,7 @@ def hold_out(examples: Sequence[Example], count: int) -> tuple[list[Example], li
     different = {digest(example): example for example in reversed(examples)}          # the last ones first
     if count >= len(different):
         raise ConfigError(f"{len(different)} different trajectories are not enough to hold {count} out for validation "
-                          "and train on others: give more, raise max_tokens if they are too long, or lower validation")
+                          "and train on others: give more, or lower --validation")
     chosen = [*different][:count]
     training = [example for example in examples if digest(example) not in chosen]
     return training, [different[key] for key in reversed(chosen)]

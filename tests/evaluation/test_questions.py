@@ -45,7 +45,15 @@ def test_made_ids_follow_the_text_and_not_the_place_and_equal_texts_stay_apart(t
     rows = [{"question": text, "answer": "x"} for text in ("first", "second", " first ")]
     one, two, again = (question.id for question in read_questions(write(tmp_path, *rows)))
     assert again == one + "-2" and len({one, two, again}) == 3
+    assert one.startswith("first-") and two.startswith("second-"), "people read them"
     assert [question.id for question in read_questions(write(tmp_path, *rows[1::-1]))] == [two, one]
+
+
+@given(st.text(min_size=1).filter(str.strip) | st.sampled_from(["???", "Who founded Rome? And why, and when?", "谁？"]))
+def test_a_made_id_is_short_and_fits_a_line_a_flag_and_a_file_name(tmp_path_factory, text):
+    path = write(tmp_path_factory.mktemp("made"), {"question": text, "answer": "x"})
+    [question] = read_questions(path)
+    assert len(question.id) <= 49 and not set(question.id) & set(" /\\\n\t'\"")
 
 
 BAD = {

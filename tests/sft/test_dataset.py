@@ -64,7 +64,9 @@ def test_the_too_long_are_dropped_whole_and_counted():
     lengths = [len(encode(row, TINY)) for row in rows]
     kept, dropped = load(rows, TINY, max_tokens=lengths[2])
     assert [len(one) for one in kept] == [lengths[0], lengths[2]] and dropped == 1
-    assert load(rows, TINY, max_tokens=5) == ([], 3)
+    with pytest.raises(ConfigError, match=f"all 3 .* than 5 tokens, the shortest has {lengths[0]}: raise --max-tokens"):
+        load(rows, TINY, max_tokens=5)
+    assert load([], TINY, max_tokens=5) == ([], 0)
 
 
 @pytest.mark.parametrize("sampled", [[True, True], [False, False]])
