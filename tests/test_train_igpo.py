@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import train_igpo
+from minvenus.agent.prompt import TOYWEB
 from minvenus.config import Recipe
 from minvenus.evaluation import judge as judging
 from minvenus.evaluation.judge import Judge
@@ -107,7 +108,7 @@ def test_rollouts_of_the_first_every_second_and_the_last_step_are_saved_with_the
     [row] = [row for row in read_jsonl(whole / "metrics.jsonl") if row["step"] == 3]
     gains = [gain for own in saved.credit.gains for gain in own if gain is not None]
     assert [m.group for m in saved.measured] == [0, 0, 1, 1] and sum(gains) / 4 == pytest.approx(row["gain_mean"])
-    assert (saved.step, saved.gain_policy) == (3, "current") and saved.recipe.lead_in == train_igpo.LEAD_IN
+    assert (saved.step, saved.gain_policy) == (3, "current") and saved.recipe.lead_in == TOYWEB.lead_in
     assert [m.outcome for m in saved.measured] == [1.0, 0.0, 0.0, 0.0] and saved.credit.record.scale == row["scale"]
 
 

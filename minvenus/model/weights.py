@@ -1,6 +1,6 @@
 """Checkpoints: a folder of safetensors files in Hugging Face's layout, to and from a Qwen3 model.
 
-    config.json   generation_config.json   tokenizer files
+    config.json   tokenizer.json and what others need beside it (text/companions.py)   agent.json (agent/prompt.py)
     model.safetensors,  or  model-00001-of-0000n.safetensors ... and model.safetensors.index.json
     adapter/      of a model with adapters, whose weights are saved merged (lora.py)
 
@@ -33,10 +33,6 @@ WEIGHT_FILE = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?"
 PLAIN_NAME = re.compile(r"[\w.-]+\.safetensors")
 DTYPES = ("F64", "F32", "F16", "BF16")
 PIECE = 2**23                # bytes read at a time, at most
-
-# Qwen3's published sampling defaults
-GENERATION = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20}
-IM_END, ENDOFTEXT = 151_645, 151_643         # either ends a generation
 
 
 class Stored(NamedTuple):
@@ -177,13 +173,10 @@ def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path | dict] | None
     processes, gathered.
     """
     kind = str(model.head_weight.dtype).removeprefix("torch.")
-    copied = tokenizer_files or {}
-    generation: dict[str, object] = {**GENERATION}
-    if model.config.vocab_size > IM_END:                     # else it is not Qwen3's vocabulary
-        generation |= {"bos_token_id": ENDOFTEXT, "eos_token_id": [IM_END, ENDOFTEXT], "pad_token_id": ENDOFTEXT}
+    files = tokenizer_files or {}
     with replaced(folder) as new:
-        check_save(Path(folder), copied)
-        for name, file in copied.items():
+        check_save(Path(folder), files)
+        for name, file in files.items():
             if isinstance(file, dict):
                 write_json(new / name, file)
             else:
@@ -191,7 +184,6 @@ def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path | dict] | None
         write_tensors(model, new, shard_bytes, tensors)
         if adapters(model):
             save_adapter(model, new / "adapter", tensors)
-        write_json(new / "generation_config.json", generation)
         write_json(new / "config.json", {**model.config.to_hf(), "dtype": kind, "torch_dtype": kind})   # new, old key
         for file in new.rglob("*.safetensors"):
             shutil.copymode(new / "config.json", file)       # save_file leaves them readable to their owner only
@@ -199,7 +191,7 @@ def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path | dict] | None
 
 def check_save(folder: Path, tokenizer_files: Mapping[str, Path | dict]) -> None:
     """Refuse to delete anything but a checkpoint: a home or run folder given by mistake must survive."""
-    own = {"config.json", "generation_config.json", "adapter", *tokenizer_files}
+    own = {"config.json", "adapter", *tokenizer_files}
     present = sorted(os.listdir(folder)) if folder.exists() else []
     lost = [name for name in present if name not in own and not WEIGHT_FILE.fullmatch(name)]
     if lost:

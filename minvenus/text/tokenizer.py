@@ -21,12 +21,10 @@ import tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
 
 from minvenus.config import ConfigError, read_json
+from minvenus.text.companions import companions
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
-# What transformers reads beside tokenizer.json; none of it is needed here, all of it belongs next to saved weights.
-COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-              "chat_template.jinja")
 # Whitespace at the end and in runs, one to four bytes per character, no leading space: a lossy tokenizer fails on it.
 PROBE = "One. Two,\n\n 3 日本 ñ\t🙂 \n"
 TINY = Path(__file__).with_name("tiny_tokenizer.json")      # about 750 ids; behaves as Qwen3's does
@@ -47,10 +45,7 @@ class Tokenizer:
         self.tool_response = self.added["<tool_response>"]
         self.tool_response_end = self.added["</tool_response>"]
         self.stop_ids = (self.im_end, self.end_of_text)     # a turn ends at either, as in Qwen's generation_config.json
-        # What to copy next to saved weights: name in a model folder -> file. Ours may have another name.
-        beside = {name: path.with_name(name) for name in COMPANIONS}
-        self.files: dict[str, Path | dict] = {"tokenizer.json": path}
-        self.files |= {name: file for name, file in beside.items() if file.exists()}
+        self.files = companions(path, raw["added_tokens"])  # what belongs beside saved weights
         self._plain = load_without_added_tokens(path, raw)
         self._at_added = splitter(self.added)
         self._at_tags = splitter(TAGS)

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -76,8 +75,7 @@ def test_loading_draws_no_random_numbers_and_its_parameters_can_be_trained(singl
 def test_a_saved_folder_holds_what_transformers_asks_for(tmp_path):
     (tmp_path / "tiny.json").write_text("{}")
     save(Qwen3(TIED).bfloat16(), tmp_path / "m", tokenizer_files={"tokenizer.json": tmp_path / "tiny.json"})
-    assert sorted(os.listdir(tmp_path / "m")) == ["config.json", "generation_config.json", "model.safetensors",
-                                                  "tokenizer.json"]
+    assert sorted(os.listdir(tmp_path / "m")) == ["config.json", "model.safetensors", "tokenizer.json"]
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     assert config["dtype"] == config["torch_dtype"] == "bfloat16" and config["architectures"] == ["Qwen3ForCausalLM"]
     assert ModelConfig.from_json(tmp_path / "m") == TIED
@@ -116,14 +114,6 @@ def test_a_second_copy_of_the_embedding_is_ignored_when_tied(single):
     tensors = load_file(single / "model.safetensors")
     save_file(tensors | {"lm_head.weight": torch.zeros(61, 24)}, single / "model.safetensors")
     assert same(load(single), Qwen3(TIED))
-
-
-def test_generation_ids_are_written_only_for_a_vocabulary_that_has_them(single, tmp_path):
-    plain = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20}
-    assert json.loads((single / "generation_config.json").read_text()) == plain
-    save(Qwen3(replace(TIED, hidden_size=1, vocab_size=151_936)), tmp_path / "big")
-    assert json.loads((tmp_path / "big" / "generation_config.json").read_text()) == plain | {
-        "bos_token_id": 151_643, "eos_token_id": [151_645, 151_643], "pad_token_id": 151_643}
 
 
 # -------------------------------------------------------------------------------------------------------------- memory

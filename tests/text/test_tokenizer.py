@@ -99,7 +99,6 @@ def test_the_ids_of_qwen3_are_those_of_the_protocol(qwen):
     assert (qwen.think, qwen.think_end, qwen.tool_response, qwen.tool_response_end) == (
         151_667, 151_668, 151_665, 151_666)
     assert qwen.encode("\n") == [198] and qwen.encode("\n\n") == [271]
-    assert set(qwen.files) == {"tokenizer.json", "tokenizer_config.json"}
 
 
 def test_an_id_or_a_text_that_stands_for_nothing_is_an_error(tiny):

@@ -1,0 +1,159 @@
+"""The files beside saved weights: the chat template renders the stream, a turn ends where the stream's does, and what a
+start checkpoint has of its own stays. Set MINVENUS_TRANSFORMERS_PYTHON to a python that has transformers, and it loads
+our folders, too."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import jinja2.sandbox
+import pytest
+from hypothesis import given
+
+from minvenus.agent.prompt import TOYWEB
+from minvenus.engine import Engine, Sampling
+from minvenus.model import weights
+from minvenus.model.weights import TINY_BASE
+from minvenus.text.chat import prompt_ids, stream
+from minvenus.text.companions import CHAT_TEMPLATE
+from minvenus.text.tokenizer import TINY, Tokenizer
+from minvenus.tools.toyweb import ToyWeb
+from minvenus.tools.toyweb_lessons import Teacher, demonstrations
+from tests.text.test_chat import CALL, conversation, conversations, words
+
+
+def refuse(words):
+    raise jinja2.TemplateError(words)
+
+
+def render(messages, **options) -> str:
+    """As transformers and vLLM do it."""
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    environment.globals["raise_exception"] = refuse
+    return environment.from_string(CHAT_TEMPLATE).render(messages=messages, **options)
+
+
+# -------------------------------------------------------------------------------------------------- the chat template
+
+
+@given(conversations(others=words))
+def test_the_rendering_of_messages_encoded_in_one_go_is_their_stream(tiny, parts):
+    messages = conversation(*parts)
+    ids, _, spans = stream(messages, tiny)
+    assert render(messages) == tiny.decode(ids)
+    if not re.search(r"<think>\n\s*[\r\n]", render(messages)):         # chat.py's cut after the opened thought
+        assert tiny.encode(render(messages)) == ids
+    for turn, (start, _) in enumerate(spans):
+        context = render(messages[:2 + 2 * turn], add_generation_prompt=True)
+        assert context == tiny.decode(ids[:start]), "and so is the context of every turn"
+
+
+def test_real_trajectories_give_their_streams(trajectory, qwen):
+    assert qwen.encode(render(trajectory)) == stream(trajectory, qwen)[0]
+
+
+def test_the_form_of_openai_is_the_same_text():
+    call = {"name": "search", "arguments": {"query": ["the city"]}}
+    written = conversation("Where?", [("I search.", CALL), ("Both.", f"{CALL}\n{CALL}"), ("So.", "Rome.")], ["a", "b"])
+    system, question, *_ = written
+    messages = [
+        system, question, {"role": "assistant", "content": None, "reasoning_content": "I search.",
+                           "tool_calls": [{"type": "function", "function": call}]},
+        {"role": "tool", "content": "a"},
+        {"role": "assistant", "content": "", "reasoning": "\nBoth.\n",
+         "tool_calls": [call, {"function": call | {"arguments": json.dumps(call["arguments"])}}]},
+        {"role": "tool", "content": "b"}, {"role": "assistant", "content": "Rome.", "reasoning_content": "So."}]
+    assert render(messages) == render(written)
+    assert render(messages[:4] + messages[3:4]).endswith(
+        "<|im_start|>user\n<tool_response>\na\n</tool_response>\n<tool_response>\na\n</tool_response><|im_end|>")
+    assert render([question, {"role": "assistant", "content": "Hm."}]).endswith("assistant\nHm.<|im_end|>")
+    with pytest.raises(jinja2.TemplateError, match="leave the tools out"):
+        render(written, tools=[call])
+
+
+# ----------------------------------------------------------------------------------------------------- the other files
+
+
+def test_a_folder_without_files_of_its_own_gets_the_special_tokens_and_the_ends_of_its_vocabulary(tiny):
+    """Served without them the tiny model never stopped: all of its answers were wrong."""
+    settings, generation = (tiny.files[f"{name}_config.json"] for name in ("tokenizer", "generation"))
+    assert (settings["eos_token"], settings["pad_token"]) == ("<|im_end|>", "<|endoftext|>")
+    assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>"} <= set(settings["additional_special_tokens"])
+    assert "<think>" not in settings["additional_special_tokens"], "a tag is part of the text"
+    assert generation["eos_token_id"] == [tiny.im_end, tiny.end_of_text] == [728, 726]
+    assert generation["do_sample"] and generation["pad_token_id"] == tiny.end_of_text
+
+
+@pytest.mark.parametrize(("own", "stops"), [
+    ({"eos_token_id": 726}, [728, 726]), ({"eos_token_id": [5, 728]}, [728, 726, 5]), ({}, [728, 726]),
+    ({"eos_token_id": None}, [728, 726])])
+def test_a_start_checkpoint_s_own_files_stay_but_for_the_end_of_a_turn_and_the_chat_template(tmp_path, own, stops):
+    files = {"tokenizer.json": TINY.read_text(), "merges.txt": "a b", "chat_template.jinja": "{{ other }}",
+             "tokenizer_config.json": json.dumps({"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<|endoftext|>",
+                                                  "chat_template": "{{ other }}", "errors": "replace"}),
+             "generation_config.json": json.dumps({"temperature": 0.3} | own)}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    kept = Tokenizer.from_file(tmp_path).files
+    assert kept.keys() == files.keys() - {"chat_template.jinja"} and kept["merges.txt"] == tmp_path / "merges.txt"
+    assert kept["generation_config.json"] == {"temperature": 0.3, "eos_token_id": stops}
+    assert kept["tokenizer_config.json"] == {"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<|im_end|>",
+                                             "chat_template": CHAT_TEMPLATE, "errors": "replace"}
+    again = tmp_path / "again"
+    weights.save(weights.load(TINY_BASE), again, kept)
+    assert Tokenizer.from_file(again).files["generation_config.json"] == kept["generation_config.json"]
+
+
+# -------------------------------------------------------------------------------------------------- transformers itself
+
+THEIRS = """
+import json, sys
+from transformers import AutoModelForCausalLM, AutoTokenizer
+folder, conversations, limit = sys.argv[1], json.load(open(sys.argv[2])), int(sys.argv[3])
+tokenizer = AutoTokenizer.from_pretrained(folder)
+found = {"whole": [tokenizer.apply_chat_template(c, return_dict=False) for c in conversations], "written": [],
+         "ends": [tokenizer.eos_token_id, tokenizer.pad_token_id],
+         "shown": tokenizer.decode(tokenizer.encode("<think>a</think><|im_end|>"), skip_special_tokens=True)}
+if limit:
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    for c in conversations:
+        prompt = tokenizer.apply_chat_template(c[:2], add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        out = model.generate(**prompt, do_sample=False, max_new_tokens=limit)[0]
+        found["written"].append(out[prompt["input_ids"].shape[1]:].tolist())
+print(json.dumps(found))
+"""
+PEER = os.environ.get("MINVENUS_TRANSFORMERS_PYTHON")
+with_transformers = pytest.mark.skipif(PEER is None, reason="set MINVENUS_TRANSFORMERS_PYTHON to a python that has "
+                                                            "transformers")
+
+
+def in_transformers(folder: Path, conversations: list, limit: int) -> dict:
+    (folder.parent / "conversations.json").write_text(json.dumps(conversations))
+    done = subprocess.run([PEER, "-c", THEIRS, folder, folder.parent / "conversations.json", str(limit)],
+                          capture_output=True, text=True, env=os.environ | {"PYTHONPATH": ""}, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@with_transformers
+def test_transformers_renders_encodes_and_generates_as_we_do_with_no_argument_by_hand(tmp_path, tiny):
+    model = weights.load(TINY_BASE)
+    weights.save(model, tmp_path / "model", Tokenizer.from_file(TINY_BASE).files | TOYWEB.files)
+    taught = demonstrations(ToyWeb(0), 8, Teacher(wrong_result=0.5, wrong_relation=0.3))
+    theirs = in_transformers(tmp_path / "model", taught, limit=64)
+    assert theirs["whole"] == [stream(messages, tiny)[0] for messages in taught]
+    assert theirs["ends"] == list(tiny.stop_ids) and theirs["shown"] == "<think>a</think>"
+    engine = Engine(model, 200, 16)
+    prompts = [prompt_ids(tiny, *(message["content"] for message in messages[:2])) for messages in taught]
+    ours = engine.generate(prompts, Sampling(64, temperature=0.0, stop_ids=tiny.stop_ids))
+    assert theirs["written"] == [completions[0].tokens for completions in ours]
+    assert all(written[-1] == tiny.im_end for written in theirs["written"]), "every turn ends by itself"
+
+
+@with_transformers
+def test_transformers_gives_the_streams_of_real_trajectories_with_qwen3_s_tokenizer(tmp_path, trajectory, qwen):
+    weights.save(weights.load(TINY_BASE), tmp_path / "model", qwen.files)
+    assert in_transformers(tmp_path / "model", [trajectory], limit=0)["whole"] == [stream(trajectory, qwen)[0]]
