@@ -98,7 +98,7 @@ def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(folder, tor
 
 FIXED = {"hops", "slack", "tools", "api_model", "max_turns", "max_context", "max_new_tokens", "max_observation_tokens",
          "time_limit", "tool_seconds", "temperature", "top_p", "top_k", "presence_penalty", "retries", "seed", "device",
-         "max_malformed", "like"}
+         "max_malformed", "like", "question_seed"}
 
 
 def test_all_settings_that_change_what_a_run_does_are_fixed_and_files_count_by_their_content():

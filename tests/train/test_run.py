@@ -31,12 +31,12 @@ MAY_CHANGE = {
 # ... and not these: they decide what is learned. A dictionary changes other settings with it.
 ON_A_FILE = {"data": "questions.jsonl", "tools": "folder:.", "hops": 4}
 MAY_NOT = {
-    "sft": {"preset": "dr-venus-4b", "lora_rank": 2, "lora_alpha": 2.0,
+    "sft": {"preset": "dr-venus-4b", "like": "minvenus", "lora_rank": 2, "lora_alpha": 2.0,
             "data": "toyweb", "model": "tiny", "seed": 1, "steps": 4, "batch": 2, "max_tokens": 300,
             "reduction": "trajectory-mean", "learning_rate": 1.0, "warmup": 0.5, "weight_decay": 0.5, "clip": 0.5,
             "validation": 1, "demonstrations": 7, "replay": 0.5},
-    "igpo": {"preset": "dr-venus-4b", "lora_rank": 2, "lora_alpha": 2.0,
-             "data": ON_A_FILE, "tools": ON_A_FILE, "model": "tiny", "system_prompt": __file__, "seed": 1,
+    "igpo": {"preset": "dr-venus-4b", "like": "minvenus", "lora_rank": 2, "lora_alpha": 2.0,
+             "data": ON_A_FILE, "tools": ON_A_FILE, "model": "tiny", "system_prompt": __file__, "seed": 1, "question_seed": 1,
              "recipe": Recipe(gamma=0.5), "gain_policy": "reference", "questions": 3, "group": 3, "epochs": 2,
              "minibatches": 2, "learning_rate": 1.0, "weight_decay": 0.5, "clip": 0.5, "clip_low": 0.1,
              "clip_high": 0.1, "dual_clip": 3.0, "kl_coef": 0.5, "aggregate": "token-mean", "outcome": "f1",
