@@ -73,10 +73,11 @@ def main(config: IGPOConfig) -> Path:
         for step in run.steps(model, optimizer, tokenizer.files | told.files, data=data, evaluate=test):
             copy_weights(model, engine)                                         # every cached page is stale now
             engine.reset_counters()
-            with new_loop(keep_open=True) as loop, together():
+            with new_loop(score=partial(score_answers, scorer, tokenizer, config)) as loop, together():
                 episodes = collect(loop, source, step, config)                  # under torchrun: this rank's questions
                 run.lap("rollout", engine.counters().prefilled + engine.counters().decoded)
-                logprobs = score_answers(scorer, episodes, tokenizer, config)   # on the pages of the open sequences
+                loop.admission.close_ended()                                    # scores them on their own pages
+                logprobs = [episode.answer_logprobs for episode in episodes]
                 run.lap("scoring", sum(len(tokens) for turns in logprobs for tokens in turns if tokens))
             engine.free_pages()                                                 # the update can use their memory
             scorer.free_pages()
@@ -123,11 +124,10 @@ def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOCo
     return episodes
 
 
-def score_answers(scorer: Engine, episodes: list[Episode], tokenizer: Tokenizer,
-                  config: IGPOConfig) -> list[list[list[float] | None]]:
-    """For each rollout and turn, the log-probs of the true answer's tokens in the context before the turn; None where
-    the recipe needs none. The current policy scores on the open sequences, so it computes only the answers; the frozen
-    start checkpoint has an engine of its own and computes the rollouts, too."""
+def score_answers(scorer: Engine, tokenizer: Tokenizer, config: IGPOConfig, episodes: list[Episode]) -> None:
+    """Give each rollout, for each turn, the log-probs of the true answer's tokens in the context before the turn; None
+    where the recipe needs none. The current policy scores on the open sequences, so it computes only the answers; the
+    frozen start checkpoint has an engine of its own and computes the rollouts, too."""
     wrapped = [wrap_answer(episode.rollout.question.answers[0], tokenizer, config.recipe) for episode in episodes]
     requests = {}
     for i, episode in enumerate(episodes):
@@ -135,8 +135,8 @@ def score_answers(scorer: Engine, episodes: list[Episode], tokenizer: Tokenizer,
         if lengths := scored_lengths(episode.rollout, config.recipe):
             requests[i] = (prefix, lengths, wrapped[i].ids)
     scores = dict(zip(requests, scorer.score_many(list(requests.values()), config.temperature), strict=True))
-    return [answer_logprobs(episode.rollout, wrapped[i], scores.get(i, []), config.recipe)
-            for i, episode in enumerate(episodes)]
+    for i, episode in enumerate(episodes):
+        episode.answer_logprobs = answer_logprobs(episode.rollout, wrapped[i], scores.get(i, []), config.recipe)
 
 
 def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[float | None]:

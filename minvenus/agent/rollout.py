@@ -29,6 +29,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
 
+from minvenus.agent.admission import Admission
 from minvenus.agent.episode import Call, Episode, Limits
 from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import ParsedTurn, is_well_formed, parse_turn, retry_reason
@@ -49,11 +50,12 @@ class RolloutLoop:
     guard             raises TooManyFailures when too many tool calls fail
     watch             is called as watch(event, episode): "turn" after a turn was added, "observation" after its
                       observation was, "discarded" after an attempt was thrown away, "end" when episode.rollout is set
-    keep_open         keep sequences open until the `with` ends, so that answers can be scored on them
+    score             is called with rollouts that have ended, while their sequences are open (admission.py)
     """
 
     def __init__(self, policy, tokenizer: Tokenizer, limits: Limits, *, system: str, notices: Notices,
-                 guard: FailureGuard | None = None, watch: Callable | None = None, keep_open: bool = False):
+                 guard: FailureGuard | None = None, watch: Callable | None = None,
+                 score: Callable[[list[Episode]], None] | None = None):
         if policy.max_context is not None and limits.max_context > policy.max_context:
             raise ConfigError(f"max_context {limits.max_context} is more than the {policy.max_context} tokens that the "
                               "model and the cache have room for: lower it, or raise the number of pages")
@@ -61,42 +63,40 @@ class RolloutLoop:
         self.system, self.notices = system, notices
         self.guard = guard or FailureGuard()
         self.watch = watch or (lambda event, episode: None)
-        self.keep_open = keep_open
+        self.admission = Admission(policy, limits.max_context, score)
         self.turn_tokens = limits.max_turn_tokens + 1                          # R
         self.notice_tokens = self._observation_tokens(notices.context)         # N
         self.running: list[Episode] = []
-        self.open: list[Episode] = []                 # opened by the policy and not closed yet
 
     def __enter__(self) -> "RolloutLoop":
         return self
 
     def __exit__(self, *_) -> None:
         """Close all sequences and forget all rollouts. Results of tools that still run are dropped."""
-        for episode in self.open:
-            self.policy.close(episode)
-        self.running, self.open = [], []
+        self.admission.close_all()
+        self.running = []
 
     def add(self, question: Question, tools_for: Callable[[Question], object], n: int = 1, *, name: str | None = None,
             step: int | None = None, max_turns: int | None = None) -> list[Episode]:
         """n rollouts of a question on one shared prompt, each with its own tools from `tools_for`. They start with the
-        next step(). The engine's seed, `step`, `name` (default: the question's id) and the number in the group decide
-        what is sampled, so a name must not come twice in a step."""
+        next step(), or when there is room. The engine's seed, `step`, `name` (default: the question's id) and the
+        number in the group decide what is sampled, so a name must not come twice in a step."""
         max_turns = max_turns or self.limits.max_turns
-        group = [Episode(question, tools_for(question), Stream(self.tokenizer, self.system, question.text), max_turns)
-                 for _ in range(n)]
+        group = [Episode(question, tools_for(question), Stream(self.tokenizer, self.system, question.text), max_turns,
+                         name or question.id, number, step) for number in range(n)]
         prompt = len(group[0].stream.ids)
         reserve = self.notice_tokens + self.turn_tokens if max_turns > 1 else 0
         needed = prompt + self.turn_tokens + reserve
         if needed > self.limits.max_context:
             raise ConfigError(f"question {question.id!r}: with its prompt of {prompt} tokens max_context must be at "
                               f"least {needed}, not {self.limits.max_context}; or allow fewer tokens per turn")
-        self.policy.open(group, name or question.id, step)
-        self.running += group
-        self.open += group
+        self.admission.waiting += group
+        self.running += self.admission.open_waiting()
         return group
 
     def step(self) -> list[Episode]:
         """Advance every rollout a little; returns those that ended."""
+        self.running += self.admission.open_waiting()
         for episode in self.running:                          # write
             if episode.stream.awaits_turn and not episode.writing:
                 self.policy.start(episode, self.limits.max_turn_tokens)
@@ -113,17 +113,21 @@ class RolloutLoop:
                 self._cut(episode, "timeout")
         ended = [episode for episode in self.running if episode.rollout]
         self.running = [episode for episode in self.running if not episode.rollout]
+        if self.admission.scarce or not self.admission.score:
+            self.admission.close_ended()
         return ended
 
     def run(self, stop: object = False) -> None:
         """Step until all rollouts have ended. Once `stop` is true, every rollout is cut where it is."""
-        while self.running:
+        while self.running or self.admission.waiting:
             self.step()
             if stop:
                 self.cut_all("stopped by the user")
 
     def cut_all(self, error: str) -> None:
-        """End every rollout where it is, with termination "error"."""
+        """End every rollout where it is, with termination "error"; one that waits, before its first turn."""
+        self.running += self.admission.waiting
+        self.admission.waiting = []
         for episode in self.running:
             if episode.rollout is None:
                 self._cut(episode, "error", error)
@@ -262,9 +266,6 @@ class RolloutLoop:
         logprobs = [next(own) if sampled else None for sampled in episode.stream.sampled]
         episode.rollout = Rollout(episode.question, episode.stream.ids, episode.stream.sampled, logprobs, turns,
                                   termination, self.system, error, seconds=time.monotonic() - episode.started)
-        if not self.keep_open:
-            self.open.remove(episode)
-            self.policy.close(episode)
         self.watch("end", episode)
 
     def _cut(self, episode: Episode, termination: str, error: str | None = None) -> None:

@@ -67,18 +67,18 @@ class Engine:
         return sequence
 
     def open_groups(self, prompts: list[list[int]], n: int, questions: list[int | str] | None = None,
-                    step: int | None = None) -> list[list[Sequence]]:
-        """n rollouts of every prompt on shared pages: each prompt is computed once."""
+                    step: int | None = None, number: int = 0) -> list[list[Sequence]]:
+        """n rollouts of every prompt, with numbers from `number` on, on shared pages: each prompt is computed once."""
         questions = list(range(len(prompts))) if questions is None else questions
         for prompt in prompts:                                         # before anything is opened that would stay open
             self._check_tokens(prompt)
             self._check_room(len(prompt), 1)
-        groups = [[self.open(prompt, question, 0, step)] for prompt, question in zip(prompts, questions, strict=True)]
+        groups = [[self.open(prompt, name, number, step)] for prompt, name in zip(prompts, questions, strict=True)]
         if n > 1:
             self._prefill((first, len(first.tokens) - 1) for [first] in groups)
         for group in groups:
             first = group[0]
-            for rollout in range(1, n):
+            for rollout in range(number + 1, number + n):
                 group.append(self.open(first.tokens, first.question, rollout, step))
                 if first.block_table:
                     group[-1].block_table = self.pool.fork(first.block_table, first.num_computed)

@@ -121,7 +121,7 @@ def test_no_rollout_ever_exceeds_a_limit_and_the_stream_is_sound(turns, length, 
 
 def test_the_wall_clock_ends_a_rollout_in_the_middle_of_a_turn_with_what_there_is():
     policy = policy_for([[5] * 20_000])
-    with scripted.loop_for(policy, budget(3, 38_000, 15_000, time_limit=1000.0), keep_open=True) as loop:
+    with scripted.loop_for(policy, budget(3, 38_000, 15_000, time_limit=1000.0), score=list) as loop:
         [episode] = loop.add(scripted.QUESTION, lambda q: Tools())
         while len(episode.sequence.tokens) < PROMPT + 2:
             loop.step()
@@ -164,7 +164,7 @@ def test_before_anything_was_written_the_last_turn_is_blank_and_nothing_in_it_co
 def test_a_stop_ends_every_rollout_where_it_is():
     stop = []
     policy = policy_for(lambda name, turn, attempt: search(f"Bob {turn}"))
-    [group] = scripted.run_groups(policy, budget(200, 20_000), n=3, stop=stop,
+    [group] = scripted.run_groups(policy, budget(200), n=3, stop=stop,
                          watch=lambda event, episode: stop.append(1) if event == "observation" else None)
     for rollout in group:
         assert (rollout.termination, rollout.error) == ("error", "stopped by the user") and len(rollout.turns) == 2

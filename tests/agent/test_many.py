@@ -35,23 +35,29 @@ def test_a_group_shares_its_prompt_and_each_rollout_has_its_own_tools():
     assert policy.engine.counters().shared == shared, "the prompt is computed once for its group"
 
 
-def test_sequences_stay_open_to_be_scored_and_are_closed_after_the_with():
+def test_sequences_stay_open_to_be_scored_and_are_closed_then():
     policy = policy_for([search(), visit(), answer()])
-    engine, truth = policy.engine, TOKENIZER.encode_untrusted("cat")
-    with scripted.loop_for(policy, keep_open=True) as loop:
+    engine, truth, scored = policy.engine, TOKENIZER.encode_untrusted("cat"), []
+
+    def score(episodes):
+        for rollout, sequence in [(episode.rollout, episode.sequence) for episode in episodes]:
+            starts = [turn.start for turn in rollout.turns]
+            assert sequence.tokens == rollout.tokens
+            scored.append((rollout, starts, engine.score_many([(sequence, starts, truth)])[0]))
+
+    with scripted.loop_for(policy, score=score) as loop:
         group = loop.add(scripted.QUESTION, lambda q: Tools(), 2)
         loop.run()
         before = engine.counters()
-        for rollout, sequence in [(episode.rollout, episode.sequence) for episode in group]:
-            starts = [turn.start for turn in rollout.turns]
-            assert sequence.tokens == rollout.tokens
-            [scores] = engine.score_many([(sequence, starts, truth)])
-            for start, scored in zip(starts, scores, strict=True):
-                assert scored == pytest.approx(naive_scores(scripted.MODEL, rollout.tokens[:start], truth), abs=1e-5)
+        assert engine.pool.used > 0 and not scored
+        loop.admission.close_ended()
         assert engine.counters().prefilled == before.prefilled, "no prefix is computed again to score on it"
-        assert engine.pool.used > 0
-    assert engine.pool.used == 0
+        assert engine.pool.used == 0
     check_pool(engine.pool)
+    assert [rollout for rollout, _, _ in scored] == [episode.rollout for episode in group]
+    for rollout, starts, scores in scored:
+        for start, own in zip(starts, scores, strict=True):
+            assert own == pytest.approx(naive_scores(scripted.MODEL, rollout.tokens[:start], truth), abs=1e-5)
 
 
 def test_equal_seeds_give_equal_rollouts_and_names_separate_them():

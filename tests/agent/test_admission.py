@@ -1,0 +1,191 @@
+"""Admission by room: whatever the pool, the same rollouts and scores come out, hardly anything is computed twice, and
+every rollout gets its turn."""
+
+import random
+import threading
+from dataclasses import replace
+from functools import cache, partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import train_igpo
+from minvenus.agent.prompt import read_format
+from minvenus.engine import Engine
+from minvenus.evaluation.questions import open_questions
+from minvenus.model.weights import start_folder
+from minvenus.settings import IGPOConfig
+from minvenus.train.run import load_start
+from minvenus.types import Question
+from tests.agent import scripted
+from tests.agent.scripted import TOKENIZER, Tools, answer, budget, policy_for, search, visit
+from tests.engine.models import check_pool
+
+CONTEXT, PAGE = 420, 16
+ONE = -(-CONTEXT // PAGE)                                   # pages of a rollout of full length
+TRUTH = TOKENIZER.encode_untrusted("a black cat")
+few = settings(max_examples=max(5, settings.default.max_examples // 4))
+
+
+def script(name, turn, attempt):
+    """Two to five turns, short ones and long ones."""
+    draw = random.Random(name)
+    last = draw.randint(1, 4)
+    thought = "Find boss. " * draw.randint(1, 3)
+    return answer() if turn == last else (visit(f"Bob {turn}", thought) if turn % 2 else search(f"Bob {turn}", thought))
+
+
+class Result:
+    """Rollouts of `questions` questions with groups of `n`, from a pool of so many pages; the scores of the truth."""
+
+    def __init__(self, pages, questions=4, n=4, limits=None, **options):
+        self.policy = policy_for(script, pages=pages, page_size=PAGE)
+        self.engine, self.scores, self.most_open = self.policy.engine, {}, 0
+        with scripted.loop_for(self.policy, limits or budget(6, CONTEXT), score=self.score, **options) as loop:
+            tools = Tools(search=lambda queries: "Bob sings. " * 3)
+            groups = [loop.add(Question(f"q{i}", f"Pet of {i}?", ["cat"]), lambda q: tools, n)
+                      for i in range(questions)]
+            while loop.running or loop.admission.waiting:
+                self.most_open = max(self.most_open, len(loop.admission.open))
+                loop.step()
+            loop.admission.close_ended()
+        self.rollouts = [episode.rollout for group in groups for episode in group]
+        self.order = [self.scores[episode] for group in groups for episode in group]
+        self.counters = self.engine.counters()
+        self.computed = self.counters.prefilled + self.counters.decoded + self.counters.scored
+        assert self.engine.pool.used == 0 and not self.engine.scheduler.sequences
+        check_pool(self.engine.pool)
+
+    def score(self, episodes):
+        requests = [(e.sequence, [turn.start for turn in e.rollout.turns], TRUTH) for e in episodes]
+        assert not self.scores.keys() & set(episodes), "once each"
+        self.scores |= dict(zip(episodes, self.engine.score_many(requests), strict=True))
+
+
+@cache
+def unlimited(questions=4, n=4) -> Result:
+    return Result(4000, questions, n)
+
+
+def same(a: Result, b: Result) -> None:
+    """Bit for bit what was sampled and shown; log-probs to the rounding of another batch size."""
+    for own, other in zip(a.rollouts, b.rollouts, strict=True):
+        assert (own.tokens, own.sampled, own.termination) == (other.tokens, other.sampled, other.termination)
+        assert [replace(turn, seconds=0, tool_seconds=0) for turn in own.turns] == [
+            replace(turn, seconds=0, tool_seconds=0) for turn in other.turns]
+        assert [x for x in own.logprobs if x is not None] == pytest.approx(
+            [x for x in other.logprobs if x is not None], abs=1e-5)
+    for own, other in zip(a.order, b.order, strict=True):
+        assert [x for row in own for x in row] == pytest.approx([x for row in other for x in row], abs=1e-5)
+
+
+@few
+@given(st.integers(4 * ONE, 20 * ONE), st.sampled_from([(4, 4), (6, 2), (9, 1), (1, 4)]))
+def test_any_pool_that_holds_a_group_gives_the_same_rollouts_and_computes_a_fifth_more_at_most(pages, shape):
+    limited = Result(pages, *shape)
+    same(limited, unlimited(*shape))
+    assert limited.computed <= 1.2 * unlimited(*shape).computed and limited.counters.preemptions == 0
+
+
+@pytest.mark.parametrize("pages", [ONE, 2 * ONE + 5, 3 * ONE + 1])
+def test_a_pool_that_holds_no_group_runs_what_it_holds_of_it(pages):
+    limited = Result(pages, questions=2)
+    same(limited, unlimited(2))
+    assert limited.computed <= 1.2 * unlimited(2).computed and limited.counters.preemptions == 0
+    assert limited.most_open >= pages // ONE
+
+
+def test_with_room_for_all_everything_runs_and_is_scored_together():
+    together = unlimited()
+    assert together.most_open == 16
+    prompt = len(together.rollouts[0].tokens[:together.rollouts[0].turns[0].start])
+    assert together.counters.shared >= 12 * (prompt - 1)
+
+
+def test_rollouts_of_a_question_count_the_pages_of_their_prompt_once():
+    """A prompt of 10 full pages, contexts of 26: 10 + 4 * 16 pages hold a group, and one page less does not."""
+    limits = budget(6, 26 * PAGE)
+    text = "Pet of Bob? " * 200
+    for pages, fitting in ((10 + 4 * 16, 4), (10 + 4 * 16 - 1, 3)):
+        policy = policy_for(script, pages=pages, page_size=PAGE)
+        with scripted.loop_for(policy, limits) as loop:
+            for words in range(200):
+                question = Question("q", " ".join(text.split()[:words + 1]), ["cat"])
+                prompt = len(scripted.prompt_ids(TOKENIZER, scripted.SYSTEM, question.text))
+                if prompt // PAGE == 10:
+                    break
+            loop.add(question, lambda q: Tools(), 4)
+            assert len(loop.admission.open) == fitting
+            loop.run()
+
+
+def test_those_that_wait_start_in_their_order_and_their_clock_starts_then():
+    started = []
+    policy = policy_for([search(), answer()], pages=2 * ONE, page_size=PAGE)
+    with scripted.loop_for(policy, budget(6, CONTEXT, time_limit=1000.0)) as loop:
+        episodes = [loop.add(Question(f"q{i}", "Pet?", ["cat"]), lambda q: Tools())[0] for i in range(6)]
+        for episode in episodes:
+            episode.started -= 2000.0 if episode.sequence is None else 0.0          # added long ago
+        while loop.running or loop.admission.waiting:
+            loop.step()
+            started += [e.question.id for e in episodes if e.sequence is not None and e.question.id not in started]
+    assert started == [f"q{i}" for i in range(6)]
+    assert {episode.rollout.termination for episode in episodes} == {"answered"}
+
+
+def test_a_rollout_keeps_its_pages_while_its_tool_takes_long_and_others_run_through():
+    """The slow one is the oldest; four others share the rest of the pool, two at a time."""
+    release, ended = threading.Event(), []
+
+    def watch(event, episode):
+        if event == "end":
+            ended.append(episode.question.id)
+            if len(ended) == 4:
+                release.set()
+
+    policy = policy_for([search(), answer()], pages=3 * ONE, page_size=PAGE)
+    slow = Tools(search=lambda queries: "late" if release.wait(60) else "never")
+    with scripted.loop_for(policy, budget(6, CONTEXT, tool_threads=3), watch=watch) as loop:
+        for i in range(5):
+            loop.add(Question(f"q{i}", "Pet?", ["cat"]), lambda q: Tools() if q.id != "q0" else slow)
+        loop.run()
+    assert ended[-1] == "q0" and len(ended) == 5 and policy.engine.counters().preemptions == 0
+
+
+def test_a_stop_ends_those_that_wait_before_their_first_turn():
+    policy = policy_for([search(), answer()], pages=ONE, page_size=PAGE)
+    with scripted.loop_for(policy, budget(6, CONTEXT)) as loop:
+        group = loop.add(scripted.QUESTION, lambda q: Tools(), 3)
+        loop.run(stop=True)
+    for episode in group:
+        scripted.check_stream(episode.rollout)
+        assert (episode.rollout.termination, episode.rollout.error) == ("error", "stopped by the user")
+        assert episode.rollout.turns[-1].seconds < 60
+    assert not any(group[2].rollout.sampled) and policy.engine.pool.used == 0
+
+
+# --------------------------------------------------------------------------------------------------- the shipped loop
+
+
+def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages():
+    """The tiny model on the toy web, with real draws."""
+    config = IGPOConfig(device="cpu", questions=3, group=3, hops=2, max_context=512)
+    model, tokenizer = load_start(config)
+    source = open_questions("toyweb", "toyweb", 0, hops=2, slack=0, max_turns=None, limit=0, per_step=3)
+    told = read_format(start_folder(config.model), config.like, config.system_prompt)
+    results, pages = [], 1000
+    for _ in range(2):
+        engine = Engine(model, pages, train_igpo.PAGE_SIZE, vocab_limit=tokenizer.size)
+        score = partial(train_igpo.score_answers, engine, tokenizer, config)
+        with train_igpo.loop_maker(config, told, source, engine, tokenizer)(score=score) as loop:
+            episodes = train_igpo.collect(loop, source, 1, config)
+            loop.admission.close_ended()
+        done = engine.counters()
+        results.append((episodes, done.prefilled + done.decoded + done.scored))
+        pages = 512 // train_igpo.PAGE_SIZE
+    (every, computed), (limited, again) = results
+    assert [e.rollout.tokens for e in every] == [e.rollout.tokens for e in limited] and again <= 1.2 * computed
+    for own, other in zip(every, limited, strict=True):
+        for a, b in zip(own.answer_logprobs, other.answer_logprobs, strict=True):
+            assert (a is None) == (b is None) and (a is None or a == pytest.approx(b, abs=1e-4))
