@@ -7,6 +7,7 @@ command line (flags.py). The scripts' own settings are in settings.py. Nothing h
 
 import json
 import math
+import re
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType, UnionType
@@ -70,6 +71,14 @@ def one_of(name: str, value, valid) -> None:
     """Raise unless `value` is among `valid`; the message lists them."""
     if value not in valid:
         raise ConfigError(f"{name} must be one of {', '.join(map(str, valid))}; got {value!r}")
+
+
+def check_address(url: str, source: str, key_variable: str) -> None:
+    """Raise unless this is the plain address of a service. The message does not show it: it may hold a password."""
+    host = r"(\[[\da-f:.]+\]|[^][/@:?#\\\s]+)(:\d+)?"
+    if not re.fullmatch(rf"https?://{host}(/[^?#\s]*)?", url, re.IGNORECASE):
+        raise ConfigError(f"{source} must begin with http://HOST or https://HOST, without a user name, a password or "
+                          f"?parameters: put the key into {key_variable}")
 
 
 # ------------------------------------------------------------------------------------------- the shape of a model

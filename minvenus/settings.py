@@ -25,6 +25,7 @@ from minvenus.config import (
     Recipe,
     Share,
     check,
+    check_address,
 )
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -65,6 +66,8 @@ class AgentConfig:
 
     def __post_init__(self):
         check(self)
+        if self.api_base is not None:
+            check_address(self.api_base, "--api-base", "POLICY_API_KEY")
         if (self.api_base is None) != (self.api_model is None):
             raise ConfigError("an endpoint needs both --api-base and --api-model")
         if self.api_base is not None and self.model == "tiny":

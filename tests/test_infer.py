@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+import eval as evaluation
 import infer
 from minvenus.agent.policy import resolved
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ModelConfig, read_json
 from minvenus.engine import Engine
 from minvenus.flags import parse_flags
-from minvenus.settings import AgentConfig, InferConfig
+from minvenus.settings import AgentConfig, EvalConfig, InferConfig
 from minvenus.text.tokenizer import TINY
 from minvenus.tools.base import ToolResult
 from minvenus.tools.toyweb import ToyWeb
@@ -168,6 +169,20 @@ def test_tools_that_keep_failing_end_the_run_with_one_line_and_its_turns_are_sav
     assert len(saved().turns) == 26 and saved().termination == "error" and "26 of the last 26" in saved().error
 
 
+def test_sixty_pages_that_do_not_exist_are_no_failure_of_the_tools(monkeypatch):
+    def answer_last(handler):
+        if handler.command == "GET":
+            return handler.reply("Domain a.example could not be resolved", status=400)
+        turn = turn_number(handler)
+        return complete(handler, visit(f"https://93.184.216.34/{turn}") if turn < 60 else answer())
+    with serve(answer_last) as server:
+        monkeypatch.setenv("SERPER_BASE_URL", server.url)
+        monkeypatch.setenv("JINA_BASE_URL", server.url + "/read")
+        assert run([*at(server), "--tools", "live", "--question", "Why?"]) == 0
+    assert [turn.tool_error for turn in saved().turns] == ["page"] * 60 + [None]
+    assert saved().termination == "answered"
+
+
 def test_a_reader_that_goes_away_loses_nothing(monkeypatch, capsys):
     def gone(event, episode):
         raise BrokenPipeError("Broken pipe")
@@ -267,12 +282,23 @@ def test_a_model_that_fails_in_the_middle_of_a_turn_keeps_its_turns(monkeypatch)
     (["--system-prompt", "nowhere.txt"], "cannot be read from nowhere.txt"),
     (["--api-base", "http://127.0.0.1:9/v1", "--api-model", "m", "--model", str(TINY)],
      "the completion endpoint cannot be reached"),
-    (["--api-base", "venus", "--api-model", "m", "--model", str(TINY)], "--api-base must begin with http"),
     (["--max-context", "100"], "tokens max_context must be at least"),
 ])
-def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys, tmp_path):
+def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("minvenus.tools.endpoint.BACKOFF", 0.01)
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "config.json").write_text(json.dumps(ModelConfig.preset("tiny").to_hf()))
     assert run(argv) == 2
     errors = capsys.readouterr().err
     assert words in errors and errors.startswith("script.py: ") and errors.count("\n") == 1 and KEY not in errors
+
+
+@pytest.mark.parametrize("base", ["venus", f"http://me:{KEY}@127.0.0.1:9/v1", f"http://127.0.0.1:9/v1?key={KEY}"])
+def test_an_address_with_a_password_is_refused_with_what_to_use_instead_and_neither_shown_nor_saved(base, capsys,
+                                                                                                    tmp_path):
+    argv = ["--api-base", base, "--api-model", "m", "--model", str(TINY)]
+    for main, settings in ((infer.main, InferConfig), (evaluation.main, EvalConfig)):
+        assert exit_code(main, settings, argv) == 2
+        shown = capsys.readouterr()
+        assert "--api-base must begin with http" in shown.err and "POLICY_API_KEY" in shown.err
+        assert KEY not in shown.err + shown.out and not (tmp_path / "runs").exists()

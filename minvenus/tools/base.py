@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from minvenus.config import ConfigError
 from minvenus.text.json_repair import whole_characters
 
-# Kinds of errors: timeout, http, refused, empty, bad_arguments.
-FAULTS = ("timeout", "http")      # the tool or the world failed; the model can cause the other kinds by itself
+# Kinds of errors: timeout, http, page, refused, empty, bad_arguments.
+FAULTS = ("timeout", "http")      # a service failed; the others are about the page or the call that the model chose
 MAX_ITEMS = 10                    # queries or URLs in one call
 
 

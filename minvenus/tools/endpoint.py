@@ -6,12 +6,14 @@
     judge.post("/path", {...})                                         the JSON object of the reply
 
 Every failure is a ToolError. Connection errors, timeouts, HTTP 429 and 5xx are tried again; the wait before attempt
-i + 1 is BACKOFF * 2^i * U(0.5, 1.5), or the server's Retry-After if that is longer, and never exceeds the deadline.
+i + 2 is min(BACKOFF * 2^i, LONGEST_WAIT) * U(0.5, 1.5), or the server's Retry-After if that is longer, and never
+exceeds the deadline.
 
 A key is read from the environment for each request and kept nowhere. Replies and errors never contain it, even if
-the server echoes it. A redirect is an error, since it would carry the key to another host.
+the server echoes it, as it is or escaped. A redirect is an error, since it would carry the key to another host.
 """
 
+import base64
 import json
 import os
 import random
@@ -23,11 +25,10 @@ from typing import Any
 
 import requests
 
-from minvenus.config import ConfigError
+from minvenus.config import ConfigError, check_address
 from minvenus.tools.base import ToolError, in_thread
 
-ATTEMPTS = 3
-BACKOFF = 0.5                    # seconds
+BACKOFF, LONGEST_WAIT = 0.5, 8.0  # seconds
 MAX_BYTES = 4_000_000            # of a reply, decompressed
 SHORTEST_SECRET = 8              # shorter keys ("EMPTY") are placeholders, and removing them would damage replies
 TOO_LONG = re.compile(r"context[ _]?(length|size|window|limit)|max_model_len|\btoo (long|many (input )?tokens)"
@@ -49,11 +50,10 @@ class Endpoint:
     key_header: str = "Authorization"
     seconds: float = 120.0            # one request, with all its attempts and waits
     read_seconds: float = 60.0        # one connection, one wait for more bytes
+    attempts: int = 5                 # as the released system has for its model and its search
 
     def __post_init__(self):
-        if not re.match(r"https?://(\[[\da-f:.]+\]|[^][/@:]+)(:\d+)?(/|$)", self.base_url, re.IGNORECASE):
-            raise ConfigError(f"{self.url_source} must begin with http://HOST or https://HOST, without a user name or "
-                              f"password: put the key into {self.key_variable}")
+        check_address(self.base_url, self.url_source, self.key_variable)
         self.key()
 
     @classmethod
@@ -124,10 +124,10 @@ class Endpoint:
             try:
                 return self._attempt(path, body, deadline)
             except ToolError as error:
-                wait = max(BACKOFF * 2 ** attempt * jitter.uniform(0.5, 1.5), error.wait)
+                wait = max(min(BACKOFF * 2 ** attempt, LONGEST_WAIT) * jitter.uniform(0.5, 1.5), error.wait)
                 attempt += 1
                 passing = error.status is None or error.status == 429 or error.status >= 500
-                if not passing or attempt == ATTEMPTS or time.monotonic() + wait >= deadline:
+                if not passing or attempt == self.attempts or time.monotonic() + wait >= deadline:
                     raise
             time.sleep(wait)
 
@@ -155,12 +155,26 @@ class Endpoint:
         if len(data) > MAX_BYTES:
             raise ToolError("http", f"the {self.name} sent more than {MAX_BYTES:,} bytes", status)
         if len(key) >= SHORTEST_SECRET:
-            data = data.replace(key.encode(), b"[key]")
+            data = bytearray(spellings(key).sub(b"[key]", data))
         if 200 <= status < 300:
             return bytes(data)
         hint = f" (check {self.key_variable})" if status in (401, 403) else ""
         raise ToolError("http", f"the {self.name} answered with HTTP status {status}{hint}{reason(data)}", status,
                         wait=float(retry_after) if retry_after.isdecimal() else 0.0)
+
+
+def spellings(key: str) -> re.Pattern[bytes]:
+    """A key as it is, with characters escaped as in JSON, URLs or HTML, or in base64 together with other text."""
+    characters = []
+    for c in key:
+        code, plain = ord(c), re.escape(c)
+        characters.append(rf"(?:\\?{plain}|\\u00{code:02x}|%{code:02x}|&#(?:{code}|x{code:x});)")
+    found = [f"(?i:{''.join(characters)})"]
+    for before in range(3):           # bytes of other text in the group of three in which the key begins
+        encoded = base64.b64encode(bytes(before) + key.encode()).decode()
+        own = encoded[-(-before * 8 // 6):(before + len(key)) * 8 // 6]         # what the key alone decides
+        found.append(own.replace("+", "[+-]").replace("/", r"\\?[/_]"))
+    return re.compile("|".join(found).encode())
 
 
 def reason(data: bytes | bytearray) -> str:

@@ -6,8 +6,11 @@
     EXTRACT_API_KEY                         without one, the passages that share words with the goal (folder.py)
 
 This machine opens no page itself, but the model chooses the URLs, and a reader of one's own (JINA_BASE_URL) may
-reach a private network: for it every address of the host must be public. (The reader looks the name up again;
-only it can refuse a name server that answers differently then.)
+reach a private network: for it every address of the host must be public. (The reader looks the name up again and
+follows redirects; only it can refuse where these lead.)
+
+What is wrong with a page is no fault of a service: a URL that is refused, and a page that the reader cannot open or
+that answered the reader with an error. The guard against failures counts neither (base.FAULTS).
 """
 
 import re
@@ -18,7 +21,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from minvenus.config import ConfigError
-from minvenus.tools.base import ToolError, ToolResult, search_each, visit_each
+from minvenus.tools.base import ToolError, ToolResult, in_thread, search_each, visit_each
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, setting
 from minvenus.tools.extract import Extractor
@@ -28,6 +31,10 @@ from minvenus.tools.toyweb import ToyWeb
 IDEOGRAPH = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 HOSTED_READER = "https://r.jina.ai"
 MAX_RESULTS = 10
+READER_ATTEMPTS = 8                   # as often as the released system asks its reader for three attempts
+READER_STATUSES = (401, 402, 407, 429)        # of 4xx: key, payment, proxy, rate; the others are about the page
+PAGE_FAILED = re.compile(r"target url returned error|net::err_|could not be resolved|enotfound", re.IGNORECASE)
+PAGE_STATUS = re.compile(r"^Warning: Target URL returned error ([^\n]{,100})", re.MULTILINE)
 PAGE_BYTES = 4 * 95_000               # of a page that is read: about 95,000 tokens, as in the released system
 
 
@@ -60,7 +67,7 @@ class LiveTools:
         self.searcher = Endpoint("search endpoint", setting("SERPER_BASE_URL") or "https://google.serper.dev/search",
                                  "SERPER_API_KEY", url_source="SERPER_BASE_URL", key_header="X-API-KEY")
         self.reader = Endpoint("reader endpoint", setting("JINA_BASE_URL") or HOSTED_READER, "JINA_API_KEY",
-                               url_source="JINA_BASE_URL")
+                               url_source="JINA_BASE_URL", attempts=READER_ATTEMPTS)
         self.extractor = Extractor() if setting("EXTRACT_BASE_URL") or setting("EXTRACT_MODEL") else None
 
     def search(self, queries: list[str]) -> ToolResult:
@@ -95,19 +102,37 @@ class LiveTools:
 
     def _visit(self, deadline: float, url: str, goal: str) -> list[str]:
         """[evidence, summary] of one page; the summary says if only a part of the page was read."""
-        url = url.strip()
-        if not is_public_url(url, resolve=self.reader.base_url != HOSTED_READER):
-            raise ToolError("refused", "this address is not allowed: it must be http://HOST/... or https://HOST/... of "
-                            "a public host that exists, without user name and password, with spaces percent-encoded")
-        text = self.reader.request(f"/{url}", None, deadline).decode("utf-8", "replace").strip()
-        if not text:
-            raise ToolError("empty", "the page has no text")
+        text = self._read(deadline, url.strip())
         page = text.encode()[:PAGE_BYTES].decode(errors="ignore")
         found = self.extractor.extract(page, goal) if self.extractor else Document(page).extract(goal)
         evidence, summary = found
         if len(text) > len(page):
             summary += f"\n[cut: only the first {len(page):,} characters of the page were read]"
         return [evidence, summary]
+
+    def _read(self, deadline: float, url: str) -> str:
+        """The text of a page. An error about the page itself has the kind "page"."""
+        hosted = self.reader.base_url.rstrip("/") == HOSTED_READER
+        try:                          # in a thread: the look-up of a name has no time limit
+            left = max(0.0, deadline - time.monotonic())
+            public = in_thread("resolve", is_public_url, url, not hosted).result(left)
+        except TimeoutError:
+            raise ToolError("page", "its host was not found in time") from None
+        if not public:
+            raise ToolError("refused", "this address is not allowed: it must be http://HOST/... or https://HOST/... of "
+                            "a public host that exists, without user name and password, with spaces percent-encoded")
+        try:
+            text = self.reader.request(f"/{url}", None, deadline).decode("utf-8", "replace").strip()
+        except ToolError as error:
+            status = error.status or 0
+            if (400 <= status < 500 and status not in READER_STATUSES) or PAGE_FAILED.search(str(error)):
+                raise ToolError("page", str(error)) from None
+            raise
+        if found := PAGE_STATUS.search(text.partition("Markdown Content:")[0]):
+            raise ToolError("page", f"the page answered with HTTP status {found[1]}")
+        if not text:
+            raise ToolError("empty", "the page has no text")
+        return text
 
 
 # Not public, though some versions of Python's ipaddress call them global: protocol assignments,
@@ -126,6 +151,7 @@ def is_public_url(url: str, resolve: bool) -> bool:
         if re.search(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029]|/(\.|%2e){2}([/?#]|$)", url, re.IGNORECASE):
             return False                                  # "/.." would lead to other pages of the reader itself
         # getaddrinfo also reads numbers: 2130706433, 0x7f.1, 127.1
+        host = host.removesuffix(".")                     # the root of all names
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=0 if resolve else socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
         return not resolve                                # a name, which a hosted reader looks up

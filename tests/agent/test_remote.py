@@ -220,10 +220,10 @@ def reset_at_once(handler):
 @pytest.mark.parametrize(("reply", "words", "asked"), [
     (lambda h: h.reply("no", status=401), "status 401 .check POLICY_API_KEY", 1),
     (lambda h: h.reply("no", status=404), "status 404: no. .*usually ends in /v1", 1),
-    (lambda h: h.reply("no", status=500), "status 500", 3),
+    (lambda h: h.reply("no", status=500), "status 500", 5),
     (lambda h: h.reply({"choices": [{"message": {"content": "hi"}}]}), "sent no 'text'", 1),
     (lambda h: h.reply({"error": {"message": KEY}}), "JSON object of results", 1),
-    (reset_at_once, "cannot be reached", 3),
+    (reset_at_once, "cannot be reached", 5),
 ])
 def test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns(reply, words, asked):
     def fail_later(handler):

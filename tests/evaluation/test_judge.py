@@ -83,7 +83,7 @@ def test_an_answer_that_attacks_the_judge_gets_the_verdict_of_the_judge(monkeypa
 
 
 BROKEN = {                # tests/tools/test_endpoint.py has more ways to fail
-    "error": (lambda h: h.reply("down", status=500), 3, "status 500: down"),
+    "error": (lambda h: h.reply("down", status=500), 5, "status 500: down"),
     "bad request": (lambda h: h.reply("too long", status=400), 1, "status 400"),
     "nonsense": (says("I like trains."), 1, "I like trains."),
     "both": (says("correct: yes\ncorrect: no"), 1, "no verdict"),

@@ -1,11 +1,13 @@
 """The endpoint client against servers on 127.0.0.1: retries, deadlines, broken replies, and where the key goes."""
 
+import base64
 import gzip
 import json
 import logging
 import socket
 import time
 import traceback
+from urllib.parse import quote
 
 import pytest
 
@@ -61,8 +63,8 @@ def test_a_completion_takes_ids_or_text():
             assert json.loads(server.seen[-1][3]) == {"model": "venus", "prompt": prompt, "max_tokens": 7}
 
 
-@pytest.mark.parametrize(("status", "requests"), [(302, 1), (307, 1), (400, 1), (401, 1), (413, 1), (429, 3), (500, 3),
-                                                  (503, 3)])
+@pytest.mark.parametrize(("status", "requests"), [(302, 1), (307, 1), (400, 1), (401, 1), (413, 1), (429, 5), (500, 5),
+                                                  (503, 5)])
 def test_only_429_and_5xx_are_tried_again_a_redirect_is_not_followed_and_the_error_says_why(status, requests):
     def answer(handler):
         handler.reply("too\nlong, " + "why " * 1000, status=status, Location=thief.url)
@@ -123,7 +125,7 @@ def test_a_connection_that_breaks_is_tried_again(broken, kind, message):
         assert endpoint(server, read_seconds=1.0).chat(MESSAGES) == "hi"
     with serve(broken) as server:
         error = failure(server, read_seconds=1.0)
-    assert len(server.seen) == 3
+    assert len(server.seen) == 5
     assert error.kind == kind and message in str(error) and str(server.server_port) not in str(error)
 
 
@@ -187,17 +189,18 @@ def test_a_retry_after_is_waited_for_if_the_deadline_allows_it(asked, requests):
     assert len(server.seen) == requests
 
 
-def test_waits_double_and_are_jittered(monkeypatch):
+def test_waits_double_up_to_a_limit_and_are_jittered(monkeypatch):
     waits = []
     with serve(lambda h: h.reply({}, status=500)) as server:
-        monkeypatch.setattr(module, "BACKOFF", 1.0)
+        monkeypatch.setattr(module, "BACKOFF", 1000.0)
+        monkeypatch.setattr(module, "LONGEST_WAIT", 3000.0)
         monkeypatch.setattr(time, "sleep", waits.append)
         for _ in range(20):
-            failure(server)
-    waits = [wait for wait in waits if wait >= 0.5]                   # servers sleep, too
-    first, second = waits[::2], waits[1::2]
-    assert 0.5 <= min(first) < 1.0 < max(first) <= 1.5 and 1.0 <= min(second) < 2.0 < max(second) <= 3.0
-    assert len(first) == len(second) == 20
+            failure(server, seconds=1e6)
+    waits = [wait for wait in waits if wait >= 500]                   # servers sleep, too
+    for attempt, mean in enumerate((1000, 2000, 3000, 3000)):
+        own = waits[attempt::4]
+        assert len(own) == 20 and 0.5 * mean <= min(own) < mean < max(own) <= 1.5 * mean
 
 
 @pytest.mark.parametrize("status", [200, 302, 400, 401, 429, 500])
@@ -215,6 +218,36 @@ def test_a_key_that_the_server_echoes_appears_nowhere(status, caplog, capsys):
     assert caplog.text and KEY not in caplog.text + str(capsys.readouterr())
 
 
+SPELLINGS = {
+    "JSON": lambda key: "".join(f"\\u{ord(c):04X}" for c in key),
+    "JSON in part": lambda key: key.replace("-", "\\u002d"),
+    "slashes": lambda key: key.replace("/", "\\/"), "URL": lambda key: quote(key, safe=""),
+    "URL, lower case": lambda key: "".join(f"%{ord(c):02x}" for c in key),
+    "HTML": lambda key: "".join(f"&#{ord(c)};" for c in key), "other case": str.swapcase,
+    "base64": lambda key: base64.b64encode(key.encode()).decode(),
+    "a header in base64": lambda key: base64.b64encode(f"Bearer {key}".encode()).decode(),
+    "base64 in a URL": lambda key: base64.urlsafe_b64encode(f"me:{key}, and more".encode()).decode()}
+
+
+@pytest.mark.parametrize("key", [KEY, "sk-Ab/cd+ef_89==", "8letters", "?~>?~>?~>~"])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_an_echo_of_the_key_is_found_in_other_spellings(monkeypatch, spelling, key):
+    monkeypatch.setenv("TEST_API_KEY", key)
+    echo = SPELLINGS[spelling](key)
+    with serve(lambda h: h.reply(f'{{"choices": [{{"message": {{"content": "it was {echo} !"}}}}]}}')) as server:
+        text = endpoint(server).chat(MESSAGES)
+        data = endpoint(server).request("/", None).decode()
+    assert "[key]" in text and text.endswith(" !") and text.startswith("it was ") and len(text) < 15 + 24
+    assert key not in text + data and echo not in data
+
+
+def test_a_text_of_megabytes_is_searched_for_the_key_in_time_linear_in_its_length():
+    for data in (KEY[:-1].encode() * 190_000, b"\\u00" * 1_000_000, b"cGxhbnRlZ" * 400_000):
+        start = time.process_time()
+        assert module.spellings(KEY).sub(b"", data) == data
+        assert time.process_time() - start < 10                       # about 0.3 s
+
+
 def test_the_key_is_read_for_each_request_no_key_is_no_header_and_a_placeholder_is_no_secret(monkeypatch, tmp_path):
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password netrc-password\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -229,7 +262,8 @@ def test_the_key_is_read_for_each_request_no_key_is_no_header_and_a_placeholder_
 
 
 URLS = ["", "localhost:8000", "ftp://host", "http://", "http:///v1", f"https://{KEY}@host", f"http://me:{KEY}@host/v1",
-        f"http://[{KEY}", "http://me:80@host/v1"]
+        f"http://[{KEY}", "http://me:80@host/v1", f"https://host/v1?api_key={KEY}", f"http://host#{KEY}",
+        f"http://host?{KEY}", f"http://host\\@{KEY}", f"http://me:{KEY}%40host@host", f"http://a b/{KEY}"]
 
 
 @pytest.mark.parametrize(("url", "key", "message"), [

@@ -42,7 +42,8 @@ def test_a_public_url_is_accepted_and_a_private_number_is_not(names, resolve):
     names["public.example"] = ["93.184.216.34", "2606:4700::1111"]
     for url in ACCEPTED:
         assert is_public_url(url.strip(), resolve)
-    for url in ("http://10.0.0.1/", "http://0x7f.1/", "http://[::1]/", "http://%31%32%37.0.0.1/", "ftp://8.8.8.8/",
+    for url in ("http://10.0.0.1/", "http://127.0.0.1./", "http://0177.0.0.1./", "http://2130706433/", "http://0x7f.1/",
+                "http://[::ffff:10.0.0.1]/", "http://[::1]/", "http://%31%32%37.0.0.1/", "ftp://8.8.8.8/",
                 "https://me@8.8.8.8/"):
         assert not is_public_url(url, resolve)
 

@@ -1,6 +1,7 @@
 """Live search, visits through a reader, extraction and recording, against servers on 127.0.0.1."""
 
 import json
+import socket
 import time
 
 import pytest
@@ -82,6 +83,42 @@ def test_the_reader_is_asked_for_public_pages_only_and_one_without_text_is_an_er
         result = visit(server, monkeypatch, ["https://inside.example", "https://a.example/../inside.example"])
         assert result.error == "refused" and "this address is not allowed" in result.text and server.seen == []
         assert visit(server, monkeypatch).error == "empty"
+
+
+UNKNOWN_HOST = '{"code": 400, "message": "Domain no.example could not be resolved"}'
+WARNING = "Title: x\n\nURL Source: u\n\nWarning: Target URL returned error {}\n\nMarkdown Content:\nsorry"
+
+
+@pytest.mark.parametrize(("status", "body", "kind", "requests"), [
+    *[(status, "why", "page", 1) for status in (400, 403, 404, 408, 410, 422, 451)],
+    (400, UNKNOWN_HOST, "page", 1), (422, "net::ERR_NAME_NOT_RESOLVED", "page", 1),
+    (500, "Error: Target URL returned error 500", "page", 8), (502, "net::ERR_CONNECTION_REFUSED", "page", 8),
+    *[(200, WARNING.format(words), "page", 1) for words in ("404: Not Found", "500", "403: Forbidden")],
+    *[(status, "why", "http", 1) for status in (401, 402, 302)],
+    *[(status, "why", "http", 8) for status in (429, 500, 503)]])
+def test_an_error_of_a_page_is_told_from_one_of_the_reader_which_is_asked_again(monkeypatch, status, body, kind,
+                                                                                requests):
+    with serve(lambda h: h.reply(body, "text/plain", status=status)) as server:
+        result = visit(server, monkeypatch)
+    assert (result.error, len(server.seen)) == (kind, requests)
+    assert result.text.startswith("ERROR: https://a.example: the ") and "Markdown" not in result.text
+    assert str(status if status != 200 else body.split("error ")[1][:3]) in result.text
+
+
+def test_a_page_that_speaks_of_errors_is_a_page(monkeypatch):
+    page = "Title: x\n\nMarkdown Content:\nfounded\nWarning: Target URL returned error 404: Not Found\n"
+    with reader(page) as server:
+        assert visit(server, monkeypatch).error is None
+
+
+def test_a_name_that_is_never_looked_up_to_the_end_is_given_up_at_the_deadline(monkeypatch):
+    with reader() as server:
+        real = socket.getaddrinfo
+        monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more:
+                            server.stop.wait(60) if host == "slow.example" else real(host, *rest, **more))
+        start = time.monotonic()
+        result = visit(server, monkeypatch, ["https://slow.example"], seconds=1.0)
+        assert result.error == "page" and time.monotonic() - start < 15 and server.seen == []
 
 
 def test_after_the_deadline_the_remaining_pages_are_timeouts_and_the_first_stays(monkeypatch):
