@@ -159,7 +159,7 @@ def test_another_refusal_is_an_error_with_its_text_and_not_asked_again(monkeypat
 
 def test_a_server_that_fails_is_an_error_and_no_quietly_worse_extract(monkeypatch):
     problem, requests = asked(monkeypatch, [(500, "down")])
-    assert problem.status == 500 and words(requests) == [20_000] * 3
+    assert problem.status == 500 and words(requests) == [20_000] * 5
 
 
 # ----------------------------------------------------------------------------------------------------------- time
