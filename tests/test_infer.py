@@ -294,8 +294,7 @@ def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys,
 
 
 @pytest.mark.parametrize("base", ["venus", f"http://me:{KEY}@127.0.0.1:9/v1", f"http://127.0.0.1:9/v1?key={KEY}"])
-def test_an_address_with_a_password_is_refused_with_what_to_use_instead_and_neither_shown_nor_saved(base, capsys,
-                                                                                                    tmp_path):
+def test_an_address_with_a_password_is_refused_and_neither_shown_nor_saved(base, capsys, tmp_path):
     argv = ["--api-base", base, "--api-model", "m", "--model", str(TINY)]
     for main, settings in ((infer.main, InferConfig), (evaluation.main, EvalConfig)):
         assert exit_code(main, settings, argv) == 2

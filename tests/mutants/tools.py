@@ -106,6 +106,6 @@ MUTANTS = (
            "[a header in base64-planted-endpoint-5b1e]",
            ("minvenus.tools.endpoint:spellings", "for before in range(3)", "for before in range(1)")),
     mutant(55, "a password in the address of the policy is saved",
-           "test_infer.py::test_an_address_with_a_password_is_refused_with_what_to_use_instead_and_neither_shown_nor_saved",
+           "test_infer.py::test_an_address_with_a_password_is_refused_and_neither_shown_nor_saved",
            ("minvenus.settings:AgentConfig.__post_init__", "check_address(self", "0 and check_address(self")),
 )
