@@ -5,15 +5,16 @@ PEER := .venv-peer/bin/python
 # The same hypothesis examples every time; HYPOTHESIS_PROFILE=thorough make test tries many more.
 export HYPOTHESIS_PROFILE ?= ci
 
-.PHONY: help demo compare base test mutants lab pictures bench lint clean
+.PHONY: help demo compare ablations base test mutants lab pictures bench lint clean
 
 help:
 	@echo "make demo     base, SFT, IGPO, evaluation before and after, one question live, a report: minutes on two cores"
-	@echo "make compare  GRPO and recipes of IGPO on eight seeds each, a page with curves: under an hour on two cores"
+	@echo "make compare  GRPO and recipes of IGPO, twelve runs each from three checkpoints, a page with curves: an hour on two cores"
+	@echo "make ablations  what each part of the recipes does, eight runs each: hours on two cores; can be stopped and goes on"
 	@echo "make base     pretrain the tiny base model again (it is in the repository)"
 	@echo "make test     run the whole test suite"
 	@echo "make mutants  put known bugs into the code, one at a time, and watch a test fail"
-	@echo "make lab      the credit lab: IGPO and GRPO on a world with known gains, in seconds"
+	@echo "make lab      the credit lab: IGPO and GRPO on a world with known gains, half a minute"
 	@echo "make pictures the pictures of README and docs, from the demo's run (needs a browser for one of them)"
 	@echo "make bench    measure kernels, engine and training beside their peers (installs .venv-peer and .venv-vllm)"
 	@echo "make lint     ruff and mypy"
@@ -24,6 +25,9 @@ demo: .venv/installed
 
 compare: .venv/installed
 	$(PY) -m minvenus.experiments compare
+
+ablations: .venv/installed
+	$(PY) -m minvenus.experiments compare --preset ablations
 
 base: .venv/installed
 	OMP_NUM_THREADS=1 $(PY) -m minvenus.experiments base

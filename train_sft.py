@@ -64,7 +64,7 @@ def load_examples(config: SFTConfig,
     """Training and held-out trajectories, and their system prompts."""
     prompts: set[str] = set()
     if config.data == "toyweb":
-        web = ToyWeb(config.seed, train=config.demonstrations)
+        web = ToyWeb(config.seed, tuple(range(1, config.most_hops + 1)), train=config.demonstrations)
         taught = demonstrations(web, config.demonstrations, TEACHER, seed=config.seed)
         records: Iterable[dict] = ({"messages": messages} for messages in taught)
     else:

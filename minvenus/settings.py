@@ -200,6 +200,7 @@ class SFTConfig:
     plan: bool = False                         # print the memory that a process would need, and stop: nothing is loaded
     device: Device = "auto"                    # auto = a GPU if there is one
     demonstrations: Count = 768                # toyweb: how many there are
+    most_hops: Hops = 4                        # toyweb: of 1, 2, ... so many hops in turn
     replay: BelowOne = 0.25                    # toyweb: share of the base's texts, against forgetting names
 
     def __post_init__(self):

@@ -112,7 +112,8 @@ NUMBERS = {  # field: (values that are refused, values at the border that are ac
     "presence_penalty": ([NAN, float("inf")], [-2.0, 0]), "retries": ([-1], [0]), "max_malformed": ([-1], [0]),
     "seed": ([0.5, True, "0"], [-1, 0]), "question_seed": ([0.5, True, "0"], [-1, 0]),
     "limit": ([0], [1]), "runs": ([0], [1]), "concurrency": ([0], [1]), "pages": ([0], [1]),
-    "f1_at_least": ([0.0, 1.001], [0.001, 1]), "hops": ([0, 7], [1, 6]), "slack": ([-1], [0]),
+    "f1_at_least": ([0.0, 1.001], [0.001, 1]), "hops": ([0, 7], [1, 6]),
+    "most_hops": ([0, 7], [1, 6]), "slack": ([-1], [0]),
     "steps": ([0], [1]), "batch": ([0], [1]), "pack_tokens": ([0], [1]), "max_tokens": ([0, 8193], [1, 8192]),
     "learning_rate": ([0.0, NAN], [1e-300]), "warmup": ([-0.001, 1.001], [0, 1]),
     "sequence_parallel": ([0], [1]), "lora_rank": ([-1], [0]), "lora_alpha": ([0.0], [1e-300]),
@@ -124,6 +125,7 @@ NUMBERS = {  # field: (values that are refused, values at the border that are ac
     "evaluate_every": ([0], [1]), "evaluate_questions": ([-1], [0]), "rollouts_every": ([0], [1]),
     "logprob_gap": ([0.0, NAN], [1e-300]),
     "sft_steps": ([0], [1]), "igpo_steps": ([0], [1]), "seeds": ([0], [1]), "first_seed": ([0.5], [-1]),
+    "first_sampling_seed": ([0.5], [-1]), "first_sft_seed": ([0.5], [-1]), "checkpoints": ([0], [1]),
     "tool_threads": ([0], [1]), "jobs": ([0], [1]), "visits": ([3], [4]),
     "IGPOConfig.temperature": ([0.0, NAN], [0.001]), "IGPOConfig.max_context": ([0, 4097], [1, 4096]),
 }

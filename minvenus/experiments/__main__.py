@@ -29,7 +29,7 @@ def main(argv: list[str]) -> None:
     if name == "credit" and flags and not flags[0].startswith("-"):
         flags = ["--file", *flags]
     with one_line_errors(name):
-        print(run(parse_flags(config, flags, description=config.__doc__, command=name)))
+        print(run(parse_flags(config, flags, config.__doc__, compare.PRESETS, command=name)))
 
 
 if __name__ == "__main__":

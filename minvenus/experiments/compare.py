@@ -1,57 +1,82 @@
-"""make compare: GRPO and recipes of IGPO from one SFT checkpoint, with the same rollouts per step and the same
-settings.
+"""make compare: GRPO and recipes of IGPO from the same SFT checkpoints, with the same rollouts per step.
 
-    make compare                                             four methods, eight seeds, two processes side by side
-    python -m minvenus.experiments compare --methods "paper unscaled no-browse" --seeds 3 --hops 3
+    make compare                                             four methods, twelve runs each, two at a time
+    make ablations                                           the same with --preset ablations
+    python -m minvenus.experiments compare --preset six-hops
+    python -m minvenus.experiments compare --methods "paper paper+prob uncentred+token-mean" --seeds 3 --hops 3
 
-Compared are the accuracy on held-out questions after the last step, the area under its curve (its mean over the
-evaluations), and the share of right pages found after the last step. Given again, the command goes on where it was
-stopped.
+A method is an arm, or an arm with changes after plus signs. Every run has a seed for its questions and another for its
+sampling; runs take turns through the start checkpoints, each from demonstrations and SFT of a seed of its own. Runs of
+different methods with the same seeds are paired. Compared are the accuracy on held-out questions after the last step
+and the area under its curve (its mean over the evaluations). What is compared is written into OUT/plan.json before the
+first run (plan.py). Given again, the command goes on where it was stopped.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
+from typing import Literal
 
 from minvenus.config import ConfigError, Count, CountOrZero, GroupSize, Positive, check
-from minvenus.console import Progress, table
-from minvenus.experiments.scripts import run_all, train, trained
+from minvenus.console import Progress, clock, table
+from minvenus.experiments.plan import register
+from minvenus.experiments.scripts import run_all, trained
+from minvenus.experiments.statistics import interquartile_mean, interval, mean, shown
 from minvenus.files import read_jsonl, write_text
 from minvenus.flags import save_config
 from minvenus.report import page
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.run_page import with_step_0
-from minvenus.settings import Hops, SFTConfig, check_model
+from minvenus.settings import Hops, SFTConfig
 
-METHODS = {                       # flags of train_igpo.py, beside those that all methods share
-    "grpo": ("--no-use-gain",),                                   # outcomes only
+ARMS = {                          # flags of train_igpo.py, beside those that all methods share
+    "grpo": ("--no-use-gain", "--gamma", "1"),                    # outcomes only, as its authors write it
     "paper": (),                                                  # IGPO as in the paper
     "released": ("--recipe", "released"),                         # IGPO as in the released code
     "uncentred": ("--no-center-gain",),                           # gains divided by their spread, not centred
-    # ablations of `paper`
-    "unnormalised": ("--normalize", "none"),                      # rewards as they are, no z-scores
-    "unscaled": ("--normalize", "separate"),                      # z-scores without IG-Scale
-    "no-browse": ("--browse", "off"),                             # a gain for every turn, searches too
-    "no-penalty": ("--format-penalty", "0"),
-    "gamma-1": ("--gamma", "1"),
-    "reference": ("--gain-policy", "reference"),                  # gains from the frozen start checkpoint
-    "token-mean": ("--aggregate", "token-mean"),
-    # ... and of the others
-    "uncentred-unscaled": ("--no-center-gain", "--normalize", "separate"),
-    "grpo-gamma-1": ("--no-use-gain", "--gamma", "1"),
 }
-ACCURACY, RIGHT_PAGES = "test_exact_match", "test_right_pages"       # on held-out questions
+CHANGES = {
+    "discounted": ("--gamma", "0.95"),                            # of grpo: a factor .95 for every turn
+    "gamma-1": ("--gamma", "1"),
+    "no-penalty": ("--format-penalty", "none"),                   # a malformed turn keeps its gain and its outcome
+    "prob": ("--gain", "prob"),
+    "unscaled": ("--normalize", "separate"),                      # z-scores without IG-Scale
+    "unnormalised": ("--normalize", "none"),                      # rewards as they are, no z-scores
+    "rms": ("--spread", "rms"),
+    "one": ("--spread", "one"),
+    "every-turn": ("--browse", "off"),                            # a gain for every turn, searches too
+    "reference": ("--gain-policy", "reference"),                  # gains from the frozen start checkpoint
+    "groups-of-8": ("--group", "8", "--questions", "4"),
+    "token-mean": ("--aggregate", "token-mean"),
+    "token-sum": ("--aggregate", "seq-mean-token-sum"),
+    "rate-3e-4": ("--learning-rate", "3e-4"),
+    "rate-9e-4": ("--learning-rate", "9e-4"),
+    "rate-12e-4": ("--learning-rate", "12e-4"),
+}
+ABLATED = ("no-penalty", "prob", "unscaled", "rms", "one", "gamma-1", "every-turn", "reference", "groups-of-8")
+RATES = ("rate-3e-4", "rate-9e-4", "rate-12e-4")
+PRESETS: dict[str, dict] = {
+    "methods": {},
+    "ablations": {"out": "runs/ablations", "seeds": 8, "first_seed": 4000, "methods": " ".join(
+        ["grpo", "grpo+discounted", "grpo+token-mean", "grpo+token-sum", "uncentred", "uncentred+token-mean",
+         "uncentred+token-sum", *(f"uncentred+{change}" for change in ABLATED),
+         "paper", *(f"paper+{change}" for change in ABLATED)])},
+    "rates": {"out": "runs/rates", "seeds": 3, "first_seed": 2000, "first_sft_seed": 20, "methods": " ".join(
+        " ".join([arm, *(f"{arm}+{rate}" for rate in RATES)]) for arm in ARMS)},
+    "six-hops": {"out": "runs/six-hops", "seeds": 10, "first_seed": 5000, "hops": 6, "methods": "grpo uncentred"},
+}
+ACCURACY, RIGHT_PAGES, TURNS = "test_exact_match", "test_right_pages", "test_turns"       # on held-out questions
 PLOTS = {                                                            # metric -> title, unit
     ACCURACY: ("Accuracy on held-out questions", "share right"),
     RIGHT_PAGES: ("Right pages found", "share of the path"),
-    "test_turns": ("Turns per rollout", "turns"),
+    TURNS: ("Turns per rollout", "turns"),
     "groups_without_outcome_signal": ("Groups that end alike: no signal for GRPO", "share of groups"),
     "gain_right": ("Gain of right visits", "log-prob per answer token"),
     "gain_wrong": ("Gain of wrong visits", "log-prob per answer token"),
 }
-# two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom; above 10 the last one, a little too wide
-T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+COLLAPSED = 0.5                   # a run has collapsed if its rollouts have less than this share of its start's turns
+SECONDS = 0.025                   # of one core for a rollout of one hop, its training and its share of the evaluations
 
 Curves = dict[str, dict[int, float]]        # of one run: metric -> step -> value; step 0 is before training
 Runs = dict[str, list[Curves]]              # method -> its runs, one per seed; all methods have the same seeds
@@ -61,13 +86,17 @@ Runs = dict[str, list[Curves]]              # method -> its runs, one per seed; 
 class CompareConfig:
     """python -m minvenus.experiments compare: methods side by side on the toy web, on fresh seeds."""
 
-    model: str | None = None                 # the SFT checkpoint to start from; none = train one as `make demo` does
-    out: str = "runs/compare"                # folder of the runs and the page
-    methods: str = "grpo paper released uncentred"       # which ones, see METHODS in experiments/compare.py
-    seeds: Count = 8                         # runs of each method
-    first_seed: int = 200                    # seeds count up from here
+    preset: Literal["methods", "ablations", "rates", "six-hops"] = "methods"  # values of the others: PRESETS
+    out: str = "runs/compare"                # folder of the runs, the plan and the page
+    methods: str = "grpo paper released uncentred"       # ARM or ARM+CHANGE, see experiments/compare.py
+    seeds: Count = 12                        # runs of each method
+    first_seed: int = 3000                   # seeds of the questions count up from here
+    first_sampling_seed: int = 103_000       # those of the sampling from here
+    checkpoints: Count = 3                   # start checkpoints, each from demonstrations and SFT of its own
+    first_sft_seed: int = 10                 # their seeds count up from here
+    sft_steps: Count = SFTConfig.steps       # optimiser steps on demonstrations
     steps: Count = 40                        # of each run; an evaluation every 10, and after the last
-    hops: Hops | None = 4                    # of every question; none = 1, 2, 3 and 4 in turn
+    hops: Hops = 4                           # of every question; demonstrations have up to 4, or as many
     slack: CountOrZero = 0                   # turns beyond what is needed
     questions: Count = 8                     # per step
     group: GroupSize = 4                     # rollouts of each question
@@ -76,44 +105,78 @@ class CompareConfig:
 
     def __post_init__(self):
         check(self)
-        check_names("methods", self.methods, METHODS)
-        if self.model is not None:
-            check_model(self.model)
+        check_names("methods", self.methods, ARMS, CHANGES)
 
 
-def check_names(setting: str, given: str, known: Collection[str]) -> None:
-    """Raise unless a setting is names out of `known` with spaces between, each once."""
+def check_names(setting: str, given: str, known: Collection[str], changes: Collection[str] = ()) -> None:
+    """Raise unless a setting is names out of `known`, perhaps with changes, with spaces between, each once."""
     names = given.split()
-    if not names or len(set(names)) < len(names) or not set(names) <= set(known):
-        raise ConfigError(f"{setting} must be some of {' '.join(known)}, each once; got {given!r}")
+    parts = [name.split("+") for name in names]
+    wrong = [name for name, *more in parts if name not in known or not set(more) <= set(changes)]
+    if not names or len(set(names)) < len(names) or wrong:
+        after = f", or such a name with changes after plus signs: {' '.join(changes)}" if changes else ""
+        raise ConfigError(f"{setting} must be some of {' '.join(known)}, each once{after}; got {given!r}")
+
+
+def method_flags(method: str) -> tuple[str, ...]:
+    arm, *changes = method.split("+")
+    return sum((CHANGES[change] for change in changes), ARMS[arm])
 
 
 def main(config: CompareConfig) -> str:
-    folder = Path(config.out)
-    start = Path(config.model) if config.model else train("train_sft.py", folder / "sft", SFTConfig.steps)
-    methods = config.methods.split()
-    seeds = range(config.first_seed, config.first_seed + config.seeds)
-    jobs = {}
-    for seed in seeds:
-        for method in methods:
-            jobs[f"{method}-{seed}"] = flags_of(config, start, method, seed)
+    folder, methods = Path(config.out), config.methods.split()
+    names = [f"{method}-{config.first_seed + i}" for i in range(config.seeds) for method in methods]
+    begun = sorted(path.parent.name for path in folder.glob("*/metrics.jsonl") if path.parent.name[:4] != "sft-")
+    said = register(folder, plan_of(config), begun)
+    starts = start_checkpoints(config)
+    jobs = {name: run_flags(config, starts, name) for name in names}
+    cost = config.steps * config.questions * config.group * config.hops * SECONDS * len(jobs) / config.jobs
+    print(f"{len(jobs)} runs of {config.steps} steps, {config.jobs} at a time: about {clock(cost)} in all on "
+          f"{config.jobs} quiet cores. Ctrl-C stops, the same command goes on.", flush=True)
     progress = Progress("runs", 0, len(jobs))
     for done, name in enumerate(run_all("train_igpo.py", jobs, config.jobs, folder), start=1):
         trained(folder / name, config.steps)
         progress.show(done, {})
     save_config(config, folder)
-    runs = {method: [read_curves(folder / f"{method}-{seed}") for seed in seeds] for method in methods}
-    rows = results(runs, config.steps)
-    written = write_text(folder / "report.html", page_of(runs, rows, asdict(config)))
-    return f"{table(rows)}\n\npage: {written}"
+    runs: Runs = {method: [] for method in methods}
+    for name in names:
+        runs[name.rpartition("-")[0]].append(read_curves(folder / name))
+    tables = results(runs, [i % config.checkpoints for i in range(config.seeds)], config.steps)
+    written = write_text(folder / "report.html", page_of(runs, tables, said, config))
+    parts = [f"{title}\n{table(rows)}" for title, rows in tables.items()]
+    return "\n\n".join([*parts, *said, f"page: {written}"])
 
 
-def flags_of(config: CompareConfig, start: Path, method: str, seed: int) -> tuple:
-    """The flags of train_igpo.py for one run."""
-    shared = ("--model", start, "--out", Path(config.out) / f"{method}-{seed}", "--seed", seed, "--steps", config.steps,
-              "--hops", config.hops, "--slack", config.slack, "--questions", config.questions, "--group", config.group,
-              "--learning-rate", config.learning_rate, "--evaluate-every", 10, "--rollouts-every", config.steps)
-    return shared + METHODS[method]
+def plan_of(config: CompareConfig) -> dict:
+    """What is fixed before the first run."""
+    settings = {key: value for key, value in asdict(config).items() if key not in ("out", "jobs")}
+    return {"first metric": f"{ACCURACY} after step {config.steps}", "second metric": "area under its curve",
+            "statistics": "mean and interquartile mean, paired differences, 95 % bootstrap intervals",
+            "collapsed": f"{TURNS} after the last step below {COLLAPSED} of those at step 0", **settings}
+
+
+def start_checkpoints(config: CompareConfig) -> list[Path]:
+    """Train the SFT checkpoints that are not there yet."""
+    folder, jobs = Path(config.out), {}
+    for seed in range(config.first_sft_seed, config.first_sft_seed + config.checkpoints):
+        jobs[f"sft-{seed}"] = ("--out", folder / f"sft-{seed}", "--seed", seed, "--steps", config.sft_steps,
+                               "--most-hops", max(4, config.hops))
+    progress = Progress("SFT", 0, len(jobs))
+    for done, _ in enumerate(run_all("train_sft.py", jobs, config.jobs, folder), start=1):
+        progress.show(done, {})
+    return [trained(folder / name, config.sft_steps) for name in jobs]
+
+
+def run_flags(config: CompareConfig, starts: list[Path], name: str) -> tuple:
+    """The flags of train_igpo.py for one run, METHOD-SEED."""
+    method, _, seed = name.rpartition("-")
+    i = int(seed) - config.first_seed
+    shared = ("--model", starts[i % len(starts)], "--out", Path(config.out) / name, "--question-seed", seed,
+              "--seed", config.first_sampling_seed + i, "--steps", config.steps, "--hops", config.hops,
+              "--slack", config.slack, "--questions", config.questions, "--group", config.group,
+              "--learning-rate", config.learning_rate, "--max-context", 192 * config.hops,
+              "--evaluate-every", 10, "--rollouts-every", config.steps)
+    return shared + method_flags(method)
 
 
 # --------------------------------------------------------------------------------------------------------- the numbers
@@ -121,7 +184,7 @@ def flags_of(config: CompareConfig, start: Path, method: str, seed: int) -> tupl
 
 def read_curves(folder: Path) -> Curves:
     """The metrics of a run of train_igpo.py, and the area under its curve of accuracy: the mean over the evaluations up
-    to a step. Step 0, the checkpoint that all methods start from, counts in no area."""
+    to a step. Step 0, the checkpoint that the methods start from, counts in no area."""
     metrics = with_step_0(read_jsonl(folder / "metrics.jsonl"))
     curves: Curves = {key: {row["step"]: row[key] for row in metrics if row.get(key) is not None} for key in PLOTS}
     steps = [step for step in curves[ACCURACY] if step > 0]
@@ -129,16 +192,27 @@ def read_curves(folder: Path) -> Curves:
     return curves
 
 
-def results(runs: Runs, step: int) -> list[list[str]]:
-    """The table of all methods, then of each minus the first one, paired by seed: runs of a seed have the same
-    questions."""
-    (first, baseline), *others = runs.items()
-    apart = {f"{method} - {first}": list(map(minus, of_seeds, baseline)) for method, of_seeds in others}
-    head, *body = over_seeds(runs | apart, {
-        "accuracy at step 0": (ACCURACY, 0), f"at step {step}": (ACCURACY, step),
-        "area under the curve": ("area", step), f"right pages at step {step}": (RIGHT_PAGES, step)})
-    each = [" ".join(f"{run[ACCURACY][step]:.2f}" for run in of_seeds) for of_seeds in (runs | apart).values()]
-    return [[*head, "each seed"], *([*row, seeds] for row, seeds in zip(body, each, strict=True))]
+def results(runs: Runs, starts: list[int], step: int) -> dict[str, list[list[str]]]:
+    """Tables with their titles. An arm is compared with the first method, an arm with changes with the arm itself."""
+    columns = {"accuracy at step 0": (ACCURACY, 0), f"at step {step}": (ACCURACY, step),
+               "area under the curve": ("area", step), f"right pages at step {step}": (RIGHT_PAGES, step)}
+    apart = {}
+    for method, of_seeds in runs.items():
+        arm, _, changes = method.partition("+")
+        other = arm if changes and arm in runs else next(iter(runs))
+        if other != method:
+            apart[f"{method} - {other}"] = list(map(minus, of_seeds, runs[other]))
+    methods = over_seeds(runs, columns, starts)
+    methods[0] += ["collapsed"]
+    for row, of_seeds in zip(methods[1:], runs.values(), strict=True):
+        row.append(f"{sum(run[TURNS][step] < COLLAPSED * run[TURNS][0] for run in of_seeds)} of {len(of_seeds)}")
+    found = {"Mean over runs [95 % interval]": methods,
+             "Interquartile mean [95 % interval]": over_seeds(runs, columns, starts, interquartile_mean)}
+    if apart:
+        found["Differences of paired runs, mean [95 % interval]"] = over_seeds(apart, columns, starts)
+    each = [[method, *(f"{run[ACCURACY][step]:.2f}" for run in of_seeds)] for method, of_seeds in runs.items()]
+    found[f"Accuracy at step {step} of each run"] = [["start checkpoint", *map(str, starts)], *each]
+    return found
 
 
 def minus(run: Curves, other: Curves) -> Curves:
@@ -147,53 +221,38 @@ def minus(run: Curves, other: Curves) -> Curves:
             for metric, curve in run.items()}
 
 
-def over_seeds(runs: Runs, columns: dict[str, tuple[str, int]]) -> list[list[str]]:
-    """A table: a head, then each method with its mean over seeds of every column, a title with a metric and a step."""
+def over_seeds(runs: Runs, columns: dict[str, tuple[str, int]], starts: list[int], statistic=mean) -> list[list[str]]:
+    """A table: a head, then each method with every column, a title with a metric and a step, over its runs."""
     found = [["method", *columns]]
     for method, of_seeds in runs.items():
-        found.append([method, *(shown([run[metric][step] for run in of_seeds]) for metric, step in columns.values())])
+        cells = [shown([run[metric][step] for run in of_seeds], starts, statistic) for metric, step in columns.values()]
+        found.append([method, *cells])
     return found
-
-
-def shown(values: Sequence[float]) -> str:
-    """The mean, with its interval if there are several values."""
-    if len(values) == 1:
-        return f"{values[0]:.3f}"
-    mean, half = interval(values)
-    return f"{mean:.3f} ± {half:.3f}"
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and half of its 95 % interval by Student's t, of two values or more."""
-    t = T95[min(len(values) - 1, len(T95)) - 1]
-    return fmean(values), t * stdev(values) / len(values) ** 0.5
 
 
 # ------------------------------------------------------------------------------------------------------------ the page
 
 
-def page_of(runs: Runs, rows: list[list[str]], settings: dict) -> str:
-    head, *body = rows
-    result = page.table(head, body, "mean ± half of the 95 % interval over the seeds (Student's t)")
+def page_of(runs: Runs, tables: dict[str, list[list[str]]], said: list[str], config: CompareConfig) -> str:
+    starts = [i % config.checkpoints for i in range(config.seeds)]
     plots = []
     for metric, (title, unit) in PLOTS.items():
-        lines = [line(method, [run[metric] for run in of_seeds]) for method, of_seeds in runs.items()]
+        lines = [line(method, [run[metric] for run in of_seeds], starts) for method, of_seeds in runs.items()]
         if any(drawn.x for drawn in lines):
             plots.append(page.figure(line_plot(lines, title, "steps", unit)))
-    sections = [page.section("Result", [result]),
-                page.section("Curves", [page.figures(plots)], "Bands are 95 % intervals over the seeds.")]
-    facts = [(key, str(value)) for key, value in settings.items() if value is not None]
-    lede = "All methods start from the same checkpoint and sample as many rollouts."
+    listed = [page.table(rows[0], rows[1:], title) for title, rows in tables.items()]
+    sections = [page.section("Result", listed), page.section("Plan", [page.note(words, "remark") for words in said]),
+                page.section("Curves", [page.figures(plots)], "Bands are 95 % intervals over the runs.")]
+    facts = [(key, str(value)) for key, value in plan_of(config).items()]
+    lede = "All methods start from the same checkpoints and sample as many rollouts; runs of one seed are paired."
     return page.page("Methods compared", sections, lede, facts, kind="minvenus comparison")
 
 
-def line(method: str, curves: list[dict[int, float]]) -> Series:
-    """The mean over seeds, with its interval, at the steps that every curve has. A method without such a step has an
+def line(method: str, curves: list[dict[int, float]], starts: list[int]) -> Series:
+    """The mean over runs, with its interval, at the steps that every curve has. A method without such a step has an
     empty line, so that the others keep the colours that they have in other plots."""
     steps = sorted(set.intersection(*map(set, curves)))
-    values = [[curve[step] for curve in curves] for step in steps]
+    points = [interval([curve[step] for curve in curves], starts) for step in steps]
     if len(curves) == 1:
-        return Series(method, steps, [value for value, in values])
-    points = [interval(of_seeds) for of_seeds in values]
-    return Series(method, steps, [mean for mean, _ in points], [mean - half for mean, half in points],
-                  [mean + half for mean, half in points])
+        return Series(method, steps, [number for number, _, _ in points])
+    return Series(method, steps, *([point[i] for point in points] for i in range(3)))

@@ -21,15 +21,18 @@ noise than that of learning. docs/experiment.md says how the learning rate was c
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 
 from minvenus.config import Count, Positive, Recipe, check
 from minvenus.console import table
-from minvenus.experiments.compare import METHODS, Curves, check_names, over_seeds
+from minvenus.experiments.compare import ARMS, CHANGES, Curves, check_names, line, method_flags, over_seeds
+from minvenus.files import write_text
 from minvenus.flags import parse_flags
 from minvenus.igpo.credit import Measured, credit
+from minvenus.report.curves import line_plot
 from minvenus.settings import IGPOConfig
 
 RIGHT, WRONG, STOP = 0, 1, 2
@@ -64,17 +67,18 @@ PROFILES = {                       # right visits at hop 1..4; all but the measu
 class LabConfig:
     """python -m minvenus.experiments lab: who learns what from which gains."""
 
-    gains: str = " ".join(PROFILES)  # names of profiles, with spaces between
-    methods: str = "grpo paper released uncentred unnormalised unscaled no-browse gamma-1"  # see experiments/compare.py
+    gains: str = "measured equal front"  # names of profiles, with spaces between
+    methods: str = "grpo paper released uncentred"   # ARM or ARM+CHANGE, see experiments/compare.py
     visits: Visits = 6               # visits allowed; a correct answer needs four
     steps: Count = 80                # updates
-    seeds: Count = 4                 # runs per method and profile, seeds 0, 1, ...
+    seeds: Count = 20                # runs per method and profile, seeds 0, 1, ...
     learning_rate: Positive = 0.8    # the same for all methods, chosen on GRPO alone
+    out: str = "runs/lab"            # folder of the pictures, one per profile
 
     def __post_init__(self):
         check(self)
         check_names("gains", self.gains, PROFILES)
-        check_names("methods", self.methods, METHODS)
+        check_names("methods", self.methods, ARMS, CHANGES)
 
 
 def main(config: LabConfig) -> str:
@@ -84,10 +88,14 @@ def main(config: LabConfig) -> str:
     for name in config.gains.split():
         runs = {}
         for method in config.methods.split():
-            recipe = parse_flags(IGPOConfig, list(METHODS[method])).recipe
+            recipe = parse_flags(IGPOConfig, list(method_flags(method))).recipe
             runs[method] = [train(PROFILES[name], recipe, seed, config) for seed in range(config.seeds)]
-        print(f"gains {name}: {PROFILES[name]}\n{table(over_seeds(runs, columns))}\n", flush=True)
-    return "Share of correct answers, mean ± half of the 95 % interval over the seeds, and turns at the last step."
+        starts = [0] * config.seeds                                    # all of them start from the same table
+        lines = [line(method, [run["success"] for run in of_seeds], starts) for method, of_seeds in runs.items()]
+        plot = line_plot(lines, f"Correct answers, gains {name}", "updates", "share, mean of the seeds", (0.0, 1.0))
+        write_text(Path(config.out) / f"lab-{name}.svg", plot + "\n")
+        print(f"gains {name}: {PROFILES[name]}\n{table(over_seeds(runs, columns, starts))}\n", flush=True)
+    return f"Share of correct answers and turns, mean over the seeds [95 % interval]. Curves: {config.out}"
 
 
 # --------------------------------------------------------------------------------------------------------- the learning

@@ -1,36 +1,39 @@
-"""The comparison: what its methods are, what it refuses, in which order it runs, the numbers that it compares, and
-their means and intervals over seeds."""
+"""The comparison: what its methods are, what it refuses, in which order it runs, what it fixed before, and the numbers
+that it compares."""
 
 import json
-import math
-import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from minvenus.config import ConfigError, ModelConfig, Recipe, read_json
-from minvenus.console import table
+from minvenus.config import ConfigError, Recipe, read_json
 from minvenus.experiments import compare, scripts
-from minvenus.experiments.compare import METHODS, T95, CompareConfig, interval, line, read_curves, results, shown
-from minvenus.experiments.demo import DemoConfig
+from minvenus.experiments.__main__ import main
+from minvenus.experiments.calculator import COMPARED
+from minvenus.experiments.compare import ARMS, CHANGES, PRESETS, CompareConfig, line, read_curves, results
+from minvenus.experiments.lab import LabConfig
 from minvenus.experiments.scripts import ScriptFailed
 from minvenus.flags import parse_flags
-from minvenus.settings import IGPOConfig
+from minvenus.report.explain import under_recipes
+from minvenus.settings import IGPOConfig, SFTConfig
+from tests.report.examples import answer, rollout, saved_batch, visit
 
-# Stands in for train_igpo.py: notes that it was started and leaves what a run leaves. Accuracy is 0.01 at the start, at
-# the end a hundredth for each letter of the folder's name.
+# Stands in for both training scripts: notes that it was started and leaves what a run leaves. Accuracy is 0.01 at the
+# start, at the end a hundredth for each letter of the folder's name; GRPO's rollouts get short.
 TRAIN = """
 import json, pathlib, sys
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 folder, steps = pathlib.Path(given["--out"]), int(given["--steps"])
 with (folder.parent / "started.txt").open("a") as file:
     file.write(folder.name + "\\n")
-start = {"step": 1, "before_test_exact_match": 0.01, "before_test_right_pages": 0.5}
-end = {"step": steps, "test_exact_match": len(folder.name) / 100, "test_right_pages": 0.75, "test_turns": 8.0}
+start = {"step": 1, "before_test_exact_match": 0.01, "before_test_right_pages": 0.5, "before_test_turns": 8.0}
+end = {"step": steps, "test_exact_match": len(folder.name) / 100, "test_right_pages": 0.75,
+       "test_turns": 3.9 if "grpo" in folder.name else 4.0}
+folder.mkdir(exist_ok=True)
 (folder / "metrics.jsonl").write_text(json.dumps(start) + "\\n" + json.dumps(end) + "\\n")
 newest = folder / "checkpoints" / f"step-{steps - (folder.parent / 'stopped').exists():08d}"
-newest.mkdir(parents=True)
+newest.mkdir(parents=True, exist_ok=True)
 (newest / "state.json").write_text("{}")
 (folder / "latest").write_text(newest.name)
 """
@@ -38,46 +41,85 @@ newest.mkdir(parents=True)
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    """Two methods, two seeds, four steps."""
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text(json.dumps(ModelConfig.preset("tiny").to_hf()))
-    (tmp_path / "train_igpo.py").write_text(TRAIN)
+    """Two methods, two runs each from a start of its own, four steps."""
+    for script in ("train_igpo.py", "train_sft.py"):
+        (tmp_path / script).write_text(TRAIN)
     monkeypatch.setattr(scripts, "ROOT", tmp_path)
     monkeypatch.setattr(scripts, "LOOK_EVERY", 0.01)
-    return CompareConfig(model=str(tmp_path / "model"), out=str(tmp_path / "out"), methods="grpo paper", seeds=2,
-                         first_seed=7, steps=4, jobs=1)
+    return CompareConfig(out=str(tmp_path / "out"), methods="grpo paper", seeds=2, checkpoints=2, first_seed=7,
+                         first_sampling_seed=70, first_sft_seed=3, sft_steps=4, steps=4, jobs=1)
 
 
 # ---------------------------------------------------------------------------------------------------------- the methods
 
-PAPER = asdict(Recipe.paper()) | {"aggregate": "seq-mean-token-mean", "gain_policy": "current"}
-DIFFERENCES = {                                                         # of each method from `paper`
-    "grpo": {"use_gain": False},
+DIFFERENCES = {                                                         # of each arm or change from `paper`
+    "grpo": {"use_gain": False, "gamma": 1.0},
     "paper": {},
     "released": asdict(Recipe.released()),
     "uncentred": {"center_gain": False},
-    "unnormalised": {"normalize": "none"},
-    "unscaled": {"normalize": "separate"},
-    "no-browse": {"browse": "off"},
-    "no-penalty": {"format_penalty": 0.0},
+    "discounted": {"gamma": 0.95},
     "gamma-1": {"gamma": 1.0},
+    "no-penalty": {"format_penalty": None},
+    "prob": {"gain": "prob"},
+    "unscaled": {"normalize": "separate"},
+    "unnormalised": {"normalize": "none"},
+    "rms": {"spread": "rms"},
+    "one": {"spread": "one"},
+    "every-turn": {"browse": "off"},
     "reference": {"gain_policy": "reference"},
+    "groups-of-8": {"group": 8, "questions": 4},
     "token-mean": {"aggregate": "token-mean"},
-    "uncentred-unscaled": {"center_gain": False, "normalize": "separate"},
-    "grpo-gamma-1": {"use_gain": False, "gamma": 1.0},
+    "token-sum": {"aggregate": "seq-mean-token-sum"},
+    "rate-3e-4": {"learning_rate": 3e-4},
+    "rate-9e-4": {"learning_rate": 9e-4},
+    "rate-12e-4": {"learning_rate": 12e-4},
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*ARMS, *(f"paper+{change}" for change in CHANGES), "grpo+discounted",
+                                    "uncentred+rms+token-sum"])
 def test_a_method_differs_from_the_paper_in_what_its_name_says_and_in_nothing_else(method, small):
     config = replace(small, steps=6, questions=3, group=5, hops=2, slack=1, learning_rate=2e-5)
-    flags = compare.flags_of(config, Path(config.model), method, 8)
+    flags = compare.run_flags(config, [Path("tiny-base"), Path("tiny")], f"{method}-8")
     started = asdict(parse_flags(IGPOConfig, [str(flag) for flag in flags]))
-    own = started.pop("recipe") | {key: started.pop(key) for key in ("aggregate", "gain_policy")}
-    assert own == PAPER | DIFFERENCES[method]
-    shared = {"model": config.model, "out": f"{config.out}/{method}-8", "seed": 8, "steps": 6, "questions": 3,
-              "group": 5, "hops": 2, "slack": 1, "learning_rate": 2e-5, "evaluate_every": 10, "rollouts_every": 6}
-    assert started == {key: value for key, value in asdict(IGPOConfig()).items() if key in started} | shared
+    shared = {"model": "tiny", "out": f"{config.out}/{method}-8", "seed": 71, "question_seed": 8, "steps": 6,
+              "questions": 3, "group": 5, "hops": 2, "slack": 1, "learning_rate": 2e-5, "max_context": 384,
+              "evaluate_every": 10, "rollouts_every": 6}
+    expected = asdict(IGPOConfig())
+    for values in (expected, started):
+        values |= values.pop("recipe")
+    expected |= shared
+    for part in method.split("+"):
+        expected |= DIFFERENCES[part]
+    assert started == expected
+
+
+def test_grpo_has_no_discount_wherever_it_is_called_grpo():
+    """In the comparison, in the lab, on the X-ray and in the calculator."""
+    recipe = parse_flags(IGPOConfig, list(ARMS["grpo"])).recipe
+    assert recipe == Recipe(use_gain=False, gamma=1.0) == COMPARED["GRPO"]
+    batch = saved_batch([rollout([visit(), answer()])] * 2, [0, 0], [1.0, 0.0], Recipe(), [[[-2.0], [-1.0]]] * 2)
+    assert under_recipes(batch.measured, Recipe())["GRPO"][0].recipe == recipe
+    assert {"grpo", "paper", "released", "uncentred"} == set(CompareConfig().methods.split())
+    assert LabConfig().methods == CompareConfig().methods
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_settings_with_fresh_seeds_and_folders_of_their_own(preset):
+    config = parse_flags(CompareConfig, ["--preset", preset], presets=PRESETS)
+    others = [parse_flags(CompareConfig, ["--preset", name], presets=PRESETS) for name in PRESETS if name != preset]
+    own = set(range(config.first_seed, config.first_seed + config.seeds))
+    assert not any(own & set(range(c.first_seed, c.first_seed + c.seeds)) or c.out == config.out for c in others)
+    assert config.checkpoints >= 3 and not own & {50, *range(100, 105), *range(200, 208), *range(7300, 7306)}
+
+
+def test_the_ablations_have_both_arms_and_the_arm_that_each_is_compared_with():
+    methods = PRESETS["ablations"]["methods"].split()
+    for arm in ("paper", "uncentred"):
+        for change in ("no-penalty", "prob", "unscaled", "gamma-1", "every-turn", "reference", "groups-of-8", "rms"):
+            assert {arm, f"{arm}+{change}"} <= set(methods)
+    assert {"grpo+token-mean", "grpo+token-sum", "uncentred+token-mean", "uncentred+token-sum"} <= set(methods)
+    assert PRESETS["ablations"]["seeds"] >= 8
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals
@@ -86,21 +128,23 @@ def test_a_method_differs_from_the_paper_in_what_its_name_says_and_in_nothing_el
 @pytest.mark.parametrize(("given", "words"), [
     ({"methods": "paper gpro"}, "methods must be some of grpo paper .*; got 'paper gpro'"),
     ({"methods": " "}, "methods must be"), ({"methods": "paper grpo paper"}, "each once"),
-    ({"model": "nowhere"}, "'nowhere'"),
+    ({"methods": "paper+probe"}, "with changes after plus signs: discounted .*; got 'paper\\+probe'"),
 ])
 def test_what_cannot_be_compared_is_refused_before_anything_runs(given, words):
     with pytest.raises(ConfigError, match=words):
         CompareConfig(**given)
 
 
-def test_all_methods_of_a_seed_run_before_the_next_seed_and_the_table_and_page_are_written(small, capsys):
+def test_first_the_starts_then_all_methods_of_a_seed_before_the_next_seed_then_tables_and_page(small, capsys):
     text = compare.main(small)
-    assert (Path(small.out) / "started.txt").read_text().split() == ["grpo-7", "paper-7", "grpo-8", "paper-8"]
-    assert "runs 4/4" in capsys.readouterr().err
-    assert re.search(r"grpo +0.010 ± 0.000 +0.060 ± 0.000", text)
-    assert re.search(r"paper - grpo +0.000 ± 0.000 +0.010 ± 0.000", text)
+    started = (Path(small.out) / "started.txt").read_text().split()
+    assert started == ["sft-3", "sft-4", "grpo-7", "paper-7", "grpo-8", "paper-8"]
+    printed = capsys.readouterr()
+    assert "runs 4/4" in printed.err and "4 runs of 4 steps, 1 at a time: about 0:51 in all on 1 quiet" in printed.out
+    assert "grpo    0.010 [0.010, 0.010]  0.060 [0.060, 0.060]" in text and "2 of 2" in text and "0 of 2" in text
+    assert "paper - grpo  0.000 [0.000, 0.000]  0.010 [0.010, 0.010]" in text
     page = (Path(small.out) / "report.html").read_text()
-    assert "0.060 ± 0.000" in page and "0.010 ± 0.000" in page and "Turns per rollout" in page
+    assert "0.060 [0.060, 0.060]" in page and "Turns per rollout" in page and "before the first run and not" in page
     assert "Gain of right visits" not in page, "nobody had gains"
     assert read_json(Path(small.out) / "run.json") == asdict(small)
 
@@ -108,21 +152,71 @@ def test_all_methods_of_a_seed_run_before_the_next_seed_and_the_table_and_page_a
 def test_a_run_that_somebody_stopped_is_not_taken_for_a_finished_one(small):
     Path(small.out).mkdir()
     (Path(small.out) / "stopped").touch()
-    with pytest.raises(ScriptFailed, match=r"grpo-7 was stopped before step 4; the same command goes on there"):
+    with pytest.raises(ScriptFailed, match=r"sft-3 was stopped before step 4; the same command goes on there"):
         compare.main(small)
-    assert (Path(small.out) / "started.txt").read_text().split() == ["grpo-7"]
+    assert (Path(small.out) / "started.txt").read_text().split() == ["sft-3", "sft-4"]
 
 
-def test_without_a_checkpoint_one_is_trained_as_the_demo_does(small, monkeypatch):
+def test_demonstrations_have_as_many_hops_as_the_questions_and_at_least_four(small, monkeypatch):
     seen = []
 
-    def train(*arguments):
-        seen.append(arguments)
-        return Path(small.model)
+    def run_all(script, jobs, *_):
+        for flags in jobs.values():
+            seen.append(parse_flags(SFTConfig, [str(flag) for flag in flags]))
+        return iter(())
 
-    monkeypatch.setattr(compare, "train", train)
-    compare.main(replace(small, model=None, methods="paper", seeds=1))
-    assert seen == [("train_sft.py", Path(small.out) / "sft", DemoConfig().sft_steps)]
+    monkeypatch.setattr(compare, "run_all", run_all)
+    monkeypatch.setattr(compare, "trained", lambda folder, steps: folder)
+    for hops in (2, 6):
+        compare.start_checkpoints(replace(small, hops=hops))
+    found = [(config.seed, config.steps, config.most_hops) for config in seen]
+    assert found == [(3, 4, 4), (4, 4, 4), (3, 4, 6), (4, 4, 6)]
+
+
+# ------------------------------------------------------------------------------------------------ what was fixed before
+
+
+def plan(config) -> dict:
+    return read_json(Path(config.out) / "plan.json")
+
+
+def test_the_plan_is_written_before_the_first_run(small, monkeypatch):
+    def run_all(script, *_):
+        assert plan(small)["plan"]["first metric"] == "test_exact_match after step 4" and not plan(small)["changes"]
+        raise ScriptFailed("no run")
+
+    monkeypatch.setattr(compare, "run_all", run_all)
+    with pytest.raises(ScriptFailed):
+        compare.main(small)
+    fixed = plan(small)["plan"]
+    assert {"methods", "seeds", "first_seed", "first_sampling_seed", "checkpoints", "first_sft_seed"} <= set(fixed)
+    assert {"steps", "learning_rate", "hops", "slack", "questions", "group"} <= set(fixed)
+    assert not {"out", "jobs"} & set(fixed), "where and how many at a time decide nothing"
+
+
+def test_what_is_changed_after_the_plan_is_said_and_never_forgotten(small):
+    assert "fixed before the first run and not changed" in compare.main(small)
+    more = replace(small, seeds=3)
+    said = "Changed after the plan was written, when 4 runs had begun: seeds from 2 to 3."
+    for text in (compare.main(more), (Path(small.out) / "report.html").read_text()):
+        assert said in text and "not changed" not in text
+    again = compare.main(more)
+    assert again.count("Changed after") == 1, "the same settings again are no further change"
+    back = compare.main(small)
+    assert said in back and "when 6 runs had begun: seeds from 3 to 2." in back
+    assert plan(small)["plan"]["seeds"] == 2
+
+
+def test_a_plan_that_came_after_runs_says_so(small):
+    compare.main(small)
+    (Path(small.out) / "plan.json").unlink()
+    assert "The plan is not from before the first run: 4 runs had begun." in compare.main(small)
+
+
+def test_the_command_takes_presets(small, capsys):
+    with pytest.raises(SystemExit):
+        main(["compare", "--preset", "everything"])
+    assert "ablations" in capsys.readouterr().err
 
 
 # --------------------------------------------------------------------------------------------------------- the numbers
@@ -141,53 +235,41 @@ def test_the_numbers_of_a_run_come_from_its_metrics(tmp_path):
     assert run["area"] == {2: 0.2, 4: pytest.approx(0.4)}
 
 
-def run(accuracy, area, start=0.1):
+def run(accuracy, area, start=0.1, turns=8.0):
     """Before the first step, and after step 4; half as many right pages."""
-    return {"test_exact_match": {0: start, 4: accuracy}, "area": {4: area},
+    return {"test_exact_match": {0: start, 4: accuracy}, "area": {0: 0.0, 4: area}, "test_turns": {0: 8.0, 4: turns},
             "test_right_pages": {0: start / 2, 4: accuracy / 2}}
 
 
-def test_the_table_word_for_word_and_differences_paired_by_seed():
-    runs = {"grpo": [run(0.3, 0.2), run(0.4, 0.2)], "paper": [run(0.5, 0.4), run(0.8, 0.3)]}
-    # accuracies 0.3 and 0.4: half is 12.706 * 0.05; their halves as pages; 0.5 and 0.8: 12.706 * 0.15
-    assert table(results(runs, 4)).splitlines() == [
-        "method        accuracy at step 0      at step 4  area under the curve  right pages at step 4  each seed",
-        "grpo               0.100 ± 0.000  0.350 ± 0.635         0.200 ± 0.000          0.175 ± 0.318  0.30 0.40",
-        "paper              0.100 ± 0.000  0.650 ± 1.906         0.350 ± 0.635          0.325 ± 0.953  0.50 0.80",
-        "paper - grpo       0.000 ± 0.000  0.300 ± 1.271         0.150 ± 0.635          0.150 ± 0.635  0.20 0.40"]
-    assert table(results({"grpo": [run(0.3, 0.2)]}, 4)).splitlines() == [
-        "method  accuracy at step 0  at step 4  area under the curve  right pages at step 4  each seed",
-        "grpo                 0.100      0.300                 0.200                  0.150       0.30"]
+def test_the_tables_worked_by_hand():
+    """Two start checkpoints with a run each: nothing can be drawn but these runs, so the intervals have no width."""
+    runs = {"grpo": [run(0.3, 0.2, turns=3.9), run(0.4, 0.2)], "paper": [run(0.5, 0.4), run(0.8, 0.3)],
+            "paper+prob": [run(0.6, 0.4), run(0.6, 0.4)]}
+    tables = results(runs, [0, 1], 4)
+    means, middle, apart, each = tables.values()
+    assert means[0] == ["method", "accuracy at step 0", "at step 4", "area under the curve", "right pages at step 4",
+                        "collapsed"]
+    assert means[1][2:] == ["0.350 [0.350, 0.350]", "0.200 [0.200, 0.200]", "0.175 [0.175, 0.175]", "1 of 2"]
+    assert means[2][2] == "0.650 [0.650, 0.650]" and middle[2][2] == means[2][2]
+    assert [row[0] for row in apart] == ["method", "paper - grpo", "paper+prob - paper"]
+    assert apart[1][2:4] == ["0.300 [0.300, 0.300]", "0.150 [0.150, 0.150]"], "paired: (.2 + .4) / 2"
+    assert apart[2][2] == "-0.050 [-0.050, -0.050]"
+    assert each == [["start checkpoint", "0", "1"], ["grpo", "0.30", "0.40"], ["paper", "0.50", "0.80"],
+                    ["paper+prob", "0.60", "0.60"]]
+    assert len(results({"grpo": [run(0.3, 0.2)]}, [0], 4)) == 3, "one method has no differences"
 
 
-# ---------------------------------------------------------------------------------------------------- means over seeds
-
-
-def test_intervals_by_hand():
-    assert interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(2.48434, abs=1e-5))    # spread 1; 4.303 / sqrt(3)
-    assert interval([0.0, 1.0]) == (0.5, pytest.approx(6.353))     # sqrt(1/2); 12.706 * sqrt(1/2) / sqrt(2)
-    many = [0.0, 1.0] * 10                                         # sqrt(20 / 4 / 19), and the last of the points
-    assert interval(many) == (0.5, pytest.approx(2.228 * math.sqrt(5 / 19) / math.sqrt(20)))
-    assert shown([1.0, 2.0, 3.0]) == "2.000 ± 2.484" and shown([0.25, 0.25]) == "0.250 ± 0.000"
-    assert shown([0.25]) == "0.250", "a single run has a mean and no interval"
-
-
-@pytest.mark.parametrize(("freedom", "point"), list(enumerate(T95, 1)))
-def test_95_percent_of_students_distribution_lie_within_each_point(freedom, point):
-    """Simpson's rule over the density, twice the half from 0 to the point."""
-    def density(t):
-        scale = math.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * math.gamma(freedom / 2))
-        return scale * (1 + t * t / freedom) ** (-(freedom + 1) / 2)
-    n = 2000
-    inner = sum((4 if k % 2 else 2) * density(point * k / n) for k in range(1, n))
-    assert 2 * point / n / 3 * (density(0) + inner + density(point)) == pytest.approx(0.95, abs=5e-5)
+def test_differences_are_of_paired_runs():
+    """Accuracies .3 and .9 against .4 and 1.0: each run is .1 better, so the interval of the difference has no width,
+    while those of the methods reach from one run to the other."""
+    runs = {"grpo": [run(0.3, 0.2), run(0.9, 0.2)], "paper": [run(0.4, 0.2), run(1.0, 0.2)]}
+    means, _, apart, _ = results(runs, [0, 0], 4).values()
+    assert means[1][2] == "0.600 [0.300, 0.900]" and apart[1][2] == "0.100 [0.100, 0.100]"
 
 
 def test_a_line_is_over_the_steps_that_every_run_has_and_a_method_without_one_keeps_its_place():
-    both = line("paper", [{5: 0.0, 2: 2.0, 1: 1.0}, {5: 1.0, 2: 3.0, 3: 9.0}])
-    assert (both.name, both.x, both.y) == ("paper", [2, 5], [2.5, 0.5])
-    assert both.low == pytest.approx([2.5 - 6.353, 0.5 - 6.353])
-    assert both.high == pytest.approx([2.5 + 6.353, 0.5 + 6.353])
-    alone = line("single", [{1: 1.0}])
+    both = line("paper", [{5: 0.0, 2: 2.0, 1: 1.0}, {5: 1.0, 2: 3.0, 3: 9.0}], [0, 0])
+    assert (both.name, both.x, both.y, both.low, both.high) == ("paper", [2, 5], [2.5, 0.5], [2.0, 0.0], [3.0, 1.0])
+    alone = line("single", [{1: 1.0}], [0])
     assert (alone.x, alone.y, alone.low) == ([1], [1.0], None)
-    assert line("grpo", [{}, {1: 1.0}]).x == []
+    assert line("grpo", [{}, {1: 1.0}], [0, 0]).x == []
