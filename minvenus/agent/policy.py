@@ -118,6 +118,7 @@ def load_loop(config: AgentConfig, immediate: bool, sequences: int = 1, pages: i
         settings.max_turns or told.max_turns, min(settings.max_context, policy.max_context or settings.max_context),
         settings.max_new_tokens, settings.max_observation_tokens, settings.time_limit or math.inf,
         settings.tool_seconds, tool_threads=None if immediate else sequences, retries=settings.retries,
+        answer_from=told.answer_from or math.inf, last_turn_tokens=told.last_turn_tokens,
         max_malformed=settings.max_malformed)
     loop = RolloutLoop(policy, tokenizer, limits, system=told.prompt, notices=told.notices, watch=watch)
     return loop, description

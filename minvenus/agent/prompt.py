@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from minvenus.config import ConfigError, Count, CountOrZero, Fraction, Recipe, check, read_json
+from minvenus.config import ConfigError, Count, CountOrZero, Fraction, Positive, Recipe, check, read_json
 from minvenus.flags import build
 from minvenus.settings import Like, ResultSize, Temperature
 from minvenus.tools import toyweb_lessons as toy
+from minvenus.tools.base import PAGE, PLAIN, ResultFormat, filled
 
 AGENT_FILE = "agent.json"
 
@@ -65,6 +66,8 @@ class Notices:
     malformed: str = "ERROR: {error}"         # in answer to a turn that cannot be read; {error} is the parser's reason
     last_turn: str = f"NOTICE: No tool calls are left. {ANSWER_NOW}"
     context: str = f"NOTICE: The context is full. {ANSWER_NOW}"           # the next observation might not fit
+    replace: bool = False                     # show the last two in the place of the newest observation, not after it
+    results: ResultFormat = PLAIN             # how results of tools are shown
 
     def __post_init__(self):
         check(self)
@@ -81,6 +84,9 @@ class AgentFormat:
     max_context: Count = 40_960                 # tokens of the whole conversation
     max_new_tokens: Count = 8192                # of one turn
     max_observation_tokens: ResultSize = 8192   # longer results of tools are cut
+    answer_from: Count | None = None            # tokens from which the next turn is the last; None = when room ends
+    last_turn_tokens: Count | None = None       # kept free for the last turn; None = as many as for any
+    time_limit: Positive | None = None          # seconds of a conversation
     temperature: Temperature = 1.0              # the paper's sampling for evaluations
     top_p: Fraction = 0.95
     top_k: CountOrZero = 20                     # 0 = all
@@ -107,7 +113,20 @@ MINVENUS = AgentFormat()
 TOYWEB = AgentFormat(toy.SYSTEM, Notices(malformed=toy.NOT_READ, last_turn=toy.LAST_TURN), toy.LEAD_IN,
                      max_context=1024, max_new_tokens=64, temperature=0.0, top_p=1.0, top_k=0, presence_penalty=0.0,
                      retries=0)
-DR_VENUS = AgentFormat(system=None, max_turns=201, max_context=261_000, max_new_tokens=15_000)
+# The loop of the release. Its models may make 200 turns in 240,000 tokens; only then, and instead of the newest
+# observation, they are told to answer: so there is one more turn, and a context of 261,000. Failed searches are not
+# mentioned, and a page that cannot be read is shown as one that says so.
+UNREAD = filled(PAGE, evidence="The page could not be accessed: check its address.",
+                summary="The page could not be processed, so there is no information from it.")
+REMINDER = ("Write your reasoning between <think> and </think>, then either one <tool_call> with a JSON object that "
+            "has a name and arguments, or the final answer between <answer> and </answer>.")
+DR_VENUS = AgentFormat(
+    system=None,
+    notices=Notices(malformed="ERROR: {error}\n" + REMINDER, replace=True,
+                    results=ResultFormat(dates=True, failed_queries=False, unread_page=UNREAD,
+                                         failed_call="ERROR: tool execution failed: {error}")),
+    max_turns=201, max_context=261_000, max_new_tokens=15_000, max_observation_tokens=240_000, answer_from=240_000,
+    last_turn_tokens=4096, time_limit=9000.0)
 FORMATS = dict(zip(get_args(Like), (MINVENUS, TOYWEB, DR_VENUS), strict=True))
 
 

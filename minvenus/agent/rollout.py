@@ -10,13 +10,15 @@
         rollouts = [episode.rollout for episode in episodes]
 
     R = max_turn_tokens + 1    tokens of a turn: what may be sampled, and the im_end of a turn that was cut
+    L                          those that are kept free for the last turn: R, or less if last_turn_tokens says so
     N                          tokens of the context notice, shown as an observation
 
-A turn that is not the last starts only where R + N + R tokens are left. So whatever it writes, the notice and a full
-last turn still fit: every rollout that meets the context limit gets a chance to answer, and none is ever longer than
-max_context. If an observation leaves less, the notice is shown after it where R still fits after both, else in its
-place, and the next turn is the last. This is decided before anything is appended. Before the last turn that max_turns
-allows, another notice is shown after the observation.
+A turn that is not the last starts only where R + N + L tokens are left. So whatever it writes, the notice and a last
+turn still fit: every rollout that meets the context limit gets a chance to answer, and none is ever longer than
+max_context. If an observation leaves less, or leads beyond answer_from, the notice is shown after it where L still fits
+after both, else in its place, and the next turn is the last. This is decided before anything is appended. Before the
+last turn that max_turns allows, another notice is shown after the observation. Notices that replace are always shown
+in the observation's place.
 
 The loop has one thread and needs no lock: between two steps of the policy it polls the futures of tool calls and the
 time limits. Without tool_threads tools run in the loop's own thread, and a run is reproducible to the last bit. With
@@ -36,7 +38,7 @@ from minvenus.agent.protocol import ParsedTurn, is_well_formed, parse_turn, retr
 from minvenus.config import ConfigError
 from minvenus.text.chat import Stream, observation_ids
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import FAULTS, FailureGuard, ToolError, ToolResult, cap_text, in_thread, run_tool
+from minvenus.tools.base import FAULTS, FailureGuard, ToolError, ToolResult, cap_text, filled, in_thread, run_tool
 from minvenus.tools.endpoint import is_too_long
 from minvenus.types import Question, Rollout, Turn
 
@@ -65,6 +67,7 @@ class RolloutLoop:
         self.watch = watch or (lambda event, episode: None)
         self.admission = Admission(policy, limits.max_context, score)
         self.turn_tokens = limits.max_turn_tokens + 1                          # R
+        self.last_tokens = min(self.turn_tokens, (limits.last_turn_tokens or limits.max_turn_tokens) + 1)      # L
         self.notice_tokens = self._observation_tokens(notices.context)         # N
         self.running: list[Episode] = []
 
@@ -85,7 +88,7 @@ class RolloutLoop:
         group = [Episode(question, tools_for(question), Stream(self.tokenizer, self.system, question.text), max_turns,
                          name or question.id, number, step) for number in range(n)]
         prompt = len(group[0].stream.ids)
-        reserve = self.notice_tokens + self.turn_tokens if max_turns > 1 else 0
+        reserve = self.notice_tokens + self.last_tokens if max_turns > 1 else 0
         needed = prompt + self.turn_tokens + reserve
         if needed > self.limits.max_context:
             raise ConfigError(f"question {question.id!r}: with its prompt of {prompt} tokens max_context must be at "
@@ -99,7 +102,8 @@ class RolloutLoop:
         self.running += self.admission.open_waiting()
         for episode in self.running:                          # write
             if episode.stream.awaits_turn and not episode.writing:
-                self.policy.start(episode, self.limits.max_turn_tokens)
+                room = self.limits.max_context - len(episode.stream.ids) - 1
+                self.policy.start(episode, min(self.limits.max_turn_tokens, room))
                 episode.writing, episode.turn_started = True, time.monotonic()
         busy = self.policy.step()
         for episode in self.running:                          # parse
@@ -202,12 +206,13 @@ class RolloutLoop:
             elif call.future.done():
                 self._finish_call(episode, call, call.future.result())    # raises what stops the run: a ConfigError
             elif time.monotonic() - call.started >= self.limits.tool_seconds:
-                message = f"ERROR: {call.name} did not return within {self.limits.tool_seconds:g} seconds"
+                late = f"{call.name} did not return within {self.limits.tool_seconds:g} seconds"
+                message = filled(self.notices.results.failed_call, error=late)
                 self._finish_call(episode, call, ToolResult(message, "timeout"))
 
     def _run_tool(self, tools: object, call: Call) -> ToolResult:
         """The tool's result, cut to its limit of tokens. Runs in a thread, so it changes nothing of the loop."""
-        result = run_tool(tools, call.name, call.arguments)
+        result = run_tool(tools, call.name, call.arguments, self.notices.results)
         text = cap_text(result.text, lambda text: len(self.tokenizer.encode_untrusted(text)),
                         self.limits.max_observation_tokens)
         return ToolResult(text, result.error)
@@ -226,15 +231,19 @@ class RolloutLoop:
 
     def _fit(self, episode: Episode, observation: str) -> tuple[str, str | None]:
         """(the text to show, the limit that makes the next turn the last one, or None). The text has its notice."""
-        left = self.limits.max_context - len(episode.stream.ids) - self.turn_tokens
+        used, size = len(episode.stream.ids), self._observation_tokens(observation)
+        left = self.limits.max_context - used - self.last_tokens
         if len(episode.turns) + 1 == episode.max_turns:
-            shown = f"{observation}\n\n{self.notices.last_turn}"
+            shown = self._with_notice(observation, self.notices.last_turn)
             if self._observation_tokens(shown) <= left:
                 return shown, "max_steps"
-        elif self._observation_tokens(observation) + self.notice_tokens + self.turn_tokens <= left:
+        elif size + self.notice_tokens + self.turn_tokens <= left and used + size <= self.limits.answer_from:
             return observation, None
-        shown = f"{observation}\n\n{self.notices.context}"
+        shown = self._with_notice(observation, self.notices.context)
         return (shown if self._observation_tokens(shown) <= left else self.notices.context), "token_limit"
+
+    def _with_notice(self, observation: str, notice: str) -> str:
+        return notice if self.notices.replace else f"{observation}\n\n{notice}"
 
     def _context_is_full(self, episode: Episode) -> None:
         """An endpoint took less than max_context tokens. The newest observation, which the model has not seen, gives

@@ -10,24 +10,46 @@ A tool set is an object with these two methods, and a close() if it holds someth
     visit text     The useful information in URL for user goal GOAL as follows: / Evidence in page: / Summary:
                    a line of seven "=" between URLs; a failed URL is a line "ERROR: URL: reason"
 
+Models that were trained on other texts of failures see those instead (ResultFormat).
+
 A call is an error only if all of its queries or URLs fail; its kind is that of the first. Pages are not trusted and
 not cleaned: a protocol tag in a page stays text, because the token stream encodes observations as ordinary ids.
 """
 
 import json
+import re
 import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
-from minvenus.config import ConfigError
+from minvenus.config import ConfigError, check
 from minvenus.text.json_repair import whole_characters
 
 # Kinds of errors: timeout, http, page, refused, empty, bad_arguments.
 FAULTS = ("timeout", "http")      # a service failed; the others are about the page or the call that the model chose
 MAX_ITEMS = 10                    # queries or URLs in one call
+PAGE = ("The useful information in {url} for user goal {goal} as follows: \n\n"
+        "Evidence in page: \n{evidence}\n\nSummary: \n{summary}\n\n")
+
+
+@dataclass(frozen=True)
+class ResultFormat:
+    """How results are shown, where models differ: a part of what a model was trained to read (agent/prompt.py)."""
+
+    dates: bool = False                            # before a snippet the page's date and source, where they are known
+    failed_queries: bool = True                    # queries without a result are listed, with the reason
+    unread_page: str = "ERROR: {url}: {error}"     # in the place of a page; {goal} stands for the goal
+    failed_call: str = "ERROR: {error}"            # of a call that failed as a whole
+
+    def __post_init__(self):
+        check(self)
+
+
+PLAIN = ResultFormat()
 
 
 @dataclass(frozen=True)
@@ -36,6 +58,7 @@ class ToolResult:
 
     text: str
     error: str | None = None
+    render: Callable[[ResultFormat], str] | None = field(default=None, compare=False)   # the text in another format
 
     def __post_init__(self):
         object.__setattr__(self, "text", whole_characters(self.text))
@@ -51,7 +74,7 @@ class ToolError(Exception):
         self.wait = wait              # seconds that the server asks for before another attempt
 
 
-def run_tool(tools, name: str, arguments: dict) -> ToolResult:
+def run_tool(tools, name: str, arguments: dict, shown: ResultFormat = PLAIN) -> ToolResult:
     """Run a call that agent/protocol.py has parsed: {"query": [...]} or {"url": [...], "goal": "..."}.
 
     Exceptions become typed errors; an unforeseen one shows its class only, since its text may hold a key. A
@@ -60,13 +83,20 @@ def run_tool(tools, name: str, arguments: dict) -> ToolResult:
     try:
         if len(items) > MAX_ITEMS:
             raise ToolError("bad_arguments", f"{name} takes at most {MAX_ITEMS} entries in a call, got {len(items)}")
-        return tools.search(items) if name == "search" else tools.visit(items, arguments["goal"])
+        result = tools.search(items) if name == "search" else tools.visit(items, arguments["goal"])
+        text = result.render(shown) if result.render else result.text
+        return ToolResult(text, result.error) if text.strip() else ToolResult("ERROR: empty tool result", "empty")
     except ConfigError:
         raise
     except ToolError as error:
-        return ToolResult(f"ERROR: {error}", error.kind)
+        return ToolResult(filled(shown.failed_call, error=str(error)), error.kind)
     except Exception as error:
-        return ToolResult(f"ERROR: {name} failed ({type(error).__name__})", "http")
+        return ToolResult(filled(shown.failed_call, error=f"{name} failed ({type(error).__name__})"), "http")
+
+
+def filled(frame: str, **values: str) -> str:
+    """The frame with the value of every {name}; what a value spells stays as it is."""
+    return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), frame)
 
 
 def call_key(name: str, arguments: dict) -> str:
@@ -75,37 +105,62 @@ def call_key(name: str, arguments: dict) -> str:
 
 
 def search_each(queries: list[str], search_one: Callable[[str], list[dict]]) -> ToolResult:
-    """One search per query. `search_one(query)` returns [{"title", "url", "snippet"}, ...] or raises ToolError."""
-    entries: list[dict] = []
-    errors: list[ToolError] = []
+    """One search per query. `search_one(query)` returns [{"title", "url", "snippet"}, ...], perhaps with a "date" and a
+    "source", or raises ToolError."""
+    found: list[tuple[str, list[dict] | ToolError]] = []
     for query in queries:
         try:
-            pages = search_one(query)
-            if not pages:
-                raise ToolError("empty", "no results; try other words")
-            entries.append({"query": query, "web_page_info_list": pages})
+            found.append((query, search_one(query) or ToolError("empty", "no results; try other words")))
         except ToolError as error:
-            errors.append(error)
-            entries.append({"query": query, "web_page_info_list": [], "error": str(error)})
-    if len(errors) == len(queries):
-        reasons = [f"search for {entry['query']!r}: {entry['error']}" for entry in entries]
-        return ToolResult("ERROR: " + "\n".join(reasons), errors[0].kind)
-    return ToolResult(json.dumps(entries, ensure_ascii=False))
+            found.append((query, error))
+    errors = [pages for _, pages in found if isinstance(pages, ToolError)]
+    render = partial(search_text, found)
+    return ToolResult(render(PLAIN), errors[0].kind if len(errors) == len(queries) else None, render)
+
+
+def search_text(found: list[tuple[str, list[dict] | ToolError]], shown: ResultFormat) -> str:
+    entries: list[dict] = []
+    reasons = []
+    for query, pages in found:
+        if not isinstance(pages, ToolError):
+            entries.append({"query": query, "web_page_info_list": [shown_page(page, shown.dates) for page in pages]})
+        elif shown.failed_queries:
+            entries.append({"query": query, "web_page_info_list": [], "error": str(pages)})
+            reasons.append(f"search for {query!r}: {pages}")
+    if reasons and len(reasons) == len(found):
+        return "ERROR: " + "\n".join(reasons)
+    return json.dumps(entries, ensure_ascii=False)
+
+
+def shown_page(page: dict, dates: bool) -> dict:
+    lines = [page["snippet"]]
+    for name, words in (("source", "Source"), ("date", "Date published")):
+        if dates and page.get(name):
+            lines.insert(0, f"{words}: {page[name]}")
+    return {"title": page["title"], "url": page["url"], "snippet": "\n".join(filter(None, lines))}
 
 
 def visit_each(urls: list[str], goal: str, visit_one: Callable[[str], list[str]]) -> ToolResult:
     """One visit per URL. `visit_one(url)` returns [evidence, summary] or raises ToolError."""
-    texts: list[str] = []
-    errors: list[ToolError] = []
+    found: list[tuple[str, list[str] | ToolError]] = []
     for url in urls:
         try:
-            evidence, summary = visit_one(url)
-            texts.append(f"The useful information in {url} for user goal {goal} as follows: \n\n"
-                         f"Evidence in page: \n{evidence}\n\nSummary: \n{summary}\n\n")
+            found.append((url, visit_one(url)))
         except ToolError as error:
-            errors.append(error)
-            texts.append(f"ERROR: {url}: {error}")
-    return ToolResult("\n=======\n".join(texts).strip(), errors[0].kind if len(errors) == len(urls) else None)
+            found.append((url, error))
+    errors = [page for _, page in found if isinstance(page, ToolError)]
+    render = partial(visit_text, found, goal)
+    return ToolResult(render(PLAIN), errors[0].kind if len(errors) == len(urls) else None, render)
+
+
+def visit_text(found: list[tuple[str, list[str] | ToolError]], goal: str, shown: ResultFormat) -> str:
+    texts = []
+    for url, page in found:
+        if isinstance(page, ToolError):
+            texts.append(filled(shown.unread_page, url=url, goal=goal, error=str(page)))
+        else:
+            texts.append(filled(PAGE, url=url, goal=goal, evidence=page[0], summary=page[1]))
+    return "\n=======\n".join(texts).strip()
 
 
 def cap_text(text: str, count: Callable[[str], int], limit: int) -> str:

@@ -97,7 +97,7 @@ class LiveTools:
         for item in found:
             if isinstance(item, dict) and item.get("title") and item.get("link"):
                 pages.append({"title": str(item["title"]), "url": str(item["link"]),
-                              "snippet": str(item.get("snippet") or "")})
+                              **{name: str(item.get(name) or "") for name in ("snippet", "date", "source")}})
         return pages[:MAX_RESULTS]
 
     def _visit(self, deadline: float, url: str, goal: str) -> list[str]:

@@ -42,7 +42,7 @@ MUTANTS = (
            ("minvenus.tools.endpoint:Endpoint.request", ".result(left)", ".result(10)")),
     mutant(55, "a search that failed as a whole is a normal result",
            "tools/test_base.py::test_a_search_is_an_error_only_if_every_query_failed",
-           ("minvenus.tools.base:search_each", "if len(errors) == len(queries):", "if not queries:")),
+           ("minvenus.tools.base:search_each", "if len(errors) == len(queries) else None", "if not queries else None")),
     mutant(55, "a visit that failed as a whole is a normal result",
            "tools/test_base.py::test_a_visit_of_three_pages_of_which_one_fails_is_a_result_that_names_the_failure",
            ("minvenus.tools.base:visit_each", "if len(errors) == len(urls) else None", "if not urls else None")),
