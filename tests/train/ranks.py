@@ -88,11 +88,19 @@ def wait_for(children: list[int]) -> list[int]:
     return [codes[child] for child in children]
 
 
+def ranks_that_end(count: int, function: Callable) -> tuple[list[int], list[str]]:
+    """The exit codes of processes that call function() as a script does, and what each has printed."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        codes = wait_for(start_ranks(count, function, folder))
+        return codes, [(folder / f"{rank}.out").read_text() for rank in range(count)]
+
+
 def on_ranks(count: int, function: Callable) -> list:
     """The results of function() on every rank."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         codes = wait_for(start_ranks(count, function, folder))
-        printed = "\n".join(f"rank {r}: {(folder / f'{r}.out').read_text()}" for r in range(count))
+        printed = "\n".join(f"rank {rank}: {(folder / f'{rank}.out').read_text()}" for rank in range(count))
         assert codes == [0] * count, printed
         return [pickle.loads((folder / str(rank)).read_bytes()) for rank in range(count)]

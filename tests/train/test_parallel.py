@@ -1,0 +1,229 @@
+"""Two processes give what one gives: the same rollouts and advantages, gradients to rounding; also where their shares
+differ, where one has nothing to do, and where two share a sequence."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import train_igpo
+from minvenus.evaluation import questions as question_files
+from minvenus.igpo import credit as crediting
+from minvenus.model.qwen3 import Qwen3
+from minvenus.report.saved import load_batch, path_of
+from minvenus.settings import IGPOConfig
+from minvenus.sft.dataset import step_packs
+from minvenus.train import run as running
+from minvenus.train.optim import adamw
+from minvenus.train.parallel import gather, idle, on_any_rank, on_rank_0, rank, shard, share, share_packs, whole
+from minvenus.train.update import Row, igpo_update, sft_step, validation_loss
+from tests.train.igpo_runs import small_igpo, small_web
+from tests.train.ranks import on_ranks
+from tests.train.runs import SMALL, examples
+
+GROUPED = replace(SMALL, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)     # heads for two ranks
+
+
+def model_of(tied: bool = True, seed: int = 1) -> Qwen3:
+    """With weights that look at their context, unlike the usual random ones."""
+    model = Qwen3(replace(GROUPED, tie_word_embeddings=tied), seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            parameter.data = torch.randn(parameter.shape, generator=generator) * 0.3
+    return model
+
+
+def difference(gradient, wanted) -> float:
+    return float((gradient - wanted).norm() / wanted.norm())
+
+
+def watched_optimizer(model) -> tuple[torch.optim.Optimizer, list[torch.Tensor]]:
+    """An optimiser that keeps the clipped gradients of its steps and moves nothing. Weights after a step would tell
+    less: AdamW makes the same step of a gradient that is twice too large."""
+    optimizer, seen = adamw(model, (0.9, 0.999), 0.0), []
+
+    def step():
+        seen.append(torch.cat([whole(parameter.grad).flatten() for parameter in model.parameters()]))
+
+    optimizer.step = step
+    return optimizer, seen
+
+
+# ------------------------------------------------------------------------------------------------------ work and data
+
+
+def test_shares_gathered_are_the_items_in_their_order_on_every_rank():
+    def shares():
+        pairs = [x for i in share(range(5)) for x in (i, -i)]
+        return (share("abcde"), gather(share(range(5))), gather(share([7])), gather(share([])), gather(pairs, each=2),
+                gather(["both"], width=2), on_rank_0(lambda: f"rank {rank()}"), on_any_rank(rank() == 1),
+                on_any_rank(False), share_packs(["a", "b", "c"], 1))
+
+    first, second = on_ranks(2, shares)
+    pairs = [0, 0, 1, -1, 2, -2, 3, -3, 4, -4]
+    same = ([0, 1, 2, 3, 4], [7], [], pairs, ["both"], "rank 0", True, False)
+    assert first == (["a", "c", "e"], *same, ["a", "c"])
+    assert second == (["b", "d"], *same, ["b", None]), "None where another has one more"
+    assert on_ranks(2, lambda: share_packs(["a", "b"], 2)) == [["a", "b"]] * 2, "ranks that share packs have the same"
+    assert shares() == (list("abcde"), *same[:5], "rank 0", False, False, ["a", "b", "c"])
+
+
+# ---------------------------------------------------------------------------------------------------------- gradients
+
+
+def sft_numbers(tied: bool, pack_tokens: int, width: int = 1, recompute: bool = False):
+    """(loss, norm, gradient) of a step on five trajectories, and the loss of two that are held out."""
+    model = shard(model_of(tied), width)
+    model.model.recompute = recompute
+    optimizer, seen = watched_optimizer(model)
+    chosen = examples(5)
+    numbers = sft_step(model, optimizer, chosen, 1e-3, 0.05, pack_tokens, "trajectory-mean")
+    assert numbers["grad_norm"] > 0.1, "so it is clipped"
+    return numbers["loss"], numbers["grad_norm"], seen[0], validation_loss(model, chosen[:2], 2000, "token-mean")
+
+
+def test_sft_in_two_processes_has_the_gradient_of_one():
+    """In three packs, so that one rank has more, and in one pack, so that one rank has none; the head tied or not."""
+    cases = [(tied, pack_tokens) for tied in (True, False) for pack_tokens in (400, 2000)]
+    assert [len(step_packs(examples(5), tokens)) for _, tokens in cases[:2]] == [3, 1]
+    alone = [sft_numbers(*case) for case in cases]
+    for found in on_ranks(2, lambda: [sft_numbers(*case) for case in cases]):
+        for (loss, norm, gradient, held_out), wanted in zip(found, alone, strict=True):
+            assert difference(gradient, wanted[2]) < 1e-6
+            assert (loss, norm, held_out) == pytest.approx((wanted[0], wanted[1], wanted[3]), rel=1e-6)
+
+
+def rollout_rows() -> list[Row]:
+    """Seven rollouts in three groups, the second of which has no signal."""
+    generator = torch.Generator().manual_seed(5)
+    rows = []
+    for length, advantage in zip((90, 41, 77, 60, 30, 95, 52), (1.0, -1.0, 0.0, 0.0, 0.5, -1.5, 1.0), strict=True):
+        tokens = torch.randint(TOKENS, (length,), generator=generator)
+        sources = torch.arange(9, length - 1, 2)
+        rows.append(Row(tokens, sources, torch.full(sources.shape, -6.0), torch.full(sources.shape, advantage)))
+    return rows
+
+
+TOKENS = 700
+IGPO = IGPOConfig(minibatches=2, kl_coef=0.05, pack_tokens=768, clip=0.1, logprob_gap=100.0, device="cpu")
+
+
+def igpo_numbers(width: int = 1, **changes):
+    """The numbers of an update on these rows, and the gradients of its mini-batches."""
+    config = replace(IGPO, **changes)
+    model, reference = shard(model_of(), width), shard(model_of(seed=2).requires_grad_(False), width)
+    optimizer, seen = watched_optimizer(model)
+    return igpo_update(model, optimizer, rollout_rows(), reference, config, 1), seen
+
+
+# packs of 100 tokens hold a rollout each: unequal numbers; one of 768 holds all: a rank has none
+IGPO_CASES = [{"pack_tokens": tokens, "max_context": 100, "kl_coef": kl_coef, "aggregate": aggregate}
+              for tokens in (100, 768) for kl_coef, aggregate in ((0.05, "seq-mean-token-mean"), (0.0, "token-mean"))]
+
+
+def test_igpo_in_two_processes_has_the_gradients_and_numbers_of_one():
+    alone = [igpo_numbers(**case) for case in IGPO_CASES]
+    for found in on_ranks(2, lambda: [igpo_numbers(**case) for case in IGPO_CASES]):
+        for (numbers, gradients), (wanted, expected) in zip(found, alone, strict=True):
+            assert wanted["updates"] == 2 and wanted["grad_norm"] > 0.1, "so gradients are clipped"
+            assert all(difference(*pair) < 1e-6 for pair in zip(gradients, expected, strict=True))
+            assert numbers == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+
+
+def test_a_pass_of_an_idle_rank_has_a_gradient_of_zero_for_every_parameter():
+    for tied in (True, False):
+        model = model_of(tied)
+        loss = idle(model)
+        loss.backward()
+        assert not loss.detach() and all(not parameter.grad.any() for parameter in model.parameters())
+
+
+# -------------------------------------------------------------------------------------------------- sequence parallel
+
+
+def long_pack(width: int, every_row: bool, recompute: bool = False):
+    """Log-probs, entropies, loss and gradient of three sequences, of 301 tokens in all: no multiple of two. The second
+    rank begins in the middle of the second."""
+    model = shard(model_of(), width)
+    model.model.recompute = recompute
+    tokens = torch.randint(TOKENS, (301,), generator=torch.Generator().manual_seed(3))
+    sources = torch.tensor([3, 60, 61, 149, 150, 151, 249, 255, 299])
+    bounds = torch.tensor([0, 62, 251, 301], dtype=torch.int32)
+    logp, entropies = model.logprobs(tokens, bounds, sources, tokens[sources + 1], 0.7, entropy=True,
+                                     every_row=every_row)
+    loss = (logp * torch.linspace(-1.0, 2.0, len(sources))).sum()
+    loss.backward()
+    gradient = torch.cat([whole(parameter.grad).flatten() for parameter in model.parameters()])
+    return logp.detach(), entropies, float(loss.detach()), gradient
+
+
+@pytest.mark.parametrize("every_row", [True, False])
+def test_two_ranks_that_share_a_pack_give_its_log_probs_and_gradient(every_row):
+    wanted = long_pack(1, every_row)
+    for found in on_ranks(2, lambda: [long_pack(2, every_row, recompute) for recompute in (False, True)]):
+        for logp, entropies, loss, gradient in found:
+            assert torch.allclose(logp, wanted[0], atol=1e-5) and torch.allclose(entropies, wanted[1], atol=1e-5)
+            assert loss == pytest.approx(wanted[2], rel=1e-5) and difference(gradient, wanted[3]) < 1e-5
+
+
+def test_both_updates_are_the_same_where_ranks_share_packs():
+    """A rank may also have no token of a pack that counts: an idle pass has one."""
+    sft, igpo = sft_numbers(True, 400), igpo_numbers(**IGPO_CASES[0])
+
+    def shared():
+        assert float(idle(shard(model_of(), 2)).detach()) == 0.0
+        return sft_numbers(True, 400, 2, recompute=True), igpo_numbers(2, **IGPO_CASES[0])
+
+    for (loss, norm, gradient, held_out), (numbers, gradients) in on_ranks(2, shared):
+        assert difference(gradient, sft[2]) < 1e-5
+        assert (loss, norm, held_out) == pytest.approx((sft[0], sft[1], sft[3]), rel=1e-5)
+        assert all(difference(*pair) < 1e-5 for pair in zip(gradients, igpo[1], strict=True))
+        assert numbers == pytest.approx(igpo[0], rel=1e-5, abs=1e-6)
+
+
+# --------------------------------------------------------------------------------------------------------- whole runs
+
+
+def sampled_run(out, monkeypatch, **changes) -> tuple[IGPOConfig, list]:
+    """Settings of a run of the base model on few questions, and the credit of its steps, kept as it runs."""
+    config = small_igpo("tiny-base", out, max_turn_tokens=48, rollouts_every=1, **changes)
+    monkeypatch.setattr(question_files, "ToyWeb", lambda *_, **__: small_web(0, 0, config.evaluate_questions))
+    kept: list = []
+
+    def credit(measured, recipe):
+        kept.append(crediting.credit(measured, recipe))
+        return kept[-1]
+
+    monkeypatch.setattr(train_igpo, "credit", credit)
+    return config, kept
+
+
+@pytest.mark.parametrize("questions, policy", [(3, "current"), (1, "reference")])
+def test_a_run_in_two_processes_has_the_rollouts_and_advantages_of_one(questions, policy, tmp_path, monkeypatch):
+    """Of three questions one rank has two, of one question a rank has none (a run of its own would be refused), nor has
+    it any of the one that is held out."""
+    monkeypatch.setattr(running, "check_ranks", lambda *_: None)
+    config, kept = sampled_run(tmp_path / "one", monkeypatch, steps=2, questions=questions, evaluate_questions=1,
+                               gain_policy=policy, kl_coef=0.01)
+
+    def run():
+        kept.clear()
+        train_igpo.main(replace(config, out=str(tmp_path / "two")))
+        return kept
+
+    train_igpo.main(config)
+    alone = [*kept]
+    first, second = on_ranks(2, run)
+    assert first == second, "to the last bit"
+    for step in (1, 2):
+        one, two = (load_batch(path_of(tmp_path / name, step)) for name in ("one", "two"))
+        assert [r.tokens for r in two.rollouts] == [r.tokens for r in one.rollouts]
+        assert len(one.rollouts) == 2 * questions
+        assert [m.group for m in two.measured] == [m.group for m in one.measured]
+        wanted = alone[step - 1].record.advantages
+        assert any(any(row) for row in wanted), "there is something to learn"
+        for found, row in zip(first[step - 1].record.advantages, wanted, strict=True):
+            assert found == pytest.approx(row, abs=1e-4)
+    metrics = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("one", "two")]
+    assert [len(lines) for lines in metrics] == [2, 2], "one process writes them"

@@ -1,0 +1,204 @@
+"""Runs in two processes from their start to their end: refusals, checkpoints, signals, failures, torchrun itself."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+import train_igpo
+import train_sft
+from minvenus.evaluation import questions as question_files
+from minvenus.evaluation.judge import Verdict
+from minvenus.files import claimed, latest_checkpoint, read_jsonl
+from minvenus.tools.base import TooManyFailures
+from minvenus.train import parallel
+from minvenus.train.parallel import rank
+from tests.train.igpo_runs import small_igpo, small_web
+from tests.train.ranks import on_ranks, ranks_that_end
+from tests.train.runs import ROOT, content, signalled, small_config, write_inputs
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    return write_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+def igpo(out, **changes):
+    return small_igpo("tiny-base", out, max_turn_tokens=48, evaluate_questions=0, **changes)
+
+
+@pytest.fixture
+def few_questions(monkeypatch):
+    monkeypatch.setattr(question_files, "ToyWeb", lambda *_, **__: small_web(0, 0, 0))
+
+
+def stop_rank_1(script, update: str) -> None:
+    """In this process, for the rest of its life: SIGTERM comes to rank 1 during its first step."""
+    if rank() == 1:
+        signalled(ExitStack().enter_context(pytest.MonkeyPatch.context()), script, update, [signal.SIGTERM])
+
+
+def losses(run) -> list[float]:
+    return [row["loss"] for row in read_jsonl(run / "metrics.jsonl")]
+
+
+# --------------------------------------------------------------------------------------------- checkpoints and signals
+
+
+def test_a_signal_to_one_rank_stops_all_and_resumed_in_two_or_one_the_run_ends_as_if_never_stopped(inputs, tmp_path):
+    """Saved by two, loaded by two: to the last bit. Saved by two and loaded by one, or the other way: to rounding."""
+    one, two, stopped = tmp_path / "one", tmp_path / "two", tmp_path / "stopped"
+    config = small_config(inputs, one, save_every=10, evaluate_every=1)
+
+    def whole_run_and_one_that_is_stopped():
+        train_sft.main(replace(config, out=str(two)))
+        stop_rank_1(train_sft, "sft_step")
+        train_sft.main(replace(config, out=str(stopped)))
+
+    train_sft.main(config)
+    on_ranks(2, whole_run_and_one_that_is_stopped)
+    assert losses(two) == pytest.approx(losses(one), rel=1e-5) and len(losses(one)) == 3
+    assert latest_checkpoint(stopped).name == "step-00000001" and losses(stopped) == losses(two)[:1]
+
+    by_one = shutil.copytree(stopped, tmp_path / "two then one")
+    with pytest.MonkeyPatch.context() as patch:
+        signalled(patch, train_sft, "sft_step", [signal.SIGTERM])
+        train_sft.main(replace(config, out=str(tmp_path / "one then two")))
+    train_sft.main(replace(config, out=str(by_one)))
+
+    def go_on():
+        train_sft.main(replace(config, out=str(stopped)))
+        train_sft.main(replace(config, out=str(tmp_path / "one then two")))
+
+    on_ranks(2, go_on)
+    assert content(stopped) == content(two)
+    for run in (by_one, tmp_path / "one then two"):
+        assert losses(run) == pytest.approx(losses(one), rel=1e-5)
+        assert content(run).keys() == content(one).keys(), "the same files, whoever wrote them"
+
+
+def test_igpo_resumed_in_two_processes_ends_with_the_same_bytes(tmp_path, few_questions):
+    def runs():
+        train_igpo.main(igpo(tmp_path / "whole", steps=2))
+        stop_rank_1(train_igpo, "igpo_update")
+        train_igpo.main(igpo(tmp_path / "stopped", steps=2))
+        assert latest_checkpoint(tmp_path / "stopped").name == "step-00000001"
+        train_igpo.main(igpo(tmp_path / "stopped", steps=2))
+
+    on_ranks(2, runs)
+    assert content(tmp_path / "stopped") == content(tmp_path / "whole")
+
+
+# ------------------------------------------------------------------------------------------------------------ failures
+
+
+def test_a_rank_that_fails_alone_ends_the_other_and_only_its_own_error_is_shown(inputs, tmp_path, monkeypatch):
+    """In an update: the other waits for it in a collective."""
+    monkeypatch.setattr(parallel, "FAILURE_WAIT", timedelta(seconds=1))
+    config = small_config(inputs, tmp_path / "run")
+
+    sft_step = train_sft.sft_step
+
+    def failing(*arguments):
+        if rank() == 1:
+            raise RuntimeError("a broken rank")
+        return sft_step(*arguments)
+
+    monkeypatch.setattr(train_sft, "sft_step", failing)
+
+    codes, printed = ranks_that_end(2, lambda: train_sft.main(config))
+    assert 0 not in codes and "a broken rank" in printed[1] and "Traceback" not in printed[0]
+    assert latest_checkpoint(config.out) is None
+
+
+def test_an_error_in_the_rollouts_of_one_rank_stops_all_with_the_last_whole_step(tmp_path, few_questions, monkeypatch):
+    config = igpo(tmp_path / "run", steps=3, save_every=10)
+    collect = train_igpo.collect
+
+    def failing(loop, source, step, config):
+        if rank() == 1 and step == 2:
+            raise TooManyFailures("7 of 9 tool calls failed")
+        return collect(loop, source, step, config)
+
+    monkeypatch.setattr(train_igpo, "collect", failing)
+    codes, printed = ranks_that_end(2, lambda: train_igpo.main(config))
+    assert codes == [2, 2] and printed[1] == ""
+    assert printed[0].rstrip().endswith("script.py: rank 1: 7 of 9 tool calls failed")
+    assert latest_checkpoint(config.out).name == "step-00000001"
+
+
+def test_a_judge_that_becomes_unreliable_stops_all_and_only_rank_0_asks_it(tmp_path, few_questions, monkeypatch):
+    asked = tmp_path / "asked"
+
+    class Judge:
+        def __init__(self, cache):
+            self.calls = 0
+
+        def verdicts(self, pairs):
+            with asked.open("a") as file:
+                file.write(f"{rank()} {len(pairs)}\n")
+            self.calls += 1
+            if self.calls == 2:
+                raise TooManyFailures("6 of 50 verdicts of the judge failed")
+            return [Verdict(i % 2 == 0) for i, _ in enumerate(pairs)]
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(train_igpo, "Judge", Judge)
+    config = igpo(tmp_path / "run", steps=3, save_every=10, judge=True)
+    codes, printed = ranks_that_end(2, lambda: train_igpo.main(config))
+    assert codes == [2, 2] and asked.read_text() == "0 4\n0 4\n", "all four rollouts at once, by rank 0"
+    assert printed[1] == "" and printed[0].rstrip().endswith("6 of 50 verdicts of the judge failed")
+    assert latest_checkpoint(config.out).name == "step-00000001"
+
+
+def test_a_second_run_in_the_folder_is_refused_once(inputs, tmp_path):
+    config = small_config(inputs, tmp_path / "run")
+    with claimed(config.out, "training"):
+        codes, printed = ranks_that_end(2, lambda: train_sft.main(config))
+    assert codes == [2, 2] and "another process is training" in printed[0] and printed[1] == ""
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("script, changes, message", [
+    (train_igpo, {"sequence_parallel": 4}, "sequence_parallel 4 must divide the number of processes, 2, and of the "
+                                           "model's kv heads, 2"),
+    (train_igpo, {"questions": 1}, "2 processes for 1 questions of a step: start at most 1, or raise --questions"),
+    (train_sft, {"sequence_parallel": 2}, "processes, 2, and of the model's kv heads, 1"),
+    (train_sft, {"batch": 1}, "2 processes for 1 batch of a step: start at most 1, or raise --batch"),
+])
+def test_impossible_numbers_of_processes_are_refused_at_once_by_rank_0(script, changes, message, inputs, tmp_path,
+                                                                       monkeypatch):
+    monkeypatch.setattr(script, "load_start", lambda config: pytest.fail("a model is loaded"))
+    make = igpo if script is train_igpo else lambda out, **changes: small_config(inputs, out, **changes)
+    codes, printed = ranks_that_end(2, lambda: script.main(make(tmp_path, **changes)))
+    assert codes == [2, 2] and message in printed[0] and printed[0].count("\n") == 1 and printed[1] == ""
+
+
+def test_sequence_parallel_without_torchrun_is_refused(inputs, tmp_path):
+    with pytest.raises(parallel.ConfigError, match="must divide the number of processes, 1"):
+        train_sft.main(small_config(inputs, tmp_path, sequence_parallel=2))
+
+
+# ------------------------------------------------------------------------------------------------------------- torchrun
+
+
+def test_torchrun_starts_a_run_whose_first_process_alone_speaks(inputs, tmp_path):
+    flags = [f"--{key}={value}" for key, value in inputs.items()]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train_sft.py",
+               *flags, f"--out={tmp_path / 'run'}", "--steps=1", "--batch=3", "--validation=2", "--device=cpu"]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+                          timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall("^model ", done.stdout, re.MULTILINE)) == 2 and done.stdout.count("start       step 0") == 1
+    assert len(losses(tmp_path / "run")) == 1 and latest_checkpoint(tmp_path / "run")
