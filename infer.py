@@ -15,7 +15,7 @@ from minvenus.flags import parse_flags, save_config
 from minvenus.settings import InferConfig
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.web import make_tools
-from minvenus.types import Question, Rollout
+from minvenus.types import UNKNOWN, Question, Rollout
 
 
 def main(config: InferConfig) -> Rollout:
@@ -66,7 +66,7 @@ def question_and_tools(config: InferConfig) -> tuple[Question, object, int | Non
     tools = make_tools(agent.tools)
     if config.question is None:
         raise ConfigError(f"--tools {agent.tools} needs a --question")
-    return Question("question", config.question, ["(unknown)"]), tools, None
+    return Question("question", config.question, [UNKNOWN]), tools, None
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 Kind = Literal["search", "visit", "answer", "none"]
+UNKNOWN = "(unknown)"                 # in place of the answer to a question whose answer nobody has given
 KINDS: tuple[str, ...] = get_args(Kind)
 
 TERMINATIONS = ("answered", "answered_token_limit", "answered_max_steps",

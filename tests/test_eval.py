@@ -17,6 +17,9 @@ from minvenus.flags import parse_flags
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig, EvalConfig
+from minvenus.sft import __main__ as cleaning
+from minvenus.sft.__main__ import CleanConfig
+from minvenus.sft.dataset import load, read_records
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher, demonstrations
@@ -128,6 +131,14 @@ def test_a_question_of_an_evaluation_becomes_an_x_ray_page(follow, capsys):
     assert "according to" in Path("scored.html").read_text()
     for argv, words in ((["--group", "test-9"], "has no group test-9"), (["--answer", "cat"], "none has been trained")):
         assert run(["--xray", "e/results.jsonl", *argv]) == 2 and words in capsys.readouterr().err
+
+
+def test_the_results_of_an_evaluation_can_be_cleaned_for_training(follow):
+    evaluation.main(SCRIPTED)
+    stats = cleaning.run(CleanConfig("e", "clean.jsonl", correct="exact_match", prompt_mode="row"))
+    assert stats["rows"]["source"] == 16 and stats["rows"]["final_resampled"] == 13
+    assert stats["drop_reasons"] == {"not_answered": 2, "answer_not_correct": 1}
+    assert len(load(read_records("clean.jsonl"), TOKENIZER, 9999)[0]) == 13
 
 
 # --------------------------------------------------------------------------------------- files, endpoints, judges

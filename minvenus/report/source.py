@@ -22,9 +22,8 @@ from minvenus.report import saved
 from minvenus.report.explain import Credited
 from minvenus.text.chat import CLOSE, OPEN, ChatError, stream
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.types import Question, Rollout, Turn
+from minvenus.types import UNKNOWN, Question, Rollout, Turn
 
-UNKNOWN = "(unknown)"                  # what infer.py writes as the answer to a question of the user's own
 PROMPT_END = "<think>\n"               # the end of the generation prompt, which a turn's text begins with
 
 

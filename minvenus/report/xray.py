@@ -30,9 +30,9 @@ from minvenus.report.explain import (
     value_steps,
 )
 from minvenus.report.page import Html, el
-from minvenus.report.source import UNKNOWN, Case, Scorer, read_source, scored, spells
+from minvenus.report.source import Case, Scorer, read_source, scored, spells
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.types import Rollout, Turn
+from minvenus.types import UNKNOWN, Rollout, Turn
 
 LARGEST = 24_000_000                             # characters of a page; browsers become slow beyond
 KINDS = {"search": "search", "visit": "visit", "answer": "answer", "none": "no action"}

@@ -27,7 +27,7 @@ from minvenus.evaluation.judge import Judge, WordGrader
 from minvenus.files import read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
 from minvenus.sft.clean import COPIES, bucket, clean, copies
-from minvenus.types import Question
+from minvenus.types import UNKNOWN, Question
 
 SHOWN = 10                   # bad lines in the terminal
 TURN_COUNTS = ("turns_in", "turns_kept", "turns_dropped",
@@ -40,7 +40,7 @@ TURN_COUNTS = ("turns_in", "turns_kept", "turns_dropped",
 class CleanConfig:
     """python -m minvenus.sft: raw or clean trajectories to training data."""
 
-    in_: str = ""                                  # a .jsonl or .parquet file, or a folder of them
+    in_: str = ""                                  # a .jsonl or .parquet file or a folder of them: docs/cleaning.md
     out: str = ""                                  # the .jsonl file to write; stats.json appears beside it
     system_prompt: str | None = None               # a text file or a trajectory with the prompt to use; none = our own
     prompt_mode: Literal["template", "row"] = "template"       # one prompt for all, or a record's own where it has one
@@ -130,6 +130,8 @@ def fill(spool, config: CleanConfig, counts: Counter) -> list[Spooled]:
                 continue
             record, reason, changes = clean(row, prompt, config.prompt_mode)
             counts.update(changes)
+            if record and record["gt"] == UNKNOWN and config.correct != "off":
+                record, reason = None, "no_true_answer"
             if record is None:
                 counts[f"drop_reasons/{reason}"] += 1
                 continue

@@ -2,6 +2,7 @@
 
     raw    {meta: {question, answer}, messages, system_prompt?}     message 0 is the question; no system message
     clean  {question, messages, gt}                                 system, user, assistant, user, ..., assistant
+    other forms, such as our own rollouts, become raw first         (formats.py)
 
     1. prune    a turn with a call of a tool other than search and visit goes, with its observation
     2. rewrite  every raw turn, and every clean one that fails the strict checker, gets the form of rewrite.py, or goes
@@ -23,6 +24,7 @@ from typing import Literal
 from minvenus.agent.prompt import SYSTEM_PROMPT
 from minvenus.agent.protocol import ALLOWED_ARGS, parse_turn, whole_characters
 from minvenus.sft import rewrite
+from minvenus.sft.formats import as_raw
 from minvenus.text.chat import CLOSE, OPEN
 
 PromptMode = Literal["template", "row"]
@@ -36,11 +38,14 @@ def clean(record: dict, system_prompt: str = SYSTEM_PROMPT,
     prompt_mode "row" keeps a record's own system prompt. A name in `counts` with a "/" counts by what follows it,
     such as pruned_tool_name_counts/PythonInterpreter."""
     counts: Counter = Counter()
+    record = as_raw(record)
     raw = isinstance(record.get("meta"), dict) and "gt" not in record
     source = record["meta"] if raw else record
     question, gt = source.get("question"), source.get("answer" if raw else "gt")
     if not (isinstance(question, str) and question.strip() and isinstance(gt, str) and gt.strip()):
         return None, "missing_question_or_gt", counts
+    if not str(record.get("termination", "answered")).startswith("answered"):
+        return None, "not_answered", counts
     messages, reason = read_messages(record, system_prompt, prompt_mode)
     if raw:
         messages = paired(messages, counts)

@@ -50,4 +50,14 @@ MUTANTS = (
     mutant(50, "removed turns are not counted",
            "sft/test_clean.py::test_every_turn_of_the_input_is_accounted_for",
            ("minvenus.sft.clean:clean_messages", 'counts[f"{removed}_tool_turns_removed"] += 1', "pass")),
+    mutant(39, "records without a true answer are graded against a placeholder",
+           "sft/test_formats.py::test_without_a_true_answer_a_record_can_be_trained_on_but_not_be_found_correct",
+           ("minvenus.sft.__main__:fill", 'record["gt"] == UNKNOWN', "False")),
+    mutant(40, "a rollout that did not answer is taken for one",
+           "sft/test_formats.py::test_a_rollout_that_did_not_answer_is_dropped_with_its_own_reason",
+           ("minvenus.sft.clean:clean", 'if not str(record.get(', 'if False and str(record.get(')),
+    mutant(40, "results of calls in one message go to the wrong call",
+           "sft/test_formats.py::"
+           "test_of_several_calls_in_a_message_the_first_stays_with_its_own_result_and_the_others_are_counted",
+           ("minvenus.sft.formats:from_openai", 'made[k].get("id") == wanted', '"id" in made[k]')),
 )
