@@ -37,12 +37,11 @@ from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard
 from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
 from minvenus.train.optim import adamw
-from minvenus.train.parallel import everywhere, gather, on_rank_0, processes, share, together
+from minvenus.train.parallel import everywhere, gather, on_rank_0, processes, share, size, together
+from minvenus.train.plan import PAGE_SIZE, plan_table
 from minvenus.train.run import MAY_CHANGE, load_reference, load_start, open_run
 from minvenus.train.update import igpo_update, row_of
 from minvenus.types import Rollout
-
-PAGE_SIZE = 16
 
 
 def main(config: IGPOConfig) -> Path:
@@ -166,4 +165,7 @@ def evaluate(model: Qwen3, new_loop: Callable[[], RolloutLoop], source: Question
 if __name__ == "__main__":
     with one_line_errors("train_igpo.py"), processes():
         settings = parse_flags(IGPOConfig, description=__doc__, presets=IGPO_PRESETS)
-        print(f"model: {main(settings)}\nreport: {on_rank_0(write_run_page, settings.out)}")
+        if settings.plan:
+            print(plan_table(settings, size()))
+        else:
+            print(f"model: {main(settings)}\nreport: {on_rank_0(write_run_page, settings.out)}")

@@ -17,7 +17,8 @@ from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher, demonstrations, notes
 from minvenus.train.batch import batch_indices, fingerprint, hold_out
 from minvenus.train.optim import adamw, learning_rate
-from minvenus.train.parallel import processes
+from minvenus.train.parallel import processes, size
+from minvenus.train.plan import plan_table
 from minvenus.train.run import load_start, open_run
 from minvenus.train.update import sft_step, validation_loss
 
@@ -87,9 +88,10 @@ def load_examples(config: SFTConfig,
 if __name__ == "__main__":
     with one_line_errors("train_sft.py"), processes():
         settings = parse_flags(SFTConfig, description=__doc__, presets=SFT_PRESETS)
-        trained = main(settings)
-        print(f"model       {trained}")
-        if settings.data == "toyweb":
-            print(f"next        python train_igpo.py --model {trained}")
+        if settings.plan:
+            print(plan_table(settings, size()))
         else:
-            print(f"next        python infer.py --model {trained} --tools live --question ...")
+            trained = main(settings)
+            infer = f"infer.py --model {trained} --tools live --question ..."
+            next_command = f"train_igpo.py --model {trained}" if settings.data == "toyweb" else infer
+            print(f"model       {trained}\nnext        python {next_command}")

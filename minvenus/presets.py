@@ -19,15 +19,15 @@ SFT_PRESETS: dict[str, dict] = {
                       "pack_tokens": 32_768, "reduction": "trajectory-mean", "recompute": True, "lora_rank": 32},
     "dr-venus-4b": {"model": "qwen3-4b-thinking-2507", "like": "dr-venus", "steps": 585, "batch": 32,
                     "learning_rate": 1e-5, "max_tokens": 200_000, "pack_tokens": 200_000,
-                    "reduction": "trajectory-mean", "recompute": True},
+                    "reduction": "trajectory-mean", "recompute": True, "sequence_parallel": 8},
 }
 
-# One epoch over 1,000 questions is 62 steps of 16. Adapters take about ten times the rate of all weights. The cache of
-# the first two holds the rollouts of a question at full length; that of the last one holds the longest rollout.
+# One epoch over 1,000 questions is 62 steps of 16. Adapters take about ten times the rate of all weights. The cache
+# has room for 7, 8 and 1 rollouts at full length on each process; others wait.
 IGPO_PRESETS: dict[str, dict] = {
     "tiny": {},
     "qwen3-0.6b": {"model": "qwen3-0.6b", "steps": 100, "questions": 8, "group": 8, "learning_rate": 1e-6,
-                   "max_turns": 40, "max_turn_tokens": 2048, "max_context": 16_384, "pages": 8256,
+                   "max_turns": 40, "max_turn_tokens": 2048, "max_context": 16_384, "pages": 7168,
                    "pack_tokens": 16_384, "recompute": True, "save_every": 10},
     "qwen3-4b-lora": {"model": "qwen3-4b", "steps": 100, "questions": 8, "group": 8, "learning_rate": 1e-5,
                       "max_turns": 80, "max_turn_tokens": 4096, "max_context": 32_768, "pages": 16_448,
@@ -35,5 +35,5 @@ IGPO_PRESETS: dict[str, dict] = {
     "dr-venus-4b": {"model": "qwen3-4b-thinking-2507", "like": "dr-venus", "steps": 62, "questions": 16, "group": 8,
                     "learning_rate": 1e-6, "top_p": 0.95, "max_turns": 200, "max_turn_tokens": 8192,
                     "max_context": 262_144, "pages": 16_512, "pack_tokens": 262_144, "recompute": True,
-                    "save_every": 5},
+                    "sequence_parallel": 8, "save_every": 5},
 }

@@ -159,13 +159,16 @@ def check_model(model: str, shapes: Collection[str] = ()) -> None:
         raise ConfigError(f"model must be 'tiny-base', 'tiny' or a folder with a config.json{named}; got {model!r}")
 
 
+def model_shape(model: str) -> ModelConfig:
+    file = Path(model) / "config.json"
+    return ModelConfig.from_json(file) if file.is_file() else ModelConfig.preset(model.removesuffix("-base"))
+
+
 def check_preset(config: "SFTConfig | IGPOConfig") -> None:
     """A plan needs no more than the model's shape. The tiny model's settings are for no other: its learning rate would
     ruin a real model, its context would cut every rollout."""
     check_model(config.model, MODELS if config.plan else ())
-    file = Path(config.model) / "config.json"
-    shape = ModelConfig.from_json(file) if file.is_file() else MODELS[config.model.removesuffix("-base")]
-    if config.preset == "tiny" and shape.hidden_size > MODELS["tiny"].hidden_size:
+    if config.preset == "tiny" and model_shape(config.model).hidden_size > MODELS["tiny"].hidden_size:
         others = ", ".join(name for name in get_args(Preset) if name != "tiny")
         raise ConfigError(f"{config.model} is not the tiny model, and preset tiny has the tiny model's learning rate, "
                           f"context and turns: choose --preset from {others}; flags beside it change single values")

@@ -32,7 +32,8 @@ from minvenus.model.weights import device_of, model_config, start_folder, start_
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.train import checkpoint
 from minvenus.train.optim import Diverged, steps_taken
-from minvenus.train.parallel import check_ranks, failed_together, on_any_rank, on_rank_0, shard
+from minvenus.train.parallel import check_ranks, failed_together, on_any_rank, on_rank_0, shard, size
+from minvenus.train.plan import check_memory
 
 # Settings that a resumed run may change: they decide memory, speed and what is looked at, not what is learned.
 MAY_CHANGE = {"out", "device", "pack_tokens", "recompute", "sequence_parallel", "pages", "tool_seconds",
@@ -44,6 +45,7 @@ def load_start(config) -> tuple[Qwen3, Tokenizer]:
     there are several; and its tokenizer."""
     torch.manual_seed(config.seed)              # nothing draws from it, but its state is part of every checkpoint
     folder, device = start_folder(config.model), device_of(config.device)
+    check_memory(config, size())
     rank = adapter_rank(folder) if folder else 0
     if config.lora_rank and rank not in (0, config.lora_rank):
         raise ConfigError(f"{folder} was trained with an adapter of rank {rank}, --lora-rank is {config.lora_rank}: "
@@ -146,10 +148,10 @@ class Run:
             on_rank_0(cut_back, path, state["step"])
         changed = [field.name for field in fields(self.config) if getattr(self.config, field.name) != field.default]
         settings = ", ".join(f"{name} {getattr(self.config, name)}" for name in changed) or "the defaults"
-        size = sum(parameter.numel() for parameter in self.model.parameters())
+        numbers = sum(parameter.numel() for parameter in self.model.parameters())
         trained = sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
-        share = f", {trained:,} of them trained" if trained < size else ""
-        print(f"model       {size:,} parameters on {self.model.head_weight.device}{share}")
+        share = f", {trained:,} of them trained" if trained < numbers else ""
+        print(f"model       {numbers:,} parameters on {self.model.head_weight.device}{share}")
         print(f"settings    {settings}; all of them in {on_rank_0(save_config, self.config, self.folder)}")
         print(f"start       {newest or 'step 0'}", flush=True)
         self.done, self.counters = state["step"], state["counters"]

@@ -1,0 +1,206 @@
+"""What a run needs of a device's memory, by part, from the model's shape and the settings; nothing is loaded.
+
+    always      weights, Adam's moments, reference, engine copy
+    rollouts    pages of keys and values, what one step of the engine computes
+    update      gradients, what the forward pass keeps for the backward pass, largest temporary
+
+Pages exist during rollouts only, gradients and layers during the update only: a process needs the larger of the two
+sums. With N processes each has 1/N of what is trained, and a whole engine copy. With --sequence-parallel P it has 1/P
+of a pack's tokens. docs/scale.md has the plans of the presets; tests/train/test_plan.py holds the numbers against
+measured ones.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from minvenus.config import ConfigError, ModelConfig
+from minvenus.kernels.logprob import TILE
+from minvenus.model.precision import PRECISION
+from minvenus.model.weights import device_of
+from minvenus.settings import IGPOConfig, SFTConfig, model_shape
+
+PAGE_SIZE = 16           # tokens of a page in training
+STEP_TOKENS = 4096       # that the engine prefills at once
+GB = 10**9
+
+# Bytes that autograd keeps per token and layer: for each channel of the hidden state, of the queries, of the keys, and
+# of the MLP. By the bytes of a product's number, and by what is trained. Counted, not derived.
+KEPT = {(4, "all"): (24, 20, 16, 16), (4, "adapters"): (16, 16, 12, 16),
+        (2, "all"): (26, 12, 10, 8), (2, "adapters"): (12, 10, 8, 8)}
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    bytes: float
+    when: str                # always, rollouts, update
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The memory of one of `processes` processes, and what fits into the cache."""
+
+    parts: list[Part]
+    processes: int
+    cache_tokens: int = 0    # 0 = no rollouts
+    rollouts: int = 0        # at their longest, at the same time
+
+    def peak(self, when: str) -> float:
+        return sum(part.bytes for part in self.parts if part.when in ("always", when))
+
+    @property
+    def bytes(self) -> float:
+        return max(self.peak("rollouts"), self.peak("update"))
+
+    def of(self, name: str) -> float:
+        return sum(part.bytes for part in self.parts if part.name == name)
+
+
+def make_plan(config: SFTConfig | IGPOConfig, shape: ModelConfig, processes: int, device: str) -> Plan:
+    """The plan of one process, on a device of this kind."""
+    parts = trainer_parts(config, shape, processes, device)
+    if isinstance(config, SFTConfig):
+        return Plan(parts, processes)
+    tokens = config.pages * PAGE_SIZE
+    parts += engine_parts(config, shape, processes, device)
+    return Plan(parts, processes, tokens, tokens // config.max_context)
+
+
+def trainer_parts(config: SFTConfig | IGPOConfig, shape: ModelConfig, processes: int, device: str) -> list[Part]:
+    precision = PRECISION[device]
+    frozen, number = precision.engine.itemsize, (precision.compute or torch.float32).itemsize          # bytes
+    size, adapters = model_size(shape), adapter_size(shape, config.lora_rank)
+    trained, what = (adapters, "adapters") if adapters else (size, "all")
+    weights = frozen * size + 4 * adapters if adapters else 4 * size
+    tokens = -(-config.pack_tokens // config.sequence_parallel)
+    stream = frozen if adapters else 4                          # bytes of a number between two layers
+    layer = tokens * kept_per_token(shape, number, what, config.lora_rank)
+    every_layer, inputs = shape.num_hidden_layers * layer, shape.num_hidden_layers * tokens * stream * shape.hidden_size
+    ends = tokens * ((4 + stream if adapters else 12) * shape.hidden_size + 8 * shape.head_dim)    # last norm, rotation
+    backward, logits = 2 * tokens * shape.intermediate_size * number, logits_bytes(shape, tokens, bool(adapters))
+    temporary = max(logits, backward + layer) if config.recompute else max(logits, backward)
+    parts = [
+        Part("weights", weights / processes, "always", f"{size:,} parameters, {trained:,} of them trained"),
+        Part("Adam", 8 * trained / processes, "always", "two moments of what is trained, float32"),
+        Part("gradients", 4 * trained / processes, "update", "float32"),
+        Part("layers", ends + (inputs if config.recompute else every_layer), "update",
+             f"{tokens:,} tokens; {every_layer / GB:.2f} without --recompute, {inputs / GB:.2f} with it"),
+        Part("temporary", temporary, "update", "the largest: logits, or the backward pass of a layer"),
+    ]
+    if number < 4 and not adapters:
+        parts.append(Part("casts", number * size, "update", "weights in the type of the products"))
+    if processes > 1:
+        parts.append(Part("gathered", gathered(shape, weights / size), "update", "layers whose rows have been fetched"))
+    return parts
+
+
+def engine_parts(config: IGPOConfig, shape: ModelConfig, processes: int, device: str) -> list[Part]:
+    number, size = PRECISION[device].engine.itemsize, model_size(shape)
+    shared = device == "cpu" and processes == 1 and not config.lora_rank        # the engine runs the trained module
+    pools = 2 if config.gain_policy == "reference" else 1
+    parts = []
+    if config.kl_coef or config.gain_policy == "reference":
+        reference = Part("reference", number * size / processes, "always", "the start checkpoint")
+        under_adapters = Part("reference", 0, "always", "the weights without the adapters")
+        parts.append(under_adapters if config.lora_rank else reference)
+    copies = (not shared) + (pools == 2 and processes > 1)                      # of the policy, and of the reference
+    parts.append(Part("engine copy", copies * number * size, "always",
+                      "the trained module itself" if shared else "whole on every process"))
+    per_token = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * number
+    pages = pools * config.pages * PAGE_SIZE * per_token
+    parts.append(Part("pages", pages, "rollouts", f"{config.pages * PAGE_SIZE:,} tokens of {per_token:,} bytes"))
+    if device == "cpu":
+        parts.append(Part("CPU copies", pages + number * size, "rollouts", "engine/decode.py, at most"))
+    rows = min(config.questions * config.group, config.pages)
+    flat = 3 * shape.hidden_size + 3 * shape.intermediate_size + 2 * shape.num_attention_heads * shape.head_dim
+    step = min(STEP_TOKENS, config.pages * PAGE_SIZE) * flat * number + 3 * rows * shape.vocab_size * 4
+    parts.append(Part("engine step", step, "rollouts", f"{STEP_TOKENS:,} tokens, logits of {rows} rollouts"))
+    return parts
+
+
+# ------------------------------------------------------------------------------------------------------------- numbers
+
+
+def model_size(shape: ModelConfig) -> int:
+    """Number of parameters."""
+    embeddings = shape.vocab_size * shape.hidden_size * (1 if shape.tie_word_embeddings else 2)
+    return embeddings + shape.num_hidden_layers * layer_size(shape) + shape.hidden_size
+
+
+def layer_size(shape: ModelConfig) -> int:
+    heads = 2 * (shape.num_attention_heads + shape.num_key_value_heads) * shape.head_dim           # q, o, k, v
+    norms = 2 * shape.hidden_size + 2 * shape.head_dim
+    return shape.hidden_size * (heads + 3 * shape.intermediate_size) + norms
+
+
+def adapter_size(shape: ModelConfig, rank: int) -> int:
+    """Numbers in the adapters of that rank of all layers."""
+    heads = 2 * (shape.num_attention_heads + shape.num_key_value_heads) * shape.head_dim
+    return shape.num_hidden_layers * rank * (7 * shape.hidden_size + heads + 3 * shape.intermediate_size)
+
+
+def kept_per_token(shape: ModelConfig, number: int, what: str, rank: int) -> int:
+    hidden, queries, keys, mlp = KEPT[number, what]
+    return (hidden * shape.hidden_size + queries * shape.num_attention_heads * shape.head_dim
+            + keys * shape.num_key_value_heads * shape.head_dim + mlp * shape.intermediate_size + 7 * number * rank)
+
+
+def logits_bytes(shape: ModelConfig, tokens: int, frozen: bool) -> int:
+    """Log-probs and entropies: two tiles of logits, and the gradient that this pack gives the head."""
+    gradient = 0 if frozen else shape.vocab_size * shape.hidden_size * 4
+    return 2 * 4 * min(TILE, tokens * shape.vocab_size) + gradient
+
+
+def gathered(shape: ModelConfig, number: float) -> float:
+    """Two layers and the embeddings at their whole size, and the gradients of one of each."""
+    embeddings = model_size(shape) - shape.num_hidden_layers * layer_size(shape)
+    return (2 * layer_size(shape) + embeddings) * number + (layer_size(shape) + embeddings) * 4
+
+
+# -------------------------------------------------------------------------------------------------- table and refusal
+
+
+def plan_table(config: SFTConfig | IGPOConfig, processes: int = 1) -> str:
+    """The plan as text: for this number of processes, and on GPUs also for 8 and 64 of them."""
+    device = "cuda" if config.device == "cuda" else device_of(config.device)
+    counts = {processes, 8, 64} if device == "cuda" else {processes}
+    shape = model_shape(config.model)
+    plans = [make_plan(config, shape, count, device) for count in sorted(counts)
+             if count % config.sequence_parallel == 0]
+    if not plans:
+        raise ConfigError(f"sequence_parallel {config.sequence_parallel} needs a multiple of as many processes")
+    return f"{config.model}, preset {config.preset}, device {device}\n" + table(plans)
+
+
+def table(plans: list[Plan]) -> str:
+    last = plans[-1]                                 # of several processes, if any is: it has all the parts
+    lines = ["GB of each process, of" + "".join(f"{plan.processes:>10}" for plan in plans)]
+    for when in ("always", "rollouts", "update"):
+        for part in last.parts:
+            if part.when == when:
+                numbers = "".join(f"{plan.of(part.name) / GB:10.2f}" for plan in plans)
+                lines.append(f"  {when:<9}{part.name:<11}{numbers}   {part.note}")
+    for when in ("rollouts", "update") if last.cache_tokens else ("update",):
+        lines.append(f"  {'peak of ' + when:<20}" + "".join(f"{plan.peak(when) / GB:10.2f}" for plan in plans))
+    if last.cache_tokens:
+        lines.append(f"cache: {last.cache_tokens:,} tokens, room for {last.rollouts} rollouts at their longest; others "
+                     "wait")
+    return "\n".join(lines)
+
+
+def check_memory(config: SFTConfig | IGPOConfig, processes: int) -> None:
+    """On a GPU, refuse at the start what cannot fit."""
+    device = device_of(config.device)
+    room = free_memory(device)
+    plan = make_plan(config, model_shape(config.model), processes, device)
+    if room is not None and plan.bytes > room:
+        raise ConfigError(f"this run needs {plan.bytes / GB:.1f} GB, {room / GB:.1f} GB of the device are free: lower "
+                          "--pages, --pack-tokens or the context, add --recompute or --lora-rank, or start more "
+                          f"processes\n{table([plan])}")
+
+
+def free_memory(device: str) -> int | None:
+    """Bytes; None on a CPU, where the system decides."""
+    return torch.cuda.mem_get_info()[0] if device == "cuda" else None
