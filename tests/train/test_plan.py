@@ -125,11 +125,13 @@ def test_pages_engine_copy_and_reference_are_the_bytes_that_exist(device, monkey
 STEP = """
 import torch
 from minvenus.config import ModelConfig
-from minvenus.settings import SFTConfig
+from minvenus.model.lora import add_adapters
+from minvenus.model.qwen3 import Qwen3
 from minvenus.train.optim import adamw, optimizer_step
-from tests.train.test_plan import model_for
 def step(shape, tokens, recompute, rank):
-    model = model_for(shape, rank)
+    model = Qwen3(shape)
+    if rank:
+        add_adapters(model, rank, 32.0, seed=0)
     model.model.recompute = recompute
     optimizer = adamw(model, (0.9, 0.95), 0.01)
     ids = torch.arange(tokens) % shape.vocab_size
