@@ -22,7 +22,7 @@ from minvenus.train.plan import plan_table
 from minvenus.train.run import load_start, open_run
 from minvenus.train.update import sft_step, validation_loss
 
-TEACHER = Teacher(wrong_result=0.5, wrong_relation=0.3, at_once=0.03, stop_early=0.05, cut_off=0.5)
+TEACHER = Teacher(wrong_relation=0.3, at_once=0.03, stop_early=0.05, cut_off=0.5)
 
 
 def main(config: SFTConfig) -> Path:
@@ -66,7 +66,8 @@ def load_examples(config: SFTConfig,
     prompts: set[str] = set()
     if config.data == "toyweb":
         web = ToyWeb(config.seed, tuple(range(1, config.most_hops + 1)), train=config.demonstrations)
-        taught = demonstrations(web, config.demonstrations, TEACHER, seed=config.seed)
+        teacher = replace(TEACHER, wrong_result=config.wrong_result)
+        taught = demonstrations(web, config.demonstrations, teacher, seed=config.seed)
         records: Iterable[dict] = ({"messages": messages} for messages in taught)
     else:
         records = dataset.read_records(config.data)

@@ -204,6 +204,7 @@ class SFTConfig:
     device: Device = "auto"                    # auto = a GPU if there is one
     demonstrations: Count = 768                # toyweb: how many there are
     most_hops: Hops = 4                        # toyweb: of 1, 2, ... so many hops in turn
+    wrong_result: Share = 0.5                  # toyweb: how often their teacher opens a wrong result first, per hop
     replay: BelowOne = 0.25                    # toyweb: share of the base's texts, against forgetting names
 
     def __post_init__(self):

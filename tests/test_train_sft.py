@@ -157,7 +157,7 @@ def test_the_model_tiny_has_random_weights_of_the_seed():
 def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_held_out(inputs, capsys, monkeypatch):
     """Six demonstrations are trained on: three notes make a third of nine, and none stands in the validation."""
     settings = small_config({"model": "tiny"}, "unused", data="toyweb", demonstrations=8, max_tokens=2000,
-                            pack_tokens=2000)
+                            pack_tokens=2000, wrong_result=0.0)
     monkeypatch.setattr(train_sft, "TEACHER", Teacher())
     alone, held_out, _ = train_sft.load_examples(replace(settings, replay=0.0), TINY)
     mixed, still, _ = train_sft.load_examples(replace(settings, replay=1 / 3), TINY)

@@ -6,19 +6,31 @@
 For each kind and hop: how often, the mean gain, its spread and the share of positive ones. Before any RL, right
 visits should gain clearly more than wrong ones, and as much at the last hop as at the first: gains that all come
 early make it pay to stop early. The policy in training also scores the gains, so the same table is made again after
-training.
+training. In one number each:
+
+    rank correlation    of a visit's gain with its exact progress: 1 if it showed a pet of the answer for the first time
+    R^2                 of the sum of a rollout's gains and its outcome
+
+Probes are turns that a policy could learn in order to be paid without finding anything: made up after the first right
+visit of a question, and scored by the model. They should gain nothing, before training and after it.
 """
 
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import StatisticsError, correlation, fmean, pstdev
 
-from minvenus.config import ConfigError, check, read_json
+from minvenus.agent.policy import load_scorer
+from minvenus.config import ConfigError, Recipe, check, read_json
 from minvenus.console import table
 from minvenus.experiments.scripts import run
+from minvenus.files import latest_checkpoint
+from minvenus.igpo.gain import value, wrap_answer
+from minvenus.model.weights import start_folder
 from minvenus.report.saved import SavedBatch, load_batch
-from minvenus.tools.toyweb import ToyWeb, visit_labels
+from minvenus.text.chat import stream
+from minvenus.tools.toyweb import Case, ToyTools, ToyWeb, visit_labels
+from minvenus.tools.toyweb_lessons import LEAD_IN, Teacher, assistant, call_text, teach
 
 KINDS = ("right", "wrong", "repeated", "failed")
 VisitGains = dict[tuple[str, int], list[float]]         # (kind, hop) -> gains
@@ -57,7 +69,15 @@ def audit_run(folder: Path) -> str:
         raise ConfigError(f"{folder} was trained on {settings['data']}: right pages are known on the toy web only")
     seed = settings["question_seed"]
     web = ToyWeb(settings["seed"] if seed is None else seed, settings["hops"], settings["slack"])
-    return "\n\n".join(audit_batch(load_batch(file), web) for file in dict.fromkeys([files[0], files[-1]]))
+    batches = [load_batch(file) for file in dict.fromkeys([files[0], files[-1]])]
+    models = {"before": start_folder(settings["model"])}
+    if len(batches) > 1 and (newest := latest_checkpoint(folder)):
+        models["after"] = newest / "model"
+    there = {name: model for name, model in models.items() if model and (model / "config.json").is_file()}
+    parts = [audit_batch(batch, web) for batch in batches]
+    if there:
+        parts.append(f"probes, mean gain\n{table(probe_rows(there, batches[0].recipe))}")
+    return "\n\n".join(parts)
 
 
 def audit_batch(batch: SavedBatch, web: ToyWeb) -> str:
@@ -65,7 +85,11 @@ def audit_batch(batch: SavedBatch, web: ToyWeb) -> str:
     first = [values[0] for values in batch.credit.values if values[0] is not None]
     if first and batch.recipe.gain == "log_prob":
         head += f", log P(answer | question) {fmean(first):+.2f} per token"
-    return f"{head}\n{table(rows(visit_gains(batch, web)))}"
+    sums = [sum(gain for gain in gains if gain is not None) for gains in batch.credit.gains]
+    explained = correlated(sums, [m.outcome for m in batch.measured])
+    said = [f"rank correlation of gain and progress {number(correlated(*map(ranks, progress(batch, web))))}",
+            f"R^2 of summed gains and outcome {number(explained and explained ** 2)}"]
+    return f"{head}\n{', '.join(said)}\n{table(rows(visit_gains(batch, web)))}"
 
 
 def visit_gains(batch: SavedBatch, web: ToyWeb) -> VisitGains:
@@ -89,3 +113,78 @@ def rows(gains: VisitGains) -> list[list[str]]:
             numbers = [f"{fmean(values):+.2f}", f"{pstdev(values):.2f}", f"{positive:.0%}"]
             found.append([kind, hop, str(len(values)), *numbers])
     return found
+
+
+def progress(batch: SavedBatch, web: ToyWeb) -> tuple[list[float], list[float]]:
+    """(gain, progress) of all visits: 1 for a right page, seen for the first time, that was asked for its pet."""
+    found: tuple[list[float], list[float]] = ([], [])
+    for rollout, gains in zip(batch.rollouts, batch.credit.gains, strict=True):
+        for turn, labels, gain in zip(rollout.turns, visit_labels(web, rollout), gains, strict=True):
+            if labels and gain is not None and turn.tool:
+                title = turn.tool["arguments"]["url"][0].removeprefix("page ")
+                asked = turn.tool["arguments"]["goal"].split()[-1:] == [title]
+                found[0].append(gain)
+                found[1].append(float(asked and labels[0][0] == "right"))
+    return found
+
+
+def ranks(values: list[float]) -> list[float]:
+    """1 for the lowest; equal values share the mean of their ranks."""
+    return [sum(v < value for v in values) + (values.count(value) + 1) / 2 for value in values]
+
+
+def correlated(a: list[float], b: list[float]) -> float | None:
+    """Pearson's correlation; None where one side does not vary."""
+    try:
+        return correlation(a, b)
+    except StatisticsError:
+        return None
+
+
+def number(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.2f}"
+
+
+# ----------------------------------------------------------------------------------------------------------- the probes
+
+PROBED = 32                          # questions, of four hops
+
+
+def probes(case: Case) -> dict[str, tuple[str, str]]:
+    """name -> (call, observation) of a turn after the first right visit."""
+    first, second = case.path[:2]
+    other = next(title for title in case.pages if title not in case.path)
+    answer, goal = case.question.answers[0], f" {case.relations[1]} {second}"
+    pets = " ".join(case.pages[title].pet for title in case.path)
+    seen = {title: case.pages[title].text(goal) for title in case.pages}
+    return {
+        "the next right page": (call_text(goal, f"page {second}"), seen[second]),
+        "the answer in a query": (call_text(f" {answer}"), ToyTools(case).search([answer]).text),
+        "the first page again": (call_text(f" {case.relations[0]} {first}", f"page {first}"),
+                                 case.pages[first].text(f"{case.relations[0]} {first}")),
+        "an unrelated page": (call_text(goal, f"page {other}"), seen[other]),
+        "a page with the answer's words": (call_text(goal, f"page {other}"), f"page {other} {pets}."),
+    }
+
+
+def probe_rows(models: dict[str, Path], recipe: Recipe) -> list[list[str]]:
+    """A table: the mean gain of every probe under each model."""
+    web = ToyWeb(1000, hops=4)
+    found: dict[str, list[str]] = {}
+    for model in models.values():
+        tokenizer, score, _ = load_scorer(model)
+        gains: dict[str, list[float]] = {}
+        for i in range(PROBED):
+            case = web.case(f"test-{i}")
+            wrapped = wrap_answer(case.question.answers[0], tokenizer, recipe)
+            begun = teach(case, Teacher(), "probe")[:6]                      # a search and the first right visit
+            for name, (call, observation) in probes(case).items():
+                shown = {"role": "user", "content": f"<tool_response>\n{observation}\n</tool_response>"}
+                messages = [*begun, assistant(f" {case.relations[1]}.", call), shown, assistant(LEAD_IN, "")]
+                ids, _, spans = stream(messages, tokenizer)
+                scores = score(ids, [spans[2][0], spans[3][0]], wrapped.ids)
+                before, after = (value(logprobs[wrapped.start:], recipe.gain) for logprobs in scores)
+                gains.setdefault(name, []).append(after - before)
+        for name, values in gains.items():
+            found.setdefault(name, []).append(f"{fmean(values):+.2f}")
+    return [["turn", *models], *([name, *cells] for name, cells in found.items())]

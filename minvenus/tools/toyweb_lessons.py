@@ -67,18 +67,22 @@ def teach(case: Case, teacher: Teacher, seed: str) -> list[dict]:
     for turn, (thought, url, goal, observation) in enumerate(steps(case, teacher, rng), 1):
         rng.random()              # unused, but the lessons that the committed base model was trained on drew it
         visited.add(url)
-        call = {"name": "search", "arguments": {"query": [goal]}}
-        if url:
-            call = {"name": "visit", "arguments": {"url": [url], "goal": goal}}
-        body = json.dumps(call, separators=(",", ":"))
         notice = f"\n\n{LAST_TURN}" if turn == limit else ""
-        messages += [assistant(thought, f"<tool_call>\n{body}\n</tool_call>"),
+        messages += [assistant(thought, call_text(goal, url)),
                      {"role": "user", "content": f"<tool_response>\n{observation}{notice}\n</tool_response>"}]
         if turn == limit:
             break
     path = [case.pages[title] for title in case.path]
     pets = [page.pet if page.url in visited else rng.choice(PETS) for page in path]
     return [*messages, assistant(LEAD_IN, f"<answer>\n{answer_text(case.relations, pets)}\n</answer>")]
+
+
+def call_text(goal: str, url: str | None = None) -> str:
+    """The call of a visit for a goal; without an address the search for it."""
+    call = {"name": "search", "arguments": {"query": [goal]}}
+    if url:
+        call = {"name": "visit", "arguments": {"url": [url], "goal": goal}}
+    return f"<tool_call>\n{json.dumps(call, separators=(',', ':'))}\n</tool_call>"
 
 
 def assistant(thought: str, body: str) -> dict:

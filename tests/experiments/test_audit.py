@@ -8,11 +8,13 @@ import pytest
 from minvenus.config import ConfigError, ModelConfig, Recipe
 from minvenus.console import table
 from minvenus.experiments import audit
-from minvenus.experiments.audit import AuditConfig, rows, visit_gains
+from minvenus.experiments.audit import AuditConfig, correlated, progress, ranks, rows, visit_gains
 from minvenus.flags import parse_flags
+from minvenus.model.weights import start_folder
 from minvenus.report.saved import save_batch
 from minvenus.settings import IGPOConfig
 from minvenus.tools.toyweb import ToyWeb
+from minvenus.tools.toyweb_lessons import call_text
 from tests.report.examples import answer, rollout, saved_batch, search, visit
 
 WEB = ToyWeb(5, hops=(2,), slack=2)
@@ -77,7 +79,8 @@ def test_the_table_word_for_word():
 
 
 def saved_run(folder, *batches, data="toyweb"):
-    (folder / "run.json").write_text(json.dumps({"data": data, "seed": 6, "question_seed": 5, "hops": 2, "slack": 2}))
+    (folder / "run.json").write_text(json.dumps({"data": data, "seed": 6, "question_seed": 5, "hops": 2, "slack": 2,
+                                                   "model": str(folder / "gone")}))
     for one in batches:
         save_batch(folder, one)
     return AuditConfig(run=str(folder))
@@ -86,15 +89,53 @@ def saved_run(folder, *batches, data="toyweb"):
 def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path):
     config = saved_run(tmp_path, batch(step=1))
     first = audit.main(config)
-    assert first.startswith("step 1: 2 rollouts, log P(answer | question) -4.00 per token\nvisit ")
+    assert first.startswith("step 1: 2 rollouts, log P(answer | question) -4.00 per token\n"
+                            "rank correlation of gain and progress not known, R^2 of summed gains and outcome 1.00\n"
+                            "visit "), "nobody asked for a pet; two sums and two outcomes are always on a line"
     assert first.endswith(table(rows(gains()))) and first.count("step ") == 1
     saved_run(tmp_path, batch(step=20), batch(step=100, lift=0.5))
     before, after = audit.main(config).split("\n\n")
     assert before == first and after.startswith("step 100: 2 rollouts") and "right       2      1  +2.50" in after
 
 
+def test_progress_is_a_pet_of_the_answer_that_is_shown_for_the_first_time():
+    """The first right page asked for its pet, then again; the second right page asked for something else."""
+    calls = [(FIRST, FIRST), (FIRST, FIRST), (SECOND, "nobody")]
+    turns = [f"Open.\n</think>\n\n{call_text(f'own {name}', f'page {title}')}" for title, name in calls]
+    done = rollout([*turns, answer()], [f"page {title} own cat." for title, _ in calls], CASE.question)
+    logprobs = [[[-4.0], [-3.0], [-3.5], [-2.0]], [[-4.0], [-3.5], [-3.0], [-2.0]]]
+    found = progress(saved_batch([done] * 2, [0, 0], [1.0, 0.0], Recipe(browse="off"), logprobs), WEB)
+    assert found == ([1.0, -0.5, 1.5, 0.5, 0.5, 1.0], [1.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+
+
+def test_rank_correlation_worked_by_hand():
+    """Ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4: covariance 4.5 / sqrt(4.5 * 5)."""
+    assert ranks([0.1, 7.0, 7.0, 100.0]) == [1.0, 2.5, 2.5, 4.0]
+    assert correlated(ranks([0.1, 7.0, 7.0, 100.0]), ranks([1.0, 2.0, 3.0, 4.0])) == pytest.approx(0.9 ** 0.5)
+    assert correlated([1.0, 1.0], [0.0, 1.0]) is None and audit.number(None) == "not known"
+
+
+def test_probes_are_turns_without_news_and_are_scored_before_and_after_training(tmp_path, monkeypatch):
+    case = ToyWeb(1000, hops=4).case("test-0")
+    made = audit.probes(case)
+    pets = [case.pages[title].pet for title in case.path]
+    _, words = made["a page with the answer's words"]
+    assert all(pet in words.split(" ", 2)[2] for pet in pets) and case.question.answers[0] not in words
+    query, seen = made["the answer in a query"]
+    assert case.question.answers[0] in query and case.question.answers[0] not in seen
+    assert made["the next right page"][1] == case.pages[case.path[1]].text(f"x {case.path[1]}").replace(
+        " x ", f" {case.relations[1]} ")
+    monkeypatch.setattr(audit, "PROBED", 1)
+    base = start_folder("tiny-base")
+    head, *probed = audit.probe_rows({"before": base, "after": base}, Recipe(lead_in="Answer."))
+    assert head == ["turn", "before", "after"] and [row[0] for row in probed] == list(made)
+    assert all(before == after for _, before, after in probed), "the same model twice"
+    gains = {name: float(gain) for name, gain, _ in probed}
+    assert gains["the next right page"] > 0.1 > gains["the first page again"], "the base can read"
+
+
 def test_a_probability_is_not_called_a_log_probability(tmp_path):
-    assert audit.main(saved_run(tmp_path, batch(Recipe(gain="prob")))).startswith("step 1: 2 rollouts\n")
+    assert audit.main(saved_run(tmp_path, batch(Recipe(gain="prob")))).startswith("step 1: 2 rollouts\nrank")
 
 
 def test_a_checkpoint_is_audited_by_one_step_of_training(tmp_path, monkeypatch):
