@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from minvenus.engine.decode import DecodeCache, MergedModel
 from minvenus.engine.scheduler import Work
+from minvenus.kernels.attention import uses_triton
 from minvenus.kernels.logprob import matmul, multiplicand, token_logprobs
 from minvenus.kernels.paged import paged_attention, write_pages
 
@@ -27,7 +28,7 @@ class Runner:
         config, weight = model.config, model.head_weight
         self.model, self.page_size, self.device = model, page_size, weight.device
         self.shape = (config.num_hidden_layers, pages, page_size, config.num_key_value_heads, config.head_dim)
-        self.on_cpu = self.device.type == "cpu"
+        self.on_cpu = not uses_triton(self.device)
         self.make_pages()
         self.forget_weights()
 
@@ -80,7 +81,7 @@ class Runner:
 
     def _copy_model(self, sequences: int) -> None:
         self.merged, self.best_rows = self.model, math.inf
-        if MergedModel.fits(self.model):
+        if self.on_cpu and MergedModel.fits(self.model):
             self.merged = MergedModel(self.model, sequences)
             self.best_rows = self.merged.best_rows
 

@@ -12,6 +12,12 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 
+TRITON_DEVICES = {"cuda"}          # the switch of both dispatchers; tests add "cpu", for Triton's interpreter
+
+
+def uses_triton(device) -> bool:
+    return device.type in TRITON_DEVICES
+
 
 def attention_reference(q, k, v, cu_seqlens):
     """The definition, one query at a time in float32. q [N, H, D], k and v [N, K, D] -> [N, H, D]."""
@@ -58,7 +64,7 @@ def attention(q, k, v, cu_seqlens, max_seqlen=None):
     `max_seqlen` is the length of the longest sequence, or more. On a GPU it avoids a wait for cu_seqlens.
     """
     check(q, k, v, cu_seqlens)
-    if q.is_cuda:
+    if uses_triton(q.device):
         return attention_triton(q, k, v, cu_seqlens, max_seqlen)
     return attention_torch(q, k, v, cu_seqlens)
 

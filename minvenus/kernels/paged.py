@@ -19,6 +19,8 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 
+from minvenus.kernels.attention import uses_triton
+
 MASK_NUMBERS = 2**22      # most numbers in the mask of one call: 16 MiB in float32
 GROUP_NUMBERS = 2**19     # most keys that are gathered for several sequences: with the values 4 MiB in float32
 
@@ -94,11 +96,11 @@ def attend_last(q, k, v):
 def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries, max_queries=None, max_length=None):
     """q [N, H, D], pages [P, page, K, D], block_table [S, M], lengths [S], cu_queries [S + 1] -> [N, H, D].
 
-    Triton on a GPU, plain torch elsewhere: the one switch. `max_queries` and `max_length`, the largest n_s and L_s as
-    plain numbers, save a GPU the wait for `cu_queries` and `lengths`.
+    Triton on a GPU, plain torch elsewhere (attention.py has the switch). `max_queries` and `max_length`, the largest
+    n_s and L_s as plain numbers, save a GPU the wait for `cu_queries` and `lengths`.
     """
     check(q, k_pages, v_pages, block_table, lengths, cu_queries)
-    if not q.is_cuda:
+    if not uses_triton(q.device):
         return paged_attention_torch(q, k_pages, v_pages, block_table, lengths, cu_queries)
     from minvenus.kernels.paged_triton import paged_attention_triton  # here: triton does not exist everywhere
 

@@ -133,7 +133,7 @@ def paged_attention_triton(q, k_pages, v_pages, block_table, lengths, cu_queries
     options = tiles(q.dtype, max_queries * group, group)
     blocks = triton.cdiv(max_queries, options["BLOCK_R"] // group)
     if splits is None:
-        processors = torch.cuda.get_device_properties(q.device).multi_processor_count
+        processors = torch.cuda.get_device_properties(q.device).multi_processor_count if q.is_cuda else 1
         splits = choose_splits(blocks * len(lengths) * kv_heads, max_length, processors)
     split_length = triton.cdiv(triton.cdiv(max_length, splits), options["BLOCK_N"]) * options["BLOCK_N"]
     splits = triton.cdiv(max_length, split_length)

@@ -211,9 +211,11 @@ class Qwen3(nn.Module):
     def packed(self, tokens: Tensor, cu_seqlens: Tensor, rows: Tensor | None = None,
                part: Part | None = None) -> Tensor:
         """S sequences end to end, without padding. tokens [N], cu_seqlens [S + 1] -> hidden [N, hidden], or of the
-        tokens at `rows` [M] only: [M, hidden]. `tokens` may be a part of the pack."""
+        tokens at `rows` [M] only: [M, hidden]. `tokens` may be a part of the pack. cu_seqlens should be on the CPU: the
+        host reads it, and would have to wait for a GPU."""
+        longest = 0 if part else self.check_packed(tokens, cu_seqlens)
+        cu_seqlens = cu_seqlens.to(tokens.device, non_blocking=True)
         if part is None:
-            longest = self.check_packed(tokens, cu_seqlens)
             part = Part(0, lambda q, k, v: attention(q, k, v, cu_seqlens, max_seqlen=longest))
         index = torch.arange(part.start, part.start + len(tokens), device=tokens.device)
         own = torch.searchsorted(cu_seqlens, index.to(cu_seqlens.dtype), right=True) - 1  # [N]  number of the sequence

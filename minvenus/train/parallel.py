@@ -228,6 +228,7 @@ def split_sequences(model: Qwen3, width: int) -> None:
 
     def logprobs(tokens, cu_seqlens, sources, targets, temperature=1.0, entropy=False, **options):
         longest = model.check_packed(tokens, cu_seqlens)
+        cu_seqlens = cu_seqlens.to(tokens.device, non_blocking=True)
         bounds = [len(tokens) * i // width for i in range(width + 1)]
         lengths = [end - start for start, end in pairwise(bounds)]
         start, end = bounds[place:place + 2]

@@ -4,6 +4,7 @@ and engine, forced on the CPU."""
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -11,13 +12,14 @@ import torch
 
 from minvenus.engine import Engine
 from minvenus.files import latest_checkpoint, read_jsonl
-from minvenus.model import weights
+from minvenus.model import qwen3, weights
 from minvenus.model.precision import PRECISION, Precision, copy_weights, engine_model, precision_of
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPOConfig, SFTConfig
+from minvenus.sft.dataset import Example, step_packs
 from minvenus.train.optim import Diverged, adamw
-from minvenus.train.update import packed_logprobs, row_of
+from minvenus.train.update import Row, packed_logprobs, row_of, sft_loss
 from tests.train.igpo_runs import MIXED, first_step, small_igpo, write_model
 from tests.train.runs import ROOT, SMALL, made_up_update, parameters
 
@@ -135,6 +137,45 @@ def test_the_mean_gap_is_over_the_tokens_of_all_packs(config, pack_tokens):
     counts = [len(row.sources) for row in rows]
     wanted = sum(own * count for own, count in zip(by, counts, strict=True)) / sum(counts)
     assert step.update(rows)["logprob_gap_mean"] == pytest.approx(wanted, rel=1e-3)
+
+
+# ------------------------------------------------------------------------------------------------- what a GPU waits for
+
+
+def test_forward_and_backward_read_nothing_back_from_the_device(monkeypatch):
+    """On the meta device there is nothing to read: every length must come from the host."""
+    longest = []
+
+    def attention(q, k, v, cu_seqlens, max_seqlen):
+        assert cu_seqlens.device == q.device
+        longest.append(max_seqlen)
+        return q * 1.0
+
+    monkeypatch.setitem(PRECISION, "meta", PRECISION["cpu"])
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())                # it does not know the device
+    monkeypatch.setattr(qwen3, "attention", attention)
+    with torch.device("meta"):
+        model = Qwen3(SMALL)
+    rows = [Row(torch.arange(n), torch.tensor([3, 4]), torch.zeros(2), torch.ones(2)) for n in (9, 7)]
+    logp, _ = packed_logprobs(model, rows, 1.0)
+    sum(own.sum() for own in logp).backward()
+    [pack] = step_packs([Example(torch.arange(8).int(), torch.arange(8) > 4)], 100)
+    sft_loss(model, pack).backward()
+    assert longest == [9, 8]
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_layers_are_checkpointed_only_where_a_gradient_is_needed(monkeypatch, recompute):
+    calls = []
+    monkeypatch.setattr(qwen3, "checkpoint", lambda layer, *rest, **_: calls.append(layer) or layer(*rest))
+    model = Qwen3(SMALL)
+    model.model.recompute = recompute
+    Engine(model, pages=4, page_size=16).score([5] * 9, [[7, 8]])
+    with torch.no_grad():
+        model(torch.tensor([[1, 2, 3]]))
+    assert not calls
+    model(torch.tensor([[1, 2, 3]]))
+    assert len(calls) == recompute * SMALL.num_hidden_layers
 
 
 # ----------------------------------------------------------------------------------------------- whole runs as on a GPU
