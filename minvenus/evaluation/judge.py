@@ -15,8 +15,9 @@ Reading a reply: a verdict is `correct: yes` or `correct: no` at the start of a 
 answer spells stands inside a line. Verdicts that contradict each other are none, "incorrect: no" is another word,
 "correct: yes/no" repeats the question, and a thought that was never closed holds no verdict.
 
-JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY name the judge. Verdicts are kept under a hash of the whole request:
-another model, question, truth or answer is another row, another address is not.
+JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY name the judge; JUDGE_TEMPERATURE is 0 unless set, none for a model that
+refuses any. Verdicts are kept under a hash of the whole request: another model, question, truth or answer is another
+row, another address is not.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ from minvenus.evaluation.answers import exact_match, f1, split_aliases
 from minvenus.text.untrusted import break_up
 from minvenus.tools.base import FailureGuard, ToolError, in_thread
 from minvenus.tools.cassette import Cassette
-from minvenus.tools.endpoint import Endpoint
+from minvenus.tools.endpoint import Endpoint, temperature
 from minvenus.types import Question
 
 LIMITS = {"seconds": 900.0, "read_seconds": 300.0}
@@ -140,6 +141,7 @@ class Judge:
     def __init__(self, cache: Path | str, threads: int = 8, window: int = 50, limit: float = 0.1, **endpoint_limits):
         self.threads = threads
         self.endpoint = Endpoint.from_environment("JUDGE", "judge endpoint", **LIMITS | endpoint_limits)
+        self.settings = temperature("JUDGE_TEMPERATURE", default="0")
         self.graded_by = f"the judge {self.endpoint.model}"
         self.guard = FailureGuard("verdicts of the judge", window, limit)
         Path(cache).parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +172,7 @@ class Judge:
         if answer in accepted:
             return Verdict(True)
         messages = judge_messages(question.text, answer, accepted)
-        key = "judge " + hashlib.sha256(json.dumps([self.endpoint.model, messages]).encode()).hexdigest()
+        key = "judge " + hashlib.sha256(json.dumps([self.endpoint.model, messages, self.settings]).encode()).hexdigest()
         kept = self.cache.get(key)
         if kept is None:
             verdict = self._ask(messages)
@@ -182,7 +184,7 @@ class Judge:
 
     def _ask(self, messages: list[dict]) -> Verdict:
         try:
-            reply = self.endpoint.chat(messages, temperature=0.0)
+            reply = self.endpoint.chat(messages, **self.settings)
         except ToolError as error:
             return Verdict(None, str(error))
         word = read_verdict(reply)

@@ -15,6 +15,7 @@ the server echoes it, as it is or escaped. A redirect is an error, since it woul
 
 import base64
 import json
+import math
 import os
 import random
 import re
@@ -38,6 +39,20 @@ TOO_LONG = re.compile(r"context[ _]?(length|size|window|limit)|max_model_len|\bt
 def setting(variable: str) -> str:
     """A value of the environment, "" if it is not set."""
     return os.environ.get(variable, "").strip()
+
+
+def temperature(variable: str, default: str = "none") -> dict[str, float]:
+    """{"temperature": x} as this variable says, for requests; {} for none, since some models refuse any."""
+    text = setting(variable) or default
+    if text.lower() == "none":
+        return {}
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 2:
+        raise ConfigError(f"{variable} must be none or a number from 0 to 2, got {text!r}")
+    return {"temperature": value}
 
 
 @dataclass(frozen=True)

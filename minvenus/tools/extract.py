@@ -12,15 +12,13 @@ The page is not trusted. It stands between tags that it cannot close, and contro
 model quotes of them comes back as it was (text/untrusted.py).
 """
 
-import math
 import re
 import time
 
-from minvenus.config import ConfigError
 from minvenus.text import json_repair
 from minvenus.text.untrusted import break_up, restore
 from minvenus.tools.base import ToolError
-from minvenus.tools.endpoint import Endpoint, is_too_long, setting
+from minvenus.tools.endpoint import Endpoint, is_too_long, temperature
 
 SECONDS = 300.0                       # of one page: all attempts; a model may think for a minute
 SHORTEST_REPLY = 10                   # characters; less is as good as nothing
@@ -51,14 +49,7 @@ class Extractor:
     def __init__(self, seconds: float = SECONDS):
         self.endpoint = Endpoint.from_environment("EXTRACT", "extraction endpoint", seconds=seconds,
                                                   read_seconds=seconds)
-        self.settings = {}
-        if wanted := setting("EXTRACT_TEMPERATURE"):
-            try:
-                self.settings["temperature"] = float(wanted)
-            except ValueError:
-                self.settings["temperature"] = math.nan
-            if not 0 <= self.settings["temperature"] <= 2:
-                raise ConfigError(f"EXTRACT_TEMPERATURE must be a number from 0 to 2, got {wanted!r}")
+        self.settings = temperature("EXTRACT_TEMPERATURE")
 
     def extract(self, page: str, goal: str) -> list[str]:
         """[evidence, summary], or a ToolError."""

@@ -7,6 +7,7 @@ import traceback
 
 import pytest
 
+from minvenus.config import ConfigError
 from minvenus.evaluation.judge import Verdict, WordGrader
 from minvenus.tools.base import TooManyFailures
 from minvenus.types import Question
@@ -47,6 +48,17 @@ def test_a_verdict_is_asked_for_with_question_answer_and_every_alias(monkeypatch
     assert json.loads(body)["model"] == "grader-1" and json.loads(body)["temperature"] == 0
     assert case_of(body) == {"question": CAPITAL.text, "response": "The city of Rome",
                              "accepted_answers": ["Rome", "Roma", "Urbs"]}
+
+
+def test_the_temperature_of_the_judge_can_be_set_and_left_out_and_another_one_is_asked_anew(monkeypatch):
+    with yes_to({"Italy's Rome"}) as server:
+        for wanted in ("none", "0.5", "", "None"):
+            monkeypatch.setenv("JUDGE_TEMPERATURE", wanted)
+            assert judge_at(server, monkeypatch, cache="kept").verdict(CAPITAL, "Italy's Rome").correct
+    assert [json.loads(body).get("temperature") for *_, body in server.seen] == [None, 0.5, 0.0]
+    monkeypatch.setenv("JUDGE_TEMPERATURE", "cold")
+    with pytest.raises(ConfigError, match="JUDGE_TEMPERATURE must be none or a number"):
+        judge_at(server, monkeypatch)
 
 
 def test_equal_and_empty_answers_are_not_asked_about_and_all_others_are(monkeypatch):

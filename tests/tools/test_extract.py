@@ -60,7 +60,7 @@ def test_the_model_is_asked_once_with_page_and_goal_and_no_temperature_unless_on
     assert json.loads(body)["temperature"] == 0.7
     for wrong in ("hot", "-1", "nan", "inf", "2.1"):
         monkeypatch.setenv("EXTRACT_TEMPERATURE", wrong)
-        with pytest.raises(ConfigError, match="EXTRACT_TEMPERATURE must be a number from 0 to 2"):
+        with pytest.raises(ConfigError, match="EXTRACT_TEMPERATURE must be none or a number from 0 to 2"):
             asked(monkeypatch, [chat(GOOD)])
 
 
