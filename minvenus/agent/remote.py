@@ -12,7 +12,8 @@ calls a prompt too long all the same has the last word (rollout.py).
 Every setting is sent, since servers have defaults of their own. The seed of a request follows from our seed, the
 rollout's name and number, the turn and the attempt. Each turn is one request in a thread of its own; a turn that is cut
 before its reply was read is blank. The key is read from POLICY_API_KEY for each request; retries, deadlines and errors
-are those of tools/endpoint.py.
+are those of tools/endpoint.py. A server that was there and is gone is waited for longer, so that its restart costs no
+run.
 """
 
 import hashlib
@@ -36,6 +37,8 @@ SECONDS = 3600.0                  # for one turn
 LIST_SECONDS = 10.0               # for the list of models
 ALL_TOKENS = 1 << 20              # top_k without a limit: more than any vocabulary. Some servers refuse 0, others -1
 REFUSALS = (400, 422, 500, 501)   # of ids as the prompt
+PATIENCE = 600.0                  # seconds for a server that has answered before to be started again
+GONE = (None, 502, 503, 504)      # no reply, or one of the proxy before it
 HINT = ". Check --api-base (it usually ends in /v1), --api-model, and that the model has room for --max-context tokens"
 
 
@@ -48,8 +51,10 @@ class RemotePolicy:
         self.endpoint = Endpoint("completion endpoint", base, "POLICY_API_KEY", model, url_source="--api-base",
                                  seconds=SECONDS, read_seconds=SECONDS)
         self.tokenizer, self.sampling, self.send_ids, self.seed = tokenizer, sampling, send_ids, seed
-        self.ids_taken = False                        # the server has answered a prompt of ids
-        self.lock = threading.Lock()                  # of send_ids, which the threads of turns change
+        self.answered = False                         # the server has answered a request
+        self.ids_taken = False                        # ... with ids as the prompt
+        self.said: set[str] = set()                   # what the user has been told
+        self.lock = threading.Lock()                  # of `said`, which the threads of turns change
         self.replies: dict[Episode, Future] = {}
 
     def served_context(self) -> int | None:
@@ -108,22 +113,31 @@ class RemotePolicy:
                 refused = error
         choice = self._ask(safe_text(self.tokenizer, ids), settings)
         if refused is not None:
-            self._send_text_from_now_on(refused)
+            self.send_ids = False
+            self._say_once("text", f"prompts are sent as text (--no-prompt-ids does so at once), for of ids {refused}")
         return self._encoded(choice["text"])
 
     def _ask(self, prompt: list[int] | str, settings: dict[str, Any]) -> dict:
-        try:
-            return self.endpoint.complete(prompt, **settings)
-        except ToolError as error:
-            hint = HINT if error.status in (400, 404) else ""
-            raise ToolError(error.kind, f"{error}{hint}", error.status) from None
+        """The first choice of the reply. A server that has answered before may be gone for a while."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                choice = self.endpoint.complete(prompt, **settings)
+                self.answered = True
+                self.said.discard("gone")
+                return choice
+            except ToolError as error:
+                gone = error.status in GONE and error.kind != "timeout"
+                if not gone or not self.answered or time.monotonic() >= until:
+                    hint = HINT if error.status in (400, 404) else ""
+                    raise ToolError(error.kind, f"{error}{hint}", error.status) from None
+                self._say_once("gone", f"waiting up to {PATIENCE / 60:g} minutes for the server to come back: {error}")
 
-    def _send_text_from_now_on(self, refused: ToolError) -> None:
+    def _say_once(self, about: str, words: str) -> None:
         with self.lock:
-            if self.send_ids:
-                self.send_ids = False
-                print(f"prompts are sent as text (--no-prompt-ids does so at once), for of token ids {refused}",
-                      file=sys.stderr)
+            if about not in self.said:
+                self.said.add(about)
+                print(f"\n{words}", file=sys.stderr, flush=True)       # a progress line may stand there
 
     def _stops(self) -> dict[str, int]:
         """What ends a turn: only the environment writes what follows <tool_response>."""

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from minvenus.agent import remote
 from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.record import rollout_from_json, rollout_to_json
@@ -148,7 +149,7 @@ def test_a_server_that_refuses_ids_is_sent_text_from_then_on_and_this_is_said_on
         assert run(policy).termination == "answered" and len(server.seen) == refused + 10
     assert [rollout.termination for rollout in group] == ["answered"] * 4
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "prompts are sent as text" in said and "valid string" in said
+    assert said.startswith("\nprompts are sent as text") and "valid string" in said and said.count("\n") == 2
     assert "stop_token_ids" not in bodies(server)[-1]
 
 
@@ -225,7 +226,9 @@ def reset_at_once(handler):
     (lambda h: h.reply({"error": {"message": KEY}}), "JSON object of results", 1),
     (reset_at_once, "cannot be reached", 5),
 ])
-def test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns(reply, words, asked):
+def test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns(reply, words, asked, monkeypatch):
+    monkeypatch.setattr(remote, "PATIENCE", 0.0)
+
     def fail_later(handler):
         complete(handler, search()) if turn_number(handler) == 0 else reply(handler)
     with serve(fail_later) as server:
@@ -236,6 +239,26 @@ def test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_t
     assert rollout.turns[0].observation == "Bob sings" and not any(rollout.sampled)
     assert re.search(words, rollout.error)
     assert KEY not in json.dumps(rollout_to_json(rollout))
+
+
+@pytest.mark.parametrize("down", [reset_at_once, lambda h: h.reply("loading", status=503)])
+def test_a_server_that_was_there_and_is_gone_for_a_while_costs_no_run_and_this_is_said_once(down, capsys):
+    def restarting(handler):
+        with handler.server.lock:
+            handler.server.count += 1
+            gone = 2 < handler.server.count < 40
+        down(handler) if gone else complete(handler, [search(), answer()][min(turn_number(handler), 1)])
+    with serve(restarting) as server:
+        server.lock, server.count = threading.Lock(), 0
+        [group] = run_groups(policy_at(server.url), n=2)
+    assert [rollout.termination for rollout in group] == ["answered"] * 2 and server.count > 40
+    assert capsys.readouterr().err.count("waiting up to 10 minutes for the server to come back: the completion") == 1
+
+
+def test_a_server_that_never_answered_is_not_waited_for():
+    with serve(reset_at_once) as server:
+        rollout = run(policy_at(server.url))
+    assert rollout.termination == "error" and "cannot be reached" in rollout.error and len(server.seen) < 10
 
 
 PROMPT = len(Stream(TOKENIZER, SYSTEM, QUESTION.text).ids)

@@ -77,4 +77,8 @@ MUTANTS = (
     mutant(43, "malformed turns end a rollout though a call stood between them",
            LIMITS + "test_so_many_turns_in_a_row_that_cannot_be_read_end_a_rollout_with_a_name_of_its_own",
            ("minvenus.agent.rollout:malformed_in_a_row", "takewhile(", "filter(")),
+    mutant(54, "a server that is started again costs the runs that it was writing",
+           "agent/test_remote.py::"
+           "test_a_server_that_was_there_and_is_gone_for_a_while_costs_no_run_and_this_is_said_once",
+           ("minvenus.agent.remote:RemotePolicy._ask", "if not gone or", "if True or")),
 )
