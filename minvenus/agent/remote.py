@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -59,8 +60,9 @@ class RemotePolicy:
 
     def served_context(self) -> int | None:
         """The tokens that the server has room for, as its list of models says; None if it does not say."""
+        once = replace(self.endpoint, attempts=1)
         try:
-            listed = json.loads(self.endpoint.request("/models", None, time.monotonic() + LIST_SECONDS))
+            listed = json.loads(once.request("/models", None, time.monotonic() + LIST_SECONDS))
             [length] = [model["max_model_len"] for model in listed["data"] if model["id"] == self.endpoint.model]
         except (ToolError, ValueError, LookupError, TypeError, RecursionError):
             return None

@@ -127,7 +127,8 @@ def test_the_cache_holds_the_context_of_so_many_sequences_within_its_bytes_and_o
 
 
 @pytest.mark.parametrize(("max_context", "endpoint", "context"), [
-    (900, {}, 900), (5000, {}, 4096), (5000, {"model": str(TINY), "api_base": "http://x", "api_model": "m"}, 5000)])
+    (900, {}, 900), (5000, {}, 4096),
+    (5000, {"model": str(TINY), "api_base": "http://127.0.0.1:9/v1", "api_model": "m"}, 5000)])
 def test_limits_are_those_of_the_settings_within_the_context_of_the_policy(max_context, endpoint, context):
     config = AgentConfig(max_context=max_context, max_new_tokens=7, max_observation_tokens=99, time_limit=5.0,
                          tool_seconds=4.0, temperature=1.0, retries=2, max_malformed=6, **endpoint)
