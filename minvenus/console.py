@@ -68,7 +68,7 @@ def stop_on_signals(once_more: bool = True) -> Iterator[list[int]]:
         words = b"after this step; once more to stop at once" if once_more else b"and saving"
         if len(stop) == 1:
             with suppress(OSError):              # print could fail: the signal may come in the middle of another print
-                os.write(2, b"\nstopping " + words + b"\n")
+                os.write(sys.stderr.fileno(), b"\nstopping " + words + b"\n")
         if len(stop) == 2 and once_more:
             raise KeyboardInterrupt
 

@@ -6,13 +6,10 @@
     update     every rank makes the same packs and runs its share of them; gradients are summed
     files      rank 0 writes them, grades answers and speaks; nothing in them depends on the number of ranks
 
-With --sequence-parallel P (Ulysses) P neighbouring ranks run one pack together. Each holds 1/P of its tokens; around
-attention they exchange them for 1/P of the heads, with all tokens.
+With --sequence-parallel P neighbouring ranks run one pack together (sequence.py).
 
 Ranks work together in collectives, which wait until all have come. So all of them must take the same way: decisions
 are made from gathered data. Without torchrun there is one rank, and nothing here communicates.
-
-N ranks. Of a pack: n tokens, m of them here, M log-probs wanted; H query heads, K kv heads, D channels of one.
 """
 
 import os
@@ -21,7 +18,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
@@ -29,9 +25,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from minvenus.config import ConfigError
-from minvenus.kernels.attention import attention
-from minvenus.model.qwen3 import Part, Qwen3
+from minvenus.model.precision import precision_of
+from minvenus.model.qwen3 import Qwen3
 from minvenus.model.split import whole
+from minvenus.train.sequence import split_sequences
 
 T = TypeVar("T")
 LONGEST_WAIT = timedelta(days=2)         # for the slowest rank: it may still be rolling out
@@ -67,6 +64,10 @@ def processes() -> Iterator[None]:
                 stack.enter_context(redirect_stdout(nowhere))
                 stack.enter_context(redirect_stderr(nowhere))
             yield
+    except KeyboardInterrupt:
+        if rank() > 0:
+            sys.exit(130)
+        raise
     except Exception:
         first, all_failed = who_failed()
         if rank() != (0 if all_failed else first):
@@ -187,17 +188,20 @@ def idle(model: Qwen3) -> Tensor:
 
 
 def shard(model: Qwen3, width: int = 1) -> Qwen3:
-    """Leave each rank its rows of the parameters; `logprobs` gathers them layer by layer. `width` ranks share a pack.
-    The loss of a step is a sum over packs, so gradients are summed, where FSDP by itself would average."""
+    """Leave each rank its rows of the parameters; `logprobs` gathers them layer by layer, in the type of the products.
+    `width` ranks share a pack. The loss of a step is a sum over packs, so gradients are summed, in float32, where FSDP
+    by itself would average."""
     if size() == 1:
         return model
-    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method  # here: takes long to import
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method  # slow to import
 
     if width > 1:
         split_sequences(model, width)
     mesh = dist.init_device_mesh(model.head_weight.device.type, (size(),))
+    # inputs are not cast: the angles of the rotation stay float32
+    policy = MixedPrecisionPolicy(precision_of(model).compute, torch.float32, cast_forward_inputs=False)
     for module in (*model.model.layers, model):
-        fully_shard(module, mesh=mesh, reshard_after_forward=True)
+        fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
         module.set_force_sum_reduction_for_comms(True)       # a factor alone needs an operation that gloo does not have
         module.set_gradient_divide_factor(1.0)
     register_fsdp_forward_method(model, "logprobs")
@@ -214,82 +218,3 @@ def gathered(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
         if rank() == 0:
             found[name] = full.detach().cpu()
     return found
-
-
-# ------------------------------------------------------------------------------------------------ sequence parallel
-
-
-def split_sequences(model: Qwen3, width: int) -> None:
-    """`model.logprobs` is called with the same pack on `width` ranks, each runs its part of the tokens, and all return
-    the log-probs of the whole pack."""
-    group, _ = dist.new_subgroups(width)
-    place = dist.get_rank(group)
-    own_logprobs = model.logprobs
-
-    def logprobs(tokens, cu_seqlens, sources, targets, temperature=1.0, entropy=False, **options):
-        longest = model.check_packed(tokens, cu_seqlens)
-        cu_seqlens = cu_seqlens.to(tokens.device, non_blocking=True)
-        bounds = [len(tokens) * i // width for i in range(width + 1)]
-        lengths = [end - start for start, end in pairwise(bounds)]
-        start, end = bounds[place:place + 2]
-        mine = ((sources >= start) & (sources < end)).nonzero()[:, 0]
-
-        def attend(q, k, v):
-            q, k, v = to_heads(q, k, v, lengths, place, group)
-            return to_tokens(attention(q, k, v, cu_seqlens, max_seqlen=longest), lengths, place, group)
-
-        logp, entropies = own_logprobs(tokens[start:end], cu_seqlens, sources[mine] - start, targets[mine], temperature,
-                                       entropy=True, part=Part(start, attend), **options)
-        logp = Join.apply(logp, mine, len(sources), group)
-        return (logp, Join.apply(entropies, mine, len(sources), group)) if entropy else logp
-
-    setattr(model, "logprobs", logprobs)  # noqa: B010  mypy knows it as a method
-    model.width = width
-
-
-def to_heads(q, k, v, lengths: list[int], place: int, group) -> tuple[Tensor, ...]:
-    """All heads of the tokens here to some heads of all tokens: [m, H, D], [m, K, D] -> [n, H/P, D], [n, K/P, D]. P
-    divides K, so query heads stay with their kv heads."""
-    width = len(lengths)
-    heads = [x.shape[1] // width for x in (q, k, v)]
-    parts = torch.cat([x.unflatten(1, (width, -1)) for x in (q, k, v)], dim=2)              # [m, P, (H + 2K)/P, D]
-    sent = parts.transpose(0, 1).flatten(0, 1)                                              # [P m, (H + 2K)/P, D]
-    return Exchange.apply(sent, [lengths[place]] * width, lengths, group).split(heads, dim=1)
-
-
-def to_tokens(out, lengths: list[int], place: int, group) -> Tensor:
-    """The way back: [n, H/P, D] -> [m, H, D]."""
-    width, own = len(lengths), lengths[place]
-    parts = Exchange.apply(out, lengths, [own] * width, group)                              # [P m, H/P, D]
-    return parts.unflatten(0, (width, own)).transpose(0, 1).flatten(1, 2)
-
-
-class Exchange(torch.autograd.Function):
-    """Rows for every rank of the group, and the rows received from each; gradients take the way back."""
-
-    @staticmethod
-    def forward(ctx, x, sent: list[int], received: list[int], group):
-        ctx.options = received, sent, group
-        out = x.new_empty(sum(received), *x.shape[1:])
-        dist.all_to_all_single(out, x.contiguous(), received, sent, group=group)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad):
-        return Exchange.apply(grad, *ctx.options), None, None, None
-
-
-class Join(torch.autograd.Function):
-    """The values of all ranks of the group, those from here at `mine`. Every rank computes the whole loss from them,
-    so its own values have their gradient there: nothing is summed on the way back."""
-
-    @staticmethod
-    def forward(ctx, own, mine, total: int, group):
-        ctx.save_for_backward(mine)
-        out = own.new_zeros(total).index_copy(0, mine, own)
-        dist.all_reduce(out, group=group)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad[ctx.saved_tensors[0]], None, None, None

@@ -9,6 +9,7 @@ import torch
 import train_igpo
 from minvenus.evaluation import questions as question_files
 from minvenus.igpo import credit as crediting
+from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPOConfig
@@ -129,6 +130,16 @@ def test_igpo_in_two_processes_has_the_gradients_and_numbers_of_one():
             assert wanted["updates"] == 2 and wanted["grad_norm"] > 0.1, "so gradients are clipped"
             assert all(difference(*pair) < 1e-6 for pair in zip(gradients, expected, strict=True))
             assert numbers == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+
+
+def test_as_on_a_gpu_gradients_of_bfloat16_products_are_summed_in_float32(monkeypatch):
+    exact = sft_numbers(True, 400)
+    monkeypatch.setitem(PRECISION, "cpu", PRECISION["cuda"])
+    alone = sft_numbers(True, 400)
+    for width in (1, 2):
+        for loss, _, gradient, _ in on_ranks(2, lambda width=width: sft_numbers(True, 400, width)):
+            assert gradient.dtype == torch.float32 and loss == pytest.approx(exact[0], rel=1e-3)
+            assert 0 < difference(gradient, exact[2]) < 2 * difference(alone[2], exact[2])
 
 
 def test_a_pass_of_an_idle_rank_has_a_gradient_of_zero_for_every_parameter():
