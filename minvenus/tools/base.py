@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 
 from minvenus.config import ConfigError, check
 from minvenus.text.json_repair import whole_characters
@@ -32,6 +32,8 @@ from minvenus.text.json_repair import whole_characters
 # Kinds of errors: timeout, http, page, refused, empty, bad_arguments.
 FAULTS = ("timeout", "http")      # a service failed; the others are about the page or the call that the model chose
 MAX_ITEMS = 10                    # queries or URLs in one call
+PIECE = 4096                      # characters of a long text that are counted together
+WORD_START = re.compile("(?<=[a-z,.;]) (?=[A-Za-z])")       # tokens never reach across it
 PAGE = ("The useful information in {url} for user goal {goal} as follows: \n\n"
         "Evidence in page: \n{evidence}\n\nSummary: \n{summary}\n\n")
 
@@ -165,20 +167,44 @@ def visit_text(found: list[tuple[str, list[str] | ToolError]], goal: str, shown:
 
 def cap_text(text: str, count: Callable[[str], int], limit: int) -> str:
     """The text if it has at most `limit` tokens; else the longest prefix of whole characters that fits together
-    with the mark "[cut: 1,234 of 5,678 characters shown]". `count` gives the tokens of a text; it never sees
-    much more than `limit` tokens, so a page of megabytes costs no more than what is shown of it. The mark itself
-    must fit: settings ask for at least 64 tokens."""
-    size = limit
-    while 2 * size < len(text) and count(text[:size]) <= limit:
-        size *= 2
-    if 2 * size >= len(text) and count(text) <= limit:
+    with the mark "[cut: 1,234 of 5,678 characters shown]". `count` gives the tokens of a text. The mark itself must
+    fit: settings ask for at least 64 tokens.
+
+    A long text is counted piece by piece, and no further than it is shown. Pieces begin where a word does, so their
+    tokens are those of the whole; a line of a million blanks may be cut some tokens off the limit."""
+    def cut_at(end: int, start: int = 0) -> str:
+        return f"{text[start:end]}\n[cut: {end:,} of {len(text):,} characters shown]"
+
+    short = 16 * limit                                # characters that may be counted in one go
+    if len(text) <= short and count(text) <= limit:
         return text
+    count = cache(count)                              # the pieces of a run of blanks are all the same
+    mark = count(cut_at(len(text), start=len(text)))
+    start, room = 0, limit                            # the piece in which the text is cut, the tokens that it may have
+    while True:
+        end = piece_end(text, start)
+        tokens = count(text[start:end])
+        if end == len(text) or tokens + mark > room:
+            break
+        start, room = end, room - tokens
+    if end == len(text) > short and tokens <= room:
+        return text
+    ends = range(start + 1, min(end + PIECE, len(text)))
+    end = start + bisect_right(ends, room, key=lambda end: count(cut_at(end, start)))
+    if 0 < start < end <= short:                      # where a word was cut, the whole may have other tokens
+        ends = range(end + 1, min(end + 4 * max(0, limit - count(cut_at(end))), len(text)))
+        end += bisect_right(ends, limit, key=lambda end: count(cut_at(end)))
+        while (excess := count(cut_at(end)) - limit) > 0:
+            end -= excess
+    return cut_at(end)
 
-    def cut_at(end: int) -> str:
-        return f"{text[:end]}\n[cut: {end:,} of {len(text):,} characters shown]"
 
-    ends = range(1, min(2 * size, len(text)))
-    return cut_at(bisect_right(ends, limit, key=lambda end: count(cut_at(end))))
+def piece_end(text: str, start: int) -> int:
+    """Where to end a piece that starts here: before the last word that starts in it, else after PIECE characters."""
+    piece = text[start:start + PIECE]
+    if start + PIECE >= len(text):
+        return len(text)
+    return start + max((match.start() for match in WORD_START.finditer(piece, 1)), default=PIECE)
 
 
 def in_thread(name: str, function: Callable, *arguments) -> Future:

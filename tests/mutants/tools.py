@@ -108,4 +108,7 @@ MUTANTS = (
     mutant(55, "a password in the address of the policy is saved",
            "test_infer.py::test_an_address_with_a_password_is_refused_and_neither_shown_nor_saved",
            ("minvenus.settings:AgentConfig.__post_init__", "check_address(self", "0 and check_address(self")),
+    mutant(55, "the pieces of a long text do not add up",
+           "tools/test_base.py::test_counting_in_pieces_gives_the_same_prefix_as_counting_the_whole",
+           ("minvenus.tools.base:cap_text", "start, room = end, room - tokens", "start = end")),
 )

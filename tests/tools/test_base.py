@@ -1,7 +1,13 @@
 """Typed results, dispatch, formats, the token cap and the guard against failures."""
 
+import base64
+import bisect
+import functools
 import json
 import math
+import random
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -111,6 +117,54 @@ def test_a_page_of_megabytes_costs_no_more_than_what_is_shown_of_it():
         return len(part.split())
     assert cap_text(text, count, 1000).endswith("word \n[cut: 4,970 of 4,000,000 characters shown]")
     assert max(seen) < 20_000 and len(seen) < 40
+
+
+QWEN3 = Path(__file__).resolve().parents[3] / "shared/data/tokenizers/qwen3/tokenizer.json"
+WORDS = [str(i % 7) * (i % 3) + "the river Museum's boats, 1907. (see) 羅馬 naïve\n".split()[i % 7] for i in range(50)]
+
+
+def words(characters: int, seed: int = 0) -> str:
+    return " ".join(random.Random(seed).choices(WORDS, k=characters // 4))[:characters]
+
+
+HUGE = {"words": words, "one letter": lambda n: "a" * n, "blanks": lambda n: " " * n, "lines": lambda n: "\n" * n,
+        "a rule": lambda n: "=" * n, "digits": lambda n: "0123456789" * (n // 10),
+        "accents": lambda n: "e\u0301" * (n // 2),
+        "Chinese": lambda n: "".join(random.Random(0).choices("中国人民日报北京大学的是不了在有和", k=n)),
+        "base64": lambda n: base64.b64encode(random.Random(0).randbytes(n * 3 // 4)).decode()}
+
+
+@functools.cache
+def tokenizers() -> dict[str, Tokenizer]:
+    return {"tiny": TOKENIZER} | ({"Qwen3": Tokenizer.from_file(QWEN3)} if QWEN3.exists() else {})
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_four_megabytes_never_stall_the_loop(name):
+    text = HUGE[name](4_000_000)
+    for tokenizer in tokenizers().values():
+        def count(part, tokenizer=tokenizer):
+            return len(tokenizer.encode_untrusted(part))
+        start = time.process_time()
+        capped = cap_text(text, count, 8192)
+        assert time.process_time() - start < 2                        # at most 0.2 s
+        assert 8192 - 16 <= count(capped) <= 8192 + (8 if len(capped) > 16 * 8192 else 0)
+        assert text.startswith(capped.rsplit("\n[cut: ", 1)[0])
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_counting_in_pieces_gives_the_same_prefix_as_counting_the_whole(name):
+    """The definition, by bisection over whole prefixes, at texts that are one to three pieces too long, and at the
+    border where they just fit."""
+    text = HUGE[name](14_000)
+    for limit in (700, 2500, tokens(text) - 1, tokens(text)):
+        def cut_at(end):
+            return f"{text[:end]}\n[cut: {end:,} of {len(text):,} characters shown]"
+        whole = text
+        if tokens(text) > limit:
+            ends = range(1, len(text))
+            whole = cut_at(bisect.bisect_right(ends, limit, key=lambda end: tokens(cut_at(end))))
+        assert cap_text(text, tokens, limit) == whole
 
 
 CHARACTERS = st.one_of(st.sampled_from("ab .\n"), st.characters(exclude_categories=["Cs"]))
