@@ -51,17 +51,11 @@ def start_folder(name: str) -> Path | None:
     return {"tiny": None, "tiny-base": TINY_BASE}.get(name, Path(name))
 
 
-def model_config(name: str) -> ModelConfig:
-    """The shape of the model that training starts from."""
-    folder = start_folder(name)
-    return ModelConfig.preset("tiny") if folder is None else ModelConfig.from_json(current(folder))
-
-
 def start_model(name: str, device: str, seed: int, dtype=torch.float32) -> Qwen3:
     """The model that training starts from."""
     folder = start_folder(name)
     if folder is None:
-        return Qwen3(model_config(name), seed=seed).to(device, dtype)
+        return Qwen3(ModelConfig.preset(name), seed=seed).to(device, dtype)
     return load(folder, device, dtype)
 
 

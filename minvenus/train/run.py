@@ -28,7 +28,8 @@ from minvenus.flags import save_config
 from minvenus.model.lora import adapter_rank, add_adapters
 from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
-from minvenus.model.weights import device_of, model_config, start_folder, start_model
+from minvenus.model.weights import device_of, start_folder, start_model
+from minvenus.settings import model_shape
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.train import checkpoint
 from minvenus.train.optim import Diverged, steps_taken
@@ -77,7 +78,7 @@ def open_run(name: str, config, may_change: set[str] = MAY_CHANGE) -> Iterator["
     with ExitStack() as stack:
         on_rank_0(stack.enter_context, claimed(config.out, "training"))
         on_rank_0(check_resume, config, may_change)
-        check_ranks(config, model_config(config.model).num_key_value_heads)
+        check_ranks(config, model_shape(config.model).num_key_value_heads)
         run = Run(name, config)
         try:
             yield run

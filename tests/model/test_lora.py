@@ -56,12 +56,12 @@ def test_switching_off_ends_with_an_error_too():
 
 
 def test_one_adapter_worked_by_hand():
-    _, model = adapted(rank=1)
+    _, model = adapted(rank=2)
     query = model.model.layers[0].self_attn.q_proj
     query.weight.data.fill_(0.0)
     query.lora_A.data.fill_(0.5)
-    query.lora_B.data.copy_(torch.arange(32.0)[:, None])
-    # s = 6 / 1; A x = 0.5 * (1 + ... + 24) = 150; so y_i = 6 * i * 150, and W + s B A has 6 * i * 0.5 in row i
+    query.lora_B.data.copy_(torch.arange(32.0)[:, None].expand(32, 2))
+    # s = 6 / 2; A x = 0.5 * (1 + ... + 24) = 150, twice; so y_i = 3 * i * 300, and W + s B A has 3 * i in row i
     assert torch.equal(query(torch.arange(1.0, 25.0)), 900 * torch.arange(32.0))
     assert torch.equal(query.merged(), 3 * torch.arange(32.0)[:, None].expand(32, 24))
 

@@ -216,12 +216,14 @@ def test_a_preset_can_be_planned_for_gpus_where_there_are_none():
 def test_on_a_gpu_a_run_that_cannot_fit_is_refused_before_loading_with_the_numbers(monkeypatch):
     config = IGPOConfig(preset="qwen3-0.6b", plan=True, device="cpu", **IGPO_PRESETS["qwen3-0.6b"])
     check_memory(config, 1)                                       # on a CPU the system decides
-    needed = make_plan(config, model_shape(config.model), 1, "cpu").bytes
+    plan = make_plan(config, model_shape(config.model), 1, "cpu")
+    needed, update = plan.bytes, plan.peak("update")
+    assert needed == plan.peak("rollouts") > update, "the larger of the two counts"
     monkeypatch.setattr(planning, "free_memory", lambda device: int(needed) + 1)
     check_memory(config, 1)
-    monkeypatch.setattr(planning, "free_memory", lambda device: 12 * 10**9)
+    monkeypatch.setattr(planning, "free_memory", lambda device: (needed + update) / 2)
     with pytest.raises(ConfigError) as caught:
         check_memory(config, 1)
     message = str(caught.value)
-    assert f"this run needs {needed / 1e9:.1f} GB, 12.0 GB of the device are free" in message
+    assert f"this run needs {needed / 1e9:.1f} GB, {(needed + update) / 2e9:.1f} GB of the device are free" in message
     assert all(word in message for word in ("pages", "Adam", "--lora-rank", "peak of rollouts"))

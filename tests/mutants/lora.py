@@ -1,0 +1,58 @@
+"""Bugs of adapters, of the plan and of presets: relatives of 35, 38, 46 and 58, and a run that cannot fit (63)."""
+
+from tests.mutants.mutant import mutant
+
+LORA, PLAN = "minvenus.model.lora:", "minvenus.train.plan:"
+TESTS, RUNS, PLANS = "model/test_lora.py::", "train/test_lora_runs.py::", "train/test_plan.py::"
+SPLIT = PLANS + "test_what_is_trained_is_split_over_processes_and_the_rest_is_not"
+
+MUTANTS = (
+    mutant(58, "the engine gets weights without the adapters", TESTS + "test_merged_equals_unmerged",
+           (LORA + "plain_weight", "module.merged() if isinstance(module, AdaptedLinear) else ", "")),
+    mutant(58, "the engine runs the module with its adapters",
+           "train/test_lora_ranks.py::test_adapters_in_two_processes_have_the_gradient_of_one[1]",
+           ("minvenus.model.precision:engine_model", "adapters(model)", "[]")),
+    mutant(58, "merged without their scale", TESTS + "test_one_adapter_worked_by_hand",
+           (LORA + "AdaptedLinear.merged", "self.scale * ", "")),
+    mutant(58, "alpha is not divided by the rank", TESTS + "test_one_adapter_worked_by_hand",
+           (LORA + "AdaptedLinear.__init__", "alpha / rank", "alpha")),
+    mutant(58, "adapters begin with something",
+           TESTS + "test_at_the_start_and_switched_off_the_log_probs_are_the_bases_to_the_last_bit",
+           (LORA + "AdaptedLinear.__init__", "torch.zeros(outputs", "torch.ones(outputs")),
+    mutant(58, "the weights beside the adapters are trained, too",
+           TESTS + "test_every_matrix_of_the_blocks_has_an_adapter_and_nothing_else_is_trained",
+           (LORA + "add_adapters", "model.requires_grad_(False)", "pass")),
+    mutant(35, "the reference moves with the policy",
+           RUNS + "test_the_reference_is_the_model_itself_with_its_adapters_switched_off",
+           ("minvenus.train.update:igpo_update", "with switched_off(reference):", "if True:")),
+    mutant(35, "adapters that were switched off stay off", TESTS + "test_switching_off_ends_with_an_error_too",
+           (LORA + "switched_off", "adapter.active = True", "pass")),
+    mutant(38, "resume begins a new adapter",
+           RUNS + "test_a_resumed_run_has_the_bytes_of_one_that_was_never_stopped[sft]",
+           ("minvenus.train.checkpoint:fill", 'load_adapter(model, folder / "adapter")', "return")),
+    mutant(46, "an adapter goes on beside other weights",
+           RUNS + "test_an_adapter_goes_on_only_with_the_weights_that_it_was_trained_beside",
+           ("minvenus.train.checkpoint:fill", "if not torch.allclose(", "if False and torch.allclose(")),
+    mutant(46, "an adapter of another rank is forgotten",
+           RUNS + "test_another_rank_is_refused_for_a_run_that_goes_on_and_for_a_model_that_has_an_adapter",
+           ("minvenus.train.run:load_start", "rank not in (0, config.lora_rank)", "False")),
+    mutant(46, "a real model is trained with the toy's settings",
+           "test_presets.py::test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named",
+           ("minvenus.settings:check_preset", 'config.preset == "tiny" and', "False and")),
+    mutant(46, "a preset in name only: the values of another one's file",
+           "test_flags.py::test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_one_is_refused",
+           ("minvenus.flags:parse_flags", 'saved.get("preset", preset) != preset', "False")),
+    mutant(63, "the plan gives every weight a gradient",
+           PLANS + "test_weights_gradients_and_moments_are_the_bytes_that_exist[0.6b-4]",
+           (PLAN + "trainer_parts", "4 * trained / processes", "4 * size / processes")),
+    mutant(63, "the plan forgets that ranks share a pack", SPLIT,
+           (PLAN + "trainer_parts", "-(-config.pack_tokens // config.sequence_parallel)", "config.pack_tokens")),
+    mutant(63, "the plan splits the engine's copy", SPLIT,
+           (PLAN + "engine_parts", "copies * number * size", "copies * number * size / processes")),
+    mutant(63, "the plan forgets what the layers keep",
+           PLANS + "test_what_the_layers_keep_is_what_autograd_saves[tiny-False-0-dtype0]",
+           (PLAN + "trainer_parts", "(inputs if config.recompute else every_layer)", "inputs")),
+    mutant(63, "a run whose rollouts cannot fit starts",
+           PLANS + "test_on_a_gpu_a_run_that_cannot_fit_is_refused_before_loading_with_the_numbers",
+           (PLAN + "check_memory", "plan.bytes > room", 'plan.peak("update") > room')),
+)
