@@ -124,7 +124,7 @@ class EvalConfig:
     agent: AgentConfig = AgentConfig()      # the policy and its tools
     hops: Hops | None = None                # toyweb: only questions of so many hops; none = all
     slack: CountOrZero | None = None        # toyweb: turns allowed beyond those a question needs; none = the web's own
-    pages: Count | None = None              # of 64 tokens in the local cache; none = what the runs need, up to 4 GiB
+    pages: Count | None = None              # of 64 tokens in the local cache; none = as needed, to 4 GiB, on a GPU more
     compare: tuple[str, str] | None = None  # two finished evaluations, folders or files: B against A; nothing is run
     xray: str | None = None                 # write the X-ray page of a rollout, trajectory or results file; no run
     group: str | None = None                # with --xray: only this question's id, or this group of a training file

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
+import torch
+
 from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.agent.remote import RemotePolicy
 from minvenus.agent.rollout import Episode, Limits, RolloutLoop
@@ -33,6 +35,7 @@ from minvenus.text.tokenizer import TINY, Tokenizer
 
 PAGE_SIZE = 64
 CACHE_BYTES = 4 << 30                 # several sequences share at most this much; one alone gets what it needs
+CACHE_SHARE = 0.8                     # on a GPU instead: of what is free once the weights are there
 
 
 class EnginePolicy:
@@ -126,7 +129,7 @@ def load_loop(config: AgentConfig, immediate: bool, sequences: int = 1, pages: i
 
 def load_policy(config: ResolvedAgent, sequences: int,
                 pages: int | None) -> tuple[EnginePolicy | RemotePolicy, Tokenizer, str]:
-    """The cache has `pages`, or else room for so many `sequences` of full length within CACHE_BYTES; with less than
+    """The cache has `pages`, or else room for so many `sequences` of full length within that memory; with less than
     they need, sequences take turns."""
     sampling = Sampling(1, config.temperature, config.top_k or None, config.top_p, config.presence_penalty)
     if config.api_base is not None and config.api_model is not None:
@@ -158,7 +161,8 @@ def cache_pages(model: Qwen3, max_context: int, sequences: int) -> int:
     shape = model.config
     token_bytes = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * model.head_weight.itemsize
     one = -(-min(max_context, shape.max_position_embeddings) // PAGE_SIZE)
-    return max(one, min(one * sequences, CACHE_BYTES // (PAGE_SIZE * token_bytes)))
+    most = CACHE_SHARE * torch.cuda.mem_get_info()[0] if model.head_weight.is_cuda else CACHE_BYTES
+    return max(one, min(one * sequences, int(most) // (PAGE_SIZE * token_bytes)))
 
 
 def load_scorer(folder: Path) -> tuple[Tokenizer, Callable, int]:

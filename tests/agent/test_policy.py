@@ -4,10 +4,12 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from minvenus.agent.policy import format_of, load_loop, resolved
+from minvenus.agent.policy import cache_pages, format_of, load_loop, resolved
 from minvenus.agent.prompt import DR_VENUS, MINVENUS, SYSTEM_PROMPT, TOYWEB, read_format
 from minvenus.agent.rollout import Limits
 from minvenus.config import ConfigError, ModelConfig
@@ -124,6 +126,15 @@ def test_the_cache_holds_the_context_of_so_many_sequences_within_its_bytes_and_o
         monkeypatch.setattr("minvenus.agent.policy.CACHE_BYTES", room * page)
         assert [load(n)[0].engine.pool.count for n in (1, 3)] == counts
     assert load(3, pages=20)[0].max_context == 20 * 64
+
+
+def test_on_a_gpu_the_cache_may_take_most_of_what_is_free(monkeypatch):
+    page = 2 * 2 * 2 * 32 * 2 * 64                    # as above, in 2 bytes
+    weight = SimpleNamespace(is_cuda=True, itemsize=2)
+    model = SimpleNamespace(config=ModelConfig.preset("tiny"), head_weight=weight)
+    for free, pages in ((1000 * page, 128), (100 * page, 80), (10 * page, 16)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free, 2 * free))
+        assert cache_pages(model, 1024, 8) == pages
 
 
 @pytest.mark.parametrize(("max_context", "endpoint", "context"), [
