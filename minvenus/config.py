@@ -203,6 +203,8 @@ class Recipe:
     gamma: Share = 0.95                   # discount, from 0 to 1
     ig_weight: float = 1.0                # factor on the z-scores of gains and penalties
     use_gain: bool = True                 # off = GRPO with the same outcome normalisation
+    clip_gain: bool = False               # a gain below 0 counts as 0
+    take_back: bool = False               # the last turn also pays back what the gains add up to
     format_penalty: NotNegative | None = 1.0  # a malformed turn's reward is minus this; none = it keeps its own reward
     newlines_after_think: Literal[1, 2] = 2   # in the scored answer's wrapper: 2 as the template renders, 1 as released
     lead_in: str = "Now there's enough information to answer"      # the thought in the scored answer's wrapper

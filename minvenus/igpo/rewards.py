@@ -4,6 +4,7 @@
     r_T = the outcome, for the last turn T
     r_t = -format_penalty instead, in place of gain or outcome, where turn t is malformed                      [P eq.4]
           format_penalty=None: such a turn keeps its own reward
+    clip_gain: a gain below 0 counts as 0.    take_back: r_T - (V_last - V_0), so that finding pays only if it helps
 
     kinds           search  search  visit  search  visit  search  answer
     gains             .       .       a      .       b      .       .
@@ -13,6 +14,8 @@
 The turns from just after one visit through the next are a segment. A dot is an absent reward (None). It is not 0: it
 enters no mean and no standard deviation later. With browse="off" every turn but the last has a gain of its own.
 """
+
+import math
 
 from minvenus.config import Recipe
 from minvenus.types import TurnRewards
@@ -40,6 +43,10 @@ def turn_rewards(kinds: list[str], gains: list[float | None], malformed: list[bo
     # segment and is copied to the searches before it; one that is set last stays on its own turn. Without copies both
     # scopes give the same rewards, and turn_returns (advantage.py) may share the return of a penalty.
     rewards, penalties = list(gains[:count]), [False] * count
+    if recipe.take_back:                                 # the gains add up to V_last - V_0
+        outcome -= math.fsum(gain for gain in gains if gain is not None)
+    if recipe.clip_gain:
+        rewards = [None if gain is None else max(gain, 0.0) for gain in rewards]
     if recipe.penalty_scope == "segment":
         _penalise(rewards, penalties, malformed, penalty)
     if recipe.browse == "replicate":

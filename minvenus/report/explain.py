@@ -131,10 +131,14 @@ def reward_steps(c: Credited, t: int) -> list[Step]:
     penalty = ("λ", c.recipe.format_penalty or 0.0)
     malformed = [broken and c.recipe.format_penalty is not None for broken in c.measured.malformed]
     if t == len(malformed) - 1:
+        formula, score = "r = score of the answer", ("score", c.measured.outcome)
         if malformed[t]:
-            return [step("reward", "r = −λ: the answer is malformed [P eq.4]", n["outcome"], penalty)]
-        return [step("reward", "r = score of the answer", n["outcome"], ("score", c.measured.outcome))]
-    reward = n["turn_rewards"][t]
+            formula, score = "r = −λ: the answer is malformed [P eq.4]", penalty
+        listed = [(f"gain of turn {k}", gain) for k, gain in enumerate(gains, 1) if gain is not None]
+        if c.recipe.take_back and listed:
+            return [step("reward", f"{formula}; − Σ gains, which are taken back", n["outcome"], score, *listed)]
+        return [step("reward", formula, n["outcome"], score)]
+    reward, own = n["turn_rewards"][t], "max(0, gain)" if c.recipe.clip_gain else "gain"
     found = []
     if gains[t] is not None:
         p = max(p for p in range(t + 1) if values[p] is not None)
@@ -145,11 +149,12 @@ def reward_steps(c: Credited, t: int) -> list[Step]:
     if n["penalties"][t] and malformed[t]:
         return [*found, step("reward", "r = −λ: the turn is malformed [P eq.4]", reward, penalty)]
     if gains[t] is not None:
-        return [*found, step("reward", "r = gain [P eq.3]", reward, ("gain", gains[t]))]
+        return [*found, step("reward", f"r = {own} [P eq.3]", reward, ("gain", gains[t]))]
     shared = [broken and c.recipe.penalty_scope == "segment" for broken in malformed]
     k = next(k for k in range(t + 1, len(gains)) if shared[k] or gains[k] is not None)
     what, paid = ("penalty", -penalty[1]) if shared[k] else ("gain", gains[k])
-    formula = f"r = {what} of turn {k + 1}, shared with the searches that led to it [P, browse-aware]"
+    paid_for = what if shared[k] else own
+    formula = f"r = {paid_for} of turn {k + 1}, shared with the searches that led to it [P, browse-aware]"
     return [step("reward", formula, reward, (f"{what} of turn {k + 1}", paid))]
 
 

@@ -57,8 +57,12 @@ def turn_rewards(kinds, gains, malformed, outcome, recipe):
             turns[t], penalties[t] = -recipe.format_penalty, True
         elif source is not None:
             turns[t] = gains[source]
+            if recipe.clip_gain and gains[source] is not None and gains[source] < 0:
+                turns[t] = 0.0
     if malformed[last]:
         outcome = -recipe.format_penalty
+    if recipe.take_back and recipe.use_gain:
+        outcome = outcome - sum(gain for gain in gains if gain is not None)
     return turns, outcome, penalties
 
 

@@ -37,6 +37,8 @@ def recipes(**fixed):
         "normalize": st.sampled_from(MODES),
         "center_gain": st.booleans(),
         "spread": st.sampled_from(("std", "std", "rms", "one")),
+        "clip_gain": st.sampled_from((False, False, True)),
+        "take_back": st.sampled_from((False, False, True)),
         "gamma": st.sampled_from((0.0, 0.5, 0.95, 1.0)) | st.floats(0.0, 1.0, allow_subnormal=False),
         "ig_weight": st.sampled_from((1.0, 1.0, 0.0, 0.5, 2.0)),
         "gain": st.sampled_from(("log_prob", "prob")),

@@ -60,7 +60,7 @@ def test_making_one_turn_malformed_changes_the_reward_of_that_turn_only(m, recip
         assert after.outcome == before.outcome
 
 
-@given(measured(), recipes(browse="replicate"))
+@given(measured(), recipes(browse="replicate", clip_gain=False))
 def test_a_copied_gain_is_that_of_the_next_visit_and_goes_no_further_back_than_the_visit_before(m, recipe):
     gains = gains_of(m, recipe)
     rewards = turn_rewards(m.kinds, gains, [False] * len(m.kinds), m.outcome, recipe)
@@ -85,3 +85,21 @@ def test_without_a_penalty_a_malformed_turn_keeps_its_gain_and_its_outcome(recip
     assert (kept.turns[1], kept.turns[2], kept.outcome, kept.is_penalty()) == (0.5, None, 1.0, [False] * 3)
     zero = turn_rewards(kinds, gains, malformed, 1.0, recipe(format_penalty=0.0))
     assert (zero.turns[1:], zero.outcome) == ([0.0, 0.0], 0.0)
+
+
+def test_neighbours_worked_by_hand():
+    """Gains .5 and -.25, a right answer. Clipped, the second visit and the searches that led to it get 0. Taken back,
+    the answer pays .5 - .25 = .25, malformed or not; without gains there is nothing to take back."""
+    whole = [False] * 7
+    assert turn_rewards(KINDS, GAINS, whole, 1.0, Recipe(clip_gain=True)).turns == [0.5, 0.5, 0.0, 0.0, 0.0, None]
+    back = turn_rewards(KINDS, GAINS, whole, 1.0, Recipe(take_back=True))
+    assert (back.turns, back.outcome) == ([0.5, 0.5, -0.25, -0.25, -0.25, None], 0.75)
+    assert turn_rewards(KINDS, GAINS, [False] * 6 + [True], 1.0, Recipe(take_back=True)).outcome == -1.25
+    assert turn_rewards(KINDS, GAINS, whole, 1.0, Recipe(take_back=True, use_gain=False)).outcome == 1.0
+
+
+@given(measured(), recipes(browse=("segment", "off"), take_back=True, clip_gain=False))
+def test_gains_that_are_taken_back_leave_the_sum_of_rewards_at_the_outcome(m, recipe):
+    gains = gains_of(m, recipe)
+    rewards = turn_rewards(m.kinds, gains, [False] * len(m.kinds), m.outcome, recipe)
+    assert sum(v for v in rewards.turns if v is not None) + rewards.outcome == pytest.approx(m.outcome, abs=1e-9)

@@ -35,7 +35,8 @@ def from_inputs(step) -> float:
     if step.id == "z":
         return (named["r"] - (named["μ"] if "μ" in step.formula else 0.0)) / (named["σ"] + 1e-6)
     if step.id == "reward":
-        return -x[0] if "−λ" in step.formula else x[0]
+        paid = -x[0] if "−λ" in step.formula else max(0, x[0]) if "max(0" in step.formula else x[0]
+        return paid - sum(x[1:])
     return {"gain": lambda: x[0] - x[1], "mean": lambda: fmean(x), "term": lambda: x[0] * x[1] * x[2],
             "scale": lambda: min(max(x[0], 0.3) / (x[1] + 1e-6), 10.0), "later": lambda: x[0] * x[1],
             "advantage": lambda: sum(x)}[step.id]()
