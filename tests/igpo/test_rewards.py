@@ -85,6 +85,8 @@ def test_without_a_penalty_a_malformed_turn_keeps_its_gain_and_its_outcome(recip
     assert (kept.turns[1], kept.turns[2], kept.outcome, kept.is_penalty()) == (0.5, None, 1.0, [False] * 3)
     zero = turn_rewards(kinds, gains, malformed, 1.0, recipe(format_penalty=0.0))
     assert (zero.turns[1:], zero.outcome) == ([0.0, 0.0], 0.0)
+    usual = turn_rewards(kinds, gains, malformed, 1.0, Recipe())                     # the table of docs/recipes.md
+    assert (usual.turns, usual.outcome) == ([0.5, -1.0, -1.0], -1.0)
 
 
 def test_neighbours_worked_by_hand():
