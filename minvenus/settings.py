@@ -45,7 +45,7 @@ class AgentConfig:
     tools: str = "toyweb"                   # toyweb, folder:PATH, live, record:FILE or replay:FILE
     api_base: str | None = None             # a completion endpoint, as http://localhost:8000/v1; none = a local model
     api_model: str | None = None            # the endpoint's name for its model; --model then gives the tokenizer only
-    prompt_ids: bool = True                 # send an endpoint token ids; else text, which any tokenizer serves for
+    prompt_ids: bool = True                 # send ids to an endpoint, which needs the served tokenizer; else text
     like: Like | None = None                # run the model as this one is run; none = as its folder's agent.json says
     system_prompt: str | None = None        # a text file, or a trajectory whose prompt to use; none = as --like says
     max_turns: Count | None = None          # turns of the model; none = as --like says, on the toy web what is needed

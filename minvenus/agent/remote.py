@@ -108,7 +108,7 @@ class RemotePolicy:
             try:
                 choice = self._ask(ids, settings | as_ids)
                 self.ids_taken = True
-                return self._sampled_ids(choice) or self._encoded(choice["text"])
+                return self._sampled_ids(choice)
             except ToolError as error:
                 if self.ids_taken or error.status not in REFUSALS or is_too_long(error):
                     raise
@@ -146,14 +146,24 @@ class RemotePolicy:
         t = self.tokenizer
         return {t.spelling[i]: i for i in (*t.stop_ids, t.tool_response)}
 
-    def _sampled_ids(self, choice: dict) -> list[int] | None:
-        """The ids that the server says it sampled, if they are a turn and spell the text of the reply."""
-        t, ids = self.tokenizer, choice.get("token_ids")
-        if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < t.size for i in ids):
-            return None
+    def _sampled_ids(self, choice: dict) -> list[int]:
+        """The ids that the server says it sampled, if they are a turn and spell the text of the reply; else of that."""
+        ids, text = choice.get("token_ids"), choice["text"]
+        if not isinstance(ids, list):
+            return self._encoded(text)
+        if self._spell(ids, text):
+            return ids
+        self._say_once("tokenizer", "the ids of the server's reply do not spell its text with the tokenizer of --model."
+                       " If the served model has another one, give that, or --no-prompt-ids")
+        return self._encoded(text)
+
+    def _spell(self, ids: list, text: str) -> bool:
+        t = self.tokenizer
+        if not all(type(i) is int and 0 <= i < t.size for i in ids):
+            return False
         body = ids[:-1] if ids and ids[-1] in self._stops().values() else ids
         control = {i for spelled, i in t.added.items() if spelled not in TAGS}
-        return ids if control.isdisjoint(body) and t.decode(body) == choice["text"] else None
+        return control.isdisjoint(body) and t.decode(body) == text
 
     def _encoded(self, text: str) -> list[int]:
         for spelled in ("<|im_end|>", "<|endoftext|>"):     # some servers spell the token that ended the turn

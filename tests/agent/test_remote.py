@@ -126,9 +126,11 @@ def test_ids_that_the_server_has_sampled_are_kept_as_they_are(tail):
 @pytest.mark.parametrize("ids", [
     None, "x", [1.5], [True], [-1], [TOKENIZER.size], [[5]], [5], [],                      # no ids, or not of this text
     [TOKENIZER.im_start, *TOKENIZER.encode_tagged("Hm.")], [TOKENIZER.im_end, *TOKENIZER.encode_tagged("Hm.")]])
-def test_ids_of_a_reply_that_are_not_its_text_or_have_control_tokens_inside_are_not_believed(ids):
+def test_ids_of_a_reply_that_are_not_its_text_or_have_control_tokens_inside_are_not_believed(ids, capsys):
     with serve(lambda h: h.reply({"choices": [{"text": "Hm.", "token_ids": ids}]})) as server:
         rollout = run(policy_at(server.url), budget(1))
+    said = capsys.readouterr().err
+    assert said.count("If the served model has another one, give that, or --no-prompt-ids") == isinstance(ids, list)
     assert rollout.tokens[rollout.turns[0].start:] == [*TOKENIZER.encode_tagged("Hm."), TOKENIZER.im_end]
 
 
