@@ -98,7 +98,7 @@ def rollout_of_messages(record: dict, name: str, scorer: Scorer | None) -> Rollo
         asked = Question(name, question, [str(record.get("gt") or UNKNOWN)])
     except (KeyError, TypeError, ValueError):
         raise ConfigError('"messages" must be objects with a role and a text as content: a question, then an assistant '
-                          "and what came back in turn") from None
+                          "and what came back in turn (python -m minvenus.sft makes that of other forms)") from None
     texts = rest[::2]
     observations = [content.removeprefix(OPEN).removesuffix(CLOSE) for content in rest[1::2]]
     tokens, spans = [0] * len(texts), [(t, t + 1) for t in range(len(texts))]

@@ -54,7 +54,7 @@ class Extractor:
     def extract(self, page: str, goal: str) -> list[str]:
         """[evidence, summary], or a ToolError."""
         deadline = time.monotonic() + self.endpoint.seconds
-        lengths = [int(len(page) * 0.7 ** i) for i in range(4)]
+        lengths = [max(1, int(len(page) * 0.7 ** i)) for i in range(4)]      # an empty page would be invented
         lengths.append(min(lengths[-1], SHORT_PAGE))
         repeats = 0
         while True:
