@@ -32,6 +32,7 @@ from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig, ResolvedAgent
 from minvenus.text.tokenizer import TINY, Tokenizer
+from minvenus.tools.web import describe_tools
 
 PAGE_SIZE = 64
 CACHE_BYTES = 4 << 30                 # several sequences share at most this much; one alone gets what it needs
@@ -115,6 +116,7 @@ def load_loop(config: AgentConfig, immediate: bool, sequences: int = 1, pages: i
               watch: Callable | None = None) -> tuple[RolloutLoop, str]:
     """(a loop for so many rollouts at once, its policy in words). `immediate`: tools cannot hang and need no thread."""
     told = format_of(config)
+    system = told.prompt                            # if it is not known, nobody should wait for a model to learn it
     settings = resolved(config)
     policy, tokenizer, description = load_policy(settings, sequences, pages)
     limits = Limits(
@@ -123,8 +125,17 @@ def load_loop(config: AgentConfig, immediate: bool, sequences: int = 1, pages: i
         settings.tool_seconds, tool_threads=None if immediate else sequences, retries=settings.retries,
         answer_from=told.answer_from or math.inf, last_turn_tokens=told.last_turn_tokens,
         max_malformed=settings.max_malformed)
-    loop = RolloutLoop(policy, tokenizer, limits, system=told.prompt, notices=told.notices, watch=watch)
-    return loop, description
+    loop = RolloutLoop(policy, tokenizer, limits, system=system, notices=told.notices, watch=watch)
+    return loop, f"{description}\n{used(settings, told, limits)}"
+
+
+def used(settings: ResolvedAgent, told: AgentFormat, limits: Limits) -> str:
+    """The first line of the prompt, then the tools and the limits in one line."""
+    turns = f"{limits.max_turns} turns" if settings.max_turns or settings.tools != "toyweb" else "turns as needed"
+    first = told.prompt.strip().splitlines()[0]
+    return (f"prompt: {first[:90]}{' ...' if first[90:] else ''}\n{describe_tools(settings.tools)}; {turns}, "
+            f"{limits.max_context:,} tokens, {limits.max_turn_tokens:,} in a turn, {limits.max_observation_tokens:,} in a "
+            "result")
 
 
 def load_policy(config: ResolvedAgent, sequences: int,

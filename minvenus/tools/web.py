@@ -38,6 +38,18 @@ PAGE_STATUS = re.compile(r"^Warning: Target URL returned error ([^\n]{,100})", r
 PAGE_BYTES = 4 * 95_000               # of a page that is read: about 95,000 tokens, as in the released system
 
 
+def describe_tools(spec: str) -> str:
+    """What the tools that --tools names will use. Addresses are named by their variables: they may hold a secret."""
+    kind, _, path = spec.partition(":")
+    if kind not in ("live", "record"):
+        return "the toy web" if kind == "toyweb" else f"{kind} {path}"
+    search = "SERPER_BASE_URL" if setting("SERPER_BASE_URL") else "Serper"
+    reader = "JINA_BASE_URL" if setting("JINA_BASE_URL") else HOSTED_READER
+    model = setting("EXTRACT_MODEL")
+    pages = f"extractor {model}" if model else "no extractor but passages that share words with the goal"
+    return f"search by {search}, reader {reader}, {pages}" + (f", recorded in {path}" if path else "")
+
+
 def make_tools(spec: str, seed: int = 0):
     """The tool set that --tools names. `seed` is the toy web's."""
     kind, _, path = spec.partition(":")

@@ -1,0 +1,18 @@
+"""docs/evaluation.md names every environment variable that the code reads."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_table_in_the_documentation_has_every_variable_and_no_other():
+    source = "\n".join(path.read_text() for path in [*ROOT.glob("*.py"), *(ROOT / "minvenus").rglob("*.py")])
+    read = set(re.findall(r'(?:setting\(|environ\.get\(|environ\[)"([A-Z_]+)"', source))
+    read |= set(re.findall(r'"([A-Z]+_API_KEY)"', source))                      # of endpoints
+    for prefix in re.findall(r'from_environment\("([A-Z]+)"', source):
+        read |= {f"{prefix}_{name}" for name in ("BASE_URL", "MODEL", "API_KEY")}
+    assert {"JUDGE_MODEL", "SERPER_API_KEY", "EXTRACT_BASE_URL", "POLICY_API_KEY"} <= read
+    table = (ROOT / "docs" / "evaluation.md").read_text().split("## Environment variables")[1].split("\n## ")[0]
+    first_cells = " ".join(row.split("|")[1] for row in table.splitlines() if row.startswith("| `"))
+    assert set(re.findall("`([A-Z_]+)`", first_cells)) == read
