@@ -133,9 +133,9 @@ def used(settings: ResolvedAgent, told: AgentFormat, limits: Limits) -> str:
     """The first line of the prompt, then the tools and the limits in one line."""
     turns = f"{limits.max_turns} turns" if settings.max_turns or settings.tools != "toyweb" else "turns as needed"
     first = told.prompt.strip().splitlines()[0]
-    return (f"prompt: {first[:90]}{' ...' if first[90:] else ''}\n{describe_tools(settings.tools)}; {turns}, "
-            f"{limits.max_context:,} tokens, {limits.max_turn_tokens:,} in a turn, {limits.max_observation_tokens:,} in a "
-            "result")
+    return (f"prompt: {first[:90]}{' ...' if first[90:] else ''}\n"
+            f"{describe_tools(settings.tools)}; {turns}, {limits.max_context:,} tokens, "
+            f"{limits.max_turn_tokens:,} in a turn, {limits.max_observation_tokens:,} in a result")
 
 
 def load_policy(config: ResolvedAgent, sequences: int,
