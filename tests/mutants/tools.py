@@ -111,4 +111,7 @@ MUTANTS = (
     mutant(55, "the pieces of a long text do not add up",
            "tools/test_base.py::test_counting_in_pieces_gives_the_same_prefix_as_counting_the_whole",
            ("minvenus.tools.base:cap_text", "start, room = end, room - tokens", "start = end")),
+    mutant(54, "a search in a folder has no deadline",
+           FOLDER + "test_a_search_and_a_visit_end_at_their_deadline",
+           ("minvenus.tools.folder:BM25.__init__", "time.monotonic() > deadline", "not texts")),
 )
