@@ -14,11 +14,12 @@ are made from gathered data. Without torchrun there is one rank, and nothing her
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -64,16 +65,22 @@ def processes() -> Iterator[None]:
                 stack.enter_context(redirect_stdout(nowhere))
                 stack.enter_context(redirect_stderr(nowhere))
             yield
-    except KeyboardInterrupt:
-        if rank() > 0:
-            sys.exit(130)
-        raise
     except Exception:
         first, all_failed = who_failed()
         if rank() != (0 if all_failed else first):
-            sys.exit(2)
+            leave_later(2)
+        raise
+    except (KeyboardInterrupt, SystemExit) as end:           # a second Ctrl-C; --help and flags that are wrong
+        if rank() > 0:
+            leave_later(end.code if isinstance(end, SystemExit) else 130)
         raise
     dist.destroy_process_group()
+
+
+def leave_later(code) -> NoReturn:
+    """End this process without a word, and not first: torchrun then ends the others, before they have told why."""
+    time.sleep(0.5)
+    sys.exit(code)
 
 
 def failed_together() -> bool:
