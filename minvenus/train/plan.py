@@ -25,9 +25,10 @@ STEP_TOKENS = 4096       # that the engine prefills at once
 GB = 10**9
 
 # Bytes that autograd keeps per token and layer: for each channel of the hidden state, of the queries, of the keys, and
-# of the MLP. By the bytes of a product's number, and by what is trained. Counted, not derived.
+# of the MLP. By the bytes of a product's number, and by what is trained: all, all of it split over processes, or
+# adapters. Counted, not derived.
 KEPT = {(4, "all"): (24, 20, 16, 16), (4, "adapters"): (16, 16, 12, 16),
-        (2, "all"): (26, 12, 10, 8), (2, "adapters"): (12, 10, 8, 8)}
+        (2, "all"): (26, 12, 10, 8), (2, "split"): (16, 12, 10, 8), (2, "adapters"): (12, 10, 8, 8)}
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,16 @@ def trainer_parts(config: SFTConfig | IGPOConfig, shape: ModelConfig, processes:
     precision = PRECISION[device]
     frozen, number = precision.engine.itemsize, (precision.compute or torch.float32).itemsize          # bytes
     size, adapters = model_size(shape), adapter_size(shape, config.lora_rank)
-    trained, what = (adapters, "adapters") if adapters else (size, "all")
+    trained = adapters or size
+    cast = number < 4 and not adapters and processes == 1      # several processes gather weights that are cast already
+    what = "adapters" if adapters else "all" if cast or number == 4 else "split"
     weights = frozen * size + 4 * adapters if adapters else 4 * size
     tokens = -(-config.pack_tokens // config.sequence_parallel)
-    stream = frozen if adapters else 4                          # bytes of a number between two layers
+    stream = 4 if cast else number                             # bytes of a number between two layers
     layer = tokens * kept_per_token(shape, number, what, config.lora_rank)
     every_layer, inputs = shape.num_hidden_layers * layer, shape.num_hidden_layers * tokens * stream * shape.hidden_size
-    ends = tokens * ((4 + stream if adapters else 12) * shape.hidden_size + 8 * shape.head_dim)    # last norm, rotation
+    last_norm = {"all": 12, "split": 8, "adapters": 4 + stream}[what]
+    ends = tokens * (last_norm * shape.hidden_size + 8 * shape.head_dim)                        # and the rotation
     backward, logits = 2 * tokens * shape.intermediate_size * number, logits_bytes(shape, tokens, bool(adapters))
     temporary = max(logits, backward + layer) if config.recompute else max(logits, backward)
     parts = [
@@ -89,10 +93,10 @@ def trainer_parts(config: SFTConfig | IGPOConfig, shape: ModelConfig, processes:
              f"{tokens:,} tokens; {every_layer / GB:.2f} without --recompute, {inputs / GB:.2f} with it"),
         Part("temporary", temporary, "update", "the largest: logits, or the backward pass of a layer"),
     ]
-    if number < 4 and not adapters:
+    if cast:
         parts.append(Part("casts", number * size, "update", "weights in the type of the products"))
     if processes > 1:
-        parts.append(Part("gathered", gathered(shape, weights / size), "update", "layers whose rows have been fetched"))
+        parts.append(Part("gathered", gathered(shape, number), "update", "layers whose rows have been fetched"))
     return parts
 
 

@@ -101,6 +101,16 @@ def test_what_the_layers_keep_is_what_autograd_saves(shape, tokens, recompute, r
     assert near(planned[1], measured[1])
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+def test_several_processes_keep_layers_in_the_type_of_their_gathered_weights(recompute):
+    """FSDP casts weights as it gathers them, so a layer is wholly in bfloat16 and there are no casts beside them."""
+    config = SFTConfig(pack_tokens=96, max_tokens=96, recompute=recompute)
+    model = Qwen3(PART).to(torch.bfloat16)
+    model.model.recompute = recompute
+    plan = make_plan(config, PART, 8, "cuda")
+    assert near(plan.of("layers"), kept_bytes(model, 96, torch.bfloat16)) and not plan.of("casts")
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_pages_engine_copy_and_reference_are_the_bytes_that_exist(device, monkeypatch):
     monkeypatch.setitem(PRECISION, "cpu", PRECISION[device])
@@ -168,8 +178,9 @@ def test_what_is_trained_is_split_over_processes_and_the_rest_is_not():
     one, eight = planned("dr-venus-4b", 1, sequence_parallel=1), planned("dr-venus-4b", 8, sequence_parallel=1)
     for name in ("weights", "Adam", "gradients", "reference"):
         assert eight.of(name) == one.of(name) / 8 > 0
-    for name in ("engine copy", "pages", "layers", "temporary"):
+    for name in ("engine copy", "pages"):
         assert eight.of(name) == one.of(name) > 0
+    assert 0.49 * one.of("layers") < eight.of("layers") < 0.52 * one.of("layers"), "in bfloat16 between layers, too"
     assert eight.of("gathered") > 0 == one.of("gathered")
     shared = planned("dr-venus-4b", 8, sequence_parallel=8)
     assert shared.of("layers") == eight.of("layers") / 8
