@@ -2,7 +2,7 @@
 
     make compare                                             four methods, twelve runs each, two at a time
     make ablations                                           the same with --preset ablations
-    python -m minvenus.experiments compare --preset six-hops
+    python -m minvenus.experiments compare --preset sparse   a start below 1 %: GRPO and uncentred gains
     python -m minvenus.experiments compare --methods "paper paper+prob uncentred+token-mean" --seeds 3 --hops 3
 
 A method is an arm, or an arm with changes after plus signs. Every run has a seed for its questions and another for its
@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from minvenus.config import ConfigError, Count, CountOrZero, GroupSize, Positive, check
+from minvenus.config import ConfigError, Count, CountOrZero, GroupSize, Positive, Share, check
 from minvenus.console import Progress, clock, table
 from minvenus.experiments.plan import register
 from minvenus.experiments.scripts import run_all, trained
@@ -64,7 +64,11 @@ PRESETS: dict[str, dict] = {
          "paper", *(f"paper+{change}" for change in ABLATED)])},
     "rates": {"out": "runs/rates", "seeds": 3, "first_seed": 2000, "first_sft_seed": 20, "methods": " ".join(
         " ".join([arm, *(f"{arm}+{rate}" for rate in RATES)]) for arm in ARMS)},
-    "six-hops": {"out": "runs/six-hops", "seeds": 10, "first_seed": 5000, "hops": 6, "methods": "grpo uncentred"},
+    # settings in which a right answer at the start is rare, so that outcomes alone have little to begin with
+    "sparse": {"out": "runs/sparse", "seeds": 10, "first_seed": 6000, "first_sft_seed": 60, "wrong_result": 0.75,
+               "steps": 80, "methods": "grpo uncentred"},
+    "six-hops": {"out": "runs/six-hops", "seeds": 10, "first_seed": 5000, "first_sft_seed": 50, "hops": 6, "steps": 80,
+                 "methods": "grpo uncentred"},
 }
 ACCURACY, RIGHT_PAGES, TURNS = "test_exact_match", "test_right_pages", "test_turns"       # on held-out questions
 PLOTS = {                                                            # metric -> title, unit
@@ -86,7 +90,7 @@ Runs = dict[str, list[Curves]]              # method -> its runs, one per seed; 
 class CompareConfig:
     """python -m minvenus.experiments compare: methods side by side on the toy web, on fresh seeds."""
 
-    preset: Literal["methods", "ablations", "rates", "six-hops"] = "methods"  # values of the others: PRESETS
+    preset: Literal["methods", "ablations", "rates", "sparse", "six-hops"] = "methods"  # values of the others: PRESETS
     out: str = "runs/compare"                # folder of the runs, the plan and the page
     methods: str = "grpo paper released uncentred"       # ARM or ARM+CHANGE, see experiments/compare.py
     seeds: Count = 12                        # runs of each method
@@ -95,6 +99,7 @@ class CompareConfig:
     checkpoints: Count = 3                   # start checkpoints, each from demonstrations and SFT of its own
     first_sft_seed: int = 10                 # their seeds count up from here
     sft_steps: Count = SFTConfig.steps       # optimiser steps on demonstrations
+    wrong_result: Share = 0.5                # how often their teacher opens a wrong result first, per hop
     steps: Count = 40                        # of each run; an evaluation every 10, and after the last
     hops: Hops = 4                           # of every question; demonstrations have up to 4, or as many
     slack: CountOrZero = 0                   # turns beyond what is needed
@@ -160,7 +165,7 @@ def start_checkpoints(config: CompareConfig) -> list[Path]:
     folder, jobs = Path(config.out), {}
     for seed in range(config.first_sft_seed, config.first_sft_seed + config.checkpoints):
         jobs[f"sft-{seed}"] = ("--out", folder / f"sft-{seed}", "--seed", seed, "--steps", config.sft_steps,
-                               "--most-hops", max(4, config.hops))
+                               "--most-hops", max(4, config.hops), "--wrong-result", config.wrong_result)
     progress = Progress("SFT", 0, len(jobs))
     for done, _ in enumerate(run_all("train_sft.py", jobs, config.jobs, folder), start=1):
         progress.show(done, {})

@@ -168,9 +168,9 @@ def test_demonstrations_have_as_many_hops_as_the_questions_and_at_least_four(sma
     monkeypatch.setattr(compare, "run_all", run_all)
     monkeypatch.setattr(compare, "trained", lambda folder, steps: folder)
     for hops in (2, 6):
-        compare.start_checkpoints(replace(small, hops=hops))
-    found = [(config.seed, config.steps, config.most_hops) for config in seen]
-    assert found == [(3, 4, 4), (4, 4, 4), (3, 4, 6), (4, 4, 6)]
+        compare.start_checkpoints(replace(small, hops=hops, wrong_result=hops / 10))
+    found = [(config.seed, config.steps, config.most_hops, config.wrong_result) for config in seen]
+    assert found == [(3, 4, 4, 0.2), (4, 4, 4, 0.2), (3, 4, 6, 0.6), (4, 4, 6, 0.6)]
 
 
 # ------------------------------------------------------------------------------------------------ what was fixed before
