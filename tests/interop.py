@@ -45,6 +45,7 @@ PAGE = "http://93.184.216.34/orm"     # the address of a public host by its numb
 
 
 def main(parts: list[str]) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("interop: stopped"))          # the servers are killed, too
     parts = parts or ["vllm", "restart", "llama"]
     OUT.mkdir(parents=True, exist_ok=True)
     if "vllm" in parts or "restart" in parts:
@@ -68,9 +69,11 @@ def same_tokens_through_vllm(model: Path, local: dict[str, dict]) -> None:
     with server(*vllm(model)) as url:
         served = ["--model", model, "--api-base", url, "--api-model", "demo"]
         remote = evaluate("vllm", *served)
+        as_text = evaluate("text", *served, "--no-prompt-ids")
         asked = [f"test-{i}" for i in range(QUESTIONS)]
         pairs = [(ask(name, "--model", model), ask(name, *served)) for name in asked]
     check(f"eval.py: {same(local, remote)} of {QUESTIONS} token streams equal", same(local, remote) == QUESTIONS)
+    say(f"eval.py with prompts as text: {same(local, as_text)} of {QUESTIONS} (their ids may differ)")
     equal = sum(ours == theirs for ours, theirs in pairs)
     check(f"infer.py: {equal} of {QUESTIONS} token streams equal", equal == QUESTIONS)
 

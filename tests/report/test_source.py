@@ -16,6 +16,7 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.report.source import Scorer, read_source, scored
 from minvenus.report.xray import write_page
 from minvenus.types import Question
+from tests.agent import scripted
 from tests.report.examples import BROKEN, TOKENIZER, Part, answer, rollout, search, visit
 
 TRAJECTORIES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "trajectories"
@@ -71,6 +72,13 @@ def test_a_last_turn_that_calls_a_tool_is_no_answer_and_an_answer_of_the_users_o
     assert page.facts["searches, visits"] == "1, 0" and page.texts("warning") == ["it ends without an answer"]
     own = rollout([answer()], question=Question("question", "Why?", ["(unknown)"]))
     assert shown(tmp_path, rollout_to_json(own)).facts["true answer"] == "not known"
+
+
+def test_a_run_that_failed_shows_its_reason_and_no_format_error(tmp_path):
+    failed = scripted.run([search("a"), search("b")], stop=[1])
+    page = shown(tmp_path, rollout_to_json(failed))
+    assert page.texts("warning") == ["stopped by the user"] and page.facts["ended as"] == "error"
+    assert page.facts["malformed turns"].startswith("0 of") and "malformed:" not in page.words
 
 
 def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group(tmp_path):
