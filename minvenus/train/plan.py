@@ -117,10 +117,10 @@ def engine_parts(config: IGPOConfig, shape: ModelConfig, processes: int, device:
     parts.append(Part("pages", pages, "rollouts", f"{config.pages * PAGE_SIZE:,} tokens of {per_token:,} bytes"))
     if device == "cpu":
         parts.append(Part("CPU copies", pages + number * size, "rollouts", "engine/decode.py, at most"))
-    rows = min(config.questions * config.group, config.pages)
+    rows = min(-(-config.questions // processes) * config.group, config.pages)
     flat = 3 * shape.hidden_size + 3 * shape.intermediate_size + 2 * shape.num_attention_heads * shape.head_dim
     step = min(STEP_TOKENS, config.pages * PAGE_SIZE) * flat * number + 3 * rows * shape.vocab_size * 4
-    parts.append(Part("engine step", step, "rollouts", f"{STEP_TOKENS:,} tokens, logits of {rows} rollouts"))
+    parts.append(Part("engine step", step, "rollouts", f"{STEP_TOKENS:,} tokens, and logits of all rollouts"))
     return parts
 
 
@@ -189,7 +189,7 @@ def table(plans: list[Plan]) -> str:
     for when in ("rollouts", "update") if last.cache_tokens else ("update",):
         lines.append(f"  {'peak of ' + when:<20}" + "".join(f"{plan.peak(when) / GB:10.2f}" for plan in plans))
     if last.cache_tokens:
-        lines.append(f"cache: {last.cache_tokens:,} tokens, room for {last.rollouts} rollouts at their longest; others "
+        lines.append(f"cache: {last.cache_tokens:,} tokens; rollouts at full length at once: {last.rollouts}, others "
                      "wait")
     return "\n".join(lines)
 

@@ -1,6 +1,7 @@
 """The plan before a run: every part against the bytes that are there, the peak of a step against the process's own."""
 
 import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import train_igpo
 import train_sft
 from minvenus.config import MODELS, ConfigError
 from minvenus.engine import Engine
+from minvenus.flags import parse_flags
 from minvenus.model.lora import add_adapters
 from minvenus.model.precision import PRECISION, engine_model
 from minvenus.model.qwen3 import Qwen3
@@ -19,7 +21,7 @@ from minvenus.train import plan as planning
 from minvenus.train.optim import adamw
 from minvenus.train.plan import Plan, check_memory, make_plan, plan_table
 from tests.kernels.memory import peak_above
-from tests.train.runs import command, made_up_update, small_config
+from tests.train.runs import ROOT, command, made_up_update, small_config
 
 TINY = MODELS["tiny"]
 PART = replace(MODELS["qwen3-0.6b"], num_hidden_layers=2, vocab_size=2048)       # two layers of the 0.6B shape
@@ -202,6 +204,18 @@ def test_the_smaller_card_of_the_adapters_holds_half_of_the_context():
 # --------------------------------------------------------------------------------------------------------- the scripts
 
 
+def test_the_tables_of_the_documentation_are_what_the_scripts_print():
+    scripts = {"train_sft.py": (SFTConfig, SFT_PRESETS), "train_igpo.py": (IGPOConfig, IGPO_PRESETS)}
+    text = (ROOT / "docs" / "scale.md").read_text()
+    tables = re.findall(r"^    \$ python (\S+) (.*--plan)\n((?:    [^$\n].*\n)+)", text, re.MULTILINE)
+    assert {f"--preset {name}" in flags for name in ("qwen3-0.6b", "qwen3-4b-lora", "dr-venus-4b")
+            for script in scripts for flags in [" ".join(f for s, f, _ in tables if s == script)]} == {True}
+    for script, flags, shown in tables:
+        cls, presets = scripts[script]
+        printed = plan_table(parse_flags(cls, flags.split(), presets=presets))
+        assert [line.strip() for line in shown.splitlines()] == [line.strip() for line in printed.splitlines()], flags
+
+
 @pytest.mark.parametrize("script", ["train_sft.py", "train_igpo.py"])
 def test_the_flag_prints_the_table_and_loads_and_writes_nothing(script, tmp_path, capsys, monkeypatch):
     for module in (train_sft, train_igpo):
@@ -210,7 +224,7 @@ def test_the_flag_prints_the_table_and_loads_and_writes_nothing(script, tmp_path
     assert command(script, config, "--plan") == 0
     out = capsys.readouterr().out
     assert "GB of each process, of         1\n" in out and "peak of update" in out
-    assert ("cache: 32,768 tokens, room for 42 rollouts" in out) == (script == "train_igpo.py")
+    assert ("cache: 32,768 tokens; rollouts at full length at once: 42" in out) == (script == "train_igpo.py")
     assert not (tmp_path / "run").exists()
 
 
