@@ -179,10 +179,11 @@ def plan_table(config: SFTConfig | IGPOConfig, processes: int = 1) -> str:
 
 
 def table(plans: list[Plan]) -> str:
-    last = plans[-1]                                 # of several processes, if any is: it has all the parts
+    last = plans[-1]
+    parts = {part.name: part for plan in plans for part in plan.parts}
     lines = ["GB of each process, of" + "".join(f"{plan.processes:>10}" for plan in plans)]
     for when in ("always", "rollouts", "update"):
-        for part in last.parts:
+        for part in parts.values():
             if part.when == when:
                 numbers = "".join(f"{plan.of(part.name) / GB:10.2f}" for plan in plans)
                 lines.append(f"  {when:<9}{part.name:<11}{numbers}   {part.note}")
