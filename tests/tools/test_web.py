@@ -144,12 +144,12 @@ def test_a_page_longer_than_the_limit_is_cut_and_the_summary_says_so(monkeypatch
     assert result.text.endswith("[cut: only the first 380,000 characters of the page were read]")
 
 
-def test_a_replay_shows_what_the_recorded_run_saw_and_neither_a_failed_part_nor_a_key_is_kept(monkeypatch, tmp_path):
+def test_a_replay_shows_what_the_recorded_run_saw_failures_included_and_no_key_is_kept(monkeypatch, tmp_path):
     def answer(h):
         if h.command == "GET":
             h.reply(f"founded by {h.headers['Authorization']}", "text/plain")
         else:
-            busy = b"bad" in h.body and len(h.server.seen) <= 2
+            busy = b"worse" in h.body or (b"bad" in h.body and len(h.server.seen) <= 2)
             found = {"title": h.headers["X-API-KEY"], "link": "https://a.example"}
             h.reply({"organic": [found]}, status=400 if busy else 200)
     with serve(answer) as server:
@@ -159,14 +159,18 @@ def test_a_replay_shows_what_the_recorded_run_saw_and_neither_a_failed_part_nor_
         assert "status 400" in tools.search(["good", "bad"]).text
         searched, visited = tools.search(["good", "bad"]), tools.visit(["https://a.example"], "founded")
         assert "error" not in searched.text and len(server.seen) == 4          # "good" was asked once
+        failed = tools.search(["good", "worse"]), tools.search(["worse"]), tools.visit(["http://10.0.0.1"], "founded")
+        assert [result.error for result in failed] == [None, "http", "refused"] and "status 400" in failed[0].text
         tools.close()
     [tape] = tmp_path.iterdir()
-    assert tape.read_bytes().count(b"[key]") == 4 and b"the key of" not in tape.read_bytes()
+    assert tape.read_bytes().count(b"[key]") == 5 and b"the key of" not in tape.read_bytes()
     for variable in ("SERPER_API_KEY", "SERPER_BASE_URL", "JINA_BASE_URL"):
         monkeypatch.delenv(variable)
     replay = make_tools(f"replay:{tmp_path}/tape")
     assert replay.search(["bad"]).error is None
     assert (replay.search(["good", "bad"]), replay.visit(["https://a.example"], "founded")) == (searched, visited)
+    assert failed == (replay.search(["good", "worse"]), replay.search(["worse"]),
+                      replay.visit(["http://10.0.0.1"], "founded"))
     with pytest.raises(MissingRecording, match="other"):
         run_tool(replay, "search", {"query": ["good", "other"]})
     replay.close()
