@@ -81,4 +81,14 @@ MUTANTS = (
            "agent/test_remote.py::"
            "test_a_server_that_was_there_and_is_gone_for_a_while_costs_no_run_and_this_is_said_once",
            ("minvenus.agent.remote:RemotePolicy._ask", "if not gone or", "if True or")),
+    mutant(43, "a context that exactly reaches the budget is beyond it",
+           "agent/test_like.py::test_the_context_from_which_an_answer_is_asked_for_is_exact_to_the_token",
+           ("minvenus.agent.rollout:RolloutLoop._fit", "used + size <= self", "used + size < self")),
+    mutant(43, "a last turn with less room than others writes beyond the context",
+           "agent/test_like.py::test_the_last_turn_writes_what_is_left_and_never_beyond_the_context",
+           ("minvenus.agent.rollout:RolloutLoop.step", "min(self.limits.max_turn_tokens, room)",
+            "self.limits.max_turn_tokens")),
+    mutant(55, "a model is not told what its folder says",
+           "agent/test_policy.py::test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike",
+           ("minvenus.agent.prompt:read_format", "if folder and (folder / AGENT_FILE).is_file()", "if False")),
 )

@@ -42,4 +42,10 @@ MUTANTS = (
     mutant(22, "a text that is broken up already is taken for one of ours",
            "text/test_untrusted.py::test_every_text_comes_back_also_one_that_is_broken_up_already",
            ("minvenus.text.untrusted:break_up", "WHOLE.sub", 're.compile("<(?=[^\\s¦])|\\|(?=>)").sub')),
+    mutant(24, "a served turn does not end at im_end",
+           "text/test_companions.py::test_a_new_folder_has_the_special_tokens_and_the_ends_of_its_vocabulary",
+           ("minvenus.text.companions:companions", 'stops = [ids["<|im_end|>"], ', "stops = [")),
+    mutant(25, "a chat template of the start checkpoint is kept",
+           "text/test_companions.py::test_a_start_checkpoint_s_own_files_stay_but_for_end_and_template",
+           ("minvenus.text.companions:companions", ', "chat_template": CHAT_TEMPLATE}', "}")),
 )

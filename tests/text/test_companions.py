@@ -77,7 +77,7 @@ def test_the_form_of_openai_is_the_same_text():
 # ----------------------------------------------------------------------------------------------------- the other files
 
 
-def test_a_folder_without_files_of_its_own_gets_the_special_tokens_and_the_ends_of_its_vocabulary(tiny):
+def test_a_new_folder_has_the_special_tokens_and_the_ends_of_its_vocabulary(tiny):
     """Served without them the tiny model never stopped: all of its answers were wrong."""
     settings, generation = (tiny.files[f"{name}_config.json"] for name in ("tokenizer", "generation"))
     assert (settings["eos_token"], settings["pad_token"]) == ("<|im_end|>", "<|endoftext|>")
@@ -90,7 +90,7 @@ def test_a_folder_without_files_of_its_own_gets_the_special_tokens_and_the_ends_
 @pytest.mark.parametrize(("own", "stops"), [
     ({"eos_token_id": 726}, [728, 726]), ({"eos_token_id": [5, 728]}, [728, 726, 5]), ({}, [728, 726]),
     ({"eos_token_id": None}, [728, 726])])
-def test_a_start_checkpoint_s_own_files_stay_but_for_the_end_of_a_turn_and_the_chat_template(tmp_path, own, stops):
+def test_a_start_checkpoint_s_own_files_stay_but_for_end_and_template(tmp_path, own, stops):
     files = {"tokenizer.json": TINY.read_text(), "merges.txt": "a b", "chat_template.jinja": "{{ other }}",
              "tokenizer_config.json": json.dumps({"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<|endoftext|>",
                                                   "chat_template": "{{ other }}", "errors": "replace"}),
