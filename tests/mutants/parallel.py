@@ -1,4 +1,4 @@
-"""Known traps of training in several processes (61): wrong sums, wrong shares, wrong order, stale copies."""
+"""Known traps of training in several processes (64): wrong sums, wrong shares, wrong order, stale copies."""
 
 from tests.mutants.mutant import mutant
 
@@ -7,47 +7,47 @@ IGPO = "train/test_parallel.py::test_igpo_in_two_processes_has_the_gradients_and
 SHARED = "train/test_parallel.py::test_both_updates_are_the_same_where_ranks_share_packs"
 LONG = "train/test_parallel.py::test_two_ranks_that_share_a_pack_give_its_log_probs_and_gradient[False]"
 RUN = "train/test_parallel.py::test_a_run_in_two_processes_has_the_rollouts_and_advantages_of_one[3-current]"
-RESUMED = ("train/test_parallel_runs.py::"
-           "test_a_signal_to_one_rank_stops_all_and_resumed_in_two_or_one_the_run_ends_as_if_never_stopped")
+FILES = "train/test_parallel.py::test_a_checkpoint_has_the_same_bytes_whoever_wrote_it_and_whoever_read_it"
+ORDER = "train/test_parallel.py::test_shares_gathered_are_the_items_in_their_order_on_every_rank"
 PARALLEL = "minvenus.train.parallel:"
 
 MUTANTS = (
-    mutant(61, "gradients averaged over the ranks instead of summed", SFT,
+    mutant(64, "gradients averaged over the ranks instead of summed", SFT,
            (PARALLEL + "shard", "module.set_gradient_divide_factor(1.0)", "pass")),
-    mutant(61, "ranks that share a pack each count its whole gradient", LONG,
+    mutant(64, "ranks that share a pack each count its whole gradient", LONG,
            ("minvenus.train.sequence:Join.backward", "grad[", "dist.get_world_size() * grad[")),
-    mutant(61, "the loss divided by one rank's rollouts", IGPO,
+    mutant(64, "the loss divided by one rank's rollouts", IGPO,
            ("minvenus.train.update:backward", '"step_sequences": len(rows)',
             '"step_sequences": len([row for row in share_packs(rows, 1) if row])')),
-    mutant(61, "numbers counted once for every rank that shares a pack", SHARED,
+    mutant(64, "numbers counted once for every rank that shares a pack", SHARED,
            ("minvenus.train.update:backward", "gather(packs, width=model.width)", "gather(packs)")),
-    mutant(61, "a group split over the ranks", RUN,
+    mutant(64, "a group split over the ranks", RUN,
            ("train_igpo:collect", "share(list(enumerate(chosen)))", "enumerate(chosen)"),
            ("train_igpo:collect", "config.group, name", "config.group // 2, name")),
-    mutant(61, "the engine keeps the weights of the step before", RUN,
+    mutant(64, "the engine keeps the weights of the step before", RUN,
            ("minvenus.model.precision:copy_weights", "fill(engine.runner.model, model)", "pass")),
-    mutant(61, "every rank credits its own rollouts first", RUN,
+    mutant(64, "every rank credits its own rollouts first", ORDER,
            (PARALLEL + "gather", "everywhere(mine)[::width]",
             "sorted(everywhere(mine), key=lambda own: str(own) != str(mine))")),
-    mutant(61, "results rank after rank instead of in the order of the questions",
-           "train/test_parallel.py::test_shares_gathered_are_the_items_in_their_order_on_every_rank",
+    mutant(64, "results rank after rank instead of in the order of the questions",
+           ORDER,
            (PARALLEL + "gather", "range(0, longest, each) for own in lists for result in own[i:i + each]",
             "[0] for own in lists for result in own")),
-    mutant(61, "positions begin again in every part of a pack", LONG,
+    mutant(64, "positions begin again in every part of a pack", LONG,
            ("minvenus.model.qwen3:Qwen3.packed", "torch.arange(part.start, part.start + len(tokens),",
             "torch.arange(0, len(tokens),")),
-    mutant(61, "heads of all ranks in the wrong order", LONG,
+    mutant(64, "heads of all ranks in the wrong order", LONG,
            ("minvenus.train.sequence:to_tokens", ".unflatten(0, (width, own)).transpose(0, 1)",
             ".unflatten(0, (own, width))")),
-    mutant(61, "every rank reads the first rows of a checkpoint", RESUMED,
+    mutant(64, "every rank reads the first rows of a checkpoint", FILES,
            ("minvenus.model.split:own_rows", "* mesh.get_local_rank()", "* 0")),
-    mutant(61, "every rank asks the judge",
+    mutant(64, "every rank asks the judge",
            "train/test_parallel_runs.py::test_a_judge_that_becomes_unreliable_stops_all_and_only_rank_0_asks_it",
            (PARALLEL + "on_rank_0", "rank() == 0", "True")),
-    mutant(61, "an error of one rank stays there",
+    mutant(64, "an error of one rank stays there",
            "train/test_parallel_runs.py::test_an_error_in_the_rollouts_of_one_rank_stops_all_with_the_last_whole_step",
            (PARALLEL + "together", "everywhere(kept)", "[None, kept]")),
-    mutant(61, "every rank tells the error of all",
+    mutant(64, "every rank tells the error of all",
            "train/test_parallel_runs.py::test_a_second_run_in_the_folder_is_refused_once",
            (PARALLEL + "processes", "(0 if all_failed else first)", "rank()")),
 )

@@ -8,19 +8,21 @@ import torch
 
 import train_igpo
 from minvenus.evaluation import questions as question_files
+from minvenus.files import latest_checkpoint
 from minvenus.igpo import credit as crediting
 from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPOConfig
 from minvenus.sft.dataset import step_packs
+from minvenus.train import checkpoint
 from minvenus.train import run as running
 from minvenus.train.optim import adamw
 from minvenus.train.parallel import gather, idle, on_any_rank, on_rank_0, rank, shard, share, share_packs, whole
 from minvenus.train.update import Row, igpo_update, sft_step, validation_loss
 from tests.train.igpo_runs import small_igpo, small_web
 from tests.train.ranks import on_ranks
-from tests.train.runs import SMALL, examples
+from tests.train.runs import SMALL, content, examples
 
 GROUPED = replace(SMALL, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)     # heads for two ranks
 
@@ -148,6 +150,34 @@ def test_a_pass_of_an_idle_rank_has_a_gradient_of_zero_for_every_parameter():
         loss = idle(model)
         loss.backward()
         assert not loss.detach() and all(not parameter.grad.any() for parameter in model.parameters())
+
+
+# -------------------------------------------------------------------------------------------------------- checkpoints
+
+
+def saved_checkpoint(out, read_from=None) -> dict[str, bytes]:
+    """The files of a checkpoint after one update, or of one that was read."""
+    model = shard(model_of(tied=False, seed=3 if read_from else 1))
+    optimizer = adamw(model, (0.9, 0.95), 0.01)
+    if read_from:
+        checkpoint.restore(latest_checkpoint(read_from), model, optimizer)
+    else:
+        for i, parameter in enumerate(model.parameters()):
+            parameter.grad = torch.ones_like(parameter) * (i + 1)
+        optimizer.step()
+    checkpoint.save(out, 1, model, optimizer, {})
+    return content(out)
+
+
+def test_a_checkpoint_has_the_same_bytes_whoever_wrote_it_and_whoever_read_it(tmp_path):
+    """Also with three ranks, whose shares of the rows differ: 16 rows are 6, 6 and 4, 8 are 3, 3 and 2."""
+    for name in ("one", "two", "one to three", "three to one"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").touch()
+    one = saved_checkpoint(tmp_path / "one")
+    assert on_ranks(2, lambda: saved_checkpoint(tmp_path / "two"))[0] == one
+    assert on_ranks(3, lambda: saved_checkpoint(tmp_path / "one to three", tmp_path / "one"))[0] == one
+    assert saved_checkpoint(tmp_path / "three to one", tmp_path / "one to three") == one
 
 
 # -------------------------------------------------------------------------------------------------- sequence parallel
