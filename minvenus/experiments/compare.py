@@ -2,7 +2,7 @@
 
     make compare                                             four methods, twelve runs each, two at a time
     make ablations                                           the same with --preset ablations
-    python -m minvenus.experiments compare --preset sparse   a start below 1 %: GRPO and uncentred gains
+    python -m minvenus.experiments compare --preset sparse   weaker starts: GRPO and uncentred gains
     python -m minvenus.experiments compare --methods "paper paper+prob uncentred+token-mean" --seeds 3 --hops 3
 
 A method is an arm, or an arm with changes after plus signs. Every run has a seed for its questions and another for its

@@ -14,7 +14,7 @@ from minvenus.agent.protocol import is_well_formed, parse_turn
 from minvenus.evaluation.answers import exact_match
 from minvenus.text.chat import stream, unwrap
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, VERBS, ToyWeb
+from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, VERBS, ToyWeb, make_case
 from minvenus.tools.toyweb_lessons import LAST_TURN, LEAD_IN, SYSTEM, Teacher, demonstrations, notes, reading
 
 TINY = Tokenizer.tiny()
@@ -137,3 +137,18 @@ def test_pieces_encode_as_the_whole_text_does_and_repeat_from_the_seed(make):
         whole = TINY.encode_untrusted("".join(text for text, _ in pieces))
         assert [i for text, _ in pieces for i in TINY.encode_untrusted(text)] == whole
         assert pieces == make(3, index) != make(4, index)
+
+
+def test_names_of_test_questions_are_in_the_replayed_texts_and_in_no_demonstration_and_no_training_question():
+    """What demo.py says of them. The replayed texts have the names, but no web of a test question."""
+    web = ToyWeb(0)
+    tested = [web.case(f"test-{i}") for i in range(64)]
+    names = {title for case in tested for title in case.pages}
+    taught = " ".join(message["content"] for messages in demonstrations(web, 64, Teacher(wrong_result=0.5))
+                      for message in messages)
+    asked = " ".join(question.text for question in ToyWeb(1, train=64).questions("train"))
+    assert not names & set(re.findall(r"\w+", taught + " " + asked))
+    replayed = ["".join(text for text, _ in notes(1, i)) for i in range(64)]
+    assert names & set(re.findall(r"\w+", " ".join(replayed)))
+    webs = [make_case(1, "base", i).pages for i in range(64)]                 # those of the replayed texts
+    assert not any(case.pages in webs for case in tested)
