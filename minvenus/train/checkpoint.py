@@ -93,7 +93,8 @@ def restore(folder: Path, model: Qwen3, optimizer: torch.optim.Optimizer) -> dic
     for name, parameter in moved.items():
         own = {key: torch.zeros_like(parameter) for key in MOMENTS}
         weights.read_tensors(moments, {f"{name}.{key}": own[key] for key in MOMENTS})
-        optimizer.state[parameter] = own | {"step": steps[name]}         # AdamW counts on the CPU
+        counts_on = parameter.device if optimizer.defaults["fused"] else "cpu"           # as AdamW does it
+        optimizer.state[parameter] = own | {"step": steps[name].to(counts_on)}
     torch.set_rng_state(random)
     return state
 
