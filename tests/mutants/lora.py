@@ -50,7 +50,7 @@ MUTANTS = (
     mutant(63, "the plan splits the engine's copy", SPLIT,
            (PLAN + "engine_parts", "copies * number * size", "copies * number * size / processes")),
     mutant(63, "the plan forgets what the layers keep",
-           PLANS + "test_what_the_layers_keep_is_what_autograd_saves[tiny-False-0-dtype0]",
+           PLANS + "test_what_the_layers_keep_is_what_autograd_saves[tiny-0-dtype0]",
            (PLAN + "trainer_parts", "(inputs if config.recompute else every_layer)", "inputs")),
     mutant(63, "a run whose rollouts cannot fit starts",
            PLANS + "test_on_a_gpu_a_run_that_cannot_fit_is_refused_before_loading_with_the_numbers",

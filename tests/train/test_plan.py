@@ -87,8 +87,8 @@ def test_every_models_size_is_that_of_its_parameters(name):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rank", [0, 4])
-@pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize(("shape", "tokens"), [(TINY, 700), (PART, 96)], ids=["tiny", "0.6b"])
+@pytest.mark.parametrize(("shape", "tokens", "recompute"), [(TINY, 700, False), (TINY, 700, True), (PART, 96, False)],
+                         ids=["tiny", "tiny-recompute", "0.6b"])
 def test_what_the_layers_keep_is_what_autograd_saves(shape, tokens, recompute, rank, dtype):
     """One more layer keeps so much more: what is not of the layers cancels out."""
     config = SFTConfig(pack_tokens=tokens, max_tokens=tokens, recompute=recompute, lora_rank=rank)
