@@ -9,11 +9,14 @@ colours. Values are finite numbers: a run logs no others.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from minvenus.report.page import Html, el
 
-COLOURS = ("#2f7fd6", "#d9541e", "#1f9a55", "#b04fc4", "#b07d00", "#d6336c", "#0f929c", "#7d7d85")
+# Blue and orange come last: they stand for advantages above and below 0 elsewhere.
+COLOURS = ("#1f9a55", "#b04fc4", "#b07d00", "#d6336c", "#0f929c", "#7d7d85", "#2f7fd6", "#d9541e")
 DASHES = ("none", "7 3", "2 3", "9 3 2 3", "14 4", "5 5", "9 3 2 3 2 3", "4 2", "16 3 6 3")     # 9: 72 different pairs
+METHODS = {"grpo": 5, "paper": 1, "released": 2, "uncentred": 0}     # the colour of a method in every plot
 SMALLEST = 1e-100                            # a smaller value counts as 0
 LEFT, RIGHT, TOP, BOTTOM = 76, 504, 34, 252  # of the axes, in pixels; the legend comes below
 WIDTH, HEIGHT = 520, 300                     # of the picture without its legend
@@ -55,10 +58,10 @@ def line_plot(series: Sequence[Series], title: str, x_label: str, y_label: str, 
     x = Scale(*value_range(xs), LEFT, RIGHT)
     y = Scale(low if low in covers else low - air, high if high in covers else high + air, BOTTOM, TOP)
     bands, lines, legend = [], [], []
-    for i, s in enumerate(series):
-        colour = COLOURS[i % len(COLOURS)]
+    for i, (s, place) in enumerate(zip(series, places([s.name for s in series]), strict=True)):
+        colour = COLOURS[place % len(COLOURS)]
         width = round(1.7 + 2.5 * (len(series) - 1 - i) / len(series), 2)      # wider below: no line hides another
-        style = {"stroke": colour, "stroke_dasharray": DASHES[i % len(DASHES)], "stroke_width": width}
+        style = {"stroke": colour, "stroke_dasharray": DASHES[place % len(DASHES)], "stroke_width": width}
         if s.low is not None and s.high is not None:
             around = f"{points(s.x, s.high, x, y)} {points(s.x[::-1], s.low[::-1], x, y)}"
             bands.append(el("polygon", points=around, fill=colour, fill_opacity=0.13))
@@ -74,6 +77,13 @@ def line_plot(series: Sequence[Series], title: str, x_label: str, y_label: str, 
     return el("svg", el("title", title), body, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {height}",
               width=WIDTH, height=height, role="img", aria_label=title, font_family="system-ui, sans-serif",
               font_size=12, fill="currentColor")
+
+
+def places(names: Sequence[str]) -> list[int]:
+    """Where in COLOURS and DASHES each line has its own: a method has one of its own, the others what is left."""
+    own = [METHODS.get(name.lower()) for name in names]
+    free = (place for place in count() if place not in own)
+    return [next(free) if place is None else place for place in own]
 
 
 def value_range(values: Sequence[float]) -> tuple[float, float]:

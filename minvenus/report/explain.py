@@ -23,6 +23,7 @@ RECIPES = {
                 "factor gamma, and a malformed turn's penalty is shared by the searches before it.",
     "GRPO": "Only the final answer is paid: every turn of a rollout gets the same number, and a group whose rollouts "
             "all failed teaches nothing.",
+    "uncentred": "As the paper's, but gains are not compared with the group's mean: whatever helped is paid.",
 }
 STEPS = {                               # id of a number -> its name, and what it is
     "value": ("V", "log P(answer): how probable the model found the true answer at that point, had it been asked then. "
@@ -71,7 +72,8 @@ def under_recipes(measured: list[Measured], run: Recipe | None) -> dict[str, lis
     if run is not None:
         recipes["GRPO"] = Recipe.paper(use_gain=False, gamma=1.0)
         trained = arithmetic_only(run)
-        name = next((name for name, recipe in recipes.items() if recipe == trained), "this run")
+        known = {**recipes, "uncentred": Recipe.paper(center_gain=False)}
+        name = next((name for name, recipe in known.items() if recipe == trained), "this run")
         recipes = {name: trained, **recipes}
     under = {}
     for name, recipe in recipes.items():

@@ -93,7 +93,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "")
     return el("div", el("table", named, top, el("tbody", body)), class_="scroll", tabindex="0")
 
 
-def figure(svg: str, caption: str = "") -> Html:
+def figure(svg: str, caption: Content = "") -> Html:
     """A plot of curves.py and what to see in it."""
     return el("figure", svg, el("figcaption", caption) if caption else None)
 

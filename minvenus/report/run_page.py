@@ -3,8 +3,8 @@
     write_run_page("runs/igpo")        reads metrics.jsonl, timing.jsonl, run.json and rollouts/ of the folder
 
 The run may be finished or not: a figure is drawn where its numbers are there. Step 0 is the model before
-training. Lines are means over neighbouring steps, the band around them is the 95 % interval of that mean;
-held-out exact match has a Wilson interval.
+training. Lines are means over neighbouring steps, the band around them is the 95 % interval of that mean, cut to what
+the number can be; held-out exact match has a Wilson interval.
 """
 
 import json
@@ -34,11 +34,11 @@ class Plot:
     lines: dict[str, str]             # name in metrics.jsonl -> name in the legend
     unit: str
     caption: str
-    covers: Sequence[float] = ()
+    bounds: Sequence[float] = ()      # the least and the largest value that there can be; the y axis shows them
 
 
-TILES = {"test_exact_match": "held-out exact match", "outcome": "training outcome",
-         "groups_without_outcome_signal": "groups that end alike", "turns": "turns per rollout"}
+TILES = {"test_exact_match": "held-out exact match", "outcome": "training outcome", "turns": "turns per rollout",
+         "gain_right": "gain of a right page", "gain_wrong": "gain of a wrong page"}
 SECTIONS = {
     "Learning": [
         Plot("Right answers", {"outcome": "training", "test_exact_match": "held out, exact match"},
@@ -86,7 +86,8 @@ def write_run_page(run_folder) -> Path:
         parts.append(page.section(title, [page.figures(drawn)]))
     listed = [(key, json.dumps(value)) for key, value in settings.items()]
     parts.append(page.section("Settings", [page.table(["setting", "value"], listed)]))
-    lede = "Every line is a mean over neighbouring steps; the band around it is the 95 % interval of that mean."
+    lede = ("The agent before training and after it, then how it got there. Every line is a mean over neighbouring "
+            "steps; the band around it is the 95 % interval of that mean.")
     facts = [("steps", f"{rows[-1]['step']:,}")]
     return write_text(run / "report.html", page.page(f"Run {run.resolve().name}", parts, lede, facts, "training run"))
 
@@ -124,20 +125,21 @@ def figure(plot: Plot, rows: list[dict], held_out: int | None) -> str | None:
             bounds = [wilson(min(held_out, share * held_out), held_out) for _, share in points]
             lines.append(Series(name, *zip(*points, strict=True), *zip(*bounds, strict=True)))
         elif points:
-            lines.append(smooth(name, points))
+            lines.append(smooth(name, points, plot.bounds))
     if not lines:
         return None
-    return page.figure(line_plot(lines, plot.title, "step", plot.unit, plot.covers), plot.caption)
+    return page.figure(line_plot(lines, plot.title, "step", plot.unit, plot.bounds), plot.caption)
 
 
-def smooth(name: str, points: Sequence[tuple[int, float]]) -> Series:
-    """Means of neighbouring points, at most POINTS of them, each with its 95 % interval."""
+def smooth(name: str, points: Sequence[tuple[int, float]], bounds: Sequence[float] = ()) -> Series:
+    """Means of neighbouring points, at most POINTS of them, each with its 95 % interval within the bounds."""
+    least, *largest = bounds or [-math.inf]
     size = math.ceil(len(points) / POINTS)
     rows = []
     for start in range(0, len(points), size):
         xs, ys = zip(*points[start:start + size], strict=True)
         mean, half = fmean(ys), Z95 * stdev(ys) / math.sqrt(len(ys)) if len(ys) > 1 else 0.0
-        rows.append((fmean(xs), mean, mean - half, mean + half))
+        rows.append((fmean(xs), mean, max(mean - half, least), min([mean + half, *largest])))
     x, y, low, high = zip(*rows, strict=True)
     return Series(name, x, y) if size == 1 else Series(name, x, y, low, high)
 

@@ -42,6 +42,10 @@ LEDE = ("What the agent did, how each of its turns was paid, and what training m
         "Every number is there with its formula and the numbers that it was made of.")
 GLANCE = ("The model's own log-probability of the true answer, had it been asked right after that turn (0: before the "
           "first one). A step up is a gain.")
+LETTERS = "Below, each rollout is a row of turns: S search, V visit, A answer, N no action; framed ones are malformed."
+PAID = "The number is what the turn is paid, in brackets where it is the gain of the visit that a search led to."
+TAUGHT = ("Training makes blue turns more probable and orange ones less, the deeper the colour the more; grey ones "
+          "stay as they are. The first row is the recipe of the run, the others are for comparison.")
 HOW = (
     "The agent answers a question in turns: it thinks, then searches, visits a page, or answers. IGPO asks after a "
     "visit: how probable would the true answer be if the model had to give it now? The rise of this log P is the "
@@ -130,7 +134,9 @@ def introduction(compared: dict[str, list[Credited]], trained: bool) -> list[Htm
 
 def group_box(group: list[Case], tokenizer: Tokenizer | None, first: bool) -> Html:
     """What the rewards of a group are normalised with, log P(answer) along its turns, and its rollouts."""
-    parts: list[Html | None] = []
+    answers = group[0].rollout.question.answers
+    answer = "not known" if answers == [UNKNOWN] else " / ".join(answers)
+    parts: list[Html | None] = [page.pairs([("true answer", answer)])]
     outcomes = {credited.numbers["outcome"] for case in group for credited in case.under.values()}
     if group[0].advantages() and len(group) > 1 and len(outcomes) == 1:
         alike = f"All {len(group)} rollouts have the same outcome, {outcomes.pop():g}"
@@ -146,7 +152,11 @@ def group_box(group: list[Case], tokenizer: Tokenizer | None, first: bool) -> Ht
         for points, (name, *others) in lines.items():            # "rollout 1, 4"
             legend = ", ".join([name, *(other.split()[-1] for other in others)])
             series.append(Series(legend, *zip(*points, strict=True)))
-        parts.append(page.figure(line_plot(series, "log P(answer)", "after turn", "mean log-prob per token"), GLANCE))
+        plot = line_plot(series, "log P(answer)", "after turn", "mean log-prob per token")
+        words = [GLANCE, LETTERS, PAID, *([TAUGHT] if group[0].advantages() else [])]
+        parts.append(page.figure(plot, [el("p", sentence) for sentence in words]))
+    else:
+        parts.append(el("p", LETTERS, class_="intro"))
     if group[0].advantages():
         steps = {recipe: group_steps([case.under[recipe] for case in group]) for recipe in group[0].under}
         parts.append(arithmetic("what its rewards are compared with", steps))
@@ -162,19 +172,21 @@ def rollout_box(case: Case, largest: float, tokenizer: Tokenizer | None, only: b
     """A line with the letters of the turns, coloured by advantage; and when it is opened, the turns."""
     rollout = case.rollout
     strips = []
+    payments = payments_of(case)
     for recipe, advantages in (case.advantages() or {"": [0.0] * len(rollout.turns)}).items():
         letters = []
-        for t, (turn, x) in enumerate(zip(rollout.turns, advantages, strict=True), 1):
-            paid = f", advantage {x:.3g}" if recipe else ""
+        for t, (turn, x) in enumerate(zip(rollout.turns, advantages, strict=True)):
+            taught = f", advantage {x:.3g}" if recipe else ""
             broken = " malformed" if turn.malformed else ""
-            letters.append(el("i", KINDS[turn.kind][0].upper(), class_=shade(x, largest) + broken,
-                              title=f"turn {t}, {KINDS[turn.kind]}{broken}{paid}"))
+            paid = el("small", payments[t]) if payments else None
+            letters.append(el("i", KINDS[turn.kind][0].upper(), paid, class_=shade(x, largest) + broken,
+                              title=f"turn {t + 1}, {KINDS[turn.kind]}{broken}{taught}"))
+        payments = []                                # of the first recipe only: others pay otherwise
         strips.append(el("span", el("small", recipe) if recipe else None, letters, class_="strip"))
     head = el("summary", el("b", case.name), el("span", "outcome ", case.outcome),
               el("span", final_answer(rollout.turns) or "no answer"), el("div", strips))
-    answers = "not known" if rollout.question.answers == [UNKNOWN] else " / ".join(rollout.question.answers)
     ran = [turn.kind for turn in rollout.turns if turn.observation is not None]
-    facts = [("true answer", answers), ("searches, visits", f"{ran.count('search')}, {ran.count('visit')}"),
+    facts = [("searches, visits", f"{ran.count('search')}, {ran.count('visit')}"),
              ("malformed turns", f"{sum(turn.malformed for turn in rollout.turns)} of {len(rollout.turns)}"),
              ("ended as", rollout.termination)]
     if any(rollout.sampled):                         # else it is not known which were
@@ -183,6 +195,19 @@ def rollout_box(case: Case, largest: float, tokenizer: Tokenizer | None, only: b
     values = arithmetic("log P(answer)", {recipe: value_steps(credited) for recipe, credited in case.under.items()})
     return el("details", head, page.pairs(facts), error, values, cards(case, largest, tokenizer), class_="rollout",
               open="open" if only else None)
+
+
+def payments_of(case: Case) -> list[str]:
+    """The reward of every turn under the run's own recipe, in brackets if it is copied; nothing if none is known."""
+    credited = next(iter(case.under.values()), None)
+    if credited is None:
+        return []
+    numbers, malformed = credited.numbers, credited.measured.malformed
+    found = []
+    for reward, gain, broken in zip(numbers["turn_rewards"], numbers["gains"], malformed, strict=False):
+        shown = "" if reward is None else f"{reward:+.2f}".replace("-0.00", "+0.00")
+        found.append(f"({shown})" if shown and gain is None and not broken else shown)
+    return [*found, f"{numbers['outcome']:+.2g}" if credited.grouped else ""]
 
 
 # --------------------------------------------------------------------------------------------------- turns

@@ -140,4 +140,4 @@ class Part:
 
     @property
     def facts(self) -> dict[str, str]:
-        return {pair[0].words: pair[1].words for pair in self.all("facts")[0]}
+        return {pair[0].words: pair[1].words for listed in self.all("facts") for pair in listed}

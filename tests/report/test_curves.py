@@ -106,6 +106,17 @@ def test_every_colour_stands_out_on_white_and_on_near_black(colour):
     assert luminance("#ffffff") / luminance(colour) >= 3 and luminance(colour) / luminance("#121212") >= 3
 
 
+def test_a_method_has_one_colour_in_every_plot_and_no_other_line_has_it():
+    def colours(*names):
+        lines = ET.fromstring(line_plot([Series(name, [0, 1], [0, 1]) for name in names], "t", "x", "y"))
+        return [line.get("stroke") for line in lines.iter(f"{SVG}polyline")]
+    grpo, paper, released, uncentred = colours("grpo", "paper", "released", "uncentred")
+    assert len({grpo, paper, released, uncentred}) == 4
+    assert colours("uncentred", "GRPO") == [uncentred, grpo]
+    first, second, third = colours("uncentred+prob", "uncentred", "paper+prob")
+    assert second == uncentred and len({first, second, third}) == 3
+
+
 def test_a_long_legend_fits_into_the_picture():
     names = ["n" * 60, *map(str, range(30))]
     root = ET.fromstring(line_plot([Series(name, [0, 1], [0, 1]) for name in names], "t", "x", "y"))

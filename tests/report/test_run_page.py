@@ -65,6 +65,15 @@ def test_neighbouring_steps_become_one_point_with_the_interval_of_their_mean():
     assert list(few.y) == [0.5, 0.7] and few.low is None
 
 
+def test_the_band_of_a_share_ends_at_0_and_1_and_that_of_a_gain_does_not():
+    points = [(step, float(step % 4 == 0)) for step in range(160)]
+    line = smooth("a", points, (0.0, 1.0))
+    assert min(line.low) == 0.0 and line.high[0] == pytest.approx(0.25 + 1.96 * 0.25, abs=1e-3)
+    assert max(smooth("a", [(x, 1 - y) for x, y in points], (0.0, 1.0)).high) == 1.0
+    turns = smooth("a", points, (0.0,))
+    assert min(turns.low) == 0.0 and min(smooth("a", points).low) < 0
+
+
 def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path):
     before = {"before_test_exact_match": 0.25, "before_test_turns": 6.0}
     after = {"test_exact_match": 0.875, "test_turns": 5.0}

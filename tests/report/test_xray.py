@@ -1,5 +1,6 @@
 """The content of an X-ray: its turns, its tokens, its numbers, and a size that is bounded."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 
 from minvenus.config import ConfigError, Recipe
 from minvenus.igpo.credit import credit
+from minvenus.report.xray import write_page
 from tests.report.examples import (
     BROKEN,
     HOSTILE,
@@ -23,7 +25,7 @@ from tests.report.examples import (
     xray,
 )
 from tests.report.test_curves import SVG
-from tests.report.test_source import SCORER
+from tests.report.test_source import SCORER, messages
 
 
 def digits(numbers):
@@ -110,6 +112,33 @@ def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_l
         assert [letter.removesuffix(" malformed") for letter in letters] == wanted
     for turn, advantage in zip(page.all("turn"), every[0], strict=True):                 # as it was trained
         assert turn.get("class") == ("turn plus" if advantage > 0 else "turn minus")
+
+
+def test_a_row_of_turns_shows_what_each_is_paid_and_marks_what_a_search_was_given(tmp_path):
+    turns = [search(), visit(), BROKEN, search(), answer()]
+    logprobs = [[[-2.0], None, [-1.5], None, None], [[-2.0], None, [-2.25], None, None]]
+    batch = saved_batch([rollout(turns)] * 2, [0, 0], [1.0, 0.0], Recipe.paper(center_gain=False), logprobs)
+    page = Part.of(xray(tmp_path, batch))
+    assert "whatever helped is paid" in page.all("glossary")[1][0].words
+    first, second = page.all("rollout")
+    assert first.texts("strip")[0] == "uncentredS(+0.50)V+0.50N-1.00SA+1"
+    assert second.texts("strip")[0] == "uncentredS(-0.25)V-0.25N-1.00SA+0"
+    assert first.texts("strip")[1:] == ["paperSVNSA", "releasedSVNSA", "GRPOSVNSA"]
+    assert "more probable" in page.all("group")[0].words
+
+
+def test_a_trajectory_without_advantages_has_no_words_about_their_colours(tmp_path):
+    (tmp_path / "messages.json").write_text(json.dumps({"messages": messages(), "gt": "cat"}))
+    for scorer in (None, SCORER):
+        path = write_page(tmp_path / "messages.json", tmp_path / "x.html", scorer=scorer)
+        [group] = Part.of(path).all("group")
+        assert "S search" in group.words and "more probable" not in group.words
+
+
+def test_a_run_of_igpo_without_any_visit_is_no_run_without_gains(tmp_path):
+    made = rollout([search(), answer()])
+    page = Part.of(xray(tmp_path, saved_batch([made, made], [0, 0], [1.0, 0.0], Recipe.paper())))
+    assert "No log P(answer) was measured" not in page.words and "IG-Scale s" not in page.numbers("paper")
 
 
 # -------------------------------------------------------------------------------------- turns and tokens
