@@ -146,7 +146,7 @@ def main(config: CompareConfig) -> str:
     runs: Runs = {method: [] for method in methods}
     for name in names:
         runs[name.rpartition("-")[0]].append(read_curves(folder / name))
-    tables = results(runs, [i % config.checkpoints for i in range(config.seeds)], config.steps)
+    tables = results(runs, config.checkpoints, config.steps)
     written = write_text(folder / "report.html", page_of(runs, tables, said, config))
     parts = [f"{title}\n{table(rows)}" for title, rows in tables.items()]
     return "\n\n".join([*parts, *said, f"page: {written}"])
@@ -197,7 +197,7 @@ def read_curves(folder: Path) -> Curves:
     return curves
 
 
-def results(runs: Runs, starts: list[int], step: int) -> dict[str, list[list[str]]]:
+def results(runs: Runs, checkpoints: int, step: int) -> dict[str, list[list[str]]]:
     """Tables with their titles. An arm is compared with the first method, an arm with changes with the arm itself."""
     columns = {"accuracy at step 0": (ACCURACY, 0), f"at step {step}": (ACCURACY, step),
                "area under the curve": ("area", step), f"right pages at step {step}": (RIGHT_PAGES, step)}
@@ -207,16 +207,17 @@ def results(runs: Runs, starts: list[int], step: int) -> dict[str, list[list[str
         other = arm if changes and arm in runs else next(iter(runs))
         if other != method:
             apart[f"{method} - {other}"] = list(map(minus, of_seeds, runs[other]))
-    methods = over_seeds(runs, columns, starts)
+    methods = over_seeds(runs, columns)
     methods[0] += ["collapsed"]
     for row, of_seeds in zip(methods[1:], runs.values(), strict=True):
         row.append(f"{sum(run[TURNS][step] < COLLAPSED * run[TURNS][0] for run in of_seeds)} of {len(of_seeds)}")
     found = {"Mean over runs [95 % interval]": methods,
-             "Interquartile mean [95 % interval]": over_seeds(runs, columns, starts, interquartile_mean)}
+             "Interquartile mean [95 % interval]": over_seeds(runs, columns, interquartile_mean)}
     if apart:
-        found["Differences of paired runs, mean [95 % interval]"] = over_seeds(apart, columns, starts)
+        found["Differences of paired runs, mean [95 % interval]"] = over_seeds(apart, columns)
     each = [[method, *(f"{run[ACCURACY][step]:.2f}" for run in of_seeds)] for method, of_seeds in runs.items()]
-    found[f"Accuracy at step {step} of each run"] = [["start checkpoint", *map(str, starts)], *each]
+    starts = [str(i % checkpoints + 1) for i in range(len(next(iter(runs.values()))))]
+    found[f"Accuracy at step {step} of each run"] = [["start checkpoint", *starts], *each]
     return found
 
 
@@ -226,11 +227,11 @@ def minus(run: Curves, other: Curves) -> Curves:
             for metric, curve in run.items()}
 
 
-def over_seeds(runs: Runs, columns: dict[str, tuple[str, int]], starts: list[int], statistic=mean) -> list[list[str]]:
+def over_seeds(runs: Runs, columns: dict[str, tuple[str, int]], statistic=mean) -> list[list[str]]:
     """A table: a head, then each method with every column, a title with a metric and a step, over its runs."""
     found = [["method", *columns]]
     for method, of_seeds in runs.items():
-        cells = [shown([run[metric][step] for run in of_seeds], starts, statistic) for metric, step in columns.values()]
+        cells = [shown([run[metric][step] for run in of_seeds], statistic) for metric, step in columns.values()]
         found.append([method, *cells])
     return found
 
@@ -239,10 +240,9 @@ def over_seeds(runs: Runs, columns: dict[str, tuple[str, int]], starts: list[int
 
 
 def page_of(runs: Runs, tables: dict[str, list[list[str]]], said: list[str], config: CompareConfig) -> str:
-    starts = [i % config.checkpoints for i in range(config.seeds)]
     plots = []
     for metric, (title, unit) in PLOTS.items():
-        lines = [line(method, [run[metric] for run in of_seeds], starts) for method, of_seeds in runs.items()]
+        lines = [line(method, [run[metric] for run in of_seeds]) for method, of_seeds in runs.items()]
         if any(drawn.x for drawn in lines):
             plots.append(page.figure(line_plot(lines, title, "steps", unit)))
     listed = [page.table(rows[0], rows[1:], title) for title, rows in tables.items()]
@@ -253,11 +253,11 @@ def page_of(runs: Runs, tables: dict[str, list[list[str]]], said: list[str], con
     return page.page("Methods compared", sections, lede, facts, kind="minvenus comparison")
 
 
-def line(method: str, curves: list[dict[int, float]], starts: list[int]) -> Series:
+def line(method: str, curves: list[dict[int, float]]) -> Series:
     """The mean over runs, with its interval, at the steps that every curve has. A method without such a step has an
     empty line, so that the others keep the colours that they have in other plots."""
     steps = sorted(set.intersection(*map(set, curves)))
-    points = [interval([curve[step] for curve in curves], starts) for step in steps]
+    points = [interval([curve[step] for curve in curves]) for step in steps]
     if len(curves) == 1:
         return Series(method, steps, [number for number, _, _ in points])
     return Series(method, steps, *([point[i] for point in points] for i in range(3)))

@@ -90,11 +90,10 @@ def main(config: LabConfig) -> str:
         for method in config.methods.split():
             recipe = parse_flags(IGPOConfig, list(method_flags(method))).recipe
             runs[method] = [train(PROFILES[name], recipe, seed, config) for seed in range(config.seeds)]
-        starts = [0] * config.seeds                                    # all of them start from the same table
-        lines = [line(method, [run["success"] for run in of_seeds], starts) for method, of_seeds in runs.items()]
+        lines = [line(method, [run["success"] for run in of_seeds]) for method, of_seeds in runs.items()]
         plot = line_plot(lines, f"Correct answers, gains {name}", "updates", "share, mean of the seeds", (0.0, 1.0))
         write_text(Path(config.out) / f"lab-{name}.svg", plot + "\n")
-        print(f"gains {name}: {PROFILES[name]}\n{table(over_seeds(runs, columns, starts))}\n", flush=True)
+        print(f"gains {name}: {PROFILES[name]}\n{table(over_seeds(runs, columns))}\n", flush=True)
     return f"Share of correct answers and turns, mean over the seeds [95 % interval]. Curves: {config.out}"
 
 

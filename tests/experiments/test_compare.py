@@ -242,34 +242,34 @@ def run(accuracy, area, start=0.1, turns=8.0):
 
 
 def test_the_tables_worked_by_hand():
-    """Two start checkpoints with a run each: nothing can be drawn but these runs, so the intervals have no width."""
+    """Of two runs the interval reaches from one to the other."""
     runs = {"grpo": [run(0.3, 0.2, turns=3.9), run(0.4, 0.2)], "paper": [run(0.5, 0.4), run(0.8, 0.3)],
             "paper+prob": [run(0.6, 0.4), run(0.6, 0.4)]}
-    tables = results(runs, [0, 1], 4)
+    tables = results(runs, 2, 4)
     means, middle, apart, each = tables.values()
     assert means[0] == ["method", "accuracy at step 0", "at step 4", "area under the curve", "right pages at step 4",
                         "collapsed"]
-    assert means[1][2:] == ["0.350 [0.350, 0.350]", "0.200 [0.200, 0.200]", "0.175 [0.175, 0.175]", "1 of 2"]
-    assert means[2][2] == "0.650 [0.650, 0.650]" and middle[2][2] == means[2][2]
+    assert means[1][2:] == ["0.350 [0.300, 0.400]", "0.200 [0.200, 0.200]", "0.175 [0.150, 0.200]", "1 of 2"]
+    assert means[2][2] == "0.650 [0.500, 0.800]" and middle[2][2] == means[2][2]
     assert [row[0] for row in apart] == ["method", "paper - grpo", "paper+prob - paper"]
-    assert apart[1][2:4] == ["0.300 [0.300, 0.300]", "0.150 [0.150, 0.150]"], "paired: (.2 + .4) / 2"
-    assert apart[2][2] == "-0.050 [-0.050, -0.050]"
-    assert each == [["start checkpoint", "0", "1"], ["grpo", "0.30", "0.40"], ["paper", "0.50", "0.80"],
+    assert apart[1][2:4] == ["0.300 [0.200, 0.400]", "0.150 [0.100, 0.200]"], "paired: (.2 + .4) / 2"
+    assert apart[2][2] == "-0.050 [-0.200, 0.100]"
+    assert each == [["start checkpoint", "1", "2"], ["grpo", "0.30", "0.40"], ["paper", "0.50", "0.80"],
                     ["paper+prob", "0.60", "0.60"]]
-    assert len(results({"grpo": [run(0.3, 0.2)]}, [0], 4)) == 3, "one method has no differences"
+    assert len(results({"grpo": [run(0.3, 0.2)]}, 1, 4)) == 3, "one method has no differences"
 
 
 def test_differences_are_of_paired_runs():
     """Accuracies .3 and .9 against .4 and 1.0: each run is .1 better, so the interval of the difference has no width,
     while those of the methods reach from one run to the other."""
     runs = {"grpo": [run(0.3, 0.2), run(0.9, 0.2)], "paper": [run(0.4, 0.2), run(1.0, 0.2)]}
-    means, _, apart, _ = results(runs, [0, 0], 4).values()
+    means, _, apart, _ = results(runs, 1, 4).values()
     assert means[1][2] == "0.600 [0.300, 0.900]" and apart[1][2] == "0.100 [0.100, 0.100]"
 
 
 def test_a_line_is_over_the_steps_that_every_run_has_and_a_method_without_one_keeps_its_place():
-    both = line("paper", [{5: 0.0, 2: 2.0, 1: 1.0}, {5: 1.0, 2: 3.0, 3: 9.0}], [0, 0])
+    both = line("paper", [{5: 0.0, 2: 2.0, 1: 1.0}, {5: 1.0, 2: 3.0, 3: 9.0}])
     assert (both.name, both.x, both.y, both.low, both.high) == ("paper", [2, 5], [2.5, 0.5], [2.0, 0.0], [3.0, 1.0])
-    alone = line("single", [{1: 1.0}], [0])
+    alone = line("single", [{1: 1.0}])
     assert (alone.x, alone.y, alone.low) == ([1], [1.0], None)
-    assert line("grpo", [{}, {1: 1.0}], [0, 0]).x == []
+    assert line("grpo", [{}, {1: 1.0}]).x == []
