@@ -252,7 +252,7 @@ class IGPOConfig:
     max_observation_tokens: ResultSize = 8192  # longer results of tools are cut
     tool_seconds: Positive = 450.0             # seconds for one call of a live tool: a page 120, its extraction 300
     tool_threads: Count = 16                   # calls of live tools at once; other tools answer in order, reproducibly
-    pages: Count = 2048                        # of the cache, 16 tokens each
+    pages: Count = 6144                        # of the cache, 16 tokens each: 128 rollouts of the tiny model at once
     pack_tokens: Count = 4096                  # tokens of one training forward at most; memory, not mathematics
     lora_rank: CountOrZero = 0                 # train adapters of this rank, not the weights; 0 = train all weights
     lora_alpha: Positive = 32.0                # of the adapters: their product counts alpha / rank times
