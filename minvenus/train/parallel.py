@@ -49,9 +49,9 @@ def size() -> int:
 
 @contextmanager
 def processes() -> Iterator[None]:
-    """For the time of a script: the group of processes that torchrun has started, if it has. Rank 0 alone prints. An
-    error that comes to all ranks is rank 0's to tell; otherwise it is told by the rank that failed first, and the
-    others, which fail because that one is gone, leave without a word."""
+    """For a whole script, which ends with it: the group of processes that torchrun has started, if it has. Rank 0 alone
+    prints. An error that comes to all ranks is rank 0's to tell; otherwise it is told by the rank that failed first,
+    and the others, which fail because that one is gone, leave without a word."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
@@ -74,7 +74,10 @@ def processes() -> Iterator[None]:
         if rank() > 0:
             leave_later(end.code if isinstance(end, SystemExit) else 130)
         raise
-    dist.destroy_process_group()
+    dist.barrier()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)                      # gloo's threads can abort an interpreter that ends in the usual way
 
 
 def leave_later(code) -> NoReturn:

@@ -52,17 +52,15 @@ def run_rank(rank: int, count: int, port: int, function: Callable, folder: Path)
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__          # pytest's own would keep what is printed
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_ADDR": "localhost",
                    "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    result: object = None
+    code = 0
     try:
         with one_line_errors("script.py"), processes():
-            result = function()
-        code = 0
+            (folder / str(rank)).write_bytes(pickle.dumps(function()))
     except SystemExit as end:
         code = end.code
     except BaseException:
         traceback.print_exc()
         code = 1
-    (folder / str(rank)).write_bytes(pickle.dumps(result))
     return code
 
 
