@@ -5,7 +5,7 @@ PEER := .venv-peer/bin/python
 # The same hypothesis examples every time; HYPOTHESIS_PROFILE=thorough make test tries many more.
 export HYPOTHESIS_PROFILE ?= ci
 
-.PHONY: help demo compare ablations base test mutants lab pictures bench interop lint clean
+.PHONY: help demo compare ablations base test mutants lab pictures docs-check bench interop lint clean
 
 help:
 	@echo "make demo     base, SFT, IGPO, evaluation before and after, one question live, a report: minutes on two cores"
@@ -16,6 +16,7 @@ help:
 	@echo "make mutants  put known bugs into the code, one at a time, and watch a test fail"
 	@echo "make lab      the credit lab: IGPO and GRPO on a world with known gains, half a minute"
 	@echo "make pictures the pictures of README and docs, from the demo's run (needs a browser for one of them)"
+	@echo "make docs-check  the commands of README and docs: which were run, are tested, or were only parsed; minutes"
 	@echo "make bench    measure kernels, engine and training beside their peers (installs .venv-peer and .venv-vllm)"
 	@echo "make interop  our scripts against vLLM and llama.cpp (installs .venv-vllm and .venv-llama; needs cmake and a C++ compiler)"
 	@echo "make lint     ruff and mypy"
@@ -45,6 +46,9 @@ lab: .venv/installed
 
 pictures: .venv/installed
 	$(PY) -m minvenus.experiments pictures
+
+docs-check: .venv/installed
+	$(PY) -m tests.docs
 
 bench: .venv/installed .venv-peer/installed .venv-vllm/installed
 	$(PY) -m benchmarks.bench_kernels

@@ -153,7 +153,7 @@ def load_policy(config: ResolvedAgent, sequences: int,
     device = weights.device_of(config.device)
     if folder is None:
         model = Qwen3(ModelConfig.preset("tiny"), seed=config.seed).to(device, PRECISION[device].engine)
-        source = "tiny, with random weights: it has not been trained, so its text means nothing"
+        source = "tiny, with random weights: not trained yet, so its text means nothing; `make demo` trains it"
     else:
         model, source = load_model(folder, device), f"weights from {folder}"
     tokenizer = Tokenizer.from_file(folder or TINY)

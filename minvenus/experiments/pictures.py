@@ -56,12 +56,12 @@ def main(config: PicturesConfig) -> str:
 
 
 def telling_rollout(batch: SavedBatch) -> int:
-    """One with the most visits of those that have turns to encourage and turns to discourage; the first of several."""
-    record = credit(batch.measured, Recipe.paper()).record
+    """Where the answer's value rises most, of those that have turns to encourage and turns to discourage."""
+    credited = credit(batch.measured, Recipe.paper())
 
     def telling(i: int) -> tuple:
-        both = min(record.advantages[i]) < -0.3 and max(record.advantages[i]) > 0.3
-        return both, batch.measured[i].kinds.count("visit"), -i
+        advantages, values = credited.record.advantages[i], [v for v in credited.values[i] if v is not None]
+        return min(advantages) < -0.1 and max(advantages) > 0.1, max(values) - values[0] if values else 0.0, -i
 
     return max(range(len(batch.rollouts)), key=telling)
 
@@ -143,6 +143,6 @@ def photograph(rollouts: Path, group: str, out: Path) -> Path:
         page = write_page(rollouts, Path(folder) / "xray.html", group=group)
         out.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                        "--window-size=1200,1000", f"--screenshot={out.resolve()}", page.as_uri()],
+                        "--window-size=1120,1460", f"--screenshot={out.resolve()}", page.as_uri()],
                        check=True, capture_output=True, timeout=120)
     return out

@@ -1,0 +1,82 @@
+"""README and docs/ agree with the code and with what runs printed. `make docs-check` runs their commands, too."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from minvenus.config import ConfigError
+from minvenus.experiments.calculator import CreditConfig, main
+from tests import docs
+from tests.docs import RESULTS, ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def printed(name: str) -> list[str]:
+    return (RESULTS / name).read_text(encoding="utf-8").splitlines()
+
+
+def test_the_readme_is_short_and_its_pictures_are_small():
+    assert len(README.split()) <= 1100
+    pictures = re.findall(r"docs/pictures/[\w.-]+", README)
+    assert len(pictures) >= 3 and all((ROOT / name).stat().st_size < 300_000 for name in pictures)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere_and_those_to_a_line_to_the_function_that_they_name(page):
+    for words, target in re.findall(r"\[([^\]]*)\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith("http"):
+            continue
+        file, _, line = target.partition("#L")
+        path = page.parent / file.partition("#")[0]
+        assert path.exists(), target
+        if line:
+            assert path.read_text().splitlines()[int(line) - 1].startswith(f"def {words.strip('`')}("), target
+
+
+def test_every_command_of_the_documents_has_a_target_a_script_and_flags_that_exist():
+    found = docs.commands()
+    assert len(found) > 30 and set(docs.RUN) <= set(found), "what is run is no longer in a document"
+    for command in found:
+        assert docs.check(command)
+
+
+@pytest.mark.parametrize(("command", "reason"), [
+    ("make demos", "no demos"), ("python train_sft.py --stepz 3", "--steps"),
+    ("python -m minvenus.nothing", "no module"),
+    ("torchrun --nproc-per-node 8 train_igpo.py --group 1", "group"), ("python -m pytest tests/nothing", "there is no"),
+    ("python -m minvenus.experiments lab --gains steep", "gains"), ("python eval.py --judges", "--judge")])
+def test_a_command_that_does_not_exist_is_told_apart(command, reason):
+    with pytest.raises(ConfigError, match=reason):
+        docs.check(command)
+
+
+def test_what_the_readme_shows_of_a_command_is_what_it_printed_in_that_order():
+    files = {path.read_text(encoding="utf-8").splitlines()[0]: path.name for path in RESULTS.glob("*.txt")}
+    blocks = re.findall(r"^    (\$ .*)\n((?:    [^$].*\n)+)", README.replace(".venv/bin/", ""), re.MULTILINE)
+    assert len(blocks) == len(files) == 5
+    for command, shown in blocks:
+        rest = iter(printed(files[command]))
+        for line in shown.splitlines():
+            assert line.strip() == "..." or line[4:] in rest, f"{command} did not print {line!r} there"
+
+
+def test_the_calculators_output_is_still_what_is_stored():
+    _, *lines = printed("credit.txt")
+    assert main(CreditConfig(example="front-loaded")).splitlines() == lines
+
+
+def test_the_table_of_before_and_after_has_the_numbers_of_the_demo():
+    table = re.findall(r"^\| (\d) hops? \| (\d+) \[(\d+), (\d+)\] \| (\d+) \[(\d+), (\d+)\] \|$", README, re.MULTILINE)
+    share = r"([\d.]+) % \[([\d.]+), ([\d.]+)\] of \d+"
+    made = [re.fullmatch(rf"  (\d)-hop +{share} +{share}", line) for line in printed("demo.txt")]
+    wanted = [(hops, *(f"{float(x):.0f}" for x in numbers)) for hops, *numbers in (m.groups() for m in made if m)]
+    assert len(table) == 4 and table == wanted
+
+
+def test_the_result_of_the_readme_is_the_one_of_the_document_about_the_experiment():
+    story = Path(ROOT / "docs" / "experiment.md").read_text(encoding="utf-8")
+    numbers = re.findall(r"\.\d+ ± \.\d+", README)
+    assert len(numbers) == 4 and all(number in story for number in numbers)
