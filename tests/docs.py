@@ -81,7 +81,8 @@ def check(command: str) -> str:
     elif first == "torchrun":
         while words and not words[0].endswith(".py"):      # its own options
             words = words[1:]
-        parse(words)
+        if words:                                          # none in a sentence
+            parse(words)
     else:
         parse(words)
     if command in RUN:
