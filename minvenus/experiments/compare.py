@@ -143,9 +143,7 @@ def main(config: CompareConfig) -> str:
         trained(folder / name, config.steps)
         progress.show(done, {})
     save_config(config, folder)
-    runs: Runs = {method: [] for method in methods}
-    for name in names:
-        runs[name.rpartition("-")[0]].append(read_curves(folder / name))
+    runs = read_runs(config)
     tables = results(runs, config.checkpoints, config.steps)
     written = write_text(folder / "report.html", page_of(runs, tables, said, config))
     parts = [f"{title}\n{table(rows)}" for title, rows in tables.items()]
@@ -185,6 +183,13 @@ def run_flags(config: CompareConfig, starts: list[Path], name: str) -> tuple:
 
 
 # --------------------------------------------------------------------------------------------------------- the numbers
+
+
+def read_runs(config: CompareConfig) -> Runs:
+    """The curves of all runs, which have ended."""
+    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    return {method: [read_curves(Path(config.out) / f"{method}-{seed}") for seed in seeds]
+            for method in config.methods.split()}
 
 
 def read_curves(folder: Path) -> Curves:
@@ -240,17 +245,20 @@ def over_seeds(runs: Runs, columns: dict[str, tuple[str, int]], statistic=mean) 
 
 
 def page_of(runs: Runs, tables: dict[str, list[list[str]]], said: list[str], config: CompareConfig) -> str:
-    plots = []
-    for metric, (title, unit) in PLOTS.items():
-        lines = [line(method, [run[metric] for run in of_seeds]) for method, of_seeds in runs.items()]
-        if any(drawn.x for drawn in lines):
-            plots.append(page.figure(line_plot(lines, title, "steps", unit)))
+    plots = [page.figure(plot) for metric in PLOTS if (plot := plot_of(runs, metric))]
     listed = [page.table(rows[0], rows[1:], title) for title, rows in tables.items()]
     sections = [page.section("Result", listed), page.section("Plan", [page.note(words, "remark") for words in said]),
                 page.section("Curves", [page.figures(plots)], "Bands are 95 % intervals over the runs.")]
     facts = [(key, str(value)) for key, value in plan_of(config).items()]
     lede = "All methods start from the same checkpoints and sample as many rollouts; runs of one seed are paired."
     return page.page("Methods compared", sections, lede, facts, kind="minvenus comparison")
+
+
+def plot_of(runs: Runs, metric: str) -> page.Html | None:
+    """A line with its band for each method; nothing if the metric was never logged."""
+    title, unit = PLOTS[metric]
+    lines = [line(method, [run[metric] for run in of_seeds]) for method, of_seeds in runs.items()]
+    return line_plot(lines, title, "steps", unit) if any(drawn.x for drawn in lines) else None
 
 
 def line(method: str, curves: list[dict[int, float]]) -> Series:

@@ -1,8 +1,9 @@
-"""make pictures: the pictures of the README and docs/, from a run of `make demo`.
+"""make pictures: the pictures of the README and docs/, from a run of `make demo` and, if there is one, `make compare`.
 
     rollout    log P(answer) along the turns of one rollout, what each turn gained, and its advantage
     xray       the reward X-ray page of the same batch, as a browser shows it
     examples   what each recipe makes of the classic situations of the calculator
+    curves     accuracy along the training of each compared method, with bands
 
 SVG files come twice, for light and for dark pages. The same run gives the same files; only xray.png depends on the
 browser.
@@ -14,8 +15,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from minvenus.config import ConfigError, Recipe, check
+from minvenus.config import ConfigError, Recipe, check, read_json
 from minvenus.experiments.calculator import COMPARED, EXAMPLES, measured
+from minvenus.experiments.compare import ACCURACY, CompareConfig, plot_of, read_runs
 from minvenus.files import write_text
 from minvenus.igpo.credit import credit
 from minvenus.report.page import Html, el
@@ -33,6 +35,7 @@ class PicturesConfig:
     """python -m minvenus.experiments pictures: the pictures of the README and docs/."""
 
     demo: str = "runs/demo"          # the folder of `make demo`
+    compare: str = "runs/compare"    # that of `make compare`; without it there are no curves
     out: str = "docs/pictures"       # where they go
 
     def __post_init__(self):
@@ -46,6 +49,8 @@ def main(config: PicturesConfig) -> str:
     batch = load_batch(files[0])
     chosen = telling_rollout(batch)
     pictures = {"rollout": rollout_picture(batch, chosen), "examples": examples_picture()}
+    if curves := curves_picture(Path(config.compare)):
+        pictures["curves"] = curves
     written = []
     for name, picture in pictures.items():
         for theme, ink in INK.items():
@@ -121,6 +126,13 @@ def examples_picture() -> Html:
         y += 26 * len(batch) + 30
     return svg(130 + 165 * len(COMPARED), y, "what each recipe teaches: blue turns become more probable, orange less",
                parts)
+
+
+def curves_picture(folder: Path) -> Html | None:
+    """Of a comparison whose runs have all ended."""
+    if not (folder / "run.json").exists():
+        return None
+    return plot_of(read_runs(CompareConfig(**read_json(folder / "run.json") | {"out": str(folder)})), ACCURACY)
 
 
 def svg(width: float, height: float, title: str, parts: list[Html]) -> Html:
