@@ -224,7 +224,8 @@ def test_the_flag_prints_the_table_and_loads_and_writes_nothing(script, tmp_path
     assert command(script, config, "--plan") == 0
     out = capsys.readouterr().out
     assert "GB of each process, of         1\n" in out and "peak of update" in out
-    assert ("cache: 32,768 tokens; rollouts at full length at once: 42" in out) == (script == "train_igpo.py")
+    cache = f"cache: {IGPOConfig.pages * 16:,} tokens; rollouts at full length at once: {IGPOConfig.pages * 16 // 768}"
+    assert (cache in out) == (script == "train_igpo.py")
     assert not (tmp_path / "run").exists()
 
 
