@@ -49,7 +49,8 @@ SECTIONS = {
              "share of groups", "Where all rollouts of a question end alike, GRPO learns nothing; IGPO only if the "
              "gains are alike.", SHARE),
         Plot("Gain of a turn", {"gain_mean": "all", "gain_right": "right page", "gain_wrong": "wrong page"},
-             "gain in log P(answer)", "A gain is honest if reading a right page earns more than reading a wrong one."),
+             "gain in log P(answer)", "How much a turn raised the model's own log-probability of the true answer: what "
+             "IGPO rewards. It is honest if reading a right page earns more than reading a wrong one."),
     ],
     "Behaviour": [
         Plot("Turns", {"turns": "training", "test_turns": "held out"}, "turns per rollout",
@@ -80,7 +81,7 @@ def write_run_page(run_folder) -> Path:
                           "begun")
     settings = read_json(run / "run.json")
     rows = with_step_0(rows)
-    parts = [tiles(rows, timing), *xrays(run)]
+    parts = [tiles(rows), *xrays(run)]
     for title, plots in SECTIONS.items():
         drawn = [figure(plot, rows, settings.get("evaluate_questions")) for plot in plots]
         parts.append(page.section(title, [page.figures(drawn)]))
@@ -88,7 +89,9 @@ def write_run_page(run_folder) -> Path:
     parts.append(page.section("Settings", [page.table(["setting", "value"], listed)]))
     lede = ("The agent before training and after it, then how it got there. Every line is a mean over neighbouring "
             "steps; the band around it is the 95 % interval of that mean.")
-    facts = [("steps", f"{rows[-1]['step']:,}")]
+    seconds = sum(row["seconds"] for row in timing)
+    facts = [("steps", f"{rows[-1]['step']:,}"),
+             ("work", f"{clock(seconds)}, {seconds / max(1, len(timing)):.2g} s per step")]
     return write_text(run / "report.html", page.page(f"Run {run.resolve().name}", parts, lede, facts, "training run"))
 
 
@@ -98,7 +101,7 @@ def with_step_0(rows: list[dict]) -> list[dict]:
     return [{"step": 0, **before}, *rows] if before else rows
 
 
-def tiles(rows: list[dict], timing: list[dict]) -> Html:
+def tiles(rows: list[dict]) -> Html:
     """How the run began and how it ended: means over the first and the last tenth of what was measured."""
     found = []
     for key, label in TILES.items():
@@ -107,9 +110,7 @@ def tiles(rows: list[dict], timing: list[dict]) -> Html:
             tenth = max(1, len(points) // 10)
             start = fmean(value for _, value in points[:tenth])
             end = fmean(value for _, value in points[-tenth:])
-            found.append((f"{start:.3g} → {end:.3g}", label, f"from step {points[0][0]:,} to step {points[-1][0]:,}"))
-    seconds = sum(row["seconds"] for row in timing)
-    found.append((clock(seconds), "of work", f"{seconds / max(1, len(timing)):.2g} s per step"))
+            found.append((f"{start:.2f} → {end:.2f}", label, f"from step {points[0][0]:,} to step {points[-1][0]:,}"))
     return el("div", [el("div", [el("p", words) for words in tile], class_="tile") for tile in found], class_="tiles")
 
 
@@ -156,5 +157,5 @@ def xrays(run: Path) -> list[str]:
             links.append(el("p", el("a", f"X-ray of step {step:,}", href=out.name)))
         except ConfigError as error:
             warnings.append(page.note(str(error), "warning"))
-    words = "Rollouts turn by turn, with their reward arithmetic."
+    words = "Rollouts turn by turn: what each turn was paid, and how that came about."
     return [*warnings, page.section("Look inside", links, words)] if links else warnings

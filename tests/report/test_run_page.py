@@ -40,7 +40,7 @@ def test_a_run_of_igpo_has_its_curves_its_times_and_links_to_its_first_and_last_
         assert f'<a href="xray-step-{step:08d}.html">X-ray of step {step}</a>' in html
         assert (tmp_path / f"xray-step-{step:08d}.html").is_file()
     assert not (tmp_path / "xray-step-00000005.html").exists()
-    assert "<p>0:40</p><p>of work</p><p>4 s per step</p>" in html
+    assert "<dt>work</dt><dd>0:40, 4 s per step</dd>" in html
 
 
 def test_a_saved_step_that_does_not_add_up_is_named_on_the_page_and_hides_nothing_else(tmp_path):
@@ -79,7 +79,7 @@ def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path)
     after = {"test_exact_match": 0.875, "test_turns": 5.0}
     log(tmp_path, [ROW | before, ROW, ROW | after], (), {"evaluate_questions": 8})
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
-    assert '<p>0.25 → 0.875</p><p>held-out exact match</p><p>from step 0 to step 3</p>' in html
+    assert '<p>0.25 → 0.88</p><p>held-out exact match</p><p>from step 0 to step 3</p>' in html
     [held_out] = re.findall(r'<title>held out, exact match</title><polyline points="([^"]*)"', html)
     assert html.count("<polygon") == 1                                       # only exact match has an interval
     first, last = [float(point.split(",")[0]) for point in held_out.split()]
