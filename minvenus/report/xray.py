@@ -44,9 +44,9 @@ GLANCE = ("The model's own log-probability of the true answer, had it been asked
           "first one). A step up is a gain.")
 LETTERS = "Below, each rollout is a row of turns: S search, V visit, A answer, N no action; framed ones are malformed."
 PAID = "The number is what the turn is paid, in brackets where it is the gain of the visit that a search led to."
-TAUGHT = ("A turn's colour is its advantage: its own pay and a share of what follows, compared with the other rollouts. "
-          "Training makes blue turns more probable and orange ones less, the deeper the colour the more; grey ones stay "
-          "as they are. The first row is the recipe of the run, the others are for comparison.")
+TAUGHT = ("A turn's colour is its advantage: its own pay and a share of what follows, compared with other rollouts. "
+          "Training makes blue turns more probable and orange ones less, the deeper the colour the more; grey ones "
+          "stay as they are. The first row is the recipe of the run, the others are for comparison.")
 HOW = (
     "The agent answers a question in turns: it thinks, then searches, visits a page, or answers. IGPO asks after a "
     "visit: how probable would the true answer be if the model had to give it now? The rise of this log P is the "
