@@ -59,7 +59,7 @@ class AgentConfig:
     retries: CountOrZero | None = None      # more attempts at a malformed or repetitive turn; temperature 0: none
     max_malformed: CountOrZero = 5          # so many turns in a row that cannot be read end a rollout; 0 = never
     time_limit: Positive | None = None      # seconds for one rollout; none = no limit
-    tool_seconds: Positive = 450.0          # seconds for one tool call: a page may take 120, its extraction 300
+    tool_seconds: Positive = 450.0          # seconds for one call of a live tool: a page 120, its extraction 300
     seed: int = 0                           # of random weights and of the sampling
     question_seed: int | None = None        # of the toy web; none = that of the sampling
     device: Device = "auto"                 # auto = a GPU if there is one

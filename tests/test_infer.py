@@ -76,11 +76,17 @@ def test_with_no_flags_the_tiny_model_tries_a_toy_question():
 
 def test_a_live_tool_that_hangs_is_not_waited_for(monkeypatch):
     release = threading.Event()
-    monkeypatch.setattr(infer, "make_tools", lambda spec: Tools(search=lambda queries: str(release.wait(5))))
+    given = []
+
+    def make_tools(spec, seconds):
+        given.append((spec, seconds))
+        return Tools(search=lambda queries: str(release.wait(5)))
+    monkeypatch.setattr(infer, "make_tools", make_tools)
     with serve(scripted(search(), answer())) as server:
         assert run([*at(server), "--tools", "live", "--question", "Why?", "--tool-seconds", "0.1"]) == 0
     release.set()
     assert [turn.tool_error for turn in saved().turns] == ["timeout", None]
+    assert given == [("live", 0.1)], "the tools themselves know when they are given up"
 
 
 def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):
@@ -246,10 +252,16 @@ def test_signals_that_arrive_while_the_file_is_written_do_not_lose_it():
 
 
 def test_after_head_has_read_one_line_the_turns_are_saved():
-    with serve(solver()[0]) as server:
+    reply, closed = solver()[0], threading.Event()
+
+    def reply_then(handler):
+        closed.wait(60)
+        reply(handler)
+    with serve(reply_then) as server:
         process = start(server)
         assert subprocess.run(["head", "-c", "1"], stdin=process.stdout, capture_output=True).stdout == b"m"
         process.stdout.close()
+        closed.set()
         errors = process.stderr.read()
         assert process.wait(100) == 2 and errors == "infer.py: [Errno 32] Broken pipe\n"
     assert saved().termination == "error" and saved().turns

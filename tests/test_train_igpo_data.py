@@ -135,7 +135,7 @@ class Breaking:
     def __init__(self, spec):
         self.real, self.left = make_tools(spec), -1
 
-    def __call__(self, spec, seed=0):
+    def __call__(self, spec, seed=0, seconds=0.0):
         return Tools(lambda queries: self.answer(lambda: self.real.search(queries)),
                      lambda urls, goal: self.answer(lambda: self.real.visit(urls, goal)))
 
@@ -182,10 +182,11 @@ def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch, t
         raise Asked(arguments, options)
 
     monkeypatch.setattr(train_igpo, "open_questions", asked)
-    config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3, out=str(tmp_path))
+    config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3, out=str(tmp_path),
+                     tool_seconds=9.0)
     with pytest.raises(Asked) as caught:
         train_igpo.main(config)
-    expected = {"hops": 2, "slack": 3, "max_turns": 5, "limit": 1, "per_step": 2}
+    expected = {"hops": 2, "slack": 3, "max_turns": 5, "limit": 1, "per_step": 2, "tool_seconds": 9.0}
     assert caught.value.args == (("toyweb", "toyweb", 5), expected)
 
 

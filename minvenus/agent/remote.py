@@ -10,20 +10,20 @@ rollouts are for inference and evaluation, never for training. Token counts are 
 calls a prompt too long all the same has the last word (rollout.py).
 
 Every setting is sent, since servers have defaults of their own. The seed of a request follows from our seed, the
-rollout's name and number, the turn and the attempt. Each turn is one request in a thread of its own; a turn that is cut
-before its reply was read is blank. The key is read from POLICY_API_KEY for each request; retries, deadlines and errors
-are those of tools/endpoint.py. A server that was there and is gone is waited for longer, so that its restart costs no
-run.
+rollout's name and number, the turn and the attempt. Each turn is one request in a thread of its own. A turn that is cut
+before its reply was read is blank, and its request is not repeated. The key is read from POLICY_API_KEY for each
+request; retries, deadlines and errors are those of tools/endpoint.py. A server that was there and is gone is waited for
+longer, so that its restart costs no run.
 """
 
 import hashlib
 import json
 import sys
-import threading
 import time
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import groupby
+from threading import Event, Lock
 from typing import Any
 
 from minvenus.agent.episode import Episode
@@ -55,8 +55,8 @@ class RemotePolicy:
         self.answered = False                         # the server has answered a request
         self.ids_taken = False                        # ... with ids as the prompt
         self.said: set[str] = set()                   # what the user has been told
-        self.lock = threading.Lock()                  # of `said`, which the threads of turns change
-        self.replies: dict[Episode, Future] = {}
+        self.lock = Lock()                  # of `said`, which the threads of turns change
+        self.replies: dict[Episode, tuple[Future, Event]] = {}        # the event cancels the request
 
     def served_context(self) -> int | None:
         """The tokens that the server has room for, as its list of models says; None if it does not say."""
@@ -78,24 +78,29 @@ class RemotePolicy:
         attempt = f"{len(episode.turns)}/{len(episode.discarded)}"
         name = f"{self.seed}/{episode.step}/{episode.name}/{episode.number}/{attempt}"
         seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) >> 1        # some servers take 31 bits
-        self.replies[episode] = in_thread("completion", self._complete, list(episode.stream.ids), max_tokens, seed)
+        endpoint = replace(self.endpoint, cancelled=Event())
+        reply = in_thread("completion", self._complete, endpoint, list(episode.stream.ids), max_tokens, seed)
+        self.replies[episode] = reply, endpoint.cancelled
 
     def step(self) -> bool:
         return False
 
     def output(self, episode: Episode) -> tuple[list[int], None] | None:
-        reply = self.replies[episode]
+        reply, _ = self.replies[episode]
         return (reply.result(), None) if reply.done() else None
 
     def cut(self, episode: Episode) -> tuple[list[int], None]:
+        self.close(episode)
         return [], None
 
     def close(self, episode: Episode) -> None:
-        self.replies.pop(episode, None)
+        if episode in self.replies:
+            _, cancelled = self.replies.pop(episode)
+            cancelled.set()
 
     # --------------------------------------------------------------------------------------- in the turn's own thread
 
-    def _complete(self, ids: list[int], max_tokens: int, seed: int) -> list[int]:
+    def _complete(self, endpoint: Endpoint, ids: list[int], max_tokens: int, seed: int) -> list[int]:
         """The ids of the reply to one request."""
         s, stops = self.sampling, self._stops()
         settings: dict[str, Any] = {
@@ -106,31 +111,32 @@ class RemotePolicy:
         refused = None
         if self.send_ids:
             try:
-                choice = self._ask(ids, settings | as_ids)
+                choice = self._ask(endpoint, ids, settings | as_ids)
                 self.ids_taken = True
                 return self._sampled_ids(choice)
             except ToolError as error:
                 if self.ids_taken or error.status not in REFUSALS or is_too_long(error):
                     raise
                 refused = error
-        choice = self._ask(safe_text(self.tokenizer, ids), settings)
+        choice = self._ask(endpoint, safe_text(self.tokenizer, ids), settings)
         if refused is not None:
             self.send_ids = False
             self._say_once("text", f"prompts are sent as text (--no-prompt-ids does so at once), for of ids {refused}")
         return self._encoded(choice["text"])
 
-    def _ask(self, prompt: list[int] | str, settings: dict[str, Any]) -> dict:
+    def _ask(self, endpoint: Endpoint, prompt: list[int] | str, settings: dict[str, Any]) -> dict:
         """The first choice of the reply. A server that has answered before may be gone for a while."""
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                choice = self.endpoint.complete(prompt, **settings)
+                choice = endpoint.complete(prompt, **settings)
                 self.answered = True
                 self.said.discard("gone")
                 return choice
             except ToolError as error:
                 gone = error.status in GONE and error.kind != "timeout"
-                if not gone or not self.answered or time.monotonic() >= until:
+                waits = self.answered and time.monotonic() < until and not endpoint.cancelled.is_set()
+                if not gone or not waits:
                     hint = HINT if error.status in (400, 404) else ""
                     raise ToolError(error.kind, f"{error}{hint}", error.status) from None
                 self._say_once("gone", f"waiting up to {PATIENCE / 60:g} minutes for the server to come back: {error}")

@@ -12,7 +12,8 @@ A tool set is an object with these two methods, and a close() if it holds someth
 
 Models that were trained on other texts of failures see those instead (ResultFormat).
 
-A call is an error only if all of its queries or URLs fail; its kind is that of the first. Pages are not trusted and
+A call is an error only if all of its queries or URLs fail. If a service failed for one of them, the error is of that
+kind, whatever is wrong with the others. Pages are not trusted and
 not cleaned: a protocol tag in a page stays text, because the token stream encodes observations as ordinary ids.
 """
 
@@ -21,7 +22,7 @@ import re
 import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -115,9 +116,8 @@ def search_each(queries: list[str], search_one: Callable[[str], list[dict]]) -> 
             found.append((query, search_one(query) or ToolError("empty", "no results; try other words")))
         except ToolError as error:
             found.append((query, error))
-    errors = [pages for _, pages in found if isinstance(pages, ToolError)]
     render = partial(search_text, found)
-    return ToolResult(render(PLAIN), errors[0].kind if len(errors) == len(queries) else None, render)
+    return ToolResult(render(PLAIN), error_of([pages for _, pages in found]), render)
 
 
 def search_text(found: list[tuple[str, list[dict] | ToolError]], shown: ResultFormat) -> str:
@@ -150,9 +150,16 @@ def visit_each(urls: list[str], goal: str, visit_one: Callable[[str], list[str]]
             found.append((url, visit_one(url)))
         except ToolError as error:
             found.append((url, error))
-    errors = [page for _, page in found if isinstance(page, ToolError)]
     render = partial(visit_text, found, goal)
-    return ToolResult(render(PLAIN), errors[0].kind if len(errors) == len(urls) else None, render)
+    return ToolResult(render(PLAIN), error_of([page for _, page in found]), render)
+
+
+def error_of(results: Sequence[list | ToolError]) -> str | None:
+    """The kind of error of a call with these results."""
+    kinds = [result.kind for result in results if isinstance(result, ToolError)]
+    if len(kinds) < len(results):
+        return None
+    return next((kind for kind in kinds if kind in FAULTS), kinds[0])
 
 
 def visit_text(found: list[tuple[str, list[str] | ToolError]], goal: str, shown: ResultFormat) -> str:

@@ -21,7 +21,8 @@ import random
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 import requests
@@ -66,6 +67,7 @@ class Endpoint:
     seconds: float = 120.0            # one request, with all its attempts and waits
     read_seconds: float = 60.0        # one connection, one wait for more bytes
     attempts: int = 5                 # as the released system has for its model and its search
+    cancelled: Event = field(default_factory=Event)        # once it is set, nothing is tried again
 
     def __post_init__(self):
         check_address(self.base_url, self.url_source, self.key_variable)
@@ -86,7 +88,7 @@ class Endpoint:
             raise ConfigError(f"{self.key_variable} has characters that no key has: check for line breaks and quotes")
         return key
 
-    def chat(self, messages: list[dict], deadline: float | None = None, **settings) -> str:
+    def chat(self, messages: list[dict], deadline: float = math.inf, **settings) -> str:
         body = {"model": self.model, "messages": messages} | settings
         choice = self._first_choice(self.post("/chat/completions", body, deadline), "message", "content")
         if choice.get("finish_reason") == "length":              # a verdict in half a thought is none
@@ -109,7 +111,7 @@ class Endpoint:
             raise ToolError("http", f"the {self.name} sent no {keys[-1]!r} in its first choice", status=200)
         return reply["choices"][0]
 
-    def post(self, path: str, body: dict, deadline: float | None = None) -> dict:
+    def post(self, path: str, body: dict, deadline: float = math.inf) -> dict:
         """The JSON object of the reply."""
         data = self.request(path, body, deadline)
         try:
@@ -120,12 +122,11 @@ class Endpoint:
             raise ToolError("http", f"the {self.name} did not answer with a JSON object of results{reason(data)}", 200)
         return value
 
-    def request(self, path: str, body: dict | None, deadline: float | None = None) -> bytes:
-        """The reply to a POST of the body, or to a GET if there is none. `deadline` is a value of time.monotonic(), by
-        default `seconds` from now. Then the thread of the request is abandoned: the name look-up and the headers of a
-        reply have no total time limit that could be set."""
-        if deadline is None:
-            deadline = time.monotonic() + self.seconds
+    def request(self, path: str, body: dict | None, deadline: float = math.inf) -> bytes:
+        """The reply to a POST of the body, or to a GET if there is none. It has `seconds`, or less if the `deadline`, a
+        value of time.monotonic(), comes first. Then the thread of the request is abandoned: the name look-up and the
+        headers of a reply have no total time limit that could be set."""
+        deadline = min(deadline, time.monotonic() + self.seconds)
         left = deadline - time.monotonic()
         if left > 0:
             with suppress(TimeoutError):
@@ -144,7 +145,8 @@ class Endpoint:
                 passing = error.status is None or error.status == 429 or error.status >= 500
                 if not passing or attempt == self.attempts or time.monotonic() + wait >= deadline:
                     raise
-            time.sleep(wait)
+                if self.cancelled.wait(wait):
+                    raise
 
     def _attempt(self, path: str, body: dict | None, deadline: float) -> bytes:
         key = self.key()

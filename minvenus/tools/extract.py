@@ -6,12 +6,13 @@
 As in the released system, after an empty reply the model is asked again with 70 % of the page, three times, then with
 its first 25,000 characters, and after one that cannot be read again with the same page, three times. A server that
 says "too long" gets less of the page, too; any other error is one. All of it has 300 seconds from when the page is
-there.
+there, as far as the call of the tool has them.
 
 The page is not trusted. It stands between tags that it cannot close, and control tokens in it are broken up; what the
 model quotes of them comes back as it was (text/untrusted.py).
 """
 
+import math
 import re
 import time
 
@@ -51,9 +52,9 @@ class Extractor:
                                                   read_seconds=seconds)
         self.settings = temperature("EXTRACT_TEMPERATURE")
 
-    def extract(self, page: str, goal: str) -> list[str]:
+    def extract(self, page: str, goal: str, deadline: float = math.inf) -> list[str]:
         """[evidence, summary], or a ToolError."""
-        deadline = time.monotonic() + self.endpoint.seconds
+        deadline = min(deadline, time.monotonic() + self.endpoint.seconds)
         lengths = [max(1, int(len(page) * 0.7 ** i)) for i in range(4)]      # an empty page would be invented
         lengths.append(min(lengths[-1], SHORT_PAGE))
         repeats = 0

@@ -17,6 +17,7 @@ import re
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
@@ -50,30 +51,30 @@ def describe_tools(spec: str) -> str:
     return f"search by {search}, reader {reader}, {pages}" + (f", recorded in {path}" if path else "")
 
 
-def make_tools(spec: str, seed: int = 0):
-    """The tool set that --tools names. `seed` is the toy web's."""
+def make_tools(spec: str, seed: int = 0, seconds: float = 450.0):
+    """The tool set that --tools names. `seed` is the toy web's, `seconds` are those of a call of live tools."""
     kind, _, path = spec.partition(":")
     if spec == "toyweb":
         return ToyWeb(seed)
     if kind == "folder" and path:
         return FolderTools(path)
     if kind == "replay" and path:
-        return LiveTools(Cassette(path, record=False))
+        return LiveTools(Cassette(path, record=False), seconds)
     if spec != "live" and not (kind == "record" and path):
         raise ConfigError(f"tools must be one of toyweb, folder:PATH, live, record:FILE, replay:FILE; got {spec!r}")
     if not setting("SERPER_API_KEY") and not setting("SERPER_BASE_URL"):
         raise ConfigError("live search needs SERPER_API_KEY (or SERPER_BASE_URL, for an endpoint without a key)")
-    return LiveTools(Cassette(path) if path else None)
+    return LiveTools(Cassette(path) if path else None, seconds)
 
 
 class LiveTools:
     """The live web as a tool set; with a cassette its results are recorded, or replayed without any request.
-    `seconds` is the limit of one whole call: all its queries or URLs, attempts and waits; only an extraction that
-    has begun may take longer (extract.SECONDS). Nothing changes between calls, so any number of threads may use one
-    object."""
+    `seconds` is when the caller gives a call up; what is there shortly before that is its result. Queries and URLs of a
+    call are asked for at the same time, each with the limits of its services: search and reader 120 seconds, the
+    extractor 300. Nothing changes between calls, so any number of threads may use one object."""
 
-    def __init__(self, cassette: Cassette | None = None, seconds: float = 120.0):
-        self.cassette, self.seconds = cassette, seconds
+    def __init__(self, cassette: Cassette | None = None, seconds: float = 450.0):
+        self.cassette, self.seconds = cassette, 0.95 * seconds
         if cassette is not None and not cassette.record:
             return                    # a replay needs no service
         self.searcher = Endpoint("search endpoint", setting("SERPER_BASE_URL") or "https://google.serper.dev/search",
@@ -83,21 +84,27 @@ class LiveTools:
         self.extractor = Extractor() if setting("EXTRACT_BASE_URL") or setting("EXTRACT_MODEL") else None
 
     def search(self, queries: list[str]) -> ToolResult:
-        deadline = time.monotonic() + self.seconds
-        return search_each(queries, lambda query: self._recorded("search", self._search, deadline, query=query))
+        found = self._start("search", self._search, {query: {"query": query} for query in queries})
+        return search_each(queries, lambda query: found[query].result())
 
     def visit(self, urls: list[str], goal: str) -> ToolResult:
-        deadline = time.monotonic() + self.seconds
-        return visit_each(urls, goal, lambda url: self._recorded("visit", self._visit, deadline, url=url, goal=goal))
+        found = self._start("visit", self._visit, {url: {"url": url, "goal": goal} for url in urls})
+        return visit_each(urls, goal, lambda url: found[url].result())
 
     def close(self) -> None:
         if self.cassette is not None:
             self.cassette.close()
 
-    def _recorded(self, name: str, call: Callable[..., list], deadline: float, **arguments: str) -> list:
-        if self.cassette is None:
-            return call(deadline, **arguments)
-        return self.cassette.fetch(name, arguments, lambda: call(deadline, **arguments))
+    def _start(self, name: str, call: Callable[..., list], entries: dict[str, dict]) -> dict[str, Future]:
+        """A call for the arguments of each entry, in a thread of its own."""
+        deadline = time.monotonic() + self.seconds
+
+        def run(arguments: dict) -> list:
+            if self.cassette is None:
+                return call(deadline, **arguments)
+            return self.cassette.fetch(name, arguments, lambda: call(deadline, **arguments))
+
+        return {entry: in_thread(name, run, arguments) for entry, arguments in entries.items()}
 
     def _search(self, deadline: float, query: str) -> list[dict]:
         """Chinese results for a query with an ideograph, English ones else, as in the released system."""
@@ -116,7 +123,7 @@ class LiveTools:
         """[evidence, summary] of one page; the summary says if only a part of the page was read."""
         text = self._read(deadline, url.strip())
         page = text.encode()[:PAGE_BYTES].decode(errors="ignore")
-        found = self.extractor.extract(page, goal) if self.extractor else Document(page).extract(goal)
+        found = self.extractor.extract(page, goal, deadline) if self.extractor else Document(page).extract(goal)
         evidence, summary = found
         if len(text) > len(page):
             summary += f"\n[cut: only the first {len(page):,} characters of the page were read]"
@@ -126,7 +133,7 @@ class LiveTools:
         """The text of a page. An error about the page itself has the kind "page"."""
         hosted = self.reader.base_url.rstrip("/") == HOSTED_READER
         try:                          # in a thread: the look-up of a name has no time limit
-            left = max(0.0, deadline - time.monotonic())
+            left = max(0.0, min(self.reader.seconds, deadline - time.monotonic()))
             public = in_thread("resolve", is_public_url, url, not hosted).result(left)
         except TimeoutError:
             raise ToolError("page", "its host was not found in time") from None

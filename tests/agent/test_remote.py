@@ -257,6 +257,30 @@ def test_a_server_that_was_there_and_is_gone_for_a_while_costs_no_run_and_this_i
     assert capsys.readouterr().err.count("waiting up to 10 minutes for the server to come back: the completion") == 1
 
 
+class Seen:
+    """True once a server has seen so many requests."""
+
+    def __init__(self, server, count):
+        self.server, self.count = server, count
+
+    def __bool__(self):
+        return len(self.server.seen) >= self.count
+
+
+@pytest.mark.parametrize("how", ["time", "stop"])
+def test_a_turn_that_was_cut_does_not_go_on_asking_a_server_that_is_gone(how):
+    """Its thread would ask for ten minutes more, and say so in the middle of what comes next."""
+    def gone_later(handler):
+        complete(handler, search()) if turn_number(handler) == 0 else reset_at_once(handler)
+    with serve(gone_later) as server:
+        policy = policy_at(server.url)
+        if how == "time":
+            assert run(policy, budget(3, time_limit=1.0)).termination == "timeout"
+        else:
+            assert run(policy, budget(3), stop=Seen(server, 4)).error == "stopped by the user"
+        assert len(server.seen) > 1 and all_threads_end()
+
+
 def test_a_server_that_never_answered_is_not_waited_for():
     with serve(reset_at_once) as server:
         rollout = run(policy_at(server.url))

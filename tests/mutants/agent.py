@@ -91,4 +91,7 @@ MUTANTS = (
     mutant(55, "a model is not told what its folder says",
            "agent/test_policy.py::test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike",
            ("minvenus.agent.prompt:read_format", "if folder and (folder / AGENT_FILE).is_file()", "if False")),
+    mutant(54, "a turn that was cut goes on asking",
+           "agent/test_remote.py::test_a_turn_that_was_cut_does_not_go_on_asking_a_server_that_is_gone[time]",
+           ("minvenus.agent.remote:RemotePolicy.close", "cancelled.set()", "pass")),
 )

@@ -78,7 +78,7 @@ def test_a_search_is_an_error_only_if_every_query_failed():
     assert none["error"].startswith("no results")
     assert "\n" not in result.text and "羅馬" in result.text                       # one line, no \u escapes
     text = "ERROR: search for 'none': no results; try other words\nsearch for 'slow': too slow"
-    assert search_each(["none", "slow"], search_one) == ToolResult(text, "empty")            # the first one's kind
+    assert search_each(["none", "slow"], search_one) == ToolResult(text, "timeout")      # a fault in any place
 
 
 def test_a_visit_of_three_pages_of_which_one_fails_is_a_result_that_names_the_failure():

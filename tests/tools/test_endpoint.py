@@ -7,13 +7,14 @@ import logging
 import socket
 import time
 import traceback
+from threading import Event
 from urllib.parse import quote
 
 import pytest
 
 from minvenus.config import ConfigError
 from minvenus.tools import endpoint as module
-from minvenus.tools.base import ToolError
+from minvenus.tools.base import ToolError, in_thread
 from minvenus.tools.endpoint import Endpoint, is_too_long
 from tests.tools.servers import chat, serve
 
@@ -189,15 +190,40 @@ def test_a_retry_after_is_waited_for_if_the_deadline_allows_it(asked, requests):
     assert len(server.seen) == requests
 
 
+def test_after_the_deadline_no_request_is_made_and_the_earlier_of_the_two_limits_counts():
+    with serve(silent) as server:
+        with pytest.raises(ToolError, match="in time"):
+            endpoint(server).post("/path", {}, time.monotonic() - 1.0)
+        server.stop.wait(0.5)                             # time for a request that should not be made
+        assert server.seen == []
+        for seconds, deadline in ((1.0, 1e9), (1e6, 1.0)):
+            start = time.monotonic()
+            with pytest.raises(ToolError, match="in time"):
+                endpoint(server, seconds=seconds).post("/path", {}, start + deadline)
+            assert 0.9 <= time.monotonic() - start < LONG / 2
+
+
+def test_a_request_that_is_cancelled_while_it_waits_is_not_made_again_and_fails_at_once(monkeypatch):
+    monkeypatch.setattr(module, "LONGEST_WAIT", 1000.0)
+    with serve(lambda h: h.reply("busy", status=503)) as server:
+        monkeypatch.setattr(module, "BACKOFF", 1000.0)
+        client, start = endpoint(server, seconds=1e6), time.monotonic()
+        asked = in_thread("asks", client.chat, MESSAGES)
+        while not server.seen:
+            time.sleep(0.01)
+        client.cancelled.set()
+        assert "busy" in str(asked.exception(LONG)) and time.monotonic() - start < LONG and len(server.seen) == 1
+
+
 def test_waits_double_up_to_a_limit_and_are_jittered(monkeypatch):
     waits = []
     with serve(lambda h: h.reply({}, status=500)) as server:
         monkeypatch.setattr(module, "BACKOFF", 1000.0)
         monkeypatch.setattr(module, "LONGEST_WAIT", 3000.0)
-        monkeypatch.setattr(time, "sleep", waits.append)
+        event = Event()
+        monkeypatch.setattr(event, "wait", waits.append)
         for _ in range(20):
-            failure(server, seconds=1e6)
-    waits = [wait for wait in waits if wait >= 500]                   # servers sleep, too
+            failure(server, seconds=1e6, cancelled=event)
     for attempt, mean in enumerate((1000, 2000, 3000, 3000)):
         own = waits[attempt::4]
         assert len(own) == 20 and 0.5 * mean <= min(own) < mean < max(own) <= 1.5 * mean

@@ -2,12 +2,16 @@
 
 import json
 import time
+from dataclasses import replace
+from inspect import signature
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minvenus.agent.episode import Limits
 from minvenus.config import ConfigError
+from minvenus.settings import AgentConfig, IGPOConfig
 from minvenus.text.untrusted import restore
 from minvenus.tools import extract
 from minvenus.tools.base import ToolError, run_tool
@@ -179,8 +183,21 @@ def test_a_slow_model_has_its_own_time_and_the_page_s_time_does_not_count(monkey
     with serve(lambda h: h.reply("a page", "text/plain")) as reader, serve(think) as model:
         for variable, value in (("JINA_BASE_URL", reader.url), ("EXTRACT_BASE_URL", model.url)):
             monkeypatch.setenv(variable, value)
-        result = run_tool(LiveTools(seconds=2.0), "visit", {"url": ["https://a.example"], "goal": "year"})
-    assert result.error is None and "In 1907." in result.text and len(model.seen) == 1
+        tools = LiveTools()
+        tools.reader = replace(tools.reader, seconds=2.0)
+        result = run_tool(tools, "visit", {"url": ["https://a.example"], "goal": "year"})
+        assert result.error is None and "In 1907." in result.text and len(model.seen) == 1
+        late = run_tool(LiveTools(seconds=2.0), "visit", {"url": ["https://a.example"], "goal": "year"})
+    assert late.error == "timeout" and "the extraction endpoint did not answer in time" in late.text
+
+
+def test_a_call_has_time_for_a_slow_page_and_its_extraction(monkeypatch):
+    seconds, _ = limits_of_an_extractor(monkeypatch)
+    tools = LiveTools()
+    assert tools.seconds >= tools.reader.seconds + seconds
+    for settings in (AgentConfig, IGPOConfig, Limits):
+        default = signature(settings).parameters["tool_seconds"].default
+        assert tools.seconds < default and LiveTools(seconds=default).seconds == tools.seconds
 
 
 def limits_of_an_extractor(monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 import time
 
 import pytest
@@ -50,8 +51,9 @@ def test_a_search_asks_once_per_query_and_shows_ten_results_in_the_format_of_the
     assert result.error is None
     assert json.loads(result.text) == [{"query": "Alzheimer's disease", "web_page_info_list": FOUND},
                                        {"query": "北京 museum", "web_page_info_list": FOUND}]
-    assert [json.loads(body) for *_, body in server.seen] == [{"q": "Alzheimer's disease", "gl": "us", "hl": "en"},
-                                                              {"q": "北京 museum", "gl": "cn", "hl": "zh-cn"}]
+    sent = sorted((json.loads(body) for *_, body in server.seen), key=lambda body: body["q"])
+    assert sent == [{"q": "Alzheimer's disease", "gl": "us", "hl": "en"},
+                    {"q": "北京 museum", "gl": "cn", "hl": "zh-cn"}]
     for method, path, headers, _ in server.seen:
         assert (method, path, headers["X-API-KEY"]) == ("POST", "/search", "the key of SERPER")
         assert "Authorization" not in headers
@@ -121,21 +123,41 @@ def test_a_name_that_is_never_looked_up_to_the_end_is_given_up_at_the_deadline(m
         assert result.error == "page" and time.monotonic() - start < 15 and server.seen == []
 
 
-def test_after_the_deadline_the_remaining_pages_are_timeouts_and_the_first_stays(monkeypatch):
+def test_the_pages_of_a_visit_are_read_at_the_same_time_and_shown_in_order(monkeypatch):
+    together = threading.Barrier(3)
+
+    def answer(h):
+        together.wait(30)
+        h.reply(f"founded {h.path[-1]}", "text/plain")
+    with serve(answer) as server:
+        result = visit(server, monkeypatch, [f"https://a.example/{name}" for name in "cabc"])
+    pages = result.text.split("\n=======\n")
+    assert [page.split(" for user goal")[0][-1] for page in pages] == list("cabc") and len(server.seen) == 3
+    assert all(f"founded {name}" in page for name, page in zip("cabc", pages, strict=True))
+
+
+def test_shortly_before_the_limit_the_pages_that_are_there_are_the_result_and_the_others_timeouts(monkeypatch):
     def answer(h):
         if "slow" in h.path:
             h.server.stop.wait(60)
         h.reply(PAGE, "text/plain")
     with serve(answer) as server:
         start = time.monotonic()
-        urls = [f"https://a.example/{name}" for name in ("good", "slow", "never")]
+        urls = [f"https://a.example/{name}" for name in ("slow", "good", "slow/too")]
         result = visit(server, monkeypatch, urls, seconds=3.0)
         assert time.monotonic() - start < 30
-        server.stop.wait(0.5)                              # time for a request that should not be made
-        assert not any("never" in path for _, path, _, _ in server.seen)
-    good, *late = result.text.split("\n=======\n")
-    assert result.error is None and "1907" in good
-    assert len(late) == 2 and all(text.startswith("ERROR: https://a.example/") and "in time" in text for text in late)
+    slow, good, too = result.text.split("\n=======\n")
+    assert result.error is None and "1907" in good and LiveTools(seconds=3.0).seconds < 3.0
+    assert all(text.startswith("ERROR: https://a.example/slow") and "in time" in text for text in (slow, too))
+
+
+@pytest.mark.parametrize("first", ["http://10.0.0.1", "https://a.example/gone"])
+def test_what_is_wrong_with_one_page_does_not_hide_that_the_reader_failed_for_another(monkeypatch, first):
+    def answer(h):
+        h.reply("why", status=404 if "gone" in h.path else 401)
+    with serve(answer) as server:
+        assert visit(server, monkeypatch, [first, "https://a.example"]).error == "http"
+        assert visit(server, monkeypatch, ["http://10.0.0.1", "https://a.example/gone"]).error == "refused"
 
 
 def test_a_page_longer_than_the_limit_is_cut_and_the_summary_says_so(monkeypatch):
