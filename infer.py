@@ -34,6 +34,7 @@ def main(config: InferConfig) -> Rollout:
                 row("question", question.text)
             loop.run(stop)
         except BaseException as error:
+            loop.watch = lambda event, episode: None         # it may be what failed: the reader of the output is gone
             loop.cut_all(str(error) or type(error).__name__)
             raise
         finally:

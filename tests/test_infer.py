@@ -13,6 +13,7 @@ import pytest
 
 import eval as evaluation
 import infer
+from minvenus.agent import show
 from minvenus.agent.policy import resolved
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ModelConfig, read_json
@@ -255,7 +256,8 @@ def test_after_head_has_read_one_line_the_turns_are_saved():
     reply, closed = solver()[0], threading.Event()
 
     def reply_then(handler):
-        closed.wait(60)
+        if handler.command == "POST":
+            closed.wait(60)
         reply(handler)
     with serve(reply_then) as server:
         process = start(server)
@@ -265,6 +267,26 @@ def test_after_head_has_read_one_line_the_turns_are_saved():
         errors = process.stderr.read()
         assert process.wait(100) == 2 and errors == "infer.py: [Errno 32] Broken pipe\n"
     assert saved().termination == "error" and saved().turns
+
+
+def test_wherever_the_output_breaks_the_turns_so_far_are_saved(monkeypatch, tmp_path):
+    reply, _ = solver()
+    lines = []
+
+    def broken_print(line, **_):
+        lines.append(line)
+        if len(lines) > good:
+            raise BrokenPipeError(32, "Broken pipe")
+    monkeypatch.setattr(show, "print", broken_print, raising=False)
+    counts = []
+    with serve(reply) as server:
+        for good in range(16):
+            lines.clear()
+            assert run([*at(server), "--out", f"out-{good}"]) == 2
+            rollout = saved(f"out-{good}")
+            assert rollout.termination == "error" and "Broken pipe" in rollout.error
+            counts.append(len(rollout.turns))
+    assert counts == sorted(counts) and len(set(counts)) > 1
 
 
 def test_a_model_that_fails_in_the_middle_of_a_turn_keeps_its_turns(monkeypatch):
