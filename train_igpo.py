@@ -54,9 +54,8 @@ def main(config: IGPOConfig) -> Path:
         # the learning rate is constant, so a resumed run may be given more steps
         run = stack.enter_context(open_run("igpo", config, MAY_CHANGE | {"steps"}))
         source = stack.enter_context(closing(open_questions(
-            config.data, config.tools, config.web_seed, hops=config.hops, slack=config.slack,
-            max_turns=config.max_turns, limit=config.evaluate_questions, per_step=config.questions,
-            tool_seconds=config.tool_seconds)))
+            config.data, config.tools, config.web_seed, hops=config.hops, slack=config.slack, per_step=config.questions,
+            max_turns=config.max_turns, limit=config.evaluate_questions, tool_seconds=config.tool_seconds)))
         judge = stack.enter_context(closing(Judge(run.folder / "judge.sqlite"))) if config.judge else None
         model, tokenizer = load_start(config)
         reference = load_reference(config, model)

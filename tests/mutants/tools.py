@@ -35,13 +35,15 @@ MUTANTS = (
            "agent/test_rollout.py::test_errors_that_the_model_can_cause_never_stop_a_run[empty]",
            ("minvenus.agent.rollout:RolloutLoop._finish_call", "if result.error in FAULTS", "if result.error")),
     mutant(54, "a request is begun after the deadline",
-           "tools/test_endpoint.py::test_after_the_deadline_no_request_is_made_and_the_earlier_of_the_two_limits_counts",
+           "tools/test_endpoint.py::"
+           "test_after_the_deadline_no_request_is_made_and_the_earlier_of_the_two_limits_counts",
            ("minvenus.tools.endpoint:Endpoint.request", "if left > 0:", "if deadline := deadline + 9.0:")),
     mutant(54, "a refused address hides that a service failed",
            "tools/test_web.py::test_what_is_wrong_with_one_page_does_not_hide_that_the_reader_failed_for_another",
            ("minvenus.tools.base:error_of", "if kind in FAULTS", "")),
     mutant(54, "a request that was cancelled goes on",
-           "tools/test_endpoint.py::test_a_request_that_is_cancelled_while_it_waits_is_not_made_again_and_fails_at_once",
+           "tools/test_endpoint.py::"
+           "test_a_request_that_is_cancelled_while_it_waits_is_not_made_again_and_fails_at_once",
            ("minvenus.tools.endpoint:Endpoint._attempts", "if self.cancelled.wait(wait):", "if time.sleep(0.01):")),
     mutant(54, "headers that drip outlast the deadline",
            "tools/test_endpoint.py::test_the_deadline_holds_against_a_server_that_never_ends[drips headers]",
