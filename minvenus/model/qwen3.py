@@ -235,8 +235,8 @@ class Qwen3(nn.Module):
         """What SFT and IGPO train on: log-probs [M] of `targets` [M], each from the hidden state of token `sources` [M]
         of the packed sequences; with `entropy`, (log-probs, entropies). Matrix products are in `dtype`, by default the
         parameters' own. The last layer runs for the sources only, or with `every_row` for all tokens: the same up to
-        rounding."""
-        own = self.head_weight.dtype
+        rounding. cu_seqlens and sources should be on the CPU, as for `packed`."""
+        own, sources = self.head_weight.dtype, sources.to(tokens.device, non_blocking=True)
         dtype = dtype or own
         with torch.autocast(tokens.device.type, dtype, enabled=dtype != own):
             if every_row:

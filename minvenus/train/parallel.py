@@ -189,9 +189,9 @@ def share_packs(packs: Sequence[T], width: int) -> list[T | None]:
 def idle(model: Qwen3) -> Tensor:
     """A forward pass that counts nothing, 0 with a gradient of 0: ranks gather a layer's weights together, so all run
     equally many."""
-    token = torch.zeros(1, dtype=torch.int64, device=model.head_weight.device)
-    bounds = torch.tensor([0, 1], dtype=torch.int32, device=token.device)
-    return model.logprobs(token, bounds, token[:0], token[:0]).sum()
+    token, bounds = torch.zeros(1, dtype=torch.int64), torch.tensor([0, 1], dtype=torch.int32)
+    on_device = token.to(model.head_weight.device)
+    return model.logprobs(on_device, bounds, token[:0], on_device[:0]).sum()
 
 
 # --------------------------------------------------------------------------------------------------------- weights

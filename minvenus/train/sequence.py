@@ -30,13 +30,14 @@ def split_sequences(model: Qwen3, width: int) -> None:
         bounds = [len(tokens) * i // width for i in range(width + 1)]
         lengths = [end - start for start, end in pairwise(bounds)]
         start, end = bounds[place:place + 2]
-        mine = ((sources >= start) & (sources < end)).nonzero()[:, 0]
+        here = ((sources >= start) & (sources < end)).nonzero()[:, 0]
+        mine = here.to(tokens.device, non_blocking=True)
 
         def attend(q, k, v):
             q, k, v = to_heads(q, k, v, lengths, place, group)
             return to_tokens(attention(q, k, v, cu_seqlens, max_seqlen=longest), lengths, place, group)
 
-        logp, entropies = own_logprobs(tokens[start:end], cu_seqlens, sources[mine] - start, targets[mine], temperature,
+        logp, entropies = own_logprobs(tokens[start:end], cu_seqlens, sources[here] - start, targets[mine], temperature,
                                        entropy=True, part=Part(start, attend), **options)
         logp = Join.apply(logp, mine, len(sources), group)
         return (logp, Join.apply(entropies, mine, len(sources), group)) if entropy else logp

@@ -40,9 +40,10 @@ BEFORE = ("logprob_gap", "logprob_gap_mean")             # between engine and tr
 def sft_loss(model: Qwen3, pack: Pack) -> Tensor:
     """The pack's share of the step's loss."""
     device = model.head_weight.device
-    tokens, sources, targets = (x.to(device) for x in (pack.tokens, pack.sources, pack.targets))
+    tokens, targets = pack.tokens.to(device), pack.targets.to(device)
     # every row of the last layer, as the shipped base was trained, to the last bit
-    logp = model.logprobs(tokens, pack.cu_seqlens, sources, targets, dtype=precision_of(model).compute, every_row=True)
+    logp = model.logprobs(tokens, pack.cu_seqlens, pack.sources, targets, dtype=precision_of(model).compute,
+                          every_row=True)
     return -(pack.weights.to(device) * logp).sum()
 
 
@@ -180,7 +181,7 @@ def packed_logprobs(model: Qwen3, rows: list[Row], temperature: float) -> tuple[
     starts = [0, *accumulate(len(row.tokens) for row in rows)]
     sources = torch.cat([row.sources + start for row, start in zip(rows, starts, strict=False)])  # [M]
     targets = tokens[sources + 1].to(device)
-    logp, entropies = model.logprobs(tokens.to(device), torch.tensor(starts, dtype=torch.int32), sources.to(device),
+    logp, entropies = model.logprobs(tokens.to(device), torch.tensor(starts, dtype=torch.int32), sources,
                                      targets, temperature, entropy=True, dtype=precision_of(model).compute)
     counts = [len(row.sources) for row in rows]
     return logp.split(counts), entropies.detach().split(counts)

@@ -112,17 +112,18 @@ TOKENS = 700
 IGPO = IGPOConfig(minibatches=2, kl_coef=0.05, pack_tokens=768, clip=0.1, logprob_gap=100.0, device="cpu")
 
 
-def igpo_numbers(width: int = 1, **changes):
+def igpo_numbers(width: int = 1, tied: bool = True, **changes):
     """The numbers of an update on these rows, and the gradients of its mini-batches."""
     config = replace(IGPO, **changes)
-    model, reference = shard(model_of(), width), shard(model_of(seed=2).requires_grad_(False), width)
+    model, reference = shard(model_of(tied), width), shard(model_of(tied, seed=2).requires_grad_(False), width)
     optimizer, seen = watched_optimizer(model)
     return igpo_update(model, optimizer, rollout_rows(), reference, config, 1), seen
 
 
-# packs of 100 tokens hold a rollout each: unequal numbers; one of 768 holds all: a rank has none
-IGPO_CASES = [{"pack_tokens": tokens, "max_context": 100, "kl_coef": kl_coef, "aggregate": aggregate}
-              for tokens in (100, 768) for kl_coef, aggregate in ((0.05, "seq-mean-token-mean"), (0.0, "token-mean"))]
+# packs of 100 tokens hold a rollout each: unequal numbers; one of 768 holds all: a rank has none; the head tied or not
+IGPO_CASES = [{"pack_tokens": tokens, "max_context": 100, "kl_coef": kl_coef, "aggregate": aggregate, "tied": tied}
+              for tokens, tied in ((100, True), (768, True), (100, False))
+              for kl_coef, aggregate in ((0.05, "seq-mean-token-mean"), (0.0, "token-mean"))]
 
 
 def test_igpo_in_two_processes_has_the_gradients_and_numbers_of_one():
@@ -132,6 +133,23 @@ def test_igpo_in_two_processes_has_the_gradients_and_numbers_of_one():
             assert wanted["updates"] == 2 and wanted["grad_norm"] > 0.1, "so gradients are clipped"
             assert all(difference(*pair) < 1e-6 for pair in zip(gradients, expected, strict=True))
             assert numbers == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+
+
+def test_rollouts_without_any_signal_cost_no_rank_an_update():
+    """Nothing runs, so nobody waits; with a KL term all of them run."""
+    quiet = [replace(row, advantages=torch.zeros_like(row.advantages)) for row in rollout_rows()]
+
+    def numbers(kl_coef):
+        model, reference = shard(model_of()), shard(model_of(seed=2).requires_grad_(False))
+        optimizer, seen = watched_optimizer(model)
+        found = igpo_update(model, optimizer, quiet, reference, replace(IGPO, kl_coef=kl_coef), 1)
+        return found, seen
+
+    alone = numbers(0.05)
+    for (idle_numbers, none), (found, gradients) in on_ranks(2, lambda: [numbers(0.0), numbers(0.05)]):
+        assert (idle_numbers, none) == ({"updates": 0, "tokens": 0}, [])
+        assert found == pytest.approx(alone[0], rel=1e-5, abs=1e-6) and found["updates"] == 2
+        assert all(difference(*pair) < 1e-6 for pair in zip(gradients, alone[1], strict=True))
 
 
 def test_as_on_a_gpu_gradients_of_bfloat16_products_are_summed_in_float32(monkeypatch):

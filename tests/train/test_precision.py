@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +19,9 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.sft.dataset import Example, step_packs
+from minvenus.train import sequence
 from minvenus.train.optim import Diverged, adamw
+from minvenus.train.parallel import idle
 from minvenus.train.update import Row, packed_logprobs, row_of, sft_loss
 from tests.train.igpo_runs import MIXED, first_step, small_igpo, write_model
 from tests.train.runs import ROOT, SMALL, made_up_update, parameters
@@ -142,8 +145,10 @@ def test_the_mean_gap_is_over_the_tokens_of_all_packs(config, pack_tokens):
 # ------------------------------------------------------------------------------------------------- what a GPU waits for
 
 
-def test_forward_and_backward_read_nothing_back_from_the_device(monkeypatch):
-    """On the meta device there is nothing to read: every length must come from the host."""
+@pytest.mark.parametrize("width", [1, 2])
+def test_forward_and_backward_read_nothing_back_from_the_device(width, monkeypatch):
+    """On the meta device there is nothing to read: every length must come from the host. Also where two processes share
+    a pack; what they send each other is left out."""
     longest = []
 
     def attention(q, k, v, cu_seqlens, max_seqlen):
@@ -154,14 +159,21 @@ def test_forward_and_backward_read_nothing_back_from_the_device(monkeypatch):
     monkeypatch.setitem(PRECISION, "meta", PRECISION["cpu"])
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())                # it does not know the device
     monkeypatch.setattr(qwen3, "attention", attention)
+    monkeypatch.setattr(sequence, "attention", attention)
+    monkeypatch.setattr(sequence, "dist", SimpleNamespace(
+        new_subgroups=lambda width: (None, None), get_rank=lambda group: 1,
+        all_to_all_single=lambda *_, **__: None, all_reduce=lambda *_, **__: None))
     with torch.device("meta"):
-        model = Qwen3(SMALL)
+        model = Qwen3(replace(SMALL, num_key_value_heads=2))
+    if width > 1:
+        sequence.split_sequences(model, width)
     rows = [Row(torch.arange(n), torch.tensor([3, 4]), torch.zeros(2), torch.ones(2)) for n in (9, 7)]
     logp, _ = packed_logprobs(model, rows, 1.0)
     sum(own.sum() for own in logp).backward()
     [pack] = step_packs([Example(torch.arange(8).int(), torch.arange(8) > 4)], 100)
     sft_loss(model, pack).backward()
-    assert longest == [9, 8]
+    idle(model).backward()
+    assert longest == [9, 8, 1]
 
 
 @pytest.mark.parametrize("recompute", [False, True])
