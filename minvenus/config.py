@@ -50,6 +50,8 @@ def has_type(value, kind: Any) -> bool:
         return value in inner and type(value) is type(inner[0])
     if get_origin(kind) is tuple:
         return type(value) is tuple and len(value) == len(inner) and all(map(has_type, value, inner))
+    if get_origin(kind) is list:
+        return type(value) is list and all(has_type(v, inner[0]) for v in value)
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
     return isinstance(value, kind) if is_dataclass(value) else type(value) is kind
@@ -63,6 +65,8 @@ def in_words(kind) -> str:
         return f"{in_words(inner[0])} {inner[1]}"
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, inner))}"
+    if get_origin(kind) is list:
+        return f"a list, each {in_words(inner[0])}"
     words = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text", NoneType: "none"}
     return words.get(kind, str(kind))
 

@@ -24,20 +24,26 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import accumulate, count
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from minvenus.config import ConfigError, Recipe, check, has_type, one_of
+from minvenus.config import ConfigError, Recipe, check, has_type, in_words, one_of
 from minvenus.console import table
 from minvenus.igpo.credit import Credit, Measured, credit
+from minvenus.report.explain import RECIPES
 from minvenus.report.saved import SavedBatch
 from minvenus.report.xray import write_page
-from minvenus.types import KINDS, Kind, Question, Rollout, Turn
+from minvenus.types import Kind, Question, Rollout, Turn
 
-FIELDS = ("group", "kinds", "gains", "logprobs", "malformed", "outcome")
+FIELDS: dict[str, Any] = {                # name -> type
+    "group": int,
+    "kinds": Annotated[list[Kind], "(at least one)", bool],
+    "gains": list[float | None],
+    "logprobs": list[float | Annotated[list[float], "(at least one)", bool] | None],
+    "malformed": list[bool],
+    "outcome": float,
+}
 ONE_VISIT, TWO_VISITS = ["search", "visit", "answer"], ["search", "visit", "search", "visit", "answer"]
 GIVEN = ("", "<think>\n</think>\n\n<answer>\n(given)\n</answer>")         # the text of a turn, of the last one
-COMPARED = {"GRPO": Recipe.paper(use_gain=False, gamma=1.0), "paper": Recipe.paper(), "released": Recipe.released(),
-            "uncentred": Recipe.paper(center_gain=False)}
 
 # name -> (what it shows, rollouts)
 EXAMPLES: dict[str, tuple[str, list[dict]]] = {
@@ -97,12 +103,12 @@ def main(config: CreditConfig) -> str:
         return table([[name, shows] for name, (shows, _) in EXAMPLES.items()], left=True)
     if config.example:
         shows, rollouts = EXAMPLES[config.example]
-        records: list[tuple[str, Any]] = [(f"rollout {i}", dict(rollout)) for i, rollout in enumerate(rollouts, 1)]
+        records: list[tuple[str, Any]] = [(config.example, rollout) for rollout in rollouts]
     else:
         shows, records = str(config.file), list(read_file(Path(str(config.file))))
-    if config.recipe.gain == "prob" and any("gains" in record for _, record in records if isinstance(record, dict)):
-        raise ConfigError("the gain prob needs logprobs: a gain in log P does not say by how much P rose")
     batch = measured(records)
+    if config.recipe.gain == "prob" and any("gains" in record for _, record in records):
+        raise ConfigError("the gain prob needs logprobs: a gain in log P does not say by how much P rose")
     try:
         credited = credit(batch, config.recipe)
     except ValueError as error:
@@ -110,11 +116,12 @@ def main(config: CreditConfig) -> str:
     if config.page:
         return f"page: {write_xray(batch, credited, config, shows)}"
     if config.json:
-        return json.dumps(numbers(batch, credited))
-    report = f"{in_words(batch, credited)}\n\n{table(rows(batch, credited))}"
+        return as_json(batch, credited)
+    report = f"{statistics(batch, credited)}\n\n{table(per_turn(batch, numbers(batch, credited)))}"
     if config.example:
         given = "\n".join(json.dumps(record) for _, record in records)
-        report = f"{shows}\n\n{given}\n\n{report}\n\nadvantages under each recipe\n{table(compared(batch))}"
+        under = {name: credit(batch, recipe).record.advantages for name, recipe in RECIPES.items()}
+        report = f"{shows}\n\n{given}\n\n{report}\n\nadvantages under each recipe\n{table(per_turn(batch, under))}"
     return report
 
 
@@ -157,72 +164,49 @@ def read_rollout(record: Any, where: str) -> Measured:
     """One rollout, or an error that says which field is wrong."""
     if not isinstance(record, dict):
         raise ConfigError(f"{where}: a rollout is an object with {', '.join(FIELDS)}; got {record!r}")
-    for name in record:
+    given: dict[str, Any] = {"group": 0, "kinds": None, "outcome": None} | record
+    for name, value in given.items():
         one_of(f"{where}: a field", name, FIELDS)
-    kinds, outcome, group = record.get("kinds"), record.get("outcome", ""), record.get("group", 0)
-    if not isinstance(kinds, list) or not kinds or not all(kind in KINDS for kind in kinds):
-        raise ConfigError(f"{where}: kinds must be a list of {', '.join(KINDS)}; got {kinds!r}")
-    if not has_type(outcome, float):
-        raise ConfigError(f"{where}: outcome must be a number; got {outcome!r}")
-    if type(group) is not int:
-        raise ConfigError(f"{where}: group must be a whole number; got {group!r}")
-    malformed = record.get("malformed", [False] * len(kinds))
-    if not isinstance(malformed, list) or len(malformed) != len(kinds) or not all(type(m) is bool for m in malformed):
-        raise ConfigError(f"{where}: malformed must be {len(kinds)} of true and false, one per turn; got {malformed!r}")
-    if ("gains" in record) == ("logprobs" in record):
+        if not has_type(value, FIELDS[name]):
+            raise ConfigError(f"{where}: {name} must be {in_words(FIELDS[name])}; got {value!r}")
+    if ("gains" in given) == ("logprobs" in given):
         raise ConfigError(f"{where}: give gains or logprobs, one of the two")
-    logprobs = from_gains(record, where) if "gains" in record else from_logprobs(record, where)
-    return Measured(kinds, malformed, logprobs, float(outcome), group)
+    kinds = given["kinds"]
+    malformed = given.get("malformed", [False] * len(kinds))
+    if "gains" in given:
+        logprobs = from_gains(given["gains"], kinds, where)
+    else:
+        logprobs = [[entry] if isinstance(entry, int | float) else entry for entry in given["logprobs"]]
+    for name, row in (("malformed", malformed), ("logprobs", logprobs)):
+        if len(row) != len(kinds):
+            raise ConfigError(f"{where}: {name} must have {len(kinds)} entries, one for each turn; got {row!r}")
+    return Measured(kinds, malformed, logprobs, float(given["outcome"]), given["group"])
 
 
-def from_gains(record: dict, where: str) -> list[list[float] | None]:
+def from_gains(gains: list[float | None], kinds: list[str], where: str) -> list[list[float] | None]:
     """Log-probs that have these gains, as of an answer of one token, from 0 on."""
-    gains, kinds = record["gains"], record["kinds"]
-    if isinstance(gains, list) and len(gains) == len(kinds) and gains[-1] is None:
+    if len(gains) == len(kinds) and gains[-1] is None:
         gains = gains[:-1]
-    if not isinstance(gains, list) or len(gains) != len(kinds) - 1:
-        raise ConfigError(f"{where}: gains must be {len(kinds) - 1} numbers or nulls, one for each turn but the last; "
-                          f"got {gains!r}")
-    for t, (gain, kind) in enumerate(zip(gains, kinds, strict=False)):
-        if not has_type(gain, float) and not (gain is None and kind != "visit"):
-            raise ConfigError(f"{where}: gains[{t}], of a {kind}, must be a number; got {gain!r}")
+    unpaid = [kind for kind, gain in zip(kinds, gains, strict=False) if kind == "visit" and gain is None]
+    if len(gains) != len(kinds) - 1 or unpaid:
+        raise ConfigError(f"{where}: gains must have {len(kinds) - 1} entries, one for each turn but the last, and a "
+                          f"number for every visit; got {gains!r}")
     return [[value] for value in accumulate((gain or 0.0 for gain in gains), initial=0.0)]
-
-
-def from_logprobs(record: dict, where: str) -> list[list[float] | None]:
-    given, count = record["logprobs"], len(record["kinds"])
-    if not isinstance(given, list) or len(given) != count:
-        raise ConfigError(f"{where}: logprobs must have {count} entries, one for each turn; got {given!r}")
-    found: list[list[float] | None] = []
-    for t, entry in enumerate(given):
-        row = [entry] if has_type(entry, float) else entry
-        if row is not None and not (isinstance(row, list) and row and all(has_type(x, float) for x in row)):
-            raise ConfigError(f"{where}: logprobs[{t}] must be a number, a list of numbers or null; got {entry!r}")
-        found.append(row)
-    return found
 
 
 # ----------------------------------------------------------------------------------------------- what comes out
 
 
-def numbers(batch: list[Measured], credited: Credit) -> list[dict]:
+def as_json(batch: list[Measured], credited: Credit) -> str:
     """Every number of every rollout. Gains that were given come back through a sum: they are rounded to 12 digits."""
     found = []
     for i, m in enumerate(batch):
         found.append({"group": m.group, "kinds": m.kinds, "malformed": m.malformed,
-                      **rounded(credited.arithmetic(i, m.group))})
-    return found
+                      **credited.arithmetic(i, m.group)})
+    return json.dumps(json.loads(json.dumps(found), parse_float=lambda digits: round(float(digits), 12)))
 
 
-def rounded(value):
-    if isinstance(value, dict):
-        return {key: rounded(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [rounded(entry) for entry in value]
-    return round(value, 12) if isinstance(value, float) else value
-
-
-def in_words(batch: list[Measured], credited: Credit) -> str:
+def statistics(batch: list[Measured], credited: Credit) -> str:
     """The statistics of the groups and of the batch."""
     lines = []
     for group, stats in credited.record.groups.items():
@@ -234,30 +218,31 @@ def in_words(batch: list[Measured], credited: Credit) -> str:
     return "\n".join(lines)
 
 
-def rows(batch: list[Measured], credited: Credit) -> list[list[str]]:
-    """A row per turn. V is the value before the turn; a star marks a penalty."""
-    found = [["rollout", "turn", "kind", "V", "gain", "reward", "z", "scaled", "A"]]
+def numbers(batch: list[Measured], credited: Credit) -> dict[str, list[list]]:
+    """name -> a number for each turn of each rollout. V is the value before the turn; a star marks a penalty."""
+    record = credited.record
+    rewards = []
+    for m, r in zip(batch, credited.rewards, strict=True):
+        row = zip([*r.turns, r.outcome], m.malformed, strict=True)
+        rewards.append([shown(reward) + "*" * malformed for reward, malformed in row])
+    z = [[*turns, outcome] for turns, outcome in zip(record.turn_z, record.outcome_z, strict=True)]
+    return {"V": credited.values, "gain": credited.gains, "reward": rewards, "z": z, "scaled": record.terms,
+            "A": record.advantages}
+
+
+def per_turn(batch: list[Measured], columns: dict[str, list[list]]) -> list[list[str]]:
+    """A table with a row for each turn."""
+    found = [["rollout", "turn", "kind", *columns]]
     for i, m in enumerate(batch):
-        n = credited.arithmetic(i, m.group)
-        rewards, z = [*n["turn_rewards"], n["outcome"]], [*n["turn_z"], n["outcome_z"]]
         for t, kind in enumerate(m.kinds):
-            cells = [shown(row[t]) for row in (n["values"], n["gains"], rewards, z, n["terms"], n["advantages"])]
-            cells[2] += "*" if m.malformed[t] else ""
+            cells = [shown(column[i][t]) for column in columns.values()]
             found.append([f"{i + 1}" if t == 0 else "", f"{t + 1}", kind, *cells])
     return found
 
 
-def compared(batch: list[Measured]) -> list[list[str]]:
-    """The advantage of every turn under each recipe."""
-    under = {name: credit(batch, recipe).record.advantages for name, recipe in COMPARED.items()}
-    found = [["rollout", "turn", "kind", *under]]
-    for i, m in enumerate(batch):
-        for t, kind in enumerate(m.kinds):
-            found.append([f"{i + 1}" if t == 0 else "", f"{t + 1}", kind, *(shown(a[i][t]) for a in under.values())])
-    return found
-
-
-def shown(value: float | None) -> str:
+def shown(value: float | str | None) -> str:
+    if isinstance(value, str):
+        return value
     return "-" if value is None else f"{value:+.4f}"
 
 

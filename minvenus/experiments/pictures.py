@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minvenus.config import ConfigError, Recipe, check, read_json
-from minvenus.experiments.calculator import COMPARED, EXAMPLES, measured
+from minvenus.experiments.calculator import EXAMPLES, measured
 from minvenus.experiments.compare import ACCURACY, CompareConfig, plot_of, read_runs
 from minvenus.files import write_text
 from minvenus.igpo.credit import credit
+from minvenus.report.explain import RECIPES
 from minvenus.report.page import Html, el
 from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.report.xray import write_page
@@ -107,9 +108,9 @@ def examples_picture() -> Html:
     """A row for each rollout of each example, a column for each recipe: turns as letters, coloured by advantage."""
     parts, y = [], 24
     for name, (_, rollouts) in EXAMPLES.items():
-        batch = measured([(name, dict(rollout)) for rollout in rollouts])
+        batch = measured([(name, rollout) for rollout in rollouts])
         parts.append(words(8, y, name, bold=True))
-        for column, (recipe, settings) in enumerate(COMPARED.items()):
+        for column, (recipe, settings) in enumerate(RECIPES.items()):
             x = 130 + 165 * column
             if y == 24:
                 parts.append(words(x, 12, recipe))
@@ -124,7 +125,7 @@ def examples_picture() -> Html:
                                     stroke_width=2 if m.malformed[t] else 0.4))
                     parts.append(words(x + 26 * t + 11.5, y + 19 + 26 * i, kind[0].upper(), "middle"))
         y += 26 * len(batch) + 30
-    return svg(130 + 165 * len(COMPARED), y, "what each recipe teaches: blue turns become more probable, orange less",
+    return svg(130 + 165 * len(RECIPES), y, "what each recipe teaches: blue turns become more probable, orange less",
                parts)
 
 

@@ -16,7 +16,13 @@ from minvenus.igpo.advantage import SCALE_CAP, SCALE_FLOOR
 from minvenus.igpo.credit import Measured, credit
 from minvenus.igpo.gain import needed_values
 
-RECIPES = {
+RECIPES = {                             # those that pages, tables and pictures compare
+    "GRPO": Recipe.paper(use_gain=False, gamma=1.0),
+    "paper": Recipe.paper(),
+    "released": Recipe.released(),
+    "uncentred": Recipe.paper(center_gain=False),
+}
+RECIPE_WORDS = {
     "paper": "A visit is paid the gain in log P(answer) since the last visit, and so is every search that led to it. "
              "Every turn costs a factor gamma.",
     "released": "The gain stays on the visit; the searches before it share its return. Only rewarded turns cost a "
@@ -68,13 +74,12 @@ def under_recipes(measured: list[Measured], run: Recipe | None) -> dict[str, lis
     """A whole training batch (IG-Scale needs it) under the run's own recipe, which comes first, and under those to
     compare it with. A recipe that needs what was not measured is left out: no zeros are filled in. Without a run,
     each rollout is a trajectory without group or outcome: GRPO is left out."""
-    recipes = {"paper": Recipe.paper(), "released": arithmetic_only(Recipe.released())}
+    known = {name: arithmetic_only(recipe) for name, recipe in RECIPES.items()}
+    recipes = {name: known[name] for name in ("paper", "released")}
     if run is not None:
-        recipes["GRPO"] = Recipe.paper(use_gain=False, gamma=1.0)
         trained = arithmetic_only(run)
-        known = {**recipes, "uncentred": Recipe.paper(center_gain=False)}
         name = next((name for name, recipe in known.items() if recipe == trained), "this run")
-        recipes = {name: trained, **recipes}
+        recipes = {name: trained, **recipes, "GRPO": known["GRPO"]}
     under = {}
     for name, recipe in recipes.items():
         if all(m.logprobs[t] is not None for m in measured for t in needed_values(m.kinds, recipe)):
@@ -87,7 +92,7 @@ def under_recipes(measured: list[Measured], run: Recipe | None) -> dict[str, lis
 def recipe_words(name: str, recipe: Recipe) -> str:
     paper = asdict(Recipe.paper())
     changed = ", ".join(f"{key} {value}" for key, value in asdict(recipe).items() if value != paper[key])
-    return RECIPES.get(name) or f"The paper's recipe with {changed}."
+    return RECIPE_WORDS.get(name) or f"The paper's recipe with {changed}."
 
 
 def arithmetic_only(recipe: Recipe) -> Recipe:

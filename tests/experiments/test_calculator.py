@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError, Recipe
 from minvenus.experiments.__main__ import main as command
-from minvenus.experiments.calculator import COMPARED, EXAMPLES, CreditConfig, main, measured
+from minvenus.experiments.calculator import EXAMPLES, CreditConfig, main, measured
 from minvenus.igpo.credit import Measured, credit
+from minvenus.report.explain import RECIPES
 
 
 def advantages(example: str) -> dict[str, list[list[float]]]:
-    batch = measured([("rollout", dict(rollout)) for rollout in EXAMPLES[example][1]])
-    return {name: credit(batch, recipe).record.advantages for name, recipe in COMPARED.items()}
+    batch = measured([("rollout", rollout) for rollout in EXAMPLES[example][1]])
+    return {name: credit(batch, recipe).record.advantages for name, recipe in RECIPES.items()}
 
 
 def test_two_rollouts_by_hand(tmp_path):
@@ -37,7 +38,7 @@ number = st.floats(-5, 5)
 visits = st.lists(st.tuples(number, number), min_size=0, max_size=3)
 
 
-@given(st.lists(visits, min_size=1, max_size=4), st.sampled_from(list(COMPARED.values())))
+@given(st.lists(visits, min_size=1, max_size=4), st.sampled_from(list(RECIPES.values())))
 def test_gains_have_the_credit_of_log_probs_that_rise_by_them(rollouts, recipe):
     given_gains, batch = [], []
     for i, steps in enumerate(rollouts):
@@ -69,19 +70,19 @@ def test_log_probs_are_used_as_they_are(tmp_path):
 
 WRONG = {
     '{"kinds": ["visit"], "gains": [], "outcome": 0, "gain": 1}': "a field must be one of group, kinds",
-    '{"kinds": ["visits", "answer"], "gains": [1], "outcome": 0}': "kinds must be a list of search, visit",
+    '{"kinds": ["visits", "answer"], "gains": [1], "outcome": 0}': "kinds must be a list, each one of search, visit",
     '{"kinds": [], "gains": [], "outcome": 0}': "kinds must be",
     '{"gains": [1], "outcome": 0}': "kinds must be",
-    '{"kinds": ["visit", "answer"], "gains": [1]}': "outcome must be a number",
-    '{"kinds": ["visit", "answer"], "gains": [1], "outcome": NaN}': "outcome must be a number",
-    '{"kinds": ["visit", "answer"], "gains": [1, 2], "outcome": 0}': "gains must be 1 numbers",
-    '{"kinds": ["visit", "answer"], "gains": [null], "outcome": 0}': r"gains\[0\], of a visit, must be a number",
-    '{"kinds": ["visit", "answer"], "gains": ["1"], "outcome": 0}': r"gains\[0\]",
+    '{"kinds": ["visit", "answer"], "gains": [1]}': "outcome must be a finite number",
+    '{"kinds": ["visit", "answer"], "gains": [1], "outcome": NaN}': "outcome must be a finite number",
+    '{"kinds": ["visit", "answer"], "gains": [1, 2], "outcome": 0}': "gains must have 1 entries",
+    '{"kinds": ["visit", "answer"], "gains": [null], "outcome": 0}': "gains must have .* a number for every visit",
+    '{"kinds": ["visit", "answer"], "gains": ["1"], "outcome": 0}': "gains must be a list, each a finite number",
     '{"kinds": ["visit", "answer"], "outcome": 0}': "give gains or logprobs",
     '{"kinds": ["visit", "answer"], "gains": [1], "logprobs": [0, 0], "outcome": 0}': "give gains or logprobs",
     '{"kinds": ["visit", "answer"], "logprobs": [0], "outcome": 0}': "logprobs must have 2 entries",
-    '{"kinds": ["visit", "answer"], "logprobs": [0, []], "outcome": 0}': r"logprobs\[1\]",
-    '{"kinds": ["visit", "answer"], "gains": [1], "outcome": 0, "malformed": [true]}': "malformed must be 2",
+    '{"kinds": ["visit", "answer"], "logprobs": [0, []], "outcome": 0}': "logprobs must be a list, each",
+    '{"kinds": ["visit", "answer"], "gains": [1], "outcome": 0, "malformed": [true]}': "malformed must have 2 entries",
     '{"kinds": ["visit", "answer"], "gains": [1], "outcome": 0, "group": "a"}': "group must be a whole number",
     "3": "a rollout is an object",
     '{"kinds": [': "is not JSON",
@@ -132,7 +133,7 @@ def test_examples_show_what_they_say():
 def test_an_example_is_explained_and_has_a_page(tmp_path, capsys, example):
     command(["credit", "--example", example])
     shown = capsys.readouterr().out
-    assert EXAMPLES[example][0] in shown and all(name in shown for name in COMPARED)
+    assert EXAMPLES[example][0] in shown and all(name in shown for name in RECIPES)
     command(["credit", "--example", example, "--page", str(tmp_path / "x.html")])
     written = (tmp_path / "x.html").read_text()
     assert "IG-Scale" in written and "training step" not in written

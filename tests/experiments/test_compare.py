@@ -10,12 +10,11 @@ import pytest
 from minvenus.config import ConfigError, Recipe, read_json
 from minvenus.experiments import compare, scripts
 from minvenus.experiments.__main__ import main
-from minvenus.experiments.calculator import COMPARED
 from minvenus.experiments.compare import ARMS, CHANGES, PRESETS, CompareConfig, line, read_curves, results
 from minvenus.experiments.lab import LabConfig
 from minvenus.experiments.scripts import ScriptFailed
 from minvenus.flags import parse_flags
-from minvenus.report.explain import under_recipes
+from minvenus.report.explain import RECIPES, under_recipes
 from minvenus.settings import IGPOConfig, SFTConfig
 from tests.report.examples import answer, rollout, saved_batch, visit
 
@@ -97,7 +96,7 @@ def test_a_method_differs_from_the_paper_in_what_its_name_says_and_in_nothing_el
 def test_grpo_has_no_discount_wherever_it_is_called_grpo():
     """In the comparison, in the lab, on the X-ray and in the calculator."""
     recipe = parse_flags(IGPOConfig, list(ARMS["grpo"])).recipe
-    assert recipe == Recipe(use_gain=False, gamma=1.0) == COMPARED["GRPO"]
+    assert recipe == Recipe(use_gain=False, gamma=1.0) == RECIPES["GRPO"]
     batch = saved_batch([rollout([visit(), answer()])] * 2, [0, 0], [1.0, 0.0], Recipe(), [[[-2.0], [-1.0]]] * 2)
     assert under_recipes(batch.measured, Recipe())["GRPO"][0].recipe == recipe
     assert {"grpo", "paper", "released", "uncentred"} == set(CompareConfig().methods.split())

@@ -7,12 +7,13 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from minvenus.config import ConfigError, Recipe
-from minvenus.experiments.calculator import COMPARED, EXAMPLES
+from minvenus.experiments.calculator import EXAMPLES
 from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.pictures import BROWSERS, PicturesConfig, curves_picture, main, telling_rollout
 from minvenus.flags import save_config
 from minvenus.igpo.credit import credit
 from minvenus.report.curves import COLOURS, METHODS
+from minvenus.report.explain import RECIPES
 from minvenus.report.saved import save_batch
 from tests.report.examples import group_of_four
 
@@ -39,7 +40,7 @@ def test_pictures_show_the_gains_and_advantages_of_a_rollout_and_every_example_t
     assert {f"gain {gain:+.2f}" for gain in credited.gains[i] if gain is not None} <= set(shown)
     assert {f"{a:+.2f}" for a in credited.record.advantages[i]} <= set(shown)
     assert texts(tmp_path / "a" / "rollout-dark.svg") == shown
-    assert {*EXAMPLES, *COMPARED} <= set(texts(tmp_path / "a" / "examples-dark.svg"))
+    assert {*EXAMPLES, *RECIPES} <= set(texts(tmp_path / "a" / "examples-dark.svg"))
 
 
 def test_curves_of_a_comparison_have_a_line_and_a_band_for_each_method_and_without_one_there_is_no_picture(tmp_path):
