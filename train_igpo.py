@@ -6,7 +6,7 @@ policy.
 """
 
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from minvenus.evaluation.judge import Judge
 from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.files import digest
 from minvenus.flags import parse_flags
-from minvenus.igpo.credit import credit
+from minvenus.igpo.credit import Credit, credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model.lora import base_of
 from minvenus.model.precision import copy_weights, engine_model
@@ -35,83 +35,63 @@ from minvenus.report.saved import SavedBatch, save_batch
 from minvenus.settings import IGPOConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard
-from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
+from minvenus.train.batch import RolloutBatch, batch_indices, behaviour, health, make_batch, mean
 from minvenus.train.optim import adamw
 from minvenus.train.parallel import everywhere, gather, on_rank_0, processes, share, size, together
 from minvenus.train.plan import PAGE_SIZE, plan_table
-from minvenus.train.run import MAY_CHANGE, load_reference, load_start, open_run
+from minvenus.train.run import MAY_CHANGE, Run, load_reference, load_start, open_run
 from minvenus.train.update import igpo_update, row_of
 from minvenus.types import Rollout
 
 
 def main(config: IGPOConfig) -> Path:
     """Train, and return the folder of the trained model."""
-    told = read_format(start_folder(config.model), config.like, config.system_prompt)
-    if config.recipe.lead_in == Recipe.lead_in:
-        config = replace(config, recipe=replace(config.recipe, lead_in=told.lead_in))     # as it has learned to answer
-    told = replace(told, lead_in=config.recipe.lead_in)
-    with ExitStack() as stack:
-        # the learning rate is constant, so a resumed run may be given more steps
-        run = stack.enter_context(open_run("igpo", config, MAY_CHANGE | {"steps"}))
-        source = stack.enter_context(closing(open_questions(
-            config.data, config.tools, config.web_seed, hops=config.hops, slack=config.slack, per_step=config.questions,
-            max_turns=config.max_turns, limit=config.evaluate_questions, tool_seconds=config.tool_seconds)))
-        judge = stack.enter_context(closing(Judge(run.folder / "judge.sqlite"))) if config.judge else None
+    config, agent = with_agent_format(config)
+    # the learning rate is constant, so a resumed run may be given more steps
+    with (open_run("igpo", config, MAY_CHANGE | {"steps"}) as run,
+          closing(questions_of(config)) as source,
+          closing(Judge(run.folder / "judge.sqlite")) if config.judge else nullcontext() as judge):
         model, tokenizer = load_start(config)
         reference = load_reference(config, model)
         optimizer = adamw(model, (0.9, 0.999), config.weight_decay)
         engine = Engine(engine_model(model), config.pages, PAGE_SIZE, config.seed, vocab_limit=tokenizer.size)
-        frozen = engine_model(base_of(reference)) if config.gain_policy == "reference" else None
-        scorer = Engine(frozen, config.pages, PAGE_SIZE) if frozen else engine
-        new_loop = loop_maker(config, told, source, engine, tokenizer)
+        scorer = frozen_scorer(config, reference) if config.gain_policy == "reference" else engine
+        new_loop = loop_maker(config, agent, source, engine, tokenizer)
+        score = partial(score_answers, scorer, tokenizer, config)
         grade = partial(on_rank_0, outcomes, judge=judge, kind=config.outcome)
-        data = digest([source.fingerprint, told.prompt])
         test = partial(evaluate, model, new_loop, source, engine)
+        data = digest([source.fingerprint, agent.prompt])
 
         # run.steps resumes from the last checkpoint, evaluates, saves, and stops on signals
-        for step in run.steps(model, optimizer, tokenizer.files | told.files, data=data, evaluate=test):
-            copy_weights(model, engine)                                         # every cached page is stale now
-            engine.reset_counters()
-            with new_loop(score=partial(score_answers, scorer, tokenizer, config)) as loop, together():
-                episodes = collect(loop, source, step, config)                  # under torchrun: this rank's questions
-                run.lap("rollout", engine.counters().prefilled + engine.counters().decoded)
-                loop.admission.close_ended()                                    # scores them on their own pages
-                logprobs = [episode.answer_logprobs for episode in episodes]
-                run.lap("scoring", sum(len(tokens) for turns in logprobs for tokens in turns if tokens))
-            engine.free_pages()                                                 # the update can use their memory
-            scorer.free_pages()
-            rollouts = gather([episode.rollout for episode in episodes], each=config.group)   # of all ranks
-            logprobs = gather(logprobs, each=config.group)
-            batch = make_batch(rollouts, logprobs, config.group, grade)         # without an outcome: dropped, counted
+        for step in run.steps(model, optimizer, tokenizer.files | agent.files, data=data, evaluate=test):
+            copy_weights(model, engine)                                     # every cached page is stale now
+            with new_loop(score=score) as loop, together():                 # under torchrun: this rank's questions
+                episodes = collect(loop, source, step, config)
+                run.lap("rollout", engine.counters().rolled_out)
+                loop.score_ended()                                          # the true answer, on forks of their pages
+                run.lap("scoring", scored_tokens(episodes))
+            rollouts, logprobs = of_all_ranks(episodes, config.group)
+            for used in {engine, scorer}:
+                used.free_pages()                                           # the update can use their memory
+            batch = make_batch(rollouts, logprobs, config.group, grade)     # without an outcome: dropped, counted
             run.lap("grading")
-            credited = credit(batch.measured, config.recipe)
+            credited = credit(batch.measured, config.recipe)                # igpo/: the same on every rank
             rows = list(map(row_of, batch.rollouts, credited.record.advantages))
             stats = igpo_update(model, optimizer, rows, reference, config, step)
             run.lap("update", stats.pop("tokens"))
-            if batch.rollouts and (step == 1 or run.is_due(config.rollouts_every)):
-                saved = SavedBatch(step, config.gain_policy, config.recipe, batch.rollouts, batch.measured, credited)
-                on_rank_0(save_batch, run.folder, saved)
+            save_rollouts(run, step, batch, credited)
             numbers = health(batch, credited, *source.visits(batch.rollouts))
             run.log(numbers | stats | {"pages_peak": max(everywhere(engine.counters().pages_peak))})
     return run.model_folder
 
 
-def loop_maker(config: IGPOConfig, told: AgentFormat, source: QuestionSource, engine: Engine,
-               tokenizer: Tokenizer) -> partial[RolloutLoop]:
-    """A function that makes rollout loops, for training and evaluation: both have the same sampling, prompt and guard.
-    Tools that may hang run in threads."""
-    policy = EnginePolicy(engine, tokenizer, Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p))
-    limits = Limits(config.max_turns or 200, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
-                    tool_seconds=config.tool_seconds,
-                    tool_threads=None if source.immediate else config.tool_threads)
-    return partial(RolloutLoop, policy, tokenizer, limits, system=told.prompt, notices=told.notices,
-                   guard=FailureGuard())
+# ---------------------------------------------------------------------------------------- the parts of a step, in order
 
 
 def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:
-    """`group` rollouts of each question of the step, of N processes for every N-th. Where an epoch ends within the step
-    a question may come twice: its second group has another name, and so other random numbers. These count steps from
-    0."""
+    """`group` rollouts of each question of the step; under torchrun, of this rank's share of the questions. The name of
+    a group and the step, counted from 0 there, decide its random numbers. Where an epoch ends within the step a
+    question may come twice: its second group has another name."""
     episodes: list[Episode] = []
     chosen = batch_indices(step, config.questions, len(source.training), config.web_seed)
     for place, i in share(list(enumerate(chosen))):
@@ -138,6 +118,16 @@ def score_answers(scorer: Engine, tokenizer: Tokenizer, config: IGPOConfig, epis
         episode.answer_logprobs = answer_logprobs(episode.rollout, wrapped[i], scores.get(i, []), config.recipe)
 
 
+def scored_tokens(episodes: list[Episode]) -> int:
+    return sum(len(logprobs) for episode in episodes for logprobs in episode.answer_logprobs if logprobs)
+
+
+def of_all_ranks(episodes: list[Episode], group: int) -> tuple[list[Rollout], list[list[list[float] | None]]]:
+    """Rollouts and the log-probs of their answers: those of all ranks, on every rank, in the order of the questions."""
+    both = gather([(episode.rollout, episode.answer_logprobs) for episode in episodes], each=group)
+    return [rollout for rollout, _ in both], [logprobs for _, logprobs in both]
+
+
 def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[float | None]:
     """The outcome of every rollout: 0 or 1 by the judge, None where it gave no verdict; without a judge exact match or
     F1, 0 without an answer. Penalties come later (igpo/rewards.py)."""
@@ -146,6 +136,13 @@ def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[fl
         return [None if verdict.correct is None else float(verdict.correct) for verdict in judge.verdicts(answered)]
     compare = exact_match if kind == "em" else f1
     return [compare(answer, question.answers) for question, answer in answered]
+
+
+def save_rollouts(run: Run, step: int, batch: RolloutBatch, credited: Credit) -> None:
+    """For the X-ray: rollouts with everything between their measurements and their advantages."""
+    if batch.rollouts and (step == 1 or run.is_due(run.config.rollouts_every)):
+        saved = SavedBatch(step, run.config.gain_policy, run.config.recipe, batch.rollouts, batch.measured, credited)
+        on_rank_0(save_batch, run.folder, saved)
 
 
 def evaluate(model: Qwen3, new_loop: Callable[[], RolloutLoop], source: QuestionSource, engine: Engine) -> dict:
@@ -160,6 +157,41 @@ def evaluate(model: Qwen3, new_loop: Callable[[], RolloutLoop], source: Question
     done = gather([episode.rollout for episode in episodes])
     numbers = {"exact_match": mean(outcomes(done, None, "em")), **behaviour(done, *source.visits(done))}
     return {f"test_{name}": number for name, number in numbers.items() if number is not None}
+
+
+# ------------------------------------------------------------------------------------------- what the steps are made of
+
+
+def with_agent_format(config: IGPOConfig) -> tuple[IGPOConfig, AgentFormat]:
+    """The settings, and the prompt and notices that the model reads. The scored answer follows the thought that the
+    model has learned to answer after, unless --lead-in gives another."""
+    agent = read_format(start_folder(config.model), config.like, config.system_prompt)
+    if config.recipe.lead_in == Recipe.lead_in:
+        config = replace(config, recipe=replace(config.recipe, lead_in=agent.lead_in))
+    return config, replace(agent, lead_in=config.recipe.lead_in)
+
+
+def questions_of(config: IGPOConfig) -> QuestionSource:
+    return open_questions(config.data, config.tools, config.web_seed, hops=config.hops, slack=config.slack,
+                          max_turns=config.max_turns, limit=config.evaluate_questions, per_step=config.questions,
+                          tool_seconds=config.tool_seconds)
+
+
+def frozen_scorer(config: IGPOConfig, reference: Qwen3) -> Engine:
+    """An engine of the start checkpoint, for --gain-policy reference."""
+    return Engine(engine_model(base_of(reference)), config.pages, PAGE_SIZE)
+
+
+def loop_maker(config: IGPOConfig, agent: AgentFormat, source: QuestionSource, engine: Engine,
+               tokenizer: Tokenizer) -> partial[RolloutLoop]:
+    """A function that makes rollout loops, for training and evaluation: both have the same sampling, prompt and guard.
+    Tools that may hang run in threads."""
+    policy = EnginePolicy(engine, tokenizer, Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p))
+    limits = Limits(config.max_turns or 200, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
+                    tool_seconds=config.tool_seconds,
+                    tool_threads=None if source.immediate else config.tool_threads)
+    return partial(RolloutLoop, policy, tokenizer, limits, system=agent.prompt, notices=agent.notices,
+                   guard=FailureGuard())
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def pools(timing: Timing) -> None:
         start = timing.clock()
         with train_igpo.loop_maker(config, told, source, engine, tokenizer)(score=score) as loop:
             train_igpo.collect(loop, source, 1, config)
-            loop.admission.close_ended()
+            loop.score_ended()
         seconds, done = timing.clock() - start, engine.counters()
         computed = done.prefilled + done.decoded + done.scored
         needed, least = needed or done.pages_peak, least or computed

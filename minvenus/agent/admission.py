@@ -42,6 +42,11 @@ class Admission:
             del self.waiting[:fitting]
         return opened
 
+    def make_room(self) -> None:
+        """Close ended rollouts if others wait for their room, or if nobody scores them."""
+        if self.scarce or not self.score:
+            self.close_ended()
+
     def close_ended(self) -> None:
         """Score the rollouts that have ended, and close them."""
         ended = [episode for episode in self.open if episode.rollout]

@@ -117,8 +117,7 @@ class RolloutLoop:
                 self._cut(episode, "timeout")
         ended = [episode for episode in self.running if episode.rollout]
         self.running = [episode for episode in self.running if not episode.rollout]
-        if self.admission.scarce or not self.admission.score:
-            self.admission.close_ended()
+        self.admission.make_room()
         return ended
 
     def run(self, stop: object = False) -> None:
@@ -127,6 +126,10 @@ class RolloutLoop:
             self.step()
             if stop:
                 self.cut_all("stopped by the user")
+
+    def score_ended(self) -> None:
+        """Score the rollouts that have ended and are not scored yet, and close them."""
+        self.admission.close_ended()
 
     def cut_all(self, error: str) -> None:
         """End every rollout where it is, with termination "error"; one that waits, before its first turn."""

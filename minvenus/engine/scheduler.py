@@ -99,6 +99,10 @@ class Counters:
     preemptions: int = 0
     pages_peak: int = 0                                      # most pages held in a step
 
+    @property
+    def rolled_out(self) -> int:
+        return self.prefilled + self.decoded
+
 
 class Work(NamedTuple):
     """Compute the next `new` tokens of a sequence, after copying these (from, to) pages."""

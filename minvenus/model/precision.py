@@ -49,10 +49,12 @@ def engine_model(model: Qwen3) -> Qwen3:
 
 
 def copy_weights(model: Qwen3, engine) -> None:
-    """Give the engine the weights that the model has now, and drop all that it computed with others."""
+    """Give the engine the weights that the model has now, drop all that it computed with others, and count its work
+    from 0."""
     if engine.runner.model is not model:
         fill(engine.runner.model, model)
     engine.weights_changed()
+    engine.reset_counters()
 
 
 @torch.no_grad()

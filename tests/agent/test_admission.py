@@ -49,7 +49,7 @@ class Result:
             while loop.running or loop.admission.waiting:
                 self.most_open = max(self.most_open, len(loop.admission.open))
                 loop.step()
-            loop.admission.close_ended()
+            loop.score_ended()
         self.rollouts = [episode.rollout for group in groups for episode in group]
         self.order = [self.scores[episode] for group in groups for episode in group]
         self.counters = self.engine.counters()
@@ -180,7 +180,7 @@ def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages()
         score = partial(train_igpo.score_answers, engine, tokenizer, config)
         with train_igpo.loop_maker(config, told, source, engine, tokenizer)(score=score) as loop:
             episodes = train_igpo.collect(loop, source, 1, config)
-            loop.admission.close_ended()
+            loop.score_ended()
         done = engine.counters()
         results.append((episodes, done.prefilled + done.decoded + done.scored))
         pages = 512 // train_igpo.PAGE_SIZE

@@ -50,7 +50,7 @@ def test_sequences_stay_open_to_be_scored_and_are_closed_then():
         loop.run()
         before = engine.counters()
         assert engine.pool.used > 0 and not scored
-        loop.admission.close_ended()
+        loop.score_ended()
         assert engine.counters().prefilled == before.prefilled, "no prefix is computed again to score on it"
         assert engine.pool.used == 0
     check_pool(engine.pool)

@@ -110,7 +110,7 @@ def test_a_rollout_with_scoring_and_a_step_of_igpo(path):
     with scripted.loop_for(policy, budget(2, 160, 20), notices=SHORT, score=score) as loop:
         episodes = loop.add(scripted.QUESTION, lambda q: Tools(), 2)
         loop.run()
-        loop.admission.close_ended()
+        loop.score_ended()
     rollouts = [episode.rollout for episode in episodes]
     assert [len(rollout.turns) for rollout in rollouts] == [2, 2] and len(scores) == 4 * len(truth)
     sampled = [x for rollout in rollouts for x in rollout.logprobs if x is not None]
