@@ -32,6 +32,8 @@ def main(config: InferConfig) -> Rollout:
             if not config.json:
                 row("model", description)
                 row("question", question.text)
+                if config.question is None:
+                    row("", f"({question.id} of the toy web, since no --question was given)")
             loop.run(stop)
         except BaseException as error:
             loop.watch = lambda event, episode: None         # it may be what failed: the reader of the output is gone

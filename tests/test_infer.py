@@ -69,6 +69,7 @@ def test_with_no_flags_the_tiny_model_tries_a_toy_question():
                           env={**os.environ, "PYTHONIOENCODING": "ascii"})     # not every character can be printed
     assert done.returncode == 0 and done.stderr == ""
     assert "random weights" in done.stdout and ToyWeb(0).case("test-1").question.text in done.stdout
+    assert "`make demo` trains it" in done.stdout and "test-1 of the toy web, since no --question" in done.stdout
     assert "turn 1" in done.stdout and "ended      max_steps (5 turns" in done.stdout
     assert len(saved().turns) == 5 and any(saved().sampled)
     again = parse_flags(InferConfig, ["--config", "runs/infer/run.json"])

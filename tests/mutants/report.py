@@ -57,4 +57,13 @@ MUTANTS = (
     mutant(48, "one group of a batch scaled as if it were the whole batch",
            "report/test_xray.py::test_a_page_of_one_group_keeps_the_batchs_scale",
            ("minvenus.report.xray:write_page", "if batch is None:", "if True:")),
+    mutant(48, "a search's copied gain shown as its own",
+           "report/test_xray.py::test_a_row_of_turns_shows_what_each_is_paid_and_marks_what_a_search_was_given",
+           ("minvenus.report.xray:payments_of", "gain is None and not broken", "False")),
+    mutant(48, "the band of a share beyond 0 and 1",
+           "report/test_run_page.py::test_the_band_of_a_share_ends_at_0_and_1_and_that_of_a_gain_does_not",
+           ("minvenus.report.run_page:smooth", "max(mean - half, least)", "mean - half")),
+    mutant(48, "the colour of a method given to another line",
+           "report/test_curves.py::test_a_method_has_one_colour_in_every_plot_and_no_other_line_has_it",
+           ("minvenus.report.curves:places", "if place not in own", "")),
 )
