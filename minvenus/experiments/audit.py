@@ -19,6 +19,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import StatisticsError, correlation, fmean, pstdev
+from typing import NamedTuple
 
 from minvenus.agent.policy import load_scorer
 from minvenus.config import ConfigError, Recipe, check, read_json
@@ -33,7 +34,13 @@ from minvenus.tools.toyweb import Case, ToyTools, ToyWeb, visit_labels
 from minvenus.tools.toyweb_lessons import LEAD_IN, Teacher, assistant, call_text, teach
 
 KINDS = ("right", "wrong", "repeated", "failed")
-VisitGains = dict[tuple[str, int], list[float]]         # (kind, hop) -> gains
+
+
+class Visit(NamedTuple):
+    kind: str                         # of KINDS
+    hop: int
+    gain: float
+    progress: float                   # 1 for a right page, seen for the first time, that was asked for its pet
 
 
 @dataclass(frozen=True)
@@ -87,44 +94,37 @@ def audit_batch(batch: SavedBatch, web: ToyWeb) -> str:
         head += f", log P(answer | question) {fmean(first):+.2f} per token"
     sums = [sum(gain for gain in gains if gain is not None) for gains in batch.credit.gains]
     explained = correlated(sums, [m.outcome for m in batch.measured])
-    said = [f"rank correlation of gain and progress {number(correlated(*map(ranks, progress(batch, web))))}",
-            f"R^2 of summed gains and outcome {number(explained and explained ** 2)}"]
-    return f"{head}\n{', '.join(said)}\n{table(rows(visit_gains(batch, web)))}"
+    visits = visits_of(batch, web)
+    ranked = correlated(ranks([visit.gain for visit in visits]), ranks([visit.progress for visit in visits]))
+    said = (f"rank correlation of gain and progress {number(ranked)}, "
+            f"R^2 of summed gains and outcome {number(explained and explained ** 2)}")
+    return f"{head}\n{said}\n{table(rows(visits))}"
 
 
-def visit_gains(batch: SavedBatch, web: ToyWeb) -> VisitGains:
-    """The gains of all visits. A visit of several pages counts by its first one."""
-    found: VisitGains = {}
-    for rollout, gains in zip(batch.rollouts, batch.credit.gains, strict=True):
-        for labels, gain in zip(visit_labels(web, rollout), gains, strict=True):
-            if labels and gain is not None:
-                found.setdefault(labels[0], []).append(gain)
-    return found
-
-
-def rows(gains: VisitGains) -> list[list[str]]:
-    found = [["visit", "hop", "count", "mean", "spread", "positive"]]
-    for kind in KINDS:
-        of_hops = {str(hop): values for (name, hop), values in sorted(gains.items()) if name == kind}
-        if len(of_hops) > 1:
-            of_hops["all"] = [value for values in of_hops.values() for value in values]
-        for hop, values in of_hops.items():
-            positive = fmean(value > 0 for value in values)
-            numbers = [f"{fmean(values):+.2f}", f"{pstdev(values):.2f}", f"{positive:.0%}"]
-            found.append([kind, hop, str(len(values)), *numbers])
-    return found
-
-
-def progress(batch: SavedBatch, web: ToyWeb) -> tuple[list[float], list[float]]:
-    """(gain, progress) of all visits: 1 for a right page, seen for the first time, that was asked for its pet."""
-    found: tuple[list[float], list[float]] = ([], [])
+def visits_of(batch: SavedBatch, web: ToyWeb) -> list[Visit]:
+    """All visits that have a gain. A visit of several pages counts by its first one."""
+    found = []
     for rollout, gains in zip(batch.rollouts, batch.credit.gains, strict=True):
         for turn, labels, gain in zip(rollout.turns, visit_labels(web, rollout), gains, strict=True):
             if labels and gain is not None and turn.tool:
+                kind, hop = labels[0]
                 title = turn.tool["arguments"]["url"][0].removeprefix("page ")
                 asked = turn.tool["arguments"]["goal"].split()[-1:] == [title]
-                found[0].append(gain)
-                found[1].append(float(asked and labels[0][0] == "right"))
+                found.append(Visit(kind, hop, gain, progress=float(asked and kind == "right")))
+    return found
+
+
+def rows(visits: list[Visit]) -> list[list[str]]:
+    found = [["visit", "hop", "count", "mean", "spread", "positive"]]
+    for kind in KINDS:
+        made = [visit for visit in visits if visit.kind == kind]
+        gains = {str(hop): [visit.gain for visit in made if visit.hop == hop] for hop in sorted({v.hop for v in made})}
+        if len(gains) > 1:
+            gains["all"] = [visit.gain for visit in made]
+        for hop, values in gains.items():
+            positive = fmean(value > 0 for value in values)
+            numbers = [f"{fmean(values):+.2f}", f"{pstdev(values):.2f}", f"{positive:.0%}"]
+            found.append([kind, hop, str(len(values)), *numbers])
     return found
 
 

@@ -19,14 +19,15 @@ from minvenus.config import ConfigError, Recipe, check, read_json
 from minvenus.experiments.calculator import EXAMPLES, measured
 from minvenus.experiments.compare import ACCURACY, CompareConfig, plot_of, read_runs
 from minvenus.files import write_text
-from minvenus.igpo.credit import credit
+from minvenus.igpo.credit import Credit, credit
+from minvenus.report.curves import COLOURS, label, svg
 from minvenus.report.explain import RECIPES
 from minvenus.report.page import Html, el
 from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.report.xray import write_page
 
 INK = {"light": "#1c2230", "dark": "#e4e7ec"}
-PLUS, MINUS = "#2f7fd6", "#d9541e"
+PLUS, MINUS = COLOURS[-2:]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 STEP, LEFT, LEVEL = 74, 92, 250          # pixels: of a turn, before the first one, of advantage 0
 
@@ -48,8 +49,9 @@ def main(config: PicturesConfig) -> str:
     if not files:
         raise ConfigError(f"{config.demo} has no saved rollouts: run `make demo` first, or say where they are: --demo")
     batch = load_batch(files[0])
-    chosen = telling_rollout(batch)
-    pictures = {"rollout": rollout_picture(batch, chosen), "examples": examples_picture()}
+    credited = credit(batch.measured, Recipe.paper())
+    chosen = telling_rollout(credited)
+    pictures = {"rollout": rollout_picture(batch, credited, chosen), "examples": examples_picture()}
     if curves := curves_picture(Path(config.compare)):
         pictures["curves"] = curves
     written = []
@@ -61,43 +63,38 @@ def main(config: PicturesConfig) -> str:
     return "\n".join(map(str, written))
 
 
-def telling_rollout(batch: SavedBatch) -> int:
+def telling_rollout(credited: Credit) -> int:
     """Where the answer's value rises most, of those that have turns to encourage and turns to discourage."""
-    credited = credit(batch.measured, Recipe.paper())
-
     def telling(i: int) -> tuple:
         advantages, values = credited.record.advantages[i], [v for v in credited.values[i] if v is not None]
         return min(advantages) < -0.1 and max(advantages) > 0.1, max(values) - values[0] if values else 0.0, -i
 
-    return max(range(len(batch.rollouts)), key=telling)
+    return max(range(len(credited.values)), key=telling)
 
 
-def rollout_picture(batch: SavedBatch, i: int) -> Html:
-    """Above, the value before each turn, with the gains of visits; below, a bar for every turn's advantage under the
-    paper's recipe."""
-    credited = credit(batch.measured, Recipe.paper())
-    m, values, gains, advantages = (batch.measured[i], credited.values[i], credited.gains[i],
-                                    credited.record.advantages[i])
-    known = [(t, v) for t, v in enumerate(values) if v is not None]
+def rollout_picture(batch: SavedBatch, credited: Credit, i: int) -> Html:
+    """Above, the value before each turn, with the gains of visits; below, a bar for every turn's advantage."""
+    m, gains, advantages = batch.measured[i], credited.gains[i], credited.record.advantages[i]
+    known = [(t, v) for t, v in enumerate(credited.values[i]) if v is not None]
     low, high = min(v for _, v in known), max(v for _, v in known)
     top = {t: round(170 - 120 * (v - low) / (high - low or 1), 1) for t, v in known}
     line = " ".join(f"{LEFT + STEP * t},{y}" for t, y in top.items())
-    parts: list[Html] = [words(8, 20, f"log P(answer): {batch.rollouts[i].question.text}", bold=True),
+    parts: list[Html] = [label(8, 20, f"log P(answer): {batch.rollouts[i].question.text}", "start", font_weight="bold"),
                          el("polyline", points=line, fill="none", stroke=PLUS, stroke_width=2.5)]
     for t, v in known:
         parts.append(el("circle", cx=LEFT + STEP * t, cy=top[t], r=4, fill=PLUS))
-        parts.append(words(LEFT + STEP * t, top[t] - 9, f"{v:.2f}".replace("-0.00", "0.00"), "middle"))
+        parts.append(label(LEFT + STEP * t, top[t] - 9, f"{v:.2f}".replace("-0.00", "0.00")))
     largest = max(map(abs, advantages)) or 1.0
-    parts.append(words(8, LEVEL + 4, "advantage"))
+    parts.append(label(8, LEVEL + 4, "advantage", "start"))
     for t, (kind, a) in enumerate(zip(m.kinds, advantages, strict=True)):
         x, height = LEFT + STEP * t + 14, round(40 * abs(a) / largest, 1)
         parts.append(el("rect", x=x, y=LEVEL - height if a > 0 else LEVEL, width=STEP - 28, height=height,
                         fill=PLUS if a > 0 else MINUS))
         middle = x + (STEP - 28) / 2
         gain = f"gain {gains[t]:+.2f}" if gains[t] is not None else ""
-        parts.append(words(middle, 190, gain, "middle"))
-        parts.append(words(middle, LEVEL - height - 5 if a > 0 else LEVEL - 5, f"{a:+.2f}", "middle"))
-        parts.append(words(middle, LEVEL + 58, kind + (" (malformed)" if m.malformed[t] else ""), "middle"))
+        parts.append(label(middle, 190, gain))
+        parts.append(label(middle, LEVEL - height - 5 if a > 0 else LEVEL - 5, f"{a:+.2f}"))
+        parts.append(label(middle, LEVEL + 58, kind + (" (malformed)" if m.malformed[t] else "")))
     width = LEFT + STEP * len(m.kinds) + 20
     parts.append(el("path", d=f"M{LEFT} {LEVEL}H{width - 20}", stroke="currentColor", stroke_opacity=0.4))
     title = "one rollout: how probable the true answer became, and what each turn was paid"
@@ -109,11 +106,11 @@ def examples_picture() -> Html:
     parts, y = [], 24
     for name, (_, rollouts) in EXAMPLES.items():
         batch = measured([(name, rollout) for rollout in rollouts])
-        parts.append(words(8, y, name, bold=True))
+        parts.append(label(8, y, name, "start", font_weight="bold"))
         for column, (recipe, settings) in enumerate(RECIPES.items()):
             x = 130 + 165 * column
             if y == 24:
-                parts.append(words(x, 12, recipe))
+                parts.append(label(x, 12, recipe, "start"))
             record = credit(batch, settings).record
             largest = max(abs(a) for row in record.advantages for a in row) or 1.0
             for i, (m, row) in enumerate(zip(batch, record.advantages, strict=True)):
@@ -123,7 +120,7 @@ def examples_picture() -> Html:
                     parts.append(el("rect", **place, fill=PLUS if a > 0 else MINUS, fill_opacity=strength,
                                     stroke=MINUS if m.malformed[t] else "currentColor",
                                     stroke_width=2 if m.malformed[t] else 0.4))
-                    parts.append(words(x + 26 * t + 11.5, y + 19 + 26 * i, kind[0].upper(), "middle"))
+                    parts.append(label(x + 26 * t + 11.5, y + 19 + 26 * i, kind[0].upper()))
         y += 26 * len(batch) + 30
     return svg(130 + 165 * len(RECIPES), y, "what each recipe teaches: blue turns become more probable, orange less",
                parts)
@@ -134,17 +131,6 @@ def curves_picture(folder: Path) -> Html | None:
     if not (folder / "run.json").exists():
         return None
     return plot_of(read_runs(CompareConfig(**read_json(folder / "run.json") | {"out": str(folder)})), ACCURACY)
-
-
-def svg(width: float, height: float, title: str, parts: list[Html]) -> Html:
-    return el("svg", el("title", title), parts, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width:g} {height:g}",
-              width=f"{width:g}", height=f"{height:g}", role="img", aria_label=title, fill="currentColor",
-              font_family="system-ui, sans-serif", font_size=12)
-
-
-def words(x: float, y: float, content: str, anchor: str = "start", bold: bool = False) -> Html:
-    return el("text", content, x=round(x, 1), y=round(y, 1), text_anchor=anchor,
-              font_weight="bold" if bold else None)
 
 
 def photograph(rollouts: Path, group: str, out: Path) -> Path:

@@ -30,16 +30,17 @@ from minvenus.files import write_text
 from minvenus.igpo.advantage import turn_advantages
 from minvenus.igpo.loss import igpo_loss
 from minvenus.report.curves import Series, line_plot
+from minvenus.report.explain import RECIPES
 from minvenus.types import TurnRewards
 
 PROFILES = {"equal": (0.8, 0.8, 0.8), "rising": (0.4, 0.8, 1.2), "front": (2.0, 0.2, 0.2)}    # of the right visits
 VISITS = 4
-Credit = Callable[[list[TurnRewards]], list[list[float]]]         # the rewards of a group -> its advantages
-ARMS = {                     # name -> which truth it should follow, its recipe
-    "GRPO": ("outcome", Recipe(use_gain=False, gamma=1.0)),
-    "paper": ("gain", Recipe(normalize="separate")),
-    "uncentred": ("gain", Recipe(normalize="separate", center_gain=False)),
-    "uncentred, rms": ("gain", Recipe(normalize="separate", center_gain=False, spread="rms")),
+APART = {name: replace(recipe, normalize="separate") for name, recipe in RECIPES.items()}      # without IG-Scale
+ARMS = {
+    "GRPO": APART["GRPO"],
+    "paper": APART["paper"],
+    "uncentred": APART["uncentred"],
+    "uncentred, rms": replace(APART["uncentred"], spread="rms"),
 }
 
 
@@ -76,13 +77,12 @@ class World:
 
     def logprobs(self) -> Tensor:
         """[R, T]; 0 for a forced answer and for padding."""
-        longest = max(len(r.turns) + 1 for r in self.rewards)
         log_probs = self.logits.log_softmax(dim=1)
-        rows = []
-        for made in self.choices:
-            none = log_probs.new_zeros(longest - len(made))
-            rows.append(torch.cat([torch.stack([log_probs[place] for place in made]), none]))
-        return torch.stack(rows)
+        found = log_probs.new_zeros(len(self.rewards), max(len(r.turns) + 1 for r in self.rewards))
+        for i, made in enumerate(self.choices):
+            hops, chosen = zip(*made, strict=True)
+            found[i, :len(made)] = log_probs[hops, chosen]
+        return found
 
     def probabilities(self) -> Tensor:
         return self.logprobs().sum(dim=1).exp()
@@ -107,9 +107,9 @@ def true_gradient(world: World, worth: list[float]) -> Tensor:
     return torch.autograd.grad(mean, world.logits)[0]
 
 
-def expected_update(world: World, credit: Credit, size: int, aggregate: str = "seq-mean-token-sum") -> Tensor:
-    """The expected direction of a step on one group of `size` rollouts, [H, 3]. The loss is linear in the advantages,
-    so it is enough to know the expected advantage of every turn of every rollout."""
+def expected_update(world: World, credit: Callable, size: int, aggregate: str = "seq-mean-token-sum") -> Tensor:
+    """The expected direction of a step on one group of `size` rollouts, [H, 3]. `credit` makes advantages of a group's
+    rewards. The loss is linear in them: it is enough to know the expected one of every turn of every rollout."""
     chance = world.probabilities().tolist()
     expected = [[0.0] * world.logprobs().size(1) for _ in chance]                       # [R, T]
     for group in itertools.combinations_with_replacement(range(len(chance)), size):
@@ -154,20 +154,19 @@ def main(config: TheoryConfig) -> str:
 
 
 def compare(world: World, size: int) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """The pushes of both truths and of every arm, and the cosines of the arms."""
-    worth = {"outcome": [r.outcome for r in world.rewards], "gain": [sum(filter(None, r.turns)) for r in world.rewards]}
+    """The pushes of both truths and of every arm, and the cosines of the arms. An arm is given only the rewards whose
+    truth it should follow."""
+    no_gains = [replace(r, turns=[None] * len(r.turns)) for r in world.rewards]
+    no_outcomes = [replace(r, outcome=0.0) for r in world.rewards]
     pushes, cosines = {}, {}
-    for kind, worths in worth.items():
-        truth = true_gradient(world, worths)
+    for kind, rewards in {"outcome": no_gains, "gain": no_outcomes}.items():
+        truth = true_gradient(world, [sum(filter(None, r.turns), r.outcome) for r in rewards])
         pushes[f"true gradient of the {kind}"] = push_to_go_on(world, truth)
-        for arm, (follows, recipe) in ARMS.items():
-            if follows != kind:
-                continue
-            only = [replace(r, turns=[None] * len(r.turns)) if kind == "outcome" else replace(r, outcome=0.0)
-                    for r in world.rewards]
-            update = expected_update(replace(world, rewards=only), partial(by_recipe, recipe), size)
-            pushes[arm] = push_to_go_on(world, update)
-            cosines[arm] = f"{cosine(update, truth):.3f}"
+        for arm, recipe in ARMS.items():
+            if recipe.use_gain == (kind == "gain"):
+                update = expected_update(replace(world, rewards=rewards), partial(by_recipe, recipe), size)
+                pushes[arm] = push_to_go_on(world, update)
+                cosines[arm] = f"{cosine(update, truth):.3f}"
     return pushes, cosines
 
 

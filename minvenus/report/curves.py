@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from minvenus.report.page import Html, el
+from minvenus.report.page import Content, Html, el
 
 # Blue and orange come last: they stand for advantages above and below 0 elsewhere.
 COLOURS = ("#1f9a55", "#b04fc4", "#b07d00", "#d6336c", "#0f929c", "#7d7d85", "#2f7fd6", "#d9541e")
@@ -74,9 +74,7 @@ def line_plot(series: Sequence[Series], title: str, x_label: str, y_label: str, 
         legend.append(label(LEFT + 41, HEIGHT + 12 + 18 * i, s.name, "start"))
     body = [label(LEFT, 18, title, "start", font_weight="bold"), axes(x, y, x_label, y_label), bands, lines, legend]
     height = HEIGHT + 18 * len(series) + 4
-    return el("svg", el("title", title), body, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {height}",
-              width=WIDTH, height=height, role="img", aria_label=title, font_family="system-ui, sans-serif",
-              font_size=12, fill="currentColor")
+    return svg(WIDTH, height, title, body)
 
 
 def places(names: Sequence[str]) -> list[int]:
@@ -126,6 +124,13 @@ def axes(x: Scale, y: Scale, x_label: str, y_label: str) -> list[Html]:
 
 def points(xs: Sequence[float], ys: Sequence[float], x: Scale, y: Scale) -> str:
     return " ".join(f"{x(a)},{y(b)}" for a, b in zip(xs, ys, strict=True))
+
+
+def svg(width: int, height: int, title: str, body: Content) -> Html:
+    """A whole picture."""
+    return el("svg", el("title", title), body, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width} {height}",
+              width=width, height=height, role="img", aria_label=title, font_family="system-ui, sans-serif",
+              font_size=12, fill="currentColor")
 
 
 def label(x: float, y: float, words: str, anchor: str = "middle", **more) -> Html:

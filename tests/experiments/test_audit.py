@@ -8,7 +8,7 @@ import pytest
 from minvenus.config import ConfigError, ModelConfig, Recipe
 from minvenus.console import table
 from minvenus.experiments import audit
-from minvenus.experiments.audit import AuditConfig, correlated, progress, ranks, rows, visit_gains
+from minvenus.experiments.audit import AuditConfig, Visit, correlated, ranks, rows, visits_of
 from minvenus.flags import parse_flags
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import save_batch
@@ -46,13 +46,13 @@ def batch(recipe=None, step=1, lift=0.0):
     return saved_batch([one, two], [0, 0], [1.0, 0.0], recipe or Recipe(), logprobs, step=step)
 
 
-def gains():
-    return {("right", 1): [1.0, 1.0], ("right", 2): [2.0], ("wrong", 1): [-0.5], ("failed", 1): [0.0],
-            ("repeated", 2): [-0.25]}
+# the visits of batch(); none asked for a pet
+VISITS = [Visit("right", 1, 1.0, 0.0), Visit("right", 2, 2.0, 0.0), Visit("wrong", 1, -0.5, 0.0),
+          Visit("failed", 1, 0.0, 0.0), Visit("right", 1, 1.0, 0.0), Visit("repeated", 2, -0.25, 0.0)]
 
 
 def test_gains_are_told_apart_by_what_the_visit_was_and_at_which_hop():
-    assert visit_gains(batch(), WEB) == gains()
+    assert visits_of(batch(), WEB) == VISITS
 
 
 def test_a_visit_of_several_pages_counts_by_its_first_one():
@@ -61,11 +61,11 @@ def test_a_visit_of_several_pages_counts_by_its_first_one():
     seen = [f"page {FIRST} sings {OTHER} sings.", f"page {OTHER}.\npage {FIRST}."]
     several = saved_batch([rollout(turns, seen, CASE.question)] * 2, [0, 0], [1.0, 0.0], Recipe(),
                           [[[-4.0], None, [-3.0]], [[-4.0], None, [-2.0]]])
-    assert visit_gains(several, WEB) == {("wrong", 1): [1.0, 2.0]}
+    assert [visit[:3] for visit in visits_of(several, WEB)] == [("wrong", 1, 1.0), ("wrong", 1, 2.0)]
 
 
 def test_the_table_word_for_word():
-    assert table(rows(gains() | {("right", 2): [2.0, 3.0, -1.0]})).splitlines() == [
+    assert table(rows([*VISITS, Visit("right", 2, 3.0, 0.0), Visit("right", 2, -1.0, 0.0)])).splitlines() == [
         "visit     hop  count   mean  spread  positive",
         "right       1      2  +1.00    0.00      100%",
         "right       2      3  +1.33    1.70       67%",           # variance ((2/3)^2 + (5/3)^2 + (7/3)^2) / 3 = 26 / 9
@@ -92,7 +92,7 @@ def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path):
     assert first.startswith("step 1: 2 rollouts, log P(answer | question) -4.00 per token\n"
                             "rank correlation of gain and progress not known, R^2 of summed gains and outcome 1.00\n"
                             "visit "), "nobody asked for a pet; two sums and two outcomes are always on a line"
-    assert first.endswith(table(rows(gains()))) and first.count("step ") == 1
+    assert first.endswith(table(rows(VISITS))) and first.count("step ") == 1
     saved_run(tmp_path, batch(step=20), batch(step=100, lift=0.5))
     before, after = audit.main(config).split("\n\n")
     assert before == first and after.startswith("step 100: 2 rollouts") and "right       2      1  +2.50" in after
@@ -104,8 +104,9 @@ def test_progress_is_a_pet_of_the_answer_that_is_shown_for_the_first_time():
     turns = [f"Open.\n</think>\n\n{call_text(f'own {name}', f'page {title}')}" for title, name in calls]
     done = rollout([*turns, answer()], [f"page {title} own cat." for title, _ in calls], CASE.question)
     logprobs = [[[-4.0], [-3.0], [-3.5], [-2.0]], [[-4.0], [-3.5], [-3.0], [-2.0]]]
-    found = progress(saved_batch([done] * 2, [0, 0], [1.0, 0.0], Recipe(browse="off"), logprobs), WEB)
-    assert found == ([1.0, -0.5, 1.5, 0.5, 0.5, 1.0], [1.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+    found = visits_of(saved_batch([done] * 2, [0, 0], [1.0, 0.0], Recipe(browse="off"), logprobs), WEB)
+    assert [visit.gain for visit in found] == [1.0, -0.5, 1.5, 0.5, 0.5, 1.0]
+    assert [visit.progress for visit in found] == [1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
 
 
 def test_rank_correlation_worked_by_hand():

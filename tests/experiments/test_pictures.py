@@ -35,7 +35,8 @@ def test_pictures_show_the_gains_and_advantages_of_a_rollout_and_every_example_t
         main(PicturesConfig(demo=str(tmp_path / "demo"), out=str(tmp_path / "b")))
         for file in (tmp_path / "a").glob("*.svg"):
             assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
-    i, credited = telling_rollout(batch), credit(batch.measured, Recipe.paper())
+    credited = credit(batch.measured, Recipe.paper())
+    i = telling_rollout(credited)
     shown = texts(tmp_path / "a" / "rollout-light.svg")
     assert {f"gain {gain:+.2f}" for gain in credited.gains[i] if gain is not None} <= set(shown)
     assert {f"{a:+.2f}" for a in credited.record.advantages[i]} <= set(shown)
