@@ -6,8 +6,10 @@ its probability says. Such a group has the population's mean and spread: it stan
 
 import itertools
 import math
+import re
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -27,6 +29,7 @@ UNCENTRED = Recipe(normalize="separate", center_gain=False, gamma=1.0)
 CENTRED = replace(UNCENTRED, center_gain=True)
 OUTCOMES = Recipe(use_gain=False, gamma=1.0)
 FRONT = (2.0, 0.2, 0.2)
+ROOT = Path(__file__).parents[2]
 
 
 def small(gains=(0.8, 0.8)) -> World:
@@ -212,10 +215,35 @@ def cosines_of_three(gains) -> dict[str, float]:
 
 
 def test_in_small_groups_the_root_mean_square_keeps_the_direction_and_the_std_does_not():
-    """The std explodes where all gains of a group are equal. Numbers of docs/equations.md, gamma .95."""
+    """The std explodes where all gains of a group are equal."""
     equal, front = cosines_of_three((0.8, 0.8, 0.8)), cosines_of_three(FRONT)
     assert equal == {"GRPO": 1.0, "paper": 0.887, "uncentred": 0.950, "uncentred, rms": 1.0}
     assert front == {"GRPO": 1.0, "paper": 0.839, "uncentred": 0.922, "uncentred, rms": 1.0}
+
+
+def test_the_cosines_of_the_table_are_those_of_the_world_with_29_rollouts():
+    """Every row of docs/equations.md that has one; those of gains are what the command prints."""
+    equal, front = cosines_of_three((0.8, 0.8, 0.8)), cosines_of_three(FRONT)
+    found = {name: [equal[arm], front[arm]] for name, arm in (
+        ("gains centred", "paper"), ("gains uncentred, / std", "uncentred"),
+        ("gains uncentred, / root mean square", "uncentred, rms"))}
+    world = outcomes_only(World.of((0.8, 0.8, 0.8)))
+    early = replace(world, rewards=[r if r.turns else replace(r, outcome=-3.0) for r in world.rewards])
+
+    def cosine_of(world, credit, size=3, aggregate="seq-mean-token-sum"):
+        return round(cosine(expected_update(world, credit, size, aggregate), outcome_gradient(world)), 3)
+
+    found["outcomes centred, γ < 1"] = [cosine_of(world, partial(centred, replace(OUTCOMES, gamma=gamma)))
+                                        for gamma in (0.95, 0.8)]
+    found["the same with outcomes −3 / 0 / 1"] = [cosine_of(early, partial(by_recipe, OUTCOMES), size)
+                                                  for size in (2, 3)]
+    found["means over"] = [cosine_of(world, partial(centred, OUTCOMES), aggregate="seq-mean-token-mean")]
+    rows = re.findall(r"^\| ([^|]+) \| (.*) \|$", (ROOT / "docs/equations.md").read_text(), re.MULTILINE)
+    stated = {name: list(map(float, re.findall(r"(?<![\d.])[01]?\.\d{3}", effect))) for name, effect in rows}
+    for name, cosines in found.items():
+        [row] = [numbers for title, numbers in stated.items() if title.startswith(name)]
+        assert row == cosines, name
+    assert sum(map(len, stated.values())) == sum(map(len, found.values())), "no other number of three places"
 
 
 def test_gains_that_are_not_divided_give_the_true_gradient():
