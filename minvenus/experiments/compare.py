@@ -19,9 +19,9 @@ from statistics import fmean
 from typing import Literal
 
 from minvenus.config import ConfigError, Count, CountOrZero, GroupSize, Positive, Share, check
-from minvenus.console import Progress, clock, table
+from minvenus.console import clock, table
 from minvenus.experiments.plan import register
-from minvenus.experiments.scripts import run_all, trained
+from minvenus.experiments.scripts import train_all
 from minvenus.experiments.statistics import interquartile_mean, interval, mean, shown
 from minvenus.files import read_jsonl, write_text
 from minvenus.flags import save_config
@@ -129,19 +129,18 @@ def method_flags(method: str) -> tuple[str, ...]:
 
 
 def main(config: CompareConfig) -> str:
-    folder, methods = Path(config.out), config.methods.split()
-    names = [f"{method}-{config.first_seed + i}" for i in range(config.seeds) for method in methods]
+    folder = Path(config.out)
     begun = sorted(path.parent.name for path in folder.glob("*/metrics.jsonl") if path.parent.name[:4] != "sft-")
     said = register(folder, plan_of(config), begun)
     starts = start_checkpoints(config)
-    jobs = {name: run_flags(config, starts, name) for name in names}
+    jobs = {}
+    for i in range(config.seeds):
+        for method in config.methods.split():
+            jobs[f"{method}-{config.first_seed + i}"] = run_flags(config, starts[i % len(starts)], method, i)
     cost = config.steps * config.questions * config.group * config.hops * SECONDS * len(jobs) / config.jobs
     print(f"{len(jobs)} runs of {config.steps} steps, {config.jobs} at a time: about {clock(cost)} in all on "
           f"{config.jobs} quiet cores. Ctrl-C stops, the same command goes on.", flush=True)
-    progress = Progress("runs", 0, len(jobs))
-    for done, name in enumerate(run_all("train_igpo.py", jobs, config.jobs, folder), start=1):
-        trained(folder / name, config.steps)
-        progress.show(done, {})
+    train_all("runs", "train_igpo.py", folder, config.steps, jobs, config.jobs)
     save_config(config, folder)
     runs = read_runs(config)
     tables = results(runs, config.checkpoints, config.steps)
@@ -160,24 +159,17 @@ def plan_of(config: CompareConfig) -> dict:
 
 def start_checkpoints(config: CompareConfig) -> list[Path]:
     """Train the SFT checkpoints that are not there yet."""
-    folder, jobs = Path(config.out), {}
-    for seed in range(config.first_sft_seed, config.first_sft_seed + config.checkpoints):
-        jobs[f"sft-{seed}"] = ("--out", folder / f"sft-{seed}", "--seed", seed, "--steps", config.sft_steps,
-                               "--most-hops", max(4, config.hops), "--wrong-result", config.wrong_result)
-    progress = Progress("SFT", 0, len(jobs))
-    for done, _ in enumerate(run_all("train_sft.py", jobs, config.jobs, folder), start=1):
-        progress.show(done, {})
-    return [trained(folder / name, config.sft_steps) for name in jobs]
+    flags = ("--most-hops", max(4, config.hops), "--wrong-result", config.wrong_result)
+    seeds = range(config.first_sft_seed, config.first_sft_seed + config.checkpoints)
+    jobs = {f"sft-{seed}": ("--seed", seed, *flags) for seed in seeds}
+    return train_all("SFT", "train_sft.py", Path(config.out), config.sft_steps, jobs, config.jobs)
 
 
-def run_flags(config: CompareConfig, starts: list[Path], name: str) -> tuple:
-    """The flags of train_igpo.py for one run, METHOD-SEED."""
-    method, _, seed = name.rpartition("-")
-    i = int(seed) - config.first_seed
-    shared = ("--model", starts[i % len(starts)], "--out", Path(config.out) / name, "--question-seed", seed,
-              "--seed", config.first_sampling_seed + i, "--steps", config.steps, "--hops", config.hops,
-              "--slack", config.slack, "--questions", config.questions, "--group", config.group,
-              "--learning-rate", config.learning_rate, "--max-context", 192 * config.hops,
+def run_flags(config: CompareConfig, start: Path, method: str, i: int) -> tuple:
+    """The flags of train_igpo.py for run i of a method, beside the folder and the steps."""
+    shared = ("--model", start, "--question-seed", config.first_seed + i, "--seed", config.first_sampling_seed + i,
+              "--hops", config.hops, "--slack", config.slack, "--questions", config.questions,
+              "--group", config.group, "--learning-rate", config.learning_rate, "--max-context", 192 * config.hops,
               "--evaluate-every", 10, "--rollouts-every", config.steps)
     return shared + method_flags(method)
 

@@ -52,6 +52,7 @@ class Gains:
     wrong_noise: float = 0.0
 
 
+Choices = list[tuple[int, int]]    # of one rollout: (hop, choice); choice k is made in turn 2k
 PROFILES = {                       # right visits at hop 1..4; all but the measured ones have the mean .8
     "equal": Gains((0.8, 0.8, 0.8, 0.8)),
     "rising": Gains((0.4, 0.6, 0.9, 1.3)),
@@ -100,13 +101,6 @@ def main(config: LabConfig) -> str:
 # --------------------------------------------------------------------------------------------------------- the learning
 
 
-@dataclass(frozen=True)
-class LabRollout:
-    choices: list[tuple[int, int]]     # (hop, choice); choice k is made in turn 2k
-    values: list[float]                # of the truth before each turn
-    success: bool                      # every right visit was made
-
-
 def train(gains: Gains, recipe: Recipe, seed: int, config: LabConfig) -> Curves:
     """Success and turns of the policy after 0, 1, 2, ... updates."""
     logits = np.tile(np.log(START), (len(gains.right), 1))                                            # [hops, 3]
@@ -114,9 +108,10 @@ def train(gains: Gains, recipe: Recipe, seed: int, config: LabConfig) -> Curves:
     for step in range(config.steps):
         probs = softmax(logits)
         curves["success"][step], curves["turns"][step] = expected(probs, config.visits)
-        rollouts = sample(gains, probs, config.visits, GROUPS * GROUP_SIZE, np.random.default_rng((seed, step)))
-        advantages = advantages_of(rollouts, recipe)
-        logits = logits + config.learning_rate * policy_gradient(probs, rollouts, advantages)
+        rng = np.random.default_rng((seed, step))
+        choices, batch = sample(gains, probs, config.visits, GROUPS * GROUP_SIZE, rng)
+        advantages = credit(batch, recipe).record.advantages
+        logits = logits + config.learning_rate * policy_gradient(probs, choices, advantages)
     return curves
 
 
@@ -139,49 +134,44 @@ def expected(probs: np.ndarray, visits: int) -> tuple[float, float]:
     return success, 1.0 + 2 * made
 
 
-def sample(gains: Gains, probs: np.ndarray, visits: int, count: int, rng: np.random.Generator) -> list[LabRollout]:
-    """`count` rollouts. The draws do not depend on the table: the same generator gives every method the same luck."""
+def sample(gains: Gains, probs: np.ndarray, visits: int, count: int,
+           rng: np.random.Generator) -> tuple[list[Choices], list[Measured]]:
+    """`count` rollouts, as if the truth had one token. The draws do not depend on the table: the same generator gives
+    every method the same luck."""
     draws = rng.random((count, visits)).tolist()
     visit_noise, search_noise = rng.standard_normal((2, count, visits)).tolist()
     bounds = probs.cumsum(axis=1)[:, :2].tolist()                                                     # [hops, 2]
-    rollouts = []
+    all_choices, batch = [], []
     for i in range(count):
         hop, value = 0, 0.0
-        choices, values = [], [value]
+        choices: Choices = []
+        logprobs: list[list[float] | None] = [[value]]                           # of the truth before each turn
         for k in range(visits):
             choice = sum(draws[i][k] >= bound for bound in bounds[hop])
             choices.append((hop, choice))
             if choice == STOP:
                 break
-            values.append(value + gains.wrong_noise * search_noise[i][k])
+            logprobs.append([value + gains.wrong_noise * search_noise[i][k]])
             mean, noise = gains.wrong, gains.wrong_noise
             if choice == RIGHT:
                 mean, noise = gains.right[hop], gains.right_noise[hop]
                 hop += 1
             value += mean + noise * visit_noise[i][k]
-            values.append(value)
+            logprobs.append([value])
             if hop == len(probs):
                 break
-        rollouts.append(LabRollout(choices, values, hop == len(probs)))
-    return rollouts
+        kinds = ["search", "visit"] * (len(logprobs) // 2) + ["answer"]
+        all_choices.append(choices)
+        batch.append(Measured(kinds, [False] * len(kinds), logprobs, float(hop == len(probs)), i // GROUP_SIZE))
+    return all_choices, batch
 
 
-def advantages_of(rollouts: list[LabRollout], recipe: Recipe) -> list[list[float]]:
-    """Of every turn, by the shipped code, as if the truth had one token."""
-    batch = []
-    for i, rollout in enumerate(rollouts):
-        kinds = ["search", "visit"] * (len(rollout.values) // 2) + ["answer"]
-        logprobs: list[list[float] | None] = [[value] for value in rollout.values]
-        batch.append(Measured(kinds, [False] * len(kinds), logprobs, float(rollout.success), i // GROUP_SIZE))
-    return credit(batch, recipe).record.advantages
-
-
-def policy_gradient(probs: np.ndarray, rollouts: list[LabRollout], advantages: list[list[float]]) -> np.ndarray:
+def policy_gradient(probs: np.ndarray, choices: list[Choices], advantages: list[list[float]]) -> np.ndarray:
     """Gradient of the objective with respect to the logits of the table, [hops, 3]."""
     gradient = np.zeros(probs.shape)
-    for rollout, row in zip(rollouts, advantages, strict=True):
-        for (hop, choice), advantage in zip(rollout.choices, row[::2], strict=False):
+    for made, row in zip(choices, advantages, strict=True):
+        for (hop, choice), advantage in zip(made, row[::2], strict=False):
             weight = advantage / len(row)
             gradient[hop] -= weight * probs[hop]
             gradient[hop, choice] += weight
-    return gradient / len(rollouts)
+    return gradient / len(choices)

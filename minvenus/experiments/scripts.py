@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from minvenus.config import ConfigError
+from minvenus.console import Progress
 from minvenus.files import latest_checkpoint, step_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +42,16 @@ def trained(run_folder: Path, steps: int) -> Path:
     if newest is None or newest.name < step_name(steps):
         raise ScriptFailed(f"{run_folder} was stopped before step {steps}; the same command goes on there")
     return newest / "model"
+
+
+def train_all(label: str, script: str, folder: Path, steps: int, jobs: dict[str, tuple], at_once: int) -> list[Path]:
+    """Run a training script to its end for each job, into FOLDER/NAME, and return the folders of the models."""
+    flags = {name: ("--out", folder / name, "--steps", steps, *more) for name, more in jobs.items()}
+    progress = Progress(label, 0, len(jobs))
+    for done, name in enumerate(run_all(script, flags, at_once, folder), start=1):
+        trained(folder / name, steps)
+        progress.show(done, {})
+    return [trained(folder / name, steps) for name in jobs]
 
 
 def run_all(script: str, jobs: dict[str, tuple], at_once: int = 1, logs: Path | None = None) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """The credit lab: what it shows, its exact figures against enumeration, its rewards and gradient worked by hand."""
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +12,11 @@ from minvenus.config import ConfigError, Recipe
 from minvenus.experiments import lab
 from minvenus.experiments.__main__ import main
 from minvenus.experiments.compare import method_flags
-from minvenus.experiments.lab import PROFILES, RIGHT, STOP, WRONG, Gains, LabConfig, LabRollout
+from minvenus.experiments.lab import PROFILES, RIGHT, STOP, WRONG, Gains, LabConfig
 from minvenus.flags import parse_flags
+from minvenus.igpo.credit import credit
 from minvenus.igpo.loss import igpo_loss
 from minvenus.settings import IGPOConfig
-from tests.igpo import oracle
 
 NAMES = [*LabConfig().methods.split(), "paper+unnormalised", "paper+unscaled", "paper+every-turn", "uncentred+rms"]
 
@@ -94,32 +93,32 @@ def test_rollouts_follow_the_rules(world, seed):
     """A rollout ends with a stop, the last hop or the last visit; nothing is chosen after that, and every visit has a
     value before its search, before itself and after."""
     gains, probs, visits = world
-    for rollout in lab.sample(gains, probs, visits, 20, np.random.default_rng(seed)):
+    for choices, measured in zip(*lab.sample(gains, probs, visits, 20, np.random.default_rng(seed)), strict=True):
         hop = made = 0
-        for at, choice in rollout.choices[:-1]:
+        for at, choice in choices[:-1]:
             assert at == hop and choice != STOP
             made, hop = made + 1, hop + (choice == RIGHT)
             assert hop < len(probs)
-        at, choice = rollout.choices[-1]
+        at, choice = choices[-1]
         assert at == hop
         made, hop = made + (choice != STOP), hop + (choice == RIGHT)
         assert choice == STOP or hop == len(probs) or made == visits
-        assert len(rollout.values) == 2 * made + 1 and rollout.success == (hop == len(probs))
+        assert len(measured.logprobs) == 2 * made + 1 and measured.outcome == (hop == len(probs))
 
 
 def test_sampled_rollouts_have_the_exact_success_and_the_mean_and_the_spread_of_gains_that_were_asked_for():
     probs = np.tile((0.5, 0.4, 0.1), (2, 1))
-    rollouts = lab.sample(Gains((1.0, 3.0), (0.5, 0.1), -1.0, 0.2), probs, 4, 20_000, np.random.default_rng(0))
+    choices, batch = lab.sample(Gains((1.0, 3.0), (0.5, 0.1), -1.0, 0.2), probs, 4, 20_000, np.random.default_rng(0))
     success, turns = lab.expected(probs, 4)
-    lengths = np.array([len(rollout.values) for rollout in rollouts])
-    sampled = np.mean([rollout.success for rollout in rollouts])
+    lengths = np.array([len(m.kinds) for m in batch])
+    sampled = np.mean([m.outcome for m in batch])
     assert abs(sampled - success) < 4 * (success * (1 - success) / 20_000) ** 0.5
     assert abs(lengths.mean() - turns) < 4 * lengths.std() / 20_000 ** 0.5
     found = {}                                                            # (hop, choice) -> (of the search, of both)
-    for rollout in rollouts:
-        for k in range(len(rollout.values) // 2):
-            before, between, after = rollout.values[2 * k:2 * k + 3]
-            found.setdefault(rollout.choices[k], []).append((between - before, after - before))
+    for made, m in zip(choices, batch, strict=True):
+        for k in range(len(m.kinds) // 2):
+            [before], [between], [after] = m.logprobs[2 * k:2 * k + 3]
+            found.setdefault(made[k], []).append((between - before, after - before))
     for place, mean, spread in (((0, RIGHT), 1.0, 0.5), ((1, RIGHT), 3.0, 0.1), ((0, WRONG), -1.0, 0.2)):
         searches, visits = np.array(found[place]).T
         assert visits.mean() == pytest.approx(mean, abs=0.02) and visits.std() == pytest.approx(spread, rel=0.05)
@@ -133,50 +132,35 @@ def test_luck_does_not_depend_on_the_table(world):
     gains, probs, visits = world
     first, second = (lab.sample(gains, np.tile(row, (len(probs), 1)), visits, 50, np.random.default_rng(7))
                      for row in ((1 / 3, 1 / 3, 1 / 3), (0.5, 0.2, 0.3)))
-    same = [(a, b) for a, b in zip(first, second, strict=True) if a.choices == b.choices]
+    rows = zip(*first, *second, strict=True)
+    same = [(a.logprobs, b.logprobs) for made, a, other, b in rows if made == other]
     assert same and all(a == b for a, b in same)
 
 
 # ---------------------------------------------------------------------------------------------------- rewards, gradient
 
-# 2 hops, 3 visits: a wrong visit, then both right ones; a right one, then stop
-TWO = [LabRollout([(0, WRONG), (0, RIGHT), (1, RIGHT)], [0.0, 0.1, -0.5, -0.3, 0.5, 0.2, 2.5], True),
-       LabRollout([(0, RIGHT), (1, STOP)], [0.0, 0.4, 1.0], False)]
-HALF_RIGHT = np.tile((0.5, 0.25, 0.25), (2, 1))
-
-
-@pytest.mark.parametrize("recipe, first, second", [
-    (Recipe.paper(), [-0.5, -0.5, 1, 1, 2, 2, 1], [1, 1, 0]),
-    (Recipe.released(), [None, -0.5, None, 1, None, 2, 1], [None, 1, 0]),
-    (Recipe.paper(browse="off"), [0.1, -0.6, 0.2, 0.8, -0.3, 2.3, 1], [0.4, 0.6, 0]),
-    (Recipe.paper(use_gain=False), [None] * 6 + [1], [None] * 2 + [0]),
-])
-def test_advantages_of_two_rollouts_are_the_returns_of_rewards_worked_by_hand(recipe, first, second):
-    recipe = replace(recipe, normalize="none")
-    expected = [oracle.returns(terms, [], recipe) for terms in (first, second)]
-    assert [pytest.approx(row) for row in lab.advantages_of(TWO, recipe)] == expected
-
-
 def test_gradient_of_two_rollouts_worked_by_hand():
-    """Choices are made in turns 0, 2, 4 of the first rollout (7 turns, its answer came by itself), in 0 and 2 of the
-    second (3).
+    """2 hops, 3 visits: a wrong visit, then both right ones; a right one, then stop. Choices are made in turns 0, 2, 4
+    of the first rollout (7 turns, its answer came by itself), in 0 and 2 of the second (3).
     Row 0 of the table: A = .7 for wrong and 1.4 for right, each / 7; A = 3 for right, / 3.
     Row 1: A = 2.1 for right, / 7; A = -.6 for stop, / 3."""
     advantages = [[0.7, 9, 1.4, 9, 2.1, 9, 9], [3.0, 9, -0.6]]
     right, wrong, stop = np.array([0.5, -0.25, -0.25]), np.array([-0.5, 0.75, -0.25]), np.array([-0.5, -0.25, 0.75])
     table = np.array([0.1 * wrong + 0.2 * right + 1.0 * right, 0.3 * right - 0.2 * stop]) / 2
-    assert np.allclose(lab.policy_gradient(HALF_RIGHT, TWO, advantages), table, atol=1e-15)
+    choices = [[(0, WRONG), (0, RIGHT), (1, RIGHT)], [(0, RIGHT), (1, STOP)]]
+    probs = np.tile((0.5, 0.25, 0.25), (2, 1))
+    assert np.allclose(lab.policy_gradient(probs, choices, advantages), table, atol=1e-15)
 
 
-def loss_gradient(probs, rollouts: list[LabRollout], advantages) -> np.ndarray:
+def loss_gradient(probs, choices, advantages) -> np.ndarray:
     """The same through autograd and the shipped loss: one token per turn; a turn without a choice has the constant
     log-prob 0."""
     table = torch.tensor(np.log(probs), requires_grad=True)
     log_probs = table.log_softmax(dim=1)
     longest = max(map(len, advantages))
     logp = [[torch.zeros((), dtype=torch.float64)] * longest for _ in advantages]
-    for row, rollout in zip(logp, rollouts, strict=True):
-        for k, place in enumerate(rollout.choices):
+    for row, made in zip(logp, choices, strict=True):
+        for k, place in enumerate(made):
             row[2 * k] = log_probs[place]
     stacked = torch.stack([torch.stack(row) for row in logp])                                         # [N, turns]
     mask = torch.tensor([[t < len(row) for t in range(longest)] for row in advantages])
@@ -188,10 +172,10 @@ def loss_gradient(probs, rollouts: list[LabRollout], advantages) -> np.ndarray:
 @given(worlds(), st.sampled_from(NAMES), st.integers(0, 1000))
 def test_the_gradient_is_that_of_the_shipped_loss(world, method, seed):
     gains, probs, visits = world
-    rollouts = lab.sample(gains, probs, visits, 8, np.random.default_rng(seed))
-    advantages = lab.advantages_of(rollouts, recipe_of(method))
-    ours = lab.policy_gradient(probs, rollouts, advantages)
-    assert np.allclose(ours, loss_gradient(probs, rollouts, advantages), atol=1e-12)
+    choices, batch = lab.sample(gains, probs, visits, 8, np.random.default_rng(seed))
+    advantages = credit(batch, recipe_of(method)).record.advantages
+    ours = lab.policy_gradient(probs, choices, advantages)
+    assert np.allclose(ours, loss_gradient(probs, choices, advantages), atol=1e-12)
 
 
 # ---------------------------------------------------------------------------------------------------------- the command

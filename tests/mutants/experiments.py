@@ -23,7 +23,7 @@ MUTANTS = (
            "experiments/test_compare.py::test_the_numbers_of_a_run_come_from_its_metrics",
            ("minvenus.experiments.compare:read_curves", " if step > 0]", "]")),
     mutant(51, "differences between runs of different seeds",
-           "experiments/test_compare.py::test_differences_are_of_paired_runs",
+           "experiments/test_compare.py::test_the_tables_with_differences_of_paired_runs_worked_by_hand",
            ("minvenus.experiments.compare:results", "of_seeds, runs[other]))", "of_seeds, reversed(runs[other])))")),
     mutant(51, "a right page that was not asked for its pet counts as progress",
            "experiments/test_audit.py::test_progress_is_a_pet_of_the_answer_that_is_shown_for_the_first_time",
