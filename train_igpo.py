@@ -3,6 +3,9 @@
 A step samples `group` rollouts of each of its questions, scores the true answer in the contexts before their turns
 (which gives the gains), grades the final answers (the outcomes), turns both into advantages (igpo/) and updates the
 policy.
+
+Under torchrun each process, a rank, rolls out its share of the questions. `together`, `of_all_ranks`, `on_rank_0` and
+`everywhere` are for that (train/parallel.py); in a single process they only pass on what they are given.
 """
 
 from collections.abc import Callable
@@ -70,9 +73,9 @@ def main(config: IGPOConfig) -> Path:
                 run.lap("rollout", engine.counters().rolled_out)
                 loop.score_ended()                                          # the true answer, on forks of their pages
                 run.lap("scoring", scored_tokens(episodes))
-            rollouts, logprobs = of_all_ranks(episodes, config.group)
             for used in {engine, scorer}:
                 used.free_pages()                                           # the update can use their memory
+            rollouts, logprobs = of_all_ranks(episodes, config.group)
             batch = make_batch(rollouts, logprobs, config.group, grade)     # without an outcome: dropped, counted
             run.lap("grading")
             credited = credit(batch.measured, config.recipe)                # igpo/: the same on every rank

@@ -20,6 +20,8 @@ after both, else in its place, and the next turn is the last. This is decided be
 last turn that max_turns allows, another notice is shown after the observation. Notices that replace are always shown
 in the observation's place.
 
+Rollouts that the cache has no room for wait until others have ended (admission.py): what is sampled stays the same.
+
 The loop has one thread and needs no lock: between two steps of the policy it polls the futures of tool calls and the
 time limits. Without tool_threads tools run in the loop's own thread, and a run is reproducible to the last bit. With
 threads, the time that tools take decides which rollouts share a step of the engine, and a batch of another size gives
@@ -145,7 +147,7 @@ class RolloutLoop:
         """Once the policy has written a turn: throw it away, or keep it and end, run its call, or say what is wrong."""
         try:
             output = self.policy.output(episode)
-        except ToolError as error:                            # of an endpoint
+        except ToolError as error:                            # only an endpoint raises it
             if is_too_long(error):
                 self._context_is_full(episode)
             else:

@@ -2,9 +2,12 @@
 
     r_t = the turn's gain; for a search, with browse="replicate", the gain of the next visit; absent otherwise
     r_T = the outcome, for the last turn T
-    r_t = -format_penalty instead, in place of gain or outcome, where turn t is malformed                      [P eq.4]
+    r_t = -format_penalty in place of gain or outcome, where turn t is malformed                               [P eq.4]
           format_penalty=None: such a turn keeps its own reward
-    clip_gain: a gain below 0 counts as 0.    take_back: r_T - (V_last - V_0), so that finding pays only if it helps
+
+    clip_gain=True    a gain below 0 counts as 0
+    take_back=True    the sum of the gains, unclipped, is subtracted from r_T: what the turns were paid in advance. With
+                      browse="segment" the rewards of a rollout then add up to its outcome (docs/recipes.md)
 
     kinds           search  search  visit  search  visit  search  answer
     gains             .       .       a      .       b      .       .
@@ -43,7 +46,7 @@ def turn_rewards(kinds: list[str], gains: list[float | None], malformed: list[bo
     # segment and is copied to the searches before it; one that is set last stays on its own turn. Without copies both
     # scopes give the same rewards, and turn_returns (advantage.py) may share the return of a penalty.
     rewards, penalties = list(gains[:count]), [False] * count
-    if recipe.take_back:                                 # the gains add up to V_last - V_0
+    if recipe.take_back:
         outcome -= math.fsum(gain for gain in gains if gain is not None)
     if recipe.clip_gain:
         rewards = [None if gain is None else max(gain, 0.0) for gain in rewards]
