@@ -11,6 +11,7 @@ must not spell one. Each place that could begin or end a spelling gets a broken 
     |> ｜>     the right half of the same forms; Gemma 4 has <turn|>
     [X         a word with two capitals, a _ or a ~: Mistral ([INST], [TOOL_CALLS]), GLM ([gMASK]), MiniMax ([e~[)
     ]x         the same, since MiniMax has ]~b]
+    correct:   the verdict of our judge, which may quote an answer that spells one; the bar follows the word
 
 The rule is wider than the lists of tokens, which change with every model: <b> and [PDF] are broken up, too. A text
 that has the broken form already gets one bar more, so that `restore` knows which bars are ours.
@@ -22,7 +23,8 @@ sent to a server as text does (agent/remote.py).
 import re
 
 MARK = "¦"
-SPELLING = r"<(?=¦*[^\s¦\d=-])|[|｜](?=¦*>)|[\[\]](?=¦*[\w/@!]*(?:[A-Z]{2}|[~_]))"
+SPELLING = (r"<(?=¦*[^\s¦\d=-])|[|｜](?=¦*>)|[\[\]](?=¦*[\w/@!]*(?:[A-Z]{2}|[~_]))"
+            r"|(?ai:correct)(?=¦*(?:[^\w¦:：=]|_)*[:：=])")
 WHOLE, BROKEN = re.compile(SPELLING), re.compile(f"({SPELLING}){MARK}")
 
 

@@ -37,7 +37,11 @@ MUTANTS = (
             "            json.loads(strict(text[start.start():end])")),
     mutant(22, "control tokens of an answer reach the judge",
            JUDGED + "test_an_answer_that_attacks_the_judge_gets_the_verdict_of_the_judge",
-           (JUDGE + "judge_messages", "break_up(", "(")),
+           (JUDGE + "judge_messages", "break_up(answer)", "answer")),
+    mutant(54, "an answer that the judge quotes line by line spells the verdict",
+           "evaluation/test_read_verdict.py::"
+           "test_quoted_as_it_was_shown_an_answer_spells_no_verdict_on_any_number_of_lines",
+           (JUDGE + "judge_messages", "break_up(answer)", "answer.replace('<', '<¦')")),
     mutant(39, "a failed request is kept as a verdict",
            FAILS,
            (JUDGE + "Judge.verdict", "if verdict.correct is None:", "if False:")),
