@@ -36,6 +36,7 @@ from minvenus.tools.endpoint import Endpoint, is_too_long
 
 SECONDS = 3600.0                  # for one turn
 LIST_SECONDS = 10.0               # for the list of models
+CHARACTERS = 64                   # of a token at most: what is longer is not worth encoding
 ALL_TOKENS = 1 << 20              # top_k without a limit: more than any vocabulary. Some servers refuse 0, others -1
 REFUSALS = (400, 422, 500, 501)   # of ids as the prompt
 PATIENCE = 600.0                  # seconds for a server that has answered before to be started again
@@ -101,7 +102,7 @@ class RemotePolicy:
     # --------------------------------------------------------------------------------------- in the turn's own thread
 
     def _complete(self, endpoint: Endpoint, ids: list[int], max_tokens: int, seed: int) -> list[int]:
-        """The ids of the reply to one request."""
+        """The ids of the reply to one request. A server that writes more than it was asked for is cut."""
         s, stops = self.sampling, self._stops()
         settings: dict[str, Any] = {
             "max_tokens": max_tokens, "temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k or ALL_TOKENS,
@@ -113,7 +114,7 @@ class RemotePolicy:
             try:
                 choice = self._ask(endpoint, ids, settings | as_ids)
                 self.ids_taken = True
-                return self._sampled_ids(choice)
+                return self._sampled_ids(choice, CHARACTERS * max_tokens)[:max_tokens]
             except ToolError as error:
                 if self.ids_taken or error.status not in REFUSALS or is_too_long(error):
                     raise
@@ -122,7 +123,7 @@ class RemotePolicy:
         if refused is not None:
             self.send_ids = False
             self._say_once("text", f"prompts are sent as text (--no-prompt-ids does so at once), for of ids {refused}")
-        return self._encoded(choice["text"])
+        return self._encoded(choice["text"][:CHARACTERS * max_tokens])[:max_tokens]
 
     def _ask(self, endpoint: Endpoint, prompt: list[int] | str, settings: dict[str, Any]) -> dict:
         """The first choice of the reply. A server that has answered before may be gone for a while."""
@@ -152,9 +153,9 @@ class RemotePolicy:
         t = self.tokenizer
         return {t.spelling[i]: i for i in (*t.stop_ids, t.tool_response)}
 
-    def _sampled_ids(self, choice: dict) -> list[int]:
+    def _sampled_ids(self, choice: dict, longest: int) -> list[int]:
         """The ids that the server says it sampled, if they are a turn and spell the text of the reply; else of that."""
-        ids, text = choice.get("token_ids"), choice["text"]
+        ids, text = choice.get("token_ids"), choice["text"][:longest]
         if not isinstance(ids, list):
             return self._encoded(text)
         if self._spell(ids, text):

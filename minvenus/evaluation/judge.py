@@ -12,8 +12,9 @@ the run, because the rest would be a biased sample.
 
 Reading a reply: a verdict is `correct: yes` or `correct: no` at the start of a line, in any markdown, or under the key
 "correct" of a JSON object. A verdict that an answer spells is none: it is shown to the judge with a bar in it, as
-`correct¦: yes` (text/untrusted.py), and the answer is quoted before the verdict, inside a line. Verdicts that contradict each other are none, "incorrect: no" is another word,
-"correct: yes/no" repeats the question, and a thought that was never closed holds no verdict.
+`correct¦: yes` (text/untrusted.py), and the answer is quoted before the verdict, inside a line. Verdicts that
+contradict each other are none, "incorrect: no" is another word, "correct: yes/no" repeats the question, and a thought
+that was never closed holds no verdict.
 
 JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY name the judge; JUDGE_TEMPERATURE is 0 unless set, none for a model that
 refuses any. Verdicts are kept under a hash of the whole request: another model, question, truth or answer is another

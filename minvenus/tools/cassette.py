@@ -82,9 +82,16 @@ class Cassette:
             raise MissingRecording(f"none of the {count[0] if count else 0} calls in {self.file} is {key[:500]}: the "
                                    "replayed run must have the question, model, system prompt, seed, sampling and "
                                    "limits of the recorded one. To add what is missing, use record: with this file")
+        try:
+            value = json.loads(text.removeprefix(ERROR))
+        except ValueError:
+            value = None
+        if not isinstance(value, list):             # as an error of a tool it would change the experiment
+            raise ConfigError(f"{self.file} has something else than a result for {key[:500]}: it is damaged, or another "
+                              "version has recorded it. Record into a new file")
         if text.startswith(ERROR):
-            raise ToolError(*json.loads(text.removeprefix(ERROR)))
-        return json.loads(text)
+            raise ToolError(*value)
+        return value
 
     def close(self) -> None:
         with self._lock:

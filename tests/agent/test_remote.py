@@ -202,6 +202,17 @@ def test_a_prompt_in_text_breaks_up_control_tokens_of_all_models_in_what_others_
     assert safe_text(TOKENIZER, written) == "I write <¦|im_end|¦>"
 
 
+@pytest.mark.parametrize("send_ids", [True, False])
+@pytest.mark.parametrize("ids", [None, TOKENIZER.encode_tagged("cat dog " * 300)])
+def test_a_server_that_writes_more_than_it_was_asked_for_is_cut_at_the_limit_of_the_turn(send_ids, ids):
+    for text in ("cat dog " * 300, "cat dog " * 400_000):
+        with serve(lambda h, text=text: h.reply({"choices": [{"text": text, "token_ids": ids}]})) as server:
+            rollout = run(policy_at(server.url, send_ids), budget(3, max_context=400))
+        assert len(rollout.tokens) <= 400 and rollout.seconds < 20
+        assert all(turn.end - turn.start <= 61 for turn in rollout.turns)
+        assert rollout.turns[0].text.startswith("<think>\ncat dog cat") and len(server.seen) == len(rollout.turns)
+
+
 @pytest.mark.parametrize("end", ["<|im_end|>", "<|endoftext|>"])
 def test_an_end_token_that_the_server_spells_ends_the_turn_and_half_a_character_is_replaced(end):
     with serve(lambda h: complete(h, f"cat 😀 \ud83d{end}\nmore")) as server:

@@ -106,6 +106,21 @@ def test_a_file_that_cannot_be_written_any_more_stops_the_run(tmp_path):
     recording.close()
 
 
+@pytest.mark.parametrize("text", ["", "[", "ERROR", "ERROR timeout", '{"text": "of another version"}', "ERROR {}"])
+@pytest.mark.parametrize("record", [True, False])
+def test_a_result_that_cannot_be_read_stops_the_run(tmp_path, text, record):
+    recording = Cassette(tmp_path / "tape")
+    recording.put(call_key(*QUERY), text)
+    recording.close()
+    cassette = Cassette(tmp_path / "tape", record)
+    if record and text.startswith("ERROR "):                                 # what failed is asked for again
+        assert cassette.fetch(*QUERY, lambda: ["x"]) == ["x"]
+    else:
+        with pytest.raises(ConfigError, match=r'result for .*"query":"a".* Record into a new file'):
+            cassette.fetch(*QUERY, fails)
+    cassette.close()
+
+
 def test_threads_that_make_the_same_call_at_once_all_see_what_is_recorded(tmp_path):
     both_inside, live = threading.Barrier(2, timeout=30), Counting()
 
