@@ -87,8 +87,8 @@ class Cassette:
         except ValueError:
             value = None
         if not isinstance(value, list):             # as an error of a tool it would change the experiment
-            raise ConfigError(f"{self.file} has something else than a result for {key[:500]}: it is damaged, or another "
-                              "version has recorded it. Record into a new file")
+            raise ConfigError(f"{self.file} has something else than a result for {key[:500]}: it is damaged, or of "
+                              "another version. Record into a new file")
         if text.startswith(ERROR):
             raise ToolError(*value)
         return value
