@@ -21,7 +21,7 @@ It is for those who check another implementation. The file has one rollout after
 import json
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, count
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -42,29 +42,30 @@ FIELDS: dict[str, Any] = {                # name -> type
     "malformed": list[bool],
     "outcome": float,
 }
-ONE_VISIT, TWO_VISITS = ["search", "visit", "answer"], ["search", "visit", "search", "visit", "answer"]
-GIVEN = ("", "<think>\n</think>\n\n<answer>\n(given)\n</answer>")         # the text of a turn, of the last one
+ANSWER = "<think>\n</think>\n\n<answer>\n(given)\n</answer>"            # the text of the last turn
 
-# name -> (what it shows, rollouts)
-EXAMPLES: dict[str, tuple[str, list[dict]]] = {
+
+def visits(*given: float, outcome: int = 0) -> dict:
+    """A rollout with a search and a visit for each gain, then the answer."""
+    gains = [gain for each in given for gain in (None, each)]
+    return {"kinds": ["search", "visit"] * len(given) + ["answer"], "gains": gains, "outcome": outcome}
+
+
+EXAMPLES: dict[str, tuple[str, list[dict]]] = {               # name -> what it shows, rollouts
     "all-wrong": (
         "Every answer is wrong. GRPO has nothing to compare and learns nothing; gains still tell the good visit.",
-        [{"kinds": ONE_VISIT, "gains": [None, 0.8], "outcome": 0},
-         {"kinds": ONE_VISIT, "gains": [None, 0.0], "outcome": 0}]),
+        [visits(0.8), visits(0.0)]),
     "equal-gains": (
         "Every visit gains the same. Centred gains are 0 and only outcomes teach; uncentred ones still pay visits.",
-        [{"kinds": TWO_VISITS, "gains": [None, 0.5, None, 0.5], "outcome": 1},
-         {"kinds": TWO_VISITS, "gains": [None, 0.5, None, 0.5], "outcome": 0}]),
+        [visits(0.5, 0.5, outcome=1), visits(0.5, 0.5)]),
     "front-loaded": (
         "The first visit gains much, the second one little. Centred, the second visit is punished although it helped, "
         "so the paper's recipe learns to stop early; uncentred, it is paid.",
-        [{"kinds": TWO_VISITS, "gains": [None, 1.4, None, 0.1], "outcome": 0},
-         {"kinds": TWO_VISITS, "gains": [None, 1.4, None, 0.1], "outcome": 0}]),
+        [visits(1.4, 0.1), visits(1.4, 0.1)]),
     "stops-early": (
         "One rollout stops after its first visit, the other goes on and gains a little more. Centred, stopping has the "
         "higher advantages; uncentred, going on has.",
-        [{"kinds": ONE_VISIT, "gains": [None, 0.8], "outcome": 0},
-         {"kinds": TWO_VISITS, "gains": [None, 0.8, None, 0.2], "outcome": 0}]),
+        [visits(0.8), visits(0.8, 0.2)]),
     "malformed": (
         "The second search of the first rollout is malformed. The paper's recipe puts the penalty on this turn, and "
         "discounted on the one before; in the released code both searches share one return; GRPO looks at the last "
@@ -74,9 +75,7 @@ EXAMPLES: dict[str, tuple[str, list[dict]]] = {
          {"kinds": ["search", "search", "visit", "answer"], "gains": [None, None, 0.3], "outcome": 0}]),
     "no-visit": (
         "One rollout answers at once. It has no gain: an absent reward is not 0 and enters no mean.",
-        [{"kinds": ["answer"], "gains": [], "outcome": 0},
-         {"kinds": ONE_VISIT, "gains": [None, 0.6], "outcome": 1},
-         {"kinds": ONE_VISIT, "gains": [None, 0.2], "outcome": 0}]),
+        [visits(), visits(0.6, outcome=1), visits(0.2)]),
 }
 
 
@@ -250,14 +249,12 @@ def write_xray(batch: list[Measured], credited: Credit, config: CreditConfig, sh
     """The page of a training batch with these numbers. Its turns have no words and a token each."""
     rollouts = []
     for m in batch:
-        last = len(m.kinds) - 1
-        turns = []
-        for t, (kind, bad) in enumerate(zip(m.kinds, m.malformed, strict=True)):
-            observation = None if t == last else ""
-            turns.append(Turn(cast(Kind, kind), t, t + 1, GIVEN[t == last], observation=observation, malformed=bad))
-        empty: list[None] = [None] * len(turns)
-        rollouts.append(Rollout(Question(f"{m.group}", shows, ["(given)"]), [0] * len(turns), [False] * len(turns),
-                                [*empty], turns, "answered"))
+        count = len(m.kinds)
+        turns = [Turn(cast(Kind, m.kinds[t]), t, t + 1, text="", observation="", malformed=m.malformed[t])
+                 for t in range(count)]
+        turns[-1] = replace(turns[-1], text=ANSWER, observation=None)
+        question = Question(f"{m.group}", shows, ["(given)"])
+        rollouts.append(Rollout(question, [0] * count, [False] * count, [None] * count, turns, "answered"))
     saved = SavedBatch(0, "given", config.recipe, rollouts, batch, credited)
     name = Path(config.file).stem if config.file else config.example
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 """The credit lab: what it shows, its exact figures against enumeration, its rewards and gradient worked by hand."""
 
-import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from minvenus.experiments import lab
 from minvenus.experiments.__main__ import main
 from minvenus.experiments.compare import method_flags
 from minvenus.experiments.lab import PROFILES, RIGHT, STOP, WRONG, Gains, LabConfig
+from minvenus.experiments.theory import World
 from minvenus.flags import parse_flags
 from minvenus.igpo.credit import credit
 from minvenus.igpo.loss import igpo_loss
@@ -63,18 +64,11 @@ def worlds(draw):
 
 
 def enumerated(probs, visits):
-    """Success and turns as a sum over everything that can be chosen."""
-    success, turns = 0.0, 0.0
-    for wanted in itertools.product((RIGHT, WRONG, STOP), repeat=visits):
-        hop, made, weight, going = 0, 0, 1.0, True
-        for choice in wanted:
-            weight *= probs[hop, choice] if going else 1 / 3          # after the end all choices are alike
-            if going and choice != STOP:
-                made, hop = made + 1, hop + (choice == RIGHT)
-            going = going and choice != STOP and hop < len(probs)
-        success += weight * (hop == len(probs))
-        turns += weight * (1 + 2 * made)
-    return success, turns
+    """Success and turns as a sum over all rollouts."""
+    world = World.of((0.0,) * len(probs), visits=visits)
+    chances = replace(world, logits=torch.tensor(probs).log()).probabilities().tolist()
+    success = sum(chance * r.outcome for chance, r in zip(chances, world.rewards, strict=True))
+    return success, sum(chance * (1 + 2 * len(r.turns)) for chance, r in zip(chances, world.rewards, strict=True))
 
 
 def test_one_hop_two_visits_worked_by_hand():
