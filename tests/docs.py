@@ -73,7 +73,7 @@ def commands() -> dict[str, list[str]]:
 
 def check(command: str) -> str:
     """How a command is checked. A target, a script, a module, a flag or a value that does not exist is an error."""
-    first, *words = shlex.split(command)
+    first, *words = shlex.split(command.split(" 2>&1 |")[0])
     if first == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         if wrong := [word for word in words if word not in targets and "=" not in word]:

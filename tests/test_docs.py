@@ -36,6 +36,15 @@ def test_links_lead_somewhere_and_those_to_a_line_to_the_function_that_they_name
             assert path.read_text().splitlines()[int(line) - 1].startswith(f"def {words.strip('`')}("), target
 
 
+def test_every_picture_that_is_shown_is_there_and_every_one_that_is_there_is_shown():
+    shown = set()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r'(?:src|srcset)="([^"]+)"|!\[[^\]]*\]\(([^)]+)\)', text):
+            shown.add((page.parent / "".join(target)).resolve())
+    assert shown == set((ROOT / "docs" / "pictures").iterdir())
+
+
 def test_every_command_of_the_documents_has_a_target_a_script_and_flags_that_exist():
     found = docs.commands()
     assert len(found) > 30 and set(docs.RUN) <= set(found), "what is run is no longer in a document"

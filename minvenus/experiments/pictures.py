@@ -4,6 +4,7 @@
     xray       the reward X-ray page of the same batch, as a browser shows it
     examples   what each recipe makes of the classic situations of the calculator
     curves     accuracy along the training of each compared method, with bands
+    lab-front, theory-front       what front-loaded gains do, in the lab and in expectation
 
 SVG files come twice, for light and for dark pages. The same run gives the same files; only xray.png depends on the
 browser.
@@ -12,10 +13,11 @@ browser.
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from minvenus.config import ConfigError, Recipe, check, read_json
+from minvenus.experiments import lab, theory
 from minvenus.experiments.calculator import EXAMPLES, measured
 from minvenus.experiments.compare import ACCURACY, CompareConfig, plot_of, read_runs
 from minvenus.files import write_text
@@ -27,6 +29,7 @@ from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.report.xray import write_page
 
 INK = {"light": "#1c2230", "dark": "#e4e7ec"}
+LAB, THEORY = lab.LabConfig(gains="front"), theory.TheoryConfig()
 PLUS, MINUS = COLOURS[-2:]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 STEP, LEFT, LEVEL = 74, 92, 250          # pixels: of a turn, before the first one, of advantage 0
@@ -54,6 +57,11 @@ def main(config: PicturesConfig) -> str:
     pictures = {"rollout": rollout_picture(batch, credited, chosen), "examples": examples_picture()}
     if curves := curves_picture(Path(config.compare)):
         pictures["curves"] = curves
+    with tempfile.TemporaryDirectory() as folder:
+        lab.main(replace(LAB, out=folder))
+        theory.main(replace(THEORY, out=folder))
+        for name in ("lab-front", "theory-front"):
+            pictures[name] = Html((Path(folder) / f"{name}.svg").read_text(encoding="utf-8").rstrip())
     written = []
     for name, picture in pictures.items():
         for theme, ink in INK.items():

@@ -78,9 +78,11 @@ def line_plot(series: Sequence[Series], title: str, x_label: str, y_label: str, 
 
 
 def places(names: Sequence[str]) -> list[int]:
-    """Where in COLOURS and DASHES each line has its own: a method has one of its own, the others what is left."""
+    """Where in COLOURS and DASHES each line has its own: a method has one of its own, the others what is left; without
+    methods they have all."""
     own = [METHODS.get(name.lower()) for name in names]
-    free = (place for place in count() if place not in own)
+    taken = set(METHODS.values()) if any(place is not None for place in own) else set()
+    free = (place for place in count() if place not in taken)
     return [next(free) if place is None else place for place in own]
 
 

@@ -7,9 +7,12 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from minvenus.config import ConfigError, Recipe
+from minvenus.experiments import pictures
 from minvenus.experiments.calculator import EXAMPLES
 from minvenus.experiments.compare import CompareConfig
+from minvenus.experiments.lab import LabConfig
 from minvenus.experiments.pictures import BROWSERS, PicturesConfig, curves_picture, main, telling_rollout
+from minvenus.experiments.theory import TheoryConfig
 from minvenus.flags import save_config
 from minvenus.igpo.credit import credit
 from minvenus.report.curves import COLOURS, METHODS
@@ -22,7 +25,9 @@ def texts(path) -> list[str]:
     return [node.text or "" for node in ET.parse(path).iter("{http://www.w3.org/2000/svg}text")]
 
 
-def test_pictures_show_the_gains_and_advantages_of_a_rollout_and_every_example_twice_the_same(tmp_path):
+def test_pictures_show_the_gains_and_advantages_of_a_rollout_and_every_example_twice_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "LAB", LabConfig(gains="front", seeds=2, steps=2))
+    monkeypatch.setattr(pictures, "THEORY", TheoryConfig(group=2))
     batch = group_of_four()
     save_batch(tmp_path / "demo" / "igpo", batch)
     if not any(map(shutil.which, BROWSERS)):
@@ -30,7 +35,7 @@ def test_pictures_show_the_gains_and_advantages_of_a_rollout_and_every_example_t
             main(PicturesConfig(demo=str(tmp_path / "demo"), out=str(tmp_path / "a")))
     else:
         written = main(PicturesConfig(demo=str(tmp_path / "demo"), out=str(tmp_path / "a"))).split()
-        assert len(written) == 5
+        assert len(written) == 9
         assert (tmp_path / "a" / "xray.png").read_bytes().startswith(b"\x89PNG")
         main(PicturesConfig(demo=str(tmp_path / "demo"), out=str(tmp_path / "b")))
         for file in (tmp_path / "a").glob("*.svg"):
@@ -42,6 +47,8 @@ def test_pictures_show_the_gains_and_advantages_of_a_rollout_and_every_example_t
     assert {f"{a:+.2f}" for a in credited.record.advantages[i]} <= set(shown)
     assert texts(tmp_path / "a" / "rollout-dark.svg") == shown
     assert {*EXAMPLES, *RECIPES} <= set(texts(tmp_path / "a" / "examples-dark.svg"))
+    for name in ("lab-front", "theory-front"):
+        assert {"paper", "uncentred"} <= set(texts(tmp_path / "a" / f"{name}-dark.svg"))
 
 
 def test_curves_of_a_comparison_have_a_line_and_a_band_for_each_method_and_without_one_there_is_no_picture(tmp_path):

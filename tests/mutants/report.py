@@ -65,5 +65,5 @@ MUTANTS = (
            ("minvenus.report.run_page:smooth", "max(mean - half, least)", "mean - half")),
     mutant(48, "the colour of a method given to another line",
            "report/test_curves.py::test_a_method_has_one_colour_in_every_plot_and_no_other_line_has_it",
-           ("minvenus.report.curves:places", "if place not in own", "")),
+           ("minvenus.report.curves:places", "if place not in taken", "")),
 )
