@@ -6,7 +6,9 @@ SFT = "train/test_parallel.py::test_sft_in_two_processes_has_the_gradient_of_one
 IGPO = "train/test_parallel.py::test_igpo_in_two_processes_has_the_gradients_and_numbers_of_one"
 SHARED = "train/test_parallel.py::test_both_updates_are_the_same_where_ranks_share_packs"
 LONG = "train/test_parallel.py::test_two_ranks_that_share_a_pack_give_its_log_probs_and_gradient[False]"
-RUN = "train/test_parallel.py::test_a_run_in_two_processes_has_the_rollouts_and_advantages_of_one[3-current]"
+COPY = "train/test_precision.py::test_as_on_a_gpu_the_engine_has_a_bfloat16_copy_that_follows_the_master_weights"
+GROUP = "train/test_parallel.py::test_the_rollouts_of_a_question_stay_on_one_rank"
+ERROR = "train/test_parallel.py::test_an_error_of_one_rank_comes_to_all_with_what_it_says"
 FILES = "train/test_parallel.py::test_a_checkpoint_has_the_same_bytes_whoever_wrote_it_and_whoever_read_it"
 ORDER = "train/test_parallel.py::test_shares_gathered_are_the_items_in_their_order_on_every_rank"
 PARALLEL = "minvenus.train.parallel:"
@@ -21,10 +23,10 @@ MUTANTS = (
             '"step_sequences": len([row for row in share_packs(rows, 1) if row])')),
     mutant(64, "numbers counted once for every rank that shares a pack", SHARED,
            ("minvenus.train.update:backward", "gather(packs, width=model.width)", "gather(packs)")),
-    mutant(64, "a group split over the ranks", RUN,
+    mutant(64, "a group split over the ranks", GROUP,
            ("train_igpo:collect", "share(list(enumerate(chosen)))", "enumerate(chosen)"),
            ("train_igpo:collect", "config.group, name", "config.group // 2, name")),
-    mutant(64, "the engine keeps the weights of the step before", RUN,
+    mutant(64, "the engine keeps the weights of the step before", COPY,
            ("minvenus.model.precision:copy_weights", "fill(engine.runner.model, model)", "pass")),
     mutant(64, "every rank credits its own rollouts first", ORDER,
            (PARALLEL + "gather", "everywhere(mine)[::width]",
@@ -41,11 +43,9 @@ MUTANTS = (
             ".unflatten(0, (own, width))")),
     mutant(64, "every rank reads the first rows of a checkpoint", FILES,
            ("minvenus.model.split:own_rows", "* mesh.get_local_rank()", "* 0")),
-    mutant(64, "every rank asks the judge",
-           "train/test_parallel_runs.py::test_a_judge_that_becomes_unreliable_stops_all_and_only_rank_0_asks_it",
+    mutant(64, "every rank asks the judge", ORDER,
            (PARALLEL + "on_rank_0", "rank() == 0", "True")),
-    mutant(64, "an error of one rank stays there",
-           "train/test_parallel_runs.py::test_an_error_in_the_rollouts_of_one_rank_stops_all_with_the_last_whole_step",
+    mutant(64, "an error of one rank stays there", ERROR,
            (PARALLEL + "together", "everywhere(kept)", "[None, kept]")),
     mutant(64, "every rank tells the error of all",
            "train/test_parallel_runs.py::test_a_second_run_in_the_folder_is_refused_once",

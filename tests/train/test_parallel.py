@@ -2,11 +2,13 @@
 differ, where one has nothing to do, and where two share a sequence."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import train_igpo
+from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
 from minvenus.files import latest_checkpoint
 from minvenus.igpo import credit as crediting
@@ -15,11 +17,23 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPOConfig
 from minvenus.sft.dataset import step_packs
-from minvenus.train import checkpoint
+from minvenus.train import checkpoint, parallel
 from minvenus.train import run as running
 from minvenus.train.optim import adamw
-from minvenus.train.parallel import gather, idle, on_any_rank, on_rank_0, rank, shard, share, share_packs, whole
+from minvenus.train.parallel import (
+    gather,
+    idle,
+    on_any_rank,
+    on_rank_0,
+    rank,
+    shard,
+    share,
+    share_packs,
+    together,
+    whole,
+)
 from minvenus.train.update import Row, igpo_update, sft_step, validation_loss
+from minvenus.types import Question
 from tests.train.igpo_runs import small_igpo, small_web
 from tests.train.ranks import on_ranks
 from tests.train.runs import SMALL, content, examples
@@ -59,6 +73,9 @@ def watched_optimizer(model) -> tuple[torch.optim.Optimizer, list[torch.Tensor]]
 def test_shares_gathered_are_the_items_in_their_order_on_every_rank():
     def shares():
         pairs = [x for i in share(range(5)) for x in (i, -i)]
+        called = []
+        on_rank_0(called.append, "by rank 0")
+        assert bool(called) == (rank() == 0), "by no other"
         return (share("abcde"), gather(share(range(5))), gather(share([7])), gather(share([])), gather(pairs, each=2),
                 gather(["both"], width=2), on_rank_0(lambda: f"rank {rank()}"), on_any_rank(rank() == 1),
                 on_any_rank(False), share_packs(["a", "b", "c"], 1))
@@ -70,6 +87,38 @@ def test_shares_gathered_are_the_items_in_their_order_on_every_rank():
     assert second == (["b", "d"], *same, ["b", None]), "None where another has one more"
     assert on_ranks(2, lambda: share_packs(["a", "b"], 2)) == [["a", "b"]] * 2, "ranks that share packs have the same"
     assert shares() == (list("abcde"), *same[:5], "rank 0", False, False, ["a", "b", "c"])
+
+
+def test_an_error_of_one_rank_comes_to_all_with_what_it_says():
+    def errors():
+        found = []
+        for kind in (ConfigError, ValueError):
+            try:
+                with together():
+                    if rank() == 1:
+                        raise kind("it broke")
+            except Exception as error:
+                found.append((type(error), str(error)))
+        return found
+
+    first, second = on_ranks(2, errors)
+    assert second == [(ConfigError, "it broke"), (ValueError, "it broke")]
+    assert first[0] == (ConfigError, "rank 1: it broke"), "the user can mend it: one line"
+    assert first[1][0] is RuntimeError and first[1][1].startswith("rank 1: Traceback") and "it broke" in first[1][1]
+
+
+def test_the_rollouts_of_a_question_stay_on_one_rank(monkeypatch):
+    config = IGPOConfig(questions=3, group=4, device="cpu")
+    loop = SimpleNamespace(add=lambda question, tools, n, **_: [question.id] * n, run=lambda: None)
+    source = SimpleNamespace(training=[Question(name, "?", ["!"]) for name in "abc"], tools_for=None,
+                             max_turns=lambda question: None)
+    whole_batch = train_igpo.collect(loop, source, 1, config)
+    monkeypatch.setattr(parallel, "size", lambda: 2)
+    own = []
+    for number in (0, 1):
+        monkeypatch.setattr(parallel, "rank", lambda number=number: number)
+        own.append(train_igpo.collect(loop, source, 1, config))
+    assert own == [whole_batch[:4] + whole_batch[8:], whole_batch[4:8]]
 
 
 # ---------------------------------------------------------------------------------------------------------- gradients
