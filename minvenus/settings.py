@@ -156,7 +156,9 @@ def check_tools(file: str | None, tools: str, flag: str) -> None:
 def check_model(model: str, shapes: Collection[str] = ()) -> None:
     if model not in ("tiny", "tiny-base", *shapes) and not (Path(model) / "config.json").is_file():
         named = f" or one of {', '.join(shapes)}" if shapes else ""
-        raise ConfigError(f"model must be 'tiny-base', 'tiny' or a folder with a config.json{named}; got {model!r}")
+        only_planned = ", a shape for --plan: give a run --model FOLDER" if model in MODELS else ""
+        raise ConfigError(f"model must be 'tiny-base', 'tiny' or a folder with a config.json{named}; got {model!r}"
+                          + only_planned)
 
 
 def model_shape(model: str) -> ModelConfig:

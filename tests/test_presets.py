@@ -53,7 +53,7 @@ def test_the_scripts_refuse_it_with_one_message_before_anything_is_written(scrip
 @pytest.mark.parametrize("cls", [SFTConfig, IGPOConfig])
 def test_a_shape_by_name_is_for_a_plan_only(cls):
     assert cls(preset="qwen3-0.6b", model="qwen3-8b", plan=True).model == "qwen3-8b"
-    with pytest.raises(ConfigError, match=r"a folder with a config\.json; got 'qwen3-8b'"):
+    with pytest.raises(ConfigError, match=r"a config\.json; got 'qwen3-8b', a shape for --plan: give a run --model"):
         cls(preset="qwen3-0.6b", model="qwen3-8b")
     with pytest.raises(ConfigError, match=r"config\.json or one of tiny, qwen3-0\.6b"):
         cls(preset="qwen3-0.6b", model="qwen4", plan=True)

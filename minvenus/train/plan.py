@@ -167,14 +167,15 @@ def gathered(shape: ModelConfig, number: float) -> float:
 
 
 def plan_table(config: SFTConfig | IGPOConfig, processes: int = 1) -> str:
-    """The plan as text: for this number of processes, and on GPUs also for 8 and 64 of them."""
+    """The plan as text: for this number of processes, and on GPUs also for 8 and 64 of them; for as many as share a
+    pack where none of these will do."""
     device = "cuda" if config.device == "cuda" else device_of(config.device)
+    shape, shared = model_shape(config.model), config.sequence_parallel
+    if shape.num_key_value_heads % shared:
+        raise ConfigError(f"sequence_parallel {shared} must divide the model's kv heads, {shape.num_key_value_heads}")
     counts = {processes, 8, 64} if device == "cuda" else {processes}
-    shape = model_shape(config.model)
-    plans = [make_plan(config, shape, count, device) for count in sorted(counts)
-             if count % config.sequence_parallel == 0]
-    if not plans:
-        raise ConfigError(f"sequence_parallel {config.sequence_parallel} needs a multiple of as many processes")
+    fitting = sorted(count for count in counts if count % shared == 0) or [shared]
+    plans = [make_plan(config, shape, count, device) for count in fitting]
     return f"{config.model}, preset {config.preset}, device {device}\n" + table(plans)
 
 

@@ -11,6 +11,7 @@ GROUP = "train/test_parallel.py::test_the_rollouts_of_a_question_stay_on_one_ran
 ERROR = "train/test_parallel.py::test_an_error_of_one_rank_comes_to_all_with_what_it_says"
 FILES = "train/test_parallel.py::test_a_checkpoint_has_the_same_bytes_whoever_wrote_it_and_whoever_read_it"
 ORDER = "train/test_parallel.py::test_shares_gathered_are_the_items_in_their_order_on_every_rank"
+ROUNDED = "train/test_parallel.py::test_as_on_a_gpu_gradients_of_bfloat16_products_are_summed_in_float32"
 PARALLEL = "minvenus.train.parallel:"
 
 MUTANTS = (
@@ -18,6 +19,10 @@ MUTANTS = (
            (PARALLEL + "shard", "module.set_gradient_divide_factor(1.0)", "pass")),
     mutant(64, "ranks that share a pack each count its whole gradient", LONG,
            ("minvenus.train.sequence:Join.backward", "grad[", "dist.get_world_size() * grad[")),
+    mutant(64, "angles of positions rounded to bfloat16", ROUNDED,
+           (PARALLEL + "shard", "cast_forward_inputs=False", "cast_forward_inputs=True")),
+    mutant(64, "gradients summed in bfloat16", ROUNDED,
+           (PARALLEL + "shard", "precision_of(model).compute, torch.float32", "precision_of(model).compute, None")),
     mutant(64, "the loss divided by one rank's rollouts", IGPO,
            ("minvenus.train.update:backward", '"step_sequences": len(rows)',
             '"step_sequences": len([row for row in share_packs(rows, 1) if row])')),

@@ -12,6 +12,7 @@ from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
 from minvenus.files import latest_checkpoint
 from minvenus.igpo import credit as crediting
+from minvenus.model import qwen3
 from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of
@@ -205,10 +206,22 @@ def test_as_on_a_gpu_gradients_of_bfloat16_products_are_summed_in_float32(monkey
     exact = sft_numbers(True, 400)
     monkeypatch.setitem(PRECISION, "cpu", PRECISION["cuda"])
     alone = sft_numbers(True, 400)
+    rotate, angles = qwen3.rotate, set()
+    monkeypatch.setattr(qwen3, "rotate", lambda x, cos, sin: angles.add(cos.dtype) or rotate(x, cos, sin))
     for width in (1, 2):
-        for loss, _, gradient, _ in on_ranks(2, lambda width=width: sft_numbers(True, 400, width)):
+        for (loss, _, gradient, _), kinds in on_ranks(2, lambda width=width: (sft_numbers(True, 400, width), angles)):
+            assert kinds == {torch.float32}, "angles of positions are not rounded"
             assert gradient.dtype == torch.float32 and loss == pytest.approx(exact[0], rel=1e-3)
             assert 0 < difference(gradient, exact[2]) < 2 * difference(alone[2], exact[2])
+
+    def summed():
+        model = shard(model_of())
+        tokens = torch.arange(60) + 100 * rank()
+        model.logprobs(tokens, torch.tensor([0, 60], dtype=torch.int32), tokens[:59] % 100, tokens[1:]).sum().backward()
+        return torch.cat([whole(parameter.grad).flatten() for parameter in model.parameters()])
+
+    gradient = on_ranks(2, summed)[0]
+    assert (gradient != gradient.bfloat16()).float().mean() > 0.1, "the sum of two is not rounded again"
 
 
 def test_a_pass_of_an_idle_rank_has_a_gradient_of_zero_for_every_parameter():

@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 
@@ -14,9 +14,11 @@ import pytest
 
 import train_igpo
 import train_sft
+from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
 from minvenus.evaluation.judge import Verdict
 from minvenus.files import claimed, latest_checkpoint, read_jsonl
+from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.tools.base import TooManyFailures
 from minvenus.train import parallel
 from minvenus.train.parallel import rank
@@ -173,8 +175,6 @@ def test_a_second_run_in_the_folder_is_refused_once(inputs, tmp_path):
 @pytest.mark.parametrize("script, changes, message", [
     (train_igpo, {"sequence_parallel": 4}, "sequence_parallel 4 must divide the number of processes, 2, and of the "
                                            "model's kv heads, 2"),
-    (train_igpo, {"questions": 1}, "2 processes for 1 questions of a step: start at most 1, or raise --questions"),
-    (train_sft, {"sequence_parallel": 2}, "processes, 2, and of the model's kv heads, 1"),
     (train_sft, {"batch": 1}, "2 processes for 1 batch of a step: start at most 1, or raise --batch"),
 ])
 def test_impossible_numbers_of_processes_are_refused_at_once_by_rank_0(script, changes, message, inputs, tmp_path,
@@ -185,8 +185,24 @@ def test_impossible_numbers_of_processes_are_refused_at_once_by_rank_0(script, c
     assert codes == [2, 2] and message in printed[0] and printed[0].count("\n") == 1 and printed[1] == ""
 
 
+@pytest.mark.parametrize("config, ranks, kv_heads, message", [
+    (IGPOConfig(questions=8), 8, 2, None),
+    (IGPOConfig(questions=7), 8, 2, "8 processes for 7 questions of a step: start at most 7, or raise --questions"),
+    (IGPOConfig(questions=8, sequence_parallel=4), 8, 8, None),
+    (IGPOConfig(questions=7, sequence_parallel=4), 8, 8, "8 processes for 7 questions"),
+    (SFTConfig(batch=2, sequence_parallel=4), 8, 8, None),                  # four ranks share a pack: two sets of ranks
+    (SFTConfig(batch=1, sequence_parallel=4), 8, 8, "8 processes for 1 batch of a step: start at most 4"),
+    (SFTConfig(sequence_parallel=2), 2, 1, "processes, 2, and of the model's kv heads, 1"),
+    (SFTConfig(sequence_parallel=2), 3, 2, "processes, 3, and of the model's kv heads, 2"),
+])
+def test_which_numbers_of_processes_fit(config, ranks, kv_heads, message, monkeypatch):
+    monkeypatch.setattr(parallel, "size", lambda: ranks)
+    with pytest.raises(ConfigError, match=message) if message else nullcontext():
+        parallel.check_ranks(config, kv_heads)
+
+
 def test_sequence_parallel_without_torchrun_is_refused(inputs, tmp_path):
-    with pytest.raises(parallel.ConfigError, match="must divide the number of processes, 1"):
+    with pytest.raises(ConfigError, match="must divide the number of processes, 1"):
         train_sft.main(small_config(inputs, tmp_path, sequence_parallel=2))
 
 

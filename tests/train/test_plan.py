@@ -18,6 +18,7 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.presets import IGPO_PRESETS, SFT_PRESETS
 from minvenus.settings import IGPOConfig, SFTConfig, model_shape
 from minvenus.train import plan as planning
+from minvenus.train import run as running
 from minvenus.train.optim import adamw
 from minvenus.train.plan import Plan, check_memory, make_plan, plan_table
 from tests.kernels.memory import peak_above
@@ -235,7 +236,9 @@ def test_a_preset_can_be_planned_for_gpus_where_there_are_none():
     assert "GB of each process, of         8        64\n" in text and "device cuda" in text
     text = plan_table(replace(config, sequence_parallel=1))
     assert "GB of each process, of         1         8        64\n" in text
-    with pytest.raises(ConfigError, match="sequence_parallel 3 needs"):
+    text = plan_table(replace(config, device="cpu"))
+    assert "GB of each process, of         8\n" in text, "as many as share a pack"
+    with pytest.raises(ConfigError, match="sequence_parallel 3 must divide the model's kv heads, 8"):
         plan_table(replace(config, sequence_parallel=3))
 
 
@@ -248,8 +251,9 @@ def test_on_a_gpu_a_run_that_cannot_fit_is_refused_before_loading_with_the_numbe
     monkeypatch.setattr(planning, "free_memory", lambda device: int(needed) + 1)
     check_memory(config, 1)
     monkeypatch.setattr(planning, "free_memory", lambda device: (needed + update) / 2)
+    monkeypatch.setattr(running, "start_model", lambda *_: pytest.fail("a model is loaded"))
     with pytest.raises(ConfigError) as caught:
-        check_memory(config, 1)
+        running.load_start(config)
     message = str(caught.value)
     assert f"this run needs {needed / 1e9:.1f} GB, {(needed + update) / 2e9:.1f} GB of the device are free" in message
     assert all(word in message for word in ("pages", "Adam", "--lora-rank", "peak of rollouts"))
