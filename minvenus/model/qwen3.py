@@ -18,7 +18,6 @@ heads, K kv heads, D channels of one; V vocabulary.
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -32,13 +31,6 @@ from minvenus.kernels.logprob import token_logprobs
 # attend(layer index, q [M, H, D], k [N, K, D], v [N, K, D]) -> [M, H, D]; q and k are normalised and rotated. M is N,
 # except in the last layer when only some hidden states are wanted: then q has the rows of these tokens.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-
-
-class Part(NamedTuple):
-    """The tokens of a pack that one of several processes computes (train/parallel.py)."""
-
-    start: int                       # of the first one in the pack
-    attention: Callable              # (q, k, v) of these tokens -> their output; it sees the tokens before them, too
 
 
 class Linear(nn.Module):
@@ -97,6 +89,13 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """
     partners = x.roll(x.shape[-1] // 2, dims=-1)                                                 # i and i + D/2 swapped
     return (x * cos + partners * sin).to(x.dtype)
+
+
+def packed_positions(cu_seqlens: Tensor, start: int, end: int) -> Tensor:
+    """The position of each of the tokens start ... end of packed sequences in its own sequence [end - start]."""
+    index = torch.arange(start, end, device=cu_seqlens.device)
+    own = torch.searchsorted(cu_seqlens, index.to(cu_seqlens.dtype), right=True) - 1            # number of the sequence
+    return index - cu_seqlens[own]
 
 
 class Attention(nn.Module):
@@ -208,41 +207,40 @@ class Qwen3(nn.Module):
         cu_seqlens = torch.arange(rows + 1, device=tokens.device, dtype=torch.int32) * length
         return self.logits(self.packed(tokens.flatten(), cu_seqlens)).unflatten(0, (rows, length))
 
-    def packed(self, tokens: Tensor, cu_seqlens: Tensor, rows: Tensor | None = None,
-               part: Part | None = None) -> Tensor:
+    def packed(self, tokens: Tensor, cu_seqlens: Tensor, rows: Tensor | None = None) -> Tensor:
         """S sequences end to end, without padding. tokens [N], cu_seqlens [S + 1] -> hidden [N, hidden], or of the
-        tokens at `rows` [M] only: [M, hidden]. `tokens` may be a part of the pack. cu_seqlens should be on the CPU: the
-        host reads it, and would have to wait for a GPU."""
-        longest = 0 if part else self.check_packed(tokens, cu_seqlens)
+        tokens at `rows` [M] only: [M, hidden]. cu_seqlens should be on the CPU: the host reads it, and would have to
+        wait for a GPU."""
+        longest = self.check_packed(tokens, cu_seqlens)
         cu_seqlens = cu_seqlens.to(tokens.device, non_blocking=True)
-        if part is None:
-            part = Part(0, lambda q, k, v: attention(q, k, v, cu_seqlens, max_seqlen=longest))
-        index = torch.arange(part.start, part.start + len(tokens), device=tokens.device)
-        own = torch.searchsorted(cu_seqlens, index.to(cu_seqlens.dtype), right=True) - 1  # [N]  number of the sequence
-        positions = index - cu_seqlens[own]
+        positions = packed_positions(cu_seqlens, 0, len(tokens))
+        return self.mixed_by(partial(attention, cu_seqlens=cu_seqlens, max_seqlen=longest), tokens, positions, rows)
 
+    def mixed_by(self, mix: Callable[[Tensor, Tensor, Tensor], Tensor], tokens: Tensor, positions: Tensor,
+                 rows: Tensor | None) -> Tensor:
+        """Hidden states, where mix(q, k, v) is attention with a query for every token. The last layer has queries for
+        `rows` only: the others are filled in, and their outputs dropped."""
         def attend(layer, q, k, v):
             if rows is None or layer + 1 < len(self.model.layers):
-                return part.attention(q, k, v)
-            every = q.new_zeros(k.shape[0], *q.shape[1:]).index_copy(0, rows, q)  # queries of the others are not read
-            return part.attention(every, k, v)[rows]
+                return mix(q, k, v)
+            every = q.new_zeros(k.shape[0], *q.shape[1:]).index_copy(0, rows, q)
+            return mix(every, k, v)[rows]
 
         return self.model(tokens, positions, attend, rows)
 
     def logprobs(self, tokens: Tensor, cu_seqlens: Tensor, sources: Tensor, targets: Tensor, temperature: float = 1.0,
                  entropy: bool = False, dtype: torch.dtype | None = None, every_row: bool = False,
-                 part: Part | None = None):
+                 packed: Callable[..., Tensor] | None = None):
         """What SFT and IGPO train on: log-probs [M] of `targets` [M], each from the hidden state of token `sources` [M]
         of the packed sequences; with `entropy`, (log-probs, entropies). Matrix products are in `dtype`, by default the
         parameters' own. The last layer runs for the sources only, or with `every_row` for all tokens: the same up to
-        rounding. cu_seqlens and sources should be on the CPU, as for `packed`."""
+        rounding. cu_seqlens and sources should be on the CPU, as for `packed`. Another function in place of `packed`
+        may compute some of the pack's tokens, where processes share one (train/sequence.py)."""
+        packed = packed or self.packed
         own, sources = self.head_weight.dtype, sources.to(tokens.device, non_blocking=True)
         dtype = dtype or own
         with torch.autocast(tokens.device.type, dtype, enabled=dtype != own):
-            if every_row:
-                hidden = self.packed(tokens, cu_seqlens, part=part)[sources]
-            else:
-                hidden = self.packed(tokens, cu_seqlens, sources, part)
+            hidden = packed(tokens, cu_seqlens)[sources] if every_row else packed(tokens, cu_seqlens, sources)
             hidden = hidden.to(dtype)
         return token_logprobs(hidden, self.head_weight.to(dtype), targets, temperature, entropy=entropy)
 

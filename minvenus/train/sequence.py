@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from minvenus.kernels.attention import attention
-from minvenus.model.qwen3 import Part, Qwen3
+from minvenus.model.qwen3 import Qwen3, packed_positions
 
 
 def split_sequences(model: Qwen3, width: int) -> None:
@@ -33,12 +33,15 @@ def split_sequences(model: Qwen3, width: int) -> None:
         here = ((sources >= start) & (sources < end)).nonzero()[:, 0]
         mine = here.to(tokens.device, non_blocking=True)
 
-        def attend(q, k, v):
+        def mix(q, k, v):
             q, k, v = to_heads(q, k, v, lengths, place, group)
             return to_tokens(attention(q, k, v, cu_seqlens, max_seqlen=longest), lengths, place, group)
 
+        def packed(tokens, cu_seqlens, rows=None):
+            return model.mixed_by(mix, tokens, packed_positions(cu_seqlens, start, end), rows)
+
         logp, entropies = own_logprobs(tokens[start:end], cu_seqlens, sources[here] - start, targets[mine], temperature,
-                                       entropy=True, part=Part(start, attend), **options)
+                                       entropy=True, packed=packed, **options)
         logp = Join.apply(logp, mine, len(sources), group)
         return (logp, Join.apply(entropies, mine, len(sources), group)) if entropy else logp
 
