@@ -15,7 +15,7 @@ hop is reached, and in units of the true gradient's length: a negative number sh
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from minvenus.config import GroupSize, Recipe, check
 from minvenus.console import table
-from minvenus.experiments.lab import RIGHT, START, STOP
+from minvenus.experiments.lab import RIGHT, START, STOP, WRONG
 from minvenus.files import write_text
 from minvenus.igpo.advantage import turn_advantages
 from minvenus.igpo.loss import igpo_loss
@@ -35,13 +35,8 @@ from minvenus.types import TurnRewards
 
 PROFILES = {"equal": (0.8, 0.8, 0.8), "rising": (0.4, 0.8, 1.2), "front": (2.0, 0.2, 0.2)}    # of the right visits
 VISITS = 4
-APART = {name: replace(recipe, normalize="separate") for name, recipe in RECIPES.items()}      # without IG-Scale
-ARMS = {
-    "GRPO": APART["GRPO"],
-    "paper": APART["paper"],
-    "uncentred": APART["uncentred"],
-    "uncentred, rms": replace(APART["uncentred"], spread="rms"),
-}
+ARMS = {name: replace(RECIPES[name], normalize="separate") for name in ("GRPO", "paper", "uncentred")}   # no IG-Scale
+ARMS["uncentred, rms"] = replace(ARMS["uncentred"], spread="rms")
 
 
 @dataclass(frozen=True)
@@ -60,19 +55,13 @@ class World:
     """All rollouts of a small world. R rollouts, H hops, T turns."""
 
     logits: Tensor                               # [H, 3], float64, with gradient
-    choices: list[list[tuple[int, int]]]         # (hop, choice) of every turn that has one; a forced answer has none
-    rewards: list[TurnRewards]
+    choices: Sequence[tuple]                     # (hop, choice) of every turn that has one; a forced answer has none
+    rewards: Sequence[TurnRewards]
 
     @classmethod
     def of(cls, gains: tuple[float, ...], start: tuple[float, ...] = START, visits: int = VISITS) -> "World":
         logits = torch.tensor([start] * len(gains), dtype=torch.float64).log().requires_grad_()
-        choices = list(complete(len(gains), visits))
-        rewards = []
-        for made in choices:
-            visited = [(hop, choice) for hop, choice in made if choice != STOP]
-            found = sum(choice == RIGHT for _, choice in visited)
-            turns: list[float | None] = [gains[hop] if choice == RIGHT else 0.0 for hop, choice in visited]
-            rewards.append(TurnRewards(turns, float(found == len(gains))))
+        choices, rewards = zip(*complete(gains, visits), strict=True)
         return cls(logits, choices, rewards)
 
     def logprobs(self) -> Tensor:
@@ -88,17 +77,13 @@ class World:
         return self.logprobs().sum(dim=1).exp()
 
 
-def complete(hops: int, visits: int, made: tuple = (), hop: int = 0):
-    """Every list of choices that ends with a stop, the last hop or the last visit."""
-    if hop == hops or len(made) == visits:
-        yield list(made)
-        return
-    for choice in range(3):
-        longer = (*made, (hop, choice))
-        if choice == STOP:
-            yield list(longer)
-        else:
-            yield from complete(hops, visits, longer, hop + (choice == RIGHT))
+def complete(gains: tuple[float, ...], visits: int, choices: tuple = (), turns: tuple = (), hop: int = 0):
+    """The choices and rewards of every rollout that goes on from here."""
+    if hop < len(gains) and len(turns) < visits:
+        yield from complete(gains, visits, (*choices, (hop, RIGHT)), (*turns, gains[hop]), hop + 1)
+        yield from complete(gains, visits, (*choices, (hop, WRONG)), (*turns, 0.0), hop)
+        choices = (*choices, (hop, STOP))
+    yield choices, TurnRewards(list(turns), float(hop == len(gains)))
 
 
 def true_gradient(world: World, worth: list[float]) -> Tensor:
