@@ -118,7 +118,8 @@ def rows(visits: list[Visit]) -> list[list[str]]:
     found = [["visit", "hop", "count", "mean", "spread", "positive"]]
     for kind in KINDS:
         made = [visit for visit in visits if visit.kind == kind]
-        gains = {str(hop): [visit.gain for visit in made if visit.hop == hop] for hop in sorted({v.hop for v in made})}
+        hops = sorted({visit.hop for visit in made})
+        gains = {str(hop): [visit.gain for visit in made if visit.hop == hop] for hop in hops}
         if len(gains) > 1:
             gains["all"] = [visit.gain for visit in made]
         for hop, values in gains.items():
@@ -152,17 +153,18 @@ PROBED = 32                          # questions, of four hops
 
 def probes(case: Case) -> dict[str, tuple[str, str]]:
     """name -> (call, observation) of a turn after the first right visit."""
+    def opened(title: str, goal: str) -> tuple[str, str]:
+        return call_text(goal, f"page {title}"), case.pages[title].text(goal)
+
     first, second = case.path[:2]
     other = next(title for title in case.pages if title not in case.path)
     answer, goal = case.question.answers[0], f" {case.relations[1]} {second}"
     pets = " ".join(case.pages[title].pet for title in case.path)
-    seen = {title: case.pages[title].text(goal) for title in case.pages}
     return {
-        "the next right page": (call_text(goal, f"page {second}"), seen[second]),
+        "the next right page": opened(second, goal),
         "the answer in a query": (call_text(f" {answer}"), ToyTools(case).search([answer]).text),
-        "the first page again": (call_text(f" {case.relations[0]} {first}", f"page {first}"),
-                                 case.pages[first].text(f"{case.relations[0]} {first}")),
-        "an unrelated page": (call_text(goal, f"page {other}"), seen[other]),
+        "the first page again": opened(first, f" {case.relations[0]} {first}"),
+        "an unrelated page": opened(other, goal),
         "a page with the answer's words": (call_text(goal, f"page {other}"), f"page {other} {pets}."),
     }
 
