@@ -74,6 +74,15 @@ def test_every_matrix_of_the_blocks_has_an_adapter_and_nothing_else_is_trained()
     assert trained == {"lora_A", "lora_B"}
 
 
+def test_the_random_matrix_is_that_of_the_seed():
+    def drawn(seed):
+        model = Qwen3(adapted()[0].config)
+        add_adapters(model, 3, 6.0, seed=seed)
+        return torch.cat([adapter.lora_A.flatten() for adapter in adapters(model).values()])
+
+    assert torch.equal(drawn(0), drawn(0)) and not torch.isin(drawn(0), drawn(1)).any()
+
+
 def test_merged_equals_unmerged():
     for tied in (True, False):
         _, model = adapted(trained=True, tied=tied)

@@ -189,6 +189,19 @@ def test_what_is_trained_is_split_over_processes_and_the_rest_is_not():
     assert shared.of("layers") == eight.of("layers") / 8
 
 
+def test_what_a_second_scorer_frozen_weights_and_the_head_take():
+    size = planning.model_size(model_shape("qwen3-4b"))
+    for processes, copies in ((1, 1), (8, 2)):       # the reference of one process is whole already; others gather one
+        plan = planned("dr-venus-4b", processes, sequence_parallel=1, gain_policy="reference")
+        assert plan.of("engine copy") == copies * 2 * size
+    adapted = planned("qwen3-4b-lora", 1)
+    assert adapted.of("weights") == 2 * size + adapted.of("gradients"), "bfloat16, and adapters in float32"
+    few = {"pack_tokens": 16, "max_context": 16}
+    gradient = 4 * 151_936 * 2560
+    assert planned("dr-venus-4b", 1, sequence_parallel=1, **few).of("temporary") == 8 * 16 * 151_936 + gradient
+    assert planned("qwen3-4b-lora", 1, **few).of("temporary") < gradient, "a frozen head has none"
+
+
 @pytest.mark.parametrize(("preset", "processes", "card"), [
     ("qwen3-0.6b", 1, 24), ("qwen3-4b-lora", 1, 80), ("dr-venus-4b", 8, 80)])
 def test_every_preset_fits_its_card_with_a_tenth_to_spare(preset, processes, card):

@@ -176,6 +176,15 @@ def test_forward_and_backward_read_nothing_back_from_the_device(width, monkeypat
     assert longest == [9, 8, 1]
 
 
+def test_adamw_is_one_kernel_on_a_gpu():
+    class OnGPU(torch.nn.Parameter):
+        is_cuda = True
+
+    for kind, fused in ((torch.nn.Parameter, False), (OnGPU, True)):
+        trained = SimpleNamespace(parameters=lambda kind=kind: [kind(torch.ones(2))])
+        assert adamw(trained, (0.9, 0.95), 0.01).defaults["fused"] == fused
+
+
 @pytest.mark.parametrize("recompute", [False, True])
 def test_layers_are_checkpointed_only_where_a_gradient_is_needed(monkeypatch, recompute):
     calls = []
