@@ -102,14 +102,14 @@ def test_igpo_resumed_in_two_processes_ends_with_the_same_bytes(tmp_path, few_qu
 
 
 def test_a_rank_that_fails_alone_ends_the_other_and_only_its_own_error_is_shown(inputs, tmp_path, monkeypatch):
-    """In an update: the other waits for it in a collective."""
+    """In an update: the other waits for it in a collective, so they can save no checkpoint together."""
     monkeypatch.setattr(parallel, "FAILURE_WAIT", timedelta(seconds=1))
-    config = small_config(inputs, tmp_path / "run")
-
-    sft_step = train_sft.sft_step
+    config = small_config(inputs, tmp_path / "run", save_every=10)
+    sft_step, steps = train_sft.sft_step, []
 
     def failing(*arguments):
-        if rank() == 1:
+        steps.append(1)
+        if rank() == 1 and len(steps) == 2:
             raise RuntimeError("a broken rank")
         return sft_step(*arguments)
 
@@ -117,7 +117,7 @@ def test_a_rank_that_fails_alone_ends_the_other_and_only_its_own_error_is_shown(
 
     codes, printed = ranks_that_end(2, lambda: train_sft.main(config))
     assert 0 not in codes and "a broken rank" in printed[1] and "Traceback" not in printed[0]
-    assert latest_checkpoint(config.out) is None
+    assert latest_checkpoint(config.out) is None and len(losses(tmp_path / "run")) == 1
 
 
 def test_an_error_in_the_rollouts_of_one_rank_stops_all_with_the_last_whole_step(tmp_path, few_questions, monkeypatch):
