@@ -176,6 +176,8 @@ class Endpoint:
         if 200 <= status < 300:
             return bytes(data)
         hint = f" (check {self.key_variable})" if status in (401, 403) else ""
+        if status < 400:
+            hint = f" (a redirect: check {self.url_source})"
         raise ToolError("http", f"the {self.name} answered with HTTP status {status}{hint}{reason(data)}", status,
                         wait=float(retry_after) if retry_after.isdecimal() else 0.0)
 

@@ -144,7 +144,9 @@ class LiveTools:
             text = self.reader.request(f"/{url}", None, deadline).decode("utf-8", "replace").strip()
         except ToolError as error:
             status = error.status or 0
-            if (400 <= status < 500 and status not in READER_STATUSES) or PAGE_FAILED.search(str(error)):
+            too_large = status == 200             # more bytes than are read
+            refused = 400 <= status < 500 and status not in READER_STATUSES
+            if too_large or refused or PAGE_FAILED.search(str(error)):
                 raise ToolError("page", str(error)) from None
             raise
         if found := PAGE_STATUS.search(text.partition("Markdown Content:")[0]):

@@ -75,6 +75,7 @@ def test_only_429_and_5xx_are_tried_again_a_redirect_is_not_followed_and_the_err
     assert (error.kind, error.status) == ("http", status) and f"status {status}" in str(error)
     assert ": too long, why" in str(error) and len(str(error)) < 300
     assert (status == 401) == ("check TEST_API_KEY" in str(error))
+    assert (status < 400) == ("(a redirect: check TEST_BASE_URL)" in str(error))
 
 
 @pytest.mark.parametrize("words", [

@@ -107,6 +107,12 @@ def test_an_error_of_a_page_is_told_from_one_of_the_reader_which_is_asked_again(
     assert str(status if status != 200 else body.split("error ")[1][:3]) in result.text
 
 
+def test_a_page_of_more_bytes_than_are_read_is_the_model_s_business(monkeypatch):
+    with reader(b"x" * 4_000_001) as server:
+        result = visit(server, monkeypatch)
+    assert result.error == "page" and "sent more than 4,000,000 bytes" in result.text and len(server.seen) == 1
+
+
 def test_a_page_that_speaks_of_errors_is_a_page(monkeypatch):
     page = "Title: x\n\nMarkdown Content:\nfounded\nWarning: Target URL returned error 404: Not Found\n"
     with reader(page) as server:
