@@ -135,7 +135,8 @@ def used(settings: ResolvedAgent, told: AgentFormat, limits: Limits) -> str:
     first = told.prompt.strip().splitlines()[0]
     return (f"prompt: {first[:90]}{' ...' if first[90:] else ''}\n"
             f"{describe_tools(settings.tools)}; {turns}, {limits.max_context:,} tokens, "
-            f"{limits.max_turn_tokens:,} in a turn, {limits.max_observation_tokens:,} in a result")
+            f"{limits.max_turn_tokens:,} in a turn, {limits.max_observation_tokens:,} in a result"
+            + (f", {limits.time_limit:,g} seconds" if limits.time_limit < math.inf else ""))
 
 
 def load_policy(config: ResolvedAgent, sequences: int,

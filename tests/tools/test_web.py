@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -96,7 +97,7 @@ WARNING = "Title: x\n\nURL Source: u\n\nWarning: Target URL returned error {}\n\
     (400, UNKNOWN_HOST, "page", 1), (422, "net::ERR_NAME_NOT_RESOLVED", "page", 1),
     (500, "Error: Target URL returned error 500", "page", 8), (502, "net::ERR_CONNECTION_REFUSED", "page", 8),
     *[(200, WARNING.format(words), "page", 1) for words in ("404: Not Found", "500", "403: Forbidden")],
-    *[(status, "why", "http", 1) for status in (401, 402, 302)],
+    *[(status, "why", "http", 1) for status in (401, 402, 407, 302)],
     *[(status, "why", "http", 8) for status in (429, 500, 503)]])
 def test_an_error_of_a_page_is_told_from_one_of_the_reader_which_is_asked_again(monkeypatch, status, body, kind,
                                                                                 requests):
@@ -124,9 +125,13 @@ def test_a_name_that_is_never_looked_up_to_the_end_is_given_up_at_the_deadline(m
         real = socket.getaddrinfo
         monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more:
                             server.stop.wait(60) if host == "slow.example" else real(host, *rest, **more))
-        start = time.monotonic()
-        result = visit(server, monkeypatch, ["https://slow.example"], seconds=1.0)
-        assert result.error == "page" and time.monotonic() - start < 15 and server.seen == []
+        monkeypatch.setenv("JINA_BASE_URL", server.url)
+        quick = LiveTools()
+        quick.reader = replace(quick.reader, seconds=1.0)
+        for tools in (LiveTools(seconds=1.0), quick):
+            start = time.monotonic()
+            result = run_tool(tools, "visit", {"url": ["https://slow.example"], "goal": "founded"})
+            assert result.error == "page" and time.monotonic() - start < 15 and server.seen == []
 
 
 def test_the_pages_of_a_visit_are_read_at_the_same_time_and_shown_in_order(monkeypatch):
