@@ -94,8 +94,8 @@ class RolloutLoop:
         needed = prompt + self.turn_tokens + reserve
         if needed > self.limits.max_context:
             raise ConfigError(f"question {question.id!r}: with its prompt of {prompt} tokens max_context must be at "
-                              f"least {needed}, not {self.limits.max_context} (the model or its server may have room for no more); or "
-                              "allow fewer tokens per turn")
+                              f"least {needed}, not {self.limits.max_context} (the server may have room for no more);"
+                              " or allow fewer tokens per turn")
         self.admission.waiting += group
         self.running += self.admission.open_waiting()
         return group

@@ -192,7 +192,8 @@ def test_the_start_says_which_prompt_tools_and_limits_are_used_and_no_address_or
     monkeypatch.delenv("EXTRACT_MODEL", raising=False)
     limits = "2,000 tokens, 100 in a turn, 8,192 in a result"
     assert said() == ["prompt: Tools.", f"the toy web; turns as needed, {limits}"]
-    assert said(tools="folder:docs", max_turns=7, time_limit=9000.0)[1] == f"folder docs; 7 turns, {limits}, 9,000 seconds"
+    assert said(tools="folder:docs", max_turns=7, time_limit=9000.0)[1] == (f"folder docs; 7 turns, {limits}, "
+                                                                            "9,000 seconds")
     assert said(tools="live", system_prompt=str(tmp_path / "long.txt")) == [
         f"prompt: {'x' * 90} ...", "search by Serper, reader https://r.jina.ai, no extractor but passages that share "
                                    f"words with the goal; 200 turns, {limits}"]
