@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -266,6 +267,25 @@ def test_a_server_that_was_there_and_is_gone_for_a_while_costs_no_run_and_this_i
         [group] = run_groups(policy_at(server.url), n=2)
     assert [rollout.termination for rollout in group] == ["answered"] * 2 and server.count > 40
     assert capsys.readouterr().err.count("waiting up to 10 minutes for the server to come back: the completion") == 1
+
+
+def test_a_second_outage_is_said_again(capsys):
+    def restarting_twice(handler):
+        gone = 1 < len(handler.server.seen) < 8 or 8 < len(handler.server.seen) < 15
+        reset_at_once(handler) if gone else scripted(search(), visit(), answer())(handler)
+    with serve(restarting_twice) as server:
+        assert run(policy_at(server.url)).termination == "answered"
+    assert capsys.readouterr().err.count("for the server to come back") == 2
+
+
+def test_a_server_that_is_silent_for_a_whole_turn_is_no_restart_and_is_not_waited_for():
+    def silent_later(handler):
+        complete(handler, search()) if turn_number(handler) == 0 else hang(handler)
+    with serve(silent_later) as server:
+        policy = policy_at(server.url)
+        policy.endpoint = replace(policy.endpoint, seconds=2.0, read_seconds=1.0)
+        rollout = run(policy, budget(3, time_limit=30.0))
+    assert rollout.termination == "error" and rollout.seconds < 20
 
 
 class Seen:
