@@ -1,11 +1,17 @@
 """Problems that the tests of all implementations share: ragged packed sequences, and pages with everything dead
 poisoned."""
 
+import os
 from dataclasses import dataclass
 
+import pytest
 import torch
 from hypothesis import strategies as st
 
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+NEEDS_INTERPRETER = [
+    pytest.mark.interpret, pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1 in its own process"),
+    pytest.mark.filterwarnings("ignore:divide by zero encountered in log2")]          # an empty split: lse is -inf
 
 @dataclass
 class Paged:

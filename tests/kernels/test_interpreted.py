@@ -2,7 +2,6 @@
 compile is test_compiled.py's. The interpreter pays per block, not per number: problems are small, and most tests
 choose their own tiles."""
 
-import os
 from contextlib import contextmanager
 
 import pytest
@@ -12,14 +11,11 @@ from hypothesis import strategies as st
 
 from minvenus.kernels.attention import attention_reference, attention_triton
 from minvenus.kernels.paged import paged_attention_reference
-from tests.kernels.cases import packed, paged, paged_cases
+from tests.kernels.cases import INTERPRETED, NEEDS_INTERPRETER, packed, paged, paged_cases
 from tests.kernels.test_attention import with_gradients
 
-interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-pytestmark = [pytest.mark.interpret,
-              pytest.mark.skipif(not interpreted, reason="needs TRITON_INTERPRET=1 in its own process"),
-              pytest.mark.filterwarnings("ignore:divide by zero encountered in log2")]   # an empty split: lse is -inf
-if interpreted:
+pytestmark = NEEDS_INTERPRETER
+if INTERPRETED:
     pytest.importorskip("triton")
     from minvenus.kernels import attention_triton as packed_kernels
     from minvenus.kernels import paged_triton as paged_kernels

@@ -1,7 +1,6 @@
 """The way of a GPU in Triton's interpreter: SFT, a rollout with scoring, and an IGPO step of a miniature model, with
 every attention call in the Triton kernels, beside the same in plain torch."""
 
-import os
 
 import pytest
 import torch
@@ -18,14 +17,12 @@ from minvenus.sft.dataset import Example, step_packs
 from minvenus.train.update import backward, row_of, sft_loss, validation_loss, with_reference
 from tests.agent import scripted
 from tests.agent.scripted import TOKENIZER, Tools, budget, policy_for
+from tests.kernels.cases import INTERPRETED, NEEDS_INTERPRETER
 from tests.train.runs import gradients
 
-interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-pytestmark = [pytest.mark.interpret,
-              pytest.mark.skipif(not interpreted, reason="needs TRITON_INTERPRET=1 in its own process"),
-              pytest.mark.filterwarnings("ignore:divide by zero encountered in log2")]   # an empty split: lse is -inf
+pytestmark = NEEDS_INTERPRETER
 
-if interpreted:
+if INTERPRETED:
     pytest.importorskip("triton")
     from minvenus.kernels import paged_triton
 
