@@ -1,4 +1,4 @@
-"""Evaluate a policy on many questions: accuracy, pass@k, how the runs end.   python eval.py --help"""
+"""Evaluate a policy on many questions: accuracy, pass@k, how the runs end."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Let the agent answer a question: think, search, visit, answer.   python infer.py --help"""
+"""Let the agent answer a question: think, search, visit, answer."""
 
 import json
 import sys

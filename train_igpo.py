@@ -1,12 +1,12 @@
-"""Stage two: reinforcement learning with IGPO.   python train_igpo.py --help
+"""Stage two: reinforcement learning with IGPO.
 
 A step samples `group` rollouts of each of its questions, scores the true answer in the contexts before their turns
 (which gives the gains), grades the final answers (the outcomes), turns both into advantages (igpo/) and updates the
 policy.
-
-Under torchrun each process, a rank, rolls out its share of the questions. `together`, `of_all_ranks`, `on_rank_0` and
-`everywhere` are for that (train/parallel.py); in a single process they only pass on what they are given.
 """
+# Under torchrun each process, a rank, rolls out its share of the questions. `together`,
+# `of_all_ranks`, `on_rank_0` and `everywhere` are for that (train/parallel.py); in a single process
+# they only pass on what they are given.
 
 from collections.abc import Callable
 from contextlib import closing, nullcontext

@@ -1,4 +1,4 @@
-"""Stage one: supervised fine-tuning on trajectories.   python train_sft.py --help"""
+"""Stage one: supervised fine-tuning on trajectories."""
 
 from collections.abc import Iterable
 from dataclasses import replace

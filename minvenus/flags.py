@@ -32,7 +32,8 @@ def parse_flags(cls, argv: list[str] | None = None, description: str | None = No
                 presets: dict[str, dict] | None = None, command: str = ""):
     """An instance of the dataclass `cls` from the command line; `presets` are named sets of its values, chosen by its
     field `preset`; `command` stands between the program's name and the flags."""
-    parser = argparse.ArgumentParser(prog=program(command), description=description, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=program(command), description=description, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", metavar="FILE", help="start from a saved run.json; flags override it")
     add_flags(parser, cls)
     given, unknown = parser.parse_known_args(argv)

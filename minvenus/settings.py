@@ -180,7 +180,7 @@ def check_preset(config: "SFTConfig | IGPOConfig") -> None:
 class SFTConfig:
     """train_sft.py: supervised fine-tuning on trajectories."""
 
-    preset: Preset = "tiny"                    # a named set of values for a model and a card: presets.py
+    preset: Preset = "tiny"                    # a named set of values for a model and a card: docs/scale.md
     data: str = "toyweb"                       # "toyweb" (made demonstrations) or a .jsonl of python -m minvenus.sft
     model: str = "tiny-base"                   # "tiny-base", "tiny" (random weights) or a Qwen3 checkpoint's folder
     like: Like | None = None                   # it will be run as this one is; none = as the start's agent.json says
@@ -190,7 +190,7 @@ class SFTConfig:
     batch: Count = 16                          # trajectories per step
     pack_tokens: Count = 8192                  # tokens of one forward pass at most; memory, not mathematics
     max_tokens: Count = 4096                   # longest trajectory; longer ones are dropped
-    reduction: Literal["trajectory-mean", "token-mean"] = "token-mean"  # how tokens are weighed: presets.py
+    reduction: Literal["trajectory-mean", "token-mean"] = "token-mean"  # first within each, or over all tokens
     learning_rate: Positive = 1e-3             # its peak, after the warm-up
     warmup: Share = 0.1                        # share of the steps
     weight_decay: NotNegative = 0.01           # on all parameters
@@ -220,7 +220,7 @@ class SFTConfig:
 class IGPOConfig:
     """train_igpo.py: reinforcement learning on questions."""
 
-    preset: Preset = "tiny"                    # a named set of values for a model and a card: presets.py
+    preset: Preset = "tiny"                    # a named set of values for a model and a card: docs/scale.md
     model: str = "tiny-base"                   # folder of the start checkpoint, "tiny-base" or "tiny" (random)
     data: str = "toyweb"                       # "toyweb" or a .jsonl, .parquet or BrowseComp .csv file of questions
     tools: str = "toyweb"                      # toyweb; for a file folder:PATH, live, record:FILE or replay:FILE
@@ -229,7 +229,7 @@ class IGPOConfig:
     out: str = "runs/igpo"                     # the run's folder: checkpoints, metrics, rollouts, settings
     seed: int = 0                              # of all sampling
     question_seed: int | None = None           # of the toy web and of the questions' order; none = that of the sampling
-    recipe: Recipe = Recipe()                  # how rewards become advantages; its fields are flags, too
+    recipe: Recipe = Recipe()                  # how rewards become advantages, by default paper; its fields are flags
     gain_policy: Literal["current", "reference"] = "current"  # the model that scores answers: policy, or its start
     steps: Count = 80                          # batches of rollouts
     questions: Count = 8                       # per step

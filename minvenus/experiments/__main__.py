@@ -4,7 +4,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from minvenus.console import one_line_errors
+from minvenus.console import one_line_errors, table
 from minvenus.experiments import audit, base, calculator, compare, demo, lab, pictures, theory
 from minvenus.flags import parse_flags
 
@@ -22,14 +22,17 @@ COMMANDS: dict[str, tuple[type, Callable[..., object]]] = {
 
 def main(argv: list[str]) -> None:
     if not argv or argv[0] not in COMMANDS:
-        print(f"usage: python -m minvenus.experiments {' | '.join(COMMANDS)}   [--help]", file=sys.stderr)
-        sys.exit(2)
+        asked = argv[:1] in (["-h"], ["--help"])
+        listed = [[f"  {name}", str(config.__doc__).partition(": ")[2]] for name, (config, _) in COMMANDS.items()]
+        print(f"usage: {__doc__}\n\n{table(listed, left=True)}", file=sys.stdout if asked else sys.stderr)
+        sys.exit(0 if asked else 2)
     name, *flags = argv
     config, run = COMMANDS[name]
+    told = sys.modules[config.__module__].__doc__
     if name == "credit" and flags and not flags[0].startswith("-"):
         flags = ["--file", *flags]
     with one_line_errors(name):
-        print(run(parse_flags(config, flags, config.__doc__, compare.PRESETS, command=name)))
+        print(run(parse_flags(config, flags, told, compare.PRESETS, command=name)))
 
 
 if __name__ == "__main__":

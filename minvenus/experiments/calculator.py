@@ -32,7 +32,7 @@ from minvenus.igpo.credit import Credit, Measured, credit
 from minvenus.report.explain import RECIPES
 from minvenus.report.saved import SavedBatch
 from minvenus.report.xray import write_page
-from minvenus.types import Kind, Question, Rollout, Turn
+from minvenus.types import UNKNOWN, Kind, Question, Rollout, Turn
 
 FIELDS: dict[str, Any] = {                # name -> type
     "group": int,
@@ -42,7 +42,7 @@ FIELDS: dict[str, Any] = {                # name -> type
     "malformed": list[bool],
     "outcome": float,
 }
-ANSWER = "<think>\n</think>\n\n<answer>\n(given)\n</answer>"            # the text of the last turn
+ANSWER = "<think>\n</think>\n\n<answer>\n(its words are not known)\n</answer>"     # the text of the last turn
 
 
 def visits(*given: float, outcome: int = 0) -> dict:
@@ -83,9 +83,9 @@ EXAMPLES: dict[str, tuple[str, list[dict]]] = {               # name -> what it 
 class CreditConfig:
     """python -m minvenus.experiments credit FILE: the credit of rollouts whose gains or log-probs are given."""
 
-    file: str | None = None           # rollouts as JSON, see minvenus/experiments/calculator.py
+    file: str | None = None           # rollouts as JSON, as above; may be given without --file
     example: str | None = None        # instead of a file: a classic situation, or "list"
-    recipe: Recipe = Recipe()         # how rewards become advantages; its fields are flags, too
+    recipe: Recipe = Recipe()         # how rewards become advantages, by default paper; its fields are flags
     json: bool = False                # print the numbers as JSON
     page: str | None = None           # write the X-ray page of them to this file
 
@@ -253,11 +253,10 @@ def write_xray(batch: list[Measured], credited: Credit, config: CreditConfig, sh
         turns = [Turn(cast(Kind, m.kinds[t]), t, t + 1, text="", observation="", malformed=m.malformed[t])
                  for t in range(count)]
         turns[-1] = replace(turns[-1], text=ANSWER, observation=None)
-        question = Question(f"{m.group}", shows, ["(given)"])
+        question = Question(f"{m.group}", shows, [UNKNOWN])
         rollouts.append(Rollout(question, [0] * count, [False] * count, [None] * count, turns, "answered"))
     saved = SavedBatch(0, "given", config.recipe, rollouts, batch, credited)
-    name = Path(config.file).stem if config.file else config.example
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{name}.jsonl"
+        path = Path(folder) / Path(str(config.file or config.example)).name
         path.write_text("".join(json.dumps(line) + "\n" for line in saved.lines()), encoding="utf-8")
         return write_page(path, config.page)

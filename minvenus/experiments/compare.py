@@ -1,8 +1,10 @@
 """make compare: GRPO and recipes of IGPO from the same SFT checkpoints, with the same rollouts per step.
 
-    make compare                                             four methods, twelve runs each, two at a time
-    make ablations                                           the same with --preset ablations
-    python -m minvenus.experiments compare --preset sparse   weaker starts: GRPO and uncentred gains
+    make compare                                               four methods, twelve runs each, two at a time
+    make ablations                                             what each part does: --preset ablations
+    python -m minvenus.experiments compare --preset rates      the four methods at four learning rates
+    python -m minvenus.experiments compare --preset sparse     weaker starts: GRPO and uncentred gains, 80 steps
+    python -m minvenus.experiments compare --preset six-hops   the same two on questions of six hops
     python -m minvenus.experiments compare --methods "paper paper+prob uncentred+token-mean" --seeds 3 --hops 3
 
 A method is an arm, or an arm with changes after plus signs. Every run has a seed for its questions and another for its
@@ -27,6 +29,7 @@ from minvenus.files import read_jsonl, write_text
 from minvenus.flags import save_config
 from minvenus.report import page
 from minvenus.report.curves import Series, line_plot
+from minvenus.report.explain import RECIPE_WORDS
 from minvenus.report.run_page import with_step_0
 from minvenus.settings import Hops, SFTConfig
 
@@ -90,9 +93,9 @@ Runs = dict[str, list[Curves]]              # method -> its runs, one per seed; 
 class CompareConfig:
     """python -m minvenus.experiments compare: methods side by side on the toy web, on fresh seeds."""
 
-    preset: Literal["methods", "ablations", "rates", "sparse", "six-hops"] = "methods"  # values of the others: PRESETS
+    preset: Literal["methods", "ablations", "rates", "sparse", "six-hops"] = "methods"  # values of the others: above
     out: str = "runs/compare"                # folder of the runs, the plan and the page
-    methods: str = "grpo paper released uncentred"       # ARM or ARM+CHANGE, see experiments/compare.py
+    methods: str = "grpo paper released uncentred"       # ARM or ARM+CHANGE; a wrong name lists them all
     seeds: Count = 12                        # runs of each method
     first_seed: int = 3000                   # seeds of the questions count up from here
     first_sampling_seed: int = 103_000       # those of the sampling from here
@@ -239,7 +242,10 @@ def over_seeds(runs: Runs, columns: dict[str, tuple[str, int]], statistic=mean) 
 def page_of(runs: Runs, tables: dict[str, list[list[str]]], said: list[str], config: CompareConfig) -> str:
     plots = [page.figure(plot) for metric in PLOTS if (plot := plot_of(runs, metric))]
     listed = [page.table(rows[0], rows[1:], title) for title, rows in tables.items()]
-    sections = [page.section("Result", listed), page.section("Plan", [page.note(words, "remark") for words in said]),
+    arms = dict.fromkeys(method.split("+")[0] for method in runs)
+    words = [(arm, RECIPE_WORDS["GRPO" if arm == "grpo" else arm]) for arm in arms]
+    sections = [page.pairs(words, "glossary"), page.section("Result", listed),
+                page.section("Plan", [page.note(remark, "remark") for remark in said]),
                 page.section("Curves", [page.figures(plots)], "Bands are 95 % intervals over the runs.")]
     facts = [(key, str(value)) for key, value in plan_of(config).items()]
     lede = "All methods start from the same checkpoints and sample as many rollouts; runs of one seed are paired."

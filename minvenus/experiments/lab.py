@@ -69,7 +69,7 @@ class LabConfig:
     """python -m minvenus.experiments lab: who learns what from which gains."""
 
     gains: str = "measured equal front"  # names of profiles, with spaces between
-    methods: str = "grpo paper released uncentred"   # ARM or ARM+CHANGE, see experiments/compare.py
+    methods: str = "grpo paper released uncentred"   # ARM or ARM+CHANGE; a wrong name lists them all
     visits: Visits = 6               # visits allowed; a correct answer needs four
     steps: Count = 80                # updates
     seeds: Count = 20                # runs per method and profile, seeds 0, 1, ...

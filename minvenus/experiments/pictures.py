@@ -21,6 +21,7 @@ from minvenus.experiments import lab, theory
 from minvenus.experiments.calculator import EXAMPLES, measured
 from minvenus.experiments.compare import ACCURACY, CompareConfig, plot_of, read_runs
 from minvenus.files import write_text
+from minvenus.flags import build
 from minvenus.igpo.credit import Credit, credit
 from minvenus.report.curves import COLOURS, label, svg
 from minvenus.report.explain import RECIPES
@@ -138,7 +139,8 @@ def curves_picture(folder: Path) -> Html | None:
     """Of a comparison whose runs have all ended."""
     if not (folder / "run.json").exists():
         return None
-    return plot_of(read_runs(CompareConfig(**read_json(folder / "run.json") | {"out": str(folder)})), ACCURACY)
+    config = build(CompareConfig, read_json(folder / "run.json") | {"out": str(folder)}, {})
+    return plot_of(read_runs(config), ACCURACY)
 
 
 def photograph(rollouts: Path, group: str, out: Path) -> Path:

@@ -70,16 +70,14 @@ class Credited:
     grouped: bool                       # False: a lone trajectory, which has no numbers beyond its rewards
 
 
-def under_recipes(measured: list[Measured], run: Recipe | None) -> dict[str, list[Credited]]:
+def under_recipes(measured: list[Measured], run: Recipe | None, all_known: bool = False) -> dict[str, list[Credited]]:
     """A whole training batch (IG-Scale needs it) under the run's own recipe, which comes first, and under those to
     compare it with. A recipe that needs what was not measured is left out: no zeros are filled in. Without a run,
     each rollout is a trajectory without group or outcome: GRPO is left out."""
-    known = {name: arithmetic_only(recipe) for name, recipe in RECIPES.items()}
-    recipes = {name: known[name] for name in ("paper", "released")}
+    names = ["paper", "released", *(["uncentred"] if all_known else []), *(["GRPO"] if run else [])]
+    recipes = {name: arithmetic_only(RECIPES[name]) for name in names}
     if run is not None:
-        trained = arithmetic_only(run)
-        name = next((name for name, recipe in known.items() if recipe == trained), "this run")
-        recipes = {name: trained, **recipes, "GRPO": known["GRPO"]}
+        recipes = {recipe_name(run): arithmetic_only(run), **recipes}
     under = {}
     for name, recipe in recipes.items():
         if all(m.logprobs[t] is not None for m in measured for t in needed_values(m.kinds, recipe)):
@@ -87,6 +85,11 @@ def under_recipes(measured: list[Measured], run: Recipe | None) -> dict[str, lis
             under[name] = [Credited(recipe, m, whole.arithmetic(i, m.group), run is not None)
                            for i, m in enumerate(measured)]
     return under
+
+
+def recipe_name(recipe: Recipe) -> str:
+    known = (name for name, other in RECIPES.items() if arithmetic_only(other) == arithmetic_only(recipe))
+    return next(known, "this run")
 
 
 def recipe_words(name: str, recipe: Recipe) -> str:

@@ -3,23 +3,24 @@
     write_run_page("runs/igpo")        reads metrics.jsonl, timing.jsonl, run.json and rollouts/ of the folder
 
 The run may be finished or not: a figure is drawn where its numbers are there. Step 0 is the model before
-training. Lines are means over neighbouring steps, the band around them is the 95 % interval of that mean, cut to what
-the number can be; held-out exact match has a Wilson interval.
+training. Lines of more than POINTS steps are means over neighbouring ones, with the 95 % interval of that mean, cut to
+what the number can be; held-out exact match has a Wilson interval.
 """
 
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
-from minvenus.config import ConfigError, read_json
+from minvenus.config import ConfigError, Recipe, read_json
 from minvenus.console import clock
 from minvenus.evaluation.aggregate import Z95, wilson
 from minvenus.files import read_jsonl, write_text
 from minvenus.report import page
 from minvenus.report.curves import Series, line_plot
+from minvenus.report.explain import recipe_name
 from minvenus.report.page import Html, el
 from minvenus.report.xray import write_page
 
@@ -87,12 +88,21 @@ def write_run_page(run_folder) -> Path:
         parts.append(page.section(title, [page.figures(drawn)]))
     listed = [(key, json.dumps(value)) for key, value in settings.items()]
     parts.append(page.section("Settings", [page.table(["setting", "value"], listed)]))
-    lede = ("The agent before training and after it, then how it got there. Every line is a mean over neighbouring "
-            "steps; the band around it is the 95 % interval of that mean.")
+    lede = ("The agent before training and after it, then how it got there. A turn's gain is how much it raised the "
+            "model's own log-probability of the true answer: what IGPO pays a turn for. Lines of long runs are means "
+            "over neighbouring steps; bands are 95 % intervals.")
     seconds = sum(row["seconds"] for row in timing)
     facts = [("steps", f"{rows[-1]['step']:,}"),
+             *trained_with(settings.get("recipe")),
              ("work", f"{clock(seconds)}, {seconds / max(1, len(timing)):.2g} s per step")]
     return write_text(run / "report.html", page.page(f"Run {run.resolve().name}", parts, lede, facts, "training run"))
+
+
+def trained_with(recipe: dict | None) -> list[tuple[str, str]]:
+    """The name of the run's recipe, if it has one and this version knows all of its fields."""
+    if recipe is None or recipe.keys() != asdict(Recipe()).keys():
+        return []
+    return [("trained with", recipe_name(Recipe(**recipe)))]
 
 
 def with_step_0(rows: list[dict]) -> list[dict]:
@@ -108,9 +118,10 @@ def tiles(rows: list[dict]) -> Html:
         points = [(row["step"], row[key]) for row in rows if key in row]
         if points:
             tenth = max(1, len(points) // 10)
-            start = fmean(value for _, value in points[:tenth])
-            end = fmean(value for _, value in points[-tenth:])
-            found.append((f"{start:.2f} → {end:.2f}", label, f"from step {points[0][0]:,} to step {points[-1][0]:,}"))
+            ends = points[:tenth], points[-tenth:]
+            means = [f"{fmean(value for _, value in end):.2f}" for end in ends]
+            steps = [f"{end[0][0]:,}–{end[-1][0]:,}" if tenth > 1 else f"{end[0][0]:,}" for end in ends]
+            found.append((" → ".join(means), label, f"{'steps' if tenth > 1 else 'step'} {' → '.join(steps)}"))
     return el("div", [el("div", [el("p", words) for words in tile], class_="tile") for tile in found], class_="tiles")
 
 

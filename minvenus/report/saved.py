@@ -14,6 +14,7 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import shorten
 
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError, Recipe
@@ -63,10 +64,13 @@ def load_batch(path) -> SavedBatch:
             lines.append(line)
             rollouts.append(rollout_from_json(line["rollout"]))
             measured.append(Measured.of(rollouts[-1], line["answer_logprobs"], line["outcome"], line["group"]))
+        if odd := lines[0]["recipe"].keys() ^ asdict(Recipe()).keys():
+            raise ValueError(f"its recipe and this version's differ in the fields {', '.join(sorted(odd))}: read it "
+                             "with the version that made it")
         recipe = Recipe(**lines[0]["recipe"])
         batch = SavedBatch(lines[0]["step"], lines[0]["gain_policy"], recipe, rollouts, measured,
                            credit(measured, recipe))
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is no batch of rollouts with their reward arithmetic: {error}") from None
     for number, (line, computed) in enumerate(zip(lines, batch.lines(), strict=True), 1):
         if wrong := difference(line, computed):
@@ -87,5 +91,5 @@ def difference(stored, computed, where: str = "") -> str | None:
     elif isinstance(computed, list) and isinstance(stored, list) and len(stored) == len(computed):
         pairs = [(f"{where}[{i}]", a, b) for i, (a, b) in enumerate(zip(stored, computed, strict=True))]
     else:
-        return f"{where} {stored!r}, computed {computed!r}"
+        return f"{where} {shorten(repr(stored), 60)}, computed {shorten(repr(computed), 60)}"
     return next((found for name, a, b in pairs if (found := difference(a, b, name))), None)

@@ -37,7 +37,7 @@ from minvenus.types import UNKNOWN, Rollout, Turn
 LARGEST = 24_000_000                             # characters of a page; browsers become slow beyond
 KINDS = {"search": "search", "visit": "visit", "answer": "answer", "none": "no action"}
 POLICIES = {"current": "the policy itself, before the update", "reference": "the start checkpoint",
-            "given": "the file"}         # of experiments/calculator.py
+            "given": "what was given"}   # to experiments/calculator.py
 LEDE = ("What the agent did, how each of its turns was paid, and what training makes of it. "
         "Every number is there with its formula and the numbers that it was made of.")
 GLANCE = ("The model's own log-probability of the true answer, had it been asked right after that turn (0: before the "
@@ -79,7 +79,8 @@ def write_page(source_path, out_path, group: str | None = None, scorer: Scorer |
     if scorer:
         cases = [scored(case, scorer, answer, recipe or Recipe.paper()) for case in cases]
     measured = [case.measured for case in cases if case.measured]
-    compared = under_recipes(measured, batch.recipe if batch else None) if measured else {}
+    given = batch is not None and batch.gain_policy == "given"
+    compared = under_recipes(measured, batch.recipe if batch else None, all_known=given) if measured else {}
     groups: dict[str, list[Case]] = {}
     for i, case in enumerate(cases):
         if group in (None, case.group):
@@ -90,7 +91,7 @@ def write_page(source_path, out_path, group: str | None = None, scorer: Scorer |
     facts = [("rollouts", f"{count}"), ("questions", f"{len(groups)}")]
     if batch:
         step = [("training step", f"{batch.step:,}")] if batch.step else []          # 0: numbers that were given
-        facts += [*step, ("trained with", next(iter(compared))),
+        facts += [*step, ("recipe" if given else "trained with", next(iter(compared))),
                   ("log P(answer) according to", POLICIES[batch.gain_policy])]
     if scorer:
         facts.append(("log P(answer) according to", scorer.name))

@@ -164,3 +164,12 @@ def test_a_run_without_saved_rollouts_or_on_a_file_of_questions_cannot_be_audite
         audit.main(saved_run(tmp_path))
     with pytest.raises(ConfigError, match=r"questions.jsonl: right pages are known on the toy web only"):
         audit.main(saved_run(tmp_path, batch(), data="questions.jsonl"))
+
+
+def test_a_run_of_another_version_that_lacks_a_setting_is_refused_with_what_to_do(tmp_path):
+    config = saved_run(tmp_path, batch())
+    settings = json.loads((tmp_path / "run.json").read_text())
+    del settings["question_seed"]
+    (tmp_path / "run.json").write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match=r"run\.json lacks question_seed, .* --model FOLDER"):
+        audit.main(config)

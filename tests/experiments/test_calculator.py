@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError, Recipe
+from minvenus.experiments.__main__ import COMMANDS
 from minvenus.experiments.__main__ import main as command
 from minvenus.experiments.calculator import EXAMPLES, CreditConfig, main, measured
 from minvenus.igpo.credit import Measured, credit
-from minvenus.report.explain import RECIPES
+from minvenus.report.explain import RECIPE_WORDS, RECIPES
 
 
 def advantages(example: str) -> dict[str, list[list[float]]]:
@@ -136,7 +137,20 @@ def test_an_example_is_explained_and_has_a_page(tmp_path, capsys, example):
     assert EXAMPLES[example][0] in shown and all(name in shown for name in RECIPES)
     command(["credit", "--example", example, "--page", str(tmp_path / "x.html")])
     written = (tmp_path / "x.html").read_text()
-    assert "IG-Scale" in written and "training step" not in written
+    assert "IG-Scale" in written and f"<h1>Rollouts of {example}</h1>" in written
+    assert "<dt>recipe</dt><dd>paper</dd>" in written and "trained with" not in written
+    assert all(f"<dt>{name}</dt><dd>{RECIPE_WORDS[name]}</dd>" in written.replace("&#x27;", "'") for name in RECIPES)
+
+
+def test_help_lists_the_commands_and_has_the_form_of_the_file(capsys):
+    for flags, code, told in ([], 2, "err"), (["nothing"], 2, "err"), (["--help"], 0, "out"):
+        with pytest.raises(SystemExit) as ended:
+            command(flags)
+        shown = getattr(capsys.readouterr(), told)
+        assert ended.value.code == code and all(f"\n  {name} " in shown for name in COMMANDS)
+    with pytest.raises(SystemExit):
+        command(["credit", "--help"])
+    assert '    {"group": 0, "kinds": ["search", "visit", "answer"], "gains": [null, 0.5]' in capsys.readouterr().out
 
 
 def test_the_file_may_be_the_first_word(tmp_path, capsys):

@@ -144,6 +144,7 @@ def test_first_the_starts_then_all_methods_of_a_seed_before_the_next_seed_then_t
     page = (Path(small.out) / "report.html").read_text()
     assert "0.060 [0.060, 0.060]" in page and "Turns per rollout" in page and "before the first run and not" in page
     assert "Gain of right visits" not in page, "nobody had gains"
+    assert "<dt>grpo</dt><dd>Only the final answer is paid" in page, "what the methods are"
     assert read_json(Path(small.out) / "run.json") == asdict(small)
 
 

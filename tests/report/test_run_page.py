@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_a_run_of_igpo_has_its_curves_its_times_and_links_to_its_first_and_last_
         assert f'<a href="xray-step-{step:08d}.html">X-ray of step {step}</a>' in html
         assert (tmp_path / f"xray-step-{step:08d}.html").is_file()
     assert not (tmp_path / "xray-step-00000005.html").exists()
-    assert "<dt>work</dt><dd>0:40, 4 s per step</dd>" in html
+    assert "<dt>work</dt><dd>0:40, 4 s per step</dd>" in html and "trained with" not in html     # half a recipe
 
 
 def test_a_saved_step_that_does_not_add_up_is_named_on_the_page_and_hides_nothing_else(tmp_path):
@@ -79,8 +80,16 @@ def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path)
     after = {"test_exact_match": 0.875, "test_turns": 5.0}
     log(tmp_path, [ROW | before, ROW, ROW | after], (), {"evaluate_questions": 8})
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
-    assert '<p>0.25 → 0.88</p><p>held-out exact match</p><p>from step 0 to step 3</p>' in html
+    assert '<p>0.25 → 0.88</p><p>held-out exact match</p><p>step 0 → 3</p>' in html
     [held_out] = re.findall(r'<title>held out, exact match</title><polyline points="([^"]*)"', html)
     assert html.count("<polygon") == 1                                       # only exact match has an interval
     first, last = [float(point.split(",")[0]) for point in held_out.split()]
     assert (first, last) == (LEFT, RIGHT)                            # from step 0 to step 3
+
+
+def test_a_run_says_its_recipe_and_tiles_of_many_steps_say_which_they_are_means_of(tmp_path):
+    recipe = asdict(Recipe.paper(center_gain=False, lead_in="Answer."))
+    log(tmp_path, [{"outcome": step / 20} for step in range(20)], (), {"recipe": recipe})
+    html = write_run_page(tmp_path).read_text(encoding="utf-8")
+    assert "<dt>trained with</dt><dd>uncentred</dd>" in html
+    assert "<p>0.03 → 0.93</p><p>training outcome</p><p>steps 1–2 → 19–20</p>" in html          # (0 + .05) / 2

@@ -58,7 +58,9 @@ def nudged(lines):
     (set_at(1, "answer_logprobs", 0, []), "rollout 1, context before turn 0: no token"),
     (set_at(1, "recipe", "gamma", 0.5), r"line 2: .* recipe\.gamma 0\.5, computed 0\.95"),
     (set_at(3, "step", 21), "line 4: .* step 21, computed 20"),
-    (set_at(0, "recipe", "gama", 0.5), "gama"),
+    (set_at(0, "recipe", "gama", 0.5), "differ in the fields gama: read it with the version that made it$"),
+    (set_at(0, "recipe", {"gamma": 0.5}), "differ in the fields browse, .*: read it"),
+    (set_at(0, "recipe", None), "no batch of rollouts"),
     (set_at(2, "format", "minvenus credit 0"), "line 3 is of another format"),
     (lambda lines: lines.pop(), "line 1: stored and computed"),             # IG-Scale is over the whole batch
     (lambda lines: lines.clear(), "no batch of rollouts"),
@@ -67,8 +69,9 @@ def test_a_file_that_was_changed_is_refused_with_the_place(change, words, lines,
     change(lines)
     path = tmp_path / "changed.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=words) as refused:
         load_batch(path)
+    assert len(str(refused.value).replace(str(path), "")) < 500             # one place, not all of the numbers
 
 
 def test_a_torn_file_is_refused(lines, tmp_path):
