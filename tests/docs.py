@@ -53,6 +53,7 @@ TESTED = {                         # the beginning of a command -> the test that
     "make base": "tests/experiments/test_base.py", "make mutants": "tests/mutants/test_mutants.py",
     "make pictures": "tests/experiments/test_pictures.py", "make test": "tests/run.py",
     f"{EXPERIMENTS} audit": "tests/experiments/test_audit.py",
+    f"{EXPERIMENTS} credit": "tests/experiments/test_calculator.py",
 }
 OTHERS = {"vllm.entrypoints.openai.api_server"}            # modules of programs that are not ours
 

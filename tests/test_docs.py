@@ -1,12 +1,17 @@
 """README and docs/ agree with the code and with what runs printed. `make docs-check` runs their commands, too."""
 
+import argparse
+import json
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from minvenus.config import ConfigError
+from minvenus.config import ConfigError, Recipe
 from minvenus.experiments.calculator import CreditConfig, main
+from minvenus.flags import add_flags, parse_flags
+from minvenus.sft.__main__ import CleanConfig
 from tests import docs
 from tests.docs import RESULTS, ROOT
 
@@ -75,6 +80,33 @@ def test_what_the_readme_shows_of_a_command_is_what_it_printed_in_that_order():
 def test_the_calculators_output_is_still_what_is_stored():
     _, *lines = printed("credit.txt")
     assert main(CreditConfig(example="front-loaded")).splitlines() == lines
+
+
+def test_the_table_of_the_recipes_has_every_field_and_the_numbers_of_the_calculator(tmp_path):
+    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    file = tmp_path / "rewards.jsonl"
+    file.write_text("\n".join(re.findall(r"^    (\{.*\})$", text, re.MULTILINE)))
+    rows = re.findall(r"^\| `(--[^`]+)` \| ([+-].*) \|$", text, re.MULTILINE)
+    shown = {flags: numbers.split(" | ") for flags, numbers in rows}
+    for flags, numbers in shown.items():
+        config = parse_flags(CreditConfig, ["--file", str(file), "--json", *flags.split()])
+        assert [f"{a:+.2f}" for a in json.loads(main(config))[0]["advantages"]] == numbers, flags
+    assert len({*map(tuple, shown.values())}) == len(rows), "a field changes nothing"
+    named = re.findall(r"--(?:no-)?([\w-]+)", " ".join(shown))
+    asked = {"newlines_after_think", "lead_in"}                      # how the model is asked: no arithmetic
+    assert {name.replace("-", "_") for name in named} - {"recipe"} == {f.name for f in fields(Recipe)} - asked
+    assert all(f"`{field.name}`" in text for field in fields(Recipe))
+
+
+def test_every_flag_that_a_document_names_exists():
+    known = {"--nproc-per-node", "--shutdown-timeout", "--write"}    # of torchrun and of tests/docs.py
+    for config in [CleanConfig, *(config for config, _ in [*docs.SCRIPTS.values(), *docs.COMMANDS.values()])]:
+        parser = argparse.ArgumentParser()
+        add_flags(parser, config)
+        known |= {flag for action in parser._actions for flag in action.option_strings}
+    for page in PAGES:
+        named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text(encoding="utf-8")))
+        assert named <= known | {"--config"}, f"{page.name}: {named - known}"
 
 
 def test_the_table_of_before_and_after_has_the_numbers_of_the_demo():
