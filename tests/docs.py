@@ -54,6 +54,9 @@ TESTED = {                         # the beginning of a command -> the test that
     "make pictures": "tests/experiments/test_pictures.py", "make test": "tests/run.py",
     f"{EXPERIMENTS} audit": "tests/experiments/test_audit.py",
     f"{EXPERIMENTS} credit": "tests/experiments/test_calculator.py",
+    "python eval.py --xray": "tests/test_eval.py", "python eval.py --compare": "tests/test_eval.py",
+    "python -m minvenus.sft": "tests/sft/test_command.py",
+    "python -m tests.mutants.run": "tests/mutants/test_mutants.py",
 }
 OTHERS = {"vllm.entrypoints.openai.api_server"}            # modules of programs that are not ours
 

@@ -110,6 +110,10 @@ def test_there_are_at_most_95_source_files():
     assert sum(path.name != "__init__.py" for path in SOURCE) <= 95
 
 
+def test_no_source_file_has_more_than_300_lines():
+    assert not [str(path) for path in SOURCE if len(path.read_text().splitlines()) > 300]
+
+
 def test_no_line_has_more_than_120_columns():
     texts = [*SOURCE, *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
     lines = [(path, i, line) for path in texts for i, line in enumerate(path.read_text().splitlines(), start=1)]
