@@ -296,4 +296,4 @@ def hue(x: float) -> str:
 
 def shade(x: float, largest: float) -> str:
     """Classes of a colour: blue for more, orange for less, in five strengths."""
-    return f"{hue(x)} a{ceil(5 * abs(x) / largest) if largest else 0}"
+    return f"{hue(x)} a{min(5, ceil(5 * abs(x) / largest)) if largest else 0}"         # 5 x / x may be above 5

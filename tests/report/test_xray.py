@@ -5,10 +5,12 @@ import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from minvenus.config import ConfigError, Recipe
 from minvenus.igpo.credit import credit
-from minvenus.report.xray import write_page
+from minvenus.report.xray import shade, write_page
 from tests.report.examples import (
     BROKEN,
     HOSTILE,
@@ -112,6 +114,13 @@ def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_l
         assert [letter.removesuffix(" malformed") for letter in letters] == wanted
     for turn, advantage in zip(page.all("turn"), every[0], strict=True):                 # as it was trained
         assert turn.get("class") == ("turn plus" if advantage > 0 else "turn minus")
+
+
+@given(st.floats(1e-6, 1e6), st.floats(0, 1))
+@example(3.42, 1.0)                                                       # 5 * 3.42 / 3.42 is above 5
+def test_every_advantage_has_one_of_the_five_strengths_of_the_style_sheet(largest, share):
+    assert shade(-share * largest, largest).split()[1] in ("a0", "a1", "a2", "a3", "a4", "a5")
+    assert shade(largest, largest) == "plus a5" and shade(0.0, 0.0) == "none a0"
 
 
 def test_a_row_of_turns_shows_what_each_is_paid_and_marks_what_a_search_was_given(tmp_path):
