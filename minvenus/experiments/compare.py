@@ -215,6 +215,7 @@ def results(runs: Runs, checkpoints: int, step: int) -> dict[str, list[list[str]
              "Interquartile mean [95 % interval]": over_seeds(runs, columns, interquartile_mean)}
     if apart:
         found["Differences of paired runs, mean [95 % interval]"] = over_seeds(apart, columns)
+        found["The same, start checkpoints drawn, too"] = over_seeds(apart, columns, mean, checkpoints)
     each = [[method, *(f"{run[ACCURACY][step]:.2f}" for run in of_seeds)] for method, of_seeds in runs.items()]
     starts = [str(i % checkpoints + 1) for i in range(len(next(iter(runs.values()))))]
     found[f"Accuracy at step {step} of each run"] = [["start checkpoint", *starts], *each]
@@ -227,11 +228,12 @@ def minus(run: Curves, other: Curves) -> Curves:
             for metric, curve in run.items()}
 
 
-def over_seeds(runs: Runs, columns: dict[str, tuple[str, int]], statistic=mean) -> list[list[str]]:
+def over_seeds(runs: Runs, columns: dict[str, tuple[str, int]], statistic=mean, starts: int = 0) -> list[list[str]]:
     """A table: a head, then each method with every column, a title with a metric and a step, over its runs."""
     found = [["method", *columns]]
     for method, of_seeds in runs.items():
-        cells = [shown([run[metric][step] for run in of_seeds], statistic) for metric, step in columns.values()]
+        cells = [shown([run[metric][step] for run in of_seeds], statistic, starts)
+                 for metric, step in columns.values()]
         found.append([method, *cells])
     return found
 

@@ -6,9 +6,9 @@
                          2.5 and 97.5 percentiles of the number
 
 Methods are compared by the differences of paired runs: the same start, the same questions, the same sampling seed. Runs
-are drawn whatever start checkpoint they have, so that the interval also holds how much the starts differ; it cannot
-say what a checkpoint unlike all of them would do. The draws are the same each time: a table is reproducible. One run
-has no interval.
+are drawn whatever start checkpoint they have: this is right where runs of one start are no more alike than others.
+Where they are, `starts` gives the wider interval: checkpoints are drawn first, then runs of each drawn one. The draws
+are the same each time: a table is reproducible. One run has no interval.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,14 +29,19 @@ def interquartile_mean(values: np.ndarray) -> np.ndarray:
     return ordered[..., runs // 4:runs - runs // 4].mean(axis=-1)
 
 
-def interval(values: Sequence[float], statistic: Statistic = mean) -> tuple[float, float, float]:
-    """(the number, low, high)."""
-    array = np.array(values, dtype=float)
-    drawn = np.random.default_rng(0).choice(array, (DRAWS, len(array)))
+def interval(values: Sequence[float], statistic: Statistic = mean, starts: int = 0) -> tuple[float, float, float]:
+    """(the number, low, high). With `starts`, run i has the start checkpoint i % starts, and these are drawn, too."""
+    array, rng = np.array(values, dtype=float), np.random.default_rng(0)
+    if starts:
+        start = np.arange(len(array)) % starts                                                     # [runs]
+        other = rng.integers(start.max() + 1, size=(DRAWS, starts))[:, start]                      # [draws, runs]
+        drawn = array[other + starts * rng.integers(np.bincount(start)[other])]
+    else:
+        drawn = rng.choice(array, (DRAWS, len(array)))
     low, high = np.percentile(statistic(drawn), (2.5, 97.5))
     return float(statistic(array)), float(low), float(high)
 
 
-def shown(values: Sequence[float], statistic: Statistic = mean) -> str:
-    number, low, high = interval(values, statistic)
+def shown(values: Sequence[float], statistic: Statistic = mean, starts: int = 0) -> str:
+    number, low, high = interval(values, statistic, starts)
     return f"{number:.3f}" if len(values) == 1 else f"{number:.3f} [{low:.3f}, {high:.3f}]"

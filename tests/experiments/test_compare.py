@@ -1,7 +1,5 @@
-"""The comparison: what its methods are, what it refuses, in which order it runs, what it fixed before, and the numbers
-that it compares."""
+"""The comparison: what its methods are, what it refuses, in which order it runs, and what it fixed before."""
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -10,16 +8,17 @@ import pytest
 from minvenus.config import ConfigError, Recipe, read_json
 from minvenus.experiments import compare, scripts
 from minvenus.experiments.__main__ import main
-from minvenus.experiments.compare import ARMS, CHANGES, PRESETS, CompareConfig, line, read_curves, results
+from minvenus.experiments.compare import ARMS, CHANGES, PRESETS, CompareConfig
 from minvenus.experiments.lab import LabConfig
+from minvenus.experiments.plan import register
 from minvenus.experiments.scripts import ScriptFailed
 from minvenus.flags import parse_flags
 from minvenus.report.explain import RECIPES, under_recipes
 from minvenus.settings import IGPOConfig, SFTConfig
 from tests.report.examples import answer, rollout, saved_batch, visit
 
-# Stands in for both training scripts: notes that it was started and leaves what a run leaves. Accuracy is 0.01 at the
-# start, at the end a hundredth for each letter of the folder's name; GRPO's rollouts get short.
+# Stands in for both training scripts: notes that it was started and with which flags, and leaves what a run leaves.
+# Accuracy is 0.01 at the start, at the end a hundredth for each letter of the folder's name; GRPO's rollouts get short.
 TRAIN = """
 import json, pathlib, sys
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
@@ -30,6 +29,7 @@ start = {"step": 1, "before_test_exact_match": 0.01, "before_test_right_pages": 
 end = {"step": steps, "test_exact_match": len(folder.name) / 100, "test_right_pages": 0.75,
        "test_turns": 3.9 if "grpo" in folder.name else 4.0}
 folder.mkdir(exist_ok=True)
+(folder / "flags.json").write_text(json.dumps(given))
 (folder / "metrics.jsonl").write_text(json.dumps(start) + "\\n" + json.dumps(end) + "\\n")
 newest = folder / "checkpoints" / f"step-{steps - (folder.parent / 'stopped').exists():08d}"
 newest.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def small(tmp_path, monkeypatch):
     monkeypatch.setattr(scripts, "ROOT", tmp_path)
     monkeypatch.setattr(scripts, "LOOK_EVERY", 0.01)
     return CompareConfig(out=str(tmp_path / "out"), methods="grpo paper", seeds=2, checkpoints=2, first_seed=7,
-                         first_sampling_seed=70, first_sft_seed=3, sft_steps=4, steps=4, jobs=1)
+                         first_sampling_seed=70, first_sft_seed=3, sft_steps=5, steps=4, jobs=1)
 
 
 # ---------------------------------------------------------------------------------------------------------- the methods
@@ -109,6 +109,17 @@ def test_presets_are_settings_with_fresh_seeds_and_folders_of_their_own(preset):
     own = set(range(config.first_seed, config.first_seed + config.seeds))
     assert not any(own & set(range(c.first_seed, c.first_seed + c.seeds)) or c.out == config.out for c in others)
     assert config.checkpoints >= 3 and not own & {50, *range(100, 105), *range(200, 208), *range(7300, 7306)}
+    assert config.methods.split()[0] == "grpo", "the others are compared with it"
+
+
+def test_what_is_tuned_on_and_what_is_reported_have_no_start_checkpoint_in_common():
+    starts = {}
+    for name in PRESETS:
+        config = parse_flags(CompareConfig, ["--preset", name], presets=PRESETS)
+        starts[name] = set(range(config.first_sft_seed, config.first_sft_seed + config.checkpoints))
+    tuned = starts.pop("rates")
+    assert not tuned & set().union(*starts.values())
+    assert PRESETS["sparse"]["wrong_result"] > CompareConfig.wrong_result and PRESETS["six-hops"]["hops"] == 6
 
 
 def test_the_ablations_have_both_arms_and_the_arm_that_each_is_compared_with():
@@ -148,10 +159,21 @@ def test_first_the_starts_then_all_methods_of_a_seed_before_the_next_seed_then_t
     assert read_json(Path(small.out) / "run.json") == asdict(small)
 
 
+def test_runs_of_one_number_have_the_same_start_questions_and_sampling_seed_whatever_their_method(small):
+    """And runs of different numbers take turns through the checkpoints, with questions and sampling of their own."""
+    compare.main(replace(small, seeds=3, jobs=2))
+    folder = Path(small.out)
+    for method in ("grpo", "paper"):
+        for i, start in enumerate(("sft-3", "sft-4", "sft-3")):
+            flags = read_json(folder / f"{method}-{7 + i}" / "flags.json")
+            assert flags["--model"] == str(folder / start / "checkpoints" / "step-00000005" / "model")
+            assert (flags["--question-seed"], flags["--seed"], flags["--steps"]) == (str(7 + i), str(70 + i), "4")
+
+
 def test_a_run_that_somebody_stopped_is_not_taken_for_a_finished_one(small):
     Path(small.out).mkdir()
     (Path(small.out) / "stopped").touch()
-    with pytest.raises(ScriptFailed, match=r"sft-3 was stopped before step 4; the same command goes on there"):
+    with pytest.raises(ScriptFailed, match=r"sft-3 was stopped before step 5; the same command goes on there"):
         compare.main(small)
     assert (Path(small.out) / "started.txt").read_text().split() == ["sft-3"]
 
@@ -186,9 +208,10 @@ def test_the_plan_is_written_before_the_first_run(small, monkeypatch):
     with pytest.raises(ScriptFailed):
         compare.main(small)
     fixed = plan(small)["plan"]
-    assert {"methods", "seeds", "first_seed", "first_sampling_seed", "checkpoints", "first_sft_seed"} <= set(fixed)
-    assert {"steps", "learning_rate", "hops", "slack", "questions", "group"} <= set(fixed)
-    assert not {"out", "jobs"} & set(fixed), "where and how many at a time decide nothing"
+    metrics = {"first metric", "second metric", "statistics", "collapsed"}
+    decide = set(asdict(small)) - {"out", "jobs"}                # where, and how many at a time, decide nothing
+    assert set(fixed) == metrics | decide
+    assert {key: fixed[key] for key in decide} == {key: asdict(small)[key] for key in decide}
 
 
 def test_what_is_changed_after_the_plan_is_said_and_never_forgotten(small):
@@ -204,6 +227,14 @@ def test_what_is_changed_after_the_plan_is_said_and_never_forgotten(small):
     assert plan(small)["plan"]["seeds"] == 2
 
 
+def test_a_change_before_any_run_has_begun_is_said_too(tmp_path):
+    """Start checkpoints may have been looked at by then."""
+    for steps in (40, 80):
+        said = register(tmp_path, {"steps": steps}, [])
+    assert said == ["Changed after the plan was written, when 0 runs had begun: steps from 40 to 80."]
+    assert read_json(tmp_path / "plan.json")["plan"] == {"steps": 40}
+
+
 def test_a_plan_that_came_after_runs_says_so(small):
     compare.main(small)
     (Path(small.out) / "plan.json").unlink()
@@ -214,51 +245,3 @@ def test_the_command_takes_presets(small, capsys):
     with pytest.raises(SystemExit):
         main(["compare", "--preset", "everything"])
     assert "ablations" in capsys.readouterr().err
-
-
-# --------------------------------------------------------------------------------------------------------- the numbers
-
-
-def test_the_numbers_of_a_run_come_from_its_metrics(tmp_path):
-    metrics = [{"step": 1, "gain_right": 1.0, "before_test_exact_match": 0.1, "before_test_right_pages": 0.05},
-               {"step": 2, "gain_right": None, "test_exact_match": 0.2, "test_right_pages": 0.1},
-               {"step": 3, "gain_right": 3.0},
-               {"step": 4, "gain_right": 4.0, "test_exact_match": 0.6, "test_right_pages": 0.3}]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics))
-    run = read_curves(tmp_path)
-    assert run["test_exact_match"] == {0: 0.1, 2: 0.2, 4: 0.6} and run["gain_wrong"] == {}
-    assert run["gain_right"] == {1: 1.0, 3: 3.0, 4: 4.0}, "a step without a right visit has none"
-    # the area is the mean over the evaluations after step 0, which says nothing of a method
-    assert run["area"] == {2: 0.2, 4: pytest.approx(0.4)}
-
-
-def run(accuracy, area, start=0.1, turns=8.0):
-    """Before the first step, and after step 4; half as many right pages."""
-    return {"test_exact_match": {0: start, 4: accuracy}, "area": {0: 0.0, 4: area}, "test_turns": {0: 8.0, 4: turns},
-            "test_right_pages": {0: start / 2, 4: accuracy / 2}}
-
-
-def test_the_tables_with_differences_of_paired_runs_worked_by_hand():
-    """Of two runs the interval reaches from one to the other."""
-    runs = {"grpo": [run(0.3, 0.2, turns=3.9), run(0.4, 0.2)], "paper": [run(0.5, 0.4), run(0.8, 0.3)],
-            "paper+prob": [run(0.6, 0.4), run(0.6, 0.4)]}
-    tables = results(runs, 2, 4)
-    means, middle, apart, each = tables.values()
-    assert means[0] == ["method", "accuracy at step 0", "at step 4", "area under the curve", "right pages at step 4",
-                        "collapsed"]
-    assert means[1][2:] == ["0.350 [0.300, 0.400]", "0.200 [0.200, 0.200]", "0.175 [0.150, 0.200]", "1 of 2"]
-    assert means[2][2] == "0.650 [0.500, 0.800]" and middle[2][2] == means[2][2]
-    assert [row[0] for row in apart] == ["method", "paper - grpo", "paper+prob - paper"]
-    assert apart[1][2:4] == ["0.300 [0.200, 0.400]", "0.150 [0.100, 0.200]"], "paired: (.2 + .4) / 2"
-    assert apart[2][2] == "-0.050 [-0.200, 0.100]"
-    assert each == [["start checkpoint", "1", "2"], ["grpo", "0.30", "0.40"], ["paper", "0.50", "0.80"],
-                    ["paper+prob", "0.60", "0.60"]]
-    assert len(results({"grpo": [run(0.3, 0.2)]}, 1, 4)) == 3, "one method has no differences"
-
-
-def test_a_line_is_over_the_steps_that_every_run_has_and_a_method_without_one_keeps_its_place():
-    both = line("paper", [{5: 0.0, 2: 2.0, 1: 1.0}, {5: 1.0, 2: 3.0, 3: 9.0}])
-    assert (both.name, both.x, both.y, both.low, both.high) == ("paper", [2, 5], [2.5, 0.5], [2.0, 0.0], [3.0, 1.0])
-    alone = line("single", [{1: 1.0}])
-    assert (alone.x, alone.y, alone.low) == ([1], [1.0], None)
-    assert line("grpo", [{}, {1: 1.0}]).x == []

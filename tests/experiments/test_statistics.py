@@ -40,3 +40,37 @@ def test_the_interval_equals_the_percentiles_over_all_resamples():
 def test_the_interval_of_the_interquartile_mean_does_not_see_one_outlier():
     values = [0.5] * 7 + [100.0]
     assert interval(values, interquartile_mean)[0] == 0.5 and interval(values, mean)[2] > 30
+
+
+def test_the_interval_is_that_of_the_statistic_itself():
+    """Four runs, one of them 1: k of four draws are 1 with the binomial chances of 1/4, so k >= 3 with .051 and k = 4
+    with .004. The mean is k / 4: its 97.5 percentile is 3/4. The mean of the middle two is 1 from k = 3 on."""
+    runs = [0.0, 0.0, 0.0, 1.0]
+    assert interval(runs) == (0.25, 0.0, 0.75) and interval(runs, interquartile_mean) == (0.0, 0.0, 1.0)
+    assert shown(runs, interquartile_mean) == "0.000 [0.000, 1.000]"
+
+
+def test_the_same_runs_have_the_same_interval_each_time():
+    runs = [0.1, 0.25, 0.4, 0.7, 0.35, 0.9, 0.05]
+    assert interval(runs) == interval(runs) and interval(runs, mean, 3) == interval(runs, mean, 3)
+
+
+def test_where_runs_of_a_start_checkpoint_are_alike_drawing_checkpoints_widens_the_interval():
+    """Run i has start i % 2. All runs of one start are 0, of the other 1: both starts that are drawn are the first with
+    1/4, and the mean is then 0. Drawn without regard to starts, fewer than 2.5 % of the means are below 1/8."""
+    alike = [0.0, 1.0] * 4
+    assert interval(alike, mean, 2) == (0.5, 0.0, 1.0) and interval(alike)[1:] == (0.125, 0.875)
+    assert shown(alike, mean, 2) == "0.500 [0.000, 1.000]"
+
+
+def test_drawing_checkpoints_equals_the_percentiles_over_all_such_draws():
+    """Three runs of two starts: a and c of the first, b of the second. Four pairs of starts can be drawn; runs 0 and 2
+    come from the first of a pair, run 1 from its second."""
+    a, b, c = values = [0.0, 0.3, 0.9]
+    means = []
+    for pair in itertools.product(([a, c], [b]), repeat=2):
+        drawn = list(itertools.product(pair[0], pair[1], pair[0]))
+        means += [fmean(runs) for runs in drawn for _ in range(8 // len(drawn))]
+    exact = [sorted(means)[0], sorted(means)[-1]]                     # 1 of 32 each: above 2.5 %
+    assert list(interval(values, mean, 2)[1:]) == pytest.approx(exact)
+    assert interval(values, mean, 5)[0] == fmean(values), "fewer runs than checkpoints"

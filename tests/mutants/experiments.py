@@ -2,6 +2,8 @@
 
 from tests.mutants.mutant import mutant
 
+PAIRED = ("experiments/test_compare.py::"
+          "test_runs_of_one_number_have_the_same_start_questions_and_sampling_seed_whatever_their_method")
 MUTANTS = (
     mutant(5, "the interquartile mean trims one end only",
            "experiments/test_statistics.py::test_the_interquartile_mean_leaves_out_the_lowest_and_the_highest_quarter",
@@ -9,6 +11,29 @@ MUTANTS = (
     mutant(5, "runs are drawn without replacement, so that an interval has no width",
            "experiments/test_statistics.py::test_the_interval_equals_the_percentiles_over_all_resamples",
            ("minvenus.experiments.statistics:interval", "(DRAWS, len(array)))", "(1, len(array)), replace=False)")),
+    mutant(5, "the interval beside an interquartile mean is that of the mean",
+           "experiments/test_statistics.py::test_the_interval_is_that_of_the_statistic_itself",
+           ("minvenus.experiments.statistics:interval", "percentile(statistic(drawn)", "percentile(mean(drawn)")),
+    mutant(5, "other draws each time",
+           "experiments/test_statistics.py::test_the_same_runs_have_the_same_interval_each_time",
+           ("minvenus.experiments.statistics:interval", "default_rng(0)", "default_rng()")),
+    mutant(5, "only the runs of each checkpoint are drawn, never the checkpoints",
+           "experiments/test_statistics.py::"
+           "test_where_runs_of_a_start_checkpoint_are_alike_drawing_checkpoints_widens_the_interval",
+           ("minvenus.experiments.statistics:interval", "[:, start]", "[:, start] * 0 + start")),
+    mutant(51, "every run begins at the first checkpoint", PAIRED,
+           ("minvenus.experiments.compare:main", "starts[i % len(starts)]", "starts[0]")),
+    mutant(51, "the methods of a seed begin at different checkpoints", PAIRED,
+           ("minvenus.experiments.compare:main", "starts[i % len(starts)]", "starts[len(jobs) % len(starts)]")),
+    mutant(51, "every run has questions of its own, whatever its seed", PAIRED,
+           ("minvenus.experiments.compare:main", "method, i)", "method, len(jobs))")),
+    mutant(51, "a run has collapsed against another run's start",
+           "experiments/test_results.py::test_a_run_has_collapsed_against_its_own_start_and_a_change_without_its_arm_"
+           "is_compared_with_the_first_method",
+           ("minvenus.experiments.compare:results", "COLLAPSED * run[", "COLLAPSED * of_seeds[0][")),
+    mutant(51, "until the first run has numbers a new plan replaces the old one",
+           "experiments/test_compare.py::test_a_change_before_any_run_has_begun_is_said_too",
+           ("minvenus.experiments.plan:register", "if not path.is_file():", "if not path.is_file() or not begun:")),
     mutant(51, "a change of the plan replaces the plan",
            "experiments/test_compare.py::test_what_is_changed_after_the_plan_is_said_and_never_forgotten",
            ("minvenus.experiments.plan:register",
@@ -20,10 +45,10 @@ MUTANTS = (
            "igpo/test_gradient.py::test_centred_outcomes_without_discount_give_the_true_gradient",
            ("minvenus.experiments.theory:expected_update", " / math.factorial(count)", "")),
     mutant(51, "the start checkpoint counts in the area of every method",
-           "experiments/test_compare.py::test_the_numbers_of_a_run_come_from_its_metrics",
+           "experiments/test_results.py::test_the_numbers_of_a_run_come_from_its_metrics",
            ("minvenus.experiments.compare:read_curves", " if step > 0]", "]")),
     mutant(51, "differences between runs of different seeds",
-           "experiments/test_compare.py::test_the_tables_with_differences_of_paired_runs_worked_by_hand",
+           "experiments/test_results.py::test_the_tables_with_differences_of_paired_runs_worked_by_hand",
            ("minvenus.experiments.compare:results", "of_seeds, runs[other]))", "of_seeds, reversed(runs[other])))")),
     mutant(51, "a right page that was not asked for its pet counts as progress",
            "experiments/test_audit.py::test_progress_is_a_pet_of_the_answer_that_is_shown_for_the_first_time",
