@@ -1,7 +1,7 @@
 """Named values of the training scripts' settings: `--preset NAME`. The defaults are those of the tiny model.
 
     qwen3-0.6b       one card of 24 GB: all weights, 16K context
-    qwen3-4b-lora    one card of 80 GB: adapters, 32K context (48 GB: --max-context 16384 --pack-tokens 16384)
+    qwen3-4b-lora    one card of 80 GB: adapters, 32K context; docs/scale.md has flags for 48 GB
     dr-venus-4b      eight cards of 80 GB, torchrun: the paper's settings, 200 turns, 256K context
 
 None has run on a GPU here. docs/scale.md has the memory that each needs, and `--plan` prints it. `model` is a shape

@@ -98,6 +98,13 @@ def test_the_table_of_the_recipes_has_every_field_and_the_numbers_of_the_calcula
     assert all(f"`{field.name}`" in text for field in fields(Recipe))
 
 
+def test_every_answer_to_a_frequent_question_names_a_test():
+    _, *answers = re.split(r"^\*\*", (ROOT / "docs" / "faq.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert len(answers) >= 12
+    for answer in answers:                         # that the tests exist: tests/test_ledger.py
+        assert re.search(r"`test_\w+`", answer), answer
+
+
 def test_every_flag_that_a_document_names_exists():
     known = {"--nproc-per-node", "--shutdown-timeout", "--write"}    # of torchrun and of tests/docs.py
     for config in [CleanConfig, *(config for config, _ in [*docs.SCRIPTS.values(), *docs.COMMANDS.values()])]:
