@@ -53,12 +53,10 @@ CHANGES = {
     "groups-of-8": ("--group", "8", "--questions", "4"),
     "token-mean": ("--aggregate", "token-mean"),
     "token-sum": ("--aggregate", "seq-mean-token-sum"),
-    "rate-3e-4": ("--learning-rate", "3e-4"),
-    "rate-9e-4": ("--learning-rate", "9e-4"),
-    "rate-12e-4": ("--learning-rate", "12e-4"),
+    **{f"rate-{rate}": ("--learning-rate", rate) for rate in ("3e-4", "6e-4", "9e-4", "12e-4", "18e-4")},
 }
 ABLATED = ("no-penalty", "prob", "unscaled", "rms", "one", "gamma-1", "every-turn", "reference", "groups-of-8")
-RATES = ("rate-3e-4", "rate-9e-4", "rate-12e-4")
+RATES = [change for change in CHANGES if change.startswith("rate-")]
 PRESETS: dict[str, dict] = {
     "methods": {},
     "ablations": {"out": "runs/ablations", "seeds": 8, "first_seed": 4000, "methods": " ".join(
@@ -66,7 +64,7 @@ PRESETS: dict[str, dict] = {
          "uncentred+token-sum", *(f"uncentred+{change}" for change in ABLATED),
          "paper", *(f"paper+{change}" for change in ABLATED)])},
     "rates": {"out": "runs/rates", "seeds": 3, "first_seed": 2000, "first_sft_seed": 20, "methods": " ".join(
-        " ".join([arm, *(f"{arm}+{rate}" for rate in RATES)]) for arm in ARMS)},
+        f"{arm}+{rate}" for arm in ARMS for rate in RATES)},
     # settings in which a right answer at the start is rare, so that outcomes alone have little to begin with
     "sparse": {"out": "runs/sparse", "seeds": 10, "first_seed": 6000, "first_sft_seed": 60, "wrong_result": 0.75,
                "steps": 80, "methods": "grpo uncentred"},
@@ -108,7 +106,7 @@ class CompareConfig:
     slack: CountOrZero = 0                   # turns beyond what is needed
     questions: Count = 8                     # per step
     group: GroupSize = 4                     # rollouts of each question
-    learning_rate: Positive = 6e-4           # of all methods
+    learning_rate: Positive = 12e-4          # of all methods; the best one for GRPO, see docs/experiment.md
     jobs: Count = 2                          # processes at the same time, of one thread each
 
     def __post_init__(self):
