@@ -9,6 +9,8 @@ early make it pay to stop early. The policy in training also scores the gains, s
 training. In one number each:
 
     rank correlation    of a visit's gain with its exact progress: 1 if it showed a pet of the answer for the first time
+                        and else 0. Where almost all visits are progress even perfect gains have a low one: beside it
+                        stands the highest that so many of each allow
     R^2                 of the sum of a rollout's gains and its outcome
 
 Probes are turns that a policy could learn in order to be paid without finding anything: made up after the first right
@@ -88,6 +90,7 @@ def audit_run(folder: Path) -> str:
     parts = [audit_batch(batch, web) for batch in batches]
     if there:
         parts.append(f"probes, mean gain\n{table(probe_rows(there, batches[0].recipe))}")
+    parts += [f"no probes {name} training: {models[name]} is no model" for name in models if name not in there]
     return "\n\n".join(parts)
 
 
@@ -99,8 +102,9 @@ def audit_batch(batch: SavedBatch, web: ToyWeb) -> str:
     sums = [sum(gain for gain in gains if gain is not None) for gains in batch.credit.gains]
     explained = correlated(sums, [m.outcome for m in batch.measured])
     visits = visits_of(batch, web)
-    ranked = correlated(ranks([visit.gain for visit in visits]), ranks([visit.progress for visit in visits]))
-    said = (f"rank correlation of gain and progress {number(ranked)}, "
+    gains, progress = [visit.gain for visit in visits], [visit.progress for visit in visits]
+    ranked, best = (correlated(ranks(a), ranks(b)) for a, b in ((gains, progress), (sorted(gains), sorted(progress))))
+    said = (f"rank correlation of gain and progress {number(ranked)} (at most {number(best)}), "
             f"R^2 of summed gains and outcome {number(explained and explained ** 2)}")
     return f"{head}\n{said}\n{table(rows(visits))}"
 

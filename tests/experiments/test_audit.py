@@ -15,6 +15,7 @@ from minvenus.report.saved import save_batch
 from minvenus.settings import IGPOConfig
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import call_text
+from tests.agent.scripted import TOKENIZER
 from tests.report.examples import answer, rollout, saved_batch, search, visit
 
 WEB = ToyWeb(5, hops=(2,), slack=2)
@@ -89,12 +90,13 @@ def saved_run(folder, *batches, data="toyweb"):
 def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path):
     config = saved_run(tmp_path, batch(step=1))
     first = audit.main(config)
+    first, unscored = first.split("\n\n")
     assert first.startswith("step 1: 2 rollouts, log P(answer | question) -4.00 per token\n"
-                            "rank correlation of gain and progress not known, R^2 of summed gains and outcome 1.00\n"
-                            "visit "), "nobody asked for a pet; two sums and two outcomes are always on a line"
-    assert first.endswith(table(rows(VISITS))) and first.count("step ") == 1
+                            "rank correlation of gain and progress not known (at most not known), R^2 of summed gains "
+                            "and outcome 1.00\nvisit "), "nobody asked for a pet; two points are always on a line"
+    assert first.endswith(table(rows(VISITS))) and unscored == f"no probes before training: {tmp_path}/gone is no model"
     saved_run(tmp_path, batch(step=20), batch(step=100, lift=0.5))
-    before, after = audit.main(config).split("\n\n")
+    before, after, _ = audit.main(config).split("\n\n")
     assert before == first and after.startswith("step 100: 2 rollouts") and "right       2      1  +2.50" in after
 
 
@@ -107,6 +109,21 @@ def test_progress_is_a_pet_of_the_answer_that_is_shown_for_the_first_time():
     found = visits_of(saved_batch([done] * 2, [0, 0], [1.0, 0.0], Recipe(browse="off"), logprobs), WEB)
     assert [visit.gain for visit in found] == [1.0, -0.5, 1.5, 0.5, 0.5, 1.0]
     assert [visit.progress for visit in found] == [1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
+
+
+def test_both_numbers_of_a_batch_worked_by_hand():
+    """Gains 1 3 | -1 .1 | .2 with progress 1 1 | 0 1 | 0: ranks 4 5 1 2 3 and 4 4 1.5 4 1.5, so 5 / sqrt(10 * 7.5),
+    .58; with both in order 7.5 / sqrt(75) = .87. Sums 4 -.9 .2 and outcomes 1 0 0: R^2 = 2.9^2 / (13.22 * 2/3) = .95.
+    The last answer is malformed: its outcome is still 0."""
+    def opens(*calls, last):
+        turns = [f"Open.\n</think>\n\n{call_text(f'own {asked}', f'page {title}')}" for title, asked in calls]
+        return rollout([*turns, last], [f"page {title} own cat." for title, _ in calls], CASE.question)
+
+    made = [opens((FIRST, FIRST), (SECOND, SECOND), last=answer()),
+            opens((OTHER, OTHER), (FIRST, FIRST), last=answer()), opens((FIRST, "nobody"), last="no answer")]
+    logprobs = [[[-5.0], [-4.0], [-1.0]], [[-5.0], [-6.0], [-5.9]], [[-5.0], [-4.8]]]
+    said = audit.audit_batch(saved_batch(made, [0, 0, 0], [1.0, 0.0, 0.0], Recipe(), logprobs), WEB)
+    assert "progress 0.58 (at most 0.87), R^2 of summed gains and outcome 0.95\n" in said
 
 
 def test_rank_correlation_worked_by_hand():
@@ -124,6 +141,10 @@ def test_probes_are_turns_without_news_and_are_scored_before_and_after_training(
     assert all(pet in words.split(" ", 2)[2] for pet in pets) and case.question.answers[0] not in words
     query, seen = made["the answer in a query"]
     assert case.question.answers[0] in query and case.question.answers[0] not in seen
+    again, seen = made["the first page again"]
+    assert again == call_text(f" own {case.path[0]}", f"page {case.path[0]}") and pets[0] in seen.split()
+    call, seen = made["an unrelated page"]
+    assert not any(f"page {title}" in call or f"page {title} " in seen for title in case.path)
     assert made["the next right page"][1] == case.pages[case.path[1]].text(f"x {case.path[1]}").replace(
         " x ", f" {case.relations[1]} ")
     monkeypatch.setattr(audit, "PROBED", 1)
@@ -133,6 +154,43 @@ def test_probes_are_turns_without_news_and_are_scored_before_and_after_training(
     assert all(before == after for _, before, after in probed), "the same model twice"
     gains = {name: float(gain) for name, gain, _ in probed}
     assert gains["the next right page"] > 0.1 > gains["the first page again"], "the base can read"
+
+
+@pytest.mark.parametrize("gain, expected", [("log_prob", "+0.50"), ("prob", "+0.24")])       # e^-.5 - e^-1 = .239
+def test_a_probe_gains_what_the_answers_own_tokens_gain_from_its_turn(monkeypatch, gain, expected):
+    """The model gives each token of the truth, nine for four hops, e^-1 before the probe and e^-.5 after it; those of
+    the wrapper do not count. Before it the first right page has been read, after it what the probe showed, too."""
+    contexts = []
+
+    def score(ids, lengths, continuation):
+        contexts.extend(TOKENIZER.decode(ids[:n]) for n in lengths)
+        wrapper = len(continuation) - 9
+        return [[-7.0] * wrapper + [-1.0] * 9, [-3.0] * wrapper + [-0.5] * 9]
+
+    monkeypatch.setattr(audit, "load_scorer", lambda folder: (TOKENIZER, score, 0))
+    _, *probed = audit.probe_rows({"before": Path("x")}, Recipe(gain=gain))
+    assert {cell for _, cell in probed} == {expected}
+    assert len(contexts) == 2 * 5 * 32, "32 questions"
+    case = ToyWeb(1000, hops=4).case("test-0")
+    first = case.pages[case.path[0]].text(f" own {case.path[0]}")
+    for i, probe in enumerate(audit.probes(case).values()):
+        before, after = contexts[2 * i:2 * i + 2]
+        assert first in before and after.startswith(before)
+        assert all(after.count(part) == before.count(part) + 1 for part in probe), "the call and what it showed"
+
+
+def test_the_start_is_probed_and_where_there_are_later_rollouts_the_newest_checkpoint_too(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(audit, "probe_rows", lambda models, recipe: seen.append(models) or [["turn"]])
+    for model in ("gone", "checkpoints/step-00000003/model"):
+        (tmp_path / model).mkdir(parents=True)
+        (tmp_path / model / "config.json").touch()
+    (tmp_path / "checkpoints/step-00000003/state.json").write_text("{}")
+    (tmp_path / "latest").write_text("step-00000003")
+    audit.main(saved_run(tmp_path, batch(step=1)))
+    audit.main(saved_run(tmp_path, batch(step=3)))
+    before, newest = {"before": tmp_path / "gone"}, {"after": tmp_path / "checkpoints/step-00000003/model"}
+    assert seen == [before, before | newest]
 
 
 def test_a_probability_is_not_called_a_log_probability(tmp_path):

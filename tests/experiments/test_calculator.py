@@ -1,6 +1,8 @@
 """The reward calculator: what is given, what comes out, and what the examples claim."""
 
 import json
+import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -33,6 +35,33 @@ def test_two_rollouts_by_hand(tmp_path):
     assert second["advantages"] == pytest.approx([-0.585, -0.3, 0.0], abs=1e-5)
     shown = main(CreditConfig(file=str(file)))
     assert "+0.5850" in shown and "gain mean 0.4000" in shown and "IG-Scale 0.3000" in shown
+
+
+def test_the_table_word_for_word(tmp_path):
+    """The two rollouts above, and one of another group whose only turn, a right answer, is malformed: its reward is -1,
+    which has nothing to be compared with. Values begin alike, and the highest is P(answer) = 1."""
+    file = tmp_path / "rewards.json"
+    file.write_text('[{"kinds": ["search", "visit", "answer"], "gains": [null, 0.8, null], "outcome": 0},\n'
+                    ' {"kinds": ["search", "visit", "answer"], "gains": [null, 0], "outcome": 0},\n'
+                    ' {"group": 3, "kinds": ["answer"], "gains": [], "outcome": 1, "malformed": [true]}]')
+    statistics, turns = main(CreditConfig(file=str(file))).split("\n\n")
+    assert [line.split(":")[0] for line in statistics.splitlines()[:-1]] == [
+        "group 0, 2 rollouts", "group 3, 1 rollouts"]
+    assert [line.split() for line in turns.splitlines()] == [
+        ["rollout", "turn", "kind", "V", "gain", "reward", "z", "scaled", "A"],
+        ["1", "1", "search", "-0.8000", "-", "+0.8000", "+1.0000", "+0.3000", "+0.5850"],
+        ["2", "visit", "-", "+0.8000", "+0.8000", "+1.0000", "+0.3000", "+0.3000"],
+        ["3", "answer", "+0.0000", "-", "+0.0000", "+0.0000", "+0.0000", "+0.0000"],
+        ["2", "1", "search", "-0.8000", "-", "+0.0000", "-1.0000", "-0.3000", "-0.5850"],
+        ["2", "visit", "-", "+0.0000", "+0.0000", "-1.0000", "-0.3000", "-0.3000"],
+        ["3", "answer", "-0.8000", "-", "+0.0000", "+0.0000", "+0.0000", "+0.0000"],
+        ["3", "1", "answer", "-", "-", "-1.0000*", "+0.0000", "+0.0000", "+0.0000"]]
+    first, _, third = json.loads(main(CreditConfig(file=str(file), json=True)))
+    z = 0.4 / (math.sqrt(0.16 + 1e-8) + 1e-6)
+    assert first["advantages"][0] == pytest.approx(1.95 * z * 0.3 / (z + 1e-6), abs=1e-11), "12 digits"
+    assert (first["group"], first["values"], third["group"]) == (0, [-0.8, None, 0.0], 3)
+    page = main(CreditConfig(file=str(file), page=str(tmp_path / "x.html"), recipe=Recipe(spread="rms")))
+    assert "the root mean square instead" in Path(page.removeprefix("page: ")).read_text(), "under the recipe given"
 
 
 number = st.floats(-5, 5)
@@ -106,6 +135,10 @@ def test_what_cannot_be_computed_is_refused(tmp_path):
         main(CreditConfig(file=str(tmp_path / "empty.json")))
     with pytest.raises(ConfigError, match="needs logprobs"):
         main(CreditConfig(example="all-wrong", recipe=Recipe(gain="prob")))
+    (tmp_path / "both.json").write_text('{"kinds": ["visit", "answer"], "logprobs": [-2, -1], "outcome": 0}\n'
+                                        '{"kinds": ["visit", "answer"], "gains": [1], "outcome": 0}')
+    with pytest.raises(ConfigError, match="needs logprobs"):
+        main(CreditConfig(file=str(tmp_path / "both.json"), recipe=Recipe(gain="prob")))
     (tmp_path / "gap.json").write_text('{"kinds": ["visit", "answer"], "logprobs": [null, -1], "outcome": 0}')
     with pytest.raises(ConfigError, match=r"gap\.json: rollout 0, context before turn 0"):
         main(CreditConfig(file=str(tmp_path / "gap.json")))

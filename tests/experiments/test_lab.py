@@ -131,6 +131,28 @@ def test_luck_does_not_depend_on_the_table(world):
     assert same and all(a == b for a, b in same)
 
 
+@pytest.mark.parametrize("seed", [0, 7])
+def test_an_update_is_a_step_on_eight_groups_of_four_rollouts_of_the_runs_own_seed(seed):
+    """And a curve has the exact success of the policy before each update."""
+    gains, recipe, config = PROFILES["measured"], recipe_of("paper"), LabConfig(steps=3)
+    logits = np.log([lab.START] * 4)
+    found = lab.train(gains, recipe, seed, config)
+    for step in range(3):
+        probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        assert (found["success"][step], found["turns"][step]) == pytest.approx(lab.expected(probs, 6), abs=1e-12)
+        choices, batch = lab.sample(gains, probs, 6, 32, np.random.default_rng((seed, step)))
+        assert [m.group for m in batch] == [group for group in range(8) for _ in range(4)]
+        logits += 0.8 * lab.policy_gradient(probs, choices, credit(batch, recipe).record.advantages)
+
+
+def test_the_profiles_differ_in_where_gains_lie_and_not_in_their_mean():
+    made_up = {name: gains for name, gains in PROFILES.items() if name != "measured"}
+    assert all(np.mean(gains.right) == pytest.approx(0.8) and gains.wrong == 0 for gains in made_up.values())
+    measured = PROFILES["measured"]
+    assert measured.wrong < 0 < min(measured.right) and max(measured.right) < 1.2 * min(measured.right)
+    assert (LabConfig().seeds, LabConfig().gains) == (20, "measured equal front"), "the table of docs/experiment.md"
+
+
 # ---------------------------------------------------------------------------------------------------- rewards, gradient
 
 def test_gradient_of_two_rollouts_worked_by_hand():
@@ -189,6 +211,13 @@ def test_the_command_prints_a_table_and_draws_a_picture_per_profile_the_same_eac
         assert head.split() == ["method", "step", "0", "step", "3", "turns"]
         assert [row.split()[0] for row in rows] == LabConfig().methods.split()
         assert all(row.count("[") == 3 for row in rows)
+
+
+@pytest.mark.parametrize("method", ["paper", "paper+every-turn"])
+def test_a_row_is_of_its_own_method_and_profile(method, capsys, tmp_path):
+    main(["lab", "--steps", "8", "--seeds", "1", "--gains", "front", "--methods", method, "--out", str(tmp_path)])
+    shown = capsys.readouterr().out
+    assert f"{last('front', method, 0, 7, 'success'):.3f}  {last('front', method, 0, 7, 'turns'):.3f}\n" in shown
 
 
 @pytest.mark.parametrize("wrong", ["equal fornt", " ", "equal equal"])

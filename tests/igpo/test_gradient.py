@@ -15,9 +15,8 @@ import pytest
 import torch
 from hypothesis import given
 
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import Recipe
 from minvenus.experiments import theory
-from minvenus.experiments.__main__ import main
 from minvenus.experiments.lab import STOP
 from minvenus.experiments.theory import World, by_recipe, cosine, expected_update, loss_direction, true_gradient
 from minvenus.igpo.advantage import advantage_record
@@ -283,20 +282,3 @@ def test_a_baseline_of_returns_at_each_turn_index_keeps_the_true_gradient():
     world = small()
     truth = true_gradient(world, [sum(r.turns) + r.outcome for r in world.rewards])
     assert same(expected_update(world, baselined, 3), 2 / 3 * truth)
-
-
-# --------------------------------------------------------------------------------------------------------- the command
-
-
-def test_the_command_shows_pushes_per_hop_and_draws_a_picture_per_profile(tmp_path, capsys):
-    main(["theory", "--group", "2", "--out", str(tmp_path)])
-    parts = capsys.readouterr().out.split("\n\n")
-    assert [part.split()[1] for part in parts[:3]] == list(theory.PROFILES) and "groups of 2" in parts[0]
-    for part in parts[:3]:
-        assert part.count("true gradient of") == 2 and all(arm in part for arm in theory.ARMS)
-    assert {path.name for path in tmp_path.iterdir()} == {f"theory-{name}.svg" for name in theory.PROFILES}
-
-
-def test_a_group_of_one_is_refused():
-    with pytest.raises(ConfigError, match="group"):
-        theory.TheoryConfig(group=1)

@@ -98,6 +98,12 @@ def test_neighbours_worked_by_hand():
     assert (back.turns, back.outcome) == ([0.5, 0.5, -0.25, -0.25, -0.25, None], 0.75)
     assert turn_rewards(KINDS, GAINS, [False] * 6 + [True], 1.0, Recipe(take_back=True)).outcome == -1.25
     assert turn_rewards(KINDS, GAINS, whole, 1.0, Recipe(take_back=True, use_gain=False)).outcome == 1.0
+    both = turn_rewards(KINDS, GAINS, whole, 1.0, Recipe(take_back=True, clip_gain=True))
+    assert (both.turns, both.outcome) == ([0.5, 0.5, 0.0, 0.0, 0.0, None], 0.75), "taken back before the clipping"
+    for scope, search in (("turn", 0.0), ("segment", -1.0)):
+        recipe = Recipe(clip_gain=True, penalty_scope=scope)
+        paid = turn_rewards(KINDS, GAINS, [t == 3 for t in range(7)], 1.0, recipe).turns
+        assert paid == [0.5, 0.5, search, -1.0, 0.0, None], "a penalty is no gain: it is not clipped"
 
 
 @given(measured(), recipes(browse=("segment", "off"), take_back=True, clip_gain=False))

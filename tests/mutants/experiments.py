@@ -4,6 +4,9 @@ from tests.mutants.mutant import mutant
 
 PAIRED = ("experiments/test_compare.py::"
           "test_runs_of_one_number_have_the_same_start_questions_and_sampling_seed_whatever_their_method")
+AUDITED = "experiments/test_audit.py::test_both_numbers_of_a_batch_worked_by_hand"
+UPDATED = ("experiments/test_lab.py::"
+           "test_an_update_is_a_step_on_eight_groups_of_four_rollouts_of_the_runs_own_seed")
 MUTANTS = (
     mutant(5, "the interquartile mean trims one end only",
            "experiments/test_statistics.py::test_the_interquartile_mean_leaves_out_the_lowest_and_the_highest_quarter",
@@ -50,6 +53,28 @@ MUTANTS = (
     mutant(51, "differences between runs of different seeds",
            "experiments/test_results.py::test_the_tables_with_differences_of_paired_runs_worked_by_hand",
            ("minvenus.experiments.compare:results", "of_seeds, runs[other]))", "of_seeds, reversed(runs[other])))")),
+    mutant(51, "the correlation beside R^2 is not squared", AUDITED,
+           ("minvenus.experiments.audit:audit_batch", "explained and explained ** 2", "explained")),
+    mutant(51, "gains are correlated with progress as they are, not by rank", AUDITED,
+           ("minvenus.experiments.audit:audit_batch", "correlated(ranks(a), ranks(b))", "correlated(a, b)")),
+    mutant(51, "a probe's gain counts the wrapper's tokens",
+           "experiments/test_audit.py::test_a_probe_gains_what_the_answers_own_tokens_gain_from_its_turn",
+           ("minvenus.experiments.audit:probe_rows", "value(logprobs[wrapped.start:]", "value(logprobs")),
+    mutant(51, "the start is probed again for the model after training",
+           "experiments/test_audit.py::"
+           "test_the_start_is_probed_and_where_there_are_later_rollouts_the_newest_checkpoint_too",
+           ("minvenus.experiments.audit:audit_run", 'newest / "model"', 'models["before"]')),
+    mutant(12, "the lab compares all rollouts of a step as one group", UPDATED,
+           ("minvenus.experiments.lab:sample", "i // GROUP_SIZE", "0")),
+    mutant(12, "all seeds of the lab are one", UPDATED,
+           ("minvenus.experiments.lab:train", "default_rng((seed, step))", "default_rng((0, step))")),
+    mutant(51, "pushes to go on are not per time that a hop is reached",
+           "experiments/test_theory.py::"
+           "test_pushes_are_per_time_that_a_hop_is_reached_and_in_lengths_of_the_gradient",
+           ("minvenus.experiments.theory:push_to_go_on", " / reached / gradient", " / gradient")),
+    mutant(51, "the calculator shows the outcome without its penalty",
+           "experiments/test_calculator.py::test_the_table_word_for_word",
+           ("minvenus.experiments.calculator:numbers", "[*r.turns, r.outcome]", "[*r.turns, m.outcome]")),
     mutant(51, "a right page that was not asked for its pet counts as progress",
            "experiments/test_audit.py::test_progress_is_a_pet_of_the_answer_that_is_shown_for_the_first_time",
            ("minvenus.experiments.audit:visits_of", "float(asked and ", "float(")),

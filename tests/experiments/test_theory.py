@@ -1,0 +1,39 @@
+"""The command that shows expected updates beside the true gradient. What it computes: tests/igpo/test_gradient.py."""
+
+import pytest
+import torch
+
+from minvenus.config import ConfigError
+from minvenus.experiments import theory
+from minvenus.experiments.__main__ import main
+from minvenus.experiments.theory import World
+from tests.igpo.test_gradient import FRONT
+
+
+def test_pushes_are_per_time_that_a_hop_is_reached_and_in_lengths_of_the_gradient():
+    """Two hops, two visits, right 1/4 and wrong 1/2: hop 1 is reached once, and after a wrong visit again, 1.5 times;
+    hop 2 after a right one. The gradient has the length 5."""
+    world = World.of((0.8, 0.8), (0.25, 0.5, 0.25), visits=2)
+    gradient = torch.tensor([[0.0, 0.0, 3.0], [0.0, 0.0, -4.0]], dtype=torch.float64)
+    assert theory.push_to_go_on(world, gradient) == pytest.approx([-3 / 1.5 / 5, 4 / 0.25 / 5])
+
+
+def test_the_profiles_of_the_command_have_one_mean_and_front_loaded_is_that_of_the_table():
+    assert all(sum(gains) / 3 == pytest.approx(0.8) for gains in theory.PROFILES.values())
+    first, second, third = theory.PROFILES["rising"]
+    assert first < second < third and theory.PROFILES["front"] == FRONT
+
+
+def test_the_command_shows_pushes_per_hop_and_draws_a_picture_per_profile(tmp_path, capsys):
+    main(["theory", "--group", "2", "--out", str(tmp_path)])
+    parts = capsys.readouterr().out.split("\n\n")
+    assert [part.split()[1] for part in parts[:3]] == list(theory.PROFILES) and "groups of 2" in parts[0]
+    for part in parts[:3]:
+        assert part.count("true gradient of") == 2 and all(arm in part for arm in theory.ARMS)
+    assert {path.name for path in tmp_path.iterdir()} == {f"theory-{name}.svg" for name in theory.PROFILES}
+    assert all(name in (tmp_path / "theory-front.svg").read_text() for name in ("true gradient of the gain", "GRPO"))
+
+
+def test_a_group_of_one_is_refused():
+    with pytest.raises(ConfigError, match="group"):
+        theory.TheoryConfig(group=1)
