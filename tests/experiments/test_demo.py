@@ -31,7 +31,8 @@ def commands(monkeypatch):
 
 
 def test_sft_igpo_evaluation_audit_live_question_and_report_in_a_few_steps_each(tmp_path, commands, capsys):
-    told = demo.main(DemoConfig(out=str(tmp_path), sft_steps=3, igpo_steps=2, batch=1, questions=4))
+    config = DemoConfig(out=str(tmp_path), sft_steps=3, igpo_steps=2, batch=1, questions=4)
+    told = demo.main(config)
     assert [script for script, _ in commands] == ["train_sft.py", "train_igpo.py", *["eval.py"] * 3, "infer.py"]
     sft, igpo, before, after, compared, asked = (config for _, config in commands)
     assert sft.model == "tiny-base" and sft.steps == 3 and igpo.steps == 2
@@ -54,3 +55,9 @@ def test_sft_igpo_evaluation_audit_live_question_and_report_in_a_few_steps_each(
     assert "step 1:" in shown and "step 2:" in shown                         # the audit, at the first and last step
     page = Path(igpo.out) / "report.html"
     assert str(page) in told and page.stat().st_size > 10_000
+
+    files = [*tmp_path.rglob("metrics.jsonl"), *tmp_path.rglob("results.jsonl")]
+    kept = [file.read_bytes() for file in files]
+    demo.main(config)
+    assert f"{tmp_path} exists: what is finished there is shown again" in capsys.readouterr().out
+    assert len(files) == 4 and [file.read_bytes() for file in files] == kept, "nothing is trained or asked twice"
