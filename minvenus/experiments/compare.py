@@ -2,7 +2,7 @@
 
     make compare                                               four methods, twelve runs each, two at a time
     make ablations                                             what each part does: --preset ablations
-    python -m minvenus.experiments compare --preset rates      the four methods at four learning rates
+    python -m minvenus.experiments compare --preset rates      the four methods at five learning rates
     python -m minvenus.experiments compare --preset sparse     weaker starts: GRPO and uncentred gains, 80 steps
     python -m minvenus.experiments compare --preset six-hops   the same two on questions of six hops
     python -m minvenus.experiments compare --methods "paper paper+prob uncentred+token-mean" --seeds 3 --hops 3
