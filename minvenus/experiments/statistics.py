@@ -7,8 +7,9 @@
 
 Methods are compared by the differences of paired runs: the same start, the same questions, the same sampling seed. Runs
 are drawn whatever start checkpoint they have: this is right where runs of one start are no more alike than others.
-Where they are, `starts` gives the wider interval: checkpoints are drawn first, then runs of each drawn one. The draws
-are the same each time: a table is reproducible. One run has no interval.
+Where they are, `starts` gives the wider interval: checkpoints are drawn first, then runs of each drawn one. A bootstrap
+of few runs is too narrow: docs/experiment.md says by how much. The draws are the same each time: a table is
+reproducible. One run has no interval.
 """
 
 from collections.abc import Callable, Sequence
