@@ -9,7 +9,7 @@ import pytest
 
 from minvenus.igpo import gain
 from tests.mutants.mutant import StaleMutant, applied, edited_codes, mutant
-from tests.mutants.run import all_mutants
+from tests.mutants.run import all_mutants, main
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTED = {*range(1, 52)}          # the known bugs up to those that slipped past the first suite
@@ -70,6 +70,10 @@ def test_functions_of_every_kind_are_changed_where_they_are_imported_and_are_as_
         assert (imported([1.0], "log_prob"), Box.of(), Box().value, Box().inherited(), value) == (2, 2, 2, 2, 2)
     with opened() as value:
         assert (imported([1.0], "log_prob"), Box.of(), Box().value, Box().inherited(), value) == (1, 1, 1, 1, 1)
+
+
+def test_words_that_no_mutant_has_run_no_test(capsys):
+    assert main(["no such mutant"]) == 1 and capsys.readouterr().out == "no mutant has the words no such mutant\n"
 
 
 @pytest.mark.seconds(900)
