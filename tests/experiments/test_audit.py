@@ -181,16 +181,17 @@ def test_a_probe_gains_what_the_answers_own_tokens_gain_from_its_turn(monkeypatc
 
 def test_the_start_is_probed_and_where_there_are_later_rollouts_the_newest_checkpoint_too(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(audit, "probe_rows", lambda models, recipe: seen.append(models) or [["turn"]])
+    monkeypatch.setattr(audit, "probe_rows", lambda *given: seen.append(given) or [["turn"]])
     for model in ("gone", "checkpoints/step-00000003/model"):
         (tmp_path / model).mkdir(parents=True)
         (tmp_path / model / "config.json").touch()
     (tmp_path / "checkpoints/step-00000003/state.json").write_text("{}")
     (tmp_path / "latest").write_text("step-00000003")
-    audit.main(saved_run(tmp_path, batch(step=1)))
-    audit.main(saved_run(tmp_path, batch(step=3)))
+    recipe = Recipe(gain="prob")
+    audit.main(saved_run(tmp_path, batch(recipe, step=1)))
+    audit.main(saved_run(tmp_path, batch(recipe, step=3)))
     before, newest = {"before": tmp_path / "gone"}, {"after": tmp_path / "checkpoints/step-00000003/model"}
-    assert seen == [before, before | newest]
+    assert seen == [(before, recipe), (before | newest, recipe)], "under the run's own recipe"
 
 
 def test_a_probability_is_not_called_a_log_probability(tmp_path):
@@ -203,12 +204,13 @@ def test_a_checkpoint_is_audited_by_one_step_of_training(tmp_path, monkeypatch):
 
     def run(script, *flags):
         config = parse_flags(IGPOConfig, [str(flag) for flag in flags])
-        seen.append((script, config.model, config.steps, config.questions * config.group, config.hops, config.slack))
+        seen.append((script, config.model, config.steps, config.questions * config.group, config.hops, config.slack,
+                     config.recipe))
         saved_run(Path(config.out), batch())
 
     monkeypatch.setattr(audit, "run", run)
     assert audit.main(AuditConfig(model=str(tmp_path))).startswith("step 1: 2 rollouts")
-    assert seen == [("train_igpo.py", str(tmp_path), 1, 256, 4, 2)]
+    assert seen == [("train_igpo.py", str(tmp_path), 1, 256, 4, 2, Recipe())]
 
 
 @pytest.mark.parametrize("given", [{}, {"model": "a", "run": "b"}])

@@ -163,6 +163,13 @@ def test_examples_show_what_they_say():
     assert none[0]["group_stats"]["gain_mean"] == pytest.approx(0.4) and none[0]["turn_rewards"] == []
 
 
+def test_an_example_has_a_column_for_each_recipe_as_in_the_readme():
+    _, found, under = main(CreditConfig(example="front-loaded")).rpartition("advantages under each recipe\n")
+    rows = [line.split() for line in under.splitlines()]
+    assert found and rows[0][-4:] == list(RECIPES) == ["GRPO", "paper", "released", "uncentred"]
+    assert rows[4] == ["4", "visit", "+0.0000", "-0.3000", "-0.3000", "+0.0400"]
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_is_explained_and_has_a_page(tmp_path, capsys, example):
     command(["credit", "--example", example])

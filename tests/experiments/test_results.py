@@ -85,6 +85,7 @@ def test_the_numbers_of_a_comparison_stay_with_their_seeds(tmp_path, monkeypatch
 def test_a_line_is_over_the_steps_that_every_run_has_and_a_method_without_one_keeps_its_place():
     both = line("paper", [{5: 0.0, 2: 2.0, 1: 1.0}, {5: 1.0, 2: 3.0, 3: 9.0}])
     assert (both.name, both.x, both.y, both.low, both.high) == ("paper", [2, 5], [2.5, 0.5], [2.0, 0.0], [3.0, 1.0])
+    assert line("paper", [{1: 0.0}, {1: 0.0}, {1: 0.9}]).y == [pytest.approx(0.3)]
     alone = line("single", [{1: 1.0}])
     assert (alone.x, alone.y, alone.low) == ([1], [1.0], None)
     assert line("grpo", [{}, {1: 1.0}]).x == []
