@@ -9,8 +9,8 @@ export HYPOTHESIS_PROFILE ?= ci
 
 help:
 	@echo "make demo     base, SFT, IGPO, evaluation before and after, one question live, a report: minutes on two cores"
-	@echo "make compare  GRPO and recipes of IGPO, twelve runs each from three checkpoints, a page with curves: an hour on two cores"
-	@echo "make ablations  what each part of the recipes does, eight runs each: hours on two cores; can be stopped and goes on"
+	@echo "make compare  GRPO and recipes of IGPO, twelve runs each from three checkpoints, a page with curves: 35 minutes on two cores"
+	@echo "make ablations  what each part of the recipes does, eight runs each: two and a half hours on two cores; can be stopped and goes on"
 	@echo "make base     pretrain the tiny base model again (it is in the repository)"
 	@echo "make test     run the whole test suite"
 	@echo "make mutants  put known bugs into the code, one at a time, and watch a test fail"

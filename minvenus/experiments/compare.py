@@ -3,8 +3,7 @@
     make compare                                               four methods, twelve runs each, two at a time
     make ablations                                             what each part does: --preset ablations
     python -m minvenus.experiments compare --preset rates      the four methods at five learning rates
-    python -m minvenus.experiments compare --preset sparse     weaker starts: GRPO and uncentred gains, 80 steps
-    python -m minvenus.experiments compare --preset six-hops   the same two on questions of six hops
+    python -m minvenus.experiments compare --preset sparse     five hops, starts below 1 %, 80 steps
     python -m minvenus.experiments compare --methods "paper paper+prob uncentred+token-mean" --seeds 3 --hops 3
 
 A method is an arm, or an arm with changes after plus signs. Every run has a seed for its questions and another for its
@@ -59,17 +58,15 @@ ABLATED = ("no-penalty", "prob", "unscaled", "rms", "one", "gamma-1", "every-tur
 RATES = [change for change in CHANGES if change.startswith("rate-")]
 PRESETS: dict[str, dict] = {
     "methods": {},
-    "ablations": {"out": "runs/ablations", "seeds": 8, "first_seed": 4000, "methods": " ".join(
-        ["grpo", "grpo+discounted", "grpo+token-mean", "grpo+token-sum", "uncentred", "uncentred+token-mean",
-         "uncentred+token-sum", *(f"uncentred+{change}" for change in ABLATED),
+    "ablations": {"out": "runs/ablations", "seeds": 8, "first_seed": 4000, "learning_rate": 9e-4, "methods": " ".join(
+        ["grpo", "grpo+discounted", "grpo+no-penalty", "grpo+token-mean", "grpo+token-sum",
+         "uncentred", "uncentred+token-mean", "uncentred+token-sum", *(f"uncentred+{change}" for change in ABLATED),
          "paper", *(f"paper+{change}" for change in ABLATED)])},
     "rates": {"out": "runs/rates", "seeds": 3, "first_seed": 2000, "first_sft_seed": 20, "methods": " ".join(
         f"{arm}+{rate}" for arm in ARMS for rate in RATES)},
-    # settings in which a right answer at the start is rare, so that outcomes alone have little to begin with
-    "sparse": {"out": "runs/sparse", "seeds": 10, "first_seed": 6000, "first_sft_seed": 60, "wrong_result": 0.75,
-               "steps": 80, "methods": "grpo uncentred"},
-    "six-hops": {"out": "runs/six-hops", "seeds": 10, "first_seed": 5000, "first_sft_seed": 50, "hops": 6, "steps": 80,
-                 "methods": "grpo uncentred"},
+    # a right answer is rare at the start, below 1 %: outcomes alone have little to begin with
+    "sparse": {"out": "runs/sparse", "seeds": 10, "first_seed": 6000, "first_sft_seed": 60, "hops": 5,
+               "wrong_result": 0.7, "steps": 80, "methods": "grpo grpo+no-penalty uncentred"},
 }
 ACCURACY, RIGHT_PAGES, TURNS = "test_exact_match", "test_right_pages", "test_turns"       # on held-out questions
 PLOTS = {                                                            # metric -> title, unit
@@ -81,7 +78,7 @@ PLOTS = {                                                            # metric ->
     "gain_wrong": ("Gain of wrong visits", "log-prob per answer token"),
 }
 COLLAPSED = 0.5                   # a run has collapsed if its rollouts have less than this share of its start's turns
-SECONDS = 0.025                   # of one core for a rollout of one hop, its training and its share of the evaluations
+SECONDS = 0.017                   # of one core for a rollout of one hop, its training and its share of the evaluations
 
 Curves = dict[str, dict[int, float]]        # of one run: metric -> step -> value; step 0 is before training
 Runs = dict[str, list[Curves]]              # method -> its runs, one per seed; all methods have the same seeds
@@ -91,7 +88,7 @@ Runs = dict[str, list[Curves]]              # method -> its runs, one per seed; 
 class CompareConfig:
     """python -m minvenus.experiments compare: methods side by side on the toy web, on fresh seeds."""
 
-    preset: Literal["methods", "ablations", "rates", "sparse", "six-hops"] = "methods"  # values of the others: above
+    preset: Literal["methods", "ablations", "rates", "sparse"] = "methods"        # settings of the others: above
     out: str = "runs/compare"                # folder of the runs, the plan and the page
     methods: str = "grpo paper released uncentred"       # ARM or ARM+CHANGE; a wrong name lists them all
     seeds: Count = 12                        # runs of each method

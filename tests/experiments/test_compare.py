@@ -117,7 +117,7 @@ def test_what_is_tuned_on_and_what_is_reported_have_no_start_checkpoint_in_commo
         starts[name] = set(range(config.first_sft_seed, config.first_sft_seed + config.checkpoints))
     tuned = starts.pop("rates")
     assert not tuned & set().union(*starts.values())
-    assert PRESETS["sparse"]["wrong_result"] > CompareConfig.wrong_result and PRESETS["six-hops"]["hops"] == 6
+    assert PRESETS["sparse"]["wrong_result"] > CompareConfig.wrong_result
 
 
 def test_the_ablations_have_both_arms_and_the_arm_that_each_is_compared_with():
@@ -147,7 +147,7 @@ def test_first_the_starts_then_all_methods_of_a_seed_before_the_next_seed_then_t
     started = (Path(small.out) / "started.txt").read_text().split()
     assert started == ["sft-3", "sft-4", "grpo-7", "paper-7", "grpo-8", "paper-8"]
     printed = capsys.readouterr()
-    assert "runs 4/4" in printed.err and "4 runs of 4 steps, 1 at a time: about 0:51 in all on 1 quiet" in printed.out
+    assert "runs 4/4" in printed.err and "4 runs of 4 steps, 1 at a time: about 0:34 in all on 1 quiet" in printed.out
     assert "grpo    0.010 [0.010, 0.010]  0.060 [0.060, 0.060]" in text and "2 of 2" in text and "0 of 2" in text
     assert "paper - grpo  0.000 [0.000, 0.000]  0.010 [0.010, 0.010]" in text
     page = (Path(small.out) / "report.html").read_text()
