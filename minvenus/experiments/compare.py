@@ -3,7 +3,7 @@
     make compare                                               four methods, twelve runs each, two at a time
     make ablations                                             what each part does: --preset ablations
     python -m minvenus.experiments compare --preset rates      the four methods at five learning rates
-    python -m minvenus.experiments compare --preset sparse     five hops, starts below 1 %, 80 steps
+    python -m minvenus.experiments compare --preset sparse     five hops, starts below 1 %, 60 steps
     python -m minvenus.experiments compare --methods "paper paper+prob uncentred+token-mean" --seeds 3 --hops 3
 
 A method is an arm, or an arm with changes after plus signs. Every run has a seed for its questions and another for its
@@ -65,8 +65,8 @@ PRESETS: dict[str, dict] = {
     "rates": {"out": "runs/rates", "seeds": 3, "first_seed": 2000, "first_sft_seed": 20, "methods": " ".join(
         f"{arm}+{rate}" for arm in ARMS for rate in RATES)},
     # a right answer is rare at the start, below 1 %: outcomes alone have little to begin with
-    "sparse": {"out": "runs/sparse", "seeds": 10, "first_seed": 6000, "first_sft_seed": 60, "hops": 5,
-               "wrong_result": 0.7, "steps": 80, "methods": "grpo grpo+no-penalty uncentred"},
+    "sparse": {"out": "runs/sparse", "seeds": 10, "first_seed": 6100, "first_sft_seed": 70, "hops": 5,
+               "wrong_result": 0.7, "steps": 60, "methods": "grpo grpo+no-penalty uncentred uncentred+no-penalty"},
 }
 ACCURACY, RIGHT_PAGES, TURNS = "test_exact_match", "test_right_pages", "test_turns"       # on held-out questions
 PLOTS = {                                                            # metric -> title, unit
