@@ -4,7 +4,6 @@ import argparse
 import json
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -140,3 +139,9 @@ def test_the_table_of_methods_has_the_numbers_of_the_comparison():
         wanted.append([shown, accuracy, stored.get(f"{method} - grpo", ["", ""])[1], collapsed])
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in README.splitlines() if row.startswith("| ")]
     assert [row for row in rows if row[0].startswith(("GRPO", "IGPO"))] == wanted
+
+
+def test_what_the_methods_reach_without_penalty_is_what_those_runs_printed():
+    means = "\n".join(printed("no-penalty.txt")).partition("Interquartile")[0]
+    without = dict(re.findall(r"^(\w+)\+no-penalty +\S+ \[.*?\]  0(\.\d+)", means, re.MULTILINE))
+    assert "GRPO reaches {grpo}, `paper` {paper}, uncentred {uncentred}.".format(**without) in " ".join(README.split())
