@@ -98,7 +98,16 @@ def interrupted(*numbers) -> list[int]:
     return found
 
 
-def test_the_second_signal_raises_if_asked_and_no_other_one_does_so_saving_ends(capfd):
+@pytest.fixture
+def not_ignored():
+    """As in a terminal: under nohup the tests themselves are started with SIGHUP ignored."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in ENDING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_the_second_signal_raises_if_asked_and_no_other_one_does_so_saving_ends(not_ignored, capfd):
     before = [signal.getsignal(number) for number in ENDING]
     with stop_on_signals(once_more=False) as stop:
         assert interrupted(*ENDING * 2) == [] and stop == [*ENDING * 2]
