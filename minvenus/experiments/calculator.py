@@ -20,9 +20,8 @@ It is for those who check another implementation. The file has one rollout after
 
 import json
 import tempfile
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, count
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -31,6 +30,7 @@ from minvenus.console import table
 from minvenus.igpo.credit import Credit, Measured, credit
 from minvenus.report.explain import RECIPES
 from minvenus.report.saved import SavedBatch
+from minvenus.report.source import read_records
 from minvenus.report.xray import write_page
 from minvenus.types import UNKNOWN, Kind, Question, Rollout, Turn
 
@@ -104,7 +104,7 @@ def main(config: CreditConfig) -> str:
         shows, rollouts = EXAMPLES[config.example]
         records: list[tuple[str, Any]] = [(config.example, rollout) for rollout in rollouts]
     else:
-        shows, records = str(config.file), list(read_file(Path(str(config.file))))
+        shows, records = str(config.file), read_records(Path(str(config.file)))
     batch = measured(records)
     if config.recipe.gain == "prob" and any("gains" in record for _, record in records):
         raise ConfigError("the gain prob needs logprobs: a gain in log P does not say by how much P rose")
@@ -125,26 +125,6 @@ def main(config: CreditConfig) -> str:
 
 
 # ------------------------------------------------------------------------------------------------- what is given
-
-
-def read_file(path: Path) -> Iterator[tuple[str, Any]]:
-    """(where it stands, value) of every value in a JSON list, or in a row of values."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
-    decoder, place = json.JSONDecoder(), 0
-    for number in count(1):
-        while place < len(text) and (text[place].isspace() or text[place] in ",[]"):
-            place += 1
-        if place == len(text):
-            return
-        line = text.count("\n", 0, place) + 1
-        try:
-            value, place = decoder.raw_decode(text, place)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ConfigError(f"{path}, rollout {number} (line {line}) is not JSON: {error}") from None
-        yield f"{path}, rollout {number} (line {line})", value
 
 
 def measured(records: list[tuple[str, Any]]) -> list[Measured]:

@@ -26,10 +26,6 @@ def register(folder: Path, settings: dict, begun: list[str]) -> list[str]:
     if changed:
         saved["changes"].append({"runs": len(begun), "settings": changed})
         write_json(path, saved)
-    return remarks(saved)
-
-
-def remarks(saved: dict) -> list[str]:
     found = []
     if saved["runs_before"]:
         found.append(f"The plan is not from before the first run: {len(saved['runs_before'])} runs had begun.")

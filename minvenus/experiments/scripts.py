@@ -20,10 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOK_EVERY = 0.1                  # seconds
 
 
-class ScriptFailed(ConfigError):
-    """A script ended with an error, or before its last step."""
-
-
 def run(script: str, *flags: object) -> None:
     """Show the command and run it. Its failure is an error."""
     print(f"\n$ python {script} {' '.join(map(str, flags))}", flush=True)
@@ -40,7 +36,7 @@ def trained(run_folder: Path, steps: int) -> Path:
     """The model of a run that has made all its steps. A run that was stopped has exit code 0, too."""
     newest = latest_checkpoint(run_folder)
     if newest is None or newest.name < step_name(steps):
-        raise ScriptFailed(f"{run_folder} was stopped before step {steps}; the same command goes on there")
+        raise ConfigError(f"{run_folder} was stopped before step {steps}; the same command goes on there")
     return newest / "model"
 
 
@@ -69,7 +65,7 @@ def run_all(script: str, jobs: dict[str, tuple], at_once: int = 1, logs: Path | 
             for name in [name for name, process in running.items() if process.poll() is not None]:
                 if code := running.pop(name).returncode:
                     last = (logs / name / "log.txt").read_text().splitlines()[-1:] if logs else []
-                    raise ScriptFailed(": ".join([f"{name} ended with exit code {code}", *last]))
+                    raise ConfigError(": ".join([f"{name} ended with exit code {code}", *last]))
                 yield name
     finally:
         for process in running.values():

@@ -10,7 +10,7 @@ what the number can be; held-out exact match has a Wilson interval.
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -84,7 +84,7 @@ def write_run_page(run_folder) -> Path:
     rows = with_step_0(rows)
     parts = [tiles(rows), *xrays(run)]
     for title, plots in SECTIONS.items():
-        drawn = [figure(plot, rows, settings.get("evaluate_questions")) for plot in plots]
+        drawn = [figure(plot, rows, settings["evaluate_questions"]) for plot in plots]
         parts.append(page.section(title, [page.figures(drawn)]))
     listed = [(key, json.dumps(value)) for key, value in settings.items()]
     parts.append(page.section("Settings", [page.table(["setting", "value"], listed)]))
@@ -93,16 +93,9 @@ def write_run_page(run_folder) -> Path:
             "over neighbouring steps; bands are 95 % intervals.")
     seconds = sum(row["seconds"] for row in timing)
     facts = [("steps", f"{rows[-1]['step']:,}"),
-             *trained_with(settings.get("recipe")),
+             ("trained with", recipe_name(Recipe(**settings["recipe"]))),
              ("work", f"{clock(seconds)}, {seconds / max(1, len(timing)):.2g} s per step")]
     return write_text(run / "report.html", page.page(f"Run {run.resolve().name}", parts, lede, facts, "training run"))
-
-
-def trained_with(recipe: dict | None) -> list[tuple[str, str]]:
-    """The name of the run's recipe, if it has one and this version knows all of its fields."""
-    if recipe is None or recipe.keys() != asdict(Recipe()).keys():
-        return []
-    return [("trained with", recipe_name(Recipe(**recipe)))]
 
 
 def with_step_0(rows: list[dict]) -> list[dict]:
@@ -128,12 +121,12 @@ def tiles(rows: list[dict]) -> Html:
 # ------------------------------------------------------------------------------------------------ figures
 
 
-def figure(plot: Plot, rows: list[dict], held_out: int | None) -> str | None:
+def figure(plot: Plot, rows: list[dict], held_out: int) -> str | None:
     """The plot with a line for each of its numbers that was logged; nothing if none was."""
     lines = []
     for key, name in plot.lines.items():
         points = [(row["step"], float(row[key])) for row in rows if key in row]
-        if points and key == "test_exact_match" and held_out:
+        if points and key == "test_exact_match":
             bounds = [wilson(min(held_out, share * held_out), held_out) for _, share in points]
             lines.append(Series(name, *zip(*points, strict=True), *zip(*bounds, strict=True)))
         elif points:

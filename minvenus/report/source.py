@@ -4,13 +4,14 @@
     a saved rollout              of infer.py, or lines of eval.py: not measured, grouped by question
     messages                     somebody else's trajectory, {"messages": [system, user, assistant, ...]}
 
-A trajectory that was not scored when it was made can be scored by a `Scorer`, which the caller provides.
+A trajectory that was not scored when it was made can be scored by a `Scorer`.
 """
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from minvenus.agent.protocol import format_error, parse_turn
 from minvenus.agent.record import rollout_from_json
@@ -56,22 +57,17 @@ class Case:
 
 def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.SavedBatch | None]:
     """The rollouts of a file, and the training batch that they are, if they are one."""
-    try:
-        records = [json.loads(path.read_bytes())]
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
-    except ValueError:                                   # not one object, so one per line
-        records = [record for _, record in read_rows(path)]
-    if not records or not all(isinstance(record, dict) for record in records):
+    records = read_records(path)
+    if not records or not all(isinstance(record, dict) for _, record in records):
         raise ConfigError(f"{path} holds no rollout: an X-ray needs a JSON object, or one per line")
-    if records[0].get("format") == saved.FORMAT:
+    if records[0][1].get("format") == saved.FORMAT:
         if scorer:
             raise ConfigError(f"{path} is a training batch with its own numbers: leave out the model and the answer")
         batch = saved.load_batch(path)
         return [Case(rollout, str(m.group), f"{m.outcome:.3g}", measured=m)
                 for rollout, m in zip(batch.rollouts, batch.measured, strict=True)], batch
     cases = []
-    for number, record in enumerate(records, start=1):
+    for number, (where, record) in enumerate(records, start=1):
         try:
             if "messages" in record and "tokens" not in record:
                 rollout = rollout_of_messages(record, f"{number}", scorer)
@@ -80,12 +76,28 @@ def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.Sa
                 if scorer and not spells(scorer.tokenizer, rollout):
                     raise ConfigError(f"its ids were made with another tokenizer than that of {scorer.name}")
         except ConfigError as error:
-            raise ConfigError(f"{path}, record {number}: {error}") from None
+            raise ConfigError(f"{where}: {error}") from None
         verdict = record.get("correct")                  # of eval.py; None where it has none
         outcome = "right" if verdict is True else "wrong" if verdict is False else "unknown"
         name = f"run {record['run']}" if "run" in record else ""
         cases.append(Case(rollout, rollout.question.id, outcome, name))
     return cases, None
+
+
+def read_records(path: Path) -> list[tuple[str, Any]]:
+    """(where it stands, record) of every record in a file: one object, a list, or one per line. A line that is not a
+    JSON object gives a string that says so."""
+    try:
+        text = path.read_bytes()
+        value = json.loads(text)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    except (ValueError, RecursionError) as error:
+        if text.lstrip().startswith(b"["):
+            raise ConfigError(f"{path} is not JSON: {error}") from None
+        return [(f"{path}, line {number}", record) for number, record in read_rows(path)]
+    listed = value if isinstance(value, list) else [value]
+    return [(f"{path}, record {number}", record) for number, record in enumerate(listed, start=1)]
 
 
 def rollout_of_messages(record: dict, name: str, scorer: Scorer | None) -> Rollout:

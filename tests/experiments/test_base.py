@@ -57,7 +57,8 @@ def test_the_same_seed_gives_the_same_weights_to_the_last_bit(tmp_path, monkeypa
     assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
     model, tokenizer = start_model(str(one), "cpu", 0), Tokenizer.from_file(one)
     assert model.config == ModelConfig.preset("tiny") and tokenizer.encode(" Bob") == TINY.encode(" Bob")
-    assert not torch.equal(model.head_weight, start(0).head_weight)
+    before = dict(start(0).named_parameters())
+    assert not [name for name, p in model.named_parameters() if torch.equal(p, before[name])], "all are trained"
     assert not torch.equal(start(0).head_weight, start(1).head_weight)
 
 
@@ -106,17 +107,6 @@ def test_every_singular_value_of_an_orthogonal_step_is_near_one_whatever_its_siz
     assert (in_its_basis - torch.diag(in_its_basis.diagonal())).abs().max() < 1e-4
     torch.testing.assert_close(orthogonal(gradient * 1000), orthogonal(gradient), rtol=1e-3, atol=1e-3)
     assert orthogonal(torch.zeros(shape)).abs().max() == 0
-
-
-def test_one_step_moves_every_parameter_of_the_base():
-    model = start(0)
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimizer = Muon(model)
-    optimizer.param_groups[0]["lr"] = 0.01
-    for p in model.parameters():
-        p.grad = torch.ones_like(p)
-    optimizer.step()
-    assert [name for name, p in model.named_parameters() if torch.equal(p, before[name])] == []
 
 
 def test_two_steps_on_a_matrix_follow_the_formula_by_hand_and_a_vector_goes_with_adamw():

@@ -1,13 +1,10 @@
 """What a comparison makes of its runs: curves, tables, differences of paired runs, worked by hand."""
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 
-from minvenus.experiments import compare
-from minvenus.experiments.compare import CompareConfig, line, read_curves, results
+from minvenus.experiments.compare import line, read_curves, results
 
 
 def test_the_numbers_of_a_run_come_from_its_metrics(tmp_path):
@@ -64,22 +61,6 @@ def test_a_run_has_collapsed_against_its_own_start_and_a_change_without_its_arm_
     starts = [run(0.3, 0.2, turns=3.9), run(0.3, 0.2, turns=3.9, start_turns=7.0)]
     means, _, apart, _, _ = results({"grpo": starts, "paper+prob": starts[::-1]}, 2, 4).values()
     assert means[1][-1] == "1 of 2" and apart[1][0] == "paper+prob - grpo"
-
-
-def test_the_numbers_of_a_comparison_stay_with_their_seeds(tmp_path, monkeypatch):
-    """Differences .4, .1, .1 of paired runs; runs in the order of their size would have .2, .3, .1."""
-    config = CompareConfig(out=str(tmp_path), methods="grpo paper", seeds=3, checkpoints=2, steps=4)
-    for method, accuracies in {"grpo": (0.1, 0.2, 0.6), "paper": (0.5, 0.3, 0.7)}.items():
-        for seed, accuracy in enumerate(accuracies, config.first_seed):
-            rows = [{"step": 1, **{f"before_test_{key}": 0.0 for key in ("exact_match", "right_pages", "turns")}},
-                    {"step": 4, "test_exact_match": accuracy, "test_right_pages": 1.0, "test_turns": 9.0}]
-            folder = Path(config.out) / f"{method}-{seed}"
-            folder.mkdir(parents=True)
-            (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    monkeypatch.setattr(compare, "train_all", lambda *_: [Path("a"), Path("b")])
-    text = compare.main(config)
-    assert re.search(r"start checkpoint +1 +2 +1\ngrpo +0.10 +0.20 +0.60\npaper +0.50 +0.30 +0.70", text)
-    assert "paper - grpo  0.000 [0.000, 0.000]  0.200 [0.100, 0.400]" in text
 
 
 def test_a_line_is_over_the_steps_that_every_run_has_and_a_method_without_one_keeps_its_place():

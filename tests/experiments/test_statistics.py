@@ -38,11 +38,6 @@ def test_the_interval_equals_the_percentiles_over_all_resamples():
     assert number == 4.5 and (low, high) == pytest.approx((4.5 - 1.96 * 0.908, 4.5 + 1.96 * 0.908), abs=0.07)
 
 
-def test_the_interval_of_the_interquartile_mean_does_not_see_one_outlier():
-    values = [0.5] * 7 + [100.0]
-    assert interval(values, interquartile_mean)[0] == 0.5 and interval(values, mean)[2] > 30
-
-
 def test_the_interval_is_that_of_the_statistic_itself():
     """Four runs, one of them 1: k of four draws are 1 with the binomial chances of 1/4, so k >= 3 with .051 and k = 4
     with .004. The mean is k / 4: its 97.5 percentile is 3/4. The mean of the middle two is 1 from k = 3 on."""
@@ -54,14 +49,6 @@ def test_the_interval_is_that_of_the_statistic_itself():
 def test_the_same_runs_have_the_same_interval_each_time():
     runs = [0.1, 0.25, 0.4, 0.7, 0.35, 0.9, 0.05]
     assert interval(runs) == interval(runs) and interval(runs, mean, 3) == interval(runs, mean, 3)
-
-
-def test_where_runs_of_a_start_checkpoint_are_alike_drawing_checkpoints_widens_the_interval():
-    """Run i has start i % 2. All runs of one start are 0, of the other 1: both starts that are drawn are the first with
-    1/4, and the mean is then 0. Drawn without regard to starts, fewer than 2.5 % of the means are below 1/8."""
-    alike = [0.0, 1.0] * 4
-    assert interval(alike, mean, 2) == (0.5, 0.0, 1.0) and interval(alike)[1:] == (0.125, 0.875)
-    assert shown(alike, mean, 2) == "0.500 [0.000, 1.000]"
 
 
 def test_how_often_intervals_hold_the_truth(monkeypatch):

@@ -21,8 +21,7 @@ MUTANTS = (
            "experiments/test_statistics.py::test_the_same_runs_have_the_same_interval_each_time",
            ("minvenus.experiments.statistics:interval", "default_rng(0)", "default_rng()")),
     mutant(5, "only the runs of each checkpoint are drawn, never the checkpoints",
-           "experiments/test_statistics.py::"
-           "test_where_runs_of_a_start_checkpoint_are_alike_drawing_checkpoints_widens_the_interval",
+           "experiments/test_statistics.py::test_drawing_checkpoints_equals_the_percentiles_over_all_such_draws",
            ("minvenus.experiments.statistics:interval", "[:, start]", "[:, start] * 0 + start")),
     mutant(51, "every run begins at the first checkpoint", PAIRED,
            ("minvenus.experiments.compare:main", "starts[i % len(starts)]", "starts[0]")),

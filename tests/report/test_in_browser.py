@@ -16,7 +16,7 @@ OPEN_ALL = "document.querySelectorAll('details').forEach(d => { d.open = true; }
 
 def test_pages_of_every_kind_fit_a_wide_and_a_narrow_window_without_a_complaint(tmp_path):
     (tmp_path / "messages.json").write_text(json.dumps({"messages": messages(), "gt": "cat"}))
-    log(tmp_path / "run", [ROW, ROW | {"test_exact_match": 0.5}], [TIME, TIME], {"evaluate_questions": 10})
+    log(tmp_path / "run", [ROW, ROW | {"test_exact_match": 0.5}], [TIME, TIME], evaluate_questions=10)
     pages = [xray(tmp_path / "batch", group_of_four()), write_run_page(tmp_path / "run"),
              write_page(tmp_path / "messages.json", tmp_path / "scored.html", scorer=SCORER)]
     see = f"({OPEN_ALL}, [document.documentElement.scrollWidth, getComputedStyle(document.body).backgroundColor, " \

@@ -10,15 +10,16 @@ from minvenus.config import ConfigError, Recipe
 from minvenus.report.curves import LEFT, RIGHT
 from minvenus.report.run_page import smooth, write_run_page
 from minvenus.report.saved import path_of, save_batch
+from minvenus.settings import IGPOConfig
 from tests.report.examples import answer, random_batch, rollout, saved_batch, visit
 
 
-def log(run, rows, timing=(), settings=None):
+def log(run, rows, timing=(), **settings):
     run.mkdir(parents=True, exist_ok=True)
     for name, numbers in (("metrics", rows), ("timing", timing)):
         lines = [json.dumps({"step": step, **row}) + "\n" for step, row in enumerate(numbers, 1)]
         (run / f"{name}.jsonl").write_text("".join(lines))
-    (run / "run.json").write_text(json.dumps(settings or {}))
+    (run / "run.json").write_text(json.dumps(asdict(IGPOConfig(**settings))))
 
 
 ROW = {"outcome": 0.5, "turns": 4.0, "groups_without_outcome_signal": 0.25, "groups_without_any_signal": 0.0,
@@ -28,20 +29,20 @@ TIME = {"rollout_seconds": 3.0, "scoring_seconds": 1.0, "seconds": 4.0, "rollout
 
 def test_a_run_of_igpo_has_its_curves_its_times_and_links_to_its_first_and_last_saved_step(tmp_path):
     rows = [ROW] * 9 + [ROW | {"test_exact_match": 0.75}]
-    log(tmp_path, rows, [TIME] * 10, {"evaluate_questions": 100, "recipe": {"gamma": 0.95}})
+    log(tmp_path, rows, [TIME] * 10, evaluate_questions=100)
     made = [rollout([visit(), answer()])] * 2
     for step in (1, 5, 10):
         save_batch(tmp_path, saved_batch(made, [0, 0], [1.0, 0.0], Recipe.paper(), seed=step, step=step))
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
     for words in ("Right answers", "Groups that teach nothing", "Gain of a turn", "Turns", "Browse ratio",
-                  "held-out exact match", "{&quot;gamma&quot;: 0.95}"):
+                  "held-out exact match", "&quot;gamma&quot;: 0.95"):
         assert words in html, words
     assert "Right pages" not in html and "<script" not in html          # nothing was logged of them
     for step in (1, 10):
         assert f'<a href="xray-step-{step:08d}.html">X-ray of step {step}</a>' in html
         assert (tmp_path / f"xray-step-{step:08d}.html").is_file()
     assert not (tmp_path / "xray-step-00000005.html").exists()
-    assert "<dt>work</dt><dd>0:40, 4 s per step</dd>" in html and "trained with" not in html     # half a recipe
+    assert "<dt>work</dt><dd>0:40, 4 s per step</dd>" in html and "<dt>trained with</dt><dd>paper</dd>" in html
 
 
 def test_a_saved_step_that_does_not_add_up_is_named_on_the_page_and_hides_nothing_else(tmp_path):
@@ -78,7 +79,7 @@ def test_the_band_of_a_share_ends_at_0_and_1_and_that_of_a_gain_does_not():
 def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path):
     before = {"before_test_exact_match": 0.25, "before_test_turns": 6.0}
     after = {"test_exact_match": 0.875, "test_turns": 5.0}
-    log(tmp_path, [ROW | before, ROW, ROW | after], (), {"evaluate_questions": 8})
+    log(tmp_path, [ROW | before, ROW, ROW | after], evaluate_questions=8)
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
     assert '<p>0.25 → 0.88</p><p>held-out exact match</p><p>step 0 → 3</p>' in html
     [held_out] = re.findall(r'<title>held out, exact match</title><polyline points="([^"]*)"', html)
@@ -88,8 +89,8 @@ def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path)
 
 
 def test_a_run_says_its_recipe_and_tiles_of_many_steps_say_which_they_are_means_of(tmp_path):
-    recipe = asdict(Recipe.paper(center_gain=False, lead_in="Answer."))
-    log(tmp_path, [{"outcome": step / 20} for step in range(20)], (), {"recipe": recipe})
+    recipe = Recipe.paper(center_gain=False, lead_in="Answer.")
+    log(tmp_path, [{"outcome": step / 20} for step in range(20)], recipe=recipe)
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
     assert "<dt>trained with</dt><dd>uncentred</dd>" in html
     assert "<p>0.03 → 0.93</p><p>training outcome</p><p>steps 1–2 → 19–20</p>" in html          # (0 + .05) / 2
