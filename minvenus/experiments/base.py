@@ -42,6 +42,7 @@ INIT_STD = 0.08                   # of the random weights; projections into the 
 SHARED = 0.5                      # first number of every embedding: a constant that attention by position alone can use
 NOTES_FROM, SESSIONS_FROM = 120, 250         # the steps from which notes and sessions are mixed in
 BATCH = 24                        # texts per step
+MOMENTUM = 0.95                   # mu of Muon
 RATE = 0.02                       # of Muon on matrices and of AdamW on the rest; falls to 0 over the last 40 %
 
 
@@ -106,11 +107,10 @@ class Muon:
     """Muon on the matrices, AdamW on all other parameters. `param_groups[0]["lr"]` is the rate of both. In float32,
     unlike torch's own Muon, which computes in bfloat16."""
 
-    def __init__(self, model: nn.Module, momentum: float = 0.95):
+    def __init__(self, model: nn.Module):
         parameters = dict(model.named_parameters())
         inner = [name for name, p in parameters.items() if p.dim() == 2 and "embed" not in name and "head" not in name]
         self.matrices = [parameters.pop(name) for name in inner]
-        self.momentum = momentum
         self.sums = [torch.zeros_like(p) for p in self.matrices]
         self.adam = torch.optim.AdamW(parameters.values(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
         self.param_groups = self.adam.param_groups
@@ -120,8 +120,8 @@ class Muon:
         rate = self.param_groups[0]["lr"]
         for p, total in zip(self.matrices, self.sums, strict=True):
             assert p.grad is not None                 # every matrix takes part in every forward pass
-            total.mul_(self.momentum).add_(p.grad)
-            step = orthogonal(p.grad + self.momentum * total)
+            total.mul_(MOMENTUM).add_(p.grad)
+            step = orthogonal(p.grad + MOMENTUM * total)
             p.sub_(step, alpha=rate * max(1.0, p.size(0) / p.size(1)) ** 0.5)
         self.adam.step()
 

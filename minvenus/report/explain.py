@@ -75,9 +75,7 @@ def under_recipes(measured: list[Measured], run: Recipe | None, all_known: bool 
     compare it with. A recipe that needs what was not measured is left out: no zeros are filled in. Without a run,
     each rollout is a trajectory without group or outcome: GRPO is left out."""
     names = ["paper", "released", *(["uncentred"] if all_known else []), *(["GRPO"] if run else [])]
-    recipes = {name: arithmetic_only(RECIPES[name]) for name in names}
-    if run is not None:
-        recipes = {recipe_name(run): arithmetic_only(run), **recipes}
+    recipes = ({recipe_name(run): run} if run else {}) | {name: RECIPES[name] for name in names}
     under = {}
     for name, recipe in recipes.items():
         if all(m.logprobs[t] is not None for m in measured for t in needed_values(m.kinds, recipe)):
@@ -93,8 +91,8 @@ def recipe_name(recipe: Recipe) -> str:
 
 
 def recipe_words(name: str, recipe: Recipe) -> str:
-    paper = asdict(Recipe.paper())
-    changed = ", ".join(f"{key} {value}" for key, value in asdict(recipe).items() if value != paper[key])
+    paper, own = asdict(Recipe.paper()), asdict(arithmetic_only(recipe))
+    changed = ", ".join(f"{key} {value}" for key, value in own.items() if value != paper[key])
     return RECIPE_WORDS.get(name) or f"The paper's recipe with {changed}."
 
 

@@ -17,18 +17,8 @@ from minvenus.agent.protocol import final_answer, format_error, parse_turn
 from minvenus.config import ConfigError, Recipe
 from minvenus.files import latest_checkpoint, write_text
 from minvenus.igpo.gain import value
-from minvenus.report import page
+from minvenus.report import explain, page
 from minvenus.report.curves import Series, line_plot
-from minvenus.report.explain import (
-    STEPS,
-    Credited,
-    Step,
-    group_steps,
-    recipe_words,
-    turn_steps,
-    under_recipes,
-    value_steps,
-)
 from minvenus.report.page import Html, el
 from minvenus.report.source import Case, Scorer, read_source, scored, spells
 from minvenus.text.tokenizer import Tokenizer
@@ -51,10 +41,8 @@ HOW = (
     "The agent answers a question in turns: it thinks, then searches, visits a page, or answers. IGPO asks after a "
     "visit: how probable would the true answer be if the model had to give it now? The rise of this log P is the "
     "turn's gain, and the turn is paid for it. GRPO pays only for the final answer.",
-    "Rewards r are compared within the group of rollouts of the same question (mean μ, standard deviation σ, z), gains "
-    "are scaled to the size of outcomes (IG-Scale s), and each turn also gets a discounted share of what follows. The "
-    "sum is its advantage A: positive (blue) makes the tokens that the model sampled in it more probable, negative "
-    "(orange) less. Prompts and observations are read but never trained.",
+    "From rewards to the advantage A of a turn, by the numbers below: A above 0 (blue) makes the tokens that the model "
+    "sampled in the turn more probable, below 0 (orange) less. Prompts and observations are read but never trained.",
     "In equations P is the DR-Venus paper (arXiv 2604.19859), I the IGPO paper (arXiv 2510.14967 v2). Their numbers "
     "come from public study notes that agree with each other, not from the papers themselves.",
 )
@@ -80,7 +68,7 @@ def write_page(source_path, out_path, group: str | None = None, scorer: Scorer |
         cases = [scored(case, scorer, answer, recipe or Recipe.paper()) for case in cases]
     measured = [case.measured for case in cases if case.measured]
     given = batch is not None and batch.gain_policy == "given"
-    compared = under_recipes(measured, batch.recipe if batch else None, all_known=given) if measured else {}
+    compared = explain.under_recipes(measured, batch.recipe if batch else None, all_known=given) if measured else {}
     groups: dict[str, list[Case]] = {}
     for i, case in enumerate(cases):
         if group in (None, case.group):
@@ -119,15 +107,15 @@ def run_tokenizer(path: Path, rollouts: list[Rollout]) -> Tokenizer | None:
     return tokenizer if tokenizer and all(spells(tokenizer, rollout) for rollout in rollouts) else None
 
 
-def introduction(compared: dict[str, list[Credited]], trained: bool) -> list[Html]:
+def introduction(compared: dict[str, list[explain.Credited]], trained: bool) -> list[Html]:
     """How to read the page, what the recipes are, and what is missing."""
     parts = [el("details", el("summary", "How to read this page"), el("ul", [el("li", words) for words in HOW]),
-                page.pairs(STEPS.values(), "glossary"))]
+                page.pairs(explain.STEPS.values(), "glossary"))]
     if not any(credited[0].recipe.use_gain for credited in compared.values()):
         parts.append(page.note("No log P(answer) was measured here: no recipe that pays gains can be shown.", "remark"))
     elif not trained:
         parts.append(page.note("These rollouts were not trained on: the arithmetic ends at rewards.", "remark"))
-    recipes = [(name, recipe_words(name, credited[0].recipe)) for name, credited in compared.items()]
+    recipes = [(name, explain.recipe_words(name, credited[0].recipe)) for name, credited in compared.items()]
     return [*parts, page.pairs(recipes, "glossary")]
 
 
@@ -160,7 +148,7 @@ def group_box(group: list[Case], tokenizer: Tokenizer | None, first: bool) -> Ht
     else:
         parts.append(el("p", LETTERS, class_="intro"))
     if group[0].advantages():
-        steps = {recipe: group_steps([case.under[recipe] for case in group]) for recipe in group[0].under}
+        steps = {recipe: explain.group_steps([case.under[recipe] for case in group]) for recipe in group[0].under}
         parts.append(arithmetic("what its rewards are compared with", steps))
     every = [abs(x) for case in group for listed in case.advantages().values() for x in listed]
     largest = max(every, default=0.0)                # has the strongest colour, under any recipe
@@ -194,7 +182,8 @@ def rollout_box(case: Case, largest: float, tokenizer: Tokenizer | None, only: b
     if any(rollout.sampled):                         # else it is not known which were
         facts.append(("tokens sampled", f"{sum(rollout.sampled):,}"))
     error = page.note(rollout.error, "warning") if rollout.error else None
-    values = arithmetic("log P(answer)", {recipe: value_steps(credited) for recipe, credited in case.under.items()})
+    steps = {recipe: explain.value_steps(credited) for recipe, credited in case.under.items()}
+    values = arithmetic("log P(answer)", steps)
     return el("details", head, page.pairs(facts), error, values, cards(case, largest, tokenizer), class_="rollout",
               open="open" if only else None)
 
@@ -252,7 +241,7 @@ def cards(case: Case, largest: float, tokenizer: Tokenizer | None) -> list[Html]
                                 turn.observation))
         if tokenizer:
             parts.append(tokens_of(case.rollout, turn, tokenizer))
-        steps = {recipe: turn_steps(credited, t) for recipe, credited in case.under.items()}
+        steps = {recipe: explain.turn_steps(credited, t) for recipe, credited in case.under.items()}
         parts.append(arithmetic("how it is paid", steps))
         trained = next(iter(advantages.values()), 0.0)
         made.append(el("article", parts, class_=f"turn {hue(trained)}"))
@@ -274,14 +263,14 @@ def tokens_of(rollout: Rollout, turn: Turn, tokenizer: Tokenizer) -> Html:
     return folded("tokens", f"its tokens ({trained} sampled and trained, {len(made) - trained} not)", made)
 
 
-def arithmetic(summary: str, under: dict[str, list[Step]]) -> Html | None:
+def arithmetic(summary: str, under: dict[str, list[explain.Step]]) -> Html | None:
     """A table of numbers and how each came about. Where recipes agree, they share a line."""
-    recipes: dict[Step, list[str]] = {}
+    recipes: dict[explain.Step, list[str]] = {}
     for recipe, steps in under.items():
         for step in steps:
             recipes.setdefault(step, []).append(recipe)
     rows = []
-    ids, names = list(STEPS), [step.name for step in recipes]
+    ids, names = list(explain.STEPS), [step.name for step in recipes]
     for step in sorted(recipes, key=lambda step: (ids.index(step.id), names.index(step.name))):
         inputs = "; ".join(f"{name} = {x:.6g}" for name, x in step.inputs)
         value = "none" if step.value is None else f"{step.value:.6g}"
