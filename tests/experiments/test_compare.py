@@ -18,7 +18,7 @@ from minvenus.settings import IGPOConfig, SFTConfig
 from tests.report.examples import answer, rollout, saved_batch, visit
 
 # Stands in for both training scripts: notes that it was started and with which flags, and leaves what a run leaves.
-# Accuracy is 0.01 at the start; GRPO's rollouts get short.
+# Accuracy is 0.01 at the start; GRPO's rollouts get short. A file "stopped" says after which step somebody stopped it.
 TRAIN = """
 import json, pathlib, sys
 END = {"grpo-7": 0.1, "grpo-8": 0.2, "grpo-9": 0.6, "paper-7": 0.5, "paper-8": 0.3, "paper-9": 0.7}
@@ -32,10 +32,12 @@ end = {"step": steps, "test_exact_match": END.get(folder.name, 0.0), "test_right
 folder.mkdir(exist_ok=True)
 (folder / "flags.json").write_text(json.dumps(given))
 (folder / "metrics.jsonl").write_text(json.dumps(start) + "\\n" + json.dumps(end) + "\\n")
-newest = folder / "checkpoints" / f"step-{steps - (folder.parent / 'stopped').exists():08d}"
-newest.mkdir(parents=True, exist_ok=True)
-(newest / "state.json").write_text("{}")
-(folder / "latest").write_text(newest.name)
+stopped = folder.parent / "stopped"
+if made := int(stopped.read_text()) if stopped.exists() else steps:
+    newest = folder / "checkpoints" / f"step-{made:08d}"
+    newest.mkdir(parents=True, exist_ok=True)
+    (newest / "state.json").write_text("{}")
+    (folder / "latest").write_text(newest.name)
 """
 
 
@@ -154,37 +156,22 @@ def test_first_the_starts_then_all_methods_of_a_seed_before_the_next_seed_then_t
     assert read_json(Path(small.out) / "run.json") == asdict(small)
 
 
-def test_runs_of_one_number_have_the_same_start_questions_and_sampling_seed_whatever_their_method(small):
-    """And runs of different numbers take turns through the checkpoints, with questions and sampling of their own."""
-    compare.main(replace(small, jobs=2))
+@pytest.mark.parametrize(("hops", "most_hops"), [(2, 4), (6, 6)])
+def test_runs_of_one_number_have_the_same_start_questions_and_sampling_seed_whatever_their_method(
+        small, hops, most_hops):
+    """And runs of different numbers take turns through the checkpoints, with questions and sampling of their own.
+    Demonstrations have as many hops as the questions and at least four."""
+    compare.main(replace(small, jobs=2, hops=hops, wrong_result=0.25))
     folder = Path(small.out)
+    for seed in (3, 4):
+        flags = read_json(folder / f"sft-{seed}" / "flags.json")
+        taught = parse_flags(SFTConfig, [word for pair in flags.items() for word in pair])
+        assert (taught.seed, taught.most_hops, taught.wrong_result, taught.steps) == (seed, most_hops, 0.25, 5)
     for method in ("grpo", "paper"):
         for i, start in enumerate(("sft-3", "sft-4", "sft-3")):
             flags = read_json(folder / f"{method}-{7 + i}" / "flags.json")
             assert flags["--model"] == str(folder / start / "checkpoints" / "step-00000005" / "model")
             assert (flags["--question-seed"], flags["--seed"], flags["--steps"]) == (str(7 + i), str(70 + i), "4")
-
-
-def test_a_run_that_somebody_stopped_is_not_taken_for_a_finished_one(small):
-    Path(small.out).mkdir()
-    (Path(small.out) / "stopped").touch()
-    with pytest.raises(ConfigError, match=r"sft-3 was stopped before step 5; the same command goes on there"):
-        compare.main(small)
-    assert (Path(small.out) / "started.txt").read_text().split() == ["sft-3"]
-
-
-def test_demonstrations_have_as_many_hops_as_the_questions_and_at_least_four(small, monkeypatch):
-    seen = []
-
-    def train_all(label, script, folder, steps, jobs, *_):
-        for flags in jobs.values():
-            seen.append(parse_flags(SFTConfig, [str(flag) for flag in flags]))
-
-    monkeypatch.setattr(compare, "train_all", train_all)
-    for hops in (2, 6):
-        compare.start_checkpoints(replace(small, hops=hops, wrong_result=hops / 10))
-    found = [(config.seed, config.most_hops, config.wrong_result) for config in seen]
-    assert found == [(3, 4, 0.2), (4, 4, 0.2), (3, 6, 0.6), (4, 6, 0.6)]
 
 
 # ------------------------------------------------------------------------------------------------ what was fixed before
@@ -194,34 +181,34 @@ def plan(config) -> dict:
     return read_json(Path(config.out) / "plan.json")
 
 
-def test_the_plan_is_written_before_the_first_run(small, monkeypatch):
-    def train_all(*_):
-        assert plan(small)["plan"]["first metric"] == "test_exact_match after step 4" and not plan(small)["changes"]
-        raise ConfigError("no run")
-
-    monkeypatch.setattr(compare, "train_all", train_all)
-    with pytest.raises(ConfigError):
+@pytest.mark.parametrize("made", [0, 4])
+def test_the_plan_is_there_before_the_first_run_and_one_that_somebody_stopped_is_not_taken_for_a_finished_one(
+        small, made):
+    Path(small.out).mkdir()
+    (Path(small.out) / "stopped").write_text(f"{made}")
+    with pytest.raises(ConfigError, match=r"sft-3 was stopped before step 5; the same command goes on there"):
         compare.main(small)
+    assert (Path(small.out) / "started.txt").read_text().split() == ["sft-3"] and not plan(small)["changes"]
     fixed = plan(small)["plan"]
-    metrics = {"first metric", "second metric", "statistics", "collapsed"}
-    decide = set(asdict(small)) - {"out", "jobs"}                # where, and how many at a time, decide nothing
-    assert set(fixed) == metrics | decide
-    assert {key: fixed[key] for key in decide} == {key: asdict(small)[key] for key in decide}
+    decide = {key: value for key, value in asdict(small).items() if key not in ("out", "jobs")}
+    assert fixed.pop("first metric") == "test_exact_match after step 4"
+    assert fixed == decide | {key: fixed[key] for key in ("second metric", "statistics", "collapsed")}
 
 
 def test_what_is_changed_after_the_plan_is_said_and_never_forgotten(small):
+    small = replace(small, methods="grpo", checkpoints=1)
     assert "fixed before the first run and not changed" in compare.main(small)
     fewer = replace(small, seeds=2)
-    said = "Changed after the plan was written, when 6 runs had begun: seeds from 3 to 2."
+    said = "Changed after the plan was written, when 3 runs had begun: seeds from 3 to 2."
     for text in (compare.main(fewer), (Path(small.out) / "report.html").read_text()):
         assert said in text and "not changed" not in text
     again = compare.main(fewer)
     assert again.count("Changed after") == 1, "the same settings again are no further change"
     back = compare.main(small)
-    assert said in back and "when 6 runs had begun: seeds from 2 to 3." in back
+    assert said in back and "when 3 runs had begun: seeds from 2 to 3." in back
     assert plan(small)["plan"]["seeds"] == 3
     (Path(small.out) / "plan.json").unlink()
-    assert "The plan is not from before the first run: 6 runs had begun." in compare.main(small)
+    assert "The plan is not from before the first run: 3 runs had begun." in compare.main(small)
 
 
 def test_a_change_before_any_run_has_begun_is_said_too(tmp_path):

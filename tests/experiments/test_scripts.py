@@ -85,19 +85,6 @@ def test_ctrl_c_asks_every_running_script_once_and_waits_until_they_have_saved(f
     assert not (folder / "c.ready").exists(), "those that wait are not started any more"
 
 
-def test_a_training_that_somebody_stopped_is_not_taken_for_a_finished_one(folder):
-    (folder / "train_sft.py").write_text("")
-    with pytest.raises(ConfigError, match="was stopped before step 50"):
-        scripts.train("train_sft.py", folder, 50)
-    newest = folder / "checkpoints" / "step-00000050"
-    newest.mkdir(parents=True)
-    (newest / "state.json").write_text("{}")
-    (folder / "latest").write_text(newest.name + "\n")
-    assert scripts.train("train_sft.py", folder, 50) == newest / "model"
-    with pytest.raises(ConfigError, match="was stopped before step 51; the same command goes on"):
-        scripts.train("train_sft.py", folder, 51)
-
-
 # ----------------------------------------------------------------------------------------------------- the command line
 
 

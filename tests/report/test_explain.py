@@ -100,7 +100,7 @@ def test_the_numbers_of_a_group_are_those_of_the_code_and_follow_from_its_reward
 
 def test_one_rollout_worked_by_hand():
     """Two rollouts of a visit and an answer, gains 2 and 1, outcomes 1 and 0: every z is almost 1 or -1."""
-    run = Recipe.paper(gamma=0.5)
+    run = Recipe.paper(gamma=0.5, lead_in="Answer.")
     batch = saved_batch([rollout([visit(), answer()])] * 2, [7, 7], [1.0, 0.0], run,
                         [[[-4.0, -2.0], [-1.0, -1.0]], [[-3.0], [-2.0]]])
     compared = under_recipes(batch.measured, run)
@@ -117,8 +117,5 @@ def test_one_rollout_worked_by_hand():
     group = [(step.name, step.value) for step in group_steps(own)]
     assert group[0] == ("mean μ of turn rewards", 1.5) and group[2] == ("mean μ of outcomes", 0.5)
     assert [name for name, _ in group[3:]] == ["std σ of outcomes", "IG-Scale s"]
-    grpo = compared["GRPO"][0]
-    assert [turn_steps(grpo, t)[-1].value for t in range(2)] == pytest.approx([1.0, 1.0], abs=1e-4)
-    assert turn_steps(grpo, 0)[0].value is None
     renamed = under_recipes(batch.measured, Recipe.released(lead_in="Answer."))          # the same arithmetic
     assert list(renamed) == ["released", "paper", "GRPO"]

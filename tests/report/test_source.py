@@ -64,6 +64,8 @@ def test_a_trajectory_of_messages_shows_kinds_format_and_duplicates(tmp_path):
     assert page.facts["searches, visits"] == "2, 2" and page.facts["malformed turns"] == "1 of 6"
     assert "tokens sampled" not in page.facts
     assert not page.all("arithmetic") and "No log P(answer) was measured" in page.words
+    [group] = page.texts("group")
+    assert "S search" in group and "more probable" not in group, "no words about colours of advantages"
 
 
 def test_a_last_turn_that_calls_a_tool_is_no_answer_and_an_answer_of_the_users_own_question_is_unknown(tmp_path):
@@ -94,6 +96,7 @@ def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group
     assert {name for turn in found for name in turn} == {"gain", "reward r"} and found[-1] == {}
     assert [pair[0].words for pair in page.all("glossary")[1]] == ["paper", "released"] and not page.all("chip")
     assert page.facts["true answer"] == "cat" and "the arithmetic ends at rewards" in page.words
+    assert "S search" in page.texts("group")[0] and "more probable" not in page.texts("group")[0]
 
 
 def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
@@ -159,6 +162,7 @@ def test_a_conversation_that_cannot_be_rendered_is_shown_but_not_scored(tmp_path
 
 @pytest.mark.parametrize(("record", "message"), [
     ("", "holds no rollout"), ("[1]", "holds no rollout"), ("{", "holds no rollout"),
+    pytest.param("[" * 100_000, "is not JSON: maximum recursion", id="nested without end"),
     ('{"a": 1}', "record 1: not a saved rollout"), ('{"messages": 3}', '"messages" must be objects'),
     ('{"messages": [{"role": "user", "content": null}]}', '"messages" must be objects'),
     ('{"messages": [{"role": "user", "content": "q"}]}', "a question, then an assistant"),

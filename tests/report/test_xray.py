@@ -1,6 +1,5 @@
 """The content of an X-ray: its turns, its tokens, its numbers, and a size that is bounded."""
 
-import json
 import re
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError, Recipe
 from minvenus.igpo.credit import credit
-from minvenus.report.xray import shade, write_page
+from minvenus.report.xray import shade
 from tests.report.examples import (
     BROKEN,
     HOSTILE,
@@ -27,7 +26,7 @@ from tests.report.examples import (
     xray,
 )
 from tests.report.test_curves import SVG
-from tests.report.test_source import SCORER, messages
+from tests.report.test_source import SCORER
 
 
 def digits(numbers):
@@ -134,14 +133,6 @@ def test_a_row_of_turns_shows_what_each_is_paid_and_marks_what_a_search_was_give
     assert second.texts("strip")[0] == "uncentredS(-0.25)V-0.25N-1.00SA+0"
     assert first.texts("strip")[1:] == ["paperSVNSA", "releasedSVNSA", "GRPOSVNSA"]
     assert "more probable" in page.all("group")[0].words
-
-
-def test_a_trajectory_without_advantages_has_no_words_about_their_colours(tmp_path):
-    (tmp_path / "messages.json").write_text(json.dumps({"messages": messages(), "gt": "cat"}))
-    for scorer in (None, SCORER):
-        path = write_page(tmp_path / "messages.json", tmp_path / "x.html", scorer=scorer)
-        [group] = Part.of(path).all("group")
-        assert "S search" in group.words and "more probable" not in group.words
 
 
 def test_a_run_of_igpo_without_any_visit_is_no_run_without_gains(tmp_path):
