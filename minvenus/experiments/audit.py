@@ -69,7 +69,6 @@ def main(config: AuditConfig) -> str:
 
 
 def audit_run(folder: Path) -> str:
-    """The audit of a run's first and last saved rollouts."""
     files = sorted((folder / "rollouts").glob("step-*.jsonl"))
     if not files:
         raise ConfigError(f"{folder} has no saved rollouts")

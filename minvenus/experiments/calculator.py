@@ -186,7 +186,6 @@ def as_json(batch: list[Measured], credited: Credit) -> str:
 
 
 def statistics(batch: list[Measured], credited: Credit) -> str:
-    """The statistics of the groups and of the batch."""
     lines = []
     for group, stats in credited.record.groups.items():
         count = sum(m.group == group for m in batch)
@@ -210,7 +209,6 @@ def numbers(batch: list[Measured], credited: Credit) -> dict[str, list[list]]:
 
 
 def per_turn(batch: list[Measured], columns: dict[str, list[list]]) -> list[list[str]]:
-    """A table with a row for each turn."""
     found = [["rollout", "turn", "kind", *columns]]
     for i, m in enumerate(batch):
         for t, kind in enumerate(m.kinds):

@@ -129,7 +129,6 @@ def points(xs: Sequence[float], ys: Sequence[float], x: Scale, y: Scale) -> str:
 
 
 def svg(width: int, height: int, title: str, body: Content) -> Html:
-    """A whole picture."""
     return el("svg", el("title", title), body, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width} {height}",
               width=width, height=height, role="img", aria_label=title, font_family="system-ui, sans-serif",
               font_size=12, fill="currentColor")

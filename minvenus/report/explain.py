@@ -134,7 +134,6 @@ def turn_steps(c: Credited, t: int) -> list[Step]:
 
 
 def reward_steps(c: Credited, t: int) -> list[Step]:
-    """The gain and the reward."""
     n, values, gains = c.numbers, c.numbers["values"], c.numbers["gains"]
     penalty = ("λ", c.recipe.format_penalty or 0.0)
     malformed = [broken and c.recipe.format_penalty is not None for broken in c.measured.malformed]

@@ -37,7 +37,6 @@ class SavedBatch:
     credit: Credit
 
     def lines(self) -> list[dict]:
-        """The lines of its file."""
         return [{"format": FORMAT, "step": self.step, "group": m.group, "gain_policy": self.gain_policy,
                  "recipe": asdict(self.recipe), "rollout": rollout_to_json(rollout), "answer_logprobs": m.logprobs,
                  "outcome": m.outcome, "arithmetic": self.credit.arithmetic(i, m.group)}
@@ -49,7 +48,6 @@ def path_of(run, step: int) -> Path:
 
 
 def save_batch(run, batch: SavedBatch) -> None:
-    """Write the step's file into the run's folder."""
     lines = [json.dumps(line, allow_nan=False) + "\n" for line in batch.lines()]
     write_text(path_of(run, batch.step), "".join(lines))
 

@@ -23,7 +23,7 @@ def advantages(example: str) -> dict[str, list[list[float]]]:
 
 def test_the_table_word_for_word(tmp_path):
     """Gains .8 and 0: mean .4, std .4, z = +-1; outcomes alike, so s = .3; the search has the visit's reward, and
-    A = .3 + .95 * .3 for it. The third rollout is of another group, and its only turn, a right answer, is malformed: its
+    A = .3 + .95 * .3 for it. The third rollout is of another group; its only turn, a right answer, is malformed: its
     reward is -1, which has nothing to be compared with. Values begin alike, and the highest is P(answer) = 1."""
     file = tmp_path / "rewards.json"
     file.write_text('[{"kinds": ["search", "visit", "answer"], "gains": [null, 0.8, null], "outcome": 0},\n'

@@ -21,12 +21,6 @@ def test_the_interquartile_mean_leaves_out_the_lowest_and_the_highest_quarter(va
     assert interquartile_mean(np.array([values, values])).tolist() == [expected, expected]
 
 
-def test_the_interval_of_two_runs_reaches_from_one_to_the_other_and_one_run_has_none():
-    """A quarter of the draws has the first run twice, a quarter the second: both are above 2.5 %."""
-    assert interval([0.0, 1.0]) == (0.5, 0.0, 1.0) and interval([0.3, 0.3]) == (0.3, 0.3, 0.3)
-    assert shown([0.25]) == "0.250" and shown([0.0, 1.0]) == "0.500 [0.000, 1.000]"
-
-
 def test_the_interval_equals_the_percentiles_over_all_resamples():
     """Of three runs all 27 resamples can be written down: the 2.5 percentile lies in the lowest of them."""
     values = [0.0, 0.3, 0.9]

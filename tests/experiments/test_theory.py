@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from minvenus.config import ConfigError
 from minvenus.experiments import theory
 from minvenus.experiments.__main__ import main
 from minvenus.experiments.theory import World
@@ -32,8 +31,3 @@ def test_the_command_shows_pushes_per_hop_and_draws_a_picture_per_profile(tmp_pa
         assert part.count("true gradient of") == 2 and all(arm in part for arm in theory.ARMS)
     assert {path.name for path in tmp_path.iterdir()} == {f"theory-{name}.svg" for name in theory.PROFILES}
     assert all(name in (tmp_path / "theory-front.svg").read_text() for name in ("true gradient of the gain", "GRPO"))
-
-
-def test_a_group_of_one_is_refused():
-    with pytest.raises(ConfigError, match="group"):
-        theory.TheoryConfig(group=1)
