@@ -41,8 +41,10 @@ HOW = (
     "The agent answers a question in turns: it thinks, then searches, visits a page, or answers. IGPO asks after a "
     "visit: how probable would the true answer be if the model had to give it now? The rise of this log P is the "
     "turn's gain, and the turn is paid for it. GRPO pays only for the final answer.",
-    "From rewards to the advantage A of a turn, by the numbers below: A above 0 (blue) makes the tokens that the model "
-    "sampled in the turn more probable, below 0 (orange) less. Prompts and observations are read but never trained.",
+    "Rewards r are compared within the group of rollouts of the same question (mean μ, standard deviation σ, z), gains "
+    "are scaled to the size of outcomes (IG-Scale s), and each turn also gets a discounted share of what follows. The "
+    "sum is its advantage A: positive (blue) makes the tokens that the model sampled in it more probable, negative "
+    "(orange) less. Prompts and observations are read but never trained.",
     "In equations P is the DR-Venus paper (arXiv 2604.19859), I the IGPO paper (arXiv 2510.14967 v2). Their numbers "
     "come from public study notes that agree with each other, not from the papers themselves.",
 )
