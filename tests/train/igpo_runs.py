@@ -124,8 +124,9 @@ def first_step(config: IGPOConfig, plays) -> FirstStep:
     """Run train_igpo.py's own code up to its first update, with rollouts that follow `plays`."""
     made = FirstStep()
 
-    def make_batch(rollouts, logprobs, *rest):
-        made.collected, made.logprobs, made.batch = rollouts, logprobs, batching.make_batch(rollouts, logprobs, *rest)
+    def make_batch(scored, *rest):
+        made.collected, made.logprobs = zip(*scored, strict=True)
+        made.batch = batching.make_batch(scored, *rest)
         return made.batch
 
     def credit(measured, recipe):

@@ -103,8 +103,8 @@ def test_a_mini_batch_without_a_signal_costs_no_optimiser_step(config):
 
 def test_a_batch_from_which_everything_was_dropped_is_no_update(config):
     step = first_step(config, MIXED)
-    broken = [replace(rollout, termination="error", error="down") for rollout in step.collected]
-    batch = make_batch(broken, step.logprobs, 2, lambda sound: [])
+    broken = [(replace(rollout, termination="error", error="down"), [None] * 3) for rollout in step.collected]
+    batch = make_batch(broken, 2, lambda sound: [])
     credited = credit(batch.measured, step.config.recipe)
     assert batch.dropped["failed"] == 4 and step.update(rows=[]) == {"updates": 0, "tokens": 0}
     numbers = health(batch, credited, [], [])
