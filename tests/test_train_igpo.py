@@ -131,10 +131,13 @@ def test_a_batch_without_any_signal_is_reported_and_costs_no_update(config, tmp_
     assert torch.equal(parameters(weights.load(folder)), parameters(weights.load(config.model)))
 
 
-def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(config, scripted, tmp_path, monkeypatch):
+@pytest.mark.parametrize("lora_rank", [0, 2])
+def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(lora_rank, config, scripted, tmp_path,
+                                                                             monkeypatch):
     """Stopped after the first update. What the gains were made of in the second step is what the start checkpoint
     says."""
-    config = replace(config, gain_policy="reference", rollouts_every=1, learning_rate=0.05, out=str(tmp_path), steps=2)
+    config = replace(config, gain_policy="reference", rollouts_every=1, learning_rate=0.05, out=str(tmp_path), steps=2,
+                     lora_rank=lora_rank)
     with monkeypatch.context() as patch:
         signalled(patch, train_igpo, "igpo_update", [signal.SIGTERM])
         train_igpo.main(config)

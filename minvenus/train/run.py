@@ -14,7 +14,7 @@ its step, a second one in the middle of it.
 import json
 import math
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields
@@ -34,7 +34,7 @@ from minvenus.settings import model_shape
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.train import checkpoint
 from minvenus.train.optim import Diverged, steps_taken
-from minvenus.train.parallel import check_ranks, failed_together, on_any_rank, on_rank_0, shard, size
+from minvenus.train.parallel import check_ranks, everywhere, failed_together, on_rank_0, shard, size
 from minvenus.train.plan import check_memory
 
 # Settings that a resumed run may change: they decide memory, speed and what is looked at, not what is learned.
@@ -127,9 +127,9 @@ class Run:
         with stop_on_signals() as stop:
             if self.done == 0:
                 self.before = {f"before_{name}": number for name, number in evaluate().items()}
-            while self.done < total and not on_any_rank(stop):
+            while self.done < total and not any(everywhere(bool(stop))):
                 self.mark, self.now = time.perf_counter(), "rest"
-                self.seconds: Counter[str] = Counter()      # of the step, by phase
+                self.seconds: dict[str, float] = defaultdict(float)     # of the step, by phase
                 yield self.done + 1
             self.save()
         if self.done < total:
@@ -190,7 +190,7 @@ class Run:
                     numbers = self.evaluate() | numbers
         finally:                                    # the step is whole, also where its evaluation fails
             self.turn_to("rest")
-            total = self.seconds.total()
+            total = sum(self.seconds.values())
             clock = {f"{phase}_seconds": seconds for phase, seconds in self.seconds.items()}
             clock |= {f"{phase}_tokens_per_second": n / self.seconds[phase] for phase, n in tokens.items() if n}
             clock["tokens_per_second"] = sum(tokens.values()) / (total - self.seconds["evaluation"])

@@ -86,18 +86,6 @@ def test_a_signal_to_one_rank_stops_all_and_resumed_in_two_or_one_the_run_ends_a
         assert content(run).keys() == content(one).keys(), "the same files, whoever wrote them"
 
 
-def test_igpo_resumed_in_two_processes_ends_with_the_same_bytes(tmp_path, few_questions):
-    def runs():
-        train_igpo.main(igpo(tmp_path / "whole", steps=2))
-        stop_rank_1(train_igpo, "igpo_update")
-        train_igpo.main(igpo(tmp_path / "stopped", steps=2))
-        assert latest_checkpoint(tmp_path / "stopped").name == "step-00000001"
-        train_igpo.main(igpo(tmp_path / "stopped", steps=2))
-
-    on_ranks(2, runs)
-    assert content(tmp_path / "stopped") == content(tmp_path / "whole")
-
-
 # ------------------------------------------------------------------------------------------------------------ failures
 
 
@@ -172,16 +160,10 @@ def test_a_second_run_in_the_folder_is_refused_once(inputs, tmp_path):
 # ------------------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("script, changes, message", [
-    (train_igpo, {"sequence_parallel": 4}, "sequence_parallel 4 must divide the number of processes, 2, and of the "
-                                           "model's kv heads, 2"),
-    (train_sft, {"batch": 1}, "2 processes for 1 batch of a step: start at most 1, or raise --batch"),
-])
-def test_impossible_numbers_of_processes_are_refused_at_once_by_rank_0(script, changes, message, inputs, tmp_path,
-                                                                       monkeypatch):
-    monkeypatch.setattr(script, "load_start", lambda config: pytest.fail("a model is loaded"))
-    make = igpo if script is train_igpo else lambda out, **changes: small_config(inputs, out, **changes)
-    codes, printed = ranks_that_end(2, lambda: script.main(make(tmp_path, **changes)))
+def test_impossible_numbers_of_processes_are_refused_at_once_by_rank_0(tmp_path, monkeypatch):
+    monkeypatch.setattr(train_igpo, "load_start", lambda config: pytest.fail("a model is loaded"))
+    codes, printed = ranks_that_end(2, lambda: train_igpo.main(igpo(tmp_path, sequence_parallel=4)))
+    message = "sequence_parallel 4 must divide the number of processes, 2, and of the model's kv heads, 2"
     assert codes == [2, 2] and message in printed[0] and printed[0].count("\n") == 1 and printed[1] == ""
 
 
@@ -194,16 +176,12 @@ def test_impossible_numbers_of_processes_are_refused_at_once_by_rank_0(script, c
     (SFTConfig(batch=1, sequence_parallel=4), 8, 8, "8 processes for 1 batch of a step: start at most 4"),
     (SFTConfig(sequence_parallel=2), 2, 1, "processes, 2, and of the model's kv heads, 1"),
     (SFTConfig(sequence_parallel=2), 3, 2, "processes, 3, and of the model's kv heads, 2"),
+    (SFTConfig(sequence_parallel=2), 1, 2, "must divide the number of processes, 1"),
 ])
 def test_which_numbers_of_processes_fit(config, ranks, kv_heads, message, monkeypatch):
     monkeypatch.setattr(parallel, "size", lambda: ranks)
     with pytest.raises(ConfigError, match=message) if message else nullcontext():
         parallel.check_ranks(config, kv_heads)
-
-
-def test_sequence_parallel_without_torchrun_is_refused(inputs, tmp_path):
-    with pytest.raises(ConfigError, match="must divide the number of processes, 1"):
-        train_sft.main(small_config(inputs, tmp_path, sequence_parallel=2))
 
 
 # ------------------------------------------------------------------------------------------------------------- torchrun
