@@ -103,7 +103,7 @@ def test_a_rank_that_fails_alone_ends_the_other_and_only_its_own_error_is_shown(
 
     monkeypatch.setattr(train_sft, "sft_step", failing)
 
-    codes, printed = ranks_that_end(2, lambda: train_sft.main(config))
+    codes, printed, _ = ranks_that_end(2, lambda: train_sft.main(config))
     assert 0 not in codes and "a broken rank" in printed[1] and "Traceback" not in printed[0]
     assert latest_checkpoint(config.out) is None and len(losses(tmp_path / "run")) == 1
 
@@ -118,7 +118,7 @@ def test_an_error_in_the_rollouts_of_one_rank_stops_all_with_the_last_whole_step
         return collect(loop, source, step, config)
 
     monkeypatch.setattr(train_igpo, "collect", failing)
-    codes, printed = ranks_that_end(2, lambda: train_igpo.main(config))
+    codes, printed, _ = ranks_that_end(2, lambda: train_igpo.main(config))
     assert codes == [2, 2] and printed[1] == ""
     assert printed[0].rstrip().endswith("script.py: rank 1: 7 of 9 tool calls failed")
     assert latest_checkpoint(config.out).name == "step-00000001"
@@ -144,7 +144,7 @@ def test_a_judge_that_becomes_unreliable_stops_all_and_only_rank_0_asks_it(tmp_p
 
     monkeypatch.setattr(train_igpo, "Judge", Judge)
     config = igpo(tmp_path / "run", steps=3, save_every=10, judge=True)
-    codes, printed = ranks_that_end(2, lambda: train_igpo.main(config))
+    codes, printed, _ = ranks_that_end(2, lambda: train_igpo.main(config))
     assert codes == [2, 2] and asked.read_text() == "0 4\n0 4\n", "all four rollouts at once, by rank 0"
     assert printed[1] == "" and printed[0].rstrip().endswith("6 of 50 verdicts of the judge failed")
     assert latest_checkpoint(config.out).name == "step-00000001"
@@ -153,7 +153,7 @@ def test_a_judge_that_becomes_unreliable_stops_all_and_only_rank_0_asks_it(tmp_p
 def test_a_second_run_in_the_folder_is_refused_once(inputs, tmp_path):
     config = small_config(inputs, tmp_path / "run")
     with claimed(config.out, "training"):
-        codes, printed = ranks_that_end(2, lambda: train_sft.main(config))
+        codes, printed, _ = ranks_that_end(2, lambda: train_sft.main(config))
     assert codes == [2, 2] and "another process is training" in printed[0] and printed[1] == ""
 
 
@@ -162,7 +162,7 @@ def test_a_second_run_in_the_folder_is_refused_once(inputs, tmp_path):
 
 def test_impossible_numbers_of_processes_are_refused_at_once_by_rank_0(tmp_path, monkeypatch):
     monkeypatch.setattr(train_igpo, "load_start", lambda config: pytest.fail("a model is loaded"))
-    codes, printed = ranks_that_end(2, lambda: train_igpo.main(igpo(tmp_path, sequence_parallel=4)))
+    codes, printed, _ = ranks_that_end(2, lambda: train_igpo.main(igpo(tmp_path, sequence_parallel=4)))
     message = "sequence_parallel 4 must divide the number of processes, 2, and of the model's kv heads, 2"
     assert codes == [2, 2] and message in printed[0] and printed[0].count("\n") == 1 and printed[1] == ""
 
