@@ -11,6 +11,7 @@ measured ones.
 """
 
 from dataclasses import dataclass
+from operator import mul
 
 import torch
 from torch import nn
@@ -84,11 +85,15 @@ def trainer_parts(config: SFTConfig | IGPOConfig, model: Qwen3, processes: int, 
     weights = frozen * size + 4 * adapters if adapters else 4 * size
     tokens = -(-config.pack_tokens // config.sequence_parallel)
     stream = 4 if cast else number                             # bytes of a number between two layers
-    layer = tokens * kept_per_token(shape, number, what, config.lora_rank)
+    channels = (shape.hidden_size, shape.num_attention_heads * shape.head_dim,
+                shape.num_key_value_heads * shape.head_dim, shape.intermediate_size)
+    layer = tokens * (sum(map(mul, KEPT[number, what], channels)) + 7 * number * config.lora_rank)
     every_layer, inputs = shape.num_hidden_layers * layer, shape.num_hidden_layers * tokens * stream * shape.hidden_size
     last_norm = {"all": 12, "split": 8, "adapters": 4 + stream}[what]
     ends = tokens * (last_norm * shape.hidden_size + 8 * shape.head_dim)                        # and the rotation
-    backward, logits = 2 * tokens * shape.intermediate_size * number, logits_bytes(shape, tokens, bool(adapters))
+    backward = 2 * tokens * shape.intermediate_size * number
+    # log-probs and entropies: two tiles of logits, and the gradient that a pack gives the head
+    logits = 2 * 4 * min(TILE, tokens * shape.vocab_size) + (0 if adapters else 4 * model.head_weight.numel())
     temporary = max(logits, backward + layer) if config.recompute else max(logits, backward)
     parts = [
         Part("weights", weights / processes, "always", f"{size:,} parameters, {trained:,} of them trained"),
@@ -115,9 +120,8 @@ def engine_parts(config: IGPOConfig, model: Qwen3, processes: int, device: str) 
     pools = 2 if config.gain_policy == "reference" else 1
     parts = []
     if config.kl_coef or config.gain_policy == "reference":
-        reference = Part("reference", number * size / processes, "always", "the start checkpoint")
-        under_adapters = Part("reference", 0, "always", "the weights without the adapters")
-        parts.append(under_adapters if config.lora_rank else reference)
+        note = "the weights without the adapters" if config.lora_rank else "the start checkpoint"
+        parts.append(Part("reference", 0 if config.lora_rank else number * size / processes, "always", note))
     copies = (not shared) + (pools == 2 and processes > 1)                      # of the policy, and of the reference
     parts.append(Part("engine copy", copies * number * size, "always",
                       "the trained module itself" if shared else "whole on every process"))
@@ -135,18 +139,6 @@ def engine_parts(config: IGPOConfig, model: Qwen3, processes: int, device: str) 
 
 def count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def kept_per_token(shape: ModelConfig, number: int, what: str, rank: int) -> int:
-    hidden, queries, keys, mlp = KEPT[number, what]
-    return (hidden * shape.hidden_size + queries * shape.num_attention_heads * shape.head_dim
-            + keys * shape.num_key_value_heads * shape.head_dim + mlp * shape.intermediate_size + 7 * number * rank)
-
-
-def logits_bytes(shape: ModelConfig, tokens: int, frozen: bool) -> int:
-    """Log-probs and entropies: two tiles of logits, and the gradient that this pack gives the head."""
-    gradient = 0 if frozen else shape.vocab_size * shape.hidden_size * 4
-    return 2 * 4 * min(TILE, tokens * shape.vocab_size) + gradient
 
 
 # -------------------------------------------------------------------------------------------------- table and refusal

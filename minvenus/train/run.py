@@ -108,7 +108,7 @@ def check_resume(config, may_change: set[str]) -> None:
 
 
 class Run:
-    """Made by `open_run`. The body of `for step in run.steps(...):` trains, and ends with `run.log(numbers)`."""
+    """Made by `open_run`. The body of `for step in run.steps(...):` trains, and ends with `run.log(...)`."""
 
     def __init__(self, name: str, config):
         self.name, self.config, self.folder = name, config, Path(config.out)

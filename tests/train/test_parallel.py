@@ -45,7 +45,8 @@ def watched_optimizer(model) -> tuple[torch.optim.Optimizer, list[torch.Tensor]]
     optimizer, seen = adamw(model, (0.9, 0.999), 0.0), []
 
     def step():
-        seen.append(torch.cat([whole(parameter.grad).flatten() for parameter in model.parameters()]))
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        seen.append(torch.cat([whole(parameter.grad).flatten() for parameter in trained]))
 
     optimizer.step = step
     return optimizer, seen
