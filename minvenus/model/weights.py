@@ -91,11 +91,21 @@ def load(folder, device="cpu", dtype=torch.float32) -> Qwen3:
 
 
 def list_tensors(folder: Path, model: Qwen3) -> dict[str, Stored]:
-    """The model's tensors in the files of a folder; anything but exactly these is an error."""
-    stored = stored_tensors(folder)
+    """The model's tensors in the files of a folder. One error lists everything that is missing, unexpected, of another
+    shape or not a plain float."""
+    stored, expected = stored_tensors(folder), own_tensors(model)
     if model.config.tie_word_embeddings:
         stored.pop("lm_head.weight", None)                   # some published files hold a second copy of the embedding
-    check_tensors(folder, stored, own_tensors(model))
+    wrong = [f"missing {name}" for name in expected if name not in stored]
+    for name, (_, dtype, shape) in sorted(stored.items()):
+        if name not in expected:
+            wrong.append(f"unexpected {name}")
+        elif shape != list(expected[name].shape):
+            wrong.append(f"{name} is {shape}, the config says {list(expected[name].shape)}")
+        elif dtype not in DTYPES:
+            wrong.append(f"{name} is {dtype}, only {', '.join(DTYPES)} can be read")
+    if wrong:
+        raise ConfigError(f"the tensors in {folder} are not those of its config.json:\n  " + "\n  ".join(wrong))
     return stored
 
 
@@ -126,20 +136,6 @@ def read_header(path: Path) -> dict[str, Stored]:
             return {name: Stored(path, part.get_dtype(), part.get_shape()) for name, part in slices.items()}
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path} is not a complete safetensors file: {error}") from None
-
-
-def check_tensors(folder: Path, stored: dict[str, Stored], expected: dict[str, Tensor]) -> None:
-    """Raise one error with everything that is missing, unexpected, of another shape or not a plain float."""
-    wrong = [f"missing {name}" for name in expected if name not in stored]
-    for name, (_, dtype, shape) in sorted(stored.items()):
-        if name not in expected:
-            wrong.append(f"unexpected {name}")
-        elif shape != list(expected[name].shape):
-            wrong.append(f"{name} is {shape}, the config says {list(expected[name].shape)}")
-        elif dtype not in DTYPES:
-            wrong.append(f"{name} is {dtype}, only {', '.join(DTYPES)} can be read")
-    if wrong:
-        raise ConfigError(f"the tensors in {folder} are not those of its config.json:\n  " + "\n  ".join(wrong))
 
 
 def read_tensors(stored: dict[str, Stored], tensors: Mapping[str, Tensor]) -> None:
