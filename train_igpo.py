@@ -4,9 +4,9 @@ A step samples `group` rollouts of each of its questions, scores the true answer
 (which gives the gains), grades the final answers (the outcomes), turns both into advantages (igpo/) and updates the
 policy.
 """
-# Under torchrun each process, a rank, rolls out its share of the questions. `together`,
-# `of_all_ranks`, `on_rank_0` and `everywhere` are for that (train/parallel.py); in a single process
-# they only pass on what they are given.
+# Under torchrun each process, a rank, rolls out its share of the questions. `together`, `gather`,
+# `on_rank_0` and `everywhere` are for that (train/parallel.py); in a single process they only pass
+# on what they are given.
 
 from collections.abc import Callable
 from contextlib import closing, nullcontext
@@ -58,33 +58,34 @@ def main(config: IGPOConfig) -> Path:
         reference = load_reference(config, model)
         optimizer = adamw(model, (0.9, 0.999), config.weight_decay)
         engine = Engine(engine_model(model), config.pages, PAGE_SIZE, config.seed, vocab_limit=tokenizer.size)
-        scorer = frozen_scorer(config, reference) if config.gain_policy == "reference" else engine
+        scorer = engine                                  # of the true answers: the policy, or the start checkpoint
+        if config.gain_policy == "reference":
+            scorer = Engine(engine_model(base_of(reference)), config.pages, PAGE_SIZE)
         new_loop = loop_maker(config, agent, source, engine, tokenizer)
-        score = partial(score_answers, scorer, tokenizer, config)
-        grade = partial(on_rank_0, outcomes, judge=judge, kind=config.outcome)
+        score = run.phase("scoring")(partial(score_answers, scorer, tokenizer, config))
+        grade = run.phase("grading")(partial(on_rank_0, outcomes, judge=judge, kind=config.outcome))
+        update = run.phase("update")(igpo_update)
         test = partial(evaluate, model, new_loop, source, engine)
         data = digest([source.fingerprint, agent.prompt])
 
-        # run.steps resumes from the last checkpoint, evaluates, saves, and stops on signals
+        # run.steps resumes from the last checkpoint, evaluates, saves, and stops on signals; run.phase takes the time
         for step in run.steps(model, optimizer, tokenizer.files | agent.files, data=data, evaluate=test):
             copy_weights(model, engine)                                     # every cached page is stale now
-            with new_loop(score=score) as loop, together():                 # under torchrun: this rank's questions
-                episodes = collect(loop, source, step, config)
-                run.lap("rollout", engine.counters().rolled_out)
+            with new_loop(score=score) as loop, together(), run.phase("rollout"):
+                episodes = collect(loop, source, step, config)              # under torchrun: this rank's questions
                 loop.score_ended()                                          # the true answer, on forks of their pages
-                run.lap("scoring", scored_tokens(episodes))
             for used in {engine, scorer}:
                 used.free_pages()                                           # the update can use their memory
-            rollouts, logprobs = of_all_ranks(episodes, config.group)
-            batch = make_batch(rollouts, logprobs, config.group, grade)     # without an outcome: dropped, counted
-            run.lap("grading")
+            scored = gather([(own.rollout, own.answer_logprobs) for own in episodes], each=config.group)
+            batch = make_batch(scored, config.group, grade)                 # without an outcome: dropped, counted
             credited = credit(batch.measured, config.recipe)                # igpo/: the same on every rank
             rows = list(map(row_of, batch.rollouts, credited.record.advantages))
-            stats = igpo_update(model, optimizer, rows, reference, config, step)
-            run.lap("update", stats.pop("tokens"))
+            stats = update(model, optimizer, rows, reference, config, step)
             save_rollouts(run, step, batch, credited)
-            numbers = health(batch, credited, *source.visits(batch.rollouts))
-            run.log(numbers | stats | {"pages_peak": max(everywhere(engine.counters().pages_peak))})
+            tokens = {"rollout": engine.counters().rolled_out, "scoring": scored_tokens(episodes),
+                      "update": stats.pop("tokens")}
+            numbers = health(batch, credited, *source.visits(batch.rollouts)) | stats
+            run.log(numbers | {"pages_peak": max(everywhere(engine.counters().pages_peak))}, tokens)
     return run.model_folder
 
 
@@ -123,12 +124,6 @@ def score_answers(scorer: Engine, tokenizer: Tokenizer, config: IGPOConfig, epis
 
 def scored_tokens(episodes: list[Episode]) -> int:
     return sum(len(logprobs) for episode in episodes for logprobs in episode.answer_logprobs if logprobs)
-
-
-def of_all_ranks(episodes: list[Episode], group: int) -> tuple[list[Rollout], list[list[list[float] | None]]]:
-    """Rollouts and the log-probs of their answers: those of all ranks, on every rank, in the order of the questions."""
-    both = gather([(episode.rollout, episode.answer_logprobs) for episode in episodes], each=group)
-    return [rollout for rollout, _ in both], [logprobs for _, logprobs in both]
 
 
 def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[float | None]:
@@ -178,11 +173,6 @@ def questions_of(config: IGPOConfig) -> QuestionSource:
     return open_questions(config.data, config.tools, config.web_seed, hops=config.hops, slack=config.slack,
                           max_turns=config.max_turns, limit=config.evaluate_questions, per_step=config.questions,
                           tool_seconds=config.tool_seconds)
-
-
-def frozen_scorer(config: IGPOConfig, reference: Qwen3) -> Engine:
-    """An engine of the start checkpoint, for --gain-policy reference."""
-    return Engine(engine_model(base_of(reference)), config.pages, PAGE_SIZE)
 
 
 def loop_maker(config: IGPOConfig, agent: AgentFormat, source: QuestionSource, engine: Engine,

@@ -5,7 +5,6 @@ AgentConfig is what infer.py and eval.py share: the policy, its tools, limits an
 those of the class that holds it (flags.py). A value of None means "as fits the model": see agent/policy.py.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -153,14 +152,6 @@ def check_tools(file: str | None, tools: str, flag: str) -> None:
         raise ConfigError(f"the toy web answers its own questions only: choose other --tools for {flag} {file}")
 
 
-def check_model(model: str, shapes: Collection[str] = ()) -> None:
-    if model not in ("tiny", "tiny-base", *shapes) and not (Path(model) / "config.json").is_file():
-        named = f" or one of {', '.join(shapes)}" if shapes else ""
-        only_planned = ", a shape for --plan: give a run --model FOLDER" if model in MODELS else ""
-        raise ConfigError(f"model must be 'tiny-base', 'tiny' or a folder with a config.json{named}; got {model!r}"
-                          + only_planned)
-
-
 def model_shape(model: str) -> ModelConfig:
     file = Path(model) / "config.json"
     return ModelConfig.from_json(file) if file.is_file() else ModelConfig.preset(model.removesuffix("-base"))
@@ -169,7 +160,12 @@ def model_shape(model: str) -> ModelConfig:
 def check_preset(config: "SFTConfig | IGPOConfig") -> None:
     """A plan needs no more than the model's shape. The tiny model's settings are for no other: its learning rate would
     ruin a real model, its context would cut every rollout."""
-    check_model(config.model, MODELS if config.plan else ())
+    model, shapes = config.model, list(MODELS) if config.plan else []
+    if model not in ("tiny", "tiny-base", *shapes) and not (Path(model) / "config.json").is_file():
+        named = f" or one of {', '.join(shapes)}" if shapes else ""
+        only_planned = ", a shape for --plan: give a run --model FOLDER" if model in MODELS else ""
+        raise ConfigError(f"model must be 'tiny-base', 'tiny' or a folder with a config.json{named}; got {model!r}"
+                          + only_planned)
     if config.preset == "tiny" and model_shape(config.model).hidden_size > MODELS["tiny"].hidden_size:
         others = ", ".join(name for name in get_args(Preset) if name != "tiny")
         raise ConfigError(f"{config.model} is not the tiny model, and preset tiny has the tiny model's learning rate, "

@@ -83,13 +83,6 @@ def test_the_help_of_every_flag_is_the_comment_behind_its_field(cls, capsys):
     assert cls is not Example or "at 100 % of the schedule (default: 0.5) --shuffle, --no-shuffle whether" in text
 
 
-def test_flags_override_a_saved_config_and_the_saved_config_overrides_defaults(tmp_path):
-    path = str(save_config(Example(steps=9, mode="exact"), tmp_path / "run"))
-    assert parse_flags(Example, ["--config", path]) == Example(steps=9, mode="exact")
-    assert parse_flags(Example, ["--config", path, "--steps", "4"]) == Example(steps=4, mode="exact")
-    assert parse_flags(Example, ["--steps", "4", "--config", path]) == Example(steps=4, mode="exact")
-
-
 def test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_one_is_refused(tmp_path, capsys):
     presets = {"small": {"steps": 5, "mode": "exact"}, "large": {"steps": 50}}
     given = parse_flags(Example, ["--preset", "small", "--steps", "6"], presets=presets)

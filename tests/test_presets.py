@@ -9,7 +9,6 @@ from minvenus.config import MODELS, ConfigError, ModelConfig
 from minvenus.files import write_json
 from minvenus.presets import IGPO_PRESETS, SFT_PRESETS
 from minvenus.settings import IGPOConfig, Preset, SFTConfig
-from tests.train.runs import command, small_config
 
 REAL = [name for name in get_args(Preset) if name != "tiny"]
 BOTH = [(SFTConfig, SFT_PRESETS), (IGPOConfig, IGPO_PRESETS)]
@@ -39,15 +38,6 @@ def test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named(cls,
         cls(model=model)
     assert all(word in str(caught.value) for word in (model, *REAL))
     assert cls(model=model, preset="qwen3-0.6b").model == model
-
-
-@pytest.mark.parametrize("script", ["train_sft.py", "train_igpo.py"])
-def test_the_scripts_refuse_it_with_one_message_before_anything_is_written(script, tmp_path, capsys):
-    config = small_config({}, tmp_path / "run") if script == "train_sft.py" else IGPOConfig(out=str(tmp_path / "run"))
-    assert command(script, config, "--model", real_model(tmp_path / "model")) == 2
-    err = capsys.readouterr().err
-    assert "choose --preset from qwen3-0.6b, qwen3-4b-lora, dr-venus-4b" in err and "Traceback" not in err
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("cls", [SFTConfig, IGPOConfig])

@@ -12,7 +12,6 @@ import torch
 import train_igpo
 from minvenus.agent.prompt import TOYWEB
 from minvenus.config import Recipe
-from minvenus.evaluation import judge as judging
 from minvenus.evaluation.judge import Judge
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.flags import parse_flags
@@ -20,7 +19,6 @@ from minvenus.model import weights
 from minvenus.presets import IGPO_PRESETS
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPOConfig
-from minvenus.train import update as updating
 from tests.evaluation.local_judge import QUICK, grading, planted  # noqa: F401
 from tests.train.igpo_runs import MIXED, first_step, scored_again, script_runs, small_igpo, with_recipe, write_model
 from tests.train.runs import command, content, parameters, signalled, unexplained_metrics
@@ -85,7 +83,7 @@ def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole, con
         assert row["groups_without_outcome_signal"] == 0.5 and row["groups_without_any_signal"] == 0.0
         assert row["updates"] == 1
         assert row["browse_correct"] == row["browse_wrong"] == 0.5
-        assert 0 < clock["rollout_seconds"] < clock["seconds"]
+        assert sum(clock[name] for name in clock if name.endswith("_seconds")) == pytest.approx(clock["seconds"])
         assert row["logprob_gap"] < 1e-5 and row["ratio_min"] == pytest.approx(1, abs=1e-5) == row["ratio_max"]
     assert [row["kl"] > 0 for row in rows] == [False, True, True], "the policy has left the start checkpoint"
 
@@ -131,10 +129,13 @@ def test_a_batch_without_any_signal_is_reported_and_costs_no_update(config, tmp_
     assert torch.equal(parameters(weights.load(folder)), parameters(weights.load(config.model)))
 
 
-def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(config, scripted, tmp_path, monkeypatch):
+@pytest.mark.parametrize("lora_rank", [0, 2])
+def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(lora_rank, config, scripted, tmp_path,
+                                                                             monkeypatch):
     """Stopped after the first update. What the gains were made of in the second step is what the start checkpoint
     says."""
-    config = replace(config, gain_policy="reference", rollouts_every=1, learning_rate=0.05, out=str(tmp_path), steps=2)
+    config = replace(config, gain_policy="reference", rollouts_every=1, learning_rate=0.05, out=str(tmp_path), steps=2,
+                     lora_rank=lora_rank)
     with monkeypatch.context() as patch:
         signalled(patch, train_igpo, "igpo_update", [signal.SIGTERM])
         train_igpo.main(config)
@@ -148,29 +149,6 @@ def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(con
         for model, same in ((start, True), (current, False)):
             gap = abs(scored_again(model, rollout, batch.recipe)[0][0] - measured.logprobs[0][0])
             assert (gap < 1e-5) == same
-
-
-def test_a_run_that_diverges_says_what_to_look_at_and_keeps_the_last_good_state(config, scripted, whole, tmp_path,
-                                                                                monkeypatch, capsys):
-    """In the second step, and no checkpoint is due before the third. Once the cause is gone the run ends as if
-    nothing was."""
-    config = replace(config, out=str(tmp_path), save_every=100)
-    real, calls = updating.igpo_loss, []
-
-    def loss(*arguments, **options):
-        calls.append(1)
-        value, stats = real(*arguments, **options)
-        return value * (float("nan") if len(calls) > 1 else 1.0), stats
-
-    with monkeypatch.context() as patch:
-        patch.setattr(updating, "igpo_loss", loss)
-        assert command("train_igpo.py", config) == 2
-    err = capsys.readouterr().err
-    assert "train_igpo.py: step 2: the loss is nan: look at the last lines of metrics.jsonl" in err
-    assert "Traceback" not in err
-    assert (tmp_path / "latest").read_text() == "step-00000001\n"
-    assert [row["step"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == [1]
-    assert command("train_igpo.py", config) == 0 and content(tmp_path) == content(whole)
 
 
 class QuickJudge(Judge):
@@ -201,34 +179,6 @@ def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(fir
     assert [m.outcome for m in step.batch.measured] == [[1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0][i] for i in kept]
     assert [m.logprobs for m in step.batch.measured] == [step.logprobs[i] for i in kept]
     assert step.update()["updates"] == 1
-
-
-@pytest.mark.usefixtures("planted")
-def test_a_judge_that_cannot_be_relied_on_stops_the_run_with_the_reason_and_a_checkpoint(model, tmp_path, monkeypatch,
-                                                                                         capsys):
-    """In the second step; then it is well again, and the run goes on. No two answers are equal: none comes from the
-    cache."""
-    config = small_igpo(model, tmp_path, group=4, judge=True, steps=2, save_every=100)
-    script_runs(monkeypatch, config, [[f"wrong: yes {place} {i}" for i in range(4)] for place in range(2)])
-    monkeypatch.setattr(judging, "Judge", QuickJudge)
-    real, broken = updating.igpo_update, []
-
-    def then_it_breaks(*arguments):
-        broken.append(True)
-        return real(*arguments)
-
-    with grading(lambda answer: failing if broken else "yes") as server:
-        monkeypatch.setenv("JUDGE_BASE_URL", server.url)
-        with monkeypatch.context() as patch:
-            patch.setattr(updating, "igpo_update", then_it_breaks)
-            assert command("train_igpo.py", config) == 2
-        err = capsys.readouterr().err
-        assert "6 of the last 14 verdicts of the judge failed" in err and "status 500" in err and "Traceback" not in err
-        assert (tmp_path / "latest").read_text() == "step-00000001\n"
-        assert [row["step"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == [1]
-        broken.clear()
-        assert command("train_igpo.py", config) == 0
-    assert [row["judge_unknown"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == [0, 0]
 
 
 def test_the_preset_of_the_4b_model_is_the_papers_recipe_on_a_file_with_live_tools_and_a_judge(model):

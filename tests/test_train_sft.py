@@ -127,10 +127,6 @@ def test_over_long_trajectories_are_dropped_with_their_number(inputs, tmp_path, 
     config = small_config(inputs, tmp_path / "run", data=data, max_tokens=short, validation=0, steps=1)
     assert command("train_sft.py", config) == 0
     assert "3 trajectories" in (out := capsys.readouterr().out) and "3 dropped because they are too long" in out
-    assert command("train_sft.py", replace(config, out=str(tmp_path / "none"), max_tokens=short - 1)) == 2
-    said = capsys.readouterr().err
-    assert f"all 6 trajectories are longer than {short - 1} tokens, the shortest has {short}: raise --max-t" in said
-    assert "validation" not in said
 
 
 # ----------------------------------------------------------------------------------------------- the default: the toy
@@ -222,14 +218,6 @@ def test_a_wrong_command_line_is_one_message_and_exit_code_2(flags, words, input
     assert command("train_sft.py", small_config(inputs, tmp_path), *flags) == 2
     err = capsys.readouterr().err
     assert words in err and "Traceback" not in err and not (tmp_path / "latest").exists()
-
-
-def test_data_that_is_not_clean_is_one_message(inputs, tmp_path, capsys):
-    for line, words in (("{", "line 1 is no record: not JSON"),
-                        ('{"messages": []}', "run python -m minvenus.sft on the file first")):
-        (tmp_path / "data.jsonl").write_text(line + "\n")
-        config = small_config(inputs, tmp_path / "run", data=str(tmp_path / "data.jsonl"))
-        assert command("train_sft.py", config) == 2 and words in capsys.readouterr().err
 
 
 def test_presets_are_valid_settings_and_one_epoch_of_the_release_is_585_steps():

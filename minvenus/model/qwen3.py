@@ -180,18 +180,14 @@ class Qwen3(nn.Module):
         self.model = Decoder(config)
         if not config.tie_word_embeddings:
             self.lm_head = Linear(config.hidden_size, config.vocab_size)
-        if self.head_weight.device.type != "meta":
-            self.initialise(seed)
-
-    @torch.no_grad()
-    def initialise(self, seed: int) -> None:
-        """Norms 1, matrices normal(0, 0.02), in the order of the parameters."""
+        if self.head_weight.device.type == "meta":
+            return
         generator = torch.Generator(self.head_weight.device).manual_seed(seed)
         for parameter in self.parameters():
             if parameter.dim() == 1:
-                parameter.fill_(1.0)
+                nn.init.ones_(parameter)                                      # norms
             else:
-                parameter.normal_(0.0, 0.02, generator=generator)
+                nn.init.normal_(parameter, 0.0, 0.02, generator)
 
     @property
     def head_weight(self) -> Tensor:

@@ -80,8 +80,6 @@ def device_of(name: str) -> Literal["cpu", "cuda"]:
 def load(folder, device="cpu", dtype=torch.float32) -> Qwen3:
     """The model in a folder, every parameter in `dtype`, whatever type the file has. Every error names the file or the
     tensor."""
-    if not dtype.is_floating_point:
-        raise ValueError(f"parameters must be of a floating-point type, got {dtype}")
     folder = current(folder)
     with torch.device("meta"):
         model = Qwen3(ModelConfig.from_json(folder))
@@ -93,13 +91,27 @@ def load(folder, device="cpu", dtype=torch.float32) -> Qwen3:
 
 
 def list_tensors(folder: Path, model: Qwen3) -> dict[str, Stored]:
-    """The model's tensors in the files of a folder; anything but exactly these is an error."""
-    stored = stored_tensors(folder)
+    """The model's tensors in the files of a folder. One error lists everything that is missing, unexpected, of another
+    shape or not a plain float."""
+    stored, expected = stored_tensors(folder), own_tensors(model)
     if model.config.tie_word_embeddings:
         stored.pop("lm_head.weight", None)                   # some published files hold a second copy of the embedding
-    plain = {name: tensor for name, tensor in model.state_dict().items() if name.endswith(".weight")}     # no adapters
-    check_tensors(folder, stored, plain)
+    wrong = [f"missing {name}" for name in expected if name not in stored]
+    for name, (_, dtype, shape) in sorted(stored.items()):
+        if name not in expected:
+            wrong.append(f"unexpected {name}")
+        elif shape != list(expected[name].shape):
+            wrong.append(f"{name} is {shape}, the config says {list(expected[name].shape)}")
+        elif dtype not in DTYPES:
+            wrong.append(f"{name} is {dtype}, only {', '.join(DTYPES)} can be read")
+    if wrong:
+        raise ConfigError(f"the tensors in {folder} are not those of its config.json:\n  " + "\n  ".join(wrong))
     return stored
+
+
+def own_tensors(model: Qwen3) -> dict[str, Tensor]:
+    """What the model has under the names that it would have without adapters."""
+    return {name: tensor for name, tensor in model.state_dict().items() if name.endswith(".weight")}
 
 
 def stored_tensors(folder: Path) -> dict[str, Stored]:
@@ -124,20 +136,6 @@ def read_header(path: Path) -> dict[str, Stored]:
             return {name: Stored(path, part.get_dtype(), part.get_shape()) for name, part in slices.items()}
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path} is not a complete safetensors file: {error}") from None
-
-
-def check_tensors(folder: Path, stored: dict[str, Stored], expected: dict[str, Tensor]) -> None:
-    """Raise one error with everything that is missing, unexpected, of another shape or not a plain float."""
-    wrong = [f"missing {name}" for name in expected if name not in stored]
-    for name, (_, dtype, shape) in sorted(stored.items()):
-        if name not in expected:
-            wrong.append(f"unexpected {name}")
-        elif shape != list(expected[name].shape):
-            wrong.append(f"{name} is {shape}, the config says {list(expected[name].shape)}")
-        elif dtype not in DTYPES:
-            wrong.append(f"{name} is {dtype}, only {', '.join(DTYPES)} can be read")
-    if wrong:
-        raise ConfigError(f"the tensors in {folder} are not those of its config.json:\n  " + "\n  ".join(wrong))
 
 
 def read_tensors(stored: dict[str, Stored], tensors: Mapping[str, Tensor]) -> None:
@@ -195,17 +193,13 @@ def check_save(folder: Path, tokenizer_files: Mapping[str, Path | dict]) -> None
 
 def saved_tensors(model: Qwen3) -> Iterator[tuple[str, Tensor]]:
     """What `save` writes, one after the other, for a model that is split over processes."""
-    for name in weight_sizes(model):
+    for name in own_tensors(model):
         yield name, plain_weight(model, name)
     yield from adapter_tensors(model).items()
 
 
-def weight_sizes(model: Qwen3) -> dict[str, int]:
-    return {name: tensor.nbytes for name, tensor in model.state_dict().items() if name.endswith(".weight")}
-
-
 def write_tensors(model: Qwen3, folder: Path, shard_bytes: int, gathered: dict[str, Tensor] | None) -> None:
-    sizes = weight_sizes(model)
+    sizes = {name: tensor.nbytes for name, tensor in own_tensors(model).items()}
     shards: list[list[str]] = [[]]
     room = shard_bytes
     for name, size in sizes.items():

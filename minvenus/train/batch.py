@@ -74,10 +74,11 @@ class RolloutBatch:
     dropped: Counter[str]
 
 
-def make_batch(rollouts: list[Rollout], logprobs: list[list[list[float] | None]], group_size: int,
+def make_batch(scored: list[tuple[Rollout, list[list[float] | None]]], group_size: int,
                grade: Callable[[list[Rollout]], list[float | None]]) -> RolloutBatch:
-    """`logprobs` of the answer, as igpo/gain.py has them. `grade` gives the outcome of each rollout, None where it is
-    unknown; it is not asked about rollouts that failed."""
+    """From rollouts and the log-probs of their true answers (igpo/gain.py), group after group. `grade` gives the
+    outcome of each rollout, None where it is unknown; it is not asked about rollouts that failed."""
+    rollouts, logprobs = [rollout for rollout, _ in scored], [own for _, own in scored]
     sound = [i for i, rollout in enumerate(rollouts) if not failed(rollout)]
     outcomes = dict(zip(sound, grade([rollouts[i] for i in sound]), strict=True))
     known = {i: outcome for i, outcome in outcomes.items() if outcome is not None}

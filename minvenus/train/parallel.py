@@ -173,10 +173,6 @@ def on_rank_0(function: Callable[..., T], *arguments, **options) -> T:
     return gather(mine)[0]
 
 
-def on_any_rank(flag: object) -> bool:
-    return any(everywhere(bool(flag)))
-
-
 def share_packs(packs: Sequence[T], width: int) -> list[T | None]:
     """The packs that this rank runs, `width` neighbouring ranks the same ones. None where others have one more: then
     it has to run `idle`."""

@@ -11,12 +11,15 @@ measured ones.
 """
 
 from dataclasses import dataclass
+from operator import mul
 
 import torch
+from torch import nn
 
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.kernels.logprob import TILE
 from minvenus.model.precision import PRECISION
+from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import device_of
 from minvenus.settings import IGPOConfig, SFTConfig, model_shape
 
@@ -61,29 +64,36 @@ class Plan:
 
 def make_plan(config: SFTConfig | IGPOConfig, shape: ModelConfig, processes: int, device: str) -> Plan:
     """The plan of one process, on a device of this kind."""
-    parts = trainer_parts(config, shape, processes, device)
+    with torch.device("meta"):
+        model = Qwen3(shape)
+    parts = trainer_parts(config, model, processes, device)
     if isinstance(config, SFTConfig):
         return Plan(parts, processes)
     tokens = config.pages * PAGE_SIZE
-    parts += engine_parts(config, shape, processes, device)
+    parts += engine_parts(config, model, processes, device)
     return Plan(parts, processes, tokens, tokens // config.max_context)
 
 
-def trainer_parts(config: SFTConfig | IGPOConfig, shape: ModelConfig, processes: int, device: str) -> list[Part]:
-    precision = PRECISION[device]
+def trainer_parts(config: SFTConfig | IGPOConfig, model: Qwen3, processes: int, device: str) -> list[Part]:
+    precision, shape = PRECISION[device], model.config
     frozen, number = precision.engine.itemsize, (precision.compute or torch.float32).itemsize          # bytes
-    size, adapters = model_size(shape), adapter_size(shape, config.lora_rank)
+    size = count(model)
+    adapters = config.lora_rank * sum(sum(p.shape) for p in model.model.layers.parameters() if p.dim() == 2)
     trained = adapters or size
     cast = number < 4 and not adapters and processes == 1      # several processes gather weights that are cast already
     what = "adapters" if adapters else "all" if cast or number == 4 else "split"
     weights = frozen * size + 4 * adapters if adapters else 4 * size
     tokens = -(-config.pack_tokens // config.sequence_parallel)
     stream = 4 if cast else number                             # bytes of a number between two layers
-    layer = tokens * kept_per_token(shape, number, what, config.lora_rank)
+    channels = (shape.hidden_size, shape.num_attention_heads * shape.head_dim,
+                shape.num_key_value_heads * shape.head_dim, shape.intermediate_size)
+    layer = tokens * (sum(map(mul, KEPT[number, what], channels)) + 7 * number * config.lora_rank)
     every_layer, inputs = shape.num_hidden_layers * layer, shape.num_hidden_layers * tokens * stream * shape.hidden_size
     last_norm = {"all": 12, "split": 8, "adapters": 4 + stream}[what]
     ends = tokens * (last_norm * shape.hidden_size + 8 * shape.head_dim)                        # and the rotation
-    backward, logits = 2 * tokens * shape.intermediate_size * number, logits_bytes(shape, tokens, bool(adapters))
+    backward = 2 * tokens * shape.intermediate_size * number
+    # log-probs and entropies: two tiles of logits, and the gradient that a pack gives the head
+    logits = 2 * 4 * min(TILE, tokens * shape.vocab_size) + (0 if adapters else 4 * model.head_weight.numel())
     temporary = max(logits, backward + layer) if config.recompute else max(logits, backward)
     parts = [
         Part("weights", weights / processes, "always", f"{size:,} parameters, {trained:,} of them trained"),
@@ -96,19 +106,22 @@ def trainer_parts(config: SFTConfig | IGPOConfig, shape: ModelConfig, processes:
     if cast:
         parts.append(Part("casts", number * size, "update", "weights in the type of the products"))
     if processes > 1:
-        parts.append(Part("gathered", gathered(shape, number), "update", "layers whose rows have been fetched"))
+        layer_size = count(model.model.layers[0])
+        embeddings = size - shape.num_hidden_layers * layer_size
+        # two layers and the embeddings at their whole size, and the gradients of one of each
+        fetched = (2 * layer_size + embeddings) * number + (layer_size + embeddings) * 4
+        parts.append(Part("gathered", fetched, "update", "layers whose rows have been fetched"))
     return parts
 
 
-def engine_parts(config: IGPOConfig, shape: ModelConfig, processes: int, device: str) -> list[Part]:
-    number, size = PRECISION[device].engine.itemsize, model_size(shape)
+def engine_parts(config: IGPOConfig, model: Qwen3, processes: int, device: str) -> list[Part]:
+    number, size, shape = PRECISION[device].engine.itemsize, count(model), model.config
     shared = device == "cpu" and processes == 1 and not config.lora_rank        # the engine runs the trained module
     pools = 2 if config.gain_policy == "reference" else 1
     parts = []
     if config.kl_coef or config.gain_policy == "reference":
-        reference = Part("reference", number * size / processes, "always", "the start checkpoint")
-        under_adapters = Part("reference", 0, "always", "the weights without the adapters")
-        parts.append(under_adapters if config.lora_rank else reference)
+        note = "the weights without the adapters" if config.lora_rank else "the start checkpoint"
+        parts.append(Part("reference", 0 if config.lora_rank else number * size / processes, "always", note))
     copies = (not shared) + (pools == 2 and processes > 1)                      # of the policy, and of the reference
     parts.append(Part("engine copy", copies * number * size, "always",
                       "the trained module itself" if shared else "whole on every process"))
@@ -124,43 +137,8 @@ def engine_parts(config: IGPOConfig, shape: ModelConfig, processes: int, device:
     return parts
 
 
-# ------------------------------------------------------------------------------------------------------------- numbers
-
-
-def model_size(shape: ModelConfig) -> int:
-    """Number of parameters."""
-    embeddings = shape.vocab_size * shape.hidden_size * (1 if shape.tie_word_embeddings else 2)
-    return embeddings + shape.num_hidden_layers * layer_size(shape) + shape.hidden_size
-
-
-def layer_size(shape: ModelConfig) -> int:
-    heads = 2 * (shape.num_attention_heads + shape.num_key_value_heads) * shape.head_dim           # q, o, k, v
-    norms = 2 * shape.hidden_size + 2 * shape.head_dim
-    return shape.hidden_size * (heads + 3 * shape.intermediate_size) + norms
-
-
-def adapter_size(shape: ModelConfig, rank: int) -> int:
-    """Numbers in the adapters of that rank of all layers."""
-    heads = 2 * (shape.num_attention_heads + shape.num_key_value_heads) * shape.head_dim
-    return shape.num_hidden_layers * rank * (7 * shape.hidden_size + heads + 3 * shape.intermediate_size)
-
-
-def kept_per_token(shape: ModelConfig, number: int, what: str, rank: int) -> int:
-    hidden, queries, keys, mlp = KEPT[number, what]
-    return (hidden * shape.hidden_size + queries * shape.num_attention_heads * shape.head_dim
-            + keys * shape.num_key_value_heads * shape.head_dim + mlp * shape.intermediate_size + 7 * number * rank)
-
-
-def logits_bytes(shape: ModelConfig, tokens: int, frozen: bool) -> int:
-    """Log-probs and entropies: two tiles of logits, and the gradient that this pack gives the head."""
-    gradient = 0 if frozen else shape.vocab_size * shape.hidden_size * 4
-    return 2 * 4 * min(TILE, tokens * shape.vocab_size) + gradient
-
-
-def gathered(shape: ModelConfig, number: float) -> float:
-    """Two layers and the embeddings at their whole size, and the gradients of one of each."""
-    embeddings = model_size(shape) - shape.num_hidden_layers * layer_size(shape)
-    return (2 * layer_size(shape) + embeddings) * number + (layer_size(shape) + embeddings) * 4
+def count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 # -------------------------------------------------------------------------------------------------- table and refusal

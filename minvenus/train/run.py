@@ -14,6 +14,7 @@ its step, a second one in the middle of it.
 import json
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields
@@ -33,7 +34,7 @@ from minvenus.settings import model_shape
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.train import checkpoint
 from minvenus.train.optim import Diverged, steps_taken
-from minvenus.train.parallel import check_ranks, failed_together, on_any_rank, on_rank_0, shard, size
+from minvenus.train.parallel import check_ranks, everywhere, failed_together, on_rank_0, shard, size
 from minvenus.train.plan import check_memory
 
 # Settings that a resumed run may change: they decide memory, speed and what is looked at, not what is learned.
@@ -107,7 +108,7 @@ def check_resume(config, may_change: set[str]) -> None:
 
 
 class Run:
-    """Made by `open_run`. The body of `for step in run.steps(...):` trains, and ends with `run.log(numbers)`."""
+    """Made by `open_run`. The body of `for step in run.steps(...):` trains, and ends with `run.log(...)`."""
 
     def __init__(self, name: str, config):
         self.name, self.config, self.folder = name, config, Path(config.out)
@@ -126,10 +127,9 @@ class Run:
         with stop_on_signals() as stop:
             if self.done == 0:
                 self.before = {f"before_{name}": number for name, number in evaluate().items()}
-            while self.done < total and not on_any_rank(stop):
-                self.mark = self.started = time.perf_counter()
-                self.clock: dict[str, float] = {}       # the line of timing.jsonl
-                self.tokens = 0                         # that ran through a model in this step
+            while self.done < total and not any(everywhere(bool(stop))):
+                self.mark, self.now = time.perf_counter(), "rest"
+                self.seconds: dict[str, float] = defaultdict(float)     # of the step, by phase
                 yield self.done + 1
             self.save()
         if self.done < total:
@@ -164,31 +164,39 @@ class Run:
         step = self.done + 1
         return step % every == 0 or step == self.config.steps
 
-    def lap(self, phase: str, tokens: int = 0) -> None:
-        """The time since the last lap belongs to `phase`, in which `tokens` ran through a model."""
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()            # what a GPU has yet to do belongs to it, too
-        now = time.perf_counter()
-        self.clock[f"{phase}_seconds"] = seconds = now - self.mark
-        self.mark = now
-        if tokens:
-            self.clock[f"{phase}_tokens_per_second"] = tokens / seconds
-            self.tokens += tokens
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Around a phase of a step, or as the decorator of its function: the time within, less that of phases within,
+        is the phase's own. What is in none of them is the rest."""
+        outer = self.now
+        self.turn_to(name)
+        yield
+        self.turn_to(outer)
 
-    def log(self, numbers: dict) -> None:
-        """End the present step: an evaluation if one is due, its line of metrics, a checkpoint if one is due."""
+    def turn_to(self, phase: str) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()            # what a GPU has yet to do belongs to the last phase, too
+        now = time.perf_counter()
+        self.seconds[self.now] += now - self.mark
+        self.mark, self.now = now, phase
+
+    def log(self, numbers: dict, tokens: dict[str, int]) -> None:
+        """End the present step: an evaluation if one is due, its line of metrics, a checkpoint if one is due. `tokens`
+        ran through a model, by phase."""
         step = self.done + 1
-        self.lap("rest")
-        self.clock["tokens_per_second"] = self.tokens / (self.mark - self.started)
         try:
             if self.is_due(self.config.evaluate_every):
-                numbers = self.evaluate() | numbers
-                self.lap("evaluation")
+                with self.phase("evaluation"):
+                    numbers = self.evaluate() | numbers
         finally:                                    # the step is whole, also where its evaluation fails
-            self.clock["seconds"] = self.mark - self.started
+            self.turn_to("rest")
+            total = sum(self.seconds.values())
+            clock = {f"{phase}_seconds": seconds for phase, seconds in self.seconds.items()}
+            clock |= {f"{phase}_tokens_per_second": n / self.seconds[phase] for phase, n in tokens.items() if n}
+            clock["tokens_per_second"] = sum(tokens.values()) / (total - self.seconds["evaluation"])
             on_rank_0(append, self.metrics, {"step": step} | numbers | self.before)
-            on_rank_0(append, self.timing, {"step": step} | self.clock)
-            self.progress.show(step, numbers, self.clock)
+            on_rank_0(append, self.timing, {"step": step} | clock | {"seconds": total})
+            self.progress.show(step, numbers, clock)
             self.done, self.before, self.moves = step, {}, steps_taken(self.optimizer)
         if step % self.config.save_every == 0:
             self.save()

@@ -114,18 +114,14 @@ def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | Non
             if not any(row.has_signal or config.kl_coef for row in part):
                 continue
             numbers = backward(model, part, config)
-            if not done:
-                check_gap(numbers["logprob_gap_mean"], config.logprob_gap or precision_of(model).mean_gap)
+            gap, bound = numbers["logprob_gap_mean"], config.logprob_gap or precision_of(model).mean_gap
+            if not done and gap > bound:
+                raise Diverged(f"new and stored log-probs differ by {gap:.2g} in the mean before the first update, "
+                               f"more than {bound:g}: engine and trainer do not run the same model, or not in the "
+                               "same precision. --logprob-gap moves this bound")
             numbers["grad_norm"] = optimizer_step(model, optimizer, config.learning_rate, config.clip)
             done.append(numbers)
     return summary(done)
-
-
-def check_gap(mean_gap: float, bound: float) -> None:
-    if mean_gap > bound:
-        raise Diverged(f"new and stored log-probs differ by {mean_gap:.2g} in the mean before the first update, more "
-                       f"than {bound:g}: engine and trainer do not run the same model, or not in the same precision. "
-                       "--logprob-gap moves this bound")
 
 
 def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, float]:

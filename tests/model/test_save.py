@@ -107,14 +107,12 @@ def test_a_crash_at_any_step_leaves_the_old_checkpoint_or_the_new_one(for_good, 
 
 def what_is_there(folder, old, new):
     """Which checkpoint `load` finds, every file of it; a mix or a ruin fails."""
-    if not folder.exists() and not atomic.beside(folder, "old").exists():
+    place = folder if folder.exists() else atomic.beside(folder, "old")
+    if not place.exists():
         with pytest.raises(ConfigError, match="does not exist"):
             load(folder)
         return "nothing"
-    if folder.exists():
-        model, place = load(folder), folder
-    else:
-        model, place = load(folder), atomic.beside(folder, "old")
+    model = load(folder)
     found = "old" if same(model, old) else "new"
     assert same(model, old if found == "old" else new)
     assert (place / "tokenizer.json").read_text() == found

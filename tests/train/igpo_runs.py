@@ -18,17 +18,19 @@ from minvenus.agent.prompt import TOYWEB
 from minvenus.config import Recipe
 from minvenus.engine import Engine
 from minvenus.evaluation import questions as question_files
+from minvenus.files import latest_checkpoint
 from minvenus.igpo import credit as crediting
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
+from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPOConfig
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.train import batch as batching
-from minvenus.train.update import igpo_update
+from minvenus.train.update import igpo_update, packed_logprobs, row_of
 from minvenus.types import Rollout
 from tests.agent.scripted import answer, engine_for, search, visit
-from tests.train.runs import SMALL, TINY
+from tests.train.runs import TINY, lively_model
 
 RIGHT, WRONG = "right", "wrong"
 # Two rollouts of two questions. Of the first one is right, of the second none: only gains tell these two apart.
@@ -36,14 +38,8 @@ MIXED = [["right: right", "wrong: dog"], ["right: dog", "wrong: dog"]]
 
 
 def write_model(folder: Path, seed: int = 3) -> str:
-    """A start checkpoint whose beliefs change from turn to turn: the usual random weights hardly look at their
-    context."""
-    model = Qwen3(SMALL, seed=seed)
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in model.parameters():
-        if parameter.dim() == 2:
-            parameter.data = torch.randn(parameter.shape, generator=generator) * 0.3
-    weights.save(model, folder, TINY.files | TOYWEB.files)
+    """A start checkpoint whose beliefs change from turn to turn."""
+    weights.save(lively_model(seed=seed), folder, TINY.files | TOYWEB.files)
     return str(folder)
 
 
@@ -124,8 +120,9 @@ def first_step(config: IGPOConfig, plays) -> FirstStep:
     """Run train_igpo.py's own code up to its first update, with rollouts that follow `plays`."""
     made = FirstStep()
 
-    def make_batch(rollouts, logprobs, *rest):
-        made.collected, made.logprobs, made.batch = rollouts, logprobs, batching.make_batch(rollouts, logprobs, *rest)
+    def make_batch(scored, *rest):
+        made.collected, made.logprobs = zip(*scored, strict=True)
+        made.batch = batching.make_batch(scored, *rest)
         return made.batch
 
     def credit(measured, recipe):
@@ -142,6 +139,20 @@ def first_step(config: IGPOConfig, plays) -> FirstStep:
             patch.setattr(train_igpo, name, stand_in)
         train_igpo.main(replace(config, out=out))
     return made
+
+
+def learned(run: Path, steps: int) -> float:
+    """How much more the trained weights like tokens with high advantages than the tiny base does, over all rollouts of
+    a run. Both in float32, so this is no rounding."""
+    gain, trained = 0.0, weights.load(latest_checkpoint(run) / "model")
+    for step in range(1, steps + 1):
+        batch = load_batch(path_of(run, step))
+        rows = list(map(row_of, batch.rollouts, batch.credit.record.advantages))
+        with torch.no_grad():
+            before, after = (packed_logprobs(each, rows, 1.0)[0] for each in (weights.load(weights.TINY_BASE), trained))
+        gain += sum(float((row.advantages * (new - old)).mean())
+                    for row, new, old in zip(rows, after, before, strict=True))
+    return gain
 
 
 def with_recipe(config: IGPOConfig, **changes) -> IGPOConfig:

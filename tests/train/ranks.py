@@ -9,7 +9,6 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,81 +23,61 @@ from minvenus.train.parallel import processes
 SECONDS = 60
 
 
-def start_ranks(count: int, function: Callable, folder: Path) -> list[int]:
-    """Fork `count` processes that call function(); returns their ids. The result of rank r, or its traceback, goes to
-    `folder`/r, what it prints to r.out."""
+def ranks_that_end(count: int, function: Callable) -> tuple[list[int], list[str], list[bytes]]:
+    """Of processes that call function() as a script does: exit codes, what each has printed, and its pickled result.
+    Those that take too long are killed."""
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=SECONDS))
-    children = []
-    for rank in range(count):
-        child = os.fork()
-        if child == 0:
-            code = run_rank(rank, count, store.port, function, folder)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-        children.append(child)
-    start_ranks.stores.append(store)           # for as long as the processes need it
-    return children
+    codes: dict[int, int] = {}
+    with tempfile.TemporaryDirectory() as made:
+        printed, results = ([Path(made) / f"{rank}.{kind}" for rank in range(count)] for kind in ("out", "result"))
+        children = [fork(rank, count, store.port, function, printed[rank], results[rank]) for rank in range(count)]
+        deadline = time.monotonic() + SECONDS
+        try:
+            while len(codes) < count:
+                for child in set(children) - codes.keys():
+                    ended, status = os.waitpid(child, os.WNOHANG)
+                    if ended:
+                        codes[child] = os.waitstatus_to_exitcode(status)
+                if time.monotonic() > deadline:
+                    pytest.fail("the processes wait for each other")
+                time.sleep(0.005)
+        finally:
+            for child in set(children) - codes.keys():
+                os.kill(child, signal.SIGKILL)                   # it is there until it is waited for
+                os.waitpid(child, 0)
+        return ([codes[child] for child in children], [path.read_text() for path in printed],
+                [path.read_bytes() for path in results if path.exists()])
 
 
-start_ranks.stores = []
-
-
-def run_rank(rank: int, count: int, port: int, function: Callable, folder: Path) -> int:
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    printed = os.open(folder / f"{rank}.out", os.O_WRONLY | os.O_CREAT)
-    os.dup2(printed, 1)
-    os.dup2(printed, 2)
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__          # pytest's own would keep what is printed
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_ADDR": "localhost",
-                   "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    code = 0
+def fork(rank: int, count: int, port: int, function: Callable, printed: Path, result: Path) -> int:
+    """Start a process; returns its id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
     try:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        out = os.open(printed, os.O_WRONLY | os.O_CREAT)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__          # pytest's own would keep what is printed
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_PORT": str(port),
+                       "MASTER_ADDR": "localhost", "TORCHELASTIC_USE_AGENT_STORE": "True"}
         with one_line_errors("script.py"), processes():
-            (folder / str(rank)).write_bytes(pickle.dumps(function()))
+            result.write_bytes(pickle.dumps(function()))
+        code = 0
     except SystemExit as end:
         code = end.code
     except BaseException:
         traceback.print_exc()
-        code = 1
-    return code
-
-
-def wait_for(children: list[int]) -> list[int]:
-    """The exit codes. Processes that take too long are killed."""
-    deadline, codes = time.monotonic() + SECONDS, {}
-    try:
-        while len(codes) < len(children):
-            for child in children:
-                if child not in codes:
-                    ended, status = os.waitpid(child, os.WNOHANG)
-                    if ended:
-                        codes[child] = os.waitstatus_to_exitcode(status)
-            if time.monotonic() > deadline:
-                pytest.fail("the processes wait for each other")
-            time.sleep(0.005)
     finally:
-        for child in children:
-            if child not in codes:
-                with suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-    return [codes[child] for child in children]
-
-
-def ranks_that_end(count: int, function: Callable) -> tuple[list[int], list[str]]:
-    """The exit codes of processes that call function() as a script does, and what each has printed."""
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        codes = wait_for(start_ranks(count, function, folder))
-        return codes, [(folder / f"{rank}.out").read_text() for rank in range(count)]
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def on_ranks(count: int, function: Callable) -> list:
     """The results of function() on every rank."""
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        codes = wait_for(start_ranks(count, function, folder))
-        printed = "\n".join(f"rank {rank}: {(folder / f'{rank}.out').read_text()}" for rank in range(count))
-        assert codes == [0] * count, printed
-        return [pickle.loads((folder / str(rank)).read_bytes()) for rank in range(count)]
+    codes, printed, results = ranks_that_end(count, function)
+    assert codes == [0] * count, "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(printed))
+    return [pickle.loads(result) for result in results]

@@ -31,6 +31,16 @@ TINY = Tokenizer.tiny()
 SMALL = ModelConfig(16, 32, 1, 2, 1, head_dim=8, vocab_size=768, rope_theta=100.0, max_position_embeddings=4096)
 
 
+def lively_model(shape: ModelConfig = SMALL, seed: int = 1) -> Qwen3:
+    """With weights that look at their context, unlike the usual random ones."""
+    model = Qwen3(shape, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            parameter.data = torch.randn(parameter.shape, generator=generator) * 0.3
+    return model
+
+
 def demonstrations(count: int, hops=(1,), **rates) -> list[dict]:
     web = ToyWeb(0, hops=hops, train=count)
     return [{"messages": messages} for messages in toyweb_lessons.demonstrations(web, count, Teacher(**rates))]
@@ -85,7 +95,7 @@ def made_up_run(config, evaluate=dict, during=lambda step: None, after=lambda st
             during(step)
             norm = made_up_update(model, optimizer, step)
             after(step)
-            run.log({"grad_norm": norm})
+            run.log({"grad_norm": norm}, {})
     return parameters(model)
 
 

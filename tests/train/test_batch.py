@@ -38,8 +38,8 @@ def beliefs(r, *values):
 
 
 def batch_of(rollouts, outcomes, group_size=2, logprobs=None):
-    return make_batch(rollouts, logprobs or [beliefs(r) for r in rollouts], group_size, lambda sound: [
-        outcomes[rollouts.index(r)] for r in sound])
+    scored = zip(rollouts, logprobs or map(beliefs, rollouts), strict=True)
+    return make_batch(list(scored), group_size, lambda sound: [outcomes[rollouts.index(r)] for r in sound])
 
 
 # --------------------------------------------------------------------------------------------------------- who counts
@@ -57,7 +57,7 @@ def test_failed_unknown_and_lonely_rollouts_are_dropped_and_counted():
         asked.extend(r.question.id for r in sound)
         return [None if r.question.id in ("q1-4", "q2-8") else 1.0 for r in sound]
 
-    batch = make_batch(rollouts, [beliefs(r) for r in rollouts], 3, grade)
+    batch = make_batch([(r, beliefs(r)) for r in rollouts], 3, grade)
     assert not {"q0-1", "q2-6"} & {*asked} and len(asked) == 7, "nobody grades what failed"
     assert [r.question.id for r in batch.rollouts] == ["q0-0", "q0-2", "q1-3", "q1-5"]
     assert [m.group for m in batch.measured] == [0, 0, 1, 1] and batch.groups == 3

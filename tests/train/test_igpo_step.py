@@ -12,7 +12,7 @@ from minvenus.agent.protocol import final_answer
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.evaluation.answers import f1
 from minvenus.igpo.gain import wrap_answer
-from minvenus.train.update import backward, with_reference
+from minvenus.train.update import backward
 from tests.train.igpo_runs import first_step, scored_again, small_igpo, write_model
 from tests.train.runs import SMALL, TINY, gradients
 
@@ -115,18 +115,6 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
         p = logits[i][k - 1].softmax(-1)[rollout.tokens[k]].item()
         wanted = -credited.record.advantages[i][1] * (1.0 - p) / sum(rollout.sampled) / 4
         assert logits[i].grad[k - 1, rollout.tokens[k]].item() == pytest.approx(wanted, rel=1e-4) and wanted * sign > 0
-
-
-def test_a_step_makes_what_has_a_high_advantage_more_probable(made):
-    step = first_step(small_igpo(made.config.model, slack=1, learning_rate=1e-4), PLAYS)
-
-    def weighed() -> float:
-        return sum(float((row.advantages * row.ref_logp).mean())
-                   for row in with_reference(step.rows, step.model, step.config))
-
-    before = weighed()
-    stats = step.update()
-    assert stats["updates"] == 1 and stats["grad_norm"] > 0 and weighed() > before + 1e-3
 
 
 # ----------------------------------------------------------------------------- what a step samples, scores and grades

@@ -19,7 +19,7 @@ from minvenus.train.update import sft_step, validation_loss
 from tests.train.igpo_runs import small_igpo, small_web
 from tests.train.ranks import on_ranks
 from tests.train.runs import content, examples, signalled, small_config, write_inputs
-from tests.train.test_parallel import difference, model_of
+from tests.train.test_parallel import difference, model_of, watched_optimizer
 
 
 def adapted_numbers(width: int = 1, recompute: bool = False):
@@ -31,10 +31,7 @@ def adapted_numbers(width: int = 1, recompute: bool = False):
         adapter.lora_B.data.normal_(0.0, 0.1, generator=generator)
     model = shard(model, width)
     model.model.recompute = recompute
-    seen = []
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.0)
-    optimizer.step = lambda: seen.append(
-        torch.cat([whole(p.grad).flatten() for p in model.parameters() if p.requires_grad]))
+    optimizer, seen = watched_optimizer(model)
     loss = sft_step(model, optimizer, examples(5), 0.0, 1e9, 400, "token-mean")["loss"]
     with switched_off(model):
         base = validation_loss(model, examples(2), 2000, "token-mean")

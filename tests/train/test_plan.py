@@ -78,14 +78,6 @@ def test_weights_gradients_and_moments_are_the_bytes_that_exist(shape, rank):
     assert plan.of("Adam") == 2 * plan.of("gradients") and (rank or moments == plan.of("Adam"))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_models_size_is_that_of_its_parameters(name):
-    with torch.device("meta"):
-        model = Qwen3(MODELS[name])
-    assert planning.model_size(MODELS[name]) == sum(p.numel() for p in model.parameters())
-    assert planning.layer_size(MODELS[name]) == sum(p.numel() for p in model.model.layers[0].parameters())
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rank", [0, 4])
 @pytest.mark.parametrize(("shape", "tokens", "recompute"), [(TINY, 700, False), (TINY, 700, True), (PART, 96, False)],
@@ -190,7 +182,7 @@ def test_what_is_trained_is_split_over_processes_and_the_rest_is_not():
 
 
 def test_what_a_second_scorer_frozen_weights_and_the_head_take():
-    size = planning.model_size(model_shape("qwen3-4b"))
+    size = 4_022_468_096
     for processes, copies in ((1, 1), (8, 2)):       # the reference of one process is whole already; others gather one
         plan = planned("dr-venus-4b", processes, sequence_parallel=1, gain_policy="reference")
         assert plan.of("engine copy") == copies * 2 * size

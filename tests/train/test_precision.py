@@ -12,18 +12,17 @@ import pytest
 import torch
 
 from minvenus.engine import Engine
-from minvenus.files import latest_checkpoint, read_jsonl
-from minvenus.model import qwen3, weights
+from minvenus.files import read_jsonl
+from minvenus.model import qwen3
 from minvenus.model.precision import PRECISION, Precision, copy_weights, engine_model, precision_of
 from minvenus.model.qwen3 import Qwen3
-from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.sft.dataset import Example, step_packs
 from minvenus.train import sequence
 from minvenus.train.optim import Diverged, adamw
 from minvenus.train.parallel import idle
-from minvenus.train.update import Row, packed_logprobs, row_of, sft_loss
-from tests.train.igpo_runs import MIXED, first_step, small_igpo, write_model
+from minvenus.train.update import Row, packed_logprobs, sft_loss
+from tests.train.igpo_runs import MIXED, first_step, learned, small_igpo, write_model
 from tests.train.runs import ROOT, SMALL, made_up_update, parameters
 
 
@@ -41,11 +40,6 @@ def test_the_table():
 # --------------------------------------------------------------------------------------------------- the engine's copy
 
 
-def test_on_a_cpu_the_engine_runs_the_trained_module_itself():
-    model = Qwen3(SMALL)
-    assert engine_model(model) is model
-
-
 def test_as_on_a_gpu_the_engine_has_a_bfloat16_copy_that_follows_the_master_weights(as_on_a_gpu):
     model = Qwen3(SMALL, seed=1)
     engine = Engine(engine_model(model), pages=4, page_size=16)
@@ -61,19 +55,6 @@ def test_as_on_a_gpu_the_engine_has_a_bfloat16_copy_that_follows_the_master_weig
     assert torch.equal(parameters(copy), parameters(model).bfloat16()) and not torch.equal(parameters(model), master)
     assert [p.data_ptr() for p in copy.parameters()] == places, "in place"
     assert {p.dtype for p in model.parameters()} == {torch.float32}
-
-
-def test_a_small_update_is_not_lost_in_bfloat16(as_on_a_gpu):
-    """A step of 1e-5 changes no bfloat16 near 1; a thousand of them do, because they add up in float32."""
-    model = Qwen3(SMALL)
-    engine = Engine(engine_model(model), pages=4, page_size=16)
-    norm, copied = model.model.norm.weight, engine.runner.model.model.norm.weight
-    for steps, moved in ((1, False), (1000, True)):
-        with torch.no_grad():
-            for _ in range(steps):
-                norm += 1e-5
-        copy_weights(model, engine)
-        assert bool((copied != 1).all()) == moved
 
 
 def test_copied_weights_drop_what_was_computed_with_the_old_ones():
@@ -238,22 +219,7 @@ def test_igpo_as_on_a_gpu_passes_the_gate_in_every_step(runs):
         assert row["logprob_gap_mean"] < row["logprob_gap"] and 0 <= row["kl"] < 0.1
 
 
-def test_igpo_as_on_a_gpu_learns(runs):
-    """Over all rollouts of the run, the trained weights like tokens with high advantages more than the first ones did.
-    Both in float32, so this is no rounding."""
-    start, trained = weights.load(weights.TINY_BASE), weights.load(latest_checkpoint(runs / "igpo") / "model")
-    assert trained.head_weight.dtype == torch.float32
-    gain = 0.0
-    for number in (1, 2, 3):
-        batch = load_batch(path_of(runs / "igpo", number))
-        rows = list(map(row_of, batch.rollouts, batch.credit.record.advantages))
-        with torch.no_grad():
-            before, after = (packed_logprobs(model, rows, 1.0)[0] for model in (start, trained))
-        gain += sum(float((row.advantages * (new - old)).mean())
-                    for row, new, old in zip(rows, after, before, strict=True))
-    assert gain > 0.5, gain
-
-
-def test_sft_as_on_a_gpu_learns(runs):
+def test_both_stages_learn_as_on_a_gpu(runs):
+    assert learned(runs / "igpo", 3) > 0.5
     rows = read_jsonl(runs / "sft" / "metrics.jsonl")
     assert rows[-1]["validation_loss"] < rows[0]["before_validation_loss"] - 0.01

@@ -103,8 +103,8 @@ def test_a_mini_batch_without_a_signal_costs_no_optimiser_step(config):
 
 def test_a_batch_from_which_everything_was_dropped_is_no_update(config):
     step = first_step(config, MIXED)
-    broken = [replace(rollout, termination="error", error="down") for rollout in step.collected]
-    batch = make_batch(broken, step.logprobs, 2, lambda sound: [])
+    broken = [(replace(rollout, termination="error", error="down"), [None] * 3) for rollout in step.collected]
+    batch = make_batch(broken, 2, lambda sound: [])
     credited = credit(batch.measured, step.config.recipe)
     assert batch.dropped["failed"] == 4 and step.update(rows=[]) == {"updates": 0, "tokens": 0}
     numbers = health(batch, credited, [], [])
@@ -179,7 +179,6 @@ def test_a_gradient_longer_than_the_clip_is_cut_to_it_and_a_shorter_one_is_not(c
 @pytest.mark.parametrize(("column", "change", "words"), [
     ("advantages", lambda a: a * float("inf"), "the loss is .*: look at the last lines of metrics.jsonl"),
     ("old_logp", lambda x: x * float("nan"), "the loss is nan"),
-    ("old_logp", lambda x: x - 0.5, "new and stored log-probs differ by 0.5 in the mean before the first"),
     ("advantages", lambda a: a * 1e38, "the (loss|gradient's norm) is"),
 ])
 def test_a_number_that_cannot_be_trained_on_stops_before_the_weights_move(config, column, change, words):
