@@ -101,10 +101,10 @@ def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path):
     assert before == first and after.startswith("step 100: 2 rollouts") and "right       2      1  +2.50" in after
 
 
-def opens(*calls, last=answer()):
+def opens(*calls, last=None):
     """A rollout that opens pages, each asked for somebody's pet."""
     turns = [f"Open.\n</think>\n\n{call_text(f'own {asked}', f'page {title}')}" for title, asked in calls]
-    return rollout([*turns, last], [f"page {title} own cat." for title, _ in calls], CASE.question)
+    return rollout([*turns, last or answer()], [f"page {title} own cat." for title, _ in calls], CASE.question)
 
 
 def test_progress_is_a_pet_of_the_answer_that_is_shown_for_the_first_time():
