@@ -86,11 +86,6 @@ def test_a_chunk_that_is_cut_because_its_mask_is_too_large_gives_the_same(number
         torch.testing.assert_close(paged_attention(*case), paged_attention_reference(*case), **close)
 
 
-def test_nothing_to_do_is_done():
-    case = paged([5, 20], [0, 0], 2, 1, 16, 16)
-    assert paged_attention(*case).shape == (0, 2, 16)
-
-
 def test_wrong_arguments_are_refused_with_the_numbers():
     q, k_pages, v_pages, table, lengths, cu = paged([40, 20], [1, 1], 4, 2, 16, 16, spare=0)
     with pytest.raises(ValueError, match=r"must fit 48 slots; got .* lengths \[49, 29\]"):
