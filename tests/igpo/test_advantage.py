@@ -1,6 +1,6 @@
 """Advantages: every number of the record against the definition, small cases by hand, what is refused; the discounted
 sum over turns (the `paper` recipe) or over rewarded turns (the `released` recipe), and how far a format penalty reaches
-(invariants 28, 29 and 38)."""
+(invariants 28, 29, 32 and 38)."""
 
 import math
 from dataclasses import replace
@@ -140,6 +140,17 @@ def test_inserting_an_unrewarded_turn_changes_no_other_advantage(batch, recipe, 
     assert after == advantages(batch, recipe)
     if recipe.penalty_scope == "segment":
         assert new == after[i][t]
+
+
+def test_ig_weight_zero_is_not_gains_off_over_rewards():
+    """Invariant 32: the two rewarded turns still cost a factor gamma each."""
+    batch = [TurnRewards([0.5, 0.1], 1.0), TurnRewards([0.2], 0.0)]
+    bare = [TurnRewards([None] * len(r.turns), r.outcome) for r in batch]
+    recipe = Recipe.released(ig_weight=0.0)
+    shared = turn_advantages(bare, [0, 0], recipe)[0][0]
+    assert turn_advantages(batch, [0, 0], recipe)[0][0] == pytest.approx(0.95**2 * shared)
+    undiscounted = replace(recipe, gamma=1.0)
+    assert turn_advantages(batch, [0, 0], undiscounted) == turn_advantages(bare, [0, 0], undiscounted)
 
 
 # ----------------------------------------------------------------------------------------------- the reach of a penalty
