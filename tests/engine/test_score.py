@@ -66,7 +66,7 @@ def test_prefixes_given_as_tokens_are_computed_once_and_found_again():
     continuations = [[1, 2], [3], [4, 5, 6]]
     assert close(engine.score(TOKENS, continuations), [naive_scores(MODEL, TOKENS, c) for c in continuations])
     assert model.count == 59 + 6
-    engine.score(TOKENS, [[7]])
+    assert close(engine.score(TOKENS, [[7]], 0.7), [naive_scores(MODEL, TOKENS, [7], 0.7)], 0.7)
     assert model.count == 59 + 6 + 3 + 1  # the last page was not full: its 3 tokens run again
 
 
