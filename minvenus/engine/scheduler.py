@@ -161,7 +161,7 @@ class Scheduler:
         must run, all other pages that it needs have to be free: a start that is soon preempted is lost work."""
         job, source = sequence.job, sequence.job.source
         known = min(job.output_from, job.goal - 1)
-        if source and source.block_table and source.num_computed >= known:
+        if source and source.block_table:                    # prefilled before; it loses its pages only as a whole
             table = self.pool.fork(source.block_table, known)
         else:
             table = self.pool.open(sequence.tokens[:known + 1])

@@ -81,10 +81,8 @@ class Spooled(NamedTuple):
 
 
 def run(config: CleanConfig) -> dict:
-    """Write the output and stats.json, and return the content of stats.json.
-
-    rows    source = bad_lines + the sum of drop_reasons + stage3_correct
-    turns   turns_in = unreadable + pruned + duplicate + turns_dropped with their record + turns_kept"""
+    """Write the output and stats.json, and return the content of stats.json. The turns add up as in clean.py, the rows
+    are source = bad_lines + the sum of drop_reasons + stage3_correct."""
     out = Path(config.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     counts: Counter = Counter()

@@ -11,13 +11,11 @@ import pytest
 from minvenus.evaluation.answers import ALIAS_MARK
 from minvenus.evaluation.judge import Judge
 from minvenus.types import Question
-from tests.tools.servers import serve
+from tests.tools.servers import chat, serve
 
 KEY = "planted-judge-key-48b1"
 QUICK = {"seconds": 20.0, "read_seconds": 1.0}
 CAPITAL = Question("q1", "What is the capital of Italy?", ["Rome", "Roma" + ALIAS_MARK + "Urbs"])
-
-
 NUMBERS = itertools.count()
 
 
@@ -37,10 +35,6 @@ def planted(monkeypatch, caplog, capsys, tmp_path):
     yield
     seen = capsys.readouterr()
     assert KEY not in seen.out + seen.err + "\n".join(record.getMessage() for record in caplog.get_records("call"))
-
-
-def chat(text):
-    return {"choices": [{"message": {"role": "assistant", "content": text}}]}
 
 
 def says(text):

@@ -11,18 +11,8 @@ from minvenus.config import ConfigError
 from minvenus.evaluation.judge import Verdict, WordGrader
 from minvenus.tools.base import TooManyFailures
 from minvenus.types import Question
-from tests.evaluation.local_judge import (  # noqa: F401
-    CAPITAL,
-    KEY,
-    case_of,
-    chat,
-    grading,
-    judge_at,
-    planted,
-    says,
-    yes_to,
-)
-from tests.tools.servers import serve
+from tests.evaluation.local_judge import CAPITAL, KEY, case_of, grading, judge_at, planted, says, yes_to  # noqa: F401
+from tests.tools.servers import chat, serve
 
 pytestmark = pytest.mark.usefixtures("planted")
 

@@ -158,11 +158,6 @@ def test_a_browsecomp_file_is_decrypted_row_by_row_each_with_its_own_canary(tmp_
     assert (second.text, second.answers, second.source) == ("Welche Stadt? 羅馬", ["Köln"], None)
 
 
-@given(st.text(max_size=200), st.text(min_size=1, max_size=40))
-def test_decryption_undoes_encryption(text, canary):
-    assert decrypt(encrypt(text, canary), canary) == text
-
-
 @pytest.mark.parametrize(("row", "reason"), [
     (["Who was it?", "Rome", "t", "c"], "does not decrypt"), (["", encrypt("x", "c"), "t", "c"], "no text"),
     ([encrypt("Who was it, in which year?", "c"), encrypt("x", "c"), "t", "another"], "does not decrypt"),

@@ -99,8 +99,10 @@ def amplification(batch: Batch, recipe: Recipe) -> float:
         if recipe.normalize == "none":
             worst = max([worst, *map(abs, outcomes), *map(abs, gains)])
             continue
-        sets = [outcomes + gains] if recipe.normalize == "joint" else [outcomes, gains]
-        worst = max([worst] + [max(map(abs, s)) / (oracle.stats(s)[1] + 1e-6) for s in sets if s])
+        if recipe.normalize == "joint":
+            outcomes = gains = outcomes + gains
+        for values, sigma in ((outcomes, oracle.stats(outcomes)[1]), (gains, oracle.divisor(gains, recipe))):
+            worst = max(worst, max(map(abs, values), default=0.0) / (sigma + 1e-6))
     return worst
 
 

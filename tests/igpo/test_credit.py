@@ -67,8 +67,8 @@ def test_from_log_probs_to_advantages_everything_is_the_definition(batch, recipe
         assert done.gains[i] == pytest.approx(gains, abs=1e-12)
         turns, outcome, penalties = oracle.turn_rewards(m.kinds, gains, m.malformed, m.outcome, recipe)
         rewards.append(TurnRewards(turns, outcome, penalties))
-        assert done.rewards[i].turns == pytest.approx(turns, abs=1e-12)
-        assert (done.rewards[i].outcome, done.rewards[i].is_penalty()) == (outcome, penalties)
+        assert [*done.rewards[i].turns, done.rewards[i].outcome] == pytest.approx([*turns, outcome], abs=1e-12)
+        assert done.rewards[i].is_penalty() == penalties
     tolerance = rounding(Batch(rewards, groups), recipe)
     assert_close(done.record.advantages, oracle.advantages(rewards, groups, recipe), tolerance)
 

@@ -28,7 +28,6 @@ ARGUMENTS = {"Lse": "*fp32", "Delta": "*fp32", "Parts": "*fp32", "cu_seqlens": "
 
 @dataclass(frozen=True)
 class Compiled:
-    registers: int
     spilled: int               # bytes of stack on NVIDIA, registers on AMD
     shared: int                # bytes
     tensor_cores: str          # the instruction found, or ""
@@ -62,22 +61,20 @@ def compile_one(case):
     aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(signature.values()) if kind.startswith("*")}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
     compiled = triton.compile(source, target=TARGETS[target], options=options)
-    registers, spilled = usage(compiled.asm)
     text = compiled.asm.get("ptx") or compiled.asm["amdgcn"]
     cores = [word for word in ("tcgen05.mma", "wgmma", "mma.sync", "mfma") if word in text]
-    return Compiled(registers, spilled, compiled.metadata.shared, cores[0] if cores else "", compiled.asm["ttir"])
+    return Compiled(spills(compiled.asm), compiled.metadata.shared, cores[0] if cores else "", compiled.asm["ttir"])
 
 
-def usage(asm):
-    """Registers and spills of one thread."""
+def spills(asm):
+    """Of one thread."""
     if "amdgcn" in asm:
-        keys = "vgpr_count", "vgpr_spill_count"
-        return tuple(int(re.search(rf"\.{key}:\s+(\d+)", asm["amdgcn"])[1]) for key in keys)
+        return int(re.search(r"\.vgpr_spill_count:\s+(\d+)", asm["amdgcn"])[1])
     tool = os.path.join(os.path.dirname(nvidia.__file__), "bin", "cuobjdump")
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(asm["cubin"])
         file.flush()
         command = [tool, "--dump-resource-usage", file.name]
         report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    registers, stack, local = re.search(r"REG:(\d+) STACK:(\d+).*? LOCAL:(\d+)", report).groups()
-    return int(registers), int(stack) + int(local)
+    stack, local = re.search(r"STACK:(\d+).*? LOCAL:(\d+)", report).groups()
+    return int(stack) + int(local)

@@ -27,18 +27,6 @@ def test_the_torch_path_is_the_definition(case):
     torch.testing.assert_close(paged_attention(*case), paged_attention_reference(*case), **close)
 
 
-@given(paged_cases())
-def test_the_definition_over_pages_is_the_definition_over_packed_sequences(case):
-    outs, page = [], case.k_pages.shape[1]
-    for s, (length, a, b) in enumerate(zip(case.lengths.tolist(), case.cu_queries, case.cu_queries[1:], strict=False)):
-        rows = case.block_table[s, :-(-length // page)].long()
-        k, v = (pages[rows].flatten(0, 1)[:length] for pages in (case.k_pages, case.v_pages))
-        q = torch.zeros(length, *case.q.shape[1:])
-        q[length - (b - a):] = case.q[a:b]
-        outs.append(attention_reference(q, k, v, torch.tensor([0, length]))[length - (b - a):])
-    torch.testing.assert_close(paged_attention_reference(*case), torch.cat(outs), **close)
-
-
 def test_unwritten_cache_slots_never_reach_the_output():
     case = paged([17, 33, 1, 64, 5], [1, 1, 1, 1, 1], 4, 2, 32, 16)
     assert case.k_pages.isnan().any() and case.v_pages.isnan().any()
@@ -84,11 +72,6 @@ def test_a_chunk_that_is_cut_because_its_mask_is_too_large_gives_the_same(number
         patch.setattr("minvenus.kernels.paged.MASK_NUMBERS", numbers)
         patch.setattr("minvenus.kernels.paged.GROUP_NUMBERS", numbers)
         torch.testing.assert_close(paged_attention(*case), paged_attention_reference(*case), **close)
-
-
-def test_nothing_to_do_is_done():
-    case = paged([5, 20], [0, 0], 2, 1, 16, 16)
-    assert paged_attention(*case).shape == (0, 2, 16)
 
 
 def test_wrong_arguments_are_refused_with_the_numbers():
