@@ -1,6 +1,6 @@
 """Advantages: every number of the record against the definition, small cases by hand, what is refused; the discounted
 sum over turns (the `paper` recipe) or over rewarded turns (the `released` recipe), and how far a format penalty reaches
-(invariants 28, 29, 32 and 38)."""
+(invariants 27 to 32 and 38)."""
 
 import math
 from dataclasses import replace
@@ -13,8 +13,18 @@ from minvenus.config import Recipe
 from minvenus.igpo.advantage import advantage_record, token_advantages, turn_advantages
 from minvenus.types import TurnRewards
 from tests.igpo import oracle
-from tests.igpo.strategies import ORDINARY, advantages, amplification, assert_close, batches, recipes, rounding
+from tests.igpo.strategies import (
+    ORDINARY,
+    Batch,
+    advantages,
+    amplification,
+    assert_close,
+    batches,
+    recipes,
+    rounding,
+)
 
+Z_SCORED = ("separate", "scaled", "joint")
 usual = batches(magnitudes=ORDINARY, max_groups=6)
 # Beyond this, z-scores of nearly equal, large values are rounding noise and two correct programs may differ in the
 # first digit.
@@ -63,6 +73,21 @@ def test_two_rollouts_with_gamma_half_worked_by_hand():
     assert_close(per_turn, [[-z + 0.25 * o, 0.5 * o, o], [z - 0.5 * o, -o]], 1e-14)
     per_reward = turn_advantages(batch, [5, 5], Recipe(normalize="separate", gamma=0.5, discount_over="rewards"))
     assert_close(per_reward, [[-z + 0.5 * o, o, o], [z - 0.5 * o, -o]], 1e-14)
+
+
+def test_uncentred_gains_keep_their_sign():
+    """Gains 0.1 and 0.5 are both good news; centred, the first becomes a punishment."""
+    batch = [TurnRewards([0.1], 0.0), TurnRewards([0.5], 0.0)]
+    centred = advantage_record(batch, [0, 0], Recipe(normalize="separate")).terms
+    raw = advantage_record(batch, [0, 0], Recipe(normalize="separate", center_gain=False)).terms
+    sigma = math.sqrt(0.04 + 1e-8) + 1e-6
+    assert centred[0][0] < 0 < raw[0][0] == pytest.approx(0.1 / sigma, rel=1e-14)
+    assert raw[1][0] == pytest.approx(0.5 / sigma, rel=1e-14)
+
+
+@pytest.mark.parametrize("recipe", [Recipe(), Recipe.released()])
+def test_the_named_recipes_divide_gains_by_their_standard_deviation(recipe):
+    assert recipe.spread == "std"
 
 
 def test_what_gains_are_divided_by_worked_by_hand():
@@ -117,29 +142,65 @@ def test_one_group_id_per_rollout_is_needed_and_an_empty_batch_has_no_advantages
 # -------------------------------------------------------------------------------------------------- the discounted sum
 
 
+def rows_of(batch: Batch, recipe: Recipe):
+    """(terms, advantages) of every rollout."""
+    record = advantage_record(batch.rewards, batch.groups, recipe)
+    return zip(record.terms, record.advantages, strict=True)
+
+
+def close(a: float, b: float) -> bool:
+    return abs(a - b) <= 1e-12 * max(1.0, abs(a), abs(b))
+
+
+@given(usual, recipes(penalty_scope="segment", gamma=1.0))
+def test_with_gamma_one_the_first_turn_sums_the_whole_trajectory(batch, recipe):
+    """Invariant 27; without a discount both ways of counting agree."""
+    for terms, a in rows_of(batch, recipe):
+        assert close(a[0], math.fsum(r for r in terms if r is not None))
+    other = "turns" if recipe.discount_over == "rewards" else "rewards"
+    assert_close(advantages(batch, recipe), advantages(batch, replace(recipe, discount_over=other)), 1e-10)
+
+
 @given(usual, recipes(discount_over="turns"))
 def test_over_turns_every_turn_costs_a_factor_gamma_rewarded_or_not(batch, recipe):
     """Invariant 28 in the paper's form; over rewards it is what the definition says."""
-    record = advantage_record(batch.rewards, batch.groups, recipe)
-    for terms, a in zip(record.terms, record.advantages, strict=True):
+    for terms, a in rows_of(batch, recipe):
         assert a[-1] == terms[-1]
         for t in range(len(terms) - 1):
-            assert a[t] == pytest.approx((terms[t] or 0.0) + recipe.gamma * a[t + 1], rel=1e-12, abs=1e-12)
+            assert close(a[t], (terms[t] or 0.0) + recipe.gamma * a[t + 1])
+
+
+def with_turn_inserted(batch: Batch, data, reward=None) -> tuple[Batch, int, int]:
+    """One more turn in one rollout: (batch, rollout, turn). A turn with a reward is a penalised one."""
+    i = data.draw(st.integers(0, len(batch.rewards) - 1))
+    r = batch.rewards[i]
+    t = data.draw(st.integers(0, len(r.turns)))
+    flags = r.is_penalty()
+    longer = TurnRewards([*r.turns[:t], reward, *r.turns[t:]], r.outcome,
+                         penalties=[*flags[:t], reward is not None, *flags[t:]])
+    return Batch([*batch.rewards[:i], longer, *batch.rewards[i + 1:]], batch.groups), i, t
 
 
 @given(usual, recipes(discount_over="rewards"), st.data())
 def test_inserting_an_unrewarded_turn_changes_no_other_advantage(batch, recipe, data):
     """Invariant 29, exactly; with the segment scope the new turn equals its successor."""
-    i = data.draw(st.integers(0, len(batch.rewards) - 1))
-    r = batch.rewards[i]
-    t = data.draw(st.integers(0, len(r.turns)))
-    flags = r.is_penalty()
-    longer = TurnRewards([*r.turns[:t], None, *r.turns[t:]], r.outcome, [*flags[:t], False, *flags[t:]])
-    after = turn_advantages([*batch.rewards[:i], longer, *batch.rewards[i + 1:]], batch.groups, recipe)
+    longer, i, t = with_turn_inserted(batch, data)
+    after = advantages(longer, recipe)
     new = after[i].pop(t)
     assert after == advantages(batch, recipe)
     if recipe.penalty_scope == "segment":
         assert new == after[i][t]
+
+
+@given(usual, recipes(discount_over="rewards", use_gain=False, normalize=Z_SCORED))
+def test_without_gains_all_turns_share_the_outcome_in_every_mode_and_gamma_is_irrelevant(batch, recipe):
+    """Invariant 31."""
+    batch = Batch([TurnRewards([None] * len(r.turns), r.outcome) for r in batch.rewards], batch.groups)
+    ours = advantages(batch, recipe)
+    assert all(a == row[-1] for row in ours for a in row)
+    assert ours == advantages(batch, replace(recipe, gamma=0.3))
+    for normalize in Z_SCORED:
+        assert_close(advantages(batch, replace(recipe, normalize=normalize)), ours, rounding(batch, recipe))
 
 
 def test_ig_weight_zero_is_not_gains_off_over_rewards():
@@ -163,3 +224,16 @@ def test_a_search_before_a_malformed_turn_keeps_belonging_to_its_visit():
     recipe = Recipe.released(normalize="none", gamma=0.5)
     assert_close(turn_advantages(rewards, [0], replace(recipe, penalty_scope="turn")), [[0.9, -0.55, 0.9, 1.0]], 1e-15)
     assert_close(turn_advantages(rewards, [0], recipe), [[-0.55, -0.55, 0.9, 1.0]], 1e-15)
+
+
+@given(usual, recipes(discount_over="rewards", penalty_scope="turn", normalize="none"), st.data())
+def test_a_localised_malformed_turn_changes_only_its_own_reward_and_the_sums_before_it(batch, recipe, data):
+    """Invariant 38, with raw rewards so that no statistics move: later turns and the unrewarded searches just before
+    it keep their advantages; only returns that look across it change."""
+    before = advantages(batch, recipe)
+    longer, i, t = with_turn_inserted(batch, data, reward=-1.0)
+    after = advantages(longer, recipe)
+    assert after[i][t + 1:] == before[i][t:]
+    while t > 0 and batch.rewards[i].turns[t - 1] is None:
+        t -= 1
+        assert after[i][t] == before[i][t]

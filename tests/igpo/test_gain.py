@@ -101,6 +101,14 @@ def test_values_that_are_not_needed_may_be_missing_and_needed_ones_may_not(m, re
             segment_gains([None if i == t else v for i, v in enumerate(sparse)], kinds, recipe)
 
 
+@given(measured())
+def test_per_turn_gains_telescope_to_the_whole_way(m):
+    """Invariant 1: the gains add up to the last value minus the first."""
+    values = values_of(m)
+    gains = segment_gains(values, m.kinds, Recipe(browse="off"))
+    assert sum(g for g in gains if g is not None) == pytest.approx(values[-1] - values[0], abs=1e-12)
+
+
 @given(measured(), st.sampled_from(("replicate", "segment")))
 def test_a_visits_gain_is_the_sum_over_its_segment_and_trailing_searches_are_dropped(m, browse):
     """Invariant 2."""

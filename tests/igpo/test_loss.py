@@ -1,5 +1,5 @@
 """The policy loss: value and gradient by the definition, masks, clipping, KL, aggregation and micro-batches, and inputs
-at the edge of the number range (invariants 7 and 40 to 46)."""
+at the edge of the number range (invariants 7, 37 and 40 to 46)."""
 
 import math
 import random
@@ -134,6 +134,14 @@ def test_clipping_stops_only_moves_that_went_far_enough_the_right_way(advantage,
     assert gradient == (pytest.approx(-advantage * ratio, rel=1e-12) if moves else 0.0)
 
 
+def test_dual_clip_bounds_the_loss_of_bad_tokens_only():
+    """Invariant 43: with A < 0 and a ratio above c the loss is -A c and the gradient is gone; A > 0 is not touched."""
+    assert one_token(math.log(4.0), 0.0, -2.0, dual_clip=3.0) == (pytest.approx(6.0), 0.0)
+    assert one_token(math.log(4.0), 0.0, -2.0)[0] == pytest.approx(8.0)
+    assert one_token(math.log(2.0), 0.0, -2.0, dual_clip=3.0) == (pytest.approx(4.0), pytest.approx(4.0))
+    assert one_token(math.log(4.0), 0.0, 2.0, dual_clip=3.0)[0] == pytest.approx(-2.4)
+
+
 @given(st.floats(-6.0, 0.0), st.floats(-6.0, 0.0))
 def test_k3_is_never_negative_and_pulls_towards_the_reference(logp, ref):
     """Invariant 42: k3 = e^x - x - 1 with x = log ref - log pi; zero with zero gradient iff equal; else the gradient
@@ -168,6 +176,18 @@ def test_masked_positions_may_hold_anything_and_change_nothing(batch, options, s
     assert poisoned_loss == loss
     assert torch.equal(poisoned_gradient, gradient)
     assert (poisoned_gradient[~torch.tensor(batch.mask)] == 0).all()
+
+
+@given(token_batches(), options_of_the_loss)
+def test_a_row_without_a_single_trained_token_influences_nothing(batch, options):
+    """Invariant 37: padding rows are not counted as sequences."""
+    length = len(batch.mask[0])
+    numbers = ([[9.0] * length, *x] for x in (batch.logp, batch.old, batch.ref, batch.advantages))
+    loss, gradient = loss_and_gradient(batch, **options)
+    padded_loss, padded = loss_and_gradient(Tokens(*numbers, [[False] * length, *batch.mask]), **options)
+    assert padded_loss == pytest.approx(loss, abs=1e-14)
+    assert torch.allclose(padded[1:], gradient, atol=1e-15)
+    assert (padded[0] == 0).all()
 
 
 @pytest.mark.parametrize("counts", [{}, {"step_sequences": 4, "step_tokens": 40}])
