@@ -10,8 +10,9 @@ One kind of step serves every job of a sequence:
     scoring   log P(c_1 .. c_R | x_1 .. x_n) runs on a fork of x's pages at n - 1 tokens: the R tokens x_n c_1 ..
               c_{R-1}, whose hidden states each give the log-prob of the next token. It costs R tokens, not n + R.
 
-A sequence without a job is idle. One that loses its pages to others (preemption) keeps its tokens and is computed
-again. The engine knows no text: stop ids and the size of the vocabulary are numbers here.
+Job(goal, output_from) says: compute the sequence's tokens up to `goal` and use the hidden states of those from
+`output_from` on. A sequence without a job is idle. One that loses its pages to others (preemption) keeps its tokens and
+is computed again. The engine knows no text: stop ids and the size of the vocabulary are numbers here.
 """
 
 from collections import defaultdict

@@ -104,6 +104,23 @@ def test_a_page_that_nobody_could_find_is_reused_before_one_that_can_be_found():
     assert pool.open([1, 2, 3, 4, 5]).num_computed == 4
 
 
+def test_a_reused_page_is_not_found_under_its_old_tokens():
+    pool = CheckedPool(pages=1, page_size=2)
+    compute(pool, table := pool.open([1, 2]), [1, 2])
+    pool.free(table)
+    compute(pool, table := pool.open([3]), [3])
+    pool.free(table)
+    assert pool.open([1, 2, 3]).num_computed == 0
+
+
+def test_nothing_is_found_after_forgetting():
+    pool = CheckedPool(pages=4, page_size=2)
+    compute(pool, table := pool.open([1, 2, 3]), [1, 2, 3])
+    pool.free(table)
+    pool.forget()
+    assert pool.open([1, 2, 3]).num_computed == 0
+
+
 def test_too_few_pages_change_nothing():
     pool = CheckedPool(pages=2, page_size=2)
     compute(pool, table := pool.open([1, 2, 3]), [1, 2, 3])

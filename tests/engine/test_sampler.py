@@ -112,6 +112,11 @@ def test_log_probs_are_those_of_the_plain_softmax_at_the_temperature(temperature
     assert plain_logprobs(LOGITS.expand(8, -1), list(range(8)), temperature) == pytest.approx(wanted, abs=1e-6)
 
 
+def test_greedy_takes_the_most_probable_with_its_log_prob_at_temperature_one():
+    [[c]] = Engine(FixedLogits(LOGITS.tolist()), pages=9).generate([[1]], Sampling(1, temperature=0))
+    assert c.tokens == [4] and c.logprobs == pytest.approx([math.log(softmax(LOGITS.tolist())[4])], abs=1e-6)
+
+
 def test_inversion_worked_by_hand_and_at_the_edges():
     weights = torch.tensor([[0.0, 0.25, 0.0, 0.5, 0.25, 0.0]])
     uniform = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 0.75, 1 - 2**-53], dtype=torch.float64)

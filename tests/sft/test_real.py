@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from minvenus.agent.protocol import is_well_formed
+from minvenus.sft.__main__ import CleanConfig, run
 from minvenus.sft.clean import clean
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "trajectories"
@@ -43,3 +44,14 @@ def test_the_one_duplicate_call_of_a_rollout_is_found():
     assert reason is None and len(out["messages"]) == len(messages) - 2
     assert counts["duplicate_tool_turns_removed"] == counts["duplicate_tool_response_turns_removed"] == 1
     assert clean(trajectory("rl_0008"))[1] == "missing_question_or_gt"
+
+
+def test_the_command_on_the_real_file(tmp_path):
+    records = [trajectory(name) for name in TURNS]
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(record) + "\n" for record in records))
+    stats = run(CleanConfig(str(source), str(tmp_path / "out.jsonl"), correct="exact_match"))
+    assert stats["turns_in"] == stats["turns_kept"] == 87 and stats["messages_repaired"] == 1
+    assert stats["tools_after_cleaning"] == {"search": 61, "visit": 23}
+    assert stats["rows"]["stage2_valid"] == 3
+    assert stats["drop_reasons"] == {"answer_not_correct": 1}           # sft_0007 answers in sentences
