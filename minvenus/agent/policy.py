@@ -156,17 +156,13 @@ def load_policy(config: ResolvedAgent, sequences: int,
         model = Qwen3(ModelConfig.preset("tiny"), seed=config.seed).to(device, PRECISION[device].engine)
         source = "tiny, with random weights: not trained yet, so its text means nothing; `make demo` trains it"
     else:
-        model, source = load_model(folder, device), f"weights from {folder}"
+        model, source = weights.load(folder, device, PRECISION[device].engine), f"weights from {folder}"
     tokenizer = Tokenizer.from_file(folder or TINY)
     pages = pages or cache_pages(model, config.max_context, sequences)
     engine = Engine(model, pages, PAGE_SIZE, seed=config.seed, vocab_limit=tokenizer.size)
     sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))        # only the environment writes what follows
     count = sum(parameter.numel() for parameter in model.parameters())
     return EnginePolicy(engine, tokenizer, sampling), tokenizer, f"{source}\n{count:,} parameters on {device}"
-
-
-def load_model(folder: Path, device: str) -> Qwen3:
-    return weights.load(folder, device, PRECISION[device].engine)
 
 
 def cache_pages(model: Qwen3, max_context: int, sequences: int) -> int:
@@ -180,7 +176,8 @@ def cache_pages(model: Qwen3, max_context: int, sequences: int) -> int:
 def load_scorer(folder: Path) -> tuple[Tokenizer, Callable, int]:
     """(tokenizer, score, longest context) of a model that scores answers. score(tokens, lengths, continuation) is
     Engine.score_many for one request."""
-    model = load_model(folder, weights.device_of("auto"))
+    device = weights.device_of("auto")
+    model = weights.load(folder, device, PRECISION[device].engine)
 
     def score(tokens: list[int], lengths: list[int], continuation: list[int]) -> list[list[float]]:
         pages = -(-len(tokens) // PAGE_SIZE) + len(lengths) * (len(continuation) // PAGE_SIZE + 2)

@@ -67,7 +67,7 @@ def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | N
     if per_step and (len(questions) < (limit or 0) or len(training) < per_step):
         raise ConfigError(f"{path} has {len(questions)} questions: {limit} are held out, {len(training)} others are "
                           f"left to train on, and a step takes {per_step}: lower --questions or --evaluate-questions")
-    tool_set = make_tools(tools, seed, tool_seconds)
+    tool_set = make_tools(tools, tool_seconds)
     return QuestionSource(
         held_out=held_out, training=training, fingerprint=digest([asdict(question) for question in questions]),
         tools_for=lambda question: tool_set,

@@ -101,11 +101,6 @@ def filled(frame: str, **values: str) -> str:
     return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), frame)
 
 
-def call_key(name: str, arguments: dict) -> str:
-    """One spelling of a call, to find it again."""
-    return json.dumps({"name": name, "arguments": arguments}, sort_keys=True, separators=(",", ":"))
-
-
 Found = list[tuple[str, list | ToolError]]      # per query its pages, per URL [evidence, summary]; or the failure
 
 

@@ -60,7 +60,8 @@ class Extractor:
         repeats = 0
         while True:
             try:
-                reply = self._ask(page[:lengths[0]], goal, deadline)
+                content = PROMPT.format(goal=break_up(goal), page=break_up(page[:lengths[0]]))
+                reply = self.endpoint.chat([{"role": "user", "content": content}], deadline, **self.settings)
                 if found := read_reply(reply):
                     return found
                 problem = ToolError("http", "the extraction endpoint gave no JSON object with evidence or summary, but "
@@ -76,10 +77,6 @@ class Extractor:
                 repeats += 1
             if not lengths or repeats > REPEATS:
                 raise problem
-
-    def _ask(self, page: str, goal: str, deadline: float) -> str:
-        content = PROMPT.format(goal=break_up(goal), page=break_up(page))
-        return self.endpoint.chat([{"role": "user", "content": content}], deadline, **self.settings)
 
 
 def read_reply(reply: str) -> list[str] | None:

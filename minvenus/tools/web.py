@@ -27,7 +27,6 @@ from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, setting
 from minvenus.tools.extract import Extractor
 from minvenus.tools.folder import Document, FolderTools
-from minvenus.tools.toyweb import ToyWeb
 
 IDEOGRAPH = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 HOSTED_READER = "https://r.jina.ai"
@@ -51,11 +50,10 @@ def describe_tools(spec: str) -> str:
     return f"search by {search}, reader {reader}, {pages}" + (f", recorded in {path}" if path else "")
 
 
-def make_tools(spec: str, seed: int = 0, seconds: float = 450.0):
-    """The tool set that --tools names. `seed` is the toy web's, `seconds` are those of a call of live tools."""
+def make_tools(spec: str, seconds: float = 450.0):
+    """The tool set that --tools names, but for the toy web, which has one per question. `seconds` are those of a call
+    of live tools."""
     kind, _, path = spec.partition(":")
-    if spec == "toyweb":
-        return ToyWeb(seed)
     if kind == "folder" and path:
         return FolderTools(path)
     if kind == "replay" and path:
