@@ -1,9 +1,11 @@
 """The real Qwen3 tokenizer and five real trajectories; tests that need them skip where they are absent."""
 
+import functools
 import json
 from pathlib import Path
 
 import pytest
+import tokenizers
 
 from minvenus.text.tokenizer import Tokenizer
 
@@ -22,6 +24,17 @@ def qwen():
 @pytest.fixture(scope="session")
 def tiny():
     return Tokenizer.tiny()
+
+
+@pytest.fixture(scope="session", params=["tiny", "qwen"])
+def tokenizer(request):
+    return request.getfixturevalue(request.param)
+
+
+@functools.cache
+def library(tokenizer) -> tokenizers.Tokenizer:
+    """The tokenizers library on the same file: one-shot encoding, which knows nothing of trust."""
+    return tokenizers.Tokenizer.from_file(str(tokenizer.files["tokenizer.json"]))
 
 
 @pytest.fixture(scope="session", params=["sft_0000", "sft_0001", "sft_0007", "rl_0000", "rl_0008"])
