@@ -3,7 +3,6 @@ at hand, against real trajectories. And what infer.py and eval.py say at the sta
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +16,9 @@ from minvenus.tools.base import ToolError, ToolResult, run_tool, search_each, se
 from minvenus.tools.web import PAGE_BYTES, LiveTools
 from tests.agent import scripted
 from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, check_stream, run, search, visit
+from tests.text.conftest import SHARED, real_messages
 from tests.tools.servers import serve
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 NOTICES, RESULTS = DR_VENUS.notices, DR_VENUS.notices.results
 PROMPT = len(prompt_ids(TOKENIZER, scripted.SYSTEM, scripted.QUESTION.text))
 
@@ -34,13 +33,6 @@ def protocol():
     if not path.exists():
         pytest.skip(f"the protocol is not at {path}")
     return " ".join(path.read_text(encoding="utf-8").split())
-
-
-def messages(name):
-    path = SHARED / "data" / "trajectories" / f"{name}.json"
-    if not path.exists():
-        pytest.skip(f"the trajectory is not at {path}")
-    return json.loads(path.read_text(encoding="utf-8"))["messages"]
 
 
 # --------------------------------------------------------------------------------------------------------- the numbers
@@ -150,7 +142,7 @@ def test_a_page_that_cannot_be_read_is_a_page_that_says_so(protocol):
     assert shown.error == "http" and "down" not in shown.text
     assert re.fullmatch(UNREAD, shown.text).groups()[:2] == (hostile["url"][0], hostile["goal"])
     assert run_tool(tools, "visit", hostile).text == f"ERROR: {hostile['url'][0]}: the service is down"
-    real = [m["content"] for m in messages("rl_0000") if "could not be processed" in m["content"]]
+    real = [m["content"] for m in real_messages("rl_0000") if "could not be processed" in m["content"]]
     assert real and all(re.fullmatch(OPEN + UNREAD + CLOSE, content) for content in real), "the same frame"
 
 
@@ -169,7 +161,7 @@ def test_a_call_that_fails_as_a_whole_an_empty_result_and_a_malformed_turn(proto
 
 @pytest.mark.parametrize("name", ["sft_0000", "sft_0001", "sft_0007"])
 def test_search_results_of_the_release_are_written_as_ours_are(name):
-    found = [m["content"] for m in messages(name) if m["content"].startswith(OPEN + '[{"query"')]
+    found = [m["content"] for m in real_messages(name) if m["content"].startswith(OPEN + '[{"query"')]
     for content in found:
         entries = json.loads(content.removeprefix(OPEN).removesuffix(CLOSE))
         listed = [(entry["query"], entry["web_page_info_list"]) for entry in entries]
@@ -205,6 +197,6 @@ def test_the_start_says_which_prompt_tools_and_limits_are_used_and_no_address_or
 
 
 def test_the_released_prompt_is_read_from_a_trajectory():
-    messages("sft_0000")
+    real_messages("sft_0000")
     prompt = read_prompt(SHARED / "data" / "trajectories" / "sft_0000.json")
     assert len(prompt) == 1871 and prompt.endswith("Current date: 2026-03-01\n")

@@ -30,7 +30,7 @@ MUTANTS = (
             "parse_turn(turns[-1].text).answer if turns",
             'parse_turn(turns[-1].text + (turns[-1].observation or "")).answer if turns')),
     mutant(16, "ids that were made from text count as sampled",
-           "agent/test_remote.py::test_nothing_of_a_remote_rollout_counts_as_sampled",
+           "agent/test_remote.py::test_the_same_loop_runs_against_an_endpoint_and_nothing_of_it_counts_as_sampled",
            ("minvenus.agent.rollout:RolloutLoop._add_turn", "sampled=logprobs is not None", "sampled=True")),
     mutant(43, "an observation that exactly fits is not shown",
            LIMITS + "test_the_context_limit_is_exact_to_the_token",

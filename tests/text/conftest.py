@@ -9,13 +9,13 @@ import tokenizers
 
 from minvenus.text.tokenizer import Tokenizer
 
-DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 
 
 @pytest.fixture(scope="session")
 def qwen():
     """The tokenizer of Qwen3-4B-Thinking-2507."""
-    folder = DATA / "tokenizers" / "qwen3"
+    folder = SHARED / "data" / "tokenizers" / "qwen3"
     if not folder.exists():
         pytest.skip(f"the Qwen3 tokenizer is not at {folder}")
     return Tokenizer.from_file(folder)
@@ -37,10 +37,14 @@ def library(tokenizer) -> tokenizers.Tokenizer:
     return tokenizers.Tokenizer.from_file(str(tokenizer.files["tokenizer.json"]))
 
 
-@pytest.fixture(scope="session", params=["sft_0000", "sft_0001", "sft_0007", "rl_0000", "rl_0008"])
-def trajectory(request):
-    """The messages of one real trajectory."""
-    path = DATA / "trajectories" / f"{request.param}.json"
+def real_messages(name: str) -> list[dict]:
+    """The messages of a released trajectory."""
+    path = SHARED / "data" / "trajectories" / f"{name}.json"
     if not path.exists():
         pytest.skip(f"the trajectory is not at {path}")
     return json.loads(path.read_text(encoding="utf-8"))["messages"]
+
+
+@pytest.fixture(scope="session", params=["sft_0000", "sft_0001", "sft_0007", "rl_0000", "rl_0008"])
+def trajectory(request):
+    return real_messages(request.param)
