@@ -74,11 +74,6 @@ def test_before_the_last_allowed_turn_nothing_is_kept_in_reserve():
     assert ends[0].turns[0].observation == shown
 
 
-def test_a_full_context_without_an_answer_is_named_so():
-    rollout = run([search(), visit()], budget(8, 500), Tools(search=lambda q: "Bob. " * 300))
-    assert rollout.termination == "token_limit_no_answer" and len(rollout.turns) == 2
-
-
 def test_a_prompt_without_room_is_refused_with_the_numbers_before_anything_runs():
     least = PROMPT + ROOM + size(Notices().context) + ROOM
     with pytest.raises(ConfigError, match=f"prompt of {PROMPT} tokens .* at least {least}, not {least - 1}"):

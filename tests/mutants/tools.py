@@ -74,7 +74,7 @@ MUTANTS = (
            EXTRACT + "test_an_empty_reply_or_too_long_is_asked_again_with_less_of_the_page[useless5]",
            ("minvenus.tools.extract:Extractor.extract", "and not is_too_long(error)", "")),
     mutant(55, "any refusal of the extractor reads as a page that is too long",
-           EXTRACT + "test_another_refusal_is_an_error_with_its_text_and_not_asked_again",
+           EXTRACT + "test_another_refusal_is_an_error_with_its_text_and_never_a_reason_to_send_less",
            ("minvenus.tools.extract:Extractor.extract", "if error.status != 200 and not is_too_long(error):",
             "if error.status not in (200, 400, 422):")),
     mutant(22, "control tokens of a page reach the extractor, and it can close its frame",
