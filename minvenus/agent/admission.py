@@ -14,7 +14,7 @@ from minvenus.agent.episode import Episode
 
 class Admission:
     """score(episodes), if given, is called with rollouts that have ended, while they are still open: with all of them
-    when `close_ended` is called, or, once room is scarce, with each as it ends."""
+    when `close_ended` is called, or, once room is scarce, as they end."""
 
     def __init__(self, policy, max_context: int, score: Callable[[list[Episode]], None] | None):
         self.policy, self.max_context, self.score = policy, max_context, score

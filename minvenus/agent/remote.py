@@ -1,19 +1,16 @@
 """A policy at an OpenAI-compatible completion endpoint (vLLM, SGLang, llama.cpp, ...): POST BASE/completions.
 
 The prompt is the token stream itself, as ids where the tokenizer is the served model's own. A server that refuses ids
-is sent text. In a text it would read control tokens that a web page spells, so these are broken up there
-(text/untrusted.py).
+is sent text, in which the control tokens that a web page spells are broken up (text/untrusted.py).
 
-What comes back is text, and from vLLM also the sampled ids. Without these, ids are made from the text by our tokenizer
-and may be others. There are no log-probs at the sampling temperature either way. So nothing counts as sampled: such
-rollouts are for inference and evaluation, never for training. Token counts are as good as the tokenizer; a server that
-calls a prompt too long all the same has the last word (rollout.py).
+What comes back is text, and from vLLM also the sampled ids; without them our tokenizer makes ids, which may be others.
+There are no log-probs at the sampling temperature either way. So nothing counts as sampled: such rollouts are for
+inference and evaluation, never for training. If a server calls a prompt too long, its context is full (rollout.py).
 
 Every setting is sent, since servers have defaults of their own. The seed of a request follows from our seed, the
-rollout's name and number, the turn and the attempt. Each turn is one request in a thread of its own. A turn that is cut
-before its reply was read is blank, and its request is not repeated. The key is read from POLICY_API_KEY for each
-request; retries, deadlines and errors are those of tools/endpoint.py. A server that was there and is gone is waited for
-longer, so that its restart costs no run.
+rollout's name and number, the turn and the attempt. Each turn is one request in a thread of its own, with the retries
+and deadlines of tools/endpoint.py. A turn that is cut before its reply was read is blank. A server that was there and
+is gone is waited for longer, so that its restart costs no run.
 """
 
 import hashlib

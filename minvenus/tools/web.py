@@ -2,8 +2,8 @@
 
     SERPER_API_KEY, SERPER_BASE_URL         search (default: Serper itself)
     JINA_API_KEY, JINA_BASE_URL             the reader (default: r.jina.ai, which works without a key at a low rate)
-    EXTRACT_BASE_URL, EXTRACT_MODEL,        an OpenAI-compatible model that extracts what a page says about the goal;
-    EXTRACT_API_KEY                         without one, the passages that share words with the goal (folder.py)
+    EXTRACT_...                             a model that extracts what a page says about the goal (extract.py); without
+                                            one, the passages that share words with the goal (folder.py)
 
 This machine opens no page itself, but the model chooses the URLs, and a reader of one's own (JINA_BASE_URL) may
 reach a private network: for it every address of the host must be public. (The reader looks the name up again and

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.agent.protocol import format_error, is_well_formed, parse_turn
+from tests.agent.test_protocol import SEARCH, THOUGHTS
 from tests.text.conftest import real_messages
 
-SEARCH = '{"name": "search", "arguments": {"query": ["capital of Italy"]}}'
 TAGS = [f"<{slash}{tag}>" for tag in ("think", "tool_call", "answer", "tool_response") for slash in ("", "/")]
 TEXT = ["", " ", "\n", "hm", "<", ">", "{", "}", '"', "'", ",", SEARCH, "Rome", '{"name": "x", "arguments": {}}',
         "<|im_end|>"]
@@ -68,7 +68,6 @@ def test_built_turns_pass_and_parse(call, answer):
 
 
 ONE_BLOCK = "The turn needs exactly one <{tag}>...</{tag}>, and nothing else after the last </think>."
-THOUGHTS = "The turn needs <think>...</think>"
 EDITS = [    # (one edit of a well-formed turn with the given block tag, the rule that it breaks)
     (lambda t, tag: "x" + t, "There is text before the first <think>."),
     (lambda t, tag: t + "x", ONE_BLOCK),

@@ -171,7 +171,8 @@ def test_what_is_wrong_with_one_page_does_not_hide_that_the_reader_failed_for_an
 
 @pytest.mark.parametrize(("page", "shown"), [
     ("founded " + "x" * 379_993, "380,000"), ("founded " + "é" * 190_000, "190,004"),        # é has two bytes
-    ("founded." + "x" * 379_991 + "é", "379,999")])                            # cut in the middle of a character
+    ("founded." + "x" * 379_991 + "é", "379,999")],                            # cut in the middle of a character
+    ids=["one byte", "two bytes", "in a character"])
 def test_a_page_longer_than_the_limit_is_cut_and_the_summary_says_so(monkeypatch, page, shown):
     with reader(page) as server:
         result = visit(server, monkeypatch)
