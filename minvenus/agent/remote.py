@@ -152,22 +152,17 @@ class RemotePolicy:
 
     def _sampled_ids(self, choice: dict, longest: int) -> list[int]:
         """The ids that the server says it sampled, if they are a turn and spell the text of the reply; else of that."""
-        ids, text = choice.get("token_ids"), choice["text"][:longest]
+        t, ids, text = self.tokenizer, choice.get("token_ids"), choice["text"][:longest]
         if not isinstance(ids, list):
             return self._encoded(text)
-        if self._spell(ids, text):
-            return ids
+        if all(type(i) is int and 0 <= i < t.size for i in ids):
+            body = ids[:-1] if ids and ids[-1] in self._stops().values() else ids
+            control = {i for spelled, i in t.added.items() if spelled not in TAGS}
+            if control.isdisjoint(body) and t.decode(body) == text:
+                return ids
         self._say_once("tokenizer", "the ids of the server's reply do not spell its text with the tokenizer of --model."
                        " If the served model has another one, give that, or --no-prompt-ids")
         return self._encoded(text)
-
-    def _spell(self, ids: list, text: str) -> bool:
-        t = self.tokenizer
-        if not all(type(i) is int and 0 <= i < t.size for i in ids):
-            return False
-        body = ids[:-1] if ids and ids[-1] in self._stops().values() else ids
-        control = {i for spelled, i in t.added.items() if spelled not in TAGS}
-        return control.isdisjoint(body) and t.decode(body) == text
 
     def _encoded(self, text: str) -> list[int]:
         for spelled in ("<|im_end|>", "<|endoftext|>"):     # some servers spell the token that ended the turn

@@ -73,7 +73,7 @@ MUTANTS = (
     mutant(22, "ids that a server claims to have sampled are believed, whatever its text says",
            "agent/test_remote.py::"
            "test_ids_of_a_reply_that_are_not_its_text_or_have_control_tokens_inside_are_not_believed",
-           ("minvenus.agent.remote:RemotePolicy._spell", "and t.decode(body) == text", "")),
+           ("minvenus.agent.remote:RemotePolicy._sampled_ids", "and t.decode(body) == text", "")),
     mutant(43, "malformed turns end a rollout though a call stood between them",
            LIMITS + "test_so_many_turns_in_a_row_that_cannot_be_read_end_a_rollout_with_a_name_of_its_own",
            ("minvenus.agent.rollout:RolloutLoop._read_turn", "for turn in episode.turns[-most:]]",

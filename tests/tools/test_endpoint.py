@@ -84,7 +84,8 @@ def test_only_429_and_5xx_are_tried_again_a_redirect_is_not_followed_and_the_err
         "the request exceeds the available context size, try increasing it",                                # llama.cpp
         "The input (900 tokens) is longer than the model's context length (512 tokens).",                   # SGLang
         "`inputs` tokens + `max_new_tokens` must be <= 2048.", "prompt is too long", "context_length_exceeded")],
-    ("temperature must be 1", (400,), False), ("no model long-context", (404,), False), ("too long", (401, 500), False)])
+    ("temperature must be 1", (400,), False), ("no model long-context", (404,), False),
+    ("too long", (401, 500), False)])
 def test_a_prompt_that_does_not_fit_the_context_is_recognised_by_the_words_of_many_servers(words, statuses, too_long):
     for status in statuses:
         with serve(lambda h, status=status: h.reply({"error": {"message": words}}, status=status)) as server:
