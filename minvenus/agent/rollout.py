@@ -281,8 +281,8 @@ class RolloutLoop:
         self.watch("end", episode)
 
     def _cut(self, episode: Episode, termination: str, error: str | None = None) -> None:
-        """End a rollout where it is. The partial turn is its last one; it may be blank."""
-        episode.call = episode.result = None                  # of a tool that still runs, the result is dropped
+        """End a rollout where it is. The partial turn is its last one; it may be blank. The result of a tool that still
+        runs is dropped, for the rollout is not running any more."""
         if episode.stream.awaits_turn:
             tokens, logprobs = self.policy.cut(episode) if episode.writing else ([], None)
             episode.writing = False
