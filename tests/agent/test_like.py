@@ -11,7 +11,7 @@ from minvenus.agent.prompt import DR_VENUS, MINVENUS, read_prompt
 from minvenus.agent.rollout import Limits
 from minvenus.model.weights import TINY_BASE
 from minvenus.settings import AgentConfig
-from minvenus.text.chat import CLOSE, OPEN, observation_ids, prompt_ids
+from minvenus.text.chat import CLOSE, OPEN
 from minvenus.tools.base import ToolError, ToolResult, run_tool, search_each, search_text, visit_each
 from minvenus.tools.web import PAGE_BYTES, LiveTools
 from tests.agent import scripted
@@ -19,12 +19,8 @@ from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, check
 from tests.text.conftest import SHARED, real_messages
 from tests.tools.servers import serve
 
+PROMPT, size = scripted.PROMPT, scripted.size
 NOTICES, RESULTS = DR_VENUS.notices, DR_VENUS.notices.results
-PROMPT = len(prompt_ids(TOKENIZER, scripted.SYSTEM, scripted.QUESTION.text))
-
-
-def size(text):
-    return len(observation_ids(TOKENIZER, text))
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,12 @@ from hypothesis import strategies as st
 from minvenus.agent.prompt import Notices
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError
-from minvenus.text.chat import observation_ids, prompt_ids
 from tests.agent import scripted
 from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, check_stream, policy_for, run, search, visit
 from tests.engine.models import check_pool
 
-PROMPT = len(prompt_ids(TOKENIZER, scripted.SYSTEM, scripted.QUESTION.text))
+PROMPT, size = scripted.PROMPT, scripted.size
 ROOM = 61                # of a turn: 60 tokens, and an im_end
-
-
-def size(text):
-    return len(observation_ids(TOKENIZER, text))
 
 
 # ------------------------------------------------------------------------------------------------------- the turn limit

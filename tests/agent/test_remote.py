@@ -16,8 +16,7 @@ from minvenus.engine import Sampling
 from minvenus.text.chat import Stream, observation_ids
 from minvenus.text.untrusted import break_up, restore
 from tests.agent.scripted import (
-    QUESTION,
-    SYSTEM,
+    PROMPT,
     TOKENIZER,
     Tools,
     all_threads_end,
@@ -294,7 +293,6 @@ def test_a_server_that_never_answered_is_not_waited_for():
     assert rollout.termination == "error" and "cannot be reached" in rollout.error and len(server.seen) < 10
 
 
-PROMPT = len(Stream(TOKENIZER, SYSTEM, QUESTION.text).ids)
 TOO_LONG = {"error": {"message": "This model's maximum context length is 512 tokens. However, you requested 600"}}
 
 
