@@ -9,7 +9,6 @@ from minvenus.agent.record import rollout_to_json
 from minvenus.agent.show import row, show
 from minvenus.config import ConfigError
 from minvenus.console import one_line_errors, stop_on_signals
-from minvenus.evaluation.questions import IMMEDIATE
 from minvenus.files import write_text
 from minvenus.flags import parse_flags, save_config
 from minvenus.settings import InferConfig
@@ -23,8 +22,7 @@ def main(config: InferConfig) -> Rollout:
     agent = resolved(config.agent)
     config = replace(config, agent=agent)
     question, tools, max_turns = question_and_tools(config)
-    immediate = agent.tools.partition(":")[0] in IMMEDIATE
-    loop, description = load_loop(agent, immediate, watch=None if config.json else show)
+    loop, description = load_loop(agent, watch=None if config.json else show)
     save_config(config, config.out)
     with loop, stop_on_signals(once_more=False) as stop:
         [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)

@@ -32,7 +32,7 @@ from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig, ResolvedAgent
 from minvenus.text.tokenizer import TINY, Tokenizer
-from minvenus.tools.web import describe_tools
+from minvenus.tools.web import IMMEDIATE, describe_tools
 
 PAGE_SIZE = 64
 CACHE_BYTES = 4 << 30                 # several sequences share at most this much; one alone gets what it needs
@@ -112,13 +112,14 @@ def format_of(config: AgentConfig) -> AgentFormat:
     return read_format(model_folder(config), config.like, config.system_prompt)
 
 
-def load_loop(config: AgentConfig, immediate: bool, sequences: int = 1, pages: int | None = None,
+def load_loop(config: AgentConfig, sequences: int = 1, pages: int | None = None,
               watch: Callable | None = None) -> tuple[RolloutLoop, str]:
-    """(a loop for so many rollouts at once, its policy in words). `immediate`: tools cannot hang and need no thread."""
+    """(a loop for so many rollouts at once, its policy in words)."""
     told = format_of(config)
     system = told.prompt                            # if it is not known, nobody should wait for a model to learn it
     settings = resolved(config)
     policy, tokenizer, description = load_policy(settings, sequences, pages)
+    immediate = settings.tools.partition(":")[0] in IMMEDIATE
     limits = Limits(
         settings.max_turns or told.max_turns, min(settings.max_context, policy.max_context or settings.max_context),
         settings.max_new_tokens, settings.max_observation_tokens, settings.time_limit or math.inf,

@@ -28,13 +28,12 @@ from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
 from minvenus.files import digest, read_rows
 from minvenus.tools.toyweb import ToyWeb, visit_labels
-from minvenus.tools.web import make_tools
+from minvenus.tools.web import IMMEDIATE, make_tools
 from minvenus.types import Question, Rollout
 
 SHAPE = ('a question is {"question": text, "answer": text or list of texts}, optionally with "id": text or number and '
          '"source": text; or {"prompt": [one user message], "reward_model": {"ground_truth": text}}; '
          "or a row of BrowseComp with problem, answer and canary")
-IMMEDIATE = ("toyweb", "folder", "replay")        # tools that cannot hang: they run in the loop's thread, reproducibly
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from minvenus.tools.folder import Document, FolderTools
 
 IDEOGRAPH = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 HOSTED_READER = "https://r.jina.ai"
+IMMEDIATE = ("toyweb", "folder", "replay")    # tools that cannot hang: they run in the loop's thread, reproducibly
 MAX_RESULTS = 10
 READER_ATTEMPTS = 8                   # as often as the released system asks its reader for three attempts
 READER_STATUSES = (401, 402, 407, 429)        # of 4xx: key, payment, proxy, rate; the others are about the page

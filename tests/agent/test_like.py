@@ -52,9 +52,9 @@ def test_all_of_them_reach_the_loop_locally_and_at_an_endpoint(tmp_path):
     wanted = {"time_limit": 9000.0, "tool_threads": None, "retries": 4, "max_malformed": 5, "answer_from": 240_000,
               "last_turn_tokens": 4096}
     with serve(lambda handler: handler.reply({})) as server:
-        loop, _ = load_loop(AgentConfig(**settings, api_base=server.url, api_model="m"), immediate=True)
+        loop, _ = load_loop(AgentConfig(**settings, api_base=server.url, api_model="m"))
     assert loop.limits == Limits(201, 261_000, 15_000, 240_000, **wanted)
-    local, _ = load_loop(AgentConfig(**settings, max_new_tokens=100), immediate=True)
+    local, _ = load_loop(AgentConfig(**settings, max_new_tokens=100))
     assert local.limits == Limits(201, 4096, 100, 240_000, **wanted), "as much as the model takes"
     for found in (loop, local):
         assert (found.system, found.notices) == ("Words of the release.\nMore.", NOTICES)
@@ -173,7 +173,7 @@ def test_the_start_says_which_prompt_tools_and_limits_are_used_and_no_address_or
     (tmp_path / "long.txt").write_text("x" * 91 + "\nsecond")
 
     def said(**more):
-        return load_loop(AgentConfig(**settings, **more), True)[1].splitlines()[-2:]
+        return load_loop(AgentConfig(**settings, **more))[1].splitlines()[-2:]
 
     for service in ("SERPER", "JINA", "EXTRACT"):
         monkeypatch.delenv(f"{service}_BASE_URL", raising=False)
