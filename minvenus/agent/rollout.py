@@ -15,10 +15,9 @@
 
 A turn that is not the last starts only where R + N + L tokens are left. So whatever it writes, the notice and a last
 turn still fit: every rollout that meets the context limit gets a chance to answer, and none is ever longer than
-max_context. If an observation leaves less, or leads beyond answer_from, the notice is shown after it where L still fits
-after both, else in its place, and the next turn is the last. This is decided before anything is appended. Before the
-last turn that max_turns allows, another notice is shown after the observation. Notices that replace are always shown
-in the observation's place.
+max_context. If an observation leaves less, or leads beyond answer_from, the next turn is the last, and the context
+notice says so: after the observation if both and L fit, else in its place. Before the last turn that max_turns allows,
+another notice is shown. With notices.replace, a notice always takes the observation's place.
 
 Rollouts that the cache has no room for wait until others have ended (admission.py): what is sampled stays the same.
 
