@@ -55,7 +55,7 @@ def evaluate(config: EvalConfig) -> dict:
         wanted = {(question.id, run): question for run in range(config.runs) for question in source.held_out}
         missing = [(question, run) for (name, run), question in wanted.items() if (name, run) not in results.runs]
         if missing:
-            loop, description = load_loop(agent, source.immediate, concurrency, config.pages)
+            loop, description = load_loop(agent, concurrency, config.pages)
             there = f"{len(wanted) - len(missing)} of {len(wanted)} runs there already"
             print(f"{description}; graded by {results.grader.graded_by}\n{results.folder}: {there}", file=sys.stderr)
             with loop, stop_on_signals() as stop:

@@ -9,7 +9,6 @@ from minvenus.agent.record import rollout_to_json
 from minvenus.agent.show import row, show
 from minvenus.config import ConfigError
 from minvenus.console import one_line_errors, stop_on_signals
-from minvenus.evaluation.questions import IMMEDIATE
 from minvenus.files import write_text
 from minvenus.flags import parse_flags, save_config
 from minvenus.settings import InferConfig
@@ -23,8 +22,7 @@ def main(config: InferConfig) -> Rollout:
     agent = resolved(config.agent)
     config = replace(config, agent=agent)
     question, tools, max_turns = question_and_tools(config)
-    immediate = agent.tools.partition(":")[0] in IMMEDIATE
-    loop, description = load_loop(agent, immediate, watch=None if config.json else show)
+    loop, description = load_loop(agent, watch=None if config.json else show)
     save_config(config, config.out)
     with loop, stop_on_signals(once_more=False) as stop:
         [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
@@ -66,7 +64,7 @@ def question_and_tools(config: InferConfig) -> tuple[Question, object, int | Non
             ids = " and ".join(f"{split}-0 to {split}-{size - 1}" for split, size in web.size.items())
             raise ConfigError(f"the toy web answers its own questions only, {ids}, not {name!r}; for others choose "
                               "--tools") from None
-    tools = make_tools(agent.tools, seconds=agent.tool_seconds)
+    tools = make_tools(agent.tools, agent.tool_seconds)
     if config.question is None:
         raise ConfigError(f"--tools {agent.tools} needs a --question")
     return Question("question", config.question, [UNKNOWN]), tools, None

@@ -135,7 +135,7 @@ class Breaking:
     def __init__(self, spec):
         self.real, self.left = make_tools(spec), -1
 
-    def __call__(self, spec, seed=0, seconds=0.0):
+    def __call__(self, spec, seconds=0.0):
         return Tools(lambda queries: self.answer(lambda: self.real.search(queries)),
                      lambda urls, goal: self.answer(lambda: self.real.visit(urls, goal)))
 

@@ -14,7 +14,7 @@ from minvenus.agent.episode import Episode
 
 class Admission:
     """score(episodes), if given, is called with rollouts that have ended, while they are still open: with all of them
-    when `close_ended` is called, or, once room is scarce, with each as it ends."""
+    when `close_ended` is called, or, once room is scarce, as they end."""
 
     def __init__(self, policy, max_context: int, score: Callable[[list[Episode]], None] | None):
         self.policy, self.max_context, self.score = policy, max_context, score
@@ -22,9 +22,8 @@ class Admission:
         self.open: list[Episode] = []                 # opened by the policy and not closed yet
         self.scarce = False                           # some have had to wait
 
-    def open_waiting(self) -> list[Episode]:
-        """Open all that have room now; returns them."""
-        opened = []
+    def open_waiting(self) -> None:
+        """Open all that have room now."""
         while self.waiting:
             group = [episode for episode in self.waiting if episode.name == self.waiting[0].name]
             fitting = len(group)
@@ -37,10 +36,8 @@ class Admission:
             self.policy.open(group[:fitting])         # together: they share their prompt
             for episode in group[:fitting]:
                 episode.started = time.monotonic()
-            opened += group[:fitting]
             self.open += group[:fitting]
             del self.waiting[:fitting]
-        return opened
 
     def make_room(self) -> None:
         """Close ended rollouts if others wait for their room, or if nobody scores them."""

@@ -25,16 +25,6 @@ class Limits:
     max_malformed: int = 0                # so many turns in a row that cannot be read or run end a rollout; 0 = never
 
 
-@dataclass
-class Call:
-    """A tool call that has no result yet."""
-
-    name: str
-    arguments: dict
-    future: Future | None = None         # of its thread; None while it waits for a free one
-    started: float = 0.0
-
-
 @dataclass(eq=False)
 class Episode:
     """One rollout while it grows. (seed of the policy, step, name, number) decide what is sampled."""
@@ -52,7 +42,9 @@ class Episode:
     forced_by: str | None = None         # the limit that makes the next turn the last: token_limit, max_steps
     sequence: Any = None                 # the engine's sequence, while it is open; None at an endpoint
     writing: bool = False                # the policy is writing a turn
-    call: Call | None = None             # of the newest turn, until its result is there
+    call: dict | None = None             # the tool call of the newest turn, until its result is there
+    result: Future | None = None         # of the call's thread; None while it waits for a free one
+    call_started: float = 0.0
     started: float = field(default_factory=time.monotonic)        # when it was opened
     turn_started: float = field(default_factory=time.monotonic)
     rollout: Rollout | None = None       # None until the rollout has ended

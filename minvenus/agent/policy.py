@@ -32,7 +32,7 @@ from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig, ResolvedAgent
 from minvenus.text.tokenizer import TINY, Tokenizer
-from minvenus.tools.web import describe_tools
+from minvenus.tools.web import IMMEDIATE, describe_tools
 
 PAGE_SIZE = 64
 CACHE_BYTES = 4 << 30                 # several sequences share at most this much; one alone gets what it needs
@@ -112,13 +112,14 @@ def format_of(config: AgentConfig) -> AgentFormat:
     return read_format(model_folder(config), config.like, config.system_prompt)
 
 
-def load_loop(config: AgentConfig, immediate: bool, sequences: int = 1, pages: int | None = None,
+def load_loop(config: AgentConfig, sequences: int = 1, pages: int | None = None,
               watch: Callable | None = None) -> tuple[RolloutLoop, str]:
-    """(a loop for so many rollouts at once, its policy in words). `immediate`: tools cannot hang and need no thread."""
+    """(a loop for so many rollouts at once, its policy in words)."""
     told = format_of(config)
     system = told.prompt                            # if it is not known, nobody should wait for a model to learn it
     settings = resolved(config)
     policy, tokenizer, description = load_policy(settings, sequences, pages)
+    immediate = settings.tools.partition(":")[0] in IMMEDIATE
     limits = Limits(
         settings.max_turns or told.max_turns, min(settings.max_context, policy.max_context or settings.max_context),
         settings.max_new_tokens, settings.max_observation_tokens, settings.time_limit or math.inf,
@@ -156,17 +157,13 @@ def load_policy(config: ResolvedAgent, sequences: int,
         model = Qwen3(ModelConfig.preset("tiny"), seed=config.seed).to(device, PRECISION[device].engine)
         source = "tiny, with random weights: not trained yet, so its text means nothing; `make demo` trains it"
     else:
-        model, source = load_model(folder, device), f"weights from {folder}"
+        model, source = weights.load(folder, device, PRECISION[device].engine), f"weights from {folder}"
     tokenizer = Tokenizer.from_file(folder or TINY)
     pages = pages or cache_pages(model, config.max_context, sequences)
     engine = Engine(model, pages, PAGE_SIZE, seed=config.seed, vocab_limit=tokenizer.size)
     sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))        # only the environment writes what follows
     count = sum(parameter.numel() for parameter in model.parameters())
     return EnginePolicy(engine, tokenizer, sampling), tokenizer, f"{source}\n{count:,} parameters on {device}"
-
-
-def load_model(folder: Path, device: str) -> Qwen3:
-    return weights.load(folder, device, PRECISION[device].engine)
 
 
 def cache_pages(model: Qwen3, max_context: int, sequences: int) -> int:
@@ -180,7 +177,8 @@ def cache_pages(model: Qwen3, max_context: int, sequences: int) -> int:
 def load_scorer(folder: Path) -> tuple[Tokenizer, Callable, int]:
     """(tokenizer, score, longest context) of a model that scores answers. score(tokens, lengths, continuation) is
     Engine.score_many for one request."""
-    model = load_model(folder, weights.device_of("auto"))
+    device = weights.device_of("auto")
+    model = weights.load(folder, device, PRECISION[device].engine)
 
     def score(tokens: list[int], lengths: list[int], continuation: list[int]) -> list[list[float]]:
         pages = -(-len(tokens) // PAGE_SIZE) + len(lengths) * (len(continuation) // PAGE_SIZE + 2)

@@ -1,19 +1,16 @@
 """A policy at an OpenAI-compatible completion endpoint (vLLM, SGLang, llama.cpp, ...): POST BASE/completions.
 
 The prompt is the token stream itself, as ids where the tokenizer is the served model's own. A server that refuses ids
-is sent text. In a text it would read control tokens that a web page spells, so these are broken up there
-(text/untrusted.py).
+is sent text, in which the control tokens that a web page spells are broken up (text/untrusted.py).
 
-What comes back is text, and from vLLM also the sampled ids. Without these, ids are made from the text by our tokenizer
-and may be others. There are no log-probs at the sampling temperature either way. So nothing counts as sampled: such
-rollouts are for inference and evaluation, never for training. Token counts are as good as the tokenizer; a server that
-calls a prompt too long all the same has the last word (rollout.py).
+What comes back is text, and from vLLM also the sampled ids; without them our tokenizer makes ids, which may be others.
+There are no log-probs at the sampling temperature either way. So nothing counts as sampled: such rollouts are for
+inference and evaluation, never for training. If a server calls a prompt too long, its context is full (rollout.py).
 
 Every setting is sent, since servers have defaults of their own. The seed of a request follows from our seed, the
-rollout's name and number, the turn and the attempt. Each turn is one request in a thread of its own. A turn that is cut
-before its reply was read is blank, and its request is not repeated. The key is read from POLICY_API_KEY for each
-request; retries, deadlines and errors are those of tools/endpoint.py. A server that was there and is gone is waited for
-longer, so that its restart costs no run.
+rollout's name and number, the turn and the attempt. Each turn is one request in a thread of its own, with the retries
+and deadlines of tools/endpoint.py. A turn that is cut before its reply was read is blank. A server that was there and
+is gone is waited for longer, so that its restart costs no run.
 """
 
 import hashlib
@@ -155,22 +152,17 @@ class RemotePolicy:
 
     def _sampled_ids(self, choice: dict, longest: int) -> list[int]:
         """The ids that the server says it sampled, if they are a turn and spell the text of the reply; else of that."""
-        ids, text = choice.get("token_ids"), choice["text"][:longest]
+        t, ids, text = self.tokenizer, choice.get("token_ids"), choice["text"][:longest]
         if not isinstance(ids, list):
             return self._encoded(text)
-        if self._spell(ids, text):
-            return ids
+        if all(type(i) is int and 0 <= i < t.size for i in ids):
+            body = ids[:-1] if ids and ids[-1] in self._stops().values() else ids
+            control = {i for spelled, i in t.added.items() if spelled not in TAGS}
+            if control.isdisjoint(body) and t.decode(body) == text:
+                return ids
         self._say_once("tokenizer", "the ids of the server's reply do not spell its text with the tokenizer of --model."
                        " If the served model has another one, give that, or --no-prompt-ids")
         return self._encoded(text)
-
-    def _spell(self, ids: list, text: str) -> bool:
-        t = self.tokenizer
-        if not all(type(i) is int and 0 <= i < t.size for i in ids):
-            return False
-        body = ids[:-1] if ids and ids[-1] in self._stops().values() else ids
-        control = {i for spelled, i in t.added.items() if spelled not in TAGS}
-        return control.isdisjoint(body) and t.decode(body) == text
 
     def _encoded(self, text: str) -> list[int]:
         for spelled in ("<|im_end|>", "<|endoftext|>"):     # some servers spell the token that ended the turn

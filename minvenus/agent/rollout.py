@@ -15,10 +15,9 @@
 
 A turn that is not the last starts only where R + N + L tokens are left. So whatever it writes, the notice and a last
 turn still fit: every rollout that meets the context limit gets a chance to answer, and none is ever longer than
-max_context. If an observation leaves less, or leads beyond answer_from, the notice is shown after it where L still fits
-after both, else in its place, and the next turn is the last. This is decided before anything is appended. Before the
-last turn that max_turns allows, another notice is shown after the observation. Notices that replace are always shown
-in the observation's place.
+max_context. If an observation leaves less, or leads beyond answer_from, the next turn is the last, and the context
+notice says so: after the observation if both and L fit, else in its place. Before the last turn that max_turns allows,
+another notice is shown. With notices.replace, a notice always takes the observation's place.
 
 Rollouts that the cache has no room for wait until others have ended (admission.py): what is sampled stays the same.
 
@@ -31,10 +30,9 @@ log-probs that differ in their last bits.
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import takewhile
 
 from minvenus.agent.admission import Admission
-from minvenus.agent.episode import Call, Episode, Limits
+from minvenus.agent.episode import Episode, Limits
 from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import ParsedTurn, is_well_formed, parse_turn, retry_reason
 from minvenus.config import ConfigError
@@ -71,7 +69,6 @@ class RolloutLoop:
         self.turn_tokens = limits.max_turn_tokens + 1                          # R
         self.last_tokens = min(self.turn_tokens, (limits.last_turn_tokens or limits.max_turn_tokens) + 1)      # L
         self.notice_tokens = self._observation_tokens(notices.context)         # N
-        self.running: list[Episode] = []
 
     def __enter__(self) -> "RolloutLoop":
         return self
@@ -79,7 +76,10 @@ class RolloutLoop:
     def __exit__(self, *_) -> None:
         """Close all sequences and forget all rollouts. Results of tools that still run are dropped."""
         self.admission.close_all()
-        self.running = []
+
+    @property
+    def running(self) -> list[Episode]:
+        return [episode for episode in self.admission.open if episode.rollout is None]
 
     def add(self, question: Question, tools_for: Callable[[Question], object], n: int = 1, *, name: str | None = None,
             step: int | None = None, max_turns: int | None = None) -> list[Episode]:
@@ -97,31 +97,30 @@ class RolloutLoop:
                               f"least {needed}, not {self.limits.max_context} (the server may have room for no more);"
                               " or allow fewer tokens per turn")
         self.admission.waiting += group
-        self.running += self.admission.open_waiting()
+        self.admission.open_waiting()
         return group
 
     def step(self) -> list[Episode]:
         """Advance every rollout a little; returns those that ended."""
-        self.running += self.admission.open_waiting()
-        for episode in self.running:                          # write
+        self.admission.open_waiting()
+        running = self.running
+        for episode in running:                               # write
             if episode.stream.awaits_turn and not episode.writing:
                 room = self.limits.max_context - len(episode.stream.ids) - 1
                 self.policy.start(episode, min(self.limits.max_turn_tokens, room))
                 episode.writing, episode.turn_started = True, time.monotonic()
         busy = self.policy.step()
-        for episode in self.running:                          # parse
+        for episode in running:                               # parse
             if episode.writing:
                 busy |= self._read_turn(episode)
         if not busy:
             time.sleep(IDLE_SECONDS)
-        self._run_calls()                                     # run tools, show their results
-        for episode in self.running:
+        self._run_calls(running)                              # run tools, show their results
+        for episode in running:
             if episode.rollout is None and time.monotonic() - episode.started >= self.limits.time_limit:
                 self._cut(episode, "timeout")
-        ended = [episode for episode in self.running if episode.rollout]
-        self.running = [episode for episode in self.running if not episode.rollout]
         self.admission.make_room()
-        return ended
+        return [episode for episode in running if episode.rollout]
 
     def run(self, stop: object = False) -> None:
         """Step until all rollouts have ended. Once `stop` is true, every rollout is cut where it is."""
@@ -136,11 +135,9 @@ class RolloutLoop:
 
     def cut_all(self, error: str) -> None:
         """End every rollout where it is, with termination "error"; one that waits, before its first turn."""
-        self.running += self.admission.waiting
-        self.admission.waiting = []
-        for episode in self.running:
-            if episode.rollout is None:
-                self._cut(episode, "error", error)
+        waiting, self.admission.waiting = self.admission.waiting, []
+        for episode in [*self.running, *waiting]:
+            self._cut(episode, "error", error)
 
     # ------------------------------------------------- a turn that was written: parse it, run its call, show the result
 
@@ -165,12 +162,13 @@ class RolloutLoop:
             self.watch("discarded", episode)
             return True
         last = parsed.kind == "answer" or episode.forced_by is not None or episode.max_turns == 1
+        most = self.limits.max_malformed                      # 0 = any number
         self._add_turn(episode, tokens, logprobs, text, parsed, last)
         if last:
             self._end(episode)
         elif parsed.call:
-            episode.call = Call(**parsed.call)                # _run_calls() runs it and shows the result
-        elif malformed_in_a_row(episode.turns) == self.limits.max_malformed:
+            episode.call = parsed.call                        # _run_calls() runs it and shows the result
+        elif most and [turn.kind for turn in episode.turns[-most:]] == ["none"] * most:
             self._end(episode, "malformed")
         else:
             message = self.notices.malformed.replace("{error}", parsed.error or "")
@@ -196,37 +194,35 @@ class RolloutLoop:
         episode.discarded = []
         self.watch("turn", episode)
 
-    def _run_calls(self) -> None:
+    def _run_calls(self, running: list[Episode]) -> None:
         """Take the results that are there, give up on calls that take too long, start calls while threads are free."""
-        calls = [(episode, episode.call) for episode in self.running if episode.call]
-        free = (self.limits.tool_threads or 0) - sum(call.future is not None for _, call in calls)
+        calls = [(episode, episode.call) for episode in running if episode.call]
+        free = (self.limits.tool_threads or 0) - sum(episode.result is not None for episode, _ in calls)
         for episode, call in calls:
             if self.limits.tool_threads is None:
-                call.started = time.monotonic()
+                episode.call_started = time.monotonic()
                 self._finish_call(episode, call, self._run_tool(episode.tools, call))
-            elif call.future is None:
+            elif episode.result is None:
                 if free > 0:
                     free -= 1
-                    call.started = time.monotonic()
-                    call.future = in_thread(f"tool {call.name}", self._run_tool, episode.tools, call)
-            elif call.future.done():
-                self._finish_call(episode, call, call.future.result())    # raises what stops the run: a ConfigError
-            elif time.monotonic() - call.started >= self.limits.tool_seconds:
-                late = f"{call.name} did not return within {self.limits.tool_seconds:g} seconds"
+                    episode.call_started = time.monotonic()
+                    episode.result = in_thread(f"tool {call['name']}", self._run_tool, episode.tools, call)
+            elif episode.result.done():
+                self._finish_call(episode, call, episode.result.result())       # raises what stops the run: ConfigError
+            elif time.monotonic() - episode.call_started >= self.limits.tool_seconds:
+                late = f"{call['name']} did not return within {self.limits.tool_seconds:g} seconds"
                 message = filled(self.notices.results.failed_call, error=late)
                 self._finish_call(episode, call, ToolResult(message, "timeout"))
 
-    def _run_tool(self, tools: object, call: Call) -> ToolResult:
+    def _run_tool(self, tools: object, call: dict) -> ToolResult:
         """The tool's result, cut to its limit of tokens. Runs in a thread, so it changes nothing of the loop."""
-        result = run_tool(tools, call.name, call.arguments, self.notices.results)
-        text = cap_text(result.text, lambda text: len(self.tokenizer.encode_untrusted(text)),
-                        self.limits.max_observation_tokens)
-        return ToolResult(text, result.error)
+        result = run_tool(tools, call["name"], call["arguments"], self.notices.results)
+        return ToolResult(cap_text(result.text, self.tokenizer, self.limits.max_observation_tokens), result.error)
 
-    def _finish_call(self, episode: Episode, call: Call, result: ToolResult) -> None:
-        episode.call = None
-        self.guard.add(f"{call.name} {result.error}" if result.error in FAULTS else None)
-        self._show(episode, result.text, result.error, time.monotonic() - call.started)
+    def _finish_call(self, episode: Episode, call: dict, result: ToolResult) -> None:
+        episode.call = episode.result = None                  # of a thread that still runs, the result is dropped
+        self.guard.add(f"{call['name']} {result.error}" if result.error in FAULTS else None)
+        self._show(episode, result.text, result.error, time.monotonic() - episode.call_started)
 
     def _show(self, episode: Episode, text: str, error: str | None, seconds: float = 0.0) -> None:
         """Append the observation of the newest turn; the next step() starts the next turn."""
@@ -284,15 +280,10 @@ class RolloutLoop:
         self.watch("end", episode)
 
     def _cut(self, episode: Episode, termination: str, error: str | None = None) -> None:
-        """End a rollout where it is. The partial turn is its last one; it may be blank."""
-        episode.call = None                                   # the result of a tool that still runs is dropped
+        """End a rollout where it is. The partial turn is its last one; it may be blank. The result of a tool that still
+        runs is dropped, for the rollout is not running any more."""
         if episode.stream.awaits_turn:
             tokens, logprobs = self.policy.cut(episode) if episode.writing else ([], None)
             episode.writing = False
             self._add_turn(episode, tokens, logprobs, *self._parse(tokens), last=True)
         self._end(episode, termination, error)
-
-
-def malformed_in_a_row(turns: list[Turn]) -> int:
-    """How many of the newest turns had nothing that could be run."""
-    return len(list(takewhile(lambda turn: turn.kind == "none", reversed(turns))))

@@ -28,13 +28,12 @@ from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
 from minvenus.files import digest, read_rows
 from minvenus.tools.toyweb import ToyWeb, visit_labels
-from minvenus.tools.web import make_tools
+from minvenus.tools.web import IMMEDIATE, make_tools
 from minvenus.types import Question, Rollout
 
 SHAPE = ('a question is {"question": text, "answer": text or list of texts}, optionally with "id": text or number and '
          '"source": text; or {"prompt": [one user message], "reward_model": {"ground_truth": text}}; '
          "or a row of BrowseComp with problem, answer and canary")
-IMMEDIATE = ("toyweb", "folder", "replay")        # tools that cannot hang: they run in the loop's thread, reproducibly
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | N
     if per_step and (len(questions) < (limit or 0) or len(training) < per_step):
         raise ConfigError(f"{path} has {len(questions)} questions: {limit} are held out, {len(training)} others are "
                           f"left to train on, and a step takes {per_step}: lower --questions or --evaluate-questions")
-    tool_set = make_tools(tools, seed, tool_seconds)
+    tool_set = make_tools(tools, tool_seconds)
     return QuestionSource(
         held_out=held_out, training=training, fingerprint=digest([asdict(question) for question in questions]),
         tools_for=lambda question: tool_set,

@@ -13,28 +13,27 @@ A tool set is an object with these two methods, and a close() if it holds someth
 Models that were trained on other texts of failures see those instead (ResultFormat).
 
 A call is an error only if all of its queries or URLs fail. If a service failed for one of them, the error is of that
-kind, whatever is wrong with the others. Pages are not trusted and
-not cleaned: a protocol tag in a page stays text, because the token stream encodes observations as ordinary ids.
+kind, whatever is wrong with the others. Pages are not trusted and not cleaned: a protocol tag in a page stays text,
+because the token stream encodes observations as ordinary ids.
 """
 
 import json
 import re
 import threading
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 
 from minvenus.config import ConfigError, check
 from minvenus.text.json_repair import whole_characters
+from minvenus.text.tokenizer import Tokenizer
 
 # Kinds of errors: timeout, http, page, refused, empty, bad_arguments.
 FAULTS = ("timeout", "http")      # a service failed; the others are about the page or the call that the model chose
 MAX_ITEMS = 10                    # queries or URLs in one call
-PIECE = 4096                      # characters of a long text that are counted together
-WORD_START = re.compile("(?<=[a-z,.;]) (?=[A-Za-z])")       # tokens never reach across it
+MOST_CHARACTERS = 16              # per token of a result: blanks and rules have many in one
 PAGE = ("The useful information in {url} for user goal {goal} as follows: \n\n"
         "Evidence in page: \n{evidence}\n\nSummary: \n{summary}\n\n")
 
@@ -102,25 +101,42 @@ def filled(frame: str, **values: str) -> str:
     return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), frame)
 
 
-def call_key(name: str, arguments: dict) -> str:
-    """One spelling of a call, to find it again."""
-    return json.dumps({"name": name, "arguments": arguments}, sort_keys=True, separators=(",", ":"))
+Found = list[tuple[str, list | ToolError]]      # per query its pages, per URL [evidence, summary]; or the failure
 
 
 def search_each(queries: list[str], search_one: Callable[[str], list[dict]]) -> ToolResult:
     """One search per query. `search_one(query)` returns [{"title", "url", "snippet"}, ...], perhaps with a "date" and a
     "source", or raises ToolError."""
-    found: list[tuple[str, list[dict] | ToolError]] = []
-    for query in queries:
+    found = each(queries, search_one)
+    found = [(query, pages or ToolError("empty", "no results; try other words")) for query, pages in found]
+    return result_of(found, partial(search_text, found))
+
+
+def visit_each(urls: list[str], goal: str, visit_one: Callable[[str], list[str]]) -> ToolResult:
+    """One visit per URL. `visit_one(url)` returns [evidence, summary] or raises ToolError."""
+    found = each(urls, visit_one)
+    return result_of(found, partial(visit_text, found, goal))
+
+
+def each(items: list[str], call: Callable[[str], list]) -> Found:
+    found: Found = []
+    for item in items:
         try:
-            found.append((query, search_one(query) or ToolError("empty", "no results; try other words")))
+            found.append((item, call(item)))
         except ToolError as error:
-            found.append((query, error))
-    render = partial(search_text, found)
-    return ToolResult(render(PLAIN), error_of([pages for _, pages in found]), render)
+            found.append((item, error))
+    return found
 
 
-def search_text(found: list[tuple[str, list[dict] | ToolError]], shown: ResultFormat) -> str:
+def result_of(found: Found, render: Callable[[ResultFormat], str]) -> ToolResult:
+    kinds = [result.kind for _, result in found if isinstance(result, ToolError)]
+    error = None
+    if len(kinds) == len(found):
+        error = next((kind for kind in kinds if kind in FAULTS), kinds[0])
+    return ToolResult(render(PLAIN), error, render)
+
+
+def search_text(found: Found, shown: ResultFormat) -> str:
     entries: list[dict] = []
     reasons = []
     for query, pages in found:
@@ -142,27 +158,7 @@ def shown_page(page: dict, dates: bool) -> dict:
     return {"title": page["title"], "url": page["url"], "snippet": "\n".join(filter(None, lines))}
 
 
-def visit_each(urls: list[str], goal: str, visit_one: Callable[[str], list[str]]) -> ToolResult:
-    """One visit per URL. `visit_one(url)` returns [evidence, summary] or raises ToolError."""
-    found: list[tuple[str, list[str] | ToolError]] = []
-    for url in urls:
-        try:
-            found.append((url, visit_one(url)))
-        except ToolError as error:
-            found.append((url, error))
-    render = partial(visit_text, found, goal)
-    return ToolResult(render(PLAIN), error_of([page for _, page in found]), render)
-
-
-def error_of(results: Sequence[list | ToolError]) -> str | None:
-    """The kind of error of a call with these results."""
-    kinds = [result.kind for result in results if isinstance(result, ToolError)]
-    if len(kinds) < len(results):
-        return None
-    return next((kind for kind in kinds if kind in FAULTS), kinds[0])
-
-
-def visit_text(found: list[tuple[str, list[str] | ToolError]], goal: str, shown: ResultFormat) -> str:
+def visit_text(found: Found, goal: str, shown: ResultFormat) -> str:
     texts = []
     for url, page in found:
         if isinstance(page, ToolError):
@@ -172,46 +168,23 @@ def visit_text(found: list[tuple[str, list[str] | ToolError]], goal: str, shown:
     return "\n=======\n".join(texts).strip()
 
 
-def cap_text(text: str, count: Callable[[str], int], limit: int) -> str:
-    """The text if it has at most `limit` tokens; else the longest prefix of whole characters that fits together
-    with the mark "[cut: 1,234 of 5,678 characters shown]". `count` gives the tokens of a text. The mark itself must
-    fit: settings ask for at least 64 tokens.
+def cap_text(text: str, tokenizer: Tokenizer, limit: int) -> str:
+    """The text if it has at most `limit` tokens, and not more than MOST_CHARACTERS for each; else a prefix of whole
+    characters, a few tokens short of the limit, and the mark "[cut: 1,234 of 5,678 characters shown]". The mark itself
+    must fit: settings ask for at least 64 tokens. Characters that cannot be shown are never encoded."""
+    def cut_at(end: int) -> str:
+        return f"{text[:end]}\n[cut: {end:,} of {len(text):,} characters shown]"
 
-    A long text is counted piece by piece, and no further than it is shown. Pieces begin where a word does, so their
-    tokens are those of the whole; a line of a million blanks may be cut some tokens off the limit."""
-    def cut_at(end: int, start: int = 0) -> str:
-        return f"{text[start:end]}\n[cut: {end:,} of {len(text):,} characters shown]"
-
-    short = 16 * limit                                # characters that may be counted in one go
-    if len(text) <= short and count(text) <= limit:
+    longest = min(len(text), MOST_CHARACTERS * limit)
+    tokens = tokenizer.untrusted_offsets(text[:longest])
+    if len(tokens) <= limit and longest == len(text):
         return text
-    count = cache(count)                              # the pieces of a run of blanks are all the same
-    mark = count(cut_at(len(text), start=len(text)))
-    start, room = 0, limit                            # the piece in which the text is cut, the tokens that it may have
-    while True:
-        end = piece_end(text, start)
-        tokens = count(text[start:end])
-        if end == len(text) or tokens + mark > room:
-            break
-        start, room = end, room - tokens
-    if end == len(text) > short and tokens <= room:
-        return text
-    ends = range(start + 1, min(end + PIECE, len(text)))
-    end = start + bisect_right(ends, room, key=lambda end: count(cut_at(end, start)))
-    if 0 < start < end <= short:                      # where a word was cut, the whole may have other tokens
-        ends = range(end + 1, min(end + 4 * max(0, limit - count(cut_at(end))), len(text)))
-        end += bisect_right(ends, limit, key=lambda end: count(cut_at(end)))
-        while (excess := count(cut_at(end)) - limit) > 0:
-            end -= excess
+    mark = cut_at(len(text))[len(text):]
+    room = limit - len(tokenizer.encode_untrusted(mark))
+    end = tokens[room][1] if room < len(tokens) else longest
+    while (excess := len(tokenizer.encode_untrusted(cut_at(end))) - limit) > 0:       # a word that is cut may have more
+        end -= excess
     return cut_at(end)
-
-
-def piece_end(text: str, start: int) -> int:
-    """Where to end a piece that starts here: before the last word that starts in it, else after PIECE characters."""
-    piece = text[start:start + PIECE]
-    if start + PIECE >= len(text):
-        return len(text)
-    return start + max((match.start() for match in WORD_START.finditer(piece, 1)), default=PIECE)
 
 
 def in_thread(name: str, function: Callable, *arguments) -> Future:

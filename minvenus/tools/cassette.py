@@ -1,12 +1,11 @@
 """Results of live calls in one SQLite file: recorded once, replayed exactly and without a network.
 
-    calls(key, text)      key = base.call_key(name, arguments) of one query or one page, text = its result as JSON,
+    calls(key, text)      key = call_key(name, arguments) of one query or one page, text = its result as JSON,
                           or "ERROR " and [kind, message] as JSON
 
 While recording, a result that is in the file is not asked for again, so the recorded run sees what a replay will see.
-A failure is: a timeout must not become what a page says for ever. Once the call succeeds, the result takes the place
-of the failure. A replay repeats results and failures as they are in the file. A call that is not there stops the run:
-showing it to the model as a web error would change the experiment without a word.
+A failure is: a timeout must not become what a page says for ever. A replay repeats results and failures as they are in
+the file. A call that is not there stops the run: shown to the model as a web error, it would change the experiment.
 
 Every row is one transaction, so a killed process leaves whole rows only. Threads share one connection under a
 lock; several processes may record into the same file. The judge keeps its verdicts in such a file.
@@ -19,15 +18,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from minvenus.config import ConfigError
-from minvenus.tools.base import ToolError, call_key
+from minvenus.tools.base import ToolError
 
 BUSY_SECONDS = 30.0                   # wait for another process that writes
 ERROR = "ERROR "                      # how the text of a failure begins
 EMPTY = "[]"                          # a search without results is asked for again, too
 
 
-class MissingRecording(ConfigError):
-    """A replayed run made a call that the file does not have."""
+def call_key(name: str, arguments: dict) -> str:
+    return json.dumps({"name": name, "arguments": arguments}, sort_keys=True, separators=(",", ":"))
 
 
 class Cassette:
@@ -79,9 +78,9 @@ class Cassette:
             text = self.put(key, text)
         if text is None:
             count = self._execute("SELECT count(*) FROM calls")
-            raise MissingRecording(f"none of the {count[0] if count else 0} calls in {self.file} is {key[:500]}: the "
-                                   "replayed run must have the question, model, system prompt, seed, sampling and "
-                                   "limits of the recorded one. To add what is missing, use record: with this file")
+            raise ConfigError(f"none of the {count[0] if count else 0} calls in {self.file} is {key[:500]}: the "
+                              "replayed run must have the question, model, system prompt, seed, sampling and limits "
+                              "of the recorded one. To add what is missing, use record: with this file")
         try:
             value = json.loads(text.removeprefix(ERROR))
         except ValueError:

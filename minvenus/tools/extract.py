@@ -5,8 +5,7 @@
 
 As in the released system, after an empty reply the model is asked again with 70 % of the page, three times, then with
 its first 25,000 characters, and after one that cannot be read again with the same page, three times. A server that
-says "too long" gets less of the page, too; any other error is one. All of it has 300 seconds from when the page is
-there, as far as the call of the tool has them.
+says "too long" gets less of the page, too; any other error is one.
 
 The page is not trusted. It stands between tags that it cannot close, and control tokens in it are broken up; what the
 model quotes of them comes back as it was (text/untrusted.py).
@@ -60,7 +59,8 @@ class Extractor:
         repeats = 0
         while True:
             try:
-                reply = self._ask(page[:lengths[0]], goal, deadline)
+                content = PROMPT.format(goal=break_up(goal), page=break_up(page[:lengths[0]]))
+                reply = self.endpoint.chat([{"role": "user", "content": content}], deadline, **self.settings)
                 if found := read_reply(reply):
                     return found
                 problem = ToolError("http", "the extraction endpoint gave no JSON object with evidence or summary, but "
@@ -76,10 +76,6 @@ class Extractor:
                 repeats += 1
             if not lengths or repeats > REPEATS:
                 raise problem
-
-    def _ask(self, page: str, goal: str, deadline: float) -> str:
-        content = PROMPT.format(goal=break_up(goal), page=break_up(page))
-        return self.endpoint.chat([{"role": "user", "content": content}], deadline, **self.settings)
 
 
 def read_reply(reply: str) -> list[str] | None:

@@ -18,7 +18,7 @@ import re
 import time
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from minvenus.config import ConfigError
@@ -38,34 +38,24 @@ SUFFIXES = (".txt", ".md", ".markdown", *HTML)
 MAX_RESULTS = 10
 
 
-class BM25:
-    """An index over texts, of all their words or of those in `only`. Deterministic: equal scores keep the order of the
-    texts. A ToolError is raised if it is not made by the deadline, a value of time.monotonic()."""
-
-    def __init__(self, texts: Sequence[str], only: set[str] | None = None, deadline: float = math.inf):
-        self.postings: dict[str, list[tuple[int, int]]] = defaultdict(list)       # word -> (text, occurrences) in order
-        lengths = []
-        for i, text in enumerate(texts):
-            if time.monotonic() > deadline:
-                raise ToolError("timeout", "the documents are too long to be searched in time")
-            found = words(text)
-            lengths.append(len(found))
-            if only is not None:
-                found = [word for word in found if word in only]
-            for word, n in Counter(found).items():
-                self.postings[word].append((i, n))
-        mean = sum(lengths) / len(lengths) if any(lengths) else 1.0
-        self.norm = [K1 * (1 - B + B * length / mean) for length in lengths]
-
-    def search(self, query: str) -> dict[int, float]:
-        """Index and score of all texts that share a word with the query, best first."""
-        scores: dict[int, float] = defaultdict(float)
-        for word in dict.fromkeys(words(query)):      # each word once, in a fixed order: sums of floats depend on it
-            found = self.postings.get(word, [])
-            idf = math.log(1 + (len(self.norm) - len(found) + 0.5) / (len(found) + 0.5))
-            for i, n in found:
-                scores[i] += idf * n * (K1 + 1) / (n + self.norm[i])
-        return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
+def bm25(texts: Iterable[Counter[str]], query: str) -> dict[int, float]:
+    """Index and score of all texts that share a word with the query, best first; equal scores keep the order of the
+    texts. A text is given by how often each word occurs in it."""
+    asked = list(dict.fromkeys(words(query)))         # each word once, in a fixed order: sums of floats depend on it
+    lengths = []
+    counts = []                                       # per text, of each word of the query
+    for text in texts:
+        lengths.append(text.total())
+        counts.append([text[word] for word in asked])
+    mean = sum(lengths) / len(lengths) if any(lengths) else 1.0
+    scores: dict[int, float] = defaultdict(float)
+    for j in range(len(asked)):
+        found = [i for i, row in enumerate(counts) if row[j]]
+        idf = math.log(1 + (len(counts) - len(found) + 0.5) / (len(found) + 0.5))
+        for i in found:
+            f = counts[i][j]
+            scores[i] += idf * f * (K1 + 1) / (f + K1 * (1 - B + B * lengths[i] / mean))
+    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
 
 
 def words(text: str) -> list[str]:
@@ -84,13 +74,14 @@ class Document:
         self.passages = [passage for line in text.splitlines() for passage in PASSAGE.findall(line.rstrip())]
 
     def ranked(self, query: str, deadline: float = math.inf) -> list[int]:
-        """The passages that share a word with the query, best first. They are indexed for its words only: to index
-        megabytes for all words takes longer than any number of queries."""
-        return list(BM25(self.passages, set(words(query)), deadline).search(query))
-
-    def snippet(self, query: str, deadline: float = math.inf) -> str:
-        """The passage that matches best, or the first one."""
-        return self.passages[next(iter(self.ranked(query, deadline)), 0)]
+        """The passages that share a word with the query, best first, or a ToolError at the deadline, which is a value
+        of time.monotonic()."""
+        def counts() -> Iterator[Counter[str]]:
+            for passage in self.passages:
+                if time.monotonic() > deadline:
+                    raise ToolError("timeout", "the documents are too long to be searched in time")
+                yield Counter(words(passage))
+        return list(bm25(counts(), query))
 
     def extract(self, goal: str, deadline: float = math.inf) -> list[str]:
         """[evidence, summary]: the best passages in their order on the page, and the best one. Without a common
@@ -130,7 +121,7 @@ class FolderTools:
         if not self.documents:
             raise ConfigError(f"{root} holds no file with text and one of the endings {' '.join(SUFFIXES)}")
         # the words of a title count more
-        self.index = BM25([f"{page.title}\n{page.title}\n{page.text}" for page in self.documents.values()])
+        self.counts = [Counter(words(f"{page.title}\n{page.title}\n{page.text}")) for page in self.documents.values()]
 
     def search(self, queries: list[str]) -> ToolResult:
         deadline = time.monotonic() + self.seconds
@@ -142,9 +133,10 @@ class FolderTools:
 
     def _search(self, query: str, deadline: float) -> list[dict]:
         pages = []
-        for i in list(self.index.search(query))[:MAX_RESULTS]:
+        for i in list(bm25(self.counts, query))[:MAX_RESULTS]:
             url, document = list(self.documents.items())[i]
-            pages.append({"title": document.title, "url": url, "snippet": document.snippet(query, deadline)})
+            best, *_ = document.ranked(query, deadline) or [0]        # a long word may be cut between two passages
+            pages.append({"title": document.title, "url": url, "snippet": document.passages[best]})
         return pages
 
     def _visit(self, url: str, goal: str, deadline: float) -> list[str]:

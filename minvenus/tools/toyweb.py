@@ -25,10 +25,11 @@ learned such look-ups in 150 steps, and with one token in between not in 300.
 """
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 
 from minvenus.tools.base import ToolResult
-from minvenus.tools.folder import BM25
+from minvenus.tools.folder import bm25, words
 from minvenus.types import Question, Rollout
 
 # The tiny tokenizer gives each of these words one id together with the space before it, and the toy
@@ -154,7 +155,7 @@ class ToyTools:
     def __init__(self, case: Case):
         self.case = case
         self.listed: dict[str, Page] = {}           # url -> page
-        self.index = BM25([f"{page.title} {page.verb}" for page in case.pages.values()])
+        self.counts = [Counter(words(f"{page.title} {page.verb}")) for page in case.pages.values()]
 
     def search(self, queries: list[str]) -> ToolResult:
         lines = []
@@ -172,7 +173,7 @@ class ToyTools:
     def results(self, query: str) -> list[Page]:
         """The best page and one more: the second best, else the next one with the verb of the best."""
         pages = list(self.case.pages.values())
-        hits = list(self.index.search(query))
+        hits = list(bm25(self.counts, query))
         if hits:
             following = [*range(hits[0], len(pages)), *range(hits[0])]
             hits += [i for i in following if pages[i].verb == pages[hits[0]].verb]

@@ -2,8 +2,8 @@
 
     SERPER_API_KEY, SERPER_BASE_URL         search (default: Serper itself)
     JINA_API_KEY, JINA_BASE_URL             the reader (default: r.jina.ai, which works without a key at a low rate)
-    EXTRACT_BASE_URL, EXTRACT_MODEL,        an OpenAI-compatible model that extracts what a page says about the goal;
-    EXTRACT_API_KEY                         without one, the passages that share words with the goal (folder.py)
+    EXTRACT_...                             a model that extracts what a page says about the goal (extract.py); without
+                                            one, the passages that share words with the goal (folder.py)
 
 This machine opens no page itself, but the model chooses the URLs, and a reader of one's own (JINA_BASE_URL) may
 reach a private network: for it every address of the host must be public. (The reader looks the name up again and
@@ -27,10 +27,10 @@ from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, setting
 from minvenus.tools.extract import Extractor
 from minvenus.tools.folder import Document, FolderTools
-from minvenus.tools.toyweb import ToyWeb
 
 IDEOGRAPH = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 HOSTED_READER = "https://r.jina.ai"
+IMMEDIATE = ("toyweb", "folder", "replay")    # tools that cannot hang: they run in the loop's thread, reproducibly
 MAX_RESULTS = 10
 READER_ATTEMPTS = 8                   # as often as the released system asks its reader for three attempts
 READER_STATUSES = (401, 402, 407, 429)        # of 4xx: key, payment, proxy, rate; the others are about the page
@@ -51,11 +51,10 @@ def describe_tools(spec: str) -> str:
     return f"search by {search}, reader {reader}, {pages}" + (f", recorded in {path}" if path else "")
 
 
-def make_tools(spec: str, seed: int = 0, seconds: float = 450.0):
-    """The tool set that --tools names. `seed` is the toy web's, `seconds` are those of a call of live tools."""
+def make_tools(spec: str, seconds: float = 450.0):
+    """The tool set that --tools names, but for the toy web, which has one per question. `seconds` are those of a call
+    of live tools."""
     kind, _, path = spec.partition(":")
-    if spec == "toyweb":
-        return ToyWeb(seed)
     if kind == "folder" and path:
         return FolderTools(path)
     if kind == "replay" and path:

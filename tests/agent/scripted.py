@@ -23,6 +23,7 @@ CONFIG = ModelConfig(16, 24, 1, 2, 1, head_dim=8, vocab_size=TOKENIZER.size + 3,
 MODEL = Qwen3(CONFIG, seed=0).requires_grad_(False)
 SYSTEM = "Search and visit."
 QUESTION = Question("q", "Pet of Bob?", ["cat"])
+PROMPT = len(prompt_ids(TOKENIZER, SYSTEM, QUESTION.text))        # tokens
 BROKEN = "Start.\n</think>\n\n<tool_call>\n{\"name\":\n</tool_call>"
 QUIET = Notices(malformed="ERROR: cannot read the call.")
 
@@ -43,6 +44,10 @@ def answer(text="cat", thought="Answer."):
 def ids_of(turn) -> list[int]:
     """The ids of a scripted turn: a text ends with im_end, a list is taken as it is."""
     return turn if isinstance(turn, list) else [*TOKENIZER.encode_tagged(turn), TOKENIZER.im_end]
+
+
+def size(observation: str) -> int:
+    return len(observation_ids(TOKENIZER, observation))
 
 
 def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engine:

@@ -3,7 +3,6 @@ at hand, against real trajectories. And what infer.py and eval.py say at the sta
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -12,20 +11,16 @@ from minvenus.agent.prompt import DR_VENUS, MINVENUS, read_prompt
 from minvenus.agent.rollout import Limits
 from minvenus.model.weights import TINY_BASE
 from minvenus.settings import AgentConfig
-from minvenus.text.chat import CLOSE, OPEN, observation_ids, prompt_ids
+from minvenus.text.chat import CLOSE, OPEN
 from minvenus.tools.base import ToolError, ToolResult, run_tool, search_each, search_text, visit_each
 from minvenus.tools.web import PAGE_BYTES, LiveTools
 from tests.agent import scripted
 from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, check_stream, run, search, visit
+from tests.text.conftest import SHARED, real_messages
 from tests.tools.servers import serve
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
+PROMPT, size = scripted.PROMPT, scripted.size
 NOTICES, RESULTS = DR_VENUS.notices, DR_VENUS.notices.results
-PROMPT = len(prompt_ids(TOKENIZER, scripted.SYSTEM, scripted.QUESTION.text))
-
-
-def size(text):
-    return len(observation_ids(TOKENIZER, text))
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +29,6 @@ def protocol():
     if not path.exists():
         pytest.skip(f"the protocol is not at {path}")
     return " ".join(path.read_text(encoding="utf-8").split())
-
-
-def messages(name):
-    path = SHARED / "data" / "trajectories" / f"{name}.json"
-    if not path.exists():
-        pytest.skip(f"the trajectory is not at {path}")
-    return json.loads(path.read_text(encoding="utf-8"))["messages"]
 
 
 # --------------------------------------------------------------------------------------------------------- the numbers
@@ -64,9 +52,9 @@ def test_all_of_them_reach_the_loop_locally_and_at_an_endpoint(tmp_path):
     wanted = {"time_limit": 9000.0, "tool_threads": None, "retries": 4, "max_malformed": 5, "answer_from": 240_000,
               "last_turn_tokens": 4096}
     with serve(lambda handler: handler.reply({})) as server:
-        loop, _ = load_loop(AgentConfig(**settings, api_base=server.url, api_model="m"), immediate=True)
+        loop, _ = load_loop(AgentConfig(**settings, api_base=server.url, api_model="m"))
     assert loop.limits == Limits(201, 261_000, 15_000, 240_000, **wanted)
-    local, _ = load_loop(AgentConfig(**settings, max_new_tokens=100), immediate=True)
+    local, _ = load_loop(AgentConfig(**settings, max_new_tokens=100))
     assert local.limits == Limits(201, 4096, 100, 240_000, **wanted), "as much as the model takes"
     for found in (loop, local):
         assert (found.system, found.notices) == ("Words of the release.\nMore.", NOTICES)
@@ -150,7 +138,7 @@ def test_a_page_that_cannot_be_read_is_a_page_that_says_so(protocol):
     assert shown.error == "http" and "down" not in shown.text
     assert re.fullmatch(UNREAD, shown.text).groups()[:2] == (hostile["url"][0], hostile["goal"])
     assert run_tool(tools, "visit", hostile).text == f"ERROR: {hostile['url'][0]}: the service is down"
-    real = [m["content"] for m in messages("rl_0000") if "could not be processed" in m["content"]]
+    real = [m["content"] for m in real_messages("rl_0000") if "could not be processed" in m["content"]]
     assert real and all(re.fullmatch(OPEN + UNREAD + CLOSE, content) for content in real), "the same frame"
 
 
@@ -169,7 +157,7 @@ def test_a_call_that_fails_as_a_whole_an_empty_result_and_a_malformed_turn(proto
 
 @pytest.mark.parametrize("name", ["sft_0000", "sft_0001", "sft_0007"])
 def test_search_results_of_the_release_are_written_as_ours_are(name):
-    found = [m["content"] for m in messages(name) if m["content"].startswith(OPEN + '[{"query"')]
+    found = [m["content"] for m in real_messages(name) if m["content"].startswith(OPEN + '[{"query"')]
     for content in found:
         entries = json.loads(content.removeprefix(OPEN).removesuffix(CLOSE))
         listed = [(entry["query"], entry["web_page_info_list"]) for entry in entries]
@@ -185,7 +173,7 @@ def test_the_start_says_which_prompt_tools_and_limits_are_used_and_no_address_or
     (tmp_path / "long.txt").write_text("x" * 91 + "\nsecond")
 
     def said(**more):
-        return load_loop(AgentConfig(**settings, **more), True)[1].splitlines()[-2:]
+        return load_loop(AgentConfig(**settings, **more))[1].splitlines()[-2:]
 
     for service in ("SERPER", "JINA", "EXTRACT"):
         monkeypatch.delenv(f"{service}_BASE_URL", raising=False)
@@ -205,6 +193,6 @@ def test_the_start_says_which_prompt_tools_and_limits_are_used_and_no_address_or
 
 
 def test_the_released_prompt_is_read_from_a_trajectory():
-    messages("sft_0000")
+    real_messages("sft_0000")
     prompt = read_prompt(SHARED / "data" / "trajectories" / "sft_0000.json")
     assert len(prompt) == 1871 and prompt.endswith("Current date: 2026-03-01\n")

@@ -85,19 +85,6 @@ def test_two_hundred_turns_compute_every_token_once():
 # --------------------------------------------------------------------------------------------------- threads, deadlines
 
 
-def test_while_one_rollout_waits_for_its_tool_the_others_go_on():
-    questions = [Question("slow", "Pet of Bob?", ["cat"]), Question("quick", "Pet of Eve?", ["cat"])]
-    release, order = threading.Event(), []
-    tools = {"slow": Tools(search=lambda q: "late" if release.wait(20) else "never"), "quick": Tools()}
-
-    def watch(event, episode):
-        if event == "end":
-            order.append(episode.question.id)
-            release.set()                      # only the end of the other rollout lets the slow tool return
-    scripted.run_groups([search(), answer()], budget(tool_threads=2), lambda q: tools[q.id], questions, watch=watch)
-    assert order == ["quick", "slow"]
-
-
 def test_a_tool_that_ignores_its_deadline_is_answered_with_a_timeout_and_what_it_brings_later_is_dropped():
     release = threading.Event()
     rollout = run([search(), visit(), answer()], budget(tool_threads=1, tool_seconds=1.0),

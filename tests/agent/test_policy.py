@@ -32,7 +32,7 @@ def save_tiny(folder: Path, seed: int = 0) -> None:
 
 def load(sequences=1, pages=None, **settings):
     """The policy of these settings, its loop, and the description."""
-    loop, description = load_loop(AgentConfig(**settings), True, sequences, pages)
+    loop, description = load_loop(AgentConfig(**settings), sequences, pages)
     return loop.policy, loop, description
 
 
@@ -62,7 +62,7 @@ def test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_
         assert format_of(config) == TOYWEB
         assert (resolved(config).temperature, resolved(config).max_context) == (0.0, 1024)
     with serve(lambda handler: handler.reply({})) as server:
-        loop, _ = load_loop(AgentConfig(model="toy", api_base=f"{server.url}/v1", api_model="m"), True)
+        loop, _ = load_loop(AgentConfig(model="toy", api_base=f"{server.url}/v1", api_model="m"))
     assert (loop.system, loop.notices, loop.limits.max_turn_tokens) == (TOYWEB.system, TOYWEB.notices, 64)
     Path("toy/agent.json").unlink()
     assert format_of(AgentConfig(model="toy")) == MINVENUS, "the same weights and vocabulary"
@@ -141,9 +141,9 @@ def test_on_a_gpu_the_cache_may_take_most_of_what_is_free(monkeypatch):
     (900, {}, 900), (5000, {}, 4096),
     (5000, {"model": str(TINY), "api_base": "http://127.0.0.1:9/v1", "api_model": "m"}, 5000)])
 def test_limits_are_those_of_the_settings_within_the_context_of_the_policy(max_context, endpoint, context):
-    config = AgentConfig(max_context=max_context, max_new_tokens=7, max_observation_tokens=99, time_limit=5.0,
-                         tool_seconds=4.0, temperature=1.0, retries=2, max_malformed=6, **endpoint)
-    loop, _ = load_loop(config, immediate=False, sequences=3)
+    config = AgentConfig(tools="live", max_context=max_context, max_new_tokens=7, max_observation_tokens=99,
+                         time_limit=5.0, tool_seconds=4.0, temperature=1.0, retries=2, max_malformed=6, **endpoint)
+    loop, _ = load_loop(config, sequences=3)
     assert loop.limits == Limits(200, context, 7, 99, time_limit=5.0, tool_seconds=4.0, tool_threads=3, retries=2,
                                  max_malformed=6)
 

@@ -3,15 +3,15 @@
 import json
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.agent.protocol import format_error, is_well_formed, parse_turn
+from tests.agent.test_protocol import SEARCH, THOUGHTS
+from tests.text.conftest import real_messages
 
-SEARCH = '{"name": "search", "arguments": {"query": ["capital of Italy"]}}'
 TAGS = [f"<{slash}{tag}>" for tag in ("think", "tool_call", "answer", "tool_response") for slash in ("", "/")]
 TEXT = ["", " ", "\n", "hm", "<", ">", "{", "}", '"', "'", ",", SEARCH, "Rome", '{"name": "x", "arguments": {}}',
         "<|im_end|>"]
@@ -68,7 +68,6 @@ def test_built_turns_pass_and_parse(call, answer):
 
 
 ONE_BLOCK = "The turn needs exactly one <{tag}>...</{tag}>, and nothing else after the last </think>."
-THOUGHTS = "The turn needs <think>...</think>"
 EDITS = [    # (one edit of a well-formed turn with the given block tag, the rule that it breaks)
     (lambda t, tag: "x" + t, "There is text before the first <think>."),
     (lambda t, tag: t + "x", ONE_BLOCK),
@@ -108,17 +107,12 @@ def test_a_hundred_kilobytes_of_tags_take_linear_time(start, piece):
 
 # ---------------------------------------------------------------------------------------------------- real trajectories
 
-TRAJECTORIES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "trajectories"
 COUNTS = {"sft_0000": (12, 12), "sft_0001": (13, 4), "sft_0007": (36, 7), "rl_0000": (44, 8), "rl_0008": (81, 7)}
 
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_every_turn_of_the_released_trajectories_is_classified(name):
-    path = TRAJECTORIES / f"{name}.json"
-    if not path.exists():
-        pytest.skip(f"the released trajectory {name}.json is not in ../shared/data/trajectories")
-    messages = json.loads(path.read_text(encoding="utf-8"))["messages"]
-    turns = [message["content"] for message in messages if message["role"] == "assistant"]
+    turns = [message["content"] for message in real_messages(name) if message["role"] == "assistant"]
     parsed = [parse_turn(text) for text in turns]
     search, visit = COUNTS[name]
     assert Counter(turn.kind for turn in parsed) == {"search": search, "visit": visit, "answer": 1}

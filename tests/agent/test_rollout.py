@@ -33,21 +33,15 @@ def test_search_visit_answer_worked_by_hand():
     check_stream(rollout)
 
 
-def test_log_probs_are_those_of_the_model_for_exactly_these_tokens():
-    rollout = run([search(), BROKEN, answer()])
-    for i, logprob in enumerate(rollout.logprobs):
-        if logprob is not None:
-            [expected] = naive_scores(scripted.MODEL, rollout.tokens[:i], [rollout.tokens[i]])
-            assert logprob == pytest.approx(expected, abs=1e-5)
-
-
-def test_with_top_p_below_one_the_log_probs_are_still_those_of_the_full_softmax():
-    rollout = run(scripted.random_policy(Sampling(1, temperature=0.7, top_p=0.5)), budget(2, 600, 20))
-    turn = rollout.turns[0]
-    end = turn.start + sum(rollout.sampled[turn.start:turn.end])             # a forced im_end was not sampled
-    again = naive_scores(scripted.MODEL, rollout.tokens[:turn.start], rollout.tokens[turn.start:end], 0.7)
-    assert rollout.logprobs[turn.start:end] == pytest.approx(again, abs=1e-5)
-    check_stream(rollout)
+def test_log_probs_are_those_of_the_full_softmax_at_the_temperature_for_exactly_these_tokens_with_top_p_below_one_too():
+    for policy, temperature in (([search(), BROKEN, answer()], 1.0),
+                                (scripted.random_policy(Sampling(1, temperature=0.7, top_p=0.5)), 0.7)):
+        rollout = run(policy, budget(3, 600))
+        assert len(rollout.turns) == 3
+        for i, logprob in enumerate(rollout.logprobs):
+            if logprob is not None:
+                [expected] = naive_scores(scripted.MODEL, rollout.tokens[:i], [rollout.tokens[i]], temperature)
+                assert logprob == pytest.approx(expected, abs=1e-5)
 
 
 # ------------------------------------------------------------------------------------------------------- kinds of turns

@@ -4,11 +4,11 @@ from tests.mutants.mutant import mutant
 
 MUTANTS = (
     mutant(17, "the sampled end-of-turn token is left out of the loss",
-           "text/test_chat.py::test_a_sampled_end_of_turn_is_trained_and_an_appended_one_is_not",
+           "agent/test_rollout.py::test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does_not",
            ("minvenus.text.chat:Stream.add_turn", "self._append(chosen, sampled)",
             "self._append(chosen[:-1], sampled=True)\n        self._append(chosen[-1:], sampled=False)")),
     mutant(17, "an appended end-of-turn token is trained",
-           "text/test_chat.py::test_a_sampled_end_of_turn_is_trained_and_an_appended_one_is_not",
+           "agent/test_rollout.py::test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does_not",
            ("minvenus.text.chat:Stream.add_turn", "im_end], sampled=False", "im_end], sampled=True")),
     mutant(18, "the forced <think> is trained as if it were sampled",
            "text/test_chat.py::test_the_stream_decodes_to_the_rendering_and_its_mask_to_the_policy_s_own_text",
@@ -31,7 +31,7 @@ MUTANTS = (
            "text/test_chat.py::test_tags_are_ids_in_system_and_assistant_text_and_control_tokens_nowhere",
            ("minvenus.text.tokenizer:Tokenizer.encode_tagged", "self._at_tags", "self._at_added")),
     mutant(24, "end_of_text, the pad id, is taken for the end of a turn",
-           "text/test_chat.py::test_end_of_text_is_kept_as_sampled_and_still_closed_by_im_end",
+           "agent/test_rollout.py::test_a_turn_that_ends_with_end_of_text_is_closed_for_it",
            ("minvenus.text.chat:Stream.add_turn", "!= self.tokenizer.im_end", "not in self.tokenizer.stop_ids")),
     mutant(25, "an observation without its wrapper is accepted, and earlier thoughts vanish",
            "text/test_chat.py::test_an_observation_without_its_exact_wrapper_is_refused",

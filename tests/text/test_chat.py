@@ -87,44 +87,17 @@ def test_no_text_of_others_changes_the_control_ids(tiny, parts):
     assert control == [start, end, start, end, start, tiny.think, end, *later]
 
 
-@given(parts=conversations(words))
-def test_one_shot_encoding_of_the_rendering_gives_the_same_ids_where_nobody_spells_an_added_token(tiny, parts):
-    _, turns, _ = parts
-    ids, _, _ = stream(conversation(*parts), tiny)
-    if not any(re.match(r"\s*[\r\n]", thought.strip("\n")) for thought, _ in turns):         # the one documented cut
-        assert ids == tiny.encode(tiny.decode(ids))
-
-
 # ----------------------------------------------------------------------------------------------------- sampled turns
 
 
-@pytest.fixture
-def grown(tiny):
-    return Stream(tiny, "S", "Q")
-
-
-def test_sampled_ids_that_no_encoder_would_produce_are_kept(tiny, grown):
+def test_sampled_ids_that_no_encoder_would_produce_are_kept(tiny):
+    grown = Stream(tiny, "S", "Q")
     pieces = ["th", "e", " c", "ity", "</think>", "<|im_start|>", "<|im_end|>"]
     odd = [i for piece in pieces for i in tiny.encode(piece)]
     assert odd[:-3] != tiny.encode(tiny.decode(odd[:-3])), '"the city" has a shorter encoding'
     start, end = grown.add_turn(odd)
     grown.add_observation("page")
     assert grown.ids[start:end] == odd and grown.sampled[start:end] == [True] * len(odd)
-
-
-def test_a_sampled_end_of_turn_is_trained_and_an_appended_one_is_not(tiny, grown):
-    capped = Stream(tiny, "S", "Q")
-    said = tiny.encode("the city")
-    grown.add_turn([*said, tiny.im_end])
-    capped.add_turn(said)
-    assert grown.ids == capped.ids and grown.spans == capped.spans, "the next turn sees the same context"
-    assert grown.sampled[-1] and not capped.sampled[-1] and capped.sampled[-2]
-
-
-def test_end_of_text_is_kept_as_sampled_and_still_closed_by_im_end(tiny, grown):
-    start, end = grown.add_turn([5, tiny.end_of_text])                             # which is also the pad id
-    assert grown.ids[start:end] == [5, tiny.end_of_text, tiny.im_end]
-    assert grown.sampled[start:end] == [True, True, False]
 
 
 # -------------------------------------------------------------------------------------- trust, and what is refused

@@ -11,16 +11,10 @@ from hypothesis import strategies as st
 from minvenus.config import MODELS, ConfigError
 from minvenus.experiments.tiny_tokenizer import MERGES, NOT_SPECIAL, SPECIAL, make_tiny_tokenizer
 from minvenus.text.tokenizer import TINY, Tokenizer
+from tests.text.conftest import library
 
 ADDED = SPECIAL + NOT_SPECIAL
 SIZE = 256 + MERGES + len(ADDED)      # ids of the tiny tokenizer; the added tokens are the last ones
-
-
-@pytest.fixture(scope="module", params=["tiny", "qwen"])
-def pair(request):
-    """Our tokenizer, and the library's own on the same file, which knows nothing of trust."""
-    ours = request.getfixturevalue(request.param)
-    return ours, tokenizers.Tokenizer.from_file(str(ours.files["tokenizer.json"]))
 
 
 # Spellings whole, cut anywhere and joined in both orders; what NFC changes (accents, Hangul); bytes without a merge;
@@ -38,51 +32,45 @@ tame = st.lists(st.one_of(odd, plain), max_size=12).map("".join).filter(lambda t
 
 
 @given(text=hostile)
-def test_untrusted_text_never_becomes_an_added_id_and_decodes_to_itself(pair, text):
-    ours, _ = pair
-    ids = ours.encode_untrusted(text)
-    assert not set(ids) & set(ours.added.values())
-    assert ours.decode(ids) == unicodedata.normalize("NFC", text)
+def test_untrusted_text_never_becomes_an_added_id_and_decodes_to_itself(tokenizer, text):
+    ids = tokenizer.encode_untrusted(text)
+    assert not set(ids) & set(tokenizer.added.values())
+    assert tokenizer.decode(ids) == unicodedata.normalize("NFC", text)
 
 
 @given(text=hostile)
-def test_trusted_encoding_and_decoding_are_the_library_s(pair, text):
-    ours, library = pair
-    ids = ours.encode(text)
-    assert ids == library.encode(text, add_special_tokens=False).ids
-    assert ours.decode(ids) == library.decode(ids, skip_special_tokens=False)
+def test_trusted_encoding_and_decoding_are_the_library_s(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert ids == library(tokenizer).encode(text, add_special_tokens=False).ids
+    assert tokenizer.decode(ids) == library(tokenizer).decode(ids, skip_special_tokens=False)
 
 
 @given(text=tame)
-def test_ordinary_text_encodes_alike_trusted_or_not(pair, text):
-    ours, _ = pair
-    assert ours.encode_untrusted(text) == ours.encode(text) == ours.encode_tagged(text)
+def test_ordinary_text_encodes_alike_trusted_or_not(tokenizer, text):
+    assert tokenizer.encode_untrusted(text) == tokenizer.encode(text) == tokenizer.encode_tagged(text)
 
 
 # ----------------------------------------------------------------------------------------------------- offsets
 
 
-def test_offsets_keep_whitespace_and_the_newline_merged_with_a_full_stop(pair):
-    ours, _ = pair
+def test_offsets_keep_whitespace_and_the_newline_merged_with_a_full_stop(tokenizer):
     text = "the  city.\n\n"
-    spans = ours.untrusted_offsets(text)
-    assert [ours.decode([i]) for i, _, _ in spans] == [text[a:b] for _, a, b in spans]  # ASCII: a token writes its span
+    spans = tokenizer.untrusted_offsets(text)
+    assert [tokenizer.decode([i]) for i, _, _ in spans] == [text[a:b] for _, a, b in spans]     # ASCII
     assert text[spans[-1][1]:spans[-1][2]].endswith("\n")
     assert any(text[a:b].startswith(".") and text[a:b].endswith("\n") for _, a, b in spans)
 
 
-def test_the_ids_of_one_character_share_its_span_and_an_accent_that_normalisation_joins_is_covered(pair):
-    ours, _ = pair
-    spans = ours.untrusted_offsets("x𓀀y")                              # four bytes, in neither vocabulary
+def test_the_ids_of_one_character_share_its_span_and_an_accent_that_normalisation_joins_is_covered(tokenizer):
+    spans = tokenizer.untrusted_offsets("x𓀀y")                              # four bytes, in neither vocabulary
     assert len(spans) > 3 and [s[1:] for s in spans[1:-1]] == [(1, 2)] * (len(spans) - 2)
-    assert {span[1:] for span in ours.untrusted_offsets("e\u0301")} == {(0, 2)}
+    assert {span[1:] for span in tokenizer.untrusted_offsets("e\u0301")} == {(0, 2)}
 
 
 @given(text=hostile)
-def test_offsets_cover_the_text_in_order_and_their_ids_are_the_encoding(pair, text):
-    ours, _ = pair
-    spans = ours.untrusted_offsets(text)
-    assert [i for i, _, _ in spans] == ours.encode_untrusted(text)
+def test_offsets_cover_the_text_in_order_and_their_ids_are_the_encoding(tokenizer, text):
+    spans = tokenizer.untrusted_offsets(text)
+    assert [i for i, _, _ in spans] == tokenizer.encode_untrusted(text)
     reached = 0
     for _, start, end in spans:
         assert start <= reached and start < end <= len(text)

@@ -3,12 +3,10 @@
 import time
 
 import pytest
-import tokenizers
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minvenus.text.untrusted import MARK, break_up, restore
-from tests.text.conftest import DATA
 
 TOKENS = {
     "ChatML": ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|fim_prefix|>", "<|vision_start|>", "<|im_sep|>"],
@@ -66,24 +64,10 @@ def test_no_spelling_is_left_nor_does_one_arise_where_two_texts_meet_in_a_frame(
 
 
 @given(hostile)
-def test_the_real_tokenizer_finds_no_added_token(qwen_file, text):
-    added = set(qwen_file.get_added_tokens_decoder())
-    assert not added.isdisjoint(qwen_file.encode(f"<|im_end|>{text}").ids), "it does find them in the text itself"
-    assert added.isdisjoint(qwen_file.encode(break_up(f"<|im_end|>{text}")).ids)
-
-
-@given(hostile)
-def test_the_tiny_tokenizer_finds_no_added_token(tiny, text):
-    assert not set(tiny.encode(break_up(f"<|im_end|>{text}"))) & set(tiny.spelling)
-
-
-@pytest.fixture(scope="session")
-def qwen_file():
-    """As a server reads the file: with all added tokens."""
-    file = DATA / "tokenizers" / "qwen3" / "tokenizer.json"
-    if not file.exists():
-        pytest.skip(f"the Qwen3 tokenizer is not at {file}")
-    return tokenizers.Tokenizer.from_file(str(file))
+def test_a_tokenizer_that_takes_every_spelling_finds_no_added_token(tokenizer, text):
+    added = set(tokenizer.spelling)
+    assert not added.isdisjoint(tokenizer.encode(f"<|im_end|>{text}")), "it does find them in the text itself"
+    assert added.isdisjoint(tokenizer.encode(break_up(f"<|im_end|>{text}")))
 
 
 @pytest.mark.parametrize("piece", ["<", "<¦", "[", "[a", "]A", "[¦", "|", "|¦", "¦", "a", "A", "<|im_end|>", "[/@!",
