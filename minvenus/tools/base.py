@@ -34,6 +34,7 @@ from minvenus.text.tokenizer import Tokenizer
 FAULTS = ("timeout", "http")      # a service failed; the others are about the page or the call that the model chose
 MAX_ITEMS = 10                    # queries or URLs in one call
 MOST_CHARACTERS = 16              # per token of a result: blanks and rules have many in one
+PIECE = 65536                     # characters of a long text that are counted together
 PAGE = ("The useful information in {url} for user goal {goal} as follows: \n\n"
         "Evidence in page: \n{evidence}\n\nSummary: \n{summary}\n\n")
 
@@ -171,17 +172,22 @@ def visit_text(found: Found, goal: str, shown: ResultFormat) -> str:
 def cap_text(text: str, tokenizer: Tokenizer, limit: int) -> str:
     """The text if it has at most `limit` tokens, and not more than MOST_CHARACTERS for each; else a prefix of whole
     characters, a few tokens short of the limit, and the mark "[cut: 1,234 of 5,678 characters shown]". The mark itself
-    must fit: settings ask for at least 64 tokens. Characters that cannot be shown are never encoded."""
+    must fit: settings ask for at least 64 tokens. A long text is counted piece by piece, and hardly further than it is
+    shown; a word between two pieces may count double."""
     def cut_at(end: int) -> str:
         return f"{text[:end]}\n[cut: {end:,} of {len(text):,} characters shown]"
 
     longest = min(len(text), MOST_CHARACTERS * limit)
-    tokens = tokenizer.untrusted_offsets(text[:longest])
-    if len(tokens) <= limit and longest == len(text):
-        return text
     mark = cut_at(len(text))[len(text):]
     room = limit - len(tokenizer.encode_untrusted(mark))
-    end = tokens[room][1] if room < len(tokens) else longest
+    start, used, end = 0, 0, longest
+    while start < longest and used <= limit:
+        tokens = tokenizer.untrusted_offsets(text[start:min(start + PIECE, longest)])
+        if used <= room < used + len(tokens):
+            end = start + tokens[room - used][1]              # where the first token begins that has no room
+        start, used = start + PIECE, used + len(tokens)
+    if used <= limit and longest == len(text):
+        return text
     while (excess := len(tokenizer.encode_untrusted(cut_at(end))) - limit) > 0:       # a word that is cut may have more
         end -= excess
     return cut_at(end)
