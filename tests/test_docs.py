@@ -145,3 +145,12 @@ def test_what_the_methods_reach_without_penalty_is_what_those_runs_printed():
     means = "\n".join(printed("no-penalty.txt")).partition("Interquartile")[0]
     without = dict(re.findall(r"^(\w+)\+no-penalty +\S+ \[.*?\]  0(\.\d+)", means, re.MULTILINE))
     assert "GRPO reaches {grpo}, `paper` {paper}, uncentred {uncentred}.".format(**without) in " ".join(README.split())
+
+
+def test_what_is_reached_where_right_answers_are_rare_is_what_those_runs_printed():
+    means = "\n".join(printed("sparse.txt")).partition("Interquartile")[0].replace(" 0.", " .").replace("[0.", "[.")
+    cells = re.findall(r"^[\w+-]+ +(\S+) \[.*?\]  (\S+) (\[\S+ \S+\])", means, re.MULTILINE)
+    (start, grpo, _), (_, *without), (_, *uncentred), (_, *both) = cells
+    wanted = (f"start {start}, ten runs each), gains decide: GRPO reaches {grpo}, without penalty {' '.join(without)}; "
+              f"uncentred {' '.join(uncentred)}, without {' '.join(both)}.")
+    assert wanted in " ".join(README.split())

@@ -193,15 +193,19 @@ def read_curves(folder: Path) -> Curves:
 
 
 def results(runs: Runs, checkpoints: int, step: int) -> dict[str, list[list[str]]]:
-    """Tables with their titles. An arm is compared with the first method, an arm with changes with the arm itself."""
+    """Tables with their titles. An arm is compared with the first method; an arm with changes with the arm itself, and
+    with the first arm under the same changes."""
     columns = {"accuracy at step 0": (ACCURACY, 0), f"at step {step}": (ACCURACY, step),
                "area under the curve": ("area", step), f"right pages at step {step}": (RIGHT_PAGES, step)}
-    apart = {}
+    apart, first = {}, next(iter(runs))
     for method, of_seeds in runs.items():
         arm, _, changes = method.partition("+")
-        other = arm if changes and arm in runs else next(iter(runs))
-        if other != method:
-            apart[f"{method} - {other}"] = list(map(minus, of_seeds, runs[other]))
+        others = [arm if changes and arm in runs else first]
+        if changes:
+            others.append(f"{first.split('+')[0]}+{changes}")
+        for other in others:
+            if other in runs and other != method:
+                apart[f"{method} - {other}"] = list(map(minus, of_seeds, runs[other]))
     methods = over_seeds(runs, columns)
     methods[0] += ["collapsed"]
     for row, of_seeds in zip(methods[1:], runs.values(), strict=True):

@@ -63,6 +63,15 @@ def test_a_run_has_collapsed_against_its_own_start_and_a_change_without_its_arm_
     assert means[1][-1] == "1 of 2" and apart[1][0] == "paper+prob - grpo"
 
 
+def test_an_arm_with_a_change_is_compared_with_itself_and_with_the_first_arm_under_the_same_change():
+    accuracies = {"grpo": 0.1, "grpo+prob": 0.2, "paper": 0.4, "paper+prob": 0.7}
+    runs = {method: [run(accuracy, 0.1)] for method, accuracy in accuracies.items()}
+    _, _, apart, _, _ = results(runs, 1, 4).values()
+    assert [(row[0], row[2]) for row in apart[1:]] == [
+        ("grpo+prob - grpo", "0.100"), ("paper - grpo", "0.300"), ("paper+prob - paper", "0.300"),
+        ("paper+prob - grpo+prob", "0.500")]
+
+
 def test_a_line_is_over_the_steps_that_every_run_has_and_a_method_without_one_keeps_its_place():
     both = line("paper", [{5: 0.0, 2: 2.0, 1: 1.0}, {5: 1.0, 2: 3.0, 3: 9.0}])
     assert (both.name, both.x, both.y, both.low, both.high) == ("paper", [2, 5], [2.5, 0.5], [2.0, 0.0], [3.0, 1.0])
