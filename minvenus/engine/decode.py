@@ -1,7 +1,7 @@
 """What makes a CPU fast: two copies. benchmarks/bench_engine.py measures what each of them gains.
 
-    DecodeCache   the keys (transposed) and values of the decoding sequences side by side. Attention over pages has to
-                  gather them first, which reads and writes the whole context once more for every token. The pages
+    DecodeCache   the keys and values of the decoding sequences side by side. Attention over pages has to gather them
+                  first, which reads and writes the whole context once more for every token. The pages
                   stay complete: they are written as well, and whatever is missing here is read from them. So
                   sequences may come, go, be preempted or prefilled in between without telling this cache.
     MergedModel   the matrices, those that read the same input merged into one. A small model spends more time on
@@ -38,8 +38,7 @@ class DecodeCache:
     def __init__(self, k_pages: Tensor, v_pages: Tensor):
         layers, pages, self.page_size, heads, channels = k_pages.shape
         self.k_pages, self.v_pages, self.most_tokens = k_pages, v_pages, pages * self.page_size
-        self.k = k_pages.new_zeros((layers, 0, heads, channels, 0))  # [layers, rows, K, D, C]
-        self.v = k_pages.new_zeros((layers, 0, heads, 0, channels))  # [layers, rows, K, C, D]
+        self.k = self.v = k_pages.new_zeros((layers, 0, heads, 0, channels))             # [layers, rows, K, C, D]
         self.tables: list[BlockTable] = []
         self.lengths: list[int] = []
 
@@ -60,8 +59,7 @@ class DecodeCache:
         layers, rows, heads, room, channels = self.v.shape
         if len(tables) > rows or longest > room:             # larger and empty: all is read from the pages again
             rows, room = max(rows, len(tables)), max(room, longest + longest // 2 + 64)
-            self.k = self.k.new_zeros((layers, rows, heads, channels, room))
-            self.v = self.v.new_zeros((layers, rows, heads, room, channels))
+            self.k, self.v = (self.v.new_zeros((layers, rows, heads, room, channels)) for _ in range(2))
             self.tables = []
         for row, table in enumerate(tables):
             kept = row < len(self.tables) and self.tables[row] is table
@@ -84,13 +82,13 @@ class DecodeCache:
             bias = torch.zeros_like(unseen, dtype=self.k.dtype).masked_fill_(unseen, -torch.inf)[:, None, None]
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            self.k[layer][rows, :, :, place] = k
+            self.k[layer][rows, :, place] = k
             self.v[layer][rows, :, place] = v
             grouped = (q * q.shape[-1] ** -0.5).unflatten(1, (heads, -1))  # [S, K, G, D]: G queries of one kv head
-            scores = product(grouped, self.k[layer, :count, :, :, :longest])             # [S, K, G, L]
+            scores = scores_of(grouped, self.k[layer, :count, :, :longest])              # [S, K, G, L]
             if bias is not None:
                 scores += bias
-            return product(scores.softmax(dim=-1), self.v[layer, :count, :, :longest]).flatten(1, 2)
+            return mixed(scores.softmax(dim=-1), self.v[layer, :count, :, :longest]).flatten(1, 2)
 
         return attend
 
@@ -100,17 +98,28 @@ class DecodeCache:
         pages = torch.tensor(table.pages[first:-(-end // self.page_size)])
         span = slice(start - first * self.page_size, end - first * self.page_size)
         k, v = (x.index_select(1, pages).flatten(1, 2)[:, span] for x in (self.k_pages, self.v_pages))
-        self.k[:, row, :, :, start:end] = k.permute(0, 2, 3, 1)                          # from [layers, n, K, D]
-        self.v[:, row, :, start:end] = v.transpose(1, 2)
+        self.k[:, row, :, start:end], self.v[:, row, :, start:end] = k.transpose(1, 2), v.transpose(1, 2)
 
 
-def product(rows: Tensor, matrices: Tensor) -> Tensor:
-    """[S, K, n, x] times [S, K, x, y] for few rows. With one thread numpy is faster: torch packs each matrix first,
-    numpy multiplies row by row while the matrix is in the CPU's cache."""
+# With one thread numpy is faster: torch packs each matrix first, numpy multiplies vector by vector while the matrix is
+# in the CPU's cache.
+
+
+def scores_of(queries: Tensor, keys: Tensor) -> Tensor:
+    """[S, K, G, D] and [S, K, L, D] -> [S, K, G, L]: each query times each key."""
     if torch.get_num_threads() > 1:
-        return torch.matmul(rows, matrices)
-    out = rows.new_empty(*rows.shape[:-1], matrices.shape[-1])
-    numpy.matmul(rows[..., None, :].numpy(), matrices[:, :, None].numpy(), out=out[..., None, :].numpy())
+        return torch.matmul(keys, queries.transpose(2, 3)).transpose(2, 3)
+    out = queries.new_empty(*queries.shape[:-1], keys.shape[2])
+    numpy.matmul(keys[:, :, None].numpy(), queries[..., None].numpy(), out=out[..., None].numpy())
+    return out
+
+
+def mixed(weights: Tensor, values: Tensor) -> Tensor:
+    """[S, K, G, L] and [S, K, L, D] -> [S, K, G, D]: sums of values."""
+    if torch.get_num_threads() > 1:
+        return torch.matmul(weights, values)
+    out = weights.new_empty(*weights.shape[:-1], values.shape[3])
+    numpy.matmul(weights[..., None, :].numpy(), values[:, :, None].numpy(), out=out[..., None, :].numpy())
     return out
 
 
