@@ -15,6 +15,7 @@ from pathlib import Path
 from minvenus.config import Count, check
 from minvenus.console import clock
 from minvenus.experiments import audit
+from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.scripts import run, train
 from minvenus.report.run_page import write_run_page
 from minvenus.settings import SFTConfig
@@ -43,7 +44,8 @@ def main(config: DemoConfig) -> str:
 
     title("2. IGPO: one to four hops, no turn to spare; every visit is rewarded by what it taught the model")
     igpo = train("train_igpo.py", out / "igpo", config.igpo_steps, "--model", sft, "--seed", 1,
-                 "--hops", "none", "--no-center-gain", "--questions", config.batch,
+                 "--hops", "none", "--no-center-gain", "--learning-rate", CompareConfig.learning_rate,
+                 "--questions", config.batch,
                  "--evaluate-every", config.igpo_steps, "--evaluate-questions", min(64, config.questions))
 
     title("3. Held-out questions before and after: one sampled run each, no turn to spare")
