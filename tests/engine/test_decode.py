@@ -76,10 +76,12 @@ def test_hidden_states_of_some_rows_are_those_of_all(rows):
                                MODEL.paged(tokens, positions, sees_everything)[kept])
 
 
-@pytest.mark.parametrize("model", (MODEL, CountingModel(MODEL)), ids=("merged", "plain"))
-def test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model(model):
+@pytest.mark.parametrize(("model", "threads"), ((MODEL, 1), (CountingModel(MODEL), 1), (MODEL, 2)),
+                         ids=("merged", "plain", "threads"))
+def test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model(model, threads, monkeypatch):
     """Turns of different lengths end at different times. A sequence goes on with its next turn, or leaves its row to
-    a new one; contexts outgrow the room of a row."""
+    a new one; contexts outgrow the room of a row. Other products are used where there are several threads."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     engine = poisoned(Engine(model, pages=400, page_size=4))
     turn_tokens = {}
 
