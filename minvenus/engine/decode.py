@@ -98,7 +98,8 @@ class DecodeCache:
         pages = torch.tensor(table.pages[first:-(-end // self.page_size)])
         span = slice(start - first * self.page_size, end - first * self.page_size)
         k, v = (x.index_select(1, pages).flatten(1, 2)[:, span] for x in (self.k_pages, self.v_pages))
-        self.k[:, row, :, start:end], self.v[:, row, :, start:end] = k.transpose(1, 2), v.transpose(1, 2)
+        self.k[:, row, :, start:end] = k.transpose(1, 2)                                 # from [layers, n, K, D]
+        self.v[:, row, :, start:end] = v.transpose(1, 2)
 
 
 # With one thread numpy is faster: torch packs each matrix first, numpy multiplies vector by vector while the matrix is

@@ -20,6 +20,8 @@ from minvenus.evaluation.aggregate import (
 from minvenus.types import Turn
 
 Y, N, U = True, False, None
+
+
 NUMBERS = dict.fromkeys(("turns", "malformed", "searches", "visits", "tokens", "written", "seconds", "f1"), 1)
 
 
@@ -84,6 +86,12 @@ def test_the_accuracy_lies_between_its_bounds_and_is_both_when_nothing_is_unknow
 
 
 # --------------------------------------------------------------------------------------------------------------- pass@k
+
+
+def test_pass_at_k_worked_by_hand():
+    # a: 2 of 4 right, so 1 - C(2,k)/C(4,k) = 1/2, 5/6, 1, 1;   b: 1 of 4, so 1/4, 1/2, 3/4, 1;   c: 0
+    runs = runs_of({"a": [Y, N, Y, N], "b": [N, N, N, Y], "c": [N, N, N, N]})
+    assert [pass_share(runs, k)["value"] for k in (1, 2, 3, 4)] == pytest.approx([1 / 4, 4 / 9, 7 / 12, 2 / 3])
 
 
 def test_whether_a_question_counts_does_not_depend_on_its_results():

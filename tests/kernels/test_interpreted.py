@@ -71,6 +71,13 @@ def test_packed_attention_with_the_shipped_half_precision_tiles_run_in_float32(c
         same_as_the_definition(packed([129, 0, 1, 64], 2, 1, 64))
 
 
+def test_backward_gives_the_same_bits_twice():
+    case = packed([50, 20], 4, 2, 16)
+    with tiles(packed_kernels, block=(32, 32)):
+        for a, b in zip(with_gradients(attention_triton, *case), with_gradients(attention_triton, *case), strict=True):
+            assert torch.equal(a, b)
+
+
 def test_strided_inputs_and_int32_lengths_are_taken():
     q, k, v, cu = packed([20, 13], 4, 2, 16)
     both, strided = torch.cat((k, v), dim=1), q.transpose(0, 1).contiguous().transpose(0, 1)

@@ -61,9 +61,11 @@ def test_float32_agrees_with_the_definition_to_1e5():
         torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=1e-5)
 
 
-def test_the_entropy_has_no_gradient():
-    hidden, weight, targets = problem(7, 5, 11)
-    logp, entropy = token_logprobs(hidden.requires_grad_(), weight, targets, entropy=True)
+def test_gradients_pass_gradcheck_in_float64_and_the_entropy_has_none():
+    hidden, weight, targets = problem(7, 5, 11, dtype=torch.float64)
+    inputs = hidden.requires_grad_(), weight.requires_grad_()
+    assert torch.autograd.gradcheck(lambda h, w: token_logprobs(h, w, targets, 1.3, chunk=3), inputs)
+    logp, entropy = token_logprobs(*inputs, targets, entropy=True)
     assert logp.requires_grad and not entropy.requires_grad
 
 
