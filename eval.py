@@ -53,6 +53,8 @@ def evaluate(config: EvalConfig) -> dict:
                         "model": model_fingerprint(agent.model)}
         results = stack.enter_context(open_results(config, fingerprints))
         wanted = {(question.id, run): question for run in range(config.runs) for question in source.held_out}
+        if config.regrade:
+            wanted = {key: question for key, question in wanted.items() if key in results.runs}
         missing = [(question, run) for (name, run), question in wanted.items() if (name, run) not in results.runs]
         if missing:
             loop, description = load_loop(agent, concurrency, config.pages)

@@ -1,7 +1,6 @@
 """Let the agent answer a question: think, search, visit, answer."""
 
 import json
-import sys
 from dataclasses import replace
 
 from minvenus.agent.policy import load_loop, resolved
@@ -9,7 +8,7 @@ from minvenus.agent.record import rollout_to_json
 from minvenus.agent.show import row, show
 from minvenus.config import ConfigError
 from minvenus.console import one_line_errors, stop_on_signals
-from minvenus.files import write_text
+from minvenus.files import claimed, write_text
 from minvenus.flags import parse_flags, save_config
 from minvenus.settings import InferConfig
 from minvenus.tools.toyweb import ToyWeb
@@ -23,8 +22,8 @@ def main(config: InferConfig) -> Rollout:
     config = replace(config, agent=agent)
     question, tools, max_turns = question_and_tools(config)
     loop, description = load_loop(agent, watch=None if config.json else show)
-    save_config(config, config.out)
-    with loop, stop_on_signals(once_more=False) as stop:
+    with claimed(config.out, "answering"), loop, stop_on_signals(once_more=False) as stop:
+        save_config(config, config.out)
         [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
         try:
             if not config.json:
@@ -71,6 +70,5 @@ def question_and_tools(config: InferConfig) -> tuple[Question, object, int | Non
 
 
 if __name__ == "__main__":
-    sys.stdout.reconfigure(errors="replace")     # a terminal may know fewer characters than the web
     with one_line_errors("infer.py"):
         main(parse_flags(InferConfig, description=__doc__))

@@ -24,6 +24,7 @@ from minvenus.engine import Engine, Sampling
 from minvenus.evaluation.answers import exact_match, f1
 from minvenus.evaluation.judge import Judge
 from minvenus.evaluation.questions import QuestionSource, open_questions
+from minvenus.evaluation.results import model_fingerprint
 from minvenus.files import digest
 from minvenus.flags import parse_flags
 from minvenus.igpo.credit import Credit, credit
@@ -58,7 +59,7 @@ def main(config: IGPOConfig) -> Path:
         reference = load_reference(config, model)
         optimizer = adamw(model, (0.9, 0.999), config.weight_decay)
         engine = Engine(engine_model(model), config.pages, PAGE_SIZE, config.seed, vocab_limit=tokenizer.size)
-        scorer = engine                                  # of the true answers: the policy, or the start checkpoint
+        scorer = engine                                  # scores the true answers: the policy, or its start
         if config.gain_policy == "reference":
             scorer = Engine(engine_model(base_of(reference)), config.pages, PAGE_SIZE)
         new_loop = loop_maker(config, agent, source, engine, tokenizer)
@@ -66,19 +67,19 @@ def main(config: IGPOConfig) -> Path:
         grade = run.phase("grading")(partial(on_rank_0, outcomes, judge=judge, kind=config.outcome))
         update = run.phase("update")(igpo_update)
         test = partial(evaluate, model, new_loop, source, engine)
-        data = digest([source.fingerprint, agent.prompt])
+        data = digest([source.fingerprint, agent.prompt, model_fingerprint(str(start_folder(config.model)))])
 
-        # run.steps resumes from the last checkpoint, evaluates, saves, and stops on signals; run.phase takes the time
+        # run.steps resumes from the last checkpoint, evaluates, saves, stops on signals; run.phase measures the time
         for step in run.steps(model, optimizer, tokenizer.files | agent.files, data=data, evaluate=test):
             copy_weights(model, engine)                                     # every cached page is stale now
             with new_loop(score=score) as loop, together(), run.phase("rollout"):
                 episodes = collect(loop, source, step, config)              # under torchrun: this rank's questions
-                loop.score_ended()                                          # the true answer, on forks of their pages
+                loop.score_ended()                                          # the true answers, on the open sequences
             for used in {engine, scorer}:
-                used.free_pages()                                           # the update can use their memory
+                used.weights_changed()                                      # the update can use their memory
             scored = gather([(own.rollout, own.answer_logprobs) for own in episodes], each=config.group)
             batch = make_batch(scored, config.group, grade)                 # without an outcome: dropped, counted
-            credited = credit(batch.measured, config.recipe)                # igpo/: the same on every rank
+            credited = credit(batch.measured, config.recipe)                # igpo/credit.py: the same on every rank
             rows = list(map(row_of, batch.rollouts, credited.record.advantages))
             stats = update(model, optimizer, rows, reference, config, step)
             save_rollouts(run, step, batch, credited)
@@ -94,7 +95,7 @@ def main(config: IGPOConfig) -> Path:
 
 def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:
     """`group` rollouts of each question of the step; under torchrun, of this rank's share of the questions. The name of
-    a group and the step, counted from 0 there, decide its random numbers. Where an epoch ends within the step a
+    a group and step - 1 decide its random numbers. Where an epoch ends within the step a
     question may come twice: its second group has another name."""
     episodes: list[Episode] = []
     chosen = batch_indices(step, config.questions, len(source.training), config.web_seed)

@@ -154,7 +154,7 @@ def decode(timing: Timing, preset="tiny", batches=(1, 8, 64), targets=(1.5, 1.2)
     with tempfile.TemporaryDirectory() as folder:
         weights.save(Qwen3(ModelConfig.preset(preset)), folder)
         ours, transformers = weights.load(folder).requires_grad_(False), load_transformers(folder)
-        vllm = vllm_peer.Vllm(folder, timing.threads) if vllm_peer.PYTHON else None
+        vllm = vllm_peer.Vllm(folder, timing) if vllm_peer.PYTHON else None
         for batch in batches:
             prompts, seeds = random_tokens(batch, 256), count(1)
             engine = Engine(ours, pages=batch * 20, page_size=16, step_tokens=batch * 256)
@@ -206,7 +206,7 @@ def paths(timing: Timing) -> None:
                 if path == "no cache":
                     engine.runner.decode_cache = None
                 if path == "no merging":
-                    engine.runner.merged = model
+                    engine.runner.merged, engine.runner.best_rows = model, float("inf")
                 sides[path] = lambda engine=engine, prompts=prompts: engine.generate(prompts, Sampling(64)) and None
             timing.compare(f"decode {name}, batch {batch}", sides, tokens=batch * 64)
 

@@ -36,7 +36,7 @@ def claimed(folder, doing: str) -> Iterator[None]:
     with (Path(folder) / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise ConfigError(f"another process is {doing} into {folder}: wait for it, or use another --out") from None
         yield
 
@@ -74,7 +74,7 @@ def replaced_file(path) -> Iterator[Path]:
 def write_text(path, text: str) -> Path:
     """Write a text file that appears under its name when it is complete."""
     with replaced_file(path) as new:
-        new.write_text(text, encoding="utf-8")
+        new.write_text(text, encoding="utf-8", errors="replace")           # half a surrogate pair has no UTF-8
     return Path(path)
 
 
@@ -156,8 +156,11 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict | str]]:
         except ImportError:
             raise ConfigError(f"{path}: reading Parquet needs pyarrow: pip install 'minvenus[parquet]', or use JSONL"
                               ) from None
-        batches = parquet.ParquetFile(path).iter_batches(batch_size=64)
-        yield from enumerate((record for batch in batches for record in batch.to_pylist()), start=1)
+        try:
+            batches = parquet.ParquetFile(path).iter_batches(batch_size=64)
+            yield from enumerate((record for batch in batches for record in batch.to_pylist()), start=1)
+        except ValueError as error:                              # a damaged file
+            raise ConfigError(f"{path}: {error}") from None
         return
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):

@@ -55,9 +55,9 @@ class AgentConfig:
     top_p: Fraction | None = None           # sample from the most probable tokens with this mass
     top_k: CountOrZero | None = None        # and from so many of them, 0 = all
     presence_penalty: float | None = None   # taken from the logits of tokens already in the turn
-    retries: CountOrZero | None = None      # more attempts at a malformed or repetitive turn; temperature 0: none
+    retries: CountOrZero | None = None      # more attempts at a bad, repetitive or duplicate turn; temperature 0: none
     max_malformed: CountOrZero = 5          # so many turns in a row that cannot be read end a rollout; 0 = never
-    time_limit: Positive | None = None      # seconds for one rollout; none = no limit
+    time_limit: Positive | None = None      # seconds for one rollout; none = dr-venus 9000, others no limit
     tool_seconds: Positive = 450.0          # seconds for one call of a live tool: a page 120, its extraction 300
     seed: int = 0                           # of random weights and of the sampling
     question_seed: int | None = None        # of the toy web; none = that of the sampling

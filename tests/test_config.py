@@ -59,7 +59,7 @@ def test_what_is_not_implemented_is_refused_by_name(change, named, tmp_path):
 
 
 @pytest.mark.parametrize(("value", "named"), [
-    ("{not json", "cannot be read as JSON"),
+    ("{not json", "cannot be read as JSON"), ("[" * 100_000, "cannot be read as JSON"),
     ("[1]", "must hold a JSON object"),
     ({k: v for k, v in OLD.items() if k != "hidden_size"}, "lacks hidden_size"),
     (QWEN, "lacks rope_theta"),

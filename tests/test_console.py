@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+import sys
 
 import pytest
 
@@ -76,6 +77,14 @@ def test_what_the_user_can_mend_is_one_line_and_an_exit_code(error, code, line, 
     with pytest.raises(SystemExit) as end, one_line_errors("run.py"):
         raise error
     assert end.value.code == code and capsys.readouterr().err == line
+
+
+def test_a_terminal_that_knows_fewer_characters_is_no_error(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    monkeypatch.setattr(sys, "stdout", out)
+    with one_line_errors("run.py"):
+        print("–")
+    assert out.buffer.getvalue() == b"?\n"
 
 
 @pytest.mark.parametrize("bug", [ValueError("internal"), KeyError("x"), RuntimeError("out of memory")])

@@ -99,6 +99,9 @@ def test_another_score_is_another_grading_of_the_same_runs(follow, monkeypatch, 
     assert run([*by_f1, "--regrade", "--json"]) == 0
     assert printed_json(capsys)["accuracy"]["value"] == 14 / 16, "pets none shares a word with the answer"
     assert run(by_f1) == 0 and "graded by word F1 of at least 0.2" in squeezed(capsys.readouterr().out)
+    assert run([*by_f1, "--regrade", "--json", "--limit", "9"]) == 0, "only those that are there"
+    assert printed_json(capsys)["questions"] == 8
+    assert run([*flags, "--regrade", "--out", "typo"]) == 2 and "typo has no runs" in capsys.readouterr().err
 
 
 def test_two_evaluations_are_compared_question_by_question(follow, capsys):

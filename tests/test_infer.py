@@ -18,6 +18,7 @@ from minvenus.agent.policy import resolved
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ModelConfig, read_json
 from minvenus.engine import Engine
+from minvenus.files import claimed
 from minvenus.flags import parse_flags
 from minvenus.settings import AgentConfig, EvalConfig, InferConfig
 from minvenus.text.tokenizer import TINY
@@ -299,6 +300,12 @@ def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys,
     assert run(argv) == 2
     errors = capsys.readouterr().err
     assert words in errors and errors.startswith("script.py: ") and errors.count("\n") == 1 and KEY not in errors
+
+
+def test_a_second_process_in_the_same_folder_is_refused(capsys):
+    with claimed("runs/infer", "answering"):
+        assert run([]) == 2
+    assert "another process is answering into runs/infer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("base", ["venus", f"http://me:{KEY}@127.0.0.1:9/v1", f"http://127.0.0.1:9/v1?key={KEY}"])

@@ -5,6 +5,7 @@ The model is random and its rollouts follow a script, as in tests/test_train_igp
 """
 
 import json
+import shutil
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
 from minvenus.evaluation.questions import open_questions
 from minvenus.files import latest_checkpoint, read_jsonl
+from minvenus.model.weights import start_folder
 from minvenus.report.saved import load_batch, path_of
 from minvenus.tools import base
 from minvenus.tools.base import FailureGuard, ToolResult
@@ -107,22 +109,27 @@ def test_an_evaluation_leaves_nothing_that_the_next_step_could_find(config, tmp_
     assert computed[:2] == computed[2:]
 
 
-def test_a_run_does_not_go_on_with_other_questions_or_another_prompt(config, tmp_path):
-    data, system = tmp_path / "mine.jsonl", tmp_path / "system.txt"
+def test_a_run_does_not_go_on_with_other_questions_another_prompt_or_another_start(config, tmp_path):
+    data, system, start = tmp_path / "mine.jsonl", tmp_path / "system.txt", tmp_path / "start"
+    shutil.copytree(start_folder(config.model), start)
     lines = [json.dumps({"question": f"Pet of {name}?", "answer": "cat", "id": name}) for name in PETS]
     data.write_text("\n".join(lines))
     system.write_text("Search.")
-    config = replace(config, out=str(tmp_path / "run"), data=str(data), system_prompt=str(system), steps=1,
-                     evaluate_questions=0)
+    config = replace(config, out=str(tmp_path / "run"), model=str(start), data=str(data), system_prompt=str(system),
+                     steps=1, evaluate_questions=0)
     train_igpo.main(config)
     assert "test_exact_match" not in read_jsonl(tmp_path / "run" / "metrics.jsonl")[0], "no question is held out"
     train_igpo.main(config)
     system.write_text("Visit.")
-    with pytest.raises(ConfigError, match="was made with other data or another prompt"):
+    with pytest.raises(ConfigError, match="was made with other data, another prompt or"):
         train_igpo.main(config)
     system.write_text("Search.")
+    (start / "more.json").write_text("{}")
+    with pytest.raises(ConfigError, match="another start model"):
+        train_igpo.main(config)
+    (start / "more.json").unlink()
     data.write_text("\n".join(lines[:2]))
-    with pytest.raises(ConfigError, match="was made with other data or another prompt"):
+    with pytest.raises(ConfigError, match="was made with other data, another prompt or"):
         train_igpo.main(config)
 
 

@@ -8,6 +8,7 @@ starts: none waits for ever. What is sampled does not depend on the room.
 
 import time
 from collections.abc import Callable
+from itertools import groupby
 
 from minvenus.agent.episode import Episode
 
@@ -25,7 +26,8 @@ class Admission:
     def open_waiting(self) -> None:
         """Open all that have room now."""
         while self.waiting:
-            group = [episode for episode in self.waiting if episode.name == self.waiting[0].name]
+            _, alike = next(groupby(self.waiting, lambda episode: (episode.name, episode.question)))
+            group = list(alike)
             fitting = len(group)
             least = 0 if self.open else 1
             while fitting > least and not self.policy.has_room(self.open + group[:fitting], self.max_context):

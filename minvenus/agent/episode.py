@@ -21,7 +21,7 @@ class Limits:
     tool_threads: int | None = 16         # tool calls at once; None = in the loop's thread, for tools that cannot hang
     retries: int = 0                      # new attempts at a malformed, repetitive or duplicate turn; 0 in training
     answer_from: float = math.inf         # a longer context makes the next turn the last, though there is room
-    last_turn_tokens: int | None = None   # kept free for the last turn, which may write more if it can; None = a turn's
+    last_turn_tokens: int | None = None   # kept free for the last turn, which may write more if it can; None = as any
     max_malformed: int = 0                # so many turns in a row that cannot be read or run end a rollout; 0 = never
 
 

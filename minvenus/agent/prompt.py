@@ -91,7 +91,7 @@ class AgentFormat:
     top_p: Fraction = 0.95
     top_k: CountOrZero = 20                     # 0 = all
     presence_penalty: float = 1.1
-    retries: CountOrZero = 4                    # more attempts at a malformed or repetitive turn
+    retries: CountOrZero = 4                    # more attempts at a malformed, repetitive or duplicate turn
 
     def __post_init__(self):
         check(self)
@@ -151,7 +151,7 @@ def read_format(folder: Path | None, like: Like | None = None, system_prompt: st
 def read_prompt(path) -> str:
     """The system prompt in a file: its text, or `messages[0]` if the file is a trajectory in JSON."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
         if text.lstrip().startswith("{"):
             text = json.loads(text)["messages"][0]["content"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:

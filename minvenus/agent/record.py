@@ -46,7 +46,7 @@ def rollout_from_json(value: dict) -> Rollout:
         return Rollout(Question(value["id"], value["question"], value["answers"]), value["tokens"],
                        [logprob is not None for logprob in logprobs], logprobs, turns, value["termination"],
                        system, value["error"], value["elapsed_seconds"])
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"a saved rollout that cannot be read: {type(error).__name__}: {error}") from None
 
 

@@ -29,7 +29,7 @@ from minvenus.text.json_repair import whole_characters
 from minvenus.text.tokenizer import TAGS, Tokenizer, splitter
 from minvenus.text.untrusted import break_up
 from minvenus.tools.base import ToolError, in_thread
-from minvenus.tools.endpoint import Endpoint, is_too_long
+from minvenus.tools.endpoint import LONGEST_WAIT, Endpoint, is_too_long
 
 SECONDS = 3600.0                  # for one turn
 LIST_SECONDS = 10.0               # for the list of models
@@ -124,7 +124,7 @@ class RemotePolicy:
 
     def _ask(self, endpoint: Endpoint, prompt: list[int] | str, settings: dict[str, Any]) -> dict:
         """The first choice of the reply. A server that has answered before may be gone for a while."""
-        until = time.monotonic() + PATIENCE
+        until = None                          # patience begins when the server is first missed
         while True:
             try:
                 choice = endpoint.complete(prompt, **settings)
@@ -132,12 +132,14 @@ class RemotePolicy:
                 self.said.discard("gone")
                 return choice
             except ToolError as error:
+                until = until or time.monotonic() + PATIENCE
                 gone = error.status in GONE and error.kind != "timeout"
                 waits = self.answered and time.monotonic() < until and not endpoint.cancelled.is_set()
                 if not gone or not waits:
                     hint = HINT if error.status in (400, 404) else ""
                     raise ToolError(error.kind, f"{error}{hint}", error.status) from None
                 self._say_once("gone", f"waiting up to {PATIENCE / 60:g} minutes for the server to come back: {error}")
+                endpoint.cancelled.wait(min(error.wait, LONGEST_WAIT))
 
     def _say_once(self, about: str, words: str) -> None:
         with self.lock:

@@ -83,7 +83,7 @@ class RolloutLoop:
 
     def add(self, question: Question, tools_for: Callable[[Question], object], n: int = 1, *, name: str | None = None,
             step: int | None = None, max_turns: int | None = None) -> list[Episode]:
-        """n rollouts of a question on one shared prompt, each with its own tools from `tools_for`. They start with the
+        """n rollouts of a question on one shared prompt, each with the tools of `tools_for`. They start with the
         next step(), or when there is room. The engine's seed, `step`, `name` (default: the question's id) and the
         number in the group decide what is sampled, so a name must not come twice in a step."""
         max_turns = max_turns or self.limits.max_turns
@@ -142,11 +142,11 @@ class RolloutLoop:
     # ------------------------------------------------- a turn that was written: parse it, run its call, show the result
 
     def _read_turn(self, episode: Episode) -> bool:
-        """Once the policy has written a turn: throw it away, or keep it and end, run its call, or say what is wrong."""
+        """Handle a turn once it is written: discard it, or add it and end, run its call, or show the error."""
         try:
             output = self.policy.output(episode)
         except ToolError as error:                            # only an endpoint raises it
-            if is_too_long(error):
+            if is_too_long(error) and episode.turns:
                 self._context_is_full(episode)
             else:
                 self._cut(episode, "error", str(error))
@@ -162,8 +162,8 @@ class RolloutLoop:
             self.watch("discarded", episode)
             return True
         last = parsed.kind == "answer" or episode.forced_by is not None or episode.max_turns == 1
-        most = self.limits.max_malformed                      # 0 = any number
         self._add_turn(episode, tokens, logprobs, text, parsed, last)
+        most = self.limits.max_malformed                      # 0 = any number
         if last:
             self._end(episode)
         elif parsed.call:
@@ -171,7 +171,7 @@ class RolloutLoop:
         elif most and [turn.kind for turn in episode.turns[-most:]] == ["none"] * most:
             self._end(episode, "malformed")
         else:
-            message = self.notices.malformed.replace("{error}", parsed.error or "")
+            message = filled(self.notices.malformed, error=parsed.error or "")
             self._show(episode, message, "bad_arguments" if parsed.tool else None)
         return True
 
@@ -220,7 +220,7 @@ class RolloutLoop:
         return ToolResult(cap_text(result.text, self.tokenizer, self.limits.max_observation_tokens), result.error)
 
     def _finish_call(self, episode: Episode, call: dict, result: ToolResult) -> None:
-        episode.call = episode.result = None                  # of a thread that still runs, the result is dropped
+        episode.call = episode.result = None                  # the result of a thread that still runs is dropped
         self.guard.add(f"{call['name']} {result.error}" if result.error in FAULTS else None)
         self._show(episode, result.text, result.error, time.monotonic() - episode.call_started)
 
@@ -250,7 +250,7 @@ class RolloutLoop:
     def _context_is_full(self, episode: Episode) -> None:
         """An endpoint took less than max_context tokens. The newest observation, which the model has not seen, gives
         way to the notice, and the next turn is the last one. If that is too long as well, the rollout ends."""
-        if not episode.turns or episode.turns[-1].observation == self.notices.context:
+        if episode.turns[-1].observation == self.notices.context:
             self._cut(episode, "token_limit_no_answer")
             return
         episode.writing, episode.forced_by = False, "token_limit"
@@ -263,8 +263,8 @@ class RolloutLoop:
         return len(observation_ids(self.tokenizer, text))
 
     def _end(self, episode: Episode, termination: str | None = None, error: str | None = None) -> None:
-        """Make the record. Without a given termination, the newest turn and the notices decide. Of a run that failed,
-        and of a turn that an endpoint refused to write, the format of the last turn says nothing about the model."""
+        """Make the record. Without a given termination, the newest turn and the notices decide. Where the run failed
+        or an endpoint refused to write the last turn, that turn does not count as malformed."""
         last = episode.turns[-1]
         cut_off = last if termination in ("error", "token_limit_no_answer") else None
         if termination is None and last.kind == "answer":
@@ -281,7 +281,7 @@ class RolloutLoop:
 
     def _cut(self, episode: Episode, termination: str, error: str | None = None) -> None:
         """End a rollout where it is. The partial turn is its last one; it may be blank. The result of a tool that still
-        runs is dropped, for the rollout is not running any more."""
+        runs is dropped, because the rollout has ended."""
         if episode.stream.awaits_turn:
             tokens, logprobs = self.policy.cut(episode) if episode.writing else ([], None)
             episode.writing = False

@@ -59,6 +59,8 @@ class DecodeCache:
         layers, rows, heads, room, channels = self.v.shape
         if len(tables) > rows or longest > room:             # larger and empty: all is read from the pages again
             rows, room = max(rows, len(tables)), max(room, longest + longest // 2 + 64)
+            if rows * room > self.most_tokens:               # never more than the pages
+                rows, room = len(tables), min(longest + longest // 2 + 64, self.most_tokens // len(tables))
             self.k, self.v = (self.v.new_zeros((layers, rows, heads, room, channels)) for _ in range(2))
             self.tables = []
         for row, table in enumerate(tables):

@@ -102,8 +102,7 @@ class Engine:
         Open sequences keep their tokens and are computed again."""
         running = len(self.scheduler.running())
         if running:
-            raise RuntimeError(f"{running} sequences are running: a turn has one policy, so change weights between "
-                               "turns")
+            raise RuntimeError(f"{running} sequences are running: free pages and change weights between turns")
         for sequence in self.scheduler.sequences:
             self.scheduler.free(sequence)
         self.pool.forget()

@@ -43,6 +43,7 @@ class RunResult:
     correct: bool | None              # None = unknown
     termination: str
     text: str = ""                    # of the question
+    answers: list[str] = field(default_factory=list)          # that were accepted
     source: str | None = None         # of the question
     graded_by: str = "exact match"    # how `correct` was decided
     numbers: dict[str, float] = field(default_factory=dict)   # results.result_of says which; the report has their means
@@ -153,7 +154,7 @@ def summarise(results: Sequence[RunResult]) -> dict:
 
 def compare(a: Sequence[RunResult], b: Sequence[RunResult], names: tuple[str, str] = ("A", "B")) -> dict:
     """Refuses results that were graded differently, whose difference would be one of the graders, and results of other
-    questions under the same ids."""
+    questions or true answers under the same ids."""
     of_a, of_b = grouped(a, "question"), grouped(b, "question")
     both = [question for question in of_a if question in of_b]
     summaries = summarise(a), summarise(b)
@@ -162,9 +163,10 @@ def compare(a: Sequence[RunResult], b: Sequence[RunResult], names: tuple[str, st
         raise ConfigError(f"{names[0]} was graded by {graders[0]}, {names[1]} by {graders[1]}: they cannot be "
                           "compared. Repeat one's eval.py command with --regrade and the other's grading")
     for question in both:
-        if of_a[question][0].text != of_b[question][0].text:
-            raise ConfigError(f"question {question!r} is another one in {names[0]} than in {names[1]}: they cannot be "
-                              "compared")
+        first, second = of_a[question][0], of_b[question][0]
+        if (first.text, first.answers) != (second.text, second.answers):
+            raise ConfigError(f"question {question!r} is another one in {names[0]} than in {names[1]}, or has other "
+                              "answers: they cannot be compared")
     pairs = [(accuracy(of_a[question])["value"], accuracy(of_b[question])["value"]) for question in both]
     differences = [y - x for x, y in pairs if x is not None and y is not None]
     low, high = bootstrap_interval(differences) if differences else (None, None)

@@ -43,7 +43,7 @@ class QuestionSource:
     held_out: list[Question]                       # to evaluate on
     training: list[Question]                       # empty unless asked for
     fingerprint: str                               # of all questions in the source: a resumed run must have the same
-    tools_for: Callable[[Question], object]        # a new tool set for one rollout
+    tools_for: Callable[[Question], object]        # the tools of one rollout; may be shared
     max_turns: Callable[[Question], int]
     # per rollout: per turn the labels of its pages ("right", "wrong", ...); how many right pages there are, if known
     visits: Callable[[list[Rollout]], tuple[list[list[list[str]]], list[int | None]]]

@@ -67,9 +67,10 @@ def default_folder(config: EvalConfig, settings: dict) -> Path:
 
 
 def model_fingerprint(model: str) -> str:
-    """Of the content of all files of a model's folder; the tiny model with random weights has none."""
-    found = hashlib.sha256()
-    for path in sorted([*Path(model).glob("*.safetensors"), *Path(model).glob("*.json")]):
+    """Of the content of all files of a model's folder, or of a tokenizer's file; the tiny model with random weights has
+    none."""
+    found, root = hashlib.sha256(), Path(model)
+    for path in [root] if root.is_file() else sorted([*root.glob("*.safetensors"), *root.glob("*.json")]):
         with path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256")
         found.update(f"{path.name} {content.hexdigest()}\n".encode())
@@ -87,6 +88,8 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
     with closing(grader), claimed(folder, "evaluating"):
         results = ResultsFile(folder, settings, grader)
         results.check(config.regrade)
+        if config.regrade and not results.runs:
+            raise ConfigError(f"{folder} has no runs that could be graded again: give their --out")
         save_config(config, folder)
         if config.redo_failed:
             results.remove_failed()
@@ -221,8 +224,8 @@ def result_of(line: dict) -> RunResult:
         "seconds": rollout.seconds, "f1": line["f1"]}
     return RunResult(
         question=line["id"], run=line["run"], correct=line["correct"], termination=line["termination"],
-        text=line["question"], source=line["source"], graded_by=line["graded_by"], numbers=numbers,
-        tool_errors=[turn.tool_error for turn in turns if turn.tool_error is not None],
+        text=line["question"], answers=line["answers"], source=line["source"], graded_by=line["graded_by"],
+        numbers=numbers, tool_errors=[turn.tool_error for turn in turns if turn.tool_error is not None],
         note=note or line["error"] or "")
 
 

@@ -31,6 +31,7 @@ from minvenus.files import latest_checkpoint
 from minvenus.igpo.gain import value, wrap_answer
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import SavedBatch, load_batch
+from minvenus.settings import Hops
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import Case, ToyTools, ToyWeb, visit_labels
 from minvenus.tools.toyweb_lessons import LEAD_IN, Teacher, assistant, call_text, teach
@@ -49,7 +50,8 @@ class Visit(NamedTuple):
 class AuditConfig:
     """python -m minvenus.experiments audit: what the gains of a checkpoint, or of a training run, reward."""
 
-    model: str | None = None          # a checkpoint of the tiny model: 256 rollouts of 4 hops, 2 turns to spare
+    model: str | None = None          # a checkpoint of the tiny model: 256 rollouts, 2 turns to spare
+    hops: Hops = 4                    # of its questions
     run: str | None = None            # or a folder of train_igpo.py: its first and its last saved rollouts
 
     def __post_init__(self):
@@ -64,7 +66,8 @@ def main(config: AuditConfig) -> str:
     with tempfile.TemporaryDirectory() as folder:
         # one step of training: its rollouts are sampled and scored before the update
         run("train_igpo.py", "--model", config.model, "--out", folder, "--steps", 1, "--questions", 64, "--group", 4,
-            "--hops", 4, "--slack", 2, "--seed", 1000, "--pages", 8192, "--evaluate-questions", 1)
+            "--hops", config.hops, "--slack", 2, "--max-context", max(768, 192 * config.hops), "--seed", 1000,
+            "--pages", 8192, "--evaluate-questions", 1)
         return audit_run(Path(folder))
 
 

@@ -116,7 +116,7 @@ def main(config: CreditConfig) -> str:
         return f"page: {write_xray(batch, credited, config, shows)}"
     if config.json:
         return as_json(batch, credited)
-    report = f"{statistics(batch, credited)}\n\n{table(per_turn(batch, numbers(batch, credited)))}"
+    report = f"{statistics(batch, credited)}\n\n{table(per_turn(batch, numbers(batch, credited, config.recipe)))}"
     if config.example:
         given = "\n".join(json.dumps(record) for _, record in records)
         under = {name: credit(batch, recipe).record.advantages for name, recipe in RECIPES.items()}
@@ -196,13 +196,13 @@ def statistics(batch: list[Measured], credited: Credit) -> str:
     return "\n".join(lines)
 
 
-def numbers(batch: list[Measured], credited: Credit) -> dict[str, list[list]]:
+def numbers(batch: list[Measured], credited: Credit, recipe: Recipe) -> dict[str, list[list]]:
     """name -> a number for each turn of each rollout. V is the value before the turn; a star marks a penalty."""
     record = credited.record
     rewards = []
     for m, r in zip(batch, credited.rewards, strict=True):
-        row = zip([*r.turns, r.outcome], m.malformed, strict=True)
-        rewards.append([shown(reward) + "*" * malformed for reward, malformed in row])
+        marks = [*r.is_penalty(), m.malformed[-1] and recipe.format_penalty is not None]
+        rewards.append([shown(reward) + "*" * mark for reward, mark in zip([*r.turns, r.outcome], marks, strict=True)])
     z = [[*turns, outcome] for turns, outcome in zip(record.turn_z, record.outcome_z, strict=True)]
     return {"V": credited.values, "gain": credited.gains, "reward": rewards, "z": z, "scaled": record.terms,
             "A": record.advantages}

@@ -167,8 +167,8 @@ def run_flags(config: CompareConfig, start: Path, method: str, i: int) -> tuple:
     """The flags of train_igpo.py for run i of a method, beside the folder and the steps."""
     shared = ("--model", start, "--question-seed", config.first_seed + i, "--seed", config.first_sampling_seed + i,
               "--hops", config.hops, "--slack", config.slack, "--questions", config.questions,
-              "--group", config.group, "--learning-rate", config.learning_rate, "--max-context", 192 * config.hops,
-              "--evaluate-every", 10, "--rollouts-every", config.steps)
+              "--group", config.group, "--learning-rate", config.learning_rate, "--evaluate-every", 10,
+              "--max-context", max(256, 192 * config.hops), "--rollouts-every", config.steps)
     return shared + method_flags(method)
 
 
@@ -193,16 +193,17 @@ def read_curves(folder: Path) -> Curves:
 
 
 def results(runs: Runs, checkpoints: int, step: int) -> dict[str, list[list[str]]]:
-    """Tables with their titles. An arm is compared with the first method; an arm with changes with the arm itself, and
-    with the first arm under the same changes."""
+    """Tables with their titles. An arm is compared with the first method and with the arms before it; an arm with
+    changes with the arm itself, and with the first arm under the same changes."""
     columns = {"accuracy at step 0": (ACCURACY, 0), f"at step {step}": (ACCURACY, step),
-               "area under the curve": ("area", step), f"right pages at step {step}": (RIGHT_PAGES, step)}
-    apart, first = {}, next(iter(runs))
+               "area under the curve": ("area", step), "right pages": (RIGHT_PAGES, step), "turns": (TURNS, step)}
+    apart, first, arms = {}, next(iter(runs)), [method for method in runs if "+" not in method]
     for method, of_seeds in runs.items():
         arm, _, changes = method.partition("+")
-        others = [arm if changes and arm in runs else first]
         if changes:
-            others.append(f"{first.split('+')[0]}+{changes}")
+            others = [arm if arm in runs else first, f"{first.split('+')[0]}+{changes}"]
+        else:
+            others = [first, *arms[:arms.index(arm)]]
         for other in others:
             if other in runs and other != method:
                 apart[f"{method} - {other}"] = list(map(minus, of_seeds, runs[other]))

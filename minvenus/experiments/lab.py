@@ -20,7 +20,7 @@ choice has no gradient and still counts in the mean. Success and turns of a poli
 noise than that of learning. docs/experiment.md says how the learning rate was chosen and what the results depend on.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -79,7 +79,9 @@ class LabConfig:
     def __post_init__(self):
         check(self)
         check_names("gains", self.gains, PROFILES)
-        check_names("methods", self.methods, ARMS, CHANGES)
+        known = [field.name for field in fields(Recipe)]             # the lab has no other parts that could change
+        check_names("methods", self.methods, ARMS,
+                    [name for name, (flag, *_) in CHANGES.items() if flag[2:].replace("-", "_") in known])
 
 
 def main(config: LabConfig) -> str:

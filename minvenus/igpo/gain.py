@@ -9,10 +9,10 @@
 browse and other settings in quotes are fields of config.Recipe.
 
 h_t is the context after turn t and its observation, up to where the next turn begins; h_0 is the prompt alone. The
-truth g is the question's first accepted answer. Between h_t and g comes a wrapper, the end of a thought and an opened
-<answer> tag: so g is scored where the model would write it if it answered now. The last turn never has a gain. pi is
-the policy before this step's update, at the sampling temperature (or the start checkpoint, --gain-policy). A gain is a
-number: no gradient flows through it.
+truth g is the question's first accepted answer. Between h_t and g comes a wrapper, a thought (lead_in), </think> and
+an opened <answer>: so g is scored where the model would write it if it answered now. The last turn never has a gain. pi
+is the policy before this step's update, at the sampling temperature (or the start checkpoint, --gain-policy). A gain is
+a number: no gradient flows through it.
 
 Indices are 0-based in the code: `values[t]` is the value of the context *before* turn t, so turn t raised it from
 values[t] to values[t + 1]. No model is used here: this file says where the truth must be scored and is given the
@@ -22,13 +22,12 @@ log-probs.
 import math
 from dataclasses import dataclass
 
-from minvenus.config import Recipe, one_of
+from minvenus.config import Recipe
 from minvenus.types import Rollout
 
 
 def value(logprobs: list[float], gain: str) -> float:
     """V of the truth from the log-probs of its tokens: their mean, so that the truth's length does not matter."""
-    one_of("gain", gain, ("log_prob", "prob"))
     if not logprobs:
         raise ValueError("no token of the answer was scored: its log-probs were not measured")
     mean = math.fsum(logprobs) / len(logprobs)
@@ -46,8 +45,8 @@ def needed_values(kinds: list[str], recipe: Recipe) -> list[int]:
 
 
 def segment_gains(values: list[float | None], kinds: list[str], recipe: Recipe) -> list[float | None]:
-    """The gain of every turn, None where it has none: the rise of the value since the previous turn with a gain, for
-    the first of them since the prompt."""
+    """The gain of every turn, None where it has none: the rise of the value since the previous turn with a gain; for
+    the first such turn, since the prompt."""
     if len(values) != len(kinds):
         raise ValueError(f"one value before each turn: {len(values)} values for {len(kinds)} turns")
     gains: list[float | None] = [None] * len(kinds)

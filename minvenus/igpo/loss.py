@@ -64,7 +64,7 @@ def k3(logp, ref_logp):
     return (x.expm1() - x).clamp(max=10.0)
 
 
-def token_weights(mask, aggregate="seq-mean-token-mean", step_sequences=None, step_tokens=None):
+def token_weights(mask, aggregate, step_sequences, step_tokens):
     """The weight of every token in the loss [B, L], 0 outside the mask. A row without a sampled token is padding."""
     one_of("aggregate", aggregate, AGGREGATIONS)
     tokens_B = mask.sum(dim=1)

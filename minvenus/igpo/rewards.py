@@ -6,8 +6,8 @@
           format_penalty=None: such a turn keeps its own reward
 
     clip_gain=True    a gain below 0 counts as 0
-    take_back=True    the sum of the gains, unclipped, is subtracted from r_T: what the turns were paid in advance. With
-                      browse="segment" the rewards of a rollout then add up to its outcome (docs/recipes.md)
+    take_back=True    the sum of the gains, each once and unclipped, is subtracted from r_T. With browse="segment" and
+                      neither a clipped gain nor a penalty the rewards then add up to the outcome (docs/recipes.md)
 
     kinds           search  search  visit  search  visit  search  answer
     gains             .       .       a      .       b      .       .
@@ -42,14 +42,14 @@ def turn_rewards(kinds: list[str], gains: list[float | None], malformed: list[bo
     if not recipe.use_gain:
         return TurnRewards([None] * count, outcome)
 
-    # With copies, penalty_scope is the order of two steps: a penalty that is set first counts as the reward of its
-    # segment and is copied to the searches before it; one that is set last stays on its own turn. Without copies both
-    # scopes give the same rewards, and turn_returns (advantage.py) may share the return of a penalty.
     rewards, penalties = list(gains[:count]), [False] * count
     if recipe.take_back:
         outcome -= math.fsum(gain for gain in gains if gain is not None)
     if recipe.clip_gain:
         rewards = [None if gain is None else max(gain, 0.0) for gain in rewards]
+    # With copies, penalty_scope is the order of two steps: a penalty that is set first counts as the reward of its
+    # segment and is copied to the searches before it; one that is set last stays on its own turn. Without copies both
+    # scopes give the same rewards, and turn_returns (advantage.py) may share the return of a penalty.
     if recipe.penalty_scope == "segment":
         _penalise(rewards, penalties, malformed, penalty)
     if recipe.browse == "replicate":

@@ -22,9 +22,8 @@ def uses_triton(device) -> bool:
 def attention_reference(q, k, v, cu_seqlens):
     """The definition, one query at a time in float32. q [N, H, D], k and v [N, K, D] -> [N, H, D]."""
     scale, group = q.shape[-1] ** -0.5, q.shape[1] // k.shape[1]
-    bounds = cu_seqlens.tolist()
     rows = []
-    for start, end in pairwise(bounds):
+    for start, end in pairwise(cu_seqlens.tolist()):
         for i in range(start, end):
             keys = k[start:i + 1].repeat_interleave(group, dim=1).float()        # [i + 1 - start, H, D]
             values = v[start:i + 1].repeat_interleave(group, dim=1).float()

@@ -1,8 +1,8 @@
 """Causal grouped-query attention over packed sequences, as Triton kernels that never store a [length, length] matrix.
 
     forward     s = scale * log2(e) * q k^T with scale = 1 / sqrt(D): 2^s, one instruction, is e^(scale * q k^T)
-                over blocks of keys with a running maximum m and sum l:
-                out = sum_j 2^(s_j - m) v_j / l      lse = m + log2 l
+                over blocks of keys with a running maximum m and sum total:
+                out = sum_j 2^(s_j - m) v_j / total      lse = m + log2 total
     backward    p = 2^(s - lse)      delta_i = do_i . o_i      ds = p * (do v^T - delta)
                 dv = p^T do          dk = scale * ds^T q       dq = scale * ds k
 
@@ -16,8 +16,8 @@ tokens of many heads, packed several times over, pass 2^31 numbers. Any head_dim
 of 2 is padded in registers.
 
 This module imports triton, so it is imported only when a kernel runs. Shapes as in attention.py, but [M, N] is a tile
-of BLOCK_M queries and BLOCK_N keys, and KV is the number of kv heads. Names with a capital are pointers or constants of
-the compilation. The others, in all kernels:
+of BLOCK_M queries and BLOCK_N keys, and KV is the number of kv heads. cu_seqlens and names with a capital are pointers
+or constants of the compilation. The others, in all kernels:
 
     start, length      first token of the program's sequence in the pack, and its length
     first              first row of the program's own block: queries, or in dkv keys; counted from `start`
@@ -46,7 +46,7 @@ def block_offsets(valid, HEADS: tl.constexpr, D: tl.constexpr, ROWS: tl.constexp
 
 @triton.jit
 def load_block(X, row, valid, HEADS: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr):
-    """Rows row ... row + ROWS of one head of X [N, HEADS, D] -> [ROWS, D]; X points at the head. Missing rows are 0."""
+    """Rows row ... row + ROWS of one head of X [N, HEADS, D] -> [ROWS, BLOCK_D]; X points at the head. Others are 0."""
     offsets, mask = block_offsets(valid, HEADS, D, ROWS)
     return tl.load(X + row * (HEADS * D) + offsets, mask=mask, other=0.0)
 

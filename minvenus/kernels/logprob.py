@@ -7,9 +7,9 @@
         dz_v = g ([v = target] - p_v)
         dhidden = dz @ weight / temperature      dweight = dz.T @ hidden / temperature
 
-Both passes walk over the positions in chunks and reuse one [chunk, V] buffer; the backward pass computes z again
-instead of keeping it. So logits take chunk * V numbers, whatever the number of positions. Callers select the positions
-that count before the call (`hidden[mask]`); no others are computed.
+Both passes walk over the positions in chunks; the backward pass computes z again instead of keeping it. So logits take
+two [chunk, V] tiles at most, whatever the number of positions. Callers select the positions that count before the call
+(`hidden[mask]`); no others are computed.
 
 Shapes: N positions, d channels, V vocabulary.
 """

@@ -215,7 +215,7 @@ class Qwen3(nn.Module):
     def mixed_by(self, mix: Callable[[Tensor, Tensor, Tensor], Tensor], tokens: Tensor, positions: Tensor,
                  rows: Tensor | None) -> Tensor:
         """Hidden states, where mix(q, k, v) is attention with a query for every token. The last layer has queries for
-        `rows` only: the others are filled in, and their outputs dropped."""
+        `rows` only: the others are filled in with zeros, and their outputs dropped."""
         def attend(layer, q, k, v):
             if rows is None or layer + 1 < len(self.model.layers):
                 return mix(q, k, v)
@@ -230,8 +230,8 @@ class Qwen3(nn.Module):
         """What SFT and IGPO train on: log-probs [M] of `targets` [M], each from the hidden state of token `sources` [M]
         of the packed sequences; with `entropy`, (log-probs, entropies). Matrix products are in `dtype`, by default the
         parameters' own. The last layer runs for the sources only, or with `every_row` for all tokens: the same up to
-        rounding. cu_seqlens and sources should be on the CPU, as for `packed`. Another function in place of `packed`
-        may compute some of the pack's tokens, where processes share one (train/sequence.py)."""
+        rounding. cu_seqlens and sources should be on the CPU, as for `packed`. `packed` replaces self.packed where
+        processes share a pack (train/sequence.py)."""
         packed = packed or self.packed
         own, sources = self.head_weight.dtype, sources.to(tokens.device, non_blocking=True)
         dtype = dtype or own

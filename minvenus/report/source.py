@@ -58,8 +58,11 @@ class Case:
 def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.SavedBatch | None]:
     """The rollouts of a file, and the training batch that they are, if they are one."""
     records = read_records(path)
-    if not records or not all(isinstance(record, dict) for _, record in records):
-        raise ConfigError(f"{path} holds no rollout: an X-ray needs a JSON object, or one per line")
+    if not records:
+        raise ConfigError(f"{path} is empty: an X-ray needs a JSON object, or one per line")
+    for where, record in records:
+        if not isinstance(record, dict):
+            raise ConfigError(f"{where} holds no rollout: {str(record)[:200]}")
     if records[0][1].get("format") == saved.FORMAT:
         if scorer:
             raise ConfigError(f"{path} is a training batch with its own numbers: leave out the model and the answer")
@@ -69,7 +72,7 @@ def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.Sa
     cases = []
     for number, (where, record) in enumerate(records, start=1):
         try:
-            if "messages" in record and "tokens" not in record:
+            if "messages" in record and "format" not in record:
                 rollout = rollout_of_messages(record, f"{number}", scorer)
             else:
                 rollout = rollout_from_json(record)

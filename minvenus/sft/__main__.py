@@ -24,7 +24,7 @@ from minvenus.agent.protocol import parse_turn
 from minvenus.config import ConfigError, check
 from minvenus.console import one_line_errors
 from minvenus.evaluation.judge import Judge, WordGrader
-from minvenus.files import read_rows, replaced_file, write_json
+from minvenus.files import claimed, read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
 from minvenus.sft.clean import COPIES, bucket, clean, copies
 from minvenus.types import UNKNOWN, Question
@@ -85,10 +85,10 @@ def run(config: CleanConfig) -> dict:
     are source = bad_lines + the sum of drop_reasons + stage3_correct."""
     out = Path(config.out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    counts: Counter = Counter()
+    files, counts = input_files(config.in_), Counter[str]()
     grader = Judge(out.with_name("judge.sqlite")) if config.correct == "judge" else WordGrader()
-    with closing(grader), tempfile.TemporaryFile(dir=out.parent) as spool:
-        valid = fill(spool, config, counts)
+    with claimed(out.parent, "cleaning"), closing(grader), tempfile.TemporaryFile(dir=out.parent) as spool:
+        valid = fill(spool, files, config, counts)
         kept = valid if config.correct == "off" else correct_ones(valid, grader, counts)
         order = []
         for record in kept:
@@ -102,7 +102,7 @@ def run(config: CleanConfig) -> dict:
             config.stats_path.unlink(missing_ok=True)        # never beside data that it does not describe
     stats = {
         "settings": asdict(config),
-        "files": [str(file) for file in input_files(config.in_)],
+        "files": list(map(str, files)),
         "rows": {"source": counts["source"], "bad_lines": counts["bad_lines"], "stage2_valid": len(valid),
                  "stage3_correct": len(kept), "final_resampled": len(order)},
         **{name: counts[name] for name in TURN_COUNTS},
@@ -114,11 +114,11 @@ def run(config: CleanConfig) -> dict:
     return stats
 
 
-def fill(spool, config: CleanConfig, counts: Counter) -> list[Spooled]:
+def fill(spool, files: list[Path], config: CleanConfig, counts: Counter) -> list[Spooled]:
     """Put every clean record into the spool, one line each."""
     valid: list[Spooled] = []
     prompt = read_prompt(config.system_prompt) if config.system_prompt else SYSTEM_PROMPT
-    for file in input_files(config.in_):
+    for file in files:
         for number, row in read_rows(file):
             counts["source"] += 1
             if isinstance(row, str):

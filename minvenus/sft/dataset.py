@@ -1,8 +1,8 @@
 """Clean trajectories as token streams, and the packs of one training step.
 
-    L = 1/B sum_i 1/n_i sum_{k in M_i} -log p(x_k | x_<k)    B trajectories in the step, M_i the n_i tokens of the agent
+    L = sum_i w_i sum_{k in M_i} -log p(x_k | x_<k)    M_i: the n_i tokens of the agent in trajectory i of the step's B
 
-Every token k in M_i carries its weight 1 / (B n_i), so the loss of a step is the plain sum of weight * -log p over
+w_i is 1 / (B n_i) (trajectory-mean) or 1 / sum_j n_j (token-mean). So the loss of a step is the plain sum over
 its packs, the same however the trajectories are packed, split over micro-batches or ordered.
 
 A pack is whole trajectories end to end, without padding. Over-long ones are dropped and counted: cut off, they would
@@ -75,7 +75,7 @@ def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int,
     for i, record in enumerate(records):
         try:
             example = encode(record, tokenizer)
-        except (ChatError, KeyError) as error:
+        except (ChatError, KeyError, TypeError) as error:
             raise ConfigError(f"trajectory {i} is not clean, run python -m minvenus.sft on the file first: "
                               f"{error}") from None
         if len(example) > max_tokens:

@@ -36,6 +36,8 @@ class Cassette:
         self.file, self.record = Path(file), record
         self._lock = threading.Lock()
         mode = "rwc" if record else "rw"        # not ro: only a writer can roll back the journal of a killed recording
+        if record:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._db = sqlite3.connect(f"{self.file.resolve().as_uri()}?mode={mode}", uri=True, timeout=BUSY_SECONDS,
                                        check_same_thread=False, isolation_level=None)
@@ -46,7 +48,8 @@ class Cassette:
                 columns = "key TEXT PRIMARY KEY, text TEXT NOT NULL"
                 self._db.execute(f"CREATE TABLE IF NOT EXISTS calls ({columns}) WITHOUT ROWID")
         except sqlite3.Error as error:
-            raise ConfigError(f"{self.file} is no recording of tools ({error}); record:FILE makes one") from None
+            hint = "" if record else "; record:FILE makes one"
+            raise ConfigError(f"{self.file} is no recording of tools ({error}){hint}") from None
 
     def get(self, key: str) -> str | None:
         row = self._execute("SELECT text FROM calls WHERE key = ?", key)
@@ -85,10 +88,11 @@ class Cassette:
             value = json.loads(text.removeprefix(ERROR))
         except ValueError:
             value = None
-        if not isinstance(value, list):             # as an error of a tool it would change the experiment
+        failed = text.startswith(ERROR)
+        if not isinstance(value, list) or (failed and len(value) != 2):    # as a web error it would change the run
             raise ConfigError(f"{self.file} has something else than a result for {key[:500]}: it is damaged, or of "
                               "another version. Record into a new file")
-        if text.startswith(ERROR):
+        if failed:
             raise ToolError(*value)
         return value
 

@@ -198,7 +198,8 @@ def spellings(key: str) -> re.Pattern[bytes]:
 
 def reason(data: bytes | bytearray) -> str:
     """The beginning of an error reply as ": ..." in one line; "" if it is a web page or empty."""
-    text = " ".join(data.decode("utf-8", "replace").split())
+    text = data[:4000].decode("utf-8", "replace")
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())   # no control codes for the terminal
     return f": {text[:200]}" if text and not text.startswith("<") else ""
 
 

@@ -149,7 +149,7 @@ class FolderTools:
 # Hostile pages take linear time: an expression stops at the next "<" or drops all that it has read.
 DROPPED = re.compile(r"""<!--.*?(?:-->|$) | <(script|style|template|svg|object|iframe)\b
                          (?: [^<>]*/> | .*?(?:</\1\s*>|$) )""", re.IGNORECASE | re.DOTALL | re.VERBOSE)
-TAG = re.compile(r"""</?([a-z]\w*|[!?])(?:[^<>"']|"[^<"]*"|'[^<']*')*>""", re.IGNORECASE)
+TAG = re.compile(r"""</?([a-z]\w*+|[!?])(?:[^<>"']|"[^<"]*"|'[^<']*')*>""", re.IGNORECASE)
 INLINE = ("a", "abbr", "b", "cite", "code", "em", "font", "i", "img", "mark", "q", "small", "span", "strong", "sub",
           "sup", "u", "wbr")
 

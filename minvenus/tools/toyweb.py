@@ -120,7 +120,7 @@ def answer_text(relations: list[str], pets: list[str]) -> str:
 class ToyWeb:
     """All webs of a seed.
 
-    hops          right pages of every question, from 1 to 4; None = 1 to 4 in turn, a tuple = these in turn
+    hops          right pages of every question, from 1 to 6; None = 1 to 4 in turn, a tuple = these in turn
     slack         turns beyond a search and a visit per hop and the answer
     train, test   number of questions
     """

@@ -63,7 +63,7 @@ def save(run: Path, step: int, model: Qwen3, optimizer: torch.optim.Optimizer, s
                           "are whole: once the disk has room again the same command goes on from the latest") from error
         for old in (run / "checkpoints").iterdir():                      # also what a crash has left
             if old not in (folder, before):
-                shutil.rmtree(old)
+                shutil.rmtree(old, ignore_errors=True)                   # the new one is whole
 
     on_rank_0(write)
     return folder

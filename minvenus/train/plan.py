@@ -1,10 +1,11 @@
 """What a run needs of a device's memory, by part, from the model's shape and the settings; nothing is loaded.
 
+    loading     with several processes, the whole model on each, before its rows are split
     always      weights, Adam's moments, reference, engine copy
     rollouts    pages of keys and values, what one step of the engine computes
     update      gradients, what the forward pass keeps for the backward pass, largest temporary
 
-Pages exist during rollouts only, gradients and layers during the update only: a process needs the larger of the two
+Pages exist during rollouts only, gradients and layers during the update only: a process needs the largest of these
 sums. With N processes each has 1/N of what is trained, and a whole engine copy. With --sequence-parallel P it has 1/P
 of a pack's tokens. docs/scale.md has the plans of the presets; tests/train/test_plan.py holds the numbers against
 measured ones.
@@ -38,7 +39,7 @@ KEPT = {(4, "all"): (24, 20, 16, 16), (4, "adapters"): (16, 16, 12, 16),
 class Part:
     name: str
     bytes: float
-    when: str                # always, rollouts, update
+    when: str                # loading, always, rollouts, update
     note: str = ""
 
 
@@ -56,7 +57,7 @@ class Plan:
 
     @property
     def bytes(self) -> float:
-        return max(self.peak("rollouts"), self.peak("update"))
+        return max(self.of("whole model"), self.peak("rollouts"), self.peak("update"))
 
     def of(self, name: str) -> float:
         return sum(part.bytes for part in self.parts if part.name == name)
@@ -106,6 +107,7 @@ def trainer_parts(config: SFTConfig | IGPOConfig, model: Qwen3, processes: int, 
     if cast:
         parts.append(Part("casts", number * size, "update", "weights in the type of the products"))
     if processes > 1:
+        parts.append(Part("whole model", weights, "loading", "before its rows are split"))
         layer_size = count(model.model.layers[0])
         embeddings = size - shape.num_hidden_layers * layer_size
         # two layers and the embeddings at their whole size, and the gradients of one of each
@@ -129,7 +131,7 @@ def engine_parts(config: IGPOConfig, model: Qwen3, processes: int, device: str) 
     pages = pools * config.pages * PAGE_SIZE * per_token
     parts.append(Part("pages", pages, "rollouts", f"{config.pages * PAGE_SIZE:,} tokens of {per_token:,} bytes"))
     if device == "cpu":
-        parts.append(Part("CPU copies", pages + number * size, "rollouts", "engine/decode.py, at most"))
+        parts.append(Part("CPU copies", pages + pools * number * size, "rollouts", "engine/decode.py, at most"))
     rows = min(-(-config.questions // processes) * config.group, config.pages)
     flat = 3 * shape.hidden_size + 3 * shape.intermediate_size + 2 * shape.num_attention_heads * shape.head_dim
     step = min(STEP_TOKENS, config.pages * PAGE_SIZE) * flat * number + 3 * rows * shape.vocab_size * 4
@@ -161,7 +163,7 @@ def table(plans: list[Plan]) -> str:
     last = plans[-1]
     parts = {part.name: part for plan in plans for part in plan.parts}
     lines = ["GB of each process, of" + "".join(f"{plan.processes:>10}" for plan in plans)]
-    for when in ("always", "rollouts", "update"):
+    for when in ("loading", "always", "rollouts", "update"):
         for part in parts.values():
             if part.when == when:
                 numbers = "".join(f"{plan.of(part.name) / GB:10.2f}" for plan in plans)

@@ -138,13 +138,13 @@ class Run:
 
     def start(self) -> None:
         """Fill model and optimiser from the latest checkpoint, if there is one, and say what is run."""
-        newest = latest_checkpoint(self.folder)
+        newest = on_rank_0(latest_checkpoint, self.folder)
         state: dict = {"step": 0, "counters": {}, "data": self.data}
         if newest:
             state = checkpoint.restore(newest, self.model, self.optimizer)
         if state["data"] != self.data:
-            raise ConfigError(f"{newest} was made with other data or another prompt than {self.config.data} gives now: "
-                              "use the same, or another --out")
+            raise ConfigError(f"{newest} was made with other data, another prompt or another start model than now "
+                              f"(--data {self.config.data}): use the same, or another --out")
         for path in (self.metrics, self.timing):
             on_rank_0(cut_back, path, state["step"])
         changed = [field.name for field in fields(self.config) if getattr(self.config, field.name) != field.default]

@@ -169,17 +169,21 @@ def added(parts: list[dict]) -> dict:
     return {key: EXTREMES.get(key, sum)([part[key] for part in parts]) for key in parts[0]}
 
 
-def packed_logprobs(model: Qwen3, rows: list[Row], temperature: float) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Log-probs of the sampled tokens of each row, and their entropies: two tuples of [m] tensors. At the sampling
-    temperature: the ratio compares the distribution that was sampled from."""
+def packed_logprobs(model: Qwen3, rows: list[Row], temperature: float,
+                    entropy: bool = True) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Log-probs of the sampled tokens of each row and, if asked for, their entropies: two tuples of [m] tensors. At the
+    sampling temperature: the ratio compares the distribution that was sampled from."""
     device = model.head_weight.device
     tokens = torch.cat([row.tokens for row in rows])                                              # [N]
     starts = [0, *accumulate(len(row.tokens) for row in rows)]
     sources = torch.cat([row.sources + start for row, start in zip(rows, starts, strict=False)])  # [M]
     targets = tokens[sources + 1].to(device)
-    logp, entropies = model.logprobs(tokens.to(device), torch.tensor(starts, dtype=torch.int32), sources,
-                                     targets, temperature, entropy=True, dtype=precision_of(model).compute)
+    found = model.logprobs(tokens.to(device), torch.tensor(starts, dtype=torch.int32), sources, targets, temperature,
+                           entropy=entropy, dtype=precision_of(model).compute)
     counts = [len(row.sources) for row in rows]
+    if not entropy:
+        return found.split(counts), ()
+    logp, entropies = found
     return logp.split(counts), entropies.detach().split(counts)
 
 
@@ -191,7 +195,7 @@ def with_reference(rows: list[Row], reference: Qwen3, config: IGPOConfig) -> lis
         if pack is None:
             idle(reference)
             continue
-        logp, _ = packed_logprobs(reference, [rows[i] for i in pack], config.temperature)
+        logp, _ = packed_logprobs(reference, [rows[i] for i in pack], config.temperature, entropy=False)
         found += zip(pack, [own.cpu() for own in logp], strict=True)
     ref_logp = dict(gather(found, width=reference.width))
     return [replace(row, ref_logp=ref_logp[i]) for i, row in enumerate(rows)]

@@ -5,12 +5,14 @@ import random
 import threading
 from dataclasses import replace
 from functools import cache, partial
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import train_igpo
+from minvenus.agent.admission import Admission
 from minvenus.agent.prompt import read_format
 from minvenus.engine import Engine
 from minvenus.evaluation.questions import open_questions
@@ -101,6 +103,16 @@ def test_with_room_for_all_everything_runs_and_is_scored_together():
     assert together.most_open == 16
     prompt = len(together.rollouts[0].tokens[:together.rollouts[0].turns[0].start])
     assert together.counters.shared >= 12 * (prompt - 1)
+
+
+def test_two_questions_under_one_name_are_two_groups_and_no_third_rollout_is_lost():
+    """The second run of a question "a" has the name of the first run of a question "a run 1"."""
+    opened = []
+    policy = SimpleNamespace(has_room=lambda episodes, max_context: True, open=opened.append)
+    admission = Admission(policy, CONTEXT, None)
+    admission.waiting = [SimpleNamespace(name=name, question=f"Pet of {i}?") for i, name in enumerate("abac")]
+    admission.open_waiting()
+    assert [[episode.question for episode in group] for group in opened] == [[f"Pet of {i}?"] for i in range(4)]
 
 
 def test_rollouts_of_a_question_count_the_pages_of_their_prompt_once():

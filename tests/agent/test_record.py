@@ -50,6 +50,7 @@ def test_a_rollout_comes_back_exactly_and_its_messages_render_to_its_tokens(turn
     ({"format": "other"}, "not a saved rollout"), ({"tokens": [1]}, "cannot be read"),
     ({"logprobs": [0.5]}, "shorter"), ({"sampled": [9999] * 40}, "cannot be read"),
     ({"turns": []}, "cannot be read"), ({"messages": []}, "cannot be read"),
+    ({"messages": [{"content": None}] * 5}, "cannot be read"),
     ({"termination": "bored"}, "termination must be one of"), ({"turns": [{}]}, "cannot be read"),
 ])
 def test_a_damaged_record_is_refused_with_the_reason(change, words):
@@ -70,3 +71,5 @@ def test_every_field_of_a_rollout_is_in_its_record():
 def test_the_system_prompt_of_a_saved_rollout_can_be_used_again(tmp_path):
     (tmp_path / "saved.json").write_text(json.dumps(rollout_to_json(run([answer()]))))
     assert read_prompt(tmp_path / "saved.json") == "Search and visit."
+    (tmp_path / "text").write_text("Search!", encoding="utf-8-sig")                         # as Windows writes it
+    assert read_prompt(tmp_path / "text") == "Search!"

@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -253,6 +254,26 @@ def test_a_second_outage_is_said_again(capsys):
     assert capsys.readouterr().err.count("for the server to come back") == 2
 
 
+def test_patience_begins_when_the_server_is_first_missed_however_long_the_turn_took_before(monkeypatch):
+    monkeypatch.setattr(remote, "PATIENCE", 0.4)
+
+    def lost_in_a_long_turn(handler):
+        if len(handler.server.seen) == 2:
+            time.sleep(0.6)                            # longer than the patience
+        gone = 2 <= len(handler.server.seen) < 8       # more than the attempts of one request
+        reset_at_once(handler) if gone else scripted(search(), answer())(handler)
+    with serve(lost_in_a_long_turn) as server:
+        assert run(policy_at(server.url)).termination == "answered"
+
+
+def test_a_server_that_asks_to_be_left_alone_for_long_is_not_asked_without_a_pause():
+    def busy_later(handler):
+        complete(handler, search()) if turn_number(handler) == 0 else handler.reply("", status=503, Retry_After="7200")
+    with serve(busy_later) as server:
+        assert run(policy_at(server.url), budget(3, time_limit=1.0)).termination == "timeout"
+        assert len(server.seen) == 2
+
+
 def test_a_server_that_is_silent_for_a_whole_turn_is_no_restart_and_is_not_waited_for():
     def silent_later(handler):
         complete(handler, search()) if turn_number(handler) == 0 else hang(handler)
@@ -316,11 +337,17 @@ def test_a_server_that_calls_a_prompt_too_long_is_the_context_limit_and_the_mode
     assert bodies(server)[-1]["prompt"] == rollout.tokens[:rollout.turns[-1].start] and len(server.seen) == 3
 
 
-@pytest.mark.parametrize(("tokens", "requests"), [(PROMPT - 1, 1), (PROMPT, 3)])
-def test_if_the_notice_is_too_long_as_well_the_rollout_ends_with_a_full_context_and_no_format_error(tokens, requests):
-    with serve(room_for(tokens, search(), answer())) as server:
+def test_a_server_that_calls_the_prompt_alone_too_long_is_a_failure_with_its_reason():
+    with serve(room_for(PROMPT - 1, search())) as server:
         rollout = run(policy_at(server.url))
-    assert len(server.seen) == requests
+    assert rollout.termination == "error" and len(server.seen) == 1 and not rollout.turns[-1].malformed
+    assert re.search("maximum context length is 512 .* room for --max-context tokens", rollout.error)
+
+
+def test_if_the_notice_is_too_long_as_well_the_rollout_ends_with_a_full_context_and_no_format_error():
+    with serve(room_for(PROMPT, search(), answer())) as server:
+        rollout = run(policy_at(server.url))
+    assert len(server.seen) == 3
     assert rollout.termination == "token_limit_no_answer" and rollout.error is None and not rollout.turns[-1].malformed
     assert rollout.turns[-1].text == "<think>\n" and rollout_from_json(rollout_to_json(rollout)) == rollout
 

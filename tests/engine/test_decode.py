@@ -129,6 +129,15 @@ def test_a_group_on_one_long_prompt_decodes_from_the_pages_when_a_copy_would_be_
     assert engine.runner.decode_cache.k.numel() == 0
 
 
+def test_a_long_sequence_after_many_short_ones_makes_no_copy_larger_than_the_pool():
+    engine = poisoned(Engine(MODEL, pages=100, page_size=4))
+    for prompts in ([[i, 5] for i in range(16)], [[(3 * i) % 40 for i in range(300)]], [[i, 7] for i in range(16)]):
+        for prompt, [turn] in zip(prompts, engine.generate(prompts, Sampling(20, temperature=0)), strict=True):
+            assert is_greedy(MODEL, prompt, turn.tokens)
+        _, rows, _, room, _ = engine.runner.decode_cache.k.shape
+        assert 0 < rows * room <= 400
+
+
 def test_a_step_in_parts_gives_every_sequence_its_own_tokens(monkeypatch):
     monkeypatch.setattr(runner, "PART", 6)
     prompts = [[(5 * i + j) % 40 for j in range(2 + 3 * i)] for i in range(5)]

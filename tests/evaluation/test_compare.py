@@ -44,9 +44,11 @@ def test_two_evaluations_that_were_graded_differently_are_refused():
     assert compare(b, b)["difference"] == 0.0
 
 
-def test_other_questions_under_the_same_ids_are_refused():
+def test_other_questions_or_truths_under_the_same_ids_are_refused():
     with pytest.raises(ConfigError, match="question 'p' is another one in A than in B"):
         compare(runs_of({"p": [Y]}, text="Who?"), runs_of({"p": [Y]}, text="Where?"))
+    with pytest.raises(ConfigError, match="or has other answers"):
+        compare(runs_of({"p": [N]}, answers=["Rome"]), runs_of({"p": [Y]}, answers=["Roma"]))
 
 
 def test_side_by_side_and_the_difference_in_words():

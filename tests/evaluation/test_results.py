@@ -128,6 +128,8 @@ def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(
     real = Path.glob
     monkeypatch.setattr(Path, "glob", lambda self, pattern: reversed(sorted(real(self, pattern))))
     assert model_fingerprint(same) == first != model_fingerprint(other)
+    files = [f"{one}/a.safetensors", f"{other}/a.safetensors", "/nowhere"]
+    assert len(set(map(model_fingerprint, files))) == 3, "a tokenizer's file, for a served model"
 
 
 def test_only_runs_that_ended_in_an_error_are_made_again(tmp_path):

@@ -200,8 +200,9 @@ def test_a_checkpoint_is_audited_by_one_step_of_training(tmp_path, monkeypatch):
         saved_run(Path(config.out), batch())
 
     monkeypatch.setattr(audit, "run", run)
-    assert audit.main(AuditConfig(model=str(tmp_path))).startswith("step 1: 2 rollouts")
-    assert seen == [("train_igpo.py", str(tmp_path), 1, 256, 4, 2, Recipe())]
+    for hops in (4, 5):
+        assert audit.main(AuditConfig(model=str(tmp_path), hops=hops)).startswith("step 1: 2 rollouts")
+    assert seen == [("train_igpo.py", str(tmp_path), 1, 256, hops, 2, Recipe()) for hops in (4, 5)]
 
 
 @pytest.mark.parametrize("given", [{}, {"model": "a", "run": "b"}])

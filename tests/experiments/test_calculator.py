@@ -153,6 +153,14 @@ def test_examples_show_what_they_say():
     assert none[0]["group_stats"]["gain_mean"] == pytest.approx(0.4) and none[0]["turn_rewards"] == []
 
 
+@pytest.mark.parametrize(("recipe", "stars"), [
+    (Recipe(), 1), (Recipe(penalty_scope="segment"), 2), (Recipe(format_penalty=None), 0), (Recipe(use_gain=False), 0)])
+def test_a_star_is_at_penalties_only(recipe, stars):
+    """A malformed visit: its own penalty, that of the search before it as well, or none."""
+    shown = main(CreditConfig(example="malformed", recipe=recipe))
+    assert shown.count("*") == stars
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_is_explained_and_has_a_page(tmp_path, capsys, example):
     command(["credit", "--example", example])

@@ -211,3 +211,10 @@ def test_a_row_is_of_its_own_method_and_profile(method, capsys, tmp_path):
 def test_profiles_that_do_not_exist_are_refused_with_those_that_do():
     with pytest.raises(ConfigError, match=f"gains must be some of {' '.join(PROFILES)}, each once; got"):
         LabConfig(gains="equal fornt")
+
+
+@pytest.mark.parametrize("change", ["rate-18e-4", "token-sum", "groups-of-8", "reference"])
+def test_a_change_of_what_the_lab_does_not_have_is_refused_and_not_shown_as_a_result(change):
+    LabConfig(methods="paper paper+rms uncentred+no-penalty+gamma-1")
+    with pytest.raises(ConfigError, match=r"methods must be some of .* with changes after plus signs: discounted"):
+        LabConfig(methods=f"paper paper+{change}")

@@ -32,9 +32,10 @@ def test_the_tables_with_differences_of_paired_runs_worked_by_hand():
             "paper+prob": [run(0.6, 0.4), run(0.6, 0.4)]}
     tables = results(runs, 2, 4)
     means, middle, apart, drawn, each = tables.values()
-    assert means[0] == ["method", "accuracy at step 0", "at step 4", "area under the curve", "right pages at step 4",
+    assert means[0] == ["method", "accuracy at step 0", "at step 4", "area under the curve", "right pages", "turns",
                         "collapsed"]
-    assert means[1][2:] == ["0.350 [0.300, 0.400]", "0.200 [0.200, 0.200]", "0.175 [0.150, 0.200]", "1 of 2"]
+    assert means[1][2:] == ["0.350 [0.300, 0.400]", "0.200 [0.200, 0.200]", "0.175 [0.150, 0.200]",
+                            "5.950 [3.900, 8.000]", "1 of 2"]
     assert means[2][2] == "0.650 [0.500, 0.800]" and middle[2][2] == means[2][2]
     assert [row[0] for row in apart] == ["method", "paper - grpo", "paper+prob - paper"]
     assert apart[1][2:4] == ["0.300 [0.200, 0.400]", "0.150 [0.100, 0.200]"], "paired: (.2 + .4) / 2"
@@ -70,6 +71,15 @@ def test_an_arm_with_a_change_is_compared_with_itself_and_with_the_first_arm_und
     assert [(row[0], row[2]) for row in apart[1:]] == [
         ("grpo+prob - grpo", "0.100"), ("paper - grpo", "0.300"), ("paper+prob - paper", "0.300"),
         ("paper+prob - grpo+prob", "0.500")]
+
+
+def test_an_arm_is_compared_with_the_first_method_and_with_every_arm_before_it():
+    accuracies = {"grpo+prob": 0.1, "paper": 0.4, "released": 0.6, "uncentred": 0.9}
+    runs = {method: [run(accuracy, 0.1)] for method, accuracy in accuracies.items()}
+    _, _, apart, _, _ = results(runs, 1, 4).values()
+    assert [(row[0], row[2]) for row in apart[1:]] == [
+        ("paper - grpo+prob", "0.300"), ("released - grpo+prob", "0.500"), ("released - paper", "0.200"),
+        ("uncentred - grpo+prob", "0.800"), ("uncentred - paper", "0.500"), ("uncentred - released", "0.300")]
 
 
 def test_a_line_is_over_the_steps_that_every_run_has_and_a_method_without_one_keeps_its_place():

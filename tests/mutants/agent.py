@@ -67,7 +67,17 @@ MUTANTS = (
     mutant(54, "a server that says too long is an error",
            "agent/test_remote.py::"
            "test_a_server_that_calls_a_prompt_too_long_is_the_context_limit_and_the_model_may_still_answer",
-           ("minvenus.agent.rollout:RolloutLoop._read_turn", "if is_too_long(error):", "if False:")),
+           ("minvenus.agent.rollout:RolloutLoop._read_turn", "if is_too_long(error) and", "if False and")),
+    mutant(54, "a prompt alone that is too long for the server ends like a full context",
+           "agent/test_remote.py::test_a_server_that_calls_the_prompt_alone_too_long_is_a_failure_with_its_reason",
+           ("minvenus.agent.rollout:RolloutLoop._read_turn", " and episode.turns:", ":")),
+    mutant(54, "patience is over before the server is missed",
+           "agent/test_remote.py::"
+           "test_patience_begins_when_the_server_is_first_missed_however_long_the_turn_took_before",
+           ("minvenus.agent.remote:RemotePolicy._ask", "until = None ", "until = time.monotonic() + PATIENCE ")),
+    mutant(61, "two questions under one name share a prompt",
+           "agent/test_admission.py::test_two_questions_under_one_name_are_two_groups_and_no_third_rollout_is_lost",
+           ("minvenus.agent.admission:Admission.open_waiting", "(episode.name, episode.question)", "episode.name")),
     mutant(44, "every attempt at a turn has the same seed",
            "agent/test_remote.py::test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_again",
            ("minvenus.agent.remote:RemotePolicy.start", "/{len(episode.discarded)}", "")),

@@ -81,7 +81,7 @@ MUTANTS = (
            (RESULTS + "model_fingerprint", "{content.hexdigest()}", "")),
     mutant(49, "a model's fingerprint depends on the order of its folder",
            SAVED + "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else",
-           (RESULTS + "model_fingerprint", "in sorted([*Path", "in ([*Path")),
+           (RESULTS + "model_fingerprint", "else sorted([*root", "else ([*root")),
     mutant(50, "a torn line stays in the file",
            SAVED + "test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte",
            (RESULTS + "drop_torn_line", ' if line.endswith(b"\\n")', "")),

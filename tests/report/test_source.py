@@ -69,7 +69,7 @@ def test_a_trajectory_of_messages_shows_kinds_format_and_duplicates(tmp_path):
 
 
 def test_a_last_turn_that_calls_a_tool_is_no_answer_and_an_answer_of_the_users_own_question_is_unknown(tmp_path):
-    page = shown(tmp_path, {"messages": messages([search(), visit()])})
+    page = shown(tmp_path, {"messages": messages([search(), visit()]), "tokens": 7})       # a column of their own
     assert page.texts("badge") == ["search", "no action"] and "must be an answer" in page.texts("notice")[0]
     assert page.facts["searches, visits"] == "1, 0" and page.texts("warning") == ["it ends without an answer"]
     own = rollout([answer()], question=Question("question", "Why?", ["(unknown)"]))
@@ -161,7 +161,8 @@ def test_a_conversation_that_cannot_be_rendered_is_shown_but_not_scored(tmp_path
 
 
 @pytest.mark.parametrize(("record", "message"), [
-    ("", "holds no rollout"), ("[1]", "holds no rollout"), ("{", "holds no rollout"),
+    ("", "is empty"), ("[1]", "record 1 holds no rollout: 1"), ("{", "line 1 holds no rollout: not JSON"),
+    ('{"a": 1}\n{"a"', "line 2 holds no rollout: not JSON"),
     pytest.param("[" * 100_000, "is not JSON: maximum recursion", id="nested without end"),
     ('{"a": 1}', "record 1: not a saved rollout"), ('{"messages": 3}', '"messages" must be objects'),
     ('{"messages": [{"role": "user", "content": null}]}', '"messages" must be objects'),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.judge import Verdict
+from minvenus.files import claimed
 from minvenus.sft import __main__ as command
 from minvenus.sft.__main__ import CleanConfig, run
 from minvenus.sft.clean import clean, copies
@@ -63,7 +64,7 @@ def test_the_command_worked_by_hand(tmp_path, capsys):
     assert stats["turns_in"] == stats["turns_kept"] == 251 and stats["duplicate_tool_turns_removed"] == 0
     assert stats["tools_after_cleaning"] == {"search": 248}
     assert Counter(row["question"] for row in read(out)) == {"short": 1, "medium": 2, "long": 5}
-    assert sorted(p.name for p in out.parent.iterdir()) == ["stats.json", "train.jsonl"]
+    assert sorted(p.name for p in out.parent.iterdir()) == [".lock", "stats.json", "train.jsonl"]
     assert [line.split(":")[0] for line in said.err.splitlines()] == [f"{source}, line {n}" for n in (2, 6, 8)]
     assert len(load(read_records(out), Tokenizer.tiny(), max_tokens=100_000)[0]) == 8, "training reads what is written"
 
@@ -105,7 +106,28 @@ def test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_di
     assert [Path(name).name for name in stats["files"]] == sorted(names) and stats["rows"]["bad_lines"] == 3
 
 
+def test_the_output_is_no_input_even_in_the_same_folder(tmp_path):
+    source = write(tmp_path / "raw.jsonl", [of_turns(2)])
+    stats = run(CleanConfig(str(tmp_path), str(tmp_path / "clean.jsonl")))
+    assert stats["files"] == [source] and stats["rows"]["source"] == 1
+
+
 # ------------------------------------------------------------------------------------------------------ what goes wrong
+
+
+def test_a_second_process_in_the_same_folder_is_refused_and_changes_nothing(tmp_path):
+    source = write(tmp_path / "in" / "raw.jsonl", [of_turns(2)])
+    with claimed(tmp_path, "cleaning"), pytest.raises(ConfigError, match="another process is cleaning into"):
+        run(CleanConfig(source, str(tmp_path / "out.jsonl")))
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_half_a_character_in_the_name_of_a_tool_loses_no_statistics(tmp_path):
+    strange = of_turns(3)
+    strange["messages"][2]["content"] = '<think>a</think><tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>'
+    stats = run(CleanConfig(write(tmp_path / "in.jsonl", [strange]), str(tmp_path / "out.jsonl")))
+    saved = json.loads((tmp_path / "stats.json").read_text(encoding="utf-8"))
+    assert stats["pruned_tool_name_counts"] == {"\ud800": 1} and saved["pruned_tool_name_counts"] == {"?": 1}
 
 
 def test_nothing_kept_is_said_and_is_no_success(tmp_path, capsys):
@@ -132,7 +154,7 @@ def test_an_interruption_leaves_the_old_files_or_new_data_and_never_statistics_o
     monkeypatch.setattr(Path, "replace", interrupted)
     assert ended_with(["--in", source, "--out", str(out)]) == 130
     assert done == [out][:renames] and (len(read(out)) == 2 if renames else out.read_text() == old)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"], "no half file, no statistics"
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "in.jsonl", "out.jsonl"], "no half file"
 
 
 def test_a_judge_without_its_settings_is_refused_before_any_work(tmp_path, monkeypatch, capsys):

@@ -48,6 +48,8 @@ def test_the_flags_of_pieces_become_those_of_their_tokens():
 def test_a_record_that_is_not_clean_is_refused_with_what_to_do():
     with pytest.raises(ConfigError, match=r"trajectory 1 is not clean, run python -m minvenus\.sft"):
         load([of_turns(1), conversation("Where?", "no thought")], TINY, 1000)
+    with pytest.raises(ConfigError, match="trajectory 0 is not clean"):
+        load([{"messages": None}], TINY, 1000)
 
 
 def test_lines_are_read_one_by_one_and_a_broken_one_is_named(tmp_path):

@@ -191,6 +191,14 @@ def test_a_file_that_is_no_recording_is_a_clear_error_and_not_written_to(tmp_pat
     assert not (tmp_path / "no-tape").exists()
 
 
+def test_a_recording_makes_its_folder_and_a_damaged_failure_stops_the_run(tmp_path):
+    recording = Cassette(tmp_path / "new" / "tape")
+    recording.put(call_key(*QUERY), "ERROR []")
+    recording.close()
+    with pytest.raises(ConfigError, match="it is damaged"):
+        Cassette(tmp_path / "new" / "tape", record=False).fetch(*QUERY, fails)
+
+
 @given(st.lists(st.text(), min_size=1), st.lists(st.text(), min_size=1))
 def test_two_calls_have_the_same_key_exactly_if_they_are_the_same_call(one, two):
     assert (call_key("search", {"query": one}) == call_key("search", {"query": two})) == (one == two)

@@ -99,6 +99,11 @@ def test_an_error_reply_without_words_adds_nothing_to_the_message(body):
         assert str(failure(server)) == "the test endpoint answered with HTTP status 404"
 
 
+def test_an_error_reply_cannot_write_to_the_terminal():
+    with serve(lambda h: h.reply("\x1b[2J\x1b]0;mine\x07 no\n\x9bso", status=404)) as server:
+        assert str(failure(server)).endswith(": [2J ]0;mine no so")
+
+
 def reset(handler):
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")      # close sends a reset
     handler.connection.close()

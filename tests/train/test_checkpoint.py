@@ -67,6 +67,12 @@ def test_the_newest_and_the_one_before_are_kept_whatever_a_crash_left_behind(tmp
     assert names(tmp_path) == ["step-00000020", "step-00000030"], "and a step that is saved is not written again"
 
 
+def test_what_cannot_be_deleted_beside_a_whole_checkpoint_stops_no_run(tmp_path):
+    save(tmp_path, 10)
+    (tmp_path / "checkpoints" / "notes.txt").write_text("a file of somebody")
+    assert save(tmp_path, 20) == latest_checkpoint(tmp_path)
+
+
 def test_the_pointer_is_on_the_disk_before_an_older_checkpoint_is_deleted(tmp_path, monkeypatch):
     for step in (10, 20):
         save(tmp_path, step)

@@ -177,6 +177,9 @@ def test_what_is_trained_is_split_over_processes_and_the_rest_is_not():
         assert eight.of(name) == one.of(name) > 0
     assert 0.49 * one.of("layers") < eight.of("layers") < 0.52 * one.of("layers"), "in bfloat16 between layers, too"
     assert eight.of("gathered") > 0 == one.of("gathered")
+    assert eight.of("whole model") == one.of("weights") and one.of("whole model") == 0
+    many = planned("dr-venus-4b", 64, SFT_PRESETS, SFTConfig)
+    assert many.bytes == many.of("whole model") == one.of("weights") > many.peak("update"), "loading is the most"
     shared = planned("dr-venus-4b", 8, sequence_parallel=8)
     assert shared.of("layers") == eight.of("layers") / 8
 

@@ -1,9 +1,11 @@
 """A run in its folder: what a resumed run may change, its two files, how it ends, and what an error keeps."""
 
+import errno
 import json
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -90,6 +92,12 @@ def test_two_runs_in_one_folder_are_refused(script, finished, no_model):
     words = f"another process is training into {out}: wait for it, or use another --out"
     with claimed(out, "training"), pytest.raises(ConfigError, match=words):
         MAIN[script](finished[script])
+
+
+def test_a_disk_without_locks_is_not_taken_for_another_process(tmp_path, monkeypatch):
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
+    with pytest.raises(OSError, match="No locks available"), claimed(tmp_path, "training"):
+        pass
 
 
 @pytest.mark.parametrize(("script", "name"), [(script, name) for script in MAY_CHANGE for name in MAY_CHANGE[script]])
@@ -212,7 +220,7 @@ def test_the_lines_of_a_step_are_on_the_disk_before_its_checkpoint(config, monke
 def test_other_data_is_refused_and_nothing_changes(config):
     made_up_run(config)
     before = content(config.out)
-    with pytest.raises(ConfigError, match="was made with other data or another prompt"):
+    with pytest.raises(ConfigError, match="was made with other data, another prompt or"):
         made_up_run(config, data="other")
     assert content(config.out) == before
 
