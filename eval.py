@@ -55,6 +55,8 @@ def evaluate(config: EvalConfig) -> dict:
         wanted = {(question.id, run): question for run in range(config.runs) for question in source.held_out}
         if config.regrade:
             wanted = {key: question for key, question in wanted.items() if key in results.runs}
+            if not wanted:
+                raise ConfigError(f"{results.folder} has none of these runs, so there is nothing to grade again")
         missing = [(question, run) for (name, run), question in wanted.items() if (name, run) not in results.runs]
         if missing:
             loop, description = load_loop(agent, concurrency, config.pages)
@@ -84,7 +86,7 @@ def xray(config: EvalConfig, source: str) -> Path:
     if scored and folder is None:
         raise ConfigError("--answer needs a --model that says how probable it is: none has been trained under runs/")
     recipe = Recipe(lead_in=format_of(config.agent).lead_in)               # as the model has learned to answer
-    scorer = Scorer(str(folder), *load_scorer(folder)) if folder is not None else None
+    scorer = Scorer(str(folder), *load_scorer(folder, config.agent.device)) if folder is not None else None
     out = config.out or default_page(source, config.group)
     page = write_page(source, out, config.group, scorer, config.answer, recipe)
     print(json.dumps({"page": str(page)}) if config.json else f"X-ray of {source}: {page}")

@@ -1,6 +1,7 @@
 """Let the agent answer a question: think, search, visit, answer."""
 
 import json
+from contextlib import ExitStack
 from dataclasses import replace
 
 from minvenus.agent.policy import load_loop, resolved
@@ -21,8 +22,11 @@ def main(config: InferConfig) -> Rollout:
     agent = resolved(config.agent)
     config = replace(config, agent=agent)
     question, tools, max_turns = question_and_tools(config)
-    loop, description = load_loop(agent, watch=None if config.json else show)
-    with claimed(config.out, "answering"), loop, stop_on_signals(once_more=False) as stop:
+    with ExitStack() as stack:
+        stack.enter_context(claimed(config.out, "answering"))
+        loop, description = load_loop(agent, watch=None if config.json else show)
+        stack.enter_context(loop)
+        stop = stack.enter_context(stop_on_signals(once_more=False))
         save_config(config, config.out)
         [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
         try:

@@ -67,7 +67,8 @@ def main(config: IGPOConfig) -> Path:
         grade = run.phase("grading")(partial(on_rank_0, outcomes, judge=judge, kind=config.outcome))
         update = run.phase("update")(igpo_update)
         test = partial(evaluate, model, new_loop, source, engine)
-        data = digest([source.fingerprint, agent.prompt, model_fingerprint(str(start_folder(config.model)))])
+        start = on_rank_0(model_fingerprint, str(start_folder(config.model)))
+        data = digest([source.fingerprint, agent.prompt, start])
 
         # run.steps resumes from the last checkpoint, evaluates, saves, stops on signals; run.phase measures the time
         for step in run.steps(model, optimizer, tokenizer.files | agent.files, data=data, evaluate=test):

@@ -1,5 +1,6 @@
 """The terminal of a long run: one progress line, text tables, Ctrl-C as a request to stop, and errors in one line."""
 
+import io
 import os
 import shutil
 import signal
@@ -88,7 +89,8 @@ def stop_on_signals(once_more: bool = True) -> Iterator[list[int]]:
 def one_line_errors(script: str) -> Iterator[None]:
     """What the user can mend ends the program with one line: settings, files, tools that fail. A bug shows its
     traceback. Exit code 2, or 130 after Ctrl-C."""
-    sys.stdout.reconfigure(errors="replace")     # type: ignore   # a terminal may know fewer characters than the web
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")             # a terminal may know fewer characters than the web
     try:
         yield
     except KeyboardInterrupt as stopped:

@@ -35,9 +35,10 @@ def claimed(folder, doing: str) -> Iterator[None]:
     Path(folder).mkdir(parents=True, exist_ok=True)
     with (Path(folder) / ".lock").open("w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with naming(lock.name):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"another process is {doing} into {folder}: wait for it, or use another --out") from None
+            raise ConfigError(f"another process is {doing} into {folder}: wait for it, or use another folder") from None
         yield
 
 

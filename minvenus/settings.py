@@ -122,7 +122,7 @@ class EvalConfig:
     judge: bool = False                     # an LLM decides instead: JUDGE_BASE_URL, JUDGE_MODEL, JUDGE_API_KEY
     agent: AgentConfig = AgentConfig()      # the policy and its tools
     hops: Hops | None = None                # toyweb: only questions of so many hops; none = all
-    slack: CountOrZero | None = None        # toyweb: turns allowed beyond those a question needs; none = the web's own
+    slack: CountOrZero | None = None        # toyweb: turns allowed beyond those a question needs; none = 0
     pages: Count | None = None              # of 64 tokens in the local cache; none = as needed, to 4 GiB, on a GPU more
     compare: tuple[str, str] | None = None  # two finished evaluations, folders or files: B against A; nothing is run
     xray: str | None = None                 # write the X-ray page of a rollout, trajectory or results file; no run
@@ -137,6 +137,8 @@ class EvalConfig:
         check(self)
         if self.judge and self.score != "em":
             raise ConfigError("--judge decides alone: leave --score out")
+        if self.regrade and self.redo_failed:
+            raise ConfigError("--regrade makes no new run, --redo-failed does: give one after the other")
         check_tools(self.questions, self.agent.tools, "--questions")
         if self.agent.tools != "toyweb" and (self.hops, self.slack) != (None, None):
             raise ConfigError("--hops and --slack are of the toy web")

@@ -101,7 +101,8 @@ def test_another_score_is_another_grading_of_the_same_runs(follow, monkeypatch, 
     assert run(by_f1) == 0 and "graded by word F1 of at least 0.2" in squeezed(capsys.readouterr().out)
     assert run([*by_f1, "--regrade", "--json", "--limit", "9"]) == 0, "only those that are there"
     assert printed_json(capsys)["questions"] == 8
-    assert run([*flags, "--regrade", "--out", "typo"]) == 2 and "typo has no runs" in capsys.readouterr().err
+    for wrong, words in (("--out typo", "typo has none of these runs"), ("--redo-failed", "one after the other")):
+        assert run([*flags, "--regrade", *wrong.split()]) == 2 and words in capsys.readouterr().err
 
 
 def test_two_evaluations_are_compared_question_by_question(follow, capsys):

@@ -174,10 +174,10 @@ def cache_pages(model: Qwen3, max_context: int, sequences: int) -> int:
     return max(one, min(one * sequences, int(most) // (PAGE_SIZE * token_bytes)))
 
 
-def load_scorer(folder: Path) -> tuple[Tokenizer, Callable, int]:
+def load_scorer(folder: Path, device: str = "auto") -> tuple[Tokenizer, Callable, int]:
     """(tokenizer, score, longest context) of a model that scores answers. score(tokens, lengths, continuation) is
     Engine.score_many for one request."""
-    device = weights.device_of("auto")
+    device = weights.device_of(device)
     model = weights.load(folder, device, PRECISION[device].engine)
 
     def score(tokens: list[int], lengths: list[int], continuation: list[int]) -> list[list[float]]:

@@ -5,7 +5,8 @@ is sent text, in which the control tokens that a web page spells are broken up (
 
 What comes back is text, and from vLLM also the sampled ids; without them our tokenizer makes ids, which may be others.
 There are no log-probs at the sampling temperature either way. So nothing counts as sampled: such rollouts are for
-inference and evaluation, never for training. If a server calls a prompt too long, its context is full (rollout.py).
+inference and evaluation, never for training. If a server calls a prompt too long, its context is full (rollout.py),
+unless it is the question alone: that is an error.
 
 Every setting is sent, since servers have defaults of their own. The seed of a request follows from our seed, the
 rollout's name and number, the turn and the attempt. Each turn is one request in a thread of its own, with the retries
@@ -139,7 +140,8 @@ class RemotePolicy:
                     hint = HINT if error.status in (400, 404) else ""
                     raise ToolError(error.kind, f"{error}{hint}", error.status) from None
                 self._say_once("gone", f"waiting up to {PATIENCE / 60:g} minutes for the server to come back: {error}")
-                endpoint.cancelled.wait(min(error.wait, LONGEST_WAIT))
+                if endpoint.cancelled.wait(min(error.wait, LONGEST_WAIT)):
+                    raise
 
     def _say_once(self, about: str, words: str) -> None:
         with self.lock:

@@ -62,7 +62,7 @@ SIGNS = r" \t\r\xa0\u3000*_`~#>+•\"'“”‘’()\[\]{}<-"
 DRESS, GAP = f"[{SIGNS}]*", rf"[\n{SIGNS}]*"
 VERDICT = re.compile(
     rf"^{DRESS}(?:\d+[.)]{DRESS})?(?ai:correct){DRESS}[:：=]{DRESS}"      # ASCII, or "yeſ" would be a yes
-    rf"(?:\n{GAP}(?=[^\W_]\w*[.!]?{DRESS}$))?"                         # the word may have the next line for itself
+    rf"(?:\n{GAP}(?=[^\W_]\w*+[.!]?{DRESS}$))?"                         # the word may have the next line for itself
     r"((?ai:yes|no))(?!_*[^\W_]|-\w)"                                   # it ends here; underscores are markdown
     rf"(?!{DRESS}(?:[/|]|or\b){DRESS}(?:yes|no)\b)",                    # and it is not a choice between both
     re.MULTILINE)

@@ -88,8 +88,6 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
     with closing(grader), claimed(folder, "evaluating"):
         results = ResultsFile(folder, settings, grader)
         results.check(config.regrade)
-        if config.regrade and not results.runs:
-            raise ConfigError(f"{folder} has no runs that could be graded again: give their --out")
         save_config(config, folder)
         if config.redo_failed:
             results.remove_failed()

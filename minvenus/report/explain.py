@@ -6,7 +6,7 @@
     group_steps(group)                  what the rewards of a group are normalised with
 
 The values are those of igpo/credit.py. A test computes each of them again from the inputs that are shown
-with it. In equations P is the DR-Venus paper and I the IGPO paper.
+with it. In equations P is the DR-Venus paper and I v1 the first version of the IGPO paper.
 """
 
 from dataclasses import asdict, dataclass, replace

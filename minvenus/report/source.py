@@ -72,7 +72,7 @@ def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.Sa
     cases = []
     for number, (where, record) in enumerate(records, start=1):
         try:
-            if "messages" in record and "format" not in record:
+            if "messages" in record and not str(record.get("format")).startswith("minvenus "):
                 rollout = rollout_of_messages(record, f"{number}", scorer)
             else:
                 rollout = rollout_from_json(record)

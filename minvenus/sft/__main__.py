@@ -40,7 +40,7 @@ TURN_COUNTS = ("turns_in", "turns_kept", "turns_dropped",
 class CleanConfig:
     """python -m minvenus.sft: raw or clean trajectories to training data."""
 
-    in_: str = ""                                  # a .jsonl or .parquet file or a folder of them: docs/cleaning.md
+    in_: str = ""                                  # a .jsonl or .parquet file, or a folder of them: docs/cleaning.md
     out: str = ""                                  # the .jsonl file to write; stats.json appears beside it
     system_prompt: str | None = None               # a text file or a trajectory with the prompt to use; none = our own
     prompt_mode: Literal["template", "row"] = "template"       # one prompt for all, or a record's own where it has one
@@ -100,17 +100,17 @@ def run(config: CleanConfig) -> dict:
                 spool.seek(record.offset)
                 lines.write(spool.readline())
             config.stats_path.unlink(missing_ok=True)        # never beside data that it does not describe
-    stats = {
-        "settings": asdict(config),
-        "files": list(map(str, files)),
-        "rows": {"source": counts["source"], "bad_lines": counts["bad_lines"], "stage2_valid": len(valid),
-                 "stage3_correct": len(kept), "final_resampled": len(order)},
-        **{name: counts[name] for name in TURN_COUNTS},
-        **{group: by_name(counts, group) for group in ("drop_reasons", "pruned_tool_name_counts",
-                                                       "tools_after_cleaning")},
-        "turn_buckets": {"original": by_bucket(kept), "resampled": by_bucket(order)},
-    }
-    write_json(config.stats_path, stats)
+        stats = {
+            "settings": asdict(config),
+            "files": list(map(str, files)),
+            "rows": {"source": counts["source"], "bad_lines": counts["bad_lines"], "stage2_valid": len(valid),
+                     "stage3_correct": len(kept), "final_resampled": len(order)},
+            **{name: counts[name] for name in TURN_COUNTS},
+            **{group: by_name(counts, group) for group in ("drop_reasons", "pruned_tool_name_counts",
+                                                           "tools_after_cleaning")},
+            "turn_buckets": {"original": by_bucket(kept), "resampled": by_bucket(order)},
+        }
+        write_json(config.stats_path, stats)
     return stats
 
 

@@ -25,7 +25,7 @@ def as_raw(record: dict) -> dict:
     messages = record.get("messages")
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         return record
-    if "format" not in record:
+    if not str(record.get("format")).startswith("minvenus "):
         if not any(message.get("tool_calls") for message in messages):
             return record
         messages = from_openai(messages)

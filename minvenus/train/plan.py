@@ -183,8 +183,8 @@ def check_memory(config: SFTConfig | IGPOConfig, processes: int) -> None:
     plan = make_plan(config, model_shape(config.model), processes, device)
     if room is not None and plan.bytes > room:
         raise ConfigError(f"this run needs {plan.bytes / GB:.1f} GB, {room / GB:.1f} GB of the device are free: lower "
-                          "--pages, --pack-tokens or the context, add --recompute or --lora-rank, or start more "
-                          f"processes\n{table([plan])}")
+                          "--pages, --pack-tokens or the context, add --recompute or --lora-rank, start more "
+                          f"processes, or take a smaller model\n{table([plan])}")
 
 
 def free_memory(device: str) -> int | None:

@@ -110,9 +110,9 @@ def test_two_questions_under_one_name_are_two_groups_and_no_third_rollout_is_los
     opened = []
     policy = SimpleNamespace(has_room=lambda episodes, max_context: True, open=opened.append)
     admission = Admission(policy, CONTEXT, None)
-    admission.waiting = [SimpleNamespace(name=name, question=f"Pet of {i}?") for i, name in enumerate("abac")]
+    admission.waiting = [SimpleNamespace(name=name, question=f"Pet of {i}?") for i, name in enumerate("aabac")]
     admission.open_waiting()
-    assert [[episode.question for episode in group] for group in opened] == [[f"Pet of {i}?"] for i in range(4)]
+    assert [[episode.question for episode in group] for group in opened] == [[f"Pet of {i}?"] for i in range(5)]
 
 
 def test_rollouts_of_a_question_count_the_pages_of_their_prompt_once():

@@ -270,8 +270,8 @@ def test_a_server_that_asks_to_be_left_alone_for_long_is_not_asked_without_a_pau
     def busy_later(handler):
         complete(handler, search()) if turn_number(handler) == 0 else handler.reply("", status=503, Retry_After="7200")
     with serve(busy_later) as server:
-        assert run(policy_at(server.url), budget(3, time_limit=1.0)).termination == "timeout"
-        assert len(server.seen) == 2
+        assert run(policy_at(server.url), budget(3, time_limit=3.0)).termination == "timeout"
+        assert all_threads_end() and len(server.seen) == 2
 
 
 def test_a_server_that_is_silent_for_a_whole_turn_is_no_restart_and_is_not_waited_for():

@@ -89,7 +89,7 @@ def test_a_setting_that_changes_what_is_learned_is_refused(script, name, finishe
 @pytest.mark.parametrize("script", MAIN)
 def test_two_runs_in_one_folder_are_refused(script, finished, no_model):
     out = finished[script].out
-    words = f"another process is training into {out}: wait for it, or use another --out"
+    words = f"another process is training into {out}: wait for it, or use another folder"
     with claimed(out, "training"), pytest.raises(ConfigError, match=words):
         MAIN[script](finished[script])
 
