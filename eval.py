@@ -19,6 +19,7 @@ from minvenus.flags import parse_flags
 from minvenus.report.source import Scorer
 from minvenus.report.xray import default_page, write_page
 from minvenus.settings import EvalConfig
+from minvenus.tools.web import describe_tools
 
 
 def main(config: EvalConfig) -> dict | Path:
@@ -50,7 +51,7 @@ def evaluate(config: EvalConfig) -> dict:
             config.questions, agent.tools, agent.web_seed, hops=config.hops, slack=config.slack,
             max_turns=agent.max_turns, limit=config.limit, tool_seconds=agent.tool_seconds)))
         fingerprints = {"questions": source.fingerprint, "system_prompt": digest(format_of(agent).prompt),
-                        "model": model_fingerprint(agent.model)}
+                        "model": model_fingerprint(agent.model), "services": describe_tools(agent.tools)}
         results = stack.enter_context(open_results(config, fingerprints))
         wanted = {(question.id, run): question for run in range(config.runs) for question in source.held_out}
         if config.regrade:
@@ -70,6 +71,7 @@ def evaluate(config: EvalConfig) -> dict:
                                     "command goes on from there")
         if config.judge:
             print("asking the judge about answers without a verdict", file=sys.stderr)
+        if config.judge or config.regrade:
             results.grade()
         summary = summarise([results.runs[key] for key in done])
         write_json(results.folder / "report.json", summary)

@@ -25,7 +25,7 @@ from minvenus.evaluation.answers import exact_match, f1
 from minvenus.evaluation.judge import Judge
 from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.evaluation.results import model_fingerprint
-from minvenus.files import digest
+from minvenus.files import digest, read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.igpo.credit import Credit, credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
@@ -68,7 +68,7 @@ def main(config: IGPOConfig) -> Path:
         update = run.phase("update")(igpo_update)
         test = partial(evaluate, model, new_loop, source, engine)
         start = on_rank_0(model_fingerprint, str(start_folder(config.model)))
-        data = digest([source.fingerprint, agent.prompt, start])
+        data = digest([source.fingerprint, agent.prompt, start, judge.graded_by if judge else ""])
 
         # run.steps resumes from the last checkpoint, evaluates, saves, stops on signals; run.phase measures the time
         for step in run.steps(model, optimizer, tokenizer.files | agent.files, data=data, evaluate=test):
@@ -195,4 +195,6 @@ if __name__ == "__main__":
         if settings.plan:
             print(plan_table(settings, size()))
         else:
-            print(f"model: {main(settings)}\nreport: {on_rank_0(write_run_page, settings.out)}")
+            print(f"model: {main(settings)}")
+            if read_jsonl(Path(settings.out) / "metrics.jsonl"):           # not stopped before the first step
+                print(f"report: {on_rank_0(write_run_page, settings.out)}")

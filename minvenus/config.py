@@ -6,8 +6,8 @@ command line (flags.py). The scripts' own settings are in settings.py. Nothing h
 """
 
 import json
-import math
 import re
+import sys
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType, UnionType
@@ -53,7 +53,7 @@ def has_type(value, kind: Any) -> bool:
     if get_origin(kind) is list:
         return type(value) is list and all(has_type(v, inner[0]) for v in value)
     if kind is float:
-        return type(value) in (int, float) and math.isfinite(value)
+        return type(value) in (int, float) and abs(value) <= sys.float_info.max        # not so NaN and 10**400
     return isinstance(value, kind) if is_dataclass(value) else type(value) is kind
 
 

@@ -31,7 +31,8 @@ Device = Literal["auto", "cpu", "cuda"]
 Hops = Literal[1, 2, 3, 4, 5, 6]
 Preset = Literal["tiny", "qwen3-0.6b", "qwen3-4b-lora", "dr-venus-4b"]
 ResultSize = Annotated[int, "of at least 64", lambda v: v >= 64]
-Temperature = Annotated[float, "from 0 to 100", lambda v: 0 <= v <= 100]
+Temperature = Annotated[float, "0 or from 0.001 to 100", lambda v: v == 0 or 0.001 <= v <= 100]
+AboveZero = Annotated[float, "from 0.001 to 100", lambda v: 0.001 <= v <= 100]
 # Names of formats in agent/prompt.py: what a model was trained to read, and how it is run
 Like = Literal["minvenus", "toyweb", "dr-venus"]
 
@@ -244,7 +245,7 @@ class IGPOConfig:
     aggregate: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum"] = "seq-mean-token-mean"  # see loss.py
     outcome: Literal["em", "f1"] = "em"        # reward of the answer, compared with the accepted ones
     judge: bool = False                        # an LLM judge instead: JUDGE_BASE_URL, JUDGE_MODEL, JUDGE_API_KEY
-    temperature: Positive = 1.0                # of sampling, and of the log-probs that are trained
+    temperature: AboveZero = 1.0               # of sampling, and of the log-probs that are trained
     top_p: Fraction = 1.0                      # of sampling; trained log-probs are always of the whole softmax
     max_turns: Count | None = None             # per rollout; none = 200, on the toy web what hops and slack need
     max_turn_tokens: Count = 48                # sampled in one turn

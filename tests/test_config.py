@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args, get_origin
 
 import pytest
 
-from minvenus.config import MODELS, ConfigError, ModelConfig, Recipe
+from minvenus.config import MODELS, ConfigError, ModelConfig, Recipe, has_type
 from minvenus.experiments.base import BaseConfig
 from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.demo import DemoConfig
@@ -196,3 +196,15 @@ def test_settings_that_contradict_each_other_are_refused(cls, values, words):
 def test_questions_held_out_by_default_are_128_of_the_toy_web_and_none_of_a_file():
     assert IGPOConfig().evaluate_questions == 128
     assert IGPOConfig(data="q.jsonl", tools="live").evaluate_questions == 0
+
+
+@pytest.mark.parametrize("value", [10**400, float("inf"), float("nan"), True, "1"])
+def test_what_is_no_number_of_a_float_is_no_float(value):
+    assert has_type(1, float) and has_type(-1e308, float) and not has_type(value, float)
+
+
+@pytest.mark.parametrize(("config", "value"), [(AgentConfig, 0.0005), (AgentConfig, 101.0), (IGPOConfig, 0.0),
+                                               (IGPOConfig, 1e-4)])
+def test_temperatures_that_cannot_be_sampled_at_are_refused(config, value):
+    with pytest.raises(ConfigError, match=r"temperature must be a finite number (0 or )?from 0\.001 to 100"):
+        config(temperature=value)

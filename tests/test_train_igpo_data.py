@@ -121,15 +121,15 @@ def test_a_run_does_not_go_on_with_other_questions_another_prompt_or_another_sta
     assert "test_exact_match" not in read_jsonl(tmp_path / "run" / "metrics.jsonl")[0], "no question is held out"
     train_igpo.main(config)
     system.write_text("Visit.")
-    with pytest.raises(ConfigError, match="was made with other data, another prompt or"):
+    with pytest.raises(ConfigError, match="was made with other data, another prompt"):
         train_igpo.main(config)
     system.write_text("Search.")
     (start / "more.json").write_text("{}")
-    with pytest.raises(ConfigError, match="another start model"):
+    with pytest.raises(ConfigError, match="start model"):
         train_igpo.main(config)
     (start / "more.json").unlink()
     data.write_text("\n".join(lines[:2]))
-    with pytest.raises(ConfigError, match="was made with other data, another prompt or"):
+    with pytest.raises(ConfigError, match="was made with other data, another prompt"):
         train_igpo.main(config)
 
 

@@ -25,7 +25,7 @@ import torch
 from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.agent.remote import RemotePolicy
 from minvenus.agent.rollout import Episode, Limits, RolloutLoop
-from minvenus.config import ModelConfig
+from minvenus.config import ConfigError, ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.model import weights
 from minvenus.model.precision import PRECISION
@@ -50,8 +50,8 @@ class EnginePolicy:
     def has_room(self, episodes: list[Episode], max_context: int) -> bool:
         """Rollouts of one question share the full pages of their prompt."""
         pool = self.engine.pool
-        shared = {e.question.id: (e.turns[0].start if e.turns else len(e.stream.ids)) // pool.page_size
-                  for e in episodes}
+        shared = {e.question.id: ((e.turns[0].start if e.turns else len(e.stream.ids)) - 1) // pool.page_size
+                  for e in episodes}                                  # each computes the prompt's last token itself
         own = sum(pool.pages_for(max_context) - shared[e.question.id] for e in episodes)
         return own + sum(shared.values()) <= pool.count
 
@@ -160,6 +160,10 @@ def load_policy(config: ResolvedAgent, sequences: int,
         model, source = weights.load(folder, device, PRECISION[device].engine), f"weights from {folder}"
     tokenizer = Tokenizer.from_file(folder or TINY)
     pages = pages or cache_pages(model, config.max_context, sequences)
+    needed = cache_pages(model, config.max_context, sequences=1)
+    if pages < needed:
+        raise ConfigError(f"{pages} pages hold no rollout of {config.max_context:,} tokens: give at least {needed}, or "
+                          "lower --max-context")
     engine = Engine(model, pages, PAGE_SIZE, seed=config.seed, vocab_limit=tokenizer.size)
     sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))        # only the environment writes what follows
     count = sum(parameter.numel() for parameter in model.parameters())

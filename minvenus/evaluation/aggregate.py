@@ -169,7 +169,7 @@ def compare(a: Sequence[RunResult], b: Sequence[RunResult], names: tuple[str, st
                               "answers: they cannot be compared")
     pairs = [(accuracy(of_a[question])["value"], accuracy(of_b[question])["value"]) for question in both]
     differences = [y - x for x, y in pairs if x is not None and y is not None]
-    low, high = bootstrap_interval(differences) if differences else (None, None)
+    low, high = bootstrap_interval(differences) if len(differences) > 1 else (None, None)
     return {
         "a": summaries[0], "b": summaries[1],
         "difference": fmean(differences) if differences else None, "low": low, "high": high,

@@ -180,6 +180,8 @@ class Judge:
             if verdict.correct is None:
                 return verdict
             kept = self.cache.put(key, json.dumps(asdict(verdict)))   # of several threads or processes the first's
+        else:
+            self.guard.add(None)                                      # a reply that was read before
         return Verdict(**json.loads(kept))
 
     def _ask(self, messages: list[dict]) -> Verdict:

@@ -85,6 +85,9 @@ def toy_questions(web: ToyWeb, limit: int | None, max_turns: int | None, per_ste
         return [[kind for kind, _ in turn] for turn in visit_labels(web, rollout)]
 
     test = [replace(question, source=f"{hops(question)}-hop") for question in web.questions("test")]
+    if limit and limit > len(test):
+        raise ConfigError(f"the toy web has {len(test)} test questions, not {limit}: lower --limit or "
+                          "--evaluate-questions")
     return QuestionSource(
         held_out=test[:limit], training=web.questions("train") if per_step else [],
         fingerprint=digest([asdict(question) for question in test]),

@@ -91,8 +91,6 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
         save_config(config, folder)
         if config.redo_failed:
             results.remove_failed()
-        if config.regrade:
-            results.grade(everything=True)
         yield results
 
 
@@ -133,13 +131,12 @@ class ResultsFile:
         sync(self.folder)
         self.runs[question.id, run] = result_of(line)
 
-    def grade(self, everything: bool = False) -> None:
-        """Grade the runs without a verdict, or all of them."""
+    def grade(self) -> None:
+        """Grade all runs. A judge is asked about those whose verdict it does not remember."""
         answered = {}
         for line in read_lines(self.path):
-            if everything or line["correct"] is None:
-                rollout = rollout_from_json(line)
-                answered[line["id"], line["run"]] = rollout.question, answer_of(rollout)
+            rollout = rollout_from_json(line)
+            answered[line["id"], line["run"]] = rollout.question, answer_of(rollout)
         verdicts = self.grader.verdicts(list(answered.values()))
         self._rewrite({key: self._graded(verdict) for key, verdict in zip(answered, verdicts, strict=True)})
 

@@ -26,7 +26,9 @@ def numbers(summary: dict) -> dict[str, str]:
     ended, means = summary["terminations"], summary["means"]
     unfinished = summary["runs"] - sum(ended[name] for name in ended if name.startswith("answered"))
     rows = {"graded by": summary["graded_by"], "accuracy": share(**summary["accuracy"])}
-    rows |= {f"  {plain(source)[:40]}": share(**part) for source, part in summary["by_source"].items()}
+    for number, (source, part) in enumerate(summary["by_source"].items(), start=1):
+        name = f"  {plain(source)[:40]}"
+        rows[f"{name} ({number})" if name in rows else name] = share(**part)
     rows |= {f"pass@{k}": share(**part) for k, part in summary["pass_at_k"].items() if k > 1}
     rows["ended"] = counted(ended)
     if unfinished:
@@ -48,6 +50,8 @@ def difference(found: dict) -> str:
     left_out += f"; {unknown} without a verdict in one of them" if unknown else ""
     if not found["questions"]:
         return f"B - A: no question has a verdict in both{left_out}"
+    if found["low"] is None:
+        return f"B - A: {100 * found['difference']:+.1f} points, one question: no interval{left_out}"
     points, low, high = (100 * found[name] for name in ("difference", "low", "high"))
     clear = "" if low > 0 or high < 0 else ": no clear difference"
     paired = "paired over {questions} questions, {better} better and {worse} worse".format(**found)

@@ -18,6 +18,7 @@ visit of a question, and scored by the model. They should gain nothing, before t
 """
 
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import StatisticsError, correlation, fmean, pstdev
@@ -86,8 +87,9 @@ def audit_run(folder: Path) -> str:
     web = ToyWeb(settings["seed"] if seed is None else seed, settings["hops"], settings["slack"])
     batches = [load_batch(file) for file in dict.fromkeys([files[0], files[-1]])]
     models = {"before": start_folder(settings["model"])}
-    if len(batches) > 1 and (newest := latest_checkpoint(folder)):
-        models["after"] = newest / "model"
+    with suppress(ConfigError):                                        # a copy of a run without its checkpoints
+        if len(batches) > 1 and (newest := latest_checkpoint(folder)):
+            models["after"] = newest / "model"
     there = {name: model for name, model in models.items() if model and (model / "config.json").is_file()}
     parts = [audit_batch(batch, web) for batch in batches]
     if there:

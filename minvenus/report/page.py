@@ -51,7 +51,7 @@ def html(content: Content) -> Html:
 
 def text(value: str) -> Html:
     """Anybody's text, for an element or a quoted attribute."""
-    return Html(escape(UNSAFE.sub("\ufffd", value)))
+    return Html(escape(UNSAFE.sub("\ufffd", value.replace("\r\n", "\n"))))
 
 
 def page(title: str, parts: Iterable[str], lede: str, facts: Sequence[tuple[str, str]] = (),

@@ -16,6 +16,7 @@ from typing import Any
 from minvenus.agent.protocol import format_error, parse_turn
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError, Recipe
+from minvenus.evaluation.answers import split_aliases
 from minvenus.files import read_rows
 from minvenus.igpo.credit import Measured
 from minvenus.igpo.gain import wrap_answer
@@ -110,7 +111,7 @@ def rollout_of_messages(record: dict, name: str, scorer: Scorer | None) -> Rollo
         question, *rest = [content for _, content in spoken]
         if not rest or any(own != i % 2 or not isinstance(content, str) for i, (own, content) in enumerate(spoken)):
             raise ValueError
-        asked = Question(name, question, [str(record.get("gt") or UNKNOWN)])
+        asked = Question(name, question, split_aliases(str(record.get("gt") or "")) or [UNKNOWN])
     except (KeyError, TypeError, ValueError):
         raise ConfigError('"messages" must be objects with a role and a text as content: a question, then an assistant '
                           "and what came back in turn (python -m minvenus.sft makes that of other forms)") from None

@@ -9,13 +9,14 @@ their rollouts, and in a turn its texts and numbers, under several recipes side 
 """
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
 
 from minvenus.agent.protocol import final_answer, format_error, parse_turn
 from minvenus.config import ConfigError, Recipe
-from minvenus.files import latest_checkpoint, write_text
+from minvenus.files import digest, latest_checkpoint, write_text
 from minvenus.igpo.gain import value
 from minvenus.report import explain, page
 from minvenus.report.curves import Series, line_plot
@@ -99,12 +100,17 @@ def default_page(source_path, group: str | None) -> Path:
     """runs/xray/NAME.html, after the file's path and the group. Not beside the file, which may be somebody else's."""
     parts = [part for part in Path(source_path).with_suffix("").parts if part not in ("runs", "rollouts")][-3:]
     name = "-".join([*parts, group] if group else parts)
-    return Path("runs/xray", re.sub(r"[^\w.-]+", "-", name).strip(".-")[:150] + ".html")
+    plain = re.sub(r"[^\w.-]+", "-", name).strip(".-").encode()
+    if len(plain) > 150:                                               # file names have at most 255 bytes
+        plain = plain[:140] + f"-{digest(name)[:8]}".encode()
+    return Path("runs/xray", plain.decode(errors="ignore") + ".html")
 
 
 def run_tokenizer(path: Path, rollouts: list[Rollout]) -> Tokenizer | None:
     """The tokenizer of the run that a training file lies in, if it spells the rollouts."""
-    checkpoint = latest_checkpoint(path.resolve().parent.parent)
+    checkpoint = None
+    with suppress(ConfigError):                                        # a copy of a run without its checkpoints
+        checkpoint = latest_checkpoint(path.resolve().parent.parent)
     tokenizer = Tokenizer.from_file(checkpoint / "model") if checkpoint else None
     return tokenizer if tokenizer and all(spells(tokenizer, rollout) for rollout in rollouts) else None
 

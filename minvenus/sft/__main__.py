@@ -163,7 +163,7 @@ def by_bucket(records: list[Spooled]) -> dict[str, int]:
 
 def main(config: CleanConfig) -> None:
     stats = run(config)
-    print(json.dumps(stats, indent=2, ensure_ascii=False))
+    print(json.dumps(stats, indent=2))                       # ASCII: names of tools may hold control codes
     if not stats["rows"]["final_resampled"]:
         raise ConfigError("nothing was kept: the drop reasons above say why")
 

@@ -171,15 +171,13 @@ def search_results(lines: list[str]) -> list[dict]:
         link = read_link(line)
         if link:
             title, url, line = link
-            results.append({"title": title, "url": url, "snippet": ""})
+            results.append({"title": title, "url": url, "snippet": []})
         line = line.strip()
         if results and line and line != BETWEEN_QUERIES:
-            before = results[-1]["snippet"]
-            if before:
-                results[-1]["snippet"] = f"{before}\n{line}"
-            elif not DATE.match(line):
-                results[-1]["snippet"] = line
-    return [result for result in results if result["title"] and result["url"]]
+            shown = results[-1]["snippet"]
+            if shown or not DATE.match(line):
+                shown.append(line)
+    return [found | {"snippet": "\n".join(found["snippet"])} for found in results if found["title"] and found["url"]]
 
 
 def read_link(line: str) -> tuple[str, str, str] | None:

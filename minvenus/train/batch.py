@@ -113,7 +113,7 @@ def health(batch: RolloutBatch, credited: Credit, labels: list[list[list[str]]],
         **signal_shares(batch, credited),
         "gain_positive": mean([float(gain > 0) for gain in gains]),
         **gains_by_page(credited, labels),
-        "scale": credited.record.scale,
+        "scale": credited.record.scale if any(z is not None for row in credited.record.turn_z for z in row) else None,
         "browse_correct": browse_ratio(calls[True]),
         "browse_wrong": browse_ratio(calls[False]),
         **batch.dropped,
@@ -142,7 +142,7 @@ def gains_by_page(credited: Credit, labels: list[list[list[str]]]) -> dict[str, 
     return {"gain_right": mean(right), "gain_wrong": mean(wrong)}
 
 
-def signal_shares(batch: RolloutBatch, credited: Credit) -> dict[str, float]:
+def signal_shares(batch: RolloutBatch, credited: Credit) -> dict[str, float | None]:
     """Shares of groups and turns that tell whether the batch can teach anything. From a group with equal outcomes GRPO
     learns nothing; one that lost its rollouts teaches nothing either. Turn shares are over all turns but the last, the
     only ones that can have a gain."""
@@ -153,11 +153,10 @@ def signal_shares(batch: RolloutBatch, credited: Credit) -> dict[str, float]:
         no_advantage += all(abs(a) < 1e-9 for i in rows for a in credited.record.advantages[i])
     rewarded = [reward is not None for r in credited.rewards for reward in r.turns]
     penalties = [penalty for r in credited.rewards for penalty in r.is_penalty()]
-    turns = max(1, len(rewarded))
     return {"groups_without_outcome_signal": equal_outcomes / batch.groups,
             "groups_without_any_signal": no_advantage / batch.groups,
-            "turns_with_gain": (sum(rewarded) - sum(penalties)) / turns,
-            "turns_penalised": sum(penalties) / turns}
+            "turns_with_gain": mean([float(has) - penalty for has, penalty in zip(rewarded, penalties, strict=True)]),
+            "turns_penalised": mean([float(penalty) for penalty in penalties])}
 
 
 def mean(values: list[float]) -> float | None:

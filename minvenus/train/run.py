@@ -143,7 +143,7 @@ class Run:
         if newest:
             state = checkpoint.restore(newest, self.model, self.optimizer)
         if state["data"] != self.data:
-            raise ConfigError(f"{newest} was made with other data, another prompt or another start model than now "
+            raise ConfigError(f"{newest} was made with other data, another prompt, start model or judge than now "
                               f"(--data {self.config.data}): use the same, or another --out")
         for path in (self.metrics, self.timing):
             on_rank_0(cut_back, path, state["step"])

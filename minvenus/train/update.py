@@ -151,7 +151,7 @@ def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, flo
         gaps = (column(logp).detach() - old_logp).abs()                   # 0 in the padding
         share = stats["tokens"] / sampled
         packs.append({
-            "loss": loss.item(), "policy_loss": stats["policy_loss"], "kl": stats["kl"],
+            "loss": loss.item(), "policy_loss": stats["policy_loss"], **({"kl": stats["kl"]} if config.kl_coef else {}),
             "clip_fraction": share * stats["clip_fraction"], "dual_clip_fraction": share * stats["dual_clip_fraction"],
             "approx_kl": share * stats["approx_kl"], "entropy": float(torch.cat(entropies).sum()) / sampled,
             "tokens": sum(len(row.tokens) for row in part), "logprob_gap": float(gaps.max()),

@@ -115,6 +115,15 @@ def test_two_questions_under_one_name_are_two_groups_and_no_third_rollout_is_los
     assert [[episode.question for episode in group] for group in opened] == [[f"Pet of {i}?"] for i in range(5)]
 
 
+@pytest.mark.parametrize(("prompt", "pages"), [(31, 13), (32, 13), (33, 10)])
+def test_a_page_that_the_prompt_fills_to_its_last_token_is_not_shared(prompt, pages):
+    """Contexts of 4 pages. Every rollout computes the last token of the prompt and has a copy of that token's page."""
+    question, stream = Question("q", "?", ["cat"]), SimpleNamespace(ids=[0] * prompt)
+    group = [SimpleNamespace(question=question, turns=[], stream=stream)] * 4
+    for count in (pages - 1, pages):
+        assert policy_for(script, pages=count, page_size=16).has_room(group, 64) == (count == pages)
+
+
 def test_rollouts_of_a_question_count_the_pages_of_their_prompt_once():
     """A prompt of 10 full pages, contexts of 26: 10 + 4 * 16 pages hold a group, and one page less does not."""
     limits = budget(6, 26 * PAGE)

@@ -126,6 +126,8 @@ def test_the_cache_holds_the_context_of_so_many_sequences_within_its_bytes_and_o
         monkeypatch.setattr("minvenus.agent.policy.CACHE_BYTES", room * page)
         assert [load(n)[0].engine.pool.count for n in (1, 3)] == counts
     assert load(3, pages=20)[0].max_context == 20 * 64
+    with pytest.raises(ConfigError, match="15 pages hold no rollout of 1,024 tokens: give at least 16"):
+        load(3, pages=15)
 
 
 def test_on_a_gpu_the_cache_may_take_most_of_what_is_free(monkeypatch):

@@ -65,3 +65,11 @@ def test_side_by_side_and_the_difference_in_words():
     assert "no clear difference" in shown(a, a) and "B - A: -100.0 points" in shown(b, a)
     assert "no clear difference" not in shown(b, a) + shown(a, b)
     assert "no question has a verdict in both; 21 questions only in one of them" in shown(a, runs_of({"z": [Y]}))
+    assert shown(runs_of({"q": [N]}), runs_of({"q": [Y]})).endswith("B - A: +100.0 points, one question: no interval")
+
+
+def test_sources_with_one_beginning_are_several_rows():
+    long = "x" * 50
+    a = [*runs_of({"p": [Y]}, source=long + "1"), *runs_of({"q": [N]}, source=long + "2")]
+    rows = tables.numbers(compare(a, a)["a"])
+    assert [rows[f"  {'x' * 40}{more}"].split()[0] for more in ("", " (2)")] == ["100.0", "0.0"]

@@ -151,6 +151,17 @@ def test_too_many_unknown_verdicts_stop_the_run_whatever_needed_no_judge(monkeyp
     assert len(server.seen) == 4
 
 
+def test_grading_again_asks_about_unknown_verdicts_only_and_replies_that_were_read_before_count(monkeypatch):
+    """5 of 20 are unknown, at most 3 of any 10. Asked for again, these 5 alone would be a failing judge."""
+    def verdict(said):
+        return "perhaps" if int(said.split()[-1]) % 4 == 0 else "no"
+    pairs = [(CAPITAL, f"city {i}") for i in range(20)]
+    with grading(verdict) as server:
+        for asked in (20, 25):
+            judge = judge_at(server, monkeypatch, cache="kept", threads=1, window=10, limit=0.3)
+            assert [v.correct for v in judge.verdicts(pairs)].count(None) == 5 and len(server.seen) == asked
+
+
 def test_an_error_does_not_wait_for_a_slow_reply(monkeypatch):
     release = threading.Event()
     replies = {"slow": lambda handler: release.wait(60), "quick": lambda handler: handler.reply("no", status=400)}

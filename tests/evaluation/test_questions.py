@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import ALIAS_MARK
-from minvenus.evaluation.questions import decrypt, read_questions
+from minvenus.evaluation.questions import decrypt, open_questions, read_questions
 from minvenus.types import Question
 
 RELEASED = {"data_source": "web_qa", "prompt": [{"role": "user", "content": "Who wrote it?"}],
@@ -171,3 +171,8 @@ def test_another_csv_is_refused(tmp_path, text):
     path = tmp_path / "other.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     refused(path)
+
+
+def test_more_held_out_questions_than_the_toy_web_has_are_refused():
+    with pytest.raises(ConfigError, match="the toy web has 256 test questions, not 257"):
+        open_questions("toyweb", "toyweb", 0, hops=None, slack=0, max_turns=None, limit=257, per_step=8)

@@ -145,8 +145,8 @@ def test_only_runs_that_ended_in_an_error_are_made_again(tmp_path):
 def test_a_process_that_dies_while_it_grades_again_has_changed_nothing(folder, monkeypatch):
     before = (folder / "results.jsonl").read_bytes()
     monkeypatch.setattr(module, "as_bytes", Mock(side_effect=OSError("full")))
-    with pytest.raises(OSError, match="full"), opened(folder, replace(CONFIG, score="f1", regrade=True)):
-        pass
+    with opened(folder, replace(CONFIG, score="f1", regrade=True)) as results, pytest.raises(OSError, match="full"):
+        results.grade()
     assert (folder / "results.jsonl").read_bytes() == before
 
 

@@ -26,6 +26,7 @@ def test_hostile_text_makes_no_element_and_no_attribute_wherever_it_stands(hosti
 
 def test_what_is_no_text_is_replaced_so_that_every_page_can_be_written():
     document = page.page("a\x00b\ud800c", [page.note("\x1b[0m", "warning")], "")
+    assert page.text("a\r\nb\rc") == "a\nb\ufffdc"
     assert "<h1>a\ufffdb\ufffdc</h1>" in document and "\x1b" not in document and document.encode("utf-8")
 
 

@@ -76,6 +76,12 @@ def test_a_last_turn_that_calls_a_tool_is_no_answer_and_an_answer_of_the_users_o
     assert shown(tmp_path, rollout_to_json(own)).facts["true answer"] == "not known"
 
 
+def test_joined_truths_are_several_answers(tmp_path):
+    (tmp_path / "clean.json").write_text(json.dumps({"messages": messages(), "gt": "a cat<|answer_split|>cat"}))
+    [case], _ = read_source(tmp_path / "clean.json", None)
+    assert case.rollout.question.answers == ["a cat", "cat"]
+
+
 def test_a_run_that_failed_shows_its_reason_and_no_format_error(tmp_path):
     failed = scripted.run([search("a"), search("b")], stop=[1])
     page = shown(tmp_path, rollout_to_json(failed))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError, Recipe
 from minvenus.igpo.credit import credit
-from minvenus.report.xray import shade
+from minvenus.report.saved import path_of, save_batch
+from minvenus.report.xray import default_page, shade, write_page
 from tests.report.examples import (
     BROKEN,
     HOSTILE,
@@ -194,3 +195,14 @@ def test_a_missing_group_a_page_that_is_too_large_and_a_second_scoring_are_refus
         xray(tmp_path, group_of_four(), scorer=SCORER)
     with pytest.raises(ConfigError, match="4 rollouts, too many for one page: choose one --group of 0"):
         xray(tmp_path, group_of_four())
+
+
+def test_the_default_name_of_a_page_fits_a_file_system_and_tells_groups_apart():
+    names = [default_page("runs/a.jsonl", group).name for group in ("问" * 100, "x" * 200 + "1", "x" * 200 + "2", "q")]
+    assert all(len(name.encode()) <= 255 for name in names) and len(set(names)) == 4 and names[3] == "a-q.html"
+
+
+def test_a_copy_of_a_run_without_its_checkpoints_is_shown(tmp_path):
+    save_batch(tmp_path, saved_batch([rollout([answer()]), rollout([answer()])], [0, 0], [1.0, 0.0], Recipe.paper(), step=1))
+    (tmp_path / "latest").write_text("step-00000001\n")
+    assert write_page(path_of(tmp_path, 1), tmp_path / "page.html").is_file()

@@ -113,7 +113,8 @@ def test_the_numbers_of_a_step_worked_by_hand():
 def test_a_mean_of_nothing_is_absent_never_zero():
     batch = batch_of([rollout("answer"), rollout("answer")], [0.0, 0.0])
     numbers = health(batch, credit(batch.measured, PAPER), [[[]], [[]]], [1, 1])
-    means = {"gain_mean", "gain_positive", "gain_right", "gain_wrong", "browse_correct", "browse_wrong"}
+    means = {"gain_mean", "gain_positive", "gain_right", "gain_wrong", "browse_correct", "browse_wrong", "scale",
+             "turns_with_gain", "turns_penalised"}
     assert not means & numbers.keys()
     assert numbers["outcome"] == 0.0 and numbers["right_pages"] == 0.0
 
