@@ -13,7 +13,7 @@ MUTANTS = (
     mutant(47, "text unescaped in an element", HOSTILE_PIECES,
            ("minvenus.report.page:text", "escape(UNSAFE", "str(UNSAFE")),
     mutant(47, "quotes unescaped inside an attribute", HOSTILE_PIECES,
-           ("minvenus.report.page:text", "value)))", "value), quote=False))")),
+           ("minvenus.report.page:text", '"\\n"))))', '"\\n")), quote=False))')),
     mutant(47, "an address unescaped inside an attribute", HOSTILE_PIECES,
            ("minvenus.report.page:el", "{text(str(value))}", "{value}")),
     mutant(47, "any string of a plot taken for markup",

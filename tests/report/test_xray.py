@@ -203,6 +203,7 @@ def test_the_default_name_of_a_page_fits_a_file_system_and_tells_groups_apart():
 
 
 def test_a_copy_of_a_run_without_its_checkpoints_is_shown(tmp_path):
-    save_batch(tmp_path, saved_batch([rollout([answer()]), rollout([answer()])], [0, 0], [1.0, 0.0], Recipe.paper(), step=1))
+    rollouts = [rollout([answer()]), rollout([answer()])]
+    save_batch(tmp_path, saved_batch(rollouts, [0, 0], [1.0, 0.0], Recipe.paper(), step=1))
     (tmp_path / "latest").write_text("step-00000001\n")
     assert write_page(path_of(tmp_path, 1), tmp_path / "page.html").is_file()
