@@ -51,7 +51,9 @@ def evaluate(config: EvalConfig) -> dict:
             config.questions, agent.tools, agent.web_seed, hops=config.hops, slack=config.slack,
             max_turns=agent.max_turns, limit=config.limit, tool_seconds=agent.tool_seconds)))
         fingerprints = {"questions": source.fingerprint, "system_prompt": digest(format_of(agent).prompt),
-                        "model": model_fingerprint(agent.model), "services": describe_tools(agent.tools)}
+                        "model": model_fingerprint(agent.model)}
+        if not source.immediate:                     # the others are named by --tools alone
+            fingerprints["services"] = describe_tools(agent.tools)
         results = stack.enter_context(open_results(config, fingerprints))
         wanted = {(question.id, run): question for run in range(config.runs) for question in source.held_out}
         if config.regrade:
@@ -72,7 +74,7 @@ def evaluate(config: EvalConfig) -> dict:
         if config.judge:
             print("asking the judge about answers without a verdict", file=sys.stderr)
         if config.judge or config.regrade:
-            results.grade()
+            results.grade(everything=config.regrade)
         summary = summarise([results.runs[key] for key in done])
         write_json(results.folder / "report.json", summary)
     head = f"{summary['questions']} questions, runs of each: {config.runs}"

@@ -68,7 +68,7 @@ def main(config: IGPOConfig) -> Path:
         update = run.phase("update")(igpo_update)
         test = partial(evaluate, model, new_loop, source, engine)
         start = on_rank_0(model_fingerprint, str(start_folder(config.model)))
-        data = digest([source.fingerprint, agent.prompt, start, judge.graded_by if judge else ""])
+        data = digest([source.fingerprint, agent.prompt, start, *([judge.graded_by] if judge else [])])
 
         # run.steps resumes from the last checkpoint, evaluates, saves, stops on signals; run.phase measures the time
         for step in run.steps(model, optimizer, tokenizer.files | agent.files, data=data, evaluate=test):
@@ -196,5 +196,5 @@ if __name__ == "__main__":
             print(plan_table(settings, size()))
         else:
             print(f"model: {main(settings)}")
-            if read_jsonl(Path(settings.out) / "metrics.jsonl"):           # not stopped before the first step
+            if on_rank_0(read_jsonl, Path(settings.out) / "metrics.jsonl"):          # not stopped before the first step
                 print(f"report: {on_rank_0(write_run_page, settings.out)}")

@@ -105,6 +105,17 @@ def test_another_score_is_another_grading_of_the_same_runs(follow, monkeypatch, 
         assert run([*flags, "--regrade", *wrong.split()]) == 2 and words in capsys.readouterr().err
 
 
+def test_an_evaluation_does_not_go_on_with_another_extractor(follow, monkeypatch, capsys):
+    follow(lambda name, turn, attempt: answer("cat"))
+    Path("mine.jsonl").write_text(json.dumps({"question": "Which pet?", "answer": "cat"}))
+    monkeypatch.setenv("SERPER_BASE_URL", "http://127.0.0.1:9")
+    live = ["--questions", "mine.jsonl", "--tools", "live", "--max-new-tokens", "60", "--out", "e"]
+    assert run(live) == 0 and run(live) == 0
+    monkeypatch.setenv("EXTRACT_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("EXTRACT_MODEL", "reader-1")
+    assert run(live) == 2 and re.search("services was '.*passages.*', is '.*reader-1'", capsys.readouterr().err)
+
+
 def test_two_evaluations_are_compared_question_by_question(follow, capsys):
     config = replace(SCRIPTED, runs=1, out="good")
     evaluation.main(config)

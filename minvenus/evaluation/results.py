@@ -7,7 +7,7 @@
         f1                of the answer, 0 without one
         correct, note     the verdict (judge.py)
         graded_by         how verdicts are found: exact match, word F1 with its threshold, or the judge's model
-        settings          what may not change, with fingerprints of the questions, the system prompt and the model
+        settings          what may not change, with fingerprints of questions, system prompt, model, live tools
     judge.sqlite     the judge's verdicts
     report.json      the summary
 
@@ -88,6 +88,8 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
     with closing(grader), claimed(folder, "evaluating"):
         results = ResultsFile(folder, settings, grader)
         results.check(config.regrade)
+        if config.regrade and not results.runs:
+            raise ConfigError(f"{folder} has none of these runs, so there is nothing to grade again: give their --out")
         save_config(config, folder)
         if config.redo_failed:
             results.remove_failed()
@@ -131,12 +133,15 @@ class ResultsFile:
         sync(self.folder)
         self.runs[question.id, run] = result_of(line)
 
-    def grade(self) -> None:
-        """Grade all runs. A judge is asked about those whose verdict it does not remember."""
+    def grade(self, everything: bool = False) -> None:
+        """Grade the runs without a verdict, or all of them."""
         answered = {}
         for line in read_lines(self.path):
-            rollout = rollout_from_json(line)
-            answered[line["id"], line["run"]] = rollout.question, answer_of(rollout)
+            if everything or line["correct"] is None:
+                rollout = rollout_from_json(line)
+                answered[line["id"], line["run"]] = rollout.question, answer_of(rollout)
+        if not isinstance(self.grader, WordGrader):      # a few that are asked about again are no failing judge
+            self.grader.guard.window = max(self.grader.guard.window, len(self.runs) - len(answered))
         verdicts = self.grader.verdicts(list(answered.values()))
         self._rewrite({key: self._graded(verdict) for key, verdict in zip(answered, verdicts, strict=True)})
 

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from minvenus.config import Count, check
+from minvenus.config import ConfigError, Count, check
 from minvenus.console import clock
 from minvenus.experiments import audit
 from minvenus.experiments.compare import CompareConfig
@@ -33,6 +33,8 @@ class DemoConfig:
 
     def __post_init__(self):
         check(self)
+        if self.questions > 256:
+            raise ConfigError(f"the toy web has 256 test questions, not {self.questions}")
 
 
 def main(config: DemoConfig) -> str:

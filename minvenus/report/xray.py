@@ -46,8 +46,8 @@ HOW = (
     "are scaled to the size of outcomes (IG-Scale s), and each turn also gets a discounted share of what follows. The "
     "sum is its advantage A: positive (blue) makes the tokens that the model sampled in it more probable, negative "
     "(orange) less. Prompts and observations are read but never trained.",
-    "In equations P is the DR-Venus paper (arXiv 2604.19859), I v1 the first IGPO paper (arXiv 2510.14967 v1). Their "
-    "numbers come from public study notes that agree with each other, not from the papers themselves.",
+    "In equations P is the DR-Venus paper (arXiv 2604.19859), I v1 the first version of the IGPO paper (arXiv "
+    "2510.14967). Their numbers come from public study notes that agree with each other, not from the papers.",
 )
 
 

@@ -146,8 +146,18 @@ def test_a_process_that_dies_while_it_grades_again_has_changed_nothing(folder, m
     before = (folder / "results.jsonl").read_bytes()
     monkeypatch.setattr(module, "as_bytes", Mock(side_effect=OSError("full")))
     with opened(folder, replace(CONFIG, score="f1", regrade=True)) as results, pytest.raises(OSError, match="full"):
-        results.grade()
+        results.grade(everything=True)
     assert (folder / "results.jsonl").read_bytes() == before
+
+
+def test_verdicts_that_are_asked_for_again_are_few_or_many_beside_those_that_are_known(tmp_path):
+    """Else six unknown ones among thousands would stop every later command."""
+    with opened(tmp_path) as results:
+        for number in range(3):
+            results.add(number, rollout_of(answer()))
+        results.grader = Mock(guard=Mock(window=2), verdicts=lambda pairs: [])
+        results.grade()
+    assert results.grader.guard.window == 3
 
 
 def test_two_processes_cannot_have_the_same_folder(folder):

@@ -177,7 +177,7 @@ def test_hostile_text_takes_linear_time():
     assert clean(raw("Where?", think("t") + "<answer>" * 200_000))[1] == "raw_clean_failed"
     record = raw("Where?", search_turn("a"), "## Web Results\n" + "1. [" * 100_000, answer_of())
     assert clean(record)[1] is None
-    began, lines = time.process_time(), "## Web Results\n1. [a](http://b)\n" + "word\n" * 100_000
+    began, lines = time.process_time(), "## Web Results\n1. [a](http://b)\n" + "word\n" * 400_000
     assert clean(raw("Where?", search_turn("a"), lines, answer_of()))[1] is None and time.process_time() - began < 20
 
 
