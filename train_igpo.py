@@ -77,7 +77,7 @@ def main(config: IGPOConfig) -> Path:
                 episodes = collect(loop, source, step, config)              # under torchrun: this rank's questions
                 loop.score_ended()                                          # the true answers, on the open sequences
             for used in {engine, scorer}:
-                used.weights_changed()                                      # the update can use their memory
+                used.free_pages()                                           # the update can use their memory
             scored = gather([(own.rollout, own.answer_logprobs) for own in episodes], each=config.group)
             batch = make_batch(scored, config.group, grade)                 # without an outcome: dropped, counted
             credited = credit(batch.measured, config.recipe)                # igpo/credit.py: the same on every rank

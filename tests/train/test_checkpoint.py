@@ -78,7 +78,7 @@ def test_the_pointer_is_on_the_disk_before_an_older_checkpoint_is_deleted(tmp_pa
         save(tmp_path, step)
     order = []
     monkeypatch.setattr(checkpoint, "sync", order.append)
-    monkeypatch.setattr(shutil, "rmtree", order.append)
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **_: order.append(path))
     save(tmp_path, 30)
     assert order == [tmp_path, tmp_path / "checkpoints" / "step-00000010"]
 

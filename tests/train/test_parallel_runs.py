@@ -128,6 +128,8 @@ def test_a_judge_that_becomes_unreliable_stops_all_and_only_rank_0_asks_it(tmp_p
     asked = tmp_path / "asked"
 
     class Judge:
+        graded_by = "a judge"
+
         def __init__(self, cache):
             self.calls = 0
 
