@@ -152,7 +152,8 @@ def plan_of(config: CompareConfig) -> dict:
     settings = {key: value for key, value in asdict(config).items() if key not in ("out", "jobs")}
     return {"first metric": f"{ACCURACY} after step {config.steps}", "second metric": "area under its curve",
             "statistics": "mean and interquartile mean, paired differences, 95 % bootstrap intervals",
-            "collapsed": f"{TURNS} after the last step below {COLLAPSED} of those at step 0", **settings}
+            "collapsed": f"{TURNS} after the last step below {COLLAPSED} of those at step 0", **settings,
+            "flags": {method: " ".join(method_flags(method)) for method in config.methods.split()}}
 
 
 def start_checkpoints(config: CompareConfig) -> list[Path]:

@@ -192,6 +192,7 @@ def test_the_plan_is_there_before_the_first_run_and_one_that_somebody_stopped_is
     fixed = plan(small)["plan"]
     decide = {key: value for key, value in asdict(small).items() if key not in ("out", "jobs")}
     assert fixed.pop("first metric") == "test_exact_match after step 4"
+    assert fixed.pop("flags") == {"grpo": "--no-use-gain --gamma 1", "paper": ""}
     assert fixed == decide | {key: fixed[key] for key in ("second metric", "statistics", "collapsed")}
 
 
@@ -209,6 +210,13 @@ def test_what_is_changed_after_the_plan_is_said_and_never_forgotten(small):
     assert plan(small)["plan"]["seeds"] == 3
     (Path(small.out) / "plan.json").unlink()
     assert "The plan is not from before the first run: 3 runs had begun." in compare.main(small)
+
+
+def test_another_meaning_of_a_method_is_a_change_of_the_plan(small, monkeypatch):
+    small = replace(small, methods="grpo", checkpoints=1)
+    compare.main(small)
+    monkeypatch.setitem(compare.ARMS, "grpo", ("--no-use-gain", "--gamma", "0.5"))
+    assert "when 3 runs had begun: flags from " in compare.main(small)
 
 
 def test_a_change_before_any_run_has_begun_is_said_too(tmp_path):
