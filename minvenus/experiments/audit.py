@@ -77,10 +77,6 @@ def audit_run(folder: Path) -> str:
     if not files:
         raise ConfigError(f"{folder} has no saved rollouts")
     settings = read_json(folder / "run.json")
-    missing = [name for name in ("data", "model", "seed", "question_seed", "hops", "slack") if name not in settings]
-    if missing:
-        raise ConfigError(f"{folder / 'run.json'} lacks {', '.join(missing)}, so another version made the run: audit "
-                          "it with that one, or its checkpoint with this one, --model FOLDER")
     if settings["data"] != "toyweb":
         raise ConfigError(f"{folder} was trained on {settings['data']}: right pages are known on the toy web only")
     seed = settings["question_seed"]

@@ -84,7 +84,7 @@ class CreditConfig:
     """python -m minvenus.experiments credit FILE: the credit of rollouts whose gains or log-probs are given."""
 
     file: str | None = None           # rollouts as JSON, as above; may be given without --file
-    example: str | None = None        # instead of a file: a classic situation, or "list"
+    example: str | None = None        # instead of a file: a classic situation; a wrong name lists them
     recipe: Recipe = Recipe()         # how rewards become advantages, by default paper; its fields are flags
     json: bool = False                # print the numbers as JSON
     page: str | None = None           # write the X-ray page of them to this file
@@ -92,14 +92,12 @@ class CreditConfig:
     def __post_init__(self):
         check(self)
         if (self.file is None) == (self.example is None):
-            raise ConfigError("give a FILE of rollouts, or --example NAME (--example list has the names)")
+            raise ConfigError("give a FILE of rollouts, or --example NAME")
         if self.example is not None:
-            one_of("example", self.example, [*EXAMPLES, "list"])
+            one_of("example", self.example, EXAMPLES)
 
 
 def main(config: CreditConfig) -> str:
-    if config.example == "list":
-        return table([[name, shows] for name, (shows, _) in EXAMPLES.items()], left=True)
     if config.example:
         shows, rollouts = EXAMPLES[config.example]
         records: list[tuple[str, Any]] = [(config.example, rollout) for rollout in rollouts]
@@ -164,8 +162,6 @@ def read_rollout(record: Any, where: str) -> Measured:
 
 def from_gains(gains: list[float | None], kinds: list[str], where: str) -> list[list[float] | None]:
     """Log-probs that have these gains, as of an answer of one token, from 0 on."""
-    if len(gains) == len(kinds) and gains[-1] is None:
-        gains = gains[:-1]
     unpaid = [kind for kind, gain in zip(kinds, gains, strict=False) if kind == "visit" and gain is None]
     if len(gains) != len(kinds) - 1 or unpaid:
         raise ConfigError(f"{where}: gains must have {len(kinds) - 1} entries, one for each turn but the last, and a "

@@ -10,26 +10,22 @@ A method is an arm, or an arm with changes after plus signs. Every run has a see
 sampling; runs take turns through the start checkpoints, each from demonstrations and SFT of a seed of its own. Runs of
 different methods with the same seeds are paired. Compared are the accuracy on held-out questions after the last step
 and the area under its curve (its mean over the evaluations). What is compared is written into OUT/plan.json before the
-first run (plan.py). Given again, the command goes on where it was stopped.
+first run, and again at every start with other settings, with the number of runs that had begun by then; the page and
+the terminal say what was changed. Given again, the command goes on where it was stopped.
 """
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
 from typing import Literal
 
-from minvenus.config import ConfigError, Count, CountOrZero, GroupSize, Positive, Share, check
+from minvenus.config import ConfigError, Count, CountOrZero, GroupSize, Positive, Share, check, read_json
 from minvenus.console import clock, table
-from minvenus.experiments.plan import register
+from minvenus.experiments.results import ACCURACY, COLLAPSED, TURNS, Runs, page_of, read_curves, results
 from minvenus.experiments.scripts import train_all
-from minvenus.experiments.statistics import interquartile_mean, interval, mean, shown
-from minvenus.files import read_jsonl, write_text
+from minvenus.files import write_json, write_text
 from minvenus.flags import save_config
-from minvenus.report import page
-from minvenus.report.curves import Series, line_plot
-from minvenus.report.explain import RECIPE_WORDS
-from minvenus.report.run_page import with_step_0
 from minvenus.settings import Hops, SFTConfig
 
 ARMS = {                          # flags of train_igpo.py, beside those that all methods share
@@ -68,20 +64,7 @@ PRESETS: dict[str, dict] = {
     "sparse": {"out": "runs/sparse", "seeds": 10, "first_seed": 6100, "first_sft_seed": 70, "hops": 5,
                "wrong_result": 0.7, "steps": 60, "methods": "grpo grpo+no-penalty uncentred uncentred+no-penalty"},
 }
-ACCURACY, RIGHT_PAGES, TURNS = "test_exact_match", "test_right_pages", "test_turns"       # on held-out questions
-PLOTS = {                                                            # metric -> title, unit
-    ACCURACY: ("Accuracy on held-out questions", "share right"),
-    RIGHT_PAGES: ("Right pages found", "share of the path"),
-    TURNS: ("Turns per rollout", "turns"),
-    "groups_without_outcome_signal": ("Groups that end alike: no signal for GRPO", "share of groups"),
-    "gain_right": ("Gain of right visits", "log-prob per answer token"),
-    "gain_wrong": ("Gain of wrong visits", "log-prob per answer token"),
-}
-COLLAPSED = 0.5                   # a run has collapsed if its rollouts have less than this share of its start's turns
 SECONDS = 0.017                   # of one core for a rollout of one hop, its training and its share of the evaluations
-
-Curves = dict[str, dict[int, float]]        # of one run: metric -> step -> value; step 0 is before training
-Runs = dict[str, list[Curves]]              # method -> its runs, one per seed; all methods have the same seeds
 
 
 @dataclass(frozen=True)
@@ -128,8 +111,9 @@ def method_flags(method: str) -> tuple[str, ...]:
 
 def main(config: CompareConfig) -> str:
     folder = Path(config.out)
-    begun = sorted(path.parent.name for path in folder.glob("*/metrics.jsonl") if path.parent.name[:4] != "sft-")
-    said = register(folder, plan_of(config), begun)
+    plan = plan_of(config)
+    begun = [path for path in folder.glob("*/metrics.jsonl") if not path.parent.name.startswith("sft-")]
+    said = register(folder, plan, len(begun))
     starts = start_checkpoints(config)
     jobs = {}
     for i in range(config.seeds):
@@ -142,7 +126,7 @@ def main(config: CompareConfig) -> str:
     save_config(config, folder)
     runs = read_runs(config)
     tables = results(runs, config.checkpoints, config.steps)
-    written = write_text(folder / "report.html", page_of(runs, tables, said, config))
+    written = write_text(folder / "report.html", page_of(runs, tables, said, plan))
     parts = [f"{title}\n{table(rows)}" for title, rows in tables.items()]
     return "\n\n".join([*parts, *said, f"page: {written}"])
 
@@ -173,9 +157,6 @@ def run_flags(config: CompareConfig, start: Path, method: str, i: int) -> tuple:
     return shared + method_flags(method)
 
 
-# --------------------------------------------------------------------------------------------------------- the numbers
-
-
 def read_runs(config: CompareConfig) -> Runs:
     """The curves of all runs, which have ended."""
     seeds = range(config.first_seed, config.first_seed + config.seeds)
@@ -183,90 +164,19 @@ def read_runs(config: CompareConfig) -> Runs:
             for method in config.methods.split()}
 
 
-def read_curves(folder: Path) -> Curves:
-    """The metrics of a run of train_igpo.py, and the area under its curve of accuracy: the mean over the evaluations up
-    to a step. Step 0, the checkpoint that the methods start from, counts in no area."""
-    metrics = with_step_0(read_jsonl(folder / "metrics.jsonl"))
-    curves: Curves = {key: {row["step"]: row[key] for row in metrics if row.get(key) is not None} for key in PLOTS}
-    steps = [step for step in curves[ACCURACY] if step > 0]
-    curves["area"] = {last: fmean(curves[ACCURACY][step] for step in steps if step <= last) for last in steps}
-    return curves
-
-
-def results(runs: Runs, checkpoints: int, step: int) -> dict[str, list[list[str]]]:
-    """Tables with their titles. An arm is compared with the first method and with the arms before it; an arm with
-    changes with the arm itself, and with the first arm under the same changes."""
-    columns = {"accuracy at step 0": (ACCURACY, 0), f"at step {step}": (ACCURACY, step),
-               "area under the curve": ("area", step), "right pages": (RIGHT_PAGES, step), "turns": (TURNS, step)}
-    apart, first, arms = {}, next(iter(runs)), [method for method in runs if "+" not in method]
-    for method, of_seeds in runs.items():
-        arm, _, changes = method.partition("+")
-        if changes:
-            others = [arm if arm in runs else first, f"{first.split('+')[0]}+{changes}"]
-        else:
-            others = [first, *arms[:arms.index(arm)]]
-        for other in others:
-            if other in runs and other != method:
-                apart[f"{method} - {other}"] = list(map(minus, of_seeds, runs[other]))
-    methods = over_seeds(runs, columns)
-    methods[0] += ["collapsed"]
-    for row, of_seeds in zip(methods[1:], runs.values(), strict=True):
-        row.append(f"{sum(run[TURNS][step] < COLLAPSED * run[TURNS][0] for run in of_seeds)} of {len(of_seeds)}")
-    found = {"Mean over runs [95 % interval]": methods,
-             "Interquartile mean [95 % interval]": over_seeds(runs, columns, interquartile_mean)}
-    if apart:
-        found["Differences of paired runs, mean [95 % interval]"] = over_seeds(apart, columns)
-        found["The same, start checkpoints drawn, too"] = over_seeds(apart, columns, mean, checkpoints)
-    each = [[method, *(f"{run[ACCURACY][step]:.2f}" for run in of_seeds)] for method, of_seeds in runs.items()]
-    starts = [str(i % checkpoints + 1) for i in range(len(next(iter(runs.values()))))]
-    found[f"Accuracy at step {step} of each run"] = [["start checkpoint", *starts], *each]
-    return found
-
-
-def minus(run: Curves, other: Curves) -> Curves:
-    """At the steps that both have."""
-    return {metric: {step: curve[step] - other[metric][step] for step in curve.keys() & other[metric].keys()}
-            for metric, curve in run.items()}
-
-
-def over_seeds(runs: Runs, columns: dict[str, tuple[str, int]], statistic=mean, starts: int = 0) -> list[list[str]]:
-    """A table: a head, then each method with every column, a title with a metric and a step, over its runs."""
-    found = [["method", *columns]]
-    for method, of_seeds in runs.items():
-        cells = [shown([run[metric][step] for run in of_seeds], statistic, starts)
-                 for metric, step in columns.values()]
-        found.append([method, *cells])
-    return found
-
-
-# ------------------------------------------------------------------------------------------------------------ the page
-
-
-def page_of(runs: Runs, tables: dict[str, list[list[str]]], said: list[str], config: CompareConfig) -> str:
-    plots = [page.figure(plot) for metric in PLOTS if (plot := plot_of(runs, metric))]
-    listed = [page.table(rows[0], rows[1:], title) for title, rows in tables.items()]
-    arms = dict.fromkeys(method.split("+")[0] for method in runs)
-    words = [(arm, RECIPE_WORDS["GRPO" if arm == "grpo" else arm]) for arm in arms]
-    sections = [page.pairs(words, "glossary"), page.section("Result", listed),
-                page.section("Plan", [page.note(remark, "remark") for remark in said]),
-                page.section("Curves", [page.figures(plots)], "Bands are 95 % intervals over the runs.")]
-    facts = [(key, str(value)) for key, value in plan_of(config).items()]
-    lede = "All methods start from the same checkpoints and sample as many rollouts; runs of one seed are paired."
-    return page.page("Methods compared", sections, lede, facts, kind="minvenus comparison")
-
-
-def plot_of(runs: Runs, metric: str) -> page.Html | None:
-    """A line with its band for each method; nothing if the metric was never logged."""
-    title, unit = PLOTS[metric]
-    lines = [line(method, [run[metric] for run in of_seeds]) for method, of_seeds in runs.items()]
-    return line_plot(lines, title, "steps", unit) if any(drawn.x for drawn in lines) else None
-
-
-def line(method: str, curves: list[dict[int, float]]) -> Series:
-    """The mean over runs, with its interval, at the steps that every curve has. A method without such a step has an
-    empty line, so that the others keep the colours that they have in other plots."""
-    steps = sorted(set.intersection(*map(set, curves)))
-    points = [interval([curve[step] for curve in curves]) for step in steps]
-    if len(curves) == 1:
-        return Series(method, steps, [number for number, _, _ in points])
-    return Series(method, steps, *([point[i] for point in points] for i in range(3)))
+def register(folder: Path, settings: dict, begun: int) -> list[str]:
+    """Write down the settings of this start, if they are new, and how many runs had begun. Returns what a reader must
+    know, in sentences."""
+    path = folder / "plan.json"
+    plans = read_json(path)["plans"] if path.is_file() else []
+    if not plans or plans[-1]["settings"] != settings:
+        plans.append({"runs": begun, "settings": settings})
+        write_json(path, {"plans": plans})
+    said = []
+    if plans[0]["runs"]:
+        said.append(f"The plan is not from before the first run: {plans[0]['runs']} runs had begun.")
+    for before, after in pairwise(plans):
+        old, new = before["settings"], after["settings"]
+        changed = ", ".join(f"{key} from {old.get(key)} to {new[key]}" for key in new if old.get(key) != new[key])
+        said.append(f"Changed after the plan was written, when {after['runs']} runs had begun: {changed}.")
+    return said or ["Metric, step, seeds and all other settings were fixed before the first run and not changed."]

@@ -28,11 +28,13 @@ import numpy as np
 
 from minvenus.config import Count, Positive, Recipe, check
 from minvenus.console import table
-from minvenus.experiments.compare import ARMS, CHANGES, Curves, check_names, line, method_flags, over_seeds
+from minvenus.experiments.compare import ARMS, CHANGES, check_names, method_flags
+from minvenus.experiments.results import Curves, Runs, line, over_seeds
 from minvenus.files import write_text
 from minvenus.flags import parse_flags
 from minvenus.igpo.credit import Measured, credit
 from minvenus.report.curves import line_plot
+from minvenus.report.page import Html
 from minvenus.settings import IGPOConfig
 
 RIGHT, WRONG, STOP = 0, 1, 2
@@ -89,18 +91,27 @@ def main(config: LabConfig) -> str:
     columns = {f"step {step}": ("success", step) for step in sorted({*range(0, last, 20), last})}
     columns["turns"] = ("turns", last)
     for name in config.gains.split():
-        runs = {}
-        for method in config.methods.split():
-            recipe = parse_flags(IGPOConfig, list(method_flags(method))).recipe
-            runs[method] = [train(PROFILES[name], recipe, seed, config) for seed in range(config.seeds)]
-        lines = [line(method, [run["success"] for run in of_seeds]) for method, of_seeds in runs.items()]
-        plot = line_plot(lines, f"Correct answers, gains {name}", "updates", "share, mean of the seeds", (0.0, 1.0))
-        write_text(Path(config.out) / f"lab-{name}.svg", plot + "\n")
+        runs = train_all(name, config)
+        write_text(Path(config.out) / f"lab-{name}.svg", picture(name, runs) + "\n")
         print(f"gains {name}: {PROFILES[name]}\n{table(over_seeds(runs, columns))}\n", flush=True)
     return f"Share of correct answers and turns, mean over the seeds [95 % interval]. Curves: {config.out}"
 
 
+def picture(name: str, runs: Runs) -> Html:
+    lines = [line(method, [run["success"] for run in of_seeds]) for method, of_seeds in runs.items()]
+    return line_plot(lines, f"Correct answers, gains {name}", "updates", "share, mean of the seeds", (0.0, 1.0))
+
+
 # --------------------------------------------------------------------------------------------------------- the learning
+
+
+def train_all(name: str, config: LabConfig) -> Runs:
+    """The runs of every method on one profile of gains."""
+    runs = {}
+    for method in config.methods.split():
+        recipe = parse_flags(IGPOConfig, list(method_flags(method))).recipe
+        runs[method] = [train(PROFILES[name], recipe, seed, config) for seed in range(config.seeds)]
+    return runs
 
 
 def train(gains: Gains, recipe: Recipe, seed: int, config: LabConfig) -> Curves:

@@ -13,13 +13,14 @@ browser.
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from minvenus.config import ConfigError, Recipe, check, read_json
 from minvenus.experiments import lab, theory
 from minvenus.experiments.calculator import EXAMPLES, measured
-from minvenus.experiments.compare import ACCURACY, CompareConfig, plot_of, read_runs
+from minvenus.experiments.compare import CompareConfig, read_runs
+from minvenus.experiments.results import ACCURACY, plot_of
 from minvenus.files import write_text
 from minvenus.flags import build
 from minvenus.igpo.credit import Credit, credit
@@ -30,7 +31,7 @@ from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.report.xray import write_page
 
 INK = {"light": "#1c2230", "dark": "#e4e7ec"}
-LAB, THEORY = lab.LabConfig(gains="front"), theory.TheoryConfig()
+LAB, THEORY = lab.LabConfig(), theory.TheoryConfig()
 PLUS, MINUS = COLOURS[-2:]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 STEP, LEFT, LEVEL = 74, 92, 250          # pixels: of a turn, before the first one, of advantage 0
@@ -55,14 +56,11 @@ def main(config: PicturesConfig) -> str:
     batch = load_batch(files[0])
     credited = credit(batch.measured, Recipe.paper())
     chosen = telling_rollout(credited)
-    pictures = {"rollout": rollout_picture(batch, credited, chosen), "examples": examples_picture()}
+    pictures = {"rollout": rollout_picture(batch, credited, chosen), "examples": examples_picture(),
+                "lab-front": lab.picture("front", lab.train_all("front", LAB)),
+                "theory-front": theory.picture("front", THEORY.group)}
     if curves := curves_picture(Path(config.compare)):
         pictures["curves"] = curves
-    with tempfile.TemporaryDirectory() as folder:
-        lab.main(replace(LAB, out=folder))
-        theory.main(replace(THEORY, out=folder))
-        for name in ("lab-front", "theory-front"):
-            pictures[name] = Html((Path(folder) / f"{name}.svg").read_text(encoding="utf-8").rstrip())
     written = []
     for name, picture in pictures.items():
         for theme, ink in INK.items():

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -26,11 +25,11 @@ from torch import Tensor
 from minvenus.config import GroupSize, Recipe, check
 from minvenus.console import table
 from minvenus.experiments.lab import RIGHT, START, STOP, WRONG
-from minvenus.files import write_text
 from minvenus.igpo.advantage import turn_advantages
 from minvenus.igpo.loss import igpo_loss
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.explain import RECIPES
+from minvenus.report.page import Html
 from minvenus.types import TurnRewards
 
 PROFILES = {"equal": (0.8, 0.8, 0.8), "rising": (0.4, 0.8, 1.2), "front": (2.0, 0.2, 0.2)}    # of the right visits
@@ -44,7 +43,6 @@ class TheoryConfig:
     """python -m minvenus.experiments theory: expected updates beside the true gradient, by enumeration."""
 
     group: GroupSize = 3              # rollouts of a group; 3 takes seconds, 4 a minute
-    out: str | None = None            # folder for a picture of each profile; none = no pictures
 
     def __post_init__(self):
         check(self)
@@ -130,12 +128,14 @@ def main(config: TheoryConfig) -> str:
         head = ["", *(f"hop {hop + 1}" for hop in range(len(gains))), "cosine to the truth"]
         rows = [[arm, *(f"{push:+.3f}" for push in row), cosines.get(arm, "")] for arm, row in pushes.items()]
         parts.append(f"gains {name} {gains}, groups of {config.group}\n{table([head, *rows])}")
-        if config.out:
-            hops = list(range(1, len(gains) + 1))
-            lines = [Series(arm, hops, row) for arm, row in pushes.items()]
-            plot = line_plot(lines, f"Push to go on, gains {name}", "hop", "push, in lengths of the truth", (0.0,))
-            write_text(Path(config.out) / f"theory-{name}.svg", plot + "\n")
     return "\n\n".join([*parts, "Pushes to go on at each hop; below 0 rollouts get shorter."])
+
+
+def picture(name: str, size: int) -> Html:
+    """The pushes for one profile of gains, a line for each arm."""
+    pushes, _ = compare(World.of(PROFILES[name]), size)
+    lines = [Series(arm, list(range(1, len(row) + 1)), row) for arm, row in pushes.items()]
+    return line_plot(lines, f"Push to go on, gains {name}", "hop", "push, in lengths of the truth", (0.0,))
 
 
 def compare(world: World, size: int) -> tuple[dict[str, list[float]], dict[str, str]]:

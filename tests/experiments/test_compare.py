@@ -9,9 +9,8 @@ import pytest
 from minvenus.config import ConfigError, Recipe, read_json
 from minvenus.experiments import compare, scripts
 from minvenus.experiments.__main__ import COMMANDS, main
-from minvenus.experiments.compare import ARMS, CHANGES, PRESETS, CompareConfig
+from minvenus.experiments.compare import ARMS, CHANGES, PRESETS, CompareConfig, register
 from minvenus.experiments.lab import LabConfig
-from minvenus.experiments.plan import register
 from minvenus.flags import parse_flags
 from minvenus.report.explain import RECIPES, under_recipes
 from minvenus.settings import IGPOConfig, SFTConfig
@@ -118,15 +117,6 @@ def test_presets_are_settings_with_fresh_seeds_and_folders_of_their_own(preset, 
     assert capsys.readouterr().out == "True\n"
 
 
-def test_the_ablations_have_both_arms_and_the_arm_that_each_is_compared_with():
-    methods = PRESETS["ablations"]["methods"].split()
-    for arm in ("paper", "uncentred"):
-        for change in ("no-penalty", "prob", "unscaled", "gamma-1", "every-turn", "reference", "groups-of-8", "rms"):
-            assert {arm, f"{arm}+{change}"} <= set(methods)
-    assert {"grpo+token-mean", "grpo+token-sum", "uncentred+token-mean", "uncentred+token-sum"} <= set(methods)
-    assert PRESETS["ablations"]["seeds"] >= 8
-
-
 # ------------------------------------------------------------------------------------------------------------- refusals
 
 
@@ -177,10 +167,6 @@ def test_runs_of_one_number_have_the_same_start_questions_and_sampling_seed_what
 # ------------------------------------------------------------------------------------------------ what was fixed before
 
 
-def plan(config) -> dict:
-    return read_json(Path(config.out) / "plan.json")
-
-
 @pytest.mark.parametrize("made", [0, 4])
 def test_the_plan_is_there_before_the_first_run_and_one_that_somebody_stopped_is_not_taken_for_a_finished_one(
         small, made):
@@ -188,40 +174,33 @@ def test_the_plan_is_there_before_the_first_run_and_one_that_somebody_stopped_is
     (Path(small.out) / "stopped").write_text(f"{made}")
     with pytest.raises(ConfigError, match=r"sft-3 was stopped before step 5; the same command goes on there"):
         compare.main(small)
-    assert (Path(small.out) / "started.txt").read_text().split() == ["sft-3"] and not plan(small)["changes"]
-    fixed = plan(small)["plan"]
+    assert (Path(small.out) / "started.txt").read_text().split() == ["sft-3"]
+    [plan] = read_json(Path(small.out) / "plan.json")["plans"]
+    fixed = plan["settings"]
     decide = {key: value for key, value in asdict(small).items() if key not in ("out", "jobs")}
-    assert fixed.pop("first metric") == "test_exact_match after step 4"
+    assert plan["runs"] == 0 and fixed.pop("first metric") == "test_exact_match after step 4"
     assert fixed.pop("flags") == {"grpo": "--no-use-gain --gamma 1", "paper": ""}
     assert fixed == decide | {key: fixed[key] for key in ("second metric", "statistics", "collapsed")}
 
 
-def test_what_is_changed_after_the_plan_is_said_and_never_forgotten(small):
-    small = replace(small, methods="grpo", checkpoints=1)
-    assert "fixed before the first run and not changed" in compare.main(small)
-    fewer = replace(small, seeds=2)
-    said = "Changed after the plan was written, when 3 runs had begun: seeds from 3 to 2."
-    for text in (compare.main(fewer), (Path(small.out) / "report.html").read_text()):
-        assert said in text and "not changed" not in text
-    again = compare.main(fewer)
-    assert again.count("Changed after") == 1, "the same settings again are no further change"
-    back = compare.main(small)
-    assert said in back and "when 3 runs had begun: seeds from 2 to 3." in back
-    assert plan(small)["plan"]["seeds"] == 3
-    (Path(small.out) / "plan.json").unlink()
-    assert "The plan is not from before the first run: 3 runs had begun." in compare.main(small)
+def test_what_is_changed_after_the_plan_is_said_and_never_forgotten(tmp_path):
+    """Also before any run has begun: start checkpoints may have been looked at by then."""
+    for _ in range(2):
+        [said] = register(tmp_path, {"seeds": 3, "steps": 40}, 0)
+        assert "fixed before the first run and not changed" in said
+    changes = []
+    for begun, seeds, steps, words in ((0, 2, 40, "seeds from 3 to 2"), (4, 3, 40, "seeds from 2 to 3"),
+                                       (5, 1, 80, "seeds from 3 to 1, steps from 40 to 80")):
+        changes.append(f"Changed after the plan was written, when {begun} runs had begun: {words}.")
+        for _ in range(2):
+            assert register(tmp_path, {"seeds": seeds, "steps": steps}, begun) == changes, "said once"
+    (tmp_path / "plan.json").unlink()
+    assert register(tmp_path, {}, 3) == ["The plan is not from before the first run: 3 runs had begun."]
 
 
 def test_another_meaning_of_a_method_is_a_change_of_the_plan(small, monkeypatch):
     small = replace(small, methods="grpo", checkpoints=1)
     compare.main(small)
     monkeypatch.setitem(compare.ARMS, "grpo", ("--no-use-gain", "--gamma", "0.5"))
-    assert "when 3 runs had begun: flags from " in compare.main(small)
-
-
-def test_a_change_before_any_run_has_begun_is_said_too(tmp_path):
-    """Start checkpoints may have been looked at by then."""
-    for steps in (40, 80):
-        said = register(tmp_path, {"steps": steps}, [])
-    assert said == ["Changed after the plan was written, when 0 runs had begun: steps from 40 to 80."]
-    assert read_json(tmp_path / "plan.json")["plan"] == {"steps": 40}
+    for text in (compare.main(small), (Path(small.out) / "report.html").read_text()):
+        assert "when 3 runs had begun: flags from " in text and "not changed" not in text

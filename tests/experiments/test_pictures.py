@@ -26,7 +26,7 @@ def texts(path) -> list[str]:
 
 
 def test_pictures_show_the_gains_and_advantages_of_a_rollout_and_every_example_twice_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "LAB", LabConfig(gains="front", seeds=2, steps=2))
+    monkeypatch.setattr(pictures, "LAB", LabConfig(seeds=2, steps=2))
     monkeypatch.setattr(pictures, "THEORY", TheoryConfig(group=2))
     batch = group_of_four()
     save_batch(tmp_path / "demo" / "igpo", batch)

@@ -75,21 +75,6 @@ def test_two_rollouts_with_gamma_half_worked_by_hand():
     assert_close(per_reward, [[-z + 0.5 * o, o, o], [z - 0.5 * o, -o]], 1e-14)
 
 
-def test_uncentred_gains_keep_their_sign():
-    """Gains 0.1 and 0.5 are both good news; centred, the first becomes a punishment."""
-    batch = [TurnRewards([0.1], 0.0), TurnRewards([0.5], 0.0)]
-    centred = advantage_record(batch, [0, 0], Recipe(normalize="separate")).terms
-    raw = advantage_record(batch, [0, 0], Recipe(normalize="separate", center_gain=False)).terms
-    sigma = math.sqrt(0.04 + 1e-8) + 1e-6
-    assert centred[0][0] < 0 < raw[0][0] == pytest.approx(0.1 / sigma, rel=1e-14)
-    assert raw[1][0] == pytest.approx(0.5 / sigma, rel=1e-14)
-
-
-@pytest.mark.parametrize("recipe", [Recipe(), Recipe.released()])
-def test_the_named_recipes_divide_gains_by_their_standard_deviation(recipe):
-    assert recipe.spread == "std"
-
-
 def test_what_gains_are_divided_by_worked_by_hand():
     """Gains 3 and 4: mean 3.5, std .5, root mean square sqrt(12.5). Outcomes are divided by their std in any case."""
     batch = [TurnRewards([3.0], 1.0), TurnRewards([4.0], 0.0)]

@@ -21,16 +21,39 @@ ZERO = [None, 0.0, None, None, 0.5, None, None]
     (Recipe(), GAINS, (2,), [0.5, 0.5, -1.0, -0.25, -0.25, None]),
     (Recipe(), GAINS, (4,), [0.5, 0.5, -0.25, -0.25, -1.0, None]),
     (Recipe(penalty_scope="segment"), GAINS, (3,), [0.5, 0.5, -1.0, -1.0, -0.25, None]),
+    (Recipe(clip_gain=True), GAINS, (), [0.5, 0.5, 0.0, 0.0, 0.0, None]),
+    (Recipe(clip_gain=True), GAINS, (3,), [0.5, 0.5, 0.0, -1.0, 0.0, None]),
+    (Recipe(clip_gain=True, penalty_scope="segment"), GAINS, (3,), [0.5, 0.5, -1.0, -1.0, 0.0, None]),
 ], ids=["replicate", "segment", "grpo has no turn rewards, no penalties either", "a zero gain is copied like any other",
         "a penalty replaces the copy of its turn and cuts no search off from its visit",
         "a malformed visit loses its gain and its searches keep their copies",
-        "with the segment scope the search before a malformed turn copies its penalty"])
+        "with the segment scope the search before a malformed turn copies its penalty",
+        "a clipped gain below 0 is 0, its copies too", "a penalty is no gain and is not clipped",
+        "nor is its copy"])
 def test_who_gets_a_visits_gain_or_a_penalty(recipe, gains, bad, turns):
     malformed = [t in bad for t in range(7)]
     rewards = turn_rewards(KINDS, gains, malformed, 1.0, recipe)
     assert rewards.turns == turns
     assert rewards.outcome == 1.0
     assert rewards.is_penalty() == [reward == -1.0 for reward in turns]
+
+
+@pytest.mark.parametrize("penalty, turns, outcome", [
+    (1.0, [0.5, -1.0, -1.0], -1.0), (0.0, [0.5, 0.0, 0.0], 0.0), (None, [0.5, 0.5, None], 1.0)])
+def test_a_penalty_of_zero_takes_gain_and_outcome_away_and_none_leaves_them(penalty, turns, outcome):
+    """The table of docs/recipes.md."""
+    rewards = turn_rewards(["search", "visit", "none", "answer"], [None, 0.5, None, None], [False, True, True, True],
+                           1.0, Recipe(format_penalty=penalty))
+    assert (rewards.turns, rewards.outcome) == (turns, outcome)
+    assert rewards.is_penalty() == [False] + [penalty is not None] * 2
+
+
+@pytest.mark.parametrize("recipe, malformed, outcome", [
+    (Recipe(take_back=True), False, 0.75), (Recipe(take_back=True), True, -1.25),
+    (Recipe(take_back=True, clip_gain=True), False, 0.75), (Recipe(take_back=True, use_gain=False), False, 1.0)])
+def test_gains_are_taken_back_from_the_answer_worked_by_hand(recipe, malformed, outcome):
+    """Gains .5 and -.25, a right answer: each gain once, unclipped, malformed or not; nothing where none are paid."""
+    assert turn_rewards(KINDS, GAINS, [False] * 6 + [malformed], 1.0, recipe).outcome == outcome
 
 
 @pytest.mark.parametrize("kinds, gains, malformed", [
@@ -74,36 +97,6 @@ def test_a_copied_gain_is_that_of_the_next_visit_and_goes_no_further_back_than_t
         else:
             assert rewards.turns[t] is None
     assert all(rewards.turns[t] is None for t in waiting), "searches after the last visit have no gain"
-
-
-@pytest.mark.parametrize("recipe", [Recipe.paper, Recipe.released])
-def test_without_a_penalty_a_malformed_turn_keeps_its_gain_and_its_outcome(recipe):
-    """A penalty of 0 is a reward of 0 in their place; none leaves the rewards as if every turn were well formed."""
-    kinds, gains, malformed = ["search", "visit", "none", "answer"], [None, 0.5, None, None], [False, True, True, True]
-    kept = turn_rewards(kinds, gains, malformed, 1.0, recipe(format_penalty=None))
-    assert kept == turn_rewards(kinds, gains, [False] * 4, 1.0, recipe())
-    assert (kept.turns[1], kept.turns[2], kept.outcome, kept.is_penalty()) == (0.5, None, 1.0, [False] * 3)
-    zero = turn_rewards(kinds, gains, malformed, 1.0, recipe(format_penalty=0.0))
-    assert (zero.turns[1:], zero.outcome) == ([0.0, 0.0], 0.0)
-    usual = turn_rewards(kinds, gains, malformed, 1.0, Recipe())                     # the table of docs/recipes.md
-    assert (usual.turns, usual.outcome) == ([0.5, -1.0, -1.0], -1.0)
-
-
-def test_neighbours_worked_by_hand():
-    """Gains .5 and -.25, a right answer. Clipped, the second visit and the searches that led to it get 0. Taken back,
-    the answer pays .5 - .25 = .25, malformed or not; without gains there is nothing to take back."""
-    whole = [False] * 7
-    assert turn_rewards(KINDS, GAINS, whole, 1.0, Recipe(clip_gain=True)).turns == [0.5, 0.5, 0.0, 0.0, 0.0, None]
-    back = turn_rewards(KINDS, GAINS, whole, 1.0, Recipe(take_back=True))
-    assert (back.turns, back.outcome) == ([0.5, 0.5, -0.25, -0.25, -0.25, None], 0.75)
-    assert turn_rewards(KINDS, GAINS, [False] * 6 + [True], 1.0, Recipe(take_back=True)).outcome == -1.25
-    assert turn_rewards(KINDS, GAINS, whole, 1.0, Recipe(take_back=True, use_gain=False)).outcome == 1.0
-    both = turn_rewards(KINDS, GAINS, whole, 1.0, Recipe(take_back=True, clip_gain=True))
-    assert (both.turns, both.outcome) == ([0.5, 0.5, 0.0, 0.0, 0.0, None], 0.75), "taken back before the clipping"
-    for scope, search in (("turn", 0.0), ("segment", -1.0)):
-        recipe = Recipe(clip_gain=True, penalty_scope=scope)
-        paid = turn_rewards(KINDS, GAINS, [t == 3 for t in range(7)], 1.0, recipe).turns
-        assert paid == [0.5, 0.5, search, -1.0, 0.0, None], "a penalty is no gain: it is not clipped"
 
 
 @given(measured(), recipes(browse=("segment", "off"), take_back=True, clip_gain=False))

@@ -77,7 +77,7 @@ def function_at(target: str) -> FunctionType:
             found = inspect.getattr_static(found, name)
     except AttributeError:
         raise StaleMutant(f"{target} does not exist") from None
-    for inner in ("fget", "func", "__func__"):          # of a property, a cached property, a class or static method
+    for inner in ("fget", "func"):                      # of a property, a cached property
         found = getattr(found, inner, found)
     found = inspect.unwrap(found)
     if not inspect.isfunction(found):

@@ -1,6 +1,5 @@
 """Every mutant fits the code and is noticed by the test that is named for it."""
 
-import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -38,38 +37,11 @@ def test_an_edit_that_does_not_fit_is_an_error(edit, message):
         edited_codes(mutant(1, "stale", "-", edit))
 
 
-class Base:
-    def inherited(self):
-        return 1
-
-
-class Box(Base):
-    @classmethod
-    def of(cls):
-        return 1
-
-    @property
-    def value(self):
-        return 1
-
-    def inherited(self):
-        return super().inherited()
-
-
-@contextlib.contextmanager
-def opened():
-    yield 1
-
-
-def test_functions_of_every_kind_are_changed_where_they_are_imported_and_are_as_before_afterwards():
+def test_an_edit_is_in_functions_that_were_imported_before_and_is_gone_afterwards():
     imported = gain.value
-    here = f"{__name__}:"
-    edits = [(here + name, "1", "2") for name in ("Box.of", "Box.value", "opened")]
-    edits += [(VALUE, "mean if gain", "2 * mean if gain"), (here + "Box.inherited", "super()", "2 * super()")]
-    with applied(mutant(1, "all kinds", "-", *edits)), opened() as value:
-        assert (imported([1.0], "log_prob"), Box.of(), Box().value, Box().inherited(), value) == (2, 2, 2, 2, 2)
-    with opened() as value:
-        assert (imported([1.0], "log_prob"), Box.of(), Box().value, Box().inherited(), value) == (1, 1, 1, 1, 1)
+    with applied(mutant(1, "doubled", "-", (VALUE, "mean if gain", "2 * mean if gain"))):
+        assert imported([1.0], "log_prob") == 2
+    assert imported([1.0], "log_prob") == 1
 
 
 def test_words_that_no_mutant_has_run_no_test(capsys):
