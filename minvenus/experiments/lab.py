@@ -57,7 +57,10 @@ class Gains:
 Choices = list[tuple[int, int]]    # of one rollout: (hop, choice); choice k is made in turn 2k
 PROFILES = {                       # right visits at hop 1..4; all but the measured ones have the mean .8
     "equal": Gains((0.8, 0.8, 0.8, 0.8)),
+    "rising": Gains((0.4, 0.6, 0.9, 1.3)),
+    "back": Gains((0.1, 0.1, 0.1, 2.9)),
     "front": Gains((2.6, 0.2, 0.2, 0.2)),
+    "noisy": Gains((0.8, 0.8, 0.8, 0.8), (1.0, 1.0, 1.0, 1.0), wrong_noise=1.0),
     # of a tiny language model on a toy web, before its RL
     "measured": Gains((0.47, 0.43, 0.45, 0.40), (0.25, 0.13, 0.19, 0.06), wrong=-0.05, wrong_noise=0.23),
 }
