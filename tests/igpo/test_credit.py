@@ -1,5 +1,7 @@
-"""Credit in one place: from log-probs to advantages by the definition, and one measurement under several recipes."""
+"""Credit in one place: from log-probs to advantages by the definition, one measurement under several recipes, and that
+the largest advantage goes to the turn that found the answer."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -95,3 +97,43 @@ def test_a_value_that_is_missing_or_not_finite_is_an_error_with_the_place():
 def test_log_probs_for_another_number_of_turns_are_an_error():
     with pytest.raises(ValueError, match="kinds 4, malformed 4, log-probs 3"):
         Measured(KINDS, [False] * 4, belief(-2.0, None, -1.0), 1.0, 0)
+
+
+# ------------------------------------------------------------------------------------------ credit goes where it should
+
+
+def random_world(rng: random.Random) -> tuple[list[Measured], int, int]:
+    """A group in which one visit of one rollout is the right one; (group, that rollout, that turn).
+
+    The right page lifts the belief in the answer by 1 to 3, others lower it a little: one that raised it would have its
+    own gain on top of the discounted right one behind it. The rollout that found the page is the only one that may have
+    answered right; most often nobody has, and outcomes say nothing.
+    """
+    size = rng.randint(2, 8)
+    lucky, found, lift = rng.randrange(size), rng.random() < 0.3, rng.uniform(1.0, 3.0)
+    visits = [rng.randint(1, 5) for _ in range(size)]
+    right = 2 * rng.randrange(visits[lucky]) + 1
+    group = []
+    for i in range(size):
+        kinds = ["search", "visit"] * visits[i] + ["answer"]
+        beliefs = [-4.0]
+        for t, kind in enumerate(kinds[:-1]):
+            change = 0.0 if kind == "search" else rng.uniform(-0.02, 0.0)
+            beliefs.append(beliefs[-1] + (lift if (i, t) == (lucky, right) else change))
+        group.append(Measured(kinds, [False] * len(kinds), belief(*beliefs), float(found and i == lucky), 0))
+    return group, lucky, right
+
+
+@pytest.mark.parametrize("recipe", [Recipe.paper(browse="segment"), Recipe.paper(), Recipe.released(),
+                                    Recipe.paper(center_gain=False), Recipe.paper(normalize="separate")],
+                         ids=["segment", "paper", "released", "uncentred", "unscaled"])
+def test_in_200_random_worlds_the_right_turn_has_the_largest_advantage_of_its_group(recipe):
+    """Where a visit's gain, or its return, is given to the search before it too, that may have as much or more."""
+    rng = random.Random(0)
+    shared = recipe.browse == "replicate" or recipe.discount_over == "rewards"
+    for number in range(200):
+        group, lucky, right = random_world(rng)
+        advantages = credit(group, recipe).record.advantages
+        _, i, t = max((a, i, t) for i, row in enumerate(advantages) for t, a in enumerate(row))
+        best = (right, right - 1) if shared else (right,)
+        assert i == lucky and t in best, f"world {number}: {(i, t)}, not {(lucky, right)}"
