@@ -1,4 +1,4 @@
-"""The numbers of an evaluation, and the difference of two, as pure functions over finished runs.
+"""The numbers of an evaluation, and the difference of two, as pure functions over finished runs; and both as text.
 
 A run is right, wrong or unknown (correct = None: the judge gave no verdict). A run without an answer is wrong.
 
@@ -28,10 +28,12 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from minvenus.config import ConfigError
+from minvenus.console import table
 from minvenus.types import TERMINATIONS, Turn
 
 Z95 = 1.959963984540054               # 97.5 % quantile of the normal distribution
 SAMPLES = 2000                        # of the bootstrap
+PROBLEMS = 5                          # that are shown as text; report.json has all of them
 
 
 @dataclass(frozen=True)
@@ -157,11 +159,10 @@ def compare(a: Sequence[RunResult], b: Sequence[RunResult], names: tuple[str, st
     questions or true answers under the same ids."""
     of_a, of_b = grouped(a, "question"), grouped(b, "question")
     both = [question for question in of_a if question in of_b]
-    summaries = summarise(a), summarise(b)
-    graders = [summary["graded_by"] for summary in summaries]
-    if graders[0] != graders[1]:
-        raise ConfigError(f"{names[0]} was graded by {graders[0]}, {names[1]} by {graders[1]}: they cannot be "
-                          "compared. Repeat one's eval.py command with --regrade and the other's grading")
+    graders = sorted({result.graded_by for result in [*a, *b]})
+    if len(graders) > 1:
+        raise ConfigError(f"{names[0]} and {names[1]} cannot be compared, they were graded by {' and '.join(graders)}: "
+                          "repeat one's eval.py command with the other's grading")
     for question in both:
         first, second = of_a[question][0], of_b[question][0]
         if (first.text, first.answers) != (second.text, second.answers):
@@ -169,10 +170,13 @@ def compare(a: Sequence[RunResult], b: Sequence[RunResult], names: tuple[str, st
                               "answers: they cannot be compared")
     pairs = [(accuracy(of_a[question])["value"], accuracy(of_b[question])["value"]) for question in both]
     differences = [y - x for x, y in pairs if x is not None and y is not None]
-    low, high = bootstrap_interval(differences) if len(differences) > 1 else (None, None)
+    if len(differences) < 2:
+        raise ConfigError(f"{names[0]} and {names[1]} cannot be compared: {len(differences)} questions have a verdict "
+                          "in both, and an interval needs two")
+    low, high = bootstrap_interval(differences)
     return {
-        "a": summaries[0], "b": summaries[1],
-        "difference": fmean(differences) if differences else None, "low": low, "high": high,
+        "a": summarise(a), "b": summarise(b),
+        "difference": fmean(differences), "low": low, "high": high,
         "questions": len(differences),                          # with a verdict in both
         "better": sum(d > 0 for d in differences), "worse": sum(d < 0 for d in differences),
         "unpaired": len(of_a.keys() ^ of_b.keys()),             # questions that only one of them has
@@ -185,3 +189,73 @@ def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
     drawn = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(SAMPLES))
     tail = SAMPLES // 40                                    # 2.5 % on either side
     return drawn[tail], drawn[-1 - tail]
+
+
+# ------------------------------------------------------------------------------------------------------------ text
+
+
+def report_text(summary: dict) -> str:
+    """Everything about one evaluation."""
+    problems = summary["problems"]
+    rows = [*named_numbers(summary).items(), *(("problem", plain(line)[:200]) for line in problems[:PROBLEMS])]
+    if len(problems) > PROBLEMS:
+        rows.append(("", f"and {len(problems) - PROBLEMS} more in report.json"))
+    return table(rows, left=True)
+
+
+def comparison_text(found: dict, names: tuple[str, str]) -> str:
+    """The numbers of both side by side, and their difference in words."""
+    a, b = named_numbers(found["a"]), named_numbers(found["b"])
+    rows = [("", *names), *((name, a.get(name, "–"), b.get(name, "–")) for name in {**a, **b})]
+    points, low, high = (100 * found[name] for name in ("difference", "low", "high"))
+    clear = "" if low > 0 or high < 0 else ": no clear difference"
+    paired = "paired over {questions} questions, {better} better and {worse} worse".format(**found)
+    for key, words in (("unpaired", "questions only in one of them"), ("unknown", "without a verdict in one of them")):
+        paired += f"; {found[key]} {words}" if found[key] else ""
+    return (f"{table(rows, left=True)}\n\n"
+            f"B - A: {points:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}{clear}\n{paired}")
+
+
+def named_numbers(summary: dict) -> dict[str, str]:
+    """Shares in percent, with 95 % intervals."""
+    ended, means = summary["terminations"], summary["means"]
+    unfinished = summary["runs"] - sum(ended[name] for name in ended if name.startswith("answered"))
+    rows = {"graded by": summary["graded_by"], "accuracy": share_text(**summary["accuracy"])}
+    rows |= {f"  {plain(source)}": share_text(**part) for source, part in summary["by_source"].items()}
+    rows |= {f"pass@{k}": share_text(**part) for k, part in summary["pass_at_k"].items() if k > 1}
+    rows["ended"] = counted(ended)
+    if unfinished:
+        rows["unfinished"] = f"{unfinished} without an answer, counted as wrong"
+    rows |= {"mean F1": "{f1:.3f}, of the answer's words".format(**means),
+             "turns": "{turns:.1f} per run: {searches:.1f} searches, {visits:.1f} visits".format(**means),
+             "format errors": f"{percent(summary['malformed'])} of all turns",
+             "tool errors": counted(summary["tool_errors"]) or "none",
+             "tokens": "{tokens:,.0f} per run, {written:,.0f} of them written by the model".format(**means),
+             "seconds": "{seconds:.2f} per run, while other runs share the machine".format(**means)}
+    for name, ratio in summary["browse"].items():
+        rows[f"browse, {name}"] = f"{percent(ratio)} of a run's calls are visits"
+    return rows
+
+
+def share_text(value, low, high, counted, unknown, worst, best) -> str:
+    text = percent(value)
+    if value is not None:
+        text += f" [{100 * low:.1f}, {100 * high:.1f}] of {counted}"
+    if unknown:
+        text += f", {unknown} unknown"
+    if worst != best:
+        text += f"; unknown verdicts all wrong {percent(worst)}, all right {percent(best)}"
+    return text
+
+
+def counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def plain(text: str) -> str:
+    """One line without control characters: question files, endpoints and judges may write anything."""
+    return "".join(char if char.isprintable() else " " for char in text)

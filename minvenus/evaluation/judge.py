@@ -1,7 +1,7 @@
-"""Grading answers: by their words, or by an LLM judge at an OpenAI-compatible chat endpoint.
+"""Grading answers: by exact match, or by an LLM judge at an OpenAI-compatible chat endpoint.
 
     no answer, or a blank one                                   wrong
-    by words: exact match with an accepted answer, or word F1   right or wrong
+    by exact match with an accepted answer                      right or wrong
     by a judge:
         equal to an accepted answer, blanks at the ends aside   right, the judge is not asked
         a readable verdict in the judge's reply                 right or wrong, and kept in the cache
@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from minvenus.evaluation.answers import exact_match, f1, split_aliases
+from minvenus.evaluation.answers import exact_match, split_aliases
 from minvenus.text.untrusted import break_up
 from minvenus.tools.base import FailureGuard, ToolError, in_thread
 from minvenus.tools.cassette import Cassette
@@ -75,18 +75,15 @@ class Verdict:
 
 
 class WordGrader:
-    """Grades answers by exact match, or by F1 of at least a threshold."""
+    """Grades answers by exact match."""
 
-    def __init__(self, score: Literal["em", "f1"] = "em", f1_at_least: float = 0.5):
-        self.score, self.f1_at_least = score, f1_at_least
-        # how answers are graded, in words: results that differ in it cannot be compared
-        self.graded_by = "exact match" if score == "em" else f"word F1 of at least {f1_at_least:g}"
-        self.close = lambda: None
+    graded_by = "exact match"         # in words: results that differ in it cannot be compared
 
     def verdicts(self, pairs: list[tuple[Question, str | None]]) -> list[Verdict]:
-        if self.score == "em":
-            return [Verdict(exact_match(answer, question.answers) == 1.0) for question, answer in pairs]
-        return [Verdict(f1(answer, question.answers) >= self.f1_at_least) for question, answer in pairs]
+        return [Verdict(exact_match(answer, question.answers) == 1.0) for question, answer in pairs]
+
+    def close(self) -> None:
+        """There is nothing to close, unlike in a judge."""
 
 
 # ------------------------------------------------------------------------------------------------------ the judge
