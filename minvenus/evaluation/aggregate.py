@@ -26,10 +26,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Literal
 
 from minvenus.config import ConfigError
 from minvenus.console import table
-from minvenus.types import TERMINATIONS, Turn
+from minvenus.types import TERMINATIONS, Question, Turn
 
 Z95 = 1.959963984540054               # 97.5 % quantile of the normal distribution
 SAMPLES = 2000                        # of the bootstrap
@@ -40,13 +41,11 @@ PROBLEMS = 5                          # that are shown as text; report.json has 
 class RunResult:
     """One finished and graded run of one question."""
 
-    question: str                     # its id
+    question: Question
     run: int                          # 0-based number among the runs of this question
     correct: bool | None              # None = unknown
     termination: str
-    text: str = ""                    # of the question
-    answers: list[str] = field(default_factory=list)          # that were accepted
-    source: str | None = None         # of the question
+    answer: str | None = None         # None = it ended without one
     graded_by: str = "exact match"    # how `correct` was decided
     numbers: dict[str, float] = field(default_factory=dict)   # results.result_of says which; the report has their means
     tool_errors: list[str] = field(default_factory=list)      # the kind of each
@@ -59,12 +58,13 @@ def executed_calls(turns: Sequence[Turn]) -> tuple[int, int]:
     return kinds["search"], kinds["visit"]
 
 
-def grouped(results: Sequence[RunResult], name: str) -> dict[str, list[RunResult]]:
-    """The results by "question" or "source", sorted; those without one are left out."""
+def grouped(results: Sequence[RunResult], by: Literal["id", "source"]) -> dict[str, list[RunResult]]:
+    """The results by a name of their question, sorted; those without one are left out."""
     found: dict[str, list[RunResult]] = {}
     for result in results:
-        if getattr(result, name) is not None:
-            found.setdefault(getattr(result, name), []).append(result)
+        name = getattr(result.question, by)
+        if name is not None:
+            found.setdefault(name, []).append(result)
     return dict(sorted(found.items()))
 
 
@@ -93,7 +93,7 @@ def share(known: list[float], worst: list[float], best: list[float], questions: 
 def accuracy(results: Sequence[RunResult]) -> dict:
     known = [r for r in results if r.correct is not None]
     return share([float(r.correct is True) for r in known], [float(r.correct is True) for r in results],
-                 [float(r.correct is not False) for r in results], len({r.question for r in known}))
+                 [float(r.correct is not False) for r in results], len({r.question.id for r in known}))
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
@@ -104,7 +104,7 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
 def pass_share(results: Sequence[RunResult], k: int) -> dict:
     """pass@k over the questions with at least k runs."""
     known, worst, best = [], [], []
-    for runs in grouped(results, "question").values():
+    for runs in grouped(results, "id").values():
         verdicts = [r.correct for r in runs]
         n, right, wrong = len(verdicts), verdicts.count(True), verdicts.count(False)
         if n < k:
@@ -127,7 +127,7 @@ def browse_ratio(calls: Sequence[tuple[float, float]]) -> float | None:
 
 def summarise(results: Sequence[RunResult]) -> dict:
     """Everything that is reported about at least one run; it becomes report.json."""
-    questions = grouped(results, "question")
+    questions = grouped(results, "id")
     k = max(map(len, questions.values()))
     ks = sorted({1 << i for i in range(k.bit_length())} | {k})              # 1, 2, 4, ... and the most runs
     ended = Counter(r.termination for r in results)
@@ -144,7 +144,7 @@ def summarise(results: Sequence[RunResult]) -> dict:
         "by_source": {source: accuracy(part) for source, part in grouped(results, "source").items()},
         "pass_at_k": {i: pass_share(results, i) for i in ks},
         "terminations": {name: ended[name] for name in TERMINATIONS if ended[name]},
-        "problems": [f"{r.question} run {r.run}: {r.note}" for r in results if r.note],
+        "problems": [f"{r.question.id} run {r.run}: {r.note}" for r in results if r.note],
         "means": means,                                                     # per run
         "malformed": means["malformed"] / means["turns"],                   # share of all turns
         "tool_errors": dict(errors.most_common()),
@@ -157,18 +157,18 @@ def summarise(results: Sequence[RunResult]) -> dict:
 def compare(a: Sequence[RunResult], b: Sequence[RunResult], names: tuple[str, str] = ("A", "B")) -> dict:
     """Refuses results that were graded differently, whose difference would be one of the graders, and results of other
     questions or true answers under the same ids."""
-    of_a, of_b = grouped(a, "question"), grouped(b, "question")
-    both = [question for question in of_a if question in of_b]
+    of_a, of_b = grouped(a, "id"), grouped(b, "id")
+    both = [name for name in of_a if name in of_b]
     graders = sorted({result.graded_by for result in [*a, *b]})
     if len(graders) > 1:
         raise ConfigError(f"{names[0]} and {names[1]} cannot be compared, they were graded by {' and '.join(graders)}: "
                           "repeat one's eval.py command with the other's grading")
-    for question in both:
-        first, second = of_a[question][0], of_b[question][0]
+    for name in both:
+        first, second = of_a[name][0].question, of_b[name][0].question
         if (first.text, first.answers) != (second.text, second.answers):
-            raise ConfigError(f"question {question!r} is another one in {names[0]} than in {names[1]}, or has other "
+            raise ConfigError(f"question {name!r} is another one in {names[0]} than in {names[1]}, or has other "
                               "answers: they cannot be compared")
-    pairs = [(accuracy(of_a[question])["value"], accuracy(of_b[question])["value"]) for question in both]
+    pairs = [(accuracy(of_a[name])["value"], accuracy(of_b[name])["value"]) for name in both]
     differences = [y - x for x, y in pairs if x is not None and y is not None]
     if len(differences) < 2:
         raise ConfigError(f"{names[0]} and {names[1]} cannot be compared: {len(differences)} questions have a verdict "

@@ -4,7 +4,6 @@
     results.jsonl    one line per finished run: a rollout as agent/record.py writes it, with these keys on top
         run               number of the run among those of its question, from 0
         source            of the question
-        f1                of the answer, 0 without one
         correct, note     the verdict (judge.py)
         graded_by         how verdicts are found: exact match, or the judge's model
         settings          what may not change, with fingerprints of questions, system prompt, model, live tools
@@ -23,7 +22,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -108,12 +107,11 @@ class ResultsFile:
 
     def add(self, run: int, rollout: Rollout) -> None:
         """Append a line for a new run."""
-        question, answer = rollout.question, answer_of(rollout)
-        verdict = Verdict(None, "not judged yet")
+        question, verdict = rollout.question, Verdict(None, "not judged yet")
         if isinstance(self.grader, WordGrader):
-            [verdict] = self.grader.verdicts([(question, answer)])
+            [verdict] = self.grader.verdicts([(question, answer_of(rollout))])
         line = rollout_to_json(rollout) | self._graded(verdict) | {
-            "run": run, "source": question.source, "f1": f1(answer, question.answers), "settings": self.settings}
+            "run": run, "source": question.source, "settings": self.settings}
         with self.path.open("ab") as file:
             file.write(as_bytes(line))
         sync(self.path)
@@ -125,12 +123,8 @@ class ResultsFile:
         unknown verdicts beside many of those are no failing judge."""
         if all(run.correct is not None and run.graded_by == self.grader.graded_by for run in self.runs.values()):
             return
-        answered = {}
-        for line in read_lines(self.path):
-            rollout = rollout_from_json(line)
-            answered[line["id"], line["run"]] = rollout.question, answer_of(rollout)
-        verdicts = self.grader.verdicts(list(answered.values()))
-        self._rewrite({key: self._graded(verdict) for key, verdict in zip(answered, verdicts, strict=True)})
+        verdicts = self.grader.verdicts([(run.question, run.answer) for run in self.runs.values()])
+        self._rewrite({key: self._graded(verdict) for key, verdict in zip(self.runs, verdicts, strict=True)})
 
     def remove_failed(self) -> None:
         self._rewrite({key: None for key, result in self.runs.items() if result.termination == "error"})
@@ -197,18 +191,18 @@ def answer_of(rollout: Rollout) -> str | None:
 def result_of(line: dict) -> RunResult:
     note = line["note"] if line["correct"] is None else ""
     rollout = rollout_from_json(line)
-    turns = rollout.turns
+    turns, answer = rollout.turns, answer_of(rollout)
     searches, visits = executed_calls(turns)
     numbers = {
         "turns": len(turns), "malformed": sum(turn.malformed for turn in turns),       # failed the strict format check
         "searches": searches, "visits": visits,                                        # executed, errors included
         "tokens": len(rollout.tokens), "written": sum(turn.end - turn.start for turn in turns),       # by the model
-        "seconds": rollout.seconds, "f1": line["f1"]}
+        "seconds": rollout.seconds, "f1": f1(answer, rollout.question.answers)}
     return RunResult(
-        question=line["id"], run=line["run"], correct=line["correct"], termination=line["termination"],
-        text=line["question"], answers=line["answers"], source=line["source"], graded_by=line["graded_by"],
-        numbers=numbers, tool_errors=[turn.tool_error for turn in turns if turn.tool_error is not None],
-        note=note or line["error"] or "")
+        question=replace(rollout.question, source=line["source"]), run=line["run"], correct=line["correct"],
+        termination=rollout.termination, answer=answer, graded_by=line["graded_by"], numbers=numbers,
+        tool_errors=[turn.tool_error for turn in turns if turn.tool_error is not None],
+        note=note or rollout.error or "")
 
 
 def read_results(path: Path) -> dict[Key, RunResult]:
@@ -217,9 +211,9 @@ def read_results(path: Path) -> dict[Key, RunResult]:
     try:
         for number, line in enumerate(read_lines(path), start=1):
             result = result_of(line)
-            found[result.question, result.run] = result
+            found[result.question.id, result.run] = result
             if len(found) < number:
-                raise ValueError(f"run {result.run} of question {result.question!r} is there twice")
+                raise ValueError(f"run {result.run} of question {result.question.id!r} is there twice")
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}, line {len(found) + 1} is not a finished run of an evaluation "
                           f"({type(error).__name__}: {error}): repair or remove the file") from None

@@ -21,15 +21,15 @@ from minvenus.evaluation.aggregate import (
     summarise,
     wilson,
 )
-from minvenus.types import Turn
+from minvenus.types import Question, Turn
 
 Y, N, U = True, False, None
 NUMBERS = dict.fromkeys(("turns", "malformed", "searches", "visits", "tokens", "written", "seconds", "f1"), 1)
 
 
-def runs_of(table: dict[str, list[bool | None]], **more) -> list[RunResult]:
+def runs_of(table: dict[str, list[bool | None]], text="Who?", truth="Rome", **more) -> list[RunResult]:
     """{"q1": [True, None]} as runs 0 and 1 of q1."""
-    rows = [(name, i, correct) for name, row in table.items() for i, correct in enumerate(row)]
+    rows = [(Question(name, text, [truth]), i, correct) for name, row in table.items() for i, correct in enumerate(row)]
     return [RunResult(*row, "answered", numbers=NUMBERS, **more) for row in rows]
 
 
@@ -143,9 +143,9 @@ def eight_runs() -> list[RunResult]:
             ("r", False, "error", rest | {"turns": 1}, {"note": "the endpoint\x1b[2J broke"}),
             ("s", None, "answered", rest | {"searches": 1}, {"note": "no verdict in the reply"}),
             ("s", False, "answered", rest | {"searches": 1}, {})]
-    return [RunResult(question, i % 2, correct, ended, source="10-hop" if question == "p" else "2-hop",
+    return [RunResult(Question(name, "Who?", ["Rome"], "10-hop" if name == "p" else "2-hop"), i % 2, correct, ended,
                       graded_by="the judge grader-1", numbers=dict.fromkeys(NUMBERS, 0) | numbers, **more)
-            for i, (question, correct, ended, numbers, more) in enumerate(rows)]
+            for i, (name, correct, ended, numbers, more) in enumerate(rows)]
 
 
 def test_eight_runs_by_hand():
@@ -224,8 +224,7 @@ def test_the_bootstrap_interval_of_many_values_is_that_of_the_normal_distributio
 
 @pytest.mark.parametrize(("a", "b", "words"), [
     ({}, {"graded_by": "the judge grader-1"}, "A and B cannot be compared, they were graded by exact match and the"),
-    ({"text": "Who?"}, {"text": "Where?"}, "question 'p' is another one in A than in B"),
-    ({"answers": ["Rome"]}, {"answers": ["Roma"]}, "or has other answers")])
+    ({}, {"text": "Where?"}, "question 'p' is another one in A than in B"), ({}, {"truth": "Roma"}, "other answers")])
 def test_evaluations_that_were_graded_differently_or_have_other_questions_or_truths_are_refused(a, b, words):
     table = {"p": [Y], "q": [N]}
     with pytest.raises(ConfigError, match=words):

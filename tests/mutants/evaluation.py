@@ -96,7 +96,7 @@ MUTANTS = (
            (AGGREGATE + "executed_calls", " if turn.observation is not None", "")),
     mutant(51, "the interval counts runs and not questions",
            NUMBERS + "test_the_interval_counts_questions_and_not_their_runs",
-           (AGGREGATE + "accuracy", "len({r.question for r in known})", "len(known)")),
+           (AGGREGATE + "accuracy", "len({r.question.id for r in known})", "len(known)")),
     mutant(51, "the interval depends on the order of the questions in the file",
            NUMBERS + "test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing",
            (AGGREGATE + "grouped", "dict(sorted(found.items()))", "found")),
