@@ -173,12 +173,11 @@ class Judge:
         kept = self.cache.get(key)
         if kept is None:
             verdict = self._ask(messages)
-            self.guard.add(verdict.note if verdict.correct is None else None)
             if verdict.correct is None:
+                self.guard.add(verdict.note)
                 return verdict
             kept = self.cache.put(key, json.dumps(asdict(verdict)))   # of several threads or processes the first's
-        else:
-            self.guard.add(None)                                      # a reply that was read before
+        self.guard.add(None)                                          # a reply that was read before counts, too
         return Verdict(**json.loads(kept))
 
     def _ask(self, messages: list[dict]) -> Verdict:
