@@ -118,7 +118,8 @@ class EvalConfig:
     limit: Count | None = None              # only the first so many questions; none = all, on the toy web 128
     runs: Count = 1                         # k, runs of each question; may be raised later, what is there stays
     concurrency: Count | None = None        # runs at once; none = 64 on the toy web, else 8
-    judge: bool = False                     # an LLM grades, not exact match: JUDGE_BASE_URL, JUDGE_MODEL, JUDGE_API_KEY
+    score: Literal["em", "f1"] = "em"       # what makes an answer right: exact match, or F1 of at least .5
+    judge: bool = False                     # an LLM decides instead: JUDGE_BASE_URL, JUDGE_MODEL, JUDGE_API_KEY
     agent: AgentConfig = AgentConfig()      # the policy and its tools
     hops: Hops | None = None                # toyweb: only questions of so many hops; none = all
     slack: CountOrZero | None = None        # toyweb: turns allowed beyond those a question needs; none = 0
@@ -133,6 +134,8 @@ class EvalConfig:
 
     def __post_init__(self):
         check(self)
+        if self.judge and self.score != "em":
+            raise ConfigError("--judge decides alone: leave --score out")
         check_tools(self.questions, self.agent.tools, "--questions")
         if self.agent.tools != "toyweb" and (self.hops, self.slack) != (None, None):
             raise ConfigError("--hops and --slack are of the toy web")

@@ -174,6 +174,7 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
     (AgentConfig, {"api_base": "http://localhost/v1", "api_model": "m"}, "needs --model, too: a folder with"),
     (AgentConfig, {"temperature": 0.0, "retries": 1}, "every attempt would be the same"),
     (InferConfig, {"question": "  "}, "question is blank"),
+    (EvalConfig, {"judge": True, "score": "f1"}, "leave --score out"),
     (EvalConfig, {"agent": AgentConfig(tools="live")}, "needs a file of questions"),
     (EvalConfig, {"questions": "q.jsonl"}, "choose other --tools"),
     (EvalConfig, {"questions": "q.jsonl", "agent": AgentConfig(tools="live"), "hops": 2}, "are of the toy web"),

@@ -1,7 +1,7 @@
-"""Grading answers: by exact match, or by an LLM judge at an OpenAI-compatible chat endpoint.
+"""Grading answers: by their words, or by an LLM judge at an OpenAI-compatible chat endpoint.
 
     no answer, or a blank one                                   wrong
-    by exact match with an accepted answer                      right or wrong
+    by words: exact match with an accepted answer, or word F1   right or wrong
     by a judge:
         equal to an accepted answer, blanks at the ends aside   right, the judge is not asked
         a readable verdict in the judge's reply                 right or wrong, and kept in the cache
@@ -30,13 +30,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from minvenus.evaluation.answers import exact_match, split_aliases
+from minvenus.evaluation.answers import exact_match, f1, split_aliases
 from minvenus.text.untrusted import break_up
 from minvenus.tools.base import FailureGuard, ToolError, in_thread
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, temperature
 from minvenus.types import Question
 
+LEAST_F1 = 0.5                        # of a right answer that is graded by F1
 LIMITS = {"seconds": 900.0, "read_seconds": 300.0}
 KEPT_CHARS = 4000                     # of a reply, in the cache and in results
 
@@ -75,12 +76,15 @@ class Verdict:
 
 
 class WordGrader:
-    """Grades answers by exact match."""
+    """Grades answers by exact match, or by word F1."""
 
-    graded_by = "exact match"         # in words: results that differ in it cannot be compared
+    def __init__(self, score: Literal["em", "f1"] = "em"):
+        self.score, self.least = (exact_match, 1.0) if score == "em" else (f1, LEAST_F1)
+        # in words: results that differ in it cannot be compared
+        self.graded_by = "exact match" if score == "em" else f"word F1 of at least {LEAST_F1:g}"
 
     def verdicts(self, pairs: list[tuple[Question, str | None]]) -> list[Verdict]:
-        return [Verdict(exact_match(answer, question.answers) == 1.0) for question, answer in pairs]
+        return [Verdict(self.score(answer, question.answers) >= self.least) for question, answer in pairs]
 
     def close(self) -> None:
         """There is nothing to close, unlike in a judge."""

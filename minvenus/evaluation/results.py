@@ -5,7 +5,7 @@
         run               number of the run among those of its question, from 0
         source            of the question
         correct, note     the verdict (judge.py)
-        graded_by         how verdicts are found: exact match, or the judge's model
+        graded_by         how verdicts are found: exact match, word F1, or the judge's model
         settings          what may not change, with fingerprints of questions, system prompt, model, live tools
     judge.sqlite     the judge's verdicts
     report.json      the summary
@@ -49,7 +49,7 @@ Key = tuple[str, int]                 # question id, number of the run
 # what is shown. The last row is compared by fingerprint or by each line's graded_by.
 MAY_CHANGE = {"limit", "runs", "concurrency", "pages", "api_base", "prompt_ids", "json", "out", "redo_failed",
               "compare", "xray", "group", "answer",
-              "questions", "system_prompt", "model", "judge"}
+              "questions", "system_prompt", "model", "score", "judge"}
 
 
 def fixed_settings(config: EvalConfig, fingerprints: dict[str, str]) -> dict:
@@ -81,7 +81,7 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
     """The results of an evaluation's folder, to be continued. Meanwhile no other process may use the folder."""
     settings = fixed_settings(config, fingerprints)
     folder = Path(config.out) if config.out else default_folder(config, settings)
-    grader = Judge(folder / "judge.sqlite") if config.judge else WordGrader()
+    grader = Judge(folder / "judge.sqlite") if config.judge else WordGrader(config.score)
     with closing(grader), claimed(folder, "evaluating"):
         results = ResultsFile(folder, settings, grader)
         save_config(config, folder)

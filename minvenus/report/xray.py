@@ -9,19 +9,21 @@ their rollouts, and in a turn its texts and numbers, under several recipes side 
 """
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
 
 from minvenus.agent.protocol import final_answer, format_error, parse_turn
 from minvenus.config import ConfigError
-from minvenus.files import write_text
+from minvenus.files import latest_checkpoint, write_text
 from minvenus.igpo.gain import value
 from minvenus.report import explain, page
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.page import Html, el
-from minvenus.report.source import Case, Scorer, read_source, scored
-from minvenus.types import UNKNOWN
+from minvenus.report.source import Case, Scorer, read_source, scored, spells
+from minvenus.text.tokenizer import Tokenizer
+from minvenus.types import UNKNOWN, Rollout, Turn
 
 LARGEST = 24_000_000                             # characters of a page; browsers become slow beyond
 KINDS = {"search": "search", "visit": "visit", "answer": "answer", "none": "no action"}
@@ -80,7 +82,8 @@ def write_page(source_path, out_path, group: str | None = None, scorer: Scorer |
                   ("log P(answer) according to", POLICIES[batch.gain_policy])]
     if scorer:
         facts.append(("log P(answer) according to", scorer.name))
-    boxes = [group_box(members, first=not i) for i, members in enumerate(groups.values())]
+    tokenizer = run_tokenizer(path, [case.rollout for case in cases]) if batch else None
+    boxes = [group_box(members, tokenizer, first=not i) for i, members in enumerate(groups.values())]
     parts = [*introduction(compared, batch is not None), *boxes]
     document = page.page(f"Rollouts of {path.name}", parts, LEDE, facts, "reward X-ray")
     if len(document) > LARGEST:
@@ -95,6 +98,15 @@ def default_page(source_path, group: str | None) -> Path:
     name = re.sub(r"[^\w.-]+", "-", "-".join([*parts, group] if group else parts)).strip(".-")
     end = name.encode()[-150:].decode(errors="ignore")                 # file names have at most 255 bytes
     return Path("runs/xray", end + ".html")
+
+
+def run_tokenizer(path: Path, rollouts: list[Rollout]) -> Tokenizer | None:
+    """The tokenizer of the run that a training file lies in, if it spells the rollouts."""
+    checkpoint = None
+    with suppress(ConfigError):                                        # a copy of a run without its checkpoints
+        checkpoint = latest_checkpoint(path.resolve().parent.parent)
+    tokenizer = Tokenizer.from_file(checkpoint / "model") if checkpoint else None
+    return tokenizer if tokenizer and all(spells(tokenizer, rollout) for rollout in rollouts) else None
 
 
 def introduction(compared: dict[str, list[explain.Credited]], trained: bool) -> list[Html]:
@@ -112,7 +124,7 @@ def introduction(compared: dict[str, list[explain.Credited]], trained: bool) -> 
 # -------------------------------------------------------------------------------------- groups and rollouts
 
 
-def group_box(group: list[Case], first: bool) -> Html:
+def group_box(group: list[Case], tokenizer: Tokenizer | None, first: bool) -> Html:
     """What the rewards of a group are normalised with, log P(answer) along its turns, and its rollouts."""
     answers = group[0].rollout.question.answers
     answer = "not known" if answers == [UNKNOWN] else " / ".join(answers)
@@ -141,12 +153,12 @@ def group_box(group: list[Case], first: bool) -> Html:
     every = [abs(x) for case in group for listed in case.advantages().values() for x in listed]
     largest = max(every, default=0.0)                # has the strongest colour, under any recipe
     for number, case in enumerate(group, start=1):
-        parts.append(rollout_box(case, f"rollout {number}", largest, len(group) == 1))
+        parts.append(rollout_box(case, f"rollout {number}", largest, tokenizer, only=len(group) == 1))
     return el("details", el("summary", f"{group[0].group}: {group[0].rollout.question.text}"), parts, class_="group",
               open="open" if first else None)
 
 
-def rollout_box(case: Case, name: str, largest: float, only: bool) -> Html:
+def rollout_box(case: Case, name: str, largest: float, tokenizer: Tokenizer | None, only: bool) -> Html:
     """A line with the letters of the turns, coloured by advantage; and when it is opened, the turns."""
     rollout = case.rollout
     strips = []
@@ -172,7 +184,7 @@ def rollout_box(case: Case, name: str, largest: float, only: bool) -> Html:
     error = page.note(rollout.error, "warning") if rollout.error else None
     steps = {recipe: explain.value_steps(credited) for recipe, credited in case.under.items()}
     values = arithmetic("log P(answer)", steps)
-    return el("details", head, page.pairs(facts), error, values, cards(case, largest), class_="rollout",
+    return el("details", head, page.pairs(facts), error, values, cards(case, largest, tokenizer), class_="rollout",
               open="open" if only else None)
 
 
@@ -192,8 +204,8 @@ def payments_of(case: Case) -> list[str]:
 # --------------------------------------------------------------------------------------------------- turns
 
 
-def cards(case: Case, largest: float) -> list[Html]:
-    """A card for each turn: what it wrote, what came back, and how it is paid."""
+def cards(case: Case, largest: float, tokenizer: Tokenizer | None) -> list[Html]:
+    """A card for each turn: what it wrote, what came back, its tokens, and how it is paid."""
     turns = case.rollout.turns
     first: dict[str, int] = {}                       # a call -> the first turn that made it
     made = []
@@ -227,6 +239,8 @@ def cards(case: Case, largest: float) -> list[Html]:
         if turn.observation is not None:
             parts.append(folded("observation", f"what came back ({len(turn.observation):,} characters)",
                                 turn.observation))
+        if tokenizer:
+            parts.append(tokens_of(case.rollout, turn, tokenizer))
         steps = {recipe: explain.turn_steps(credited, t) for recipe, credited in case.under.items()}
         parts.append(arithmetic("how it is paid", steps))
         trained = next(iter(advantages.values()), 0.0)
@@ -234,8 +248,19 @@ def cards(case: Case, largest: float) -> list[Html]:
     return made
 
 
-def folded(name: str, summary: str, content: str) -> Html:
+def folded(name: str, summary: str, content: str | list[Html]) -> Html:
     return el("details", el("summary", summary), el("div", content, class_="verbatim"), class_=name)
+
+
+def tokens_of(rollout: Rollout, turn: Turn, tokenizer: Tokenizer) -> Html:
+    """The tokens of a turn as they were sampled, with their log-probs. Nothing is encoded again."""
+    made = []
+    for i in range(turn.start, turn.end):
+        text, logprob = tokenizer.decode([rollout.tokens[i]]).replace("\n", "↵\n"), rollout.logprobs[i]
+        made.append(el("s", text, title="not sampled, never trained") if logprob is None
+                    else el("b", text, title=f"log-prob {logprob:.3f}"))
+    trained = sum(rollout.sampled[turn.start:turn.end])
+    return folded("tokens", f"its tokens ({trained} sampled and trained, {len(made) - trained} not)", made)
 
 
 def arithmetic(summary: str, under: dict[str, list[explain.Step]]) -> Html | None:

@@ -196,6 +196,16 @@ def test_where_a_verdict_is_unknown_or_anothers_all_runs_are_graded_alike(tmp_pa
         assert results.path.read_bytes() == exact
 
 
+def test_by_f1_an_answer_that_shares_half_of_its_words_is_right(tmp_path):
+    with opened(tmp_path) as results:
+        for number, said in enumerate(("the cat", "a big cat", "a cat and dog", "a dog")):     # F1 2/3, 1/2, 2/5, 0
+            results.add(number, rollout_of(answer(said)))
+    with opened(tmp_path, replace(CONFIG, score="f1")) as results:
+        results.grade()
+        assert [run.correct for run in results.runs.values()] == [True, True, False, False]
+        assert results.runs["q", 0].graded_by == "word F1 of at least 0.5"
+
+
 def test_only_runs_that_ended_in_an_error_are_made_again(tmp_path):
     """A run that found no answer in its time is wrong: to make it again would be a second chance."""
     with opened(tmp_path) as results:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from minvenus.agent.protocol import is_well_formed, parse_turn
 from minvenus.config import Recipe
+from minvenus.files import write_text
 from minvenus.igpo.credit import Measured, credit
 from minvenus.igpo.gain import needed_values
 from minvenus.report.saved import SavedBatch, path_of, save_batch
@@ -15,12 +16,14 @@ from minvenus.types import Question, Rollout, Turn
 from tests.agent.scripted import BROKEN, QUESTION, SYSTEM, TOKENIZER, answer, search, visit
 
 
-def rollout(turns: list[str], observations: list[str] | None = None, question: Question = QUESTION) -> Rollout:
-    """`turns` begin after <think>."""
+def rollout(turns: list[str], observations: list[str] | None = None, question: Question = QUESTION,
+            forced: int | None = None) -> Rollout:
+    """`turns` begin after <think>; turn number `forced` was cut by its cap, so that its end token was not sampled."""
     stream, made = Stream(TOKENIZER, SYSTEM, question.text), []
     for t, text in enumerate(turns):
         last = t == len(turns) - 1
-        start, end = stream.add_turn([*TOKENIZER.encode_tagged(text), TOKENIZER.im_end])
+        ids = TOKENIZER.encode_tagged(text)
+        start, end = stream.add_turn(ids if t == forced else [*ids, TOKENIZER.im_end])
         whole = "<think>\n" + text
         parsed = parse_turn(whole)
         ran = parsed.arguments is not None and not last
@@ -89,8 +92,12 @@ def group_of_four(recipe=None) -> SavedBatch:
 
 
 def xray(folder, batch: SavedBatch, **options) -> Path:
-    """The page of a batch of a run."""
+    """The page of a batch that lies in a run with a checkpoint."""
     save_batch(folder, batch)
+    write_text(folder / "latest", "step-1")
+    checkpoint = folder / "checkpoints" / "step-1"
+    write_text(checkpoint / "state.json", "{}")
+    write_text(checkpoint / "model" / "tokenizer.json", TOKENIZER.files["tokenizer.json"].read_text())
     return write_page(path_of(folder, batch.step), folder / "xray.html", **options)
 
 

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError, Recipe
 from minvenus.igpo.credit import credit
-from minvenus.report.xray import default_page, shade
+from minvenus.report.saved import path_of, save_batch
+from minvenus.report.xray import default_page, shade, write_page
 from tests.report.examples import (
     BROKEN,
     HOSTILE,
+    TOKENIZER,
     Part,
     answer,
     group_of_four,
@@ -152,6 +154,24 @@ def test_what_was_recorded_of_a_turn_is_shown_whatever_its_text_says(tmp_path):
     assert second.texts("notice") == ["the very same call as in turn 1"] and not last.all("notice")
 
 
+def test_tokens_are_those_that_were_sampled_with_their_log_probs(tmp_path):
+    made = rollout([search("日本 😀 é"), "…", answer("naïve")], forced=1)
+    for turn, shown in zip(made.turns, turns_of(tmp_path, made), strict=True):
+        tokens = shown.all("tokens")[0].all("verbatim")[0]
+        for i, token in zip(range(turn.start, turn.end), tokens, strict=True):
+            assert token.words.replace("↵", "") == TOKENIZER.decode([made.tokens[i]])
+            assert token.get("title") == (f"log-prob {made.logprobs[i]:.3f}" if made.sampled[i]
+                                          else "not sampled, never trained")
+
+
+def test_a_tokenizer_that_does_not_spell_the_rollouts_is_not_used(tmp_path):
+    made = rollout([search(), answer()])
+    renamed = replace(made.turns[0], text=made.turns[0].text.replace("Bob", "Ada"))
+    for other, count in ((made, 4), (replace(made, turns=[renamed, made.turns[1]]), 0)):
+        page = Part.of(xray(tmp_path, saved_batch([made, other], [0, 0], [1.0, 0.0], Recipe.paper())))
+        assert len(page.all("tokens")) == count
+
+
 # ---------------------------------------------------------------------- size, hostile text and refusals
 
 
@@ -180,3 +200,10 @@ def test_a_missing_group_a_page_that_is_too_large_and_a_second_scoring_are_refus
 def test_the_default_name_of_a_page_fits_a_file_system_and_tells_groups_apart():
     names = [default_page("runs/a.jsonl", group).name for group in ("问" * 100, "x" * 200 + "1", "x" * 200 + "2", "q")]
     assert all(len(name.encode()) <= 255 for name in names) and len(set(names)) == 4 and names[3] == "a-q.html"
+
+
+def test_a_copy_of_a_run_without_its_checkpoints_is_shown(tmp_path):
+    rollouts = [rollout([answer()]), rollout([answer()])]
+    save_batch(tmp_path, saved_batch(rollouts, [0, 0], [1.0, 0.0], Recipe.paper(), step=1))
+    (tmp_path / "latest").write_text("step-00000001\n")
+    assert write_page(path_of(tmp_path, 1), tmp_path / "page.html").is_file()
