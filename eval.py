@@ -10,8 +10,7 @@ from minvenus.agent import policy
 from minvenus.agent.policy import format_of, load_loop, load_scorer, model_folder
 from minvenus.config import ConfigError, Recipe
 from minvenus.console import one_line_errors, stop_on_signals
-from minvenus.evaluation import tables
-from minvenus.evaluation.aggregate import compare, summarise
+from minvenus.evaluation.aggregate import compare, comparison_text, report_text, summarise
 from minvenus.evaluation.questions import open_questions
 from minvenus.evaluation.results import collect, model_fingerprint, open_results, results_of
 from minvenus.files import digest, write_json
@@ -28,7 +27,7 @@ def main(config: EvalConfig) -> dict | Path:
     if config.compare is not None:
         a, b = config.compare
         found = compare(results_of(a), results_of(b), config.compare)
-        print(json.dumps(found) if config.json else tables.comparison(found, (f"A {a}", f"B {b}")))
+        print(json.dumps(found) if config.json else comparison_text(found, (f"A {a}", f"B {b}")))
         return found
     return evaluate(resolved(config))
 
@@ -56,10 +55,6 @@ def evaluate(config: EvalConfig) -> dict:
             fingerprints["services"] = describe_tools(agent.tools)
         results = stack.enter_context(open_results(config, fingerprints))
         wanted = {(question.id, run): question for run in range(config.runs) for question in source.held_out}
-        if config.regrade:
-            wanted = {key: question for key, question in wanted.items() if key in results.runs}
-            if not wanted:
-                raise ConfigError(f"{results.folder} has none of these runs, so there is nothing to grade again")
         missing = [(question, run) for (name, run), question in wanted.items() if (name, run) not in results.runs]
         if missing:
             loop, description = load_loop(agent, concurrency, config.pages)
@@ -73,26 +68,26 @@ def evaluate(config: EvalConfig) -> dict:
                                     "command goes on from there")
         if config.judge:
             print("asking the judge about answers without a verdict", file=sys.stderr)
-        if config.judge or config.regrade:
-            results.grade(everything=config.regrade)
+        results.grade()
         summary = summarise([results.runs[key] for key in done])
         write_json(results.folder / "report.json", summary)
     head = f"{summary['questions']} questions, runs of each: {config.runs}"
     print(json.dumps(summary) if config.json else
-          f"{head}\n\n{tables.report(summary)}\n\nin {results.folder}")
+          f"{head}\n\n{report_text(summary)}\n\nin {results.folder}")
     return summary
 
 
 def xray(config: EvalConfig, source: str) -> Path:
     """Write the X-ray page of a file; with a model, it also shows how probable the answer was before every turn."""
-    scored = config.answer is not None or config.agent.model != "tiny"
-    folder = model_folder(config.agent) if scored else None
-    if scored and folder is None:
-        raise ConfigError("--answer needs a --model that says how probable it is: none has been trained under runs/")
-    recipe = Recipe(lead_in=format_of(config.agent).lead_in)               # as the model has learned to answer
-    scorer = Scorer(str(folder), *load_scorer(folder, config.agent.device)) if folder is not None else None
-    out = config.out or default_page(source, config.group)
-    page = write_page(source, out, config.group, scorer, config.answer, recipe)
+    scorer = None
+    if config.answer is not None or config.agent.model != "tiny":
+        folder = model_folder(config.agent)
+        if folder is None:
+            raise ConfigError("--answer needs a --model that says how probable it is: none has been trained under "
+                              "runs/")
+        recipe = Recipe(lead_in=format_of(config.agent).lead_in)           # as the model has learned to answer
+        scorer = Scorer(str(folder), *load_scorer(folder, config.agent.device), recipe, config.answer)
+    page = write_page(source, config.out or default_page(source, config.group), config.group, scorer)
     print(json.dumps({"page": str(page)}) if config.json else f"X-ray of {source}: {page}")
     return page
 

@@ -118,8 +118,7 @@ class EvalConfig:
     limit: Count | None = None              # only the first so many questions; none = all, on the toy web 128
     runs: Count = 1                         # k, runs of each question; may be raised later, what is there stays
     concurrency: Count | None = None        # runs at once; none = 64 on the toy web, else 8
-    score: Literal["em", "f1"] = "em"       # what makes an answer right: exact match, or F1 of at least --f1-at-least
-    f1_at_least: Fraction = 0.5             # with --score f1
+    score: Literal["em", "f1"] = "em"       # what makes an answer right: exact match, or F1 of at least .5
     judge: bool = False                     # an LLM decides instead: JUDGE_BASE_URL, JUDGE_MODEL, JUDGE_API_KEY
     agent: AgentConfig = AgentConfig()      # the policy and its tools
     hops: Hops | None = None                # toyweb: only questions of so many hops; none = all
@@ -132,14 +131,11 @@ class EvalConfig:
     json: bool = False                      # print the report as one line of JSON, and nothing else
     out: str | None = None                  # folder, or file of the page; none = under runs/eval or runs/xray
     redo_failed: bool = False               # make runs again that ended in an error, such as an endpoint's
-    regrade: bool = False                   # grade all runs of the folder again with another score or judge; no new run
 
     def __post_init__(self):
         check(self)
         if self.judge and self.score != "em":
             raise ConfigError("--judge decides alone: leave --score out")
-        if self.regrade and self.redo_failed:
-            raise ConfigError("--regrade makes no new run, --redo-failed does: give one after the other")
         check_tools(self.questions, self.agent.tools, "--questions")
         if self.agent.tools != "toyweb" and (self.hops, self.slack) != (None, None):
             raise ConfigError("--hops and --slack are of the toy web")

@@ -112,7 +112,7 @@ NUMBERS = {  # field: (values that are refused, values at the border that are ac
     "presence_penalty": ([NAN, float("inf")], [-2.0, 0]), "retries": ([-1], [0]), "max_malformed": ([-1], [0]),
     "seed": ([0.5, True, "0"], [-1, 0]), "question_seed": ([0.5, True, "0"], [-1, 0]),
     "limit": ([0], [1]), "runs": ([0], [1]), "concurrency": ([0], [1]), "pages": ([0], [1]),
-    "f1_at_least": ([0.0, 1.001], [0.001, 1]), "hops": ([0, 7], [1, 6]),
+    "hops": ([0, 7], [1, 6]),
     "most_hops": ([0, 7], [1, 6]), "wrong_result": ([-0.001, 1.001], [0, 1]), "slack": ([-1], [0]),
     "steps": ([0], [1]), "batch": ([0], [1]), "pack_tokens": ([0], [1]), "max_tokens": ([0, 8193], [1, 8192]),
     "learning_rate": ([0.0, NAN], [1e-300]), "warmup": ([-0.001, 1.001], [0, 1]),

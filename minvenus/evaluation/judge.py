@@ -37,6 +37,7 @@ from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, temperature
 from minvenus.types import Question
 
+LEAST_F1 = 0.5                        # of a right answer that is graded by F1
 LIMITS = {"seconds": 900.0, "read_seconds": 300.0}
 KEPT_CHARS = 4000                     # of a reply, in the cache and in results
 
@@ -75,18 +76,18 @@ class Verdict:
 
 
 class WordGrader:
-    """Grades answers by exact match, or by F1 of at least a threshold."""
+    """Grades answers by exact match, or by word F1."""
 
-    def __init__(self, score: Literal["em", "f1"] = "em", f1_at_least: float = 0.5):
-        self.score, self.f1_at_least = score, f1_at_least
-        # how answers are graded, in words: results that differ in it cannot be compared
-        self.graded_by = "exact match" if score == "em" else f"word F1 of at least {f1_at_least:g}"
-        self.close = lambda: None
+    def __init__(self, score: Literal["em", "f1"] = "em"):
+        self.score, self.least = (exact_match, 1.0) if score == "em" else (f1, LEAST_F1)
+        # in words: results that differ in it cannot be compared
+        self.graded_by = "exact match" if score == "em" else f"word F1 of at least {LEAST_F1:g}"
 
     def verdicts(self, pairs: list[tuple[Question, str | None]]) -> list[Verdict]:
-        if self.score == "em":
-            return [Verdict(exact_match(answer, question.answers) == 1.0) for question, answer in pairs]
-        return [Verdict(f1(answer, question.answers) >= self.f1_at_least) for question, answer in pairs]
+        return [Verdict(self.score(answer, question.answers) >= self.least) for question, answer in pairs]
+
+    def close(self) -> None:
+        """There is nothing to close, unlike in a judge."""
 
 
 # ------------------------------------------------------------------------------------------------------ the judge
@@ -176,12 +177,11 @@ class Judge:
         kept = self.cache.get(key)
         if kept is None:
             verdict = self._ask(messages)
-            self.guard.add(verdict.note if verdict.correct is None else None)
             if verdict.correct is None:
+                self.guard.add(verdict.note)
                 return verdict
             kept = self.cache.put(key, json.dumps(asdict(verdict)))   # of several threads or processes the first's
-        else:
-            self.guard.add(None)                                      # a reply that was read before
+        self.guard.add(None)                                          # a reply that was read before counts, too
         return Verdict(**json.loads(kept))
 
     def _ask(self, messages: list[dict]) -> Verdict:

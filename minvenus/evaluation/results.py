@@ -4,17 +4,16 @@
     results.jsonl    one line per finished run: a rollout as agent/record.py writes it, with these keys on top
         run               number of the run among those of its question, from 0
         source            of the question
-        f1                of the answer, 0 without one
         correct, note     the verdict (judge.py)
-        graded_by         how verdicts are found: exact match, word F1 with its threshold, or the judge's model
+        graded_by         how verdicts are found: exact match, word F1, or the judge's model
         settings          what may not change, with fingerprints of questions, system prompt, model, live tools
     judge.sqlite     the judge's verdicts
     report.json      the summary
 
 Other settings or files are refused: mixed runs are an evaluation of nothing. A line is on the disk before the next run
 counts; the torn last line of a killed process is dropped. A judge is asked after the last run, until then its verdicts
-are unknown. New verdicts and removed runs make a new file that replaces the old one as a whole, so all lines are graded
-alike. A lock keeps other processes out. Memory holds no rollouts.
+are unknown. Whatever another grader found, or none, is then graded again. New verdicts and removed runs make a new file
+that replaces the old one as a whole. A lock keeps other processes out. Memory holds no rollouts.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -49,8 +48,8 @@ Key = tuple[str, int]                 # question id, number of the run
 # Settings that may change when an evaluation goes on: how much, how fast, where and in which form a server is asked,
 # what is shown. The last row is compared by fingerprint or by each line's graded_by.
 MAY_CHANGE = {"limit", "runs", "concurrency", "pages", "api_base", "prompt_ids", "json", "out", "redo_failed",
-              "regrade", "compare", "xray", "group", "answer",
-              "questions", "system_prompt", "model", "score", "f1_at_least", "judge"}
+              "compare", "xray", "group", "answer",
+              "questions", "system_prompt", "model", "score", "judge"}
 
 
 def fixed_settings(config: EvalConfig, fingerprints: dict[str, str]) -> dict:
@@ -82,14 +81,9 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
     """The results of an evaluation's folder, to be continued. Meanwhile no other process may use the folder."""
     settings = fixed_settings(config, fingerprints)
     folder = Path(config.out) if config.out else default_folder(config, settings)
-    grader: WordGrader | Judge = WordGrader(config.score, config.f1_at_least)
-    if config.judge:
-        grader = Judge(folder / "judge.sqlite")
+    grader = Judge(folder / "judge.sqlite") if config.judge else WordGrader(config.score)
     with closing(grader), claimed(folder, "evaluating"):
         results = ResultsFile(folder, settings, grader)
-        results.check(config.regrade)
-        if config.regrade and not results.runs:
-            raise ConfigError(f"{folder} has none of these runs, so there is nothing to grade again: give their --out")
         save_config(config, folder)
         if config.redo_failed:
             results.remove_failed()
@@ -97,53 +91,40 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
 
 
 class ResultsFile:
+    """Refuses to continue runs that were made with other settings."""
+
     def __init__(self, folder: Path, settings: dict, grader: WordGrader | Judge):
         self.folder, self.path = folder, folder / NAME
         self.settings, self.grader = settings, grader
         drop_torn_line(self.path)
-        self.runs: dict[Key, RunResult] = {}
-        self._read()
-
-    def check(self, regrade: bool) -> None:
-        """Refuse to continue runs that were made or, without `regrade`, graded differently."""
-        first = next(read_lines(self.path), None)
-        if first is None:
-            return
-        before, now = first["settings"], self.settings
-        changed = [f"{name} was {before.get(name)!r}, is {now.get(name)!r}" for name in sorted({**before, **now})
-                   if before.get(name) != now.get(name)]
+        self.runs = read_results(self.path)
+        before = next(read_lines(self.path), {"settings": settings})["settings"]
+        changed = [f"{name} was {before.get(name)!r}, is {settings.get(name)!r}"
+                   for name in sorted({**before, **settings}) if before.get(name) != settings.get(name)]
         if changed:
-            raise ConfigError(f"{self.folder} holds runs with other settings: {'; '.join(changed)}. Use the same, or "
+            raise ConfigError(f"{folder} holds runs with other settings: {'; '.join(changed)}. Use the same, or "
                               "another --out")
-        if first["graded_by"] != self.grader.graded_by and not regrade:
-            raise ConfigError(f"the runs in {self.folder} were graded by {first['graded_by']}, not by "
-                              f"{self.grader.graded_by}: --regrade grades them again")
 
     def add(self, run: int, rollout: Rollout) -> None:
         """Append a line for a new run."""
-        question, answer = rollout.question, answer_of(rollout)
-        verdict = Verdict(None, "not judged yet")
+        question, verdict = rollout.question, Verdict(None, "not judged yet")
         if isinstance(self.grader, WordGrader):
-            [verdict] = self.grader.verdicts([(question, answer)])
+            [verdict] = self.grader.verdicts([(question, answer_of(rollout))])
         line = rollout_to_json(rollout) | self._graded(verdict) | {
-            "run": run, "source": question.source, "f1": f1(answer, question.answers), "settings": self.settings}
+            "run": run, "source": question.source, "settings": self.settings}
         with self.path.open("ab") as file:
             file.write(as_bytes(line))
         sync(self.path)
         sync(self.folder)
         self.runs[question.id, run] = result_of(line)
 
-    def grade(self, everything: bool = False) -> None:
-        """Grade the runs without a verdict, or all of them."""
-        answered = {}
-        for line in read_lines(self.path):
-            if everything or line["correct"] is None:
-                rollout = rollout_from_json(line)
-                answered[line["id"], line["run"]] = rollout.question, answer_of(rollout)
-        if not isinstance(self.grader, WordGrader):      # a few that are asked about again are no failing judge
-            self.grader.guard.window = max(self.grader.guard.window, len(self.runs) - len(answered))
-        verdicts = self.grader.verdicts(list(answered.values()))
-        self._rewrite({key: self._graded(verdict) for key, verdict in zip(answered, verdicts, strict=True)})
+    def grade(self) -> None:
+        """Grade all runs, unless this grader has a verdict of each. A judge finds what it knows in its cache, and few
+        unknown verdicts beside many of those are no failing judge."""
+        if all(run.correct is not None and run.graded_by == self.grader.graded_by for run in self.runs.values()):
+            return
+        verdicts = self.grader.verdicts([(run.question, run.answer) for run in self.runs.values()])
+        self._rewrite({key: self._graded(verdict) for key, verdict in zip(self.runs, verdicts, strict=True)})
 
     def remove_failed(self) -> None:
         self._rewrite({key: None for key, result in self.runs.items() if result.termination == "error"})
@@ -153,18 +134,13 @@ class ResultsFile:
 
     def _rewrite(self, changes: Mapping[Key, dict | None]) -> None:
         """Put the new values into the lines of these runs; None removes a line."""
-        if not changes:
-            return
         with replaced_file(self.path) as new, new.open("wb") as file:
             for line in read_lines(self.path):
                 change = changes.get((line["id"], line["run"]), {})
                 if change is not None:
                     file.write(as_bytes(line | change))
         sync(self.folder)
-        self._read()
-
-    def _read(self) -> None:
-        self.runs = {(result.question, result.run): result for result in read_results(self.path)}
+        self.runs = read_results(self.path)
 
 
 # ------------------------------------------------------------------------------------------------------- new runs
@@ -215,39 +191,39 @@ def answer_of(rollout: Rollout) -> str | None:
 def result_of(line: dict) -> RunResult:
     note = line["note"] if line["correct"] is None else ""
     rollout = rollout_from_json(line)
-    turns = rollout.turns
+    turns, answer = rollout.turns, answer_of(rollout)
     searches, visits = executed_calls(turns)
     numbers = {
         "turns": len(turns), "malformed": sum(turn.malformed for turn in turns),       # failed the strict format check
         "searches": searches, "visits": visits,                                        # executed, errors included
         "tokens": len(rollout.tokens), "written": sum(turn.end - turn.start for turn in turns),       # by the model
-        "seconds": rollout.seconds, "f1": line["f1"]}
+        "seconds": rollout.seconds, "f1": f1(answer, rollout.question.answers)}
     return RunResult(
-        question=line["id"], run=line["run"], correct=line["correct"], termination=line["termination"],
-        text=line["question"], answers=line["answers"], source=line["source"], graded_by=line["graded_by"],
-        numbers=numbers, tool_errors=[turn.tool_error for turn in turns if turn.tool_error is not None],
-        note=note or line["error"] or "")
+        question=replace(rollout.question, source=line["source"]), run=line["run"], correct=line["correct"],
+        termination=rollout.termination, answer=answer, graded_by=line["graded_by"], numbers=numbers,
+        tool_errors=[turn.tool_error for turn in turns if turn.tool_error is not None],
+        note=note or rollout.error or "")
 
 
-def read_results(path: Path) -> Iterator[RunResult]:
+def read_results(path: Path) -> dict[Key, RunResult]:
     """The runs of a file, none if there is no file."""
-    seen: set[Key] = set()
+    found: dict[Key, RunResult] = {}
     try:
-        for line in read_lines(path):
+        for number, line in enumerate(read_lines(path), start=1):
             result = result_of(line)
-            if (result.question, result.run) in seen:
-                raise ValueError(f"run {result.run} of question {result.question!r} is there twice")
-            seen.add((result.question, result.run))
-            yield result
+            found[result.question.id, result.run] = result
+            if len(found) < number:
+                raise ValueError(f"run {result.run} of question {result.question.id!r} is there twice")
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}, line {len(seen) + 1} is not a finished run of an evaluation "
+        raise ConfigError(f"{path}, line {len(found) + 1} is not a finished run of an evaluation "
                           f"({type(error).__name__}: {error}): repair or remove the file") from None
+    return found
 
 
 def results_of(name: str) -> list[RunResult]:
     """The runs of an evaluation to compare: a folder, or its results.jsonl."""
     path = Path(name) / NAME if Path(name).is_dir() else Path(name)
-    results = list(read_results(path))
+    results = list(read_results(path).values())
     if not results:
         raise ConfigError(f"{path} has no runs: --compare takes two folders of evaluations, or their {NAME}")
     return results

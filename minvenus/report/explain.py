@@ -9,7 +9,7 @@ The values are those of igpo/credit.py. A test computes each of them again from 
 with it. In equations P is the DR-Venus paper and I v1 the first version of the IGPO paper.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from minvenus.config import Recipe
 from minvenus.igpo.advantage import SCALE_CAP, SCALE_FLOOR
@@ -86,20 +86,18 @@ def under_recipes(measured: list[Measured], run: Recipe | None, all_known: bool 
 
 
 def recipe_name(recipe: Recipe) -> str:
-    known = (name for name, other in RECIPES.items() if arithmetic_only(other) == arithmetic_only(recipe))
-    return next(known, "this run")
+    return next((name for name, other in RECIPES.items() if arithmetic(other) == arithmetic(recipe)), "this run")
 
 
 def recipe_words(name: str, recipe: Recipe) -> str:
-    paper, own = asdict(Recipe.paper()), asdict(arithmetic_only(recipe))
-    changed = ", ".join(f"{key} {value}" for key, value in own.items() if value != paper[key])
+    paper = arithmetic(Recipe.paper())
+    changed = ", ".join(f"{key} {value}" for key, value in arithmetic(recipe).items() if value != paper[key])
     return RECIPE_WORDS.get(name) or f"The paper's recipe with {changed}."
 
 
-def arithmetic_only(recipe: Recipe) -> Recipe:
-    """The recipe without its words for asking the model, which change no arithmetic."""
-    paper = Recipe.paper()
-    return replace(recipe, lead_in=paper.lead_in, newlines_after_think=paper.newlines_after_think)
+def arithmetic(recipe: Recipe) -> dict:
+    """The fields of a recipe without its words for asking the model, which change no number."""
+    return {name: value for name, value in asdict(recipe).items() if name not in ("lead_in", "newlines_after_think")}
 
 
 # ---------------------------------------------------------------------------- numbers of a rollout and its turns

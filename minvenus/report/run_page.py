@@ -3,8 +3,7 @@
     write_run_page("runs/igpo")        reads metrics.jsonl, timing.jsonl, run.json and rollouts/ of the folder
 
 The run may be finished or not: a figure is drawn where its numbers are there. Step 0 is the model before
-training. Lines of more than POINTS steps are means over neighbouring ones, with the 95 % interval of that mean, cut to
-what the number can be; held-out exact match has a Wilson interval.
+training. Lines of more than POINTS steps are means over neighbouring ones; held-out exact match has a Wilson interval.
 """
 
 import json
@@ -12,11 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 from minvenus.config import ConfigError, Recipe, read_json
 from minvenus.console import clock
-from minvenus.evaluation.aggregate import Z95, wilson
+from minvenus.evaluation.aggregate import wilson
 from minvenus.files import read_jsonl, write_text
 from minvenus.report import page
 from minvenus.report.curves import Series, line_plot
@@ -35,7 +34,7 @@ class Plot:
     lines: dict[str, str]             # name in metrics.jsonl -> name in the legend
     unit: str
     caption: str
-    bounds: Sequence[float] = ()      # the least and the largest value that there can be; the y axis shows them
+    covers: Sequence[float] = ()      # values that the y axis shows at least
 
 
 TILES = {"test_exact_match": "held-out exact match", "outcome": "training outcome", "turns": "turns per rollout",
@@ -90,7 +89,7 @@ def write_run_page(run_folder) -> Path:
     parts.append(page.section("Settings", [page.table(["setting", "value"], listed)]))
     lede = ("The agent before training and after it, then how it got there. A turn's gain is how much it raised the "
             "model's own log-probability of the true answer: what IGPO pays a turn for. Lines of long runs are means "
-            "over neighbouring steps; bands are 95 % intervals.")
+            "over neighbouring steps; the band of held-out exact match is its 95 % interval.")
     seconds = sum(row["seconds"] for row in timing)
     facts = [("steps", f"{rows[-1]['step']:,}"),
              ("trained with", recipe_name(Recipe(**settings["recipe"]))),
@@ -130,23 +129,17 @@ def figure(plot: Plot, rows: list[dict], held_out: int) -> str | None:
             bounds = [wilson(min(held_out, share * held_out), held_out) for _, share in points]
             lines.append(Series(name, *zip(*points, strict=True), *zip(*bounds, strict=True)))
         elif points:
-            lines.append(smooth(name, points, plot.bounds))
+            lines.append(Series(name, *zip(*smooth(points), strict=True)))
     if not lines:
         return None
-    return page.figure(line_plot(lines, plot.title, "step", plot.unit, plot.bounds), plot.caption)
+    return page.figure(line_plot(lines, plot.title, "step", plot.unit, plot.covers), plot.caption)
 
 
-def smooth(name: str, points: Sequence[tuple[int, float]], bounds: Sequence[float] = ()) -> Series:
-    """Means of neighbouring points, at most POINTS of them, each with its 95 % interval within the bounds."""
-    least, *largest = bounds or [-math.inf]
+def smooth(points: Sequence[tuple[int, float]]) -> list[tuple[float, ...]]:
+    """Means of neighbouring points, at most POINTS of them."""
     size = math.ceil(len(points) / POINTS)
-    rows = []
-    for start in range(0, len(points), size):
-        xs, ys = zip(*points[start:start + size], strict=True)
-        mean, half = fmean(ys), Z95 * stdev(ys) / math.sqrt(len(ys)) if len(ys) > 1 else 0.0
-        rows.append((fmean(xs), mean, max(mean - half, least), min([mean + half, *largest])))
-    x, y, low, high = zip(*rows, strict=True)
-    return Series(name, x, y) if size == 1 else Series(name, x, y, low, high)
+    parts = [points[start:start + size] for start in range(0, len(points), size)]
+    return [tuple(map(fmean, zip(*part, strict=True))) for part in parts]
 
 
 def xrays(run: Path) -> list[str]:

@@ -31,13 +31,15 @@ PROMPT_END = "<think>\n"               # the end of the generation prompt, which
 
 @dataclass(frozen=True)
 class Scorer:
-    """A model that can say how probable an answer is."""
+    """A model that can say how probable an answer is, and how it is asked."""
 
     name: str
     tokenizer: Tokenizer
     # score(tokens, lengths, continuation): per length n, the log-prob of each continuation token after tokens[:n]
     score: Callable[[list[int], list[int], list[int]], list[list[float]]]
     context: int                       # tokens that it takes at most
+    recipe: Recipe                     # its lead_in and newlines_after_think stand before the answer
+    answer: str | None = None          # the true one; None = the file knows it
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,6 @@ class Case:
     rollout: Rollout
     group: str
     outcome: str
-    name: str = ""                     # which run of its question, in a file of eval.py
     measured: Measured | None = None
     under: dict[str, Credited] = field(default_factory=dict)         # its numbers under each recipe
 
@@ -83,8 +84,7 @@ def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.Sa
             raise ConfigError(f"{where}: {error}") from None
         verdict = record.get("correct")                  # of eval.py; None where it has none
         outcome = "right" if verdict is True else "wrong" if verdict is False else "unknown"
-        name = f"run {record['run']}" if "run" in record else ""
-        cases.append(Case(rollout, rollout.question.id, outcome, name))
+        cases.append(Case(rollout, rollout.question.id, outcome))
     return cases, None
 
 
@@ -146,13 +146,13 @@ def spells(tokenizer: Tokenizer, rollout: Rollout) -> bool:
     return True
 
 
-def scored(case: Case, scorer: Scorer, answer: str | None, recipe: Recipe) -> Case:
-    """The case with log-probs of the true answer before each turn: of `answer`, or of the answer in the file."""
+def scored(case: Case, scorer: Scorer) -> Case:
+    """The case with log-probs of the true answer before each turn."""
     rollout = case.rollout
-    answer = (rollout.question.answers[0] if answer is None else answer).strip()
+    answer = (rollout.question.answers[0] if scorer.answer is None else scorer.answer).strip()
     if answer in ("", UNKNOWN):
         raise ConfigError("the file does not say what the true answer is: give the answer that is to be scored")
-    wrapped = wrap_answer(answer, scorer.tokenizer, recipe)
+    wrapped = wrap_answer(answer, scorer.tokenizer, scorer.recipe)
     if len(rollout.tokens) + len(wrapped.ids) > scorer.context:
         raise ConfigError(f"the trajectory has {len(rollout.tokens):,} tokens and its answer {len(wrapped.ids)}; "
                           f"{scorer.name} takes {scorer.context:,} at most")

@@ -2,7 +2,7 @@
 
     write_page("runs/igpo/rollouts/step-00000020.jsonl", "xray.html")       a training batch, all of its groups
     write_page(..., group=3)                                                one group of it
-    write_page("trajectory.json", "xray.html", scorer=s, answer="Rome")     somebody else's, scored by a model
+    write_page("trajectory.json", "xray.html", scorer=s)                    somebody else's, scored by a model
 
 source.py reads the file, explain.py gives the numbers. The page is a tree that opens and folds: groups,
 their rollouts, and in a turn its texts and numbers, under several recipes side by side. No script is needed.
@@ -15,8 +15,8 @@ from math import ceil
 from pathlib import Path
 
 from minvenus.agent.protocol import final_answer, format_error, parse_turn
-from minvenus.config import ConfigError, Recipe
-from minvenus.files import digest, latest_checkpoint, write_text
+from minvenus.config import ConfigError
+from minvenus.files import latest_checkpoint, write_text
 from minvenus.igpo.gain import value
 from minvenus.report import explain, page
 from minvenus.report.curves import Series, line_plot
@@ -51,14 +51,11 @@ HOW = (
 )
 
 
-def write_page(source_path, out_path, group: str | None = None, scorer: Scorer | None = None,
-               answer: str | None = None, recipe: Recipe | None = None) -> Path:
+def write_page(source_path, out_path, group: str | None = None, scorer: Scorer | None = None) -> Path:
     """Write the page and return its path.
 
     group    show only this one of a file with several (a training file: its number; eval.py's: the question's id)
     scorer   gives log P(answer) before every turn of a rollout that has none
-    answer   the true one, where the file does not know it
-    recipe   how the model is asked for it (lead_in), if not as the paper does
     """
     path = Path(source_path)
     cases, batch = read_source(path, scorer)
@@ -68,16 +65,15 @@ def write_page(source_path, out_path, group: str | None = None, scorer: Scorer |
     if batch is None:                   # the statistics of a batch are over all of its groups, whichever are shown
         cases = [case for case in cases if group in (None, case.group)]
     if scorer:
-        cases = [scored(case, scorer, answer, recipe or Recipe.paper()) for case in cases]
+        cases = [scored(case, scorer) for case in cases]
     measured = [case.measured for case in cases if case.measured]
     given = batch is not None and batch.gain_policy == "given"
     compared = explain.under_recipes(measured, batch.recipe if batch else None, all_known=given) if measured else {}
     groups: dict[str, list[Case]] = {}
     for i, case in enumerate(cases):
         if group in (None, case.group):
-            members = groups.setdefault(case.group, [])
             under = {recipe: credited[i] for recipe, credited in compared.items()}
-            members.append(replace(case, name=case.name or f"rollout {len(members) + 1}", under=under))
+            groups.setdefault(case.group, []).append(replace(case, under=under))
     count = sum(map(len, groups.values()))
     facts = [("rollouts", f"{count}"), ("questions", f"{len(groups)}")]
     if batch:
@@ -99,11 +95,9 @@ def write_page(source_path, out_path, group: str | None = None, scorer: Scorer |
 def default_page(source_path, group: str | None) -> Path:
     """runs/xray/NAME.html, after the file's path and the group. Not beside the file, which may be somebody else's."""
     parts = [part for part in Path(source_path).with_suffix("").parts if part not in ("runs", "rollouts")][-3:]
-    name = "-".join([*parts, group] if group else parts)
-    plain = re.sub(r"[^\w.-]+", "-", name).strip(".-").encode()
-    if len(plain) > 150:                                               # file names have at most 255 bytes
-        plain = plain[:140] + f"-{digest(name)[:8]}".encode()
-    return Path("runs/xray", plain.decode(errors="ignore") + ".html")
+    name = re.sub(r"[^\w.-]+", "-", "-".join([*parts, group] if group else parts)).strip(".-")
+    end = name.encode()[-150:].decode(errors="ignore")                 # file names have at most 255 bytes
+    return Path("runs/xray", end + ".html")
 
 
 def run_tokenizer(path: Path, rollouts: list[Rollout]) -> Tokenizer | None:
@@ -139,17 +133,15 @@ def group_box(group: list[Case], tokenizer: Tokenizer | None, first: bool) -> Ht
     if group[0].advantages() and len(group) > 1 and len(outcomes) == 1:
         alike = f"All {len(group)} rollouts have the same outcome, {outcomes.pop():g}"
         parts.append(page.note(f"{alike}: GRPO learns nothing here, IGPO still does where gains differ.", "remark"))
-    lines: dict[tuple, list[str]] = {}               # points -> the rollouts that share them
-    for case in group:
+    lines: dict[tuple, list[str]] = {}               # points -> the numbers of the rollouts that share them
+    for number, case in enumerate(group, start=1):
         measured = enumerate(case.measured.logprobs if case.measured else [])
         points = tuple((t, value(row, "log_prob")) for t, row in measured if row is not None)
         if points:
-            lines.setdefault(points, []).append(case.name)
+            lines.setdefault(points, []).append(f"{number}")
     if lines:
-        series = []
-        for points, (name, *others) in lines.items():            # "rollout 1, 4"
-            legend = ", ".join([name, *(other.split()[-1] for other in others)])
-            series.append(Series(legend, *zip(*points, strict=True)))
+        series = [Series(f"rollout {', '.join(numbers)}", *zip(*points, strict=True))
+                  for points, numbers in lines.items()]
         plot = line_plot(series, "log P(answer)", "after turn", "mean log-prob per token")
         words = [GLANCE, LETTERS, PAID, *([TAUGHT] if group[0].advantages() else [])]
         parts.append(page.figure(plot, [el("p", sentence) for sentence in words]))
@@ -160,13 +152,13 @@ def group_box(group: list[Case], tokenizer: Tokenizer | None, first: bool) -> Ht
         parts.append(arithmetic("what its rewards are compared with", steps))
     every = [abs(x) for case in group for listed in case.advantages().values() for x in listed]
     largest = max(every, default=0.0)                # has the strongest colour, under any recipe
-    for case in group:
-        parts.append(rollout_box(case, largest, tokenizer, len(group) == 1))
+    for number, case in enumerate(group, start=1):
+        parts.append(rollout_box(case, f"rollout {number}", largest, tokenizer, only=len(group) == 1))
     return el("details", el("summary", f"{group[0].group}: {group[0].rollout.question.text}"), parts, class_="group",
               open="open" if first else None)
 
 
-def rollout_box(case: Case, largest: float, tokenizer: Tokenizer | None, only: bool) -> Html:
+def rollout_box(case: Case, name: str, largest: float, tokenizer: Tokenizer | None, only: bool) -> Html:
     """A line with the letters of the turns, coloured by advantage; and when it is opened, the turns."""
     rollout = case.rollout
     strips = []
@@ -181,7 +173,7 @@ def rollout_box(case: Case, largest: float, tokenizer: Tokenizer | None, only: b
                               title=f"turn {t + 1}, {KINDS[turn.kind]}{broken}{taught}"))
         payments = []                                # of the first recipe only: others pay otherwise
         strips.append(el("span", el("small", recipe) if recipe else None, letters, class_="strip"))
-    head = el("summary", el("b", case.name), el("span", "outcome ", case.outcome),
+    head = el("summary", el("b", name), el("span", "outcome ", case.outcome),
               el("span", final_answer(rollout.turns) or "no answer"), el("div", strips))
     ran = [turn.kind for turn in rollout.turns if turn.observation is not None]
     facts = [("searches, visits", f"{ran.count('search')}, {ran.count('visit')}"),

@@ -1,33 +1,35 @@
-"""The numbers of an evaluation: worked by hand first, then by brute force, by simulation and as properties."""
+"""The numbers of an evaluation and the difference of two: by hand first, then by brute force and as properties."""
 
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from minvenus.evaluation import tables
+from minvenus.config import ConfigError
 from minvenus.evaluation.aggregate import (
     RunResult,
     accuracy,
+    bootstrap_interval,
     browse_ratio,
+    compare,
+    comparison_text,
     executed_calls,
     pass_at_k,
     pass_share,
+    report_text,
     summarise,
     wilson,
 )
-from minvenus.types import Turn
+from minvenus.types import Question, Turn
 
 Y, N, U = True, False, None
-
-
 NUMBERS = dict.fromkeys(("turns", "malformed", "searches", "visits", "tokens", "written", "seconds", "f1"), 1)
 
 
-def runs_of(table: dict[str, list[bool | None]], **more) -> list[RunResult]:
+def runs_of(table: dict[str, list[bool | None]], text="Who?", truth="Rome", **more) -> list[RunResult]:
     """{"q1": [True, None]} as runs 0 and 1 of q1."""
-    rows = [(name, i, correct) for name, row in table.items() for i, correct in enumerate(row)]
+    rows = [(Question(name, text, [truth]), i, correct) for name, row in table.items() for i, correct in enumerate(row)]
     return [RunResult(*row, "answered", numbers=NUMBERS, **more) for row in rows]
 
 
@@ -39,7 +41,7 @@ drawn_tables = named(st.lists(st.sampled_from([Y, N, U]), min_size=1, max_size=5
 judged = st.integers(1, 6).flatmap(lambda k: named(st.lists(st.booleans(), min_size=k, max_size=k)))
 
 
-# ------------------------------------------------------------------------------------------------------------- accuracy
+# ---------------------------------------------------------------------------------------------------- accuracy, pass@k
 
 
 @pytest.mark.parametrize(("right", "n", "low", "high"), [        # the four cases of Newcombe 1998, and a mirrored one
@@ -66,7 +68,7 @@ def test_unknown_verdicts_are_neither_right_nor_wrong_and_are_shown():
     none = runs_of({"a": [U, U]})
     for found in (accuracy(none), pass_share(none, 1)):
         assert found["value"] is found["low"] is found["high"] is None and found["counted"] == 0
-    assert "–, 2 unknown; unknown verdicts all wrong 0.0 %, all right 100.0 %" in tables.report(summarise(none))
+    assert "–, 2 unknown; unknown verdicts all wrong 0.0 %, all right 100.0 %" in report_text(summarise(none))
 
 
 def test_the_interval_counts_questions_and_not_their_runs():
@@ -83,9 +85,6 @@ def test_the_accuracy_lies_between_its_bounds_and_is_both_when_nothing_is_unknow
         assert found["worst"] - 1e-12 <= found["value"] <= found["best"] + 1e-12
     for share in (found, *(pass_share(runs, k) for k in (1, 2, 3))):
         assert share["worst"] == share["value"] == share["best"] or any(U in row for row in table.values())
-
-
-# --------------------------------------------------------------------------------------------------------------- pass@k
 
 
 def test_pass_at_k_worked_by_hand():
@@ -113,7 +112,7 @@ def test_pass_at_k_is_the_mean_of_any_over_all_choices_of_k_runs(correct):
         assert pass_at_k(len(correct), sum(correct), k) == pytest.approx(expected, abs=1e-12)
 
 
-# ------------------------------------------------------------------------------------------------ breakdowns, behaviour
+# ------------------------------------------------------------------------------------------ behaviour, the whole report
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=6), st.integers(1, 5))
@@ -144,9 +143,9 @@ def eight_runs() -> list[RunResult]:
             ("r", False, "error", rest | {"turns": 1}, {"note": "the endpoint\x1b[2J broke"}),
             ("s", None, "answered", rest | {"searches": 1}, {"note": "no verdict in the reply"}),
             ("s", False, "answered", rest | {"searches": 1}, {})]
-    return [RunResult(question, i % 2, correct, ended, source="10-hop" if question == "p" else "2-hop",
+    return [RunResult(Question(name, "Who?", ["Rome"], "10-hop" if name == "p" else "2-hop"), i % 2, correct, ended,
                       graded_by="the judge grader-1", numbers=dict.fromkeys(NUMBERS, 0) | numbers, **more)
-            for i, (question, correct, ended, numbers, more) in enumerate(rows)]
+            for i, (name, correct, ended, numbers, more) in enumerate(rows)]
 
 
 def test_eight_runs_by_hand():
@@ -163,21 +162,71 @@ def test_eight_runs_by_hand():
     assert s["means"]["turns"] == 29 / 8 and s["means"]["tokens"] == 1800 / 8 and s["means"]["f1"] == 3.5 / 8
     browse = {"all": 2 / 7, "correct": (1 / 2 + 3 / 4 + 1 / 2) / 3, "wrong": (1 / 4 + 0 + 0) / 3}
     assert s["browse"] == pytest.approx(browse)
-    assert summarise(runs_of({"a": [Y]}))["by_source"] == {}
     assert list(summarise(runs_of({"a": [Y] * 6}))["pass_at_k"]) == [1, 2, 4, 6]
 
 
 def test_the_report_shows_every_number():
-    shown = tables.report(summarise(eight_runs()))
+    shown = report_text(summarise(eight_runs()))
     for words in (
-            "graded by", "the judge grader-1", "  10-hop ", "42.9 %", "pass@2 ", "66.7 %", "mean F1",
-            "1 max_steps, 1 error",
-            "of 7, 1 unknown; unknown verdicts all wrong 37.5 %, all right 50.0 %",
+            "the judge grader-1", "  10-hop ", "42.9 %", "66.7 %", "0.438", "1 max_steps, 1 error",
             "of 3, 1 unknown; unknown verdicts all wrong 50.0 %, all right 75.0 %",
             "2 without an answer, counted as wrong", "s run 0: no verdict in the reply", "17.2 % of all turns",
             "2 refused", "225 per run", "3.50 per run", "58.3 % of a run's calls"):
         assert words in shown, (words, shown)
     assert "r run 1: the endpoint [2J broke" in shown and "\x1b" not in shown
-    assert "pass@" not in tables.report(summarise(eight_runs()[::2]))
-    many = tables.report(summarise(runs_of({"a": [U] * 7}, note="no reply")))
+    assert "pass@" not in report_text(summarise(eight_runs()[::2]))
+    many = report_text(summarise(runs_of({"a": [U] * 7}, note="no reply")))
     assert many.count("no reply") == 5 and "and 2 more" in many
+
+
+# ----------------------------------------------------------------------------------------------------- two evaluations
+
+
+def test_the_paired_difference_by_hand():
+    a = runs_of({"p": [Y, N], "q": [N, N], "r": [Y, Y], "s": [U, U], "only a": [Y]})
+    b = runs_of({"p": [Y, Y], "q": [N, U], "r": [N, Y], "s": [Y, Y], "only b": [N], "nor a": [Y]})
+    found = compare(a, b)
+    # +1/2, 0, -1/2; in 1/27 of the samples all three are the same one, which is more than 2.5 %
+    assert {name: found[name] for name in found if name not in "ab"} == {
+        "difference": 0.0, "low": -0.5, "high": 0.5, "questions": 3, "better": 1, "worse": 1, "unpaired": 3,
+        "unknown": 1}
+    lines = comparison_text(found, ("SFT", "IGPO")).splitlines()
+    assert lines[-2:] == ["B - A: +0.0 points, 95 % interval -50.0 to +50.0: no clear difference",
+                          "paired over 3 questions, 1 better and 1 worse; 3 questions only in one of them; "
+                          "1 without a verdict in one of them"]
+    [row] = [line for line in lines if line.startswith("accuracy")]
+    assert lines[0].split() == ["SFT", "IGPO"] and lines[0].find("IGPO") == row.find("66.7 % [30"), "aligned"
+
+
+@given(judged, judged)
+@example({f"q{i}": [j < i for j in range(9)] for i in range(9)}, {f"q{i}": [i % 2 == 0] for i in range(9)})
+def test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing(x, y):
+    a, b = runs_of(x), runs_of(y)
+    if len(x.keys() & y.keys()) == 1:
+        with pytest.raises(ConfigError, match="1 questions have a verdict in both, and an interval needs two"):
+            compare(a, b)
+        return
+    there, back = compare(a, b), compare(b, a)
+    assert compare(a[::-1], b) == there
+    assert there["difference"] == pytest.approx(-back["difference"])
+    assert (there["better"], there["worse"]) == (back["worse"], back["better"])
+    assert -1 <= there["low"] <= there["high"] <= 1
+    # the same draws, every sign turned
+    assert (there["low"], there["high"]) == pytest.approx((-back["high"], -back["low"]))
+    apart = there["low"] > 0 or there["high"] < 0
+    assert ("no clear difference" not in comparison_text(there, ("a", "b"))) == apart
+
+
+def test_the_bootstrap_interval_of_many_values_is_that_of_the_normal_distribution():
+    """The mean of 400 coins: 1/2 ± 1.96 / 40. One of 97.5 % would reach 0.007 further."""
+    assert bootstrap_interval([0.0, 1.0] * 200) == pytest.approx((0.451, 0.549), abs=0.0035)
+
+
+@pytest.mark.parametrize(("a", "b", "words"), [
+    ({}, {"graded_by": "the judge grader-1"}, "A and B cannot be compared, they were graded by exact match and the"),
+    ({}, {"text": "Where?"}, "question 'p' is another one in A than in B"), ({}, {"truth": "Roma"}, "other answers")])
+def test_evaluations_that_were_graded_differently_or_have_other_questions_or_truths_are_refused(a, b, words):
+    table = {"p": [Y], "q": [N]}
+    with pytest.raises(ConfigError, match=words):
+        compare(runs_of(table, **a), runs_of(table, **b))
+    assert compare(runs_of(table, **b), runs_of(table, **b))["difference"] == 0.0

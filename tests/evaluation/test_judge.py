@@ -1,4 +1,4 @@
-"""Grading by words and by a judge on 127.0.0.1: what is asked and kept, what stays unknown, where the key goes."""
+"""A judge on 127.0.0.1: what is asked and kept, what stays unknown, where the key goes."""
 
 import json
 import threading
@@ -8,21 +8,13 @@ import traceback
 import pytest
 
 from minvenus.config import ConfigError
-from minvenus.evaluation.judge import Verdict, WordGrader
+from minvenus.evaluation.judge import Verdict
 from minvenus.tools.base import TooManyFailures
 from minvenus.types import Question
 from tests.evaluation.local_judge import CAPITAL, KEY, case_of, grading, judge_at, planted, says, yes_to  # noqa: F401
 from tests.tools.servers import chat, serve
 
 pytestmark = pytest.mark.usefixtures("planted")
-
-
-@pytest.mark.parametrize(("answer", "score", "at_least", "right"), [
-    ("Rome", "em", 0.5, True), ("the city of Rome", "em", 0.5, False), ("the city of Rome", "f1", 0.4, True),   # 2/5
-    ("the city of Rome", "f1", 0.41, False), ("", "f1", 0.1, False), (None, "em", 0.5, False),
-    ("Roma", "em", 0.5, True)])
-def test_words_by_hand(answer, score, at_least, right):
-    assert WordGrader(score, at_least).verdicts([(CAPITAL, answer)]) == [Verdict(right)]
 
 
 # ------------------------------------------------------------------------------------------------------- verdicts
@@ -88,10 +80,8 @@ BROKEN = {                # tests/tools/test_endpoint.py has more ways to fail
     "error": (lambda h: h.reply("down", status=500), 5, "status 500: down"),
     "bad request": (lambda h: h.reply("too long", status=400), 1, "status 400"),
     "nonsense": (says("I like trains."), 1, "I like trains."),
-    "both": (says("correct: yes\ncorrect: no"), 1, "no verdict"),
     "cut off": (lambda h: h.reply({"choices": [chat("correct: yes")["choices"][0] | {"finish_reason": "length"}]}), 1,
                 "limit of new tokens"),
-    "no choices": (lambda h: h.reply({"choices": []}), 1, "sent no 'content'"),
     "error object": (lambda h: h.reply({"error": {"message": "correct: yes"}}), 1, "JSON object of results"),
 }
 
@@ -135,7 +125,6 @@ def test_two_questions_of_one_text_with_different_truths_are_judged_apart(monkey
     """As "Who is the president?" of two years: neither the batch nor the equal answers may share a verdict."""
     def reply(handler):
         handler.reply(chat("correct: yes" if b"Ann" in handler.body else "correct: no"))
-
     first, second = (Question(name, "Who is the president?", [name]) for name in ("Ann", "Bob"))
     with serve(reply) as server:
         verdicts = judge_at(server, monkeypatch).verdicts([(first, "Ms A."), (second, "Ms A."), (first, " Ms A. ")])

@@ -7,7 +7,7 @@ import json
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
@@ -19,112 +19,11 @@ RELEASED = {"data_source": "web_qa", "prompt": [{"role": "user", "content": "Who
             "reward_model": {"ground_truth": f"Ada{ALIAS_MARK}Ada King", "style": "rule"}, "extra_info": {"index": 3}}
 
 
-def write(tmp_path, *lines, name="questions.jsonl"):
-    path = tmp_path / name
+def write(folder, *lines, name="questions.jsonl"):
+    path = folder / name
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     path.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
     return path
-
-
-# ---------------------------------------------------------------------------------------------------------------- JSONL
-
-
-def test_a_jsonl_file_by_hand(tmp_path):
-    first = {"id": 7, "question": " Capital of Italy? ", "answer": "Rome", "source": "geo", "more": 1}
-    path = write(tmp_path, first, "", {"question": "羅馬?", "answer": ["a", f" b {ALIAS_MARK}c", "a"], "id": "x"})
-    assert read_questions(path) == [Question("7", "Capital of Italy?", ["Rome"], "geo"),
-                                    Question("x", "羅馬?", ["a", "b", "c"])]
-
-
-def test_the_released_form_by_hand(tmp_path):
-    (question,) = read_questions(write(tmp_path, RELEASED))
-    assert (question.text, question.source, question.answers) == ("Who wrote it?", "web_qa", ["Ada", "Ada King"])
-
-
-def test_made_ids_follow_the_text_and_not_the_place_and_equal_texts_stay_apart(tmp_path):
-    rows = [{"question": text, "answer": "x"} for text in ("first", "second", " first ")]
-    one, two, again = (question.id for question in read_questions(write(tmp_path, *rows)))
-    assert again == one + "-2" and len({one, two, again}) == 3
-    assert one.startswith("first-") and two.startswith("second-"), "people read them"
-    assert [question.id for question in read_questions(write(tmp_path, *rows[1::-1]))] == [two, one]
-
-
-@given(st.text(min_size=1).filter(str.strip) | st.sampled_from(["???", "Who founded Rome? And why, and when?", "谁？"]))
-def test_a_made_id_is_short_and_fits_a_line_a_flag_and_a_file_name(tmp_path_factory, text):
-    path = write(tmp_path_factory.mktemp("made"), {"question": text, "answer": "x"})
-    [question] = read_questions(path)
-    assert len(question.id) <= 49 and not set(question.id) & set(" /\\\n\t'\"")
-
-
-BAD = {
-    "not JSON": ("{", "not JSON"),
-    "neither form": ({"query": "x", "gold": "y"}, "'gold': 'y'"),
-    "blank answer": ({"question": "x", "answer": f" {ALIAS_MARK} "}, "non-blank answer"),
-    "list with a number": ({"question": "x", "answer": ["a", 4]}, "list of texts"),
-    "id of a truth value": ({"question": "x", "answer": "y", "id": True}, '"id": text or number'),
-    "source of a number": ({"question": "x", "answer": "y", "source": 2}, '"source": text'),
-    "id seen before": ({"question": "x", "answer": "y", "id": "q"}, "there twice"),
-    "a message of the system": (RELEASED | {"prompt": [{"role": "system", "content": "Who?"}]}, "one user message"),
-    "ground truth as a list": (RELEASED | {"reward_model": {"ground_truth": ["a", "b"]}}, '"ground_truth": text'),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_an_unreadable_line_is_an_error_that_names_file_line_and_reason(tmp_path, case):
-    line, reason = BAD[case]
-    refused(write(tmp_path, {"id": "q", "question": "fine", "answer": "y"}, "", line), "line 3: ", reason)
-
-
-def refused(path, *words):
-    with pytest.raises(ConfigError) as caught:
-        read_questions(path)
-    assert all(word in str(caught.value) for word in (str(path), *words)), caught.value
-
-
-def test_a_file_that_holds_no_questions_is_an_error_and_not_an_empty_evaluation(tmp_path):
-    refused(write(tmp_path, ""), "no questions")
-    refused(tmp_path / "none.jsonl", "does not exist")
-    refused(write(tmp_path, "x", name="q.txt"), ".jsonl, .parquet")
-    path = tmp_path / "latin.jsonl"
-    path.write_bytes(b'{"question": "x", "answer": "y"}\n{"question": "\xff", "answer": "y"}\n')
-    refused(path, "line 2")
-
-
-texts = st.text(min_size=1, max_size=20).filter(lambda text: text.strip() and ALIAS_MARK not in text)
-
-
-@given(st.lists(st.tuples(texts, st.lists(texts, min_size=1, max_size=3)), min_size=1, max_size=6))
-def test_every_question_comes_back_once_in_order_with_an_id_of_its_own(tmp_path_factory, rows):
-    path = tmp_path_factory.mktemp("q") / "q.jsonl"
-    path.write_text("".join(json.dumps({"question": text, "answer": answers}) + "\n" for text, answers in rows))
-    read = read_questions(path)
-    assert [q.text for q in read] == [text.strip() for text, _ in rows]
-    assert [q.answers for q in read] == [list(dict.fromkeys(a.strip() for a in answers)) for _, answers in rows]
-    assert len({q.id for q in read}) == len(rows)
-
-
-# -------------------------------------------------------------------------------------------------------------- Parquet
-
-
-def test_a_parquet_path_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    path = tmp_path / "q.parquet"
-    path.write_bytes(b"PAR1")
-    refused(path, "minvenus[parquet]")
-
-
-def test_the_released_parquet_columns_are_read(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow", reason="the parquet extra is not installed")
-    from pyarrow import parquet
-    path = tmp_path / "q.parquet"
-    parquet.write_table(pyarrow.Table.from_pylist([RELEASED, RELEASED]), path)
-    first, second = read_questions(path)
-    assert first.answers == ["Ada", "Ada King"] and first.source == "web_qa"
-    assert second.id == first.id + "-2"
-
-
-# ----------------------------------------------------------------------------------------------------------- BrowseComp
 
 
 def encrypt(text: str, canary: str) -> str:
@@ -134,11 +33,32 @@ def encrypt(text: str, canary: str) -> str:
     return base64.b64encode((int.from_bytes(data) ^ int.from_bytes(key)).to_bytes(len(data))).decode()
 
 
-def browsecomp(tmp_path, *rows, columns=("problem", "answer", "problem_topic", "canary")):
-    path = tmp_path / "browse.csv"
+def browsecomp(folder, *rows, columns=("problem", "answer", "problem_topic", "canary")):
+    path = folder / "browse.csv"
     with path.open("w", newline="", encoding="utf-8") as out:
         csv.writer(out).writerows([columns, *rows])
     return path
+
+
+# ------------------------------------------------------------------------------------------------ formats, each by hand
+
+
+def test_jsonl_and_the_released_form(tmp_path):
+    first = {"id": 7, "question": " Capital of Italy? ", "answer": "Rome", "source": "geo", "more": 1}
+    second = {"question": "羅馬?", "answer": ["a", f" b {ALIAS_MARK}c", "a"], "id": "x"}
+    *own, released = read_questions(write(tmp_path, first, "", second, RELEASED))
+    assert own == [Question("7", "Capital of Italy?", ["Rome"], "geo"), Question("x", "羅馬?", ["a", "b", "c"])]
+    assert (released.text, released.source, released.answers) == ("Who wrote it?", "web_qa", ["Ada", "Ada King"])
+
+
+def test_the_released_parquet_columns(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="the parquet extra is not installed")
+    from pyarrow import parquet
+    path = tmp_path / "q.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist([RELEASED, RELEASED]), path)
+    first, second = read_questions(path)
+    assert first.answers == ["Ada", "Ada King"] and first.source == "web_qa"
+    assert second.id == first.id + "-2"
 
 
 def test_cells_that_another_program_encrypted():
@@ -153,9 +73,56 @@ def test_a_browsecomp_file_is_decrypted_row_by_row_each_with_its_own_canary(tmp_
                       [encrypt("Welche Stadt? 羅馬", "c2"), encrypt("Köln", "c2"), "", "c2"])
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())       # a byte order mark is no part of the first column
     first, second = read_questions(path)
-    assert (first.text, first.source) == ("Which film?\nThe second.", "Film")
-    assert first.answers == ["Alien"]
-    assert (second.text, second.answers, second.source) == ("Welche Stadt? 羅馬", ["Köln"], None)
+    assert (first.text, first.source, first.answers) == ("Which film?\nThe second.", "Film", ["Alien"])
+    assert (second.text, second.source, second.answers) == ("Welche Stadt? 羅馬", None, ["Köln"])
+
+
+# ------------------------------------------------------------------------------------------------------- ids, no loss
+
+
+def test_made_ids_follow_the_text_and_not_the_place_and_equal_texts_stay_apart(tmp_path):
+    rows = [{"question": text, "answer": "x"} for text in ("first", "second", " first ")]
+    one, two, again = (question.id for question in read_questions(write(tmp_path, *rows)))
+    assert again == one + "-2" and len({one, two, again}) == 3
+    assert one.startswith("first-") and two.startswith("second-"), "people read them"
+    assert [question.id for question in read_questions(write(tmp_path, *rows[1::-1]))] == [two, one]
+
+
+texts = st.text(min_size=1, max_size=20).filter(lambda text: text.strip() and ALIAS_MARK not in text)
+
+
+@given(st.lists(st.tuples(texts, st.lists(texts, min_size=1, max_size=3)), min_size=1, max_size=6))
+@example([(text, ["x"]) for text in ("???", "Who founded Rome? And why, and when, and with whom?", "谁？" * 90)])
+def test_every_question_comes_back_once_in_order_with_an_id_that_fits_a_line_a_flag_and_a_file_name(
+        tmp_path_factory, rows):
+    records = [{"question": text, "answer": answers} for text, answers in rows]
+    read = read_questions(write(tmp_path_factory.mktemp("q"), *records))
+    assert [q.text for q in read] == [text.strip() for text, _ in rows]
+    assert [q.answers for q in read] == [list(dict.fromkeys(a.strip() for a in answers)) for _, answers in rows]
+    assert len({q.id for q in read}) == len(rows)
+    assert all(len(q.id) <= 51 and not set(q.id) & set(" /\\\n\t'\"") for q in read)
+
+
+# ----------------------------------------------------------------------------------------------------------- refusals
+
+
+def refused(path, *words):
+    with pytest.raises(ConfigError) as caught:
+        read_questions(path)
+    assert all(word in str(caught.value) for word in (str(path), *words)), caught.value
+
+
+@pytest.mark.parametrize(("line", "reason"), [
+    ("{", "not JSON"), ({"query": "x", "gold": "y"}, "'gold': 'y'"),
+    ({"question": "x", "answer": f" {ALIAS_MARK} "}, "non-blank answer"),
+    ({"question": "x", "answer": ["a", 4]}, "list of texts"),
+    ({"question": "x", "answer": "y", "id": True}, '"id": text or number'),
+    ({"question": "x", "answer": "y", "source": 2}, '"source": text'),
+    ({"question": "x", "answer": "y", "id": "q"}, "there twice"),
+    (RELEASED | {"prompt": [{"role": "system", "content": "Who?"}]}, "one user message"),
+    (RELEASED | {"reward_model": {"ground_truth": ["a", "b"]}}, '"ground_truth": text')])
+def test_an_unreadable_line_is_an_error_that_names_file_line_and_reason(tmp_path, line, reason):
+    refused(write(tmp_path, {"id": "q", "question": "fine", "answer": "y"}, "", line), "line 3: ", reason)
 
 
 @pytest.mark.parametrize(("row", "reason"), [
@@ -166,13 +133,19 @@ def test_a_row_that_does_not_decrypt_names_its_line(tmp_path, row, reason):
     refused(browsecomp(tmp_path, [encrypt("fine?", "c"), encrypt("x", "c"), "t", "c"], row), "line 3: ", reason)
 
 
-@pytest.mark.parametrize("text", ["name,answer\na,b\n", "", 'problem,answer,canary\n"a\n', b"problem,answer\n\xff"])
-def test_another_csv_is_refused(tmp_path, text):
-    path = tmp_path / "other.csv"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    refused(path)
+@pytest.mark.parametrize(("name", "content", "words"), [
+    ("a.jsonl", b"\n", "no questions"), ("a.txt", b"x", ".jsonl, .parquet"), ("a.jsonl", None, "does not exist"),
+    ("a.jsonl", b'{"question": "x", "answer": "y"}\n{"question": "\xff", "answer": "y"}\n', "line 2"),
+    ("a.csv", b"name,answer\na,b\n", "line 2"), ("a.csv", b"", "no questions"), ("a.csv", b"problem\n\xff", "utf-8"),
+    ("a.csv", b'problem,answer,canary\n"a\n', "line"), ("a.parquet", b"PAR1", "minvenus[parquet]")])
+def test_a_file_without_questions_is_an_error_and_not_an_empty_evaluation(tmp_path, monkeypatch, name, content, words):
+    for module in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, module, None)              # the extra is not installed
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    refused(tmp_path / name, words)
 
 
 def test_more_held_out_questions_than_the_toy_web_has_are_refused():
     with pytest.raises(ConfigError, match="the toy web has 256 test questions, not 257"):
-        open_questions("toyweb", "toyweb", 0, hops=None, slack=0, max_turns=None, limit=257, per_step=8)
+        open_questions("toyweb", "toyweb", limit=257, per_step=8)

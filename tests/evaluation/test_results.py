@@ -1,4 +1,5 @@
-"""The folder of an evaluation: what a line holds, that a torn one is dropped, and that other settings are refused."""
+"""The folder of an evaluation: what a line holds, that other settings are refused, that no run that has ended is lost;
+and the loop that makes the runs: what they sample, how many are open at once."""
 
 import json
 from dataclasses import replace
@@ -7,16 +8,34 @@ from unittest.mock import Mock
 
 import pytest
 
-from minvenus.agent.record import rollout_from_json
+from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError
 from minvenus.evaluation import results as module
+from minvenus.evaluation.judge import Verdict
+from minvenus.evaluation.questions import QuestionSource
 from minvenus.evaluation.results import fixed_settings, model_fingerprint, open_results, read_results
 from minvenus.settings import AgentConfig, EvalConfig
-from minvenus.types import TERMINATIONS
-from tests.agent.scripted import BROKEN, QUESTION, Tools, answer, budget, run, search, visit
+from minvenus.tools.base import FailureGuard, ToolError, TooManyFailures
+from minvenus.types import TERMINATIONS, Question
+from tests.agent.scripted import (
+    BROKEN,
+    QUESTION,
+    QUIET,
+    Tools,
+    answer,
+    budget,
+    ids_of,
+    loop_for,
+    policy_for,
+    random_policy,
+    run,
+    search,
+    visit,
+)
 
 CONFIG = EvalConfig(agent=AgentConfig(seed=7, temperature=0.5))
 FINGERPRINTS = {"questions": "q1", "system_prompt": "s1", "model": "m1"}
+QUESTIONS = [Question(f"q{i}", f"Pet of {name}?", ["cat"]) for i, name in enumerate(("Bob", "Eve", "Tom", "Ida"))]
 
 
 def rollout_of(*turns, **more):
@@ -28,6 +47,10 @@ def rollout_of(*turns, **more):
 
 def opened(folder, config=CONFIG, fingerprints=FINGERPRINTS):
     return open_results(replace(config, out=str(folder)), fingerprints)
+
+
+def lines_of(folder):
+    return [json.loads(text) for text in (folder / "results.jsonl").read_text().splitlines()]
 
 
 def refused(folder, words, *settings):
@@ -50,24 +73,16 @@ def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(turns, n
     rollout = rollout_of(*turns)
     with opened(tmp_path) as results:
         results.add(3, rollout)
-    [added] = results.runs.values()
-    [line] = [json.loads(text) for text in results.path.read_text().splitlines()]
-    assert [*read_results(results.path)] == [added]
+    [added], [line] = results.runs.values(), lines_of(tmp_path)
+    assert read_results(results.path) == {(QUESTION.id, 3): added}
     assert replace(rollout_from_json(line), question=rollout.question) == rollout
     found = added.numbers
     assert tuple(found[name] for name in ("turns", "malformed", "searches", "visits")) == numbers
     assert (found["tokens"], found["seconds"], found["f1"]) == (len(rollout.tokens), rollout.seconds, float(correct))
     assert found["written"] == sum(turn.end - turn.start for turn in rollout.turns)
-    assert (added.question, added.run, added.source, added.text) == (QUESTION.id, 3, "web", QUESTION.text)
+    assert (added.question, added.run) == (replace(QUESTION, source="web"), 3)
     assert (added.correct, line["correct"], line["graded_by"]) == (correct, correct, "exact match")
     assert added.tool_errors == ["http"] * added.numbers["visits"]
-
-
-def test_the_answer_of_a_run_that_was_cut_does_not_count(tmp_path):
-    with opened(tmp_path) as results:
-        results.add(0, rollout_of(search(), answer(), termination="timeout"))
-        results.grade(everything=True)
-        assert results.runs["q", 0].correct is False and results.runs["q", 0].numbers["f1"] == 0.0
 
 
 def test_a_run_counts_once_its_line_and_the_name_of_its_file_are_on_the_disk(tmp_path, monkeypatch):
@@ -84,14 +99,25 @@ def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(folder, tor
     path = folder / "results.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + torn)
-    assert len(list(read_results(path))) == 1, "as another process may see it while a line is written"
+    assert len(read_results(path)) == 1, "as another process may see it while a line is written"
     with opened(folder) as results:
         assert [*results.runs] == [("q", 0)] and path.read_bytes() == whole
         results.add(1, rollout_of(answer()))
-    assert path.read_bytes().startswith(whole) and len(list(read_results(path))) == 2
+    assert path.read_bytes().startswith(whole) and len(read_results(path)) == 2
     path.write_bytes(torn)
     with opened(folder, replace(CONFIG, agent=AgentConfig())) as results:
         assert not results.runs and path.read_bytes() == b"", "nothing is left that other settings could contradict"
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda data: b"\n" + data, "line 1 is not a finished run"),
+    (lambda data: data + b"[]\n", "line 2 is not a finished run"), (lambda data: data + data, "is there twice"),
+    (lambda data: data + b"[" * 100_000 + b"\n", "line 2 is not a finished run"),
+    (lambda data: data.replace(b'"termination": "answered"', b'"termination": "tired"'), "termination must be one")])
+def test_a_damaged_file_is_one_clear_error(folder, change, words):
+    path = folder / "results.jsonl"
+    path.write_bytes(change(path.read_bytes()))
+    refused(folder, words)
 
 
 # ------------------------------------------------------------------------------------------------------- other settings
@@ -132,6 +158,54 @@ def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(
     assert len(set(map(model_fingerprint, files))) == 3, "a tokenizer's file, for a served model"
 
 
+def test_two_processes_cannot_have_the_same_folder(folder):
+    with opened(folder):
+        refused(folder, "another process is evaluating into")
+
+
+# ------------------------------------------------------------------------------------------ graded again, made again
+
+
+def test_the_answer_of_a_run_that_was_cut_does_not_count(tmp_path):
+    with opened(tmp_path) as results:
+        results.add(0, rollout_of(search(), answer(), termination="timeout"))
+    assert results.runs["q", 0].correct is False and results.runs["q", 0].numbers["f1"] == 0.0
+
+
+def test_where_a_verdict_is_unknown_or_anothers_all_runs_are_graded_alike(tmp_path):
+    """All of them, so that few unknown ones among thousands do not look like a failing judge."""
+    asked, verdicts = [], [Verdict(True), Verdict(None, "no reply"), Verdict(False)]
+    judge = Mock(graded_by="the judge", verdicts=lambda pairs: asked.append([said for _, said in pairs]) or verdicts)
+    with opened(tmp_path) as results:
+        for number, said in enumerate(("cat", "a dog", "Bob")):
+            results.add(number, rollout_of(answer(said)))
+        exact = results.path.read_bytes()
+        results.grade()
+        assert results.path.read_bytes() == exact, "nothing is to be graded"
+        results.grader = judge
+        results.grade()
+        assert [run.correct for run in results.runs.values()] == [True, None, False]
+        assert {run.graded_by for run in results.runs.values()} == {"the judge"}
+        assert results.runs["q", 1].note == "no reply"
+        verdicts[1] = Verdict(True)
+        results.grade()                                             # the unknown one
+        results.grade()                                             # nothing
+        assert asked == [["cat", "a dog", "Bob"]] * 2 and results.runs["q", 1].correct is True
+    with opened(tmp_path) as results:
+        results.grade()
+        assert results.path.read_bytes() == exact
+
+
+def test_by_f1_an_answer_that_shares_half_of_its_words_is_right(tmp_path):
+    with opened(tmp_path) as results:
+        for number, said in enumerate(("the cat", "a big cat", "a cat and dog", "a dog")):     # F1 2/3, 1/2, 2/5, 0
+            results.add(number, rollout_of(answer(said)))
+    with opened(tmp_path, replace(CONFIG, score="f1")) as results:
+        results.grade()
+        assert [run.correct for run in results.runs.values()] == [True, True, False, False]
+        assert results.runs["q", 0].graded_by == "word F1 of at least 0.5"
+
+
 def test_only_runs_that_ended_in_an_error_are_made_again(tmp_path):
     """A run that found no answer in its time is wrong: to make it again would be a second chance."""
     with opened(tmp_path) as results:
@@ -144,34 +218,80 @@ def test_only_runs_that_ended_in_an_error_are_made_again(tmp_path):
 
 def test_a_process_that_dies_while_it_grades_again_has_changed_nothing(folder, monkeypatch):
     before = (folder / "results.jsonl").read_bytes()
-    monkeypatch.setattr(module, "as_bytes", Mock(side_effect=OSError("full")))
-    with opened(folder, replace(CONFIG, score="f1", regrade=True)) as results, pytest.raises(OSError, match="full"):
-        results.grade(everything=True)
+    with opened(folder) as results:
+        results.grader = Mock(graded_by="another", verdicts=lambda pairs: [Verdict(False)])
+        monkeypatch.setattr(module, "as_bytes", Mock(side_effect=OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            results.grade()
     assert (folder / "results.jsonl").read_bytes() == before
 
 
-def test_verdicts_that_are_asked_for_again_are_few_or_many_beside_those_that_are_known(tmp_path):
-    """Else six unknown ones among thousands would stop every later command."""
-    with opened(tmp_path) as results:
-        for number in range(3):
-            results.add(number, rollout_of(answer()))
-        results.grader = Mock(guard=Mock(window=2), verdicts=lambda pairs: [])
-        results.grade()
-    assert results.grader.guard.window == 3
+# ------------------------------------------------------------------------------------------------------------ the loop
 
 
-def test_two_processes_cannot_have_the_same_folder(folder):
-    with opened(folder):
-        refused(folder, "another process is evaluating into")
+def collect(folder, policy, missing, concurrency, limits=None, tools=Tools, guard=None):
+    """The rollouts of all runs that were saved, by question and number."""
+    source = QuestionSource(QUESTIONS, [], "", tools_for=lambda question: tools(), max_turns=lambda question: 8,
+                            visits=None, immediate=True)
+    with opened(folder) as results, loop_for(policy, limits, QUIET, guard=guard) as loop:
+        module.collect(loop, source, missing, concurrency, results, stop=[])
+    return saved(folder)
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    (lambda data: b"\n" + data, "line 1 is not a finished run"),
-    (lambda data: data + b"[]\n", "line 2 is not a finished run"), (lambda data: data + data, "is there twice"),
-    (lambda data: data.replace(b'"turns"', b'"tunes"'), "line 1 is not a finished run"),
-    (lambda data: data + b"[" * 100_000 + b"\n", "line 2 is not a finished run"),
-    (lambda data: data.replace(b'"termination": "answered"', b'"termination": "tired"'), "termination must be one")])
-def test_a_damaged_file_is_one_clear_error(folder, change, words):
-    path = folder / "results.jsonl"
-    path.write_bytes(change(path.read_bytes()))
-    refused(folder, words)
+def saved(folder):
+    return {(line["id"], line["run"]): rollout_from_json(line) for line in lines_of(folder)}
+
+
+def runs(count):
+    return [(question, run) for run in range(count) for question in QUESTIONS]
+
+
+def is_empty(policy):
+    return policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
+
+
+@pytest.mark.parametrize("concurrency", [1, 3, 20])
+def test_no_more_runs_than_allowed_are_open_at_once_all_are_saved_none_stays_open(concurrency, tmp_path):
+    def script(name, turn, attempt):
+        return search(f"{name} {turn}") if turn < len(name) % 3 else answer(name)
+    policy, most = policy_for(script), []
+    step = policy.step
+    policy.step = lambda: most.append(len(policy.engine.scheduler.sequences)) or step()
+    found = collect(tmp_path, policy, runs(3), concurrency)
+    assert max(most) == min(concurrency, 12) and len(found) == 12
+    assert {rollout.termination for rollout in found.values()} == {"answered"} and is_empty(policy)
+
+
+def test_what_a_run_samples_depends_on_seed_question_and_number_alone(tmp_path):
+    def tokens(name, concurrency, missing, seed=0):
+        found = collect(tmp_path / name, random_policy(seed=seed), missing, concurrency, limits=budget(2, 400, 9))
+        return {key: rollout.tokens for key, rollout in found.items()}
+    whole = runs(3)
+    alone = tokens("alone", 1, whole)
+    assert len({tuple(t) for t in alone.values()}) == 12
+    assert tokens("three", 3, whole) == alone == tokens("reversed", 8, whole[::-1])
+    part = [(question.id, run) for question, run in whole[3:6]]
+    assert tokens("part", 4, whole[3:6]) == {key: alone[key] for key in part}
+    assert tokens("seed", 4, whole[:2], seed=1) != tokens("same", 4, whole[:2])
+
+
+def test_the_first_run_is_the_rollout_that_infer_makes(tmp_path):
+    limits = budget(3, 400, 9)
+    single = run(random_policy(), limits, notices=QUIET, questions=[QUESTIONS[0]], max_turns=8)
+    found = collect(tmp_path, random_policy(), [(QUESTIONS[0], 0)], 1, limits=limits)["q0", 0]
+    timing = ("elapsed_seconds", "turns")
+    assert {k: v for k, v in rollout_to_json(found).items() if k not in timing} == {
+        k: v for k, v in rollout_to_json(single).items() if k not in timing}
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved(together, tmp_path):
+    """Also one that ends in the very step that stops it: its turn is as long as that of the call that fails."""
+    def broken(*_):
+        raise ToolError("http", "down")
+    texts = (answer("cat", "a" * n) for n in range(200))
+    said = next(text for text in texts if len(ids_of(text)) == len(ids_of(search()))) if together else answer()
+    policy = policy_for(lambda name, turn, _: said if "q0" in name else search())
+    with pytest.raises(TooManyFailures, match="tool calls failed"):
+        collect(tmp_path, policy, runs(1)[:2], 2, tools=lambda: Tools(search=broken), guard=FailureGuard(limit=0.0))
+    assert [*saved(tmp_path)] == [("q0", 0)] and is_empty(policy)

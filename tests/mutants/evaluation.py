@@ -3,8 +3,8 @@
 from tests.mutants.mutant import mutant
 
 AGGREGATE, JUDGE, RESULTS = (f"minvenus.evaluation.{name}:" for name in ("aggregate", "judge", "results"))
-NUMBERS, COMPARED, SAVED, LOOP, JUDGED, READ = (
-    f"evaluation/test_{name}.py::" for name in ("aggregate", "compare", "results", "collect", "judge", "read_verdict"))
+NUMBERS, SAVED, JUDGED, READ = (
+    f"evaluation/test_{name}.py::" for name in ("aggregate", "results", "judge", "read_verdict"))
 FIXED = SAVED + "test_all_settings_that_change_what_a_run_does_are_fixed_and_files_count_by_their_content"
 KEPT = JUDGED + "test_a_verdict_is_kept_across_runs_and_another_model_question_truth_or_answer_is_asked_anew"
 FAILS = JUDGED + "test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_that_helps[bad request]"
@@ -42,7 +42,7 @@ MUTANTS = (
            "test_eval.py::test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_lost",
            (RESULTS + "ResultsFile.add", 'Verdict(None, "not judged yet")', 'Verdict(False, "not judged yet")')),
     mutant(54, "runs that have ended are lost when the evaluation stops",
-           LOOP + "test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved",
+           SAVED + "test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved[False]",
            (RESULTS + "collect", "results.add(running.pop(episode), rollout)",
             "running.pop(episode) if waiting or running else results.add(0, rollout)")),
     mutant(39, "a question counts in pass@k as soon as one run is right, although another is unknown",
@@ -66,16 +66,19 @@ MUTANTS = (
            (RESULTS + "fixed_settings", " | asdict(config.agent)", "")),
     mutant(46, "a setting that was not set before is not compared",
            SAVED + "test_a_fixed_setting_with_another_value_is_refused",
-           (RESULTS + "ResultsFile.check", "if before.get(name) != now.get(name)",
-            "if before.get(name) is not None and before.get(name) != now.get(name)")),
+           (RESULTS + "ResultsFile.__init__", "if before.get(name) != settings.get(name)",
+            "if before.get(name) is not None and before.get(name) != settings.get(name)")),
     mutant(46, "another content of a file is accepted on resume", FIXED,
            (RESULTS + "fixed_settings", "| fingerprints", "")),
     mutant(46, "runs with two ways of grading in one file",
-           "test_eval.py::test_another_score_is_another_grading_of_the_same_runs",
-           (RESULTS + "ResultsFile.check", "and not regrade", "and False")),
+           SAVED + "test_where_a_verdict_is_unknown_or_anothers_all_runs_are_graded_alike",
+           (RESULTS + "ResultsFile.grade", "and run.graded_by == self.grader.graded_by ", "")),
+    mutant(39, "an unknown verdict stays unknown when the command is given again",
+           SAVED + "test_where_a_verdict_is_unknown_or_anothers_all_runs_are_graded_alike",
+           (RESULTS + "ResultsFile.grade", "run.correct is not None and ", "")),
     mutant(46, "evaluations that were graded differently are compared",
-           COMPARED + "test_two_evaluations_that_were_graded_differently_are_refused",
-           (AGGREGATE + "compare", "if graders[0] !=", "if False and graders[0] !=")),
+           NUMBERS + "test_evaluations_that_were_graded_differently_or_have_other_questions_or_truths_are_refused",
+           (AGGREGATE + "compare", "if len(graders) > 1:", "if False:")),
     mutant(46, "other weights under the same name are the same model",
            SAVED + "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else",
            (RESULTS + "model_fingerprint", "{content.hexdigest()}", "")),
@@ -96,9 +99,9 @@ MUTANTS = (
            (AGGREGATE + "executed_calls", " if turn.observation is not None", "")),
     mutant(51, "the interval counts runs and not questions",
            NUMBERS + "test_the_interval_counts_questions_and_not_their_runs",
-           (AGGREGATE + "accuracy", "len({r.question for r in known})", "len(known)")),
+           (AGGREGATE + "accuracy", "len({r.question.id for r in known})", "len(known)")),
     mutant(51, "the interval depends on the order of the questions in the file",
-           COMPARED + "test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing",
+           NUMBERS + "test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing",
            (AGGREGATE + "grouped", "dict(sorted(found.items()))", "found")),
     mutant(51, "F1 of sets of words", "evaluation/test_answers.py::test_exact_match_and_f1_worked_by_hand",
            ("minvenus.evaluation.answers:token_f1", "predicted or not accepted:",
@@ -107,9 +110,9 @@ MUTANTS = (
            SAVED + "test_only_runs_that_ended_in_an_error_are_made_again",
            (RESULTS + "ResultsFile.remove_failed", 'termination == "error"', 'termination != "answered"')),
     mutant(44, "the second and the third run of a question have one name",
-           LOOP + "test_what_a_run_samples_depends_on_seed_question_and_number_alone",
+           SAVED + "test_what_a_run_samples_depends_on_seed_question_and_number_alone",
            (RESULTS + "collect", " run {run}", " run")),
     mutant(44, "the first run has another name than infer.py gives it",
-           LOOP + "test_the_first_run_is_the_rollout_that_infer_makes",
+           SAVED + "test_the_first_run_is_the_rollout_that_infer_makes",
            (RESULTS + "collect", "if run == 0 else", "if run < 0 else")),
 )

@@ -99,7 +99,7 @@ MUTANTS = (
            "test_console.py::test_the_second_signal_raises_if_asked_and_no_other_one_does_so_saving_ends",
            ("minvenus.console:stop_on_signals", "if len(stop) == 2 and once_more:", "if len(stop) >= 2:")),
     mutant(54, "a run that ends in the step that stops the evaluation is lost",
-           "evaluation/test_collect.py::test_a_run_that_ends_in_the_very_step_that_stops_the_evaluation_is_saved",
+           "evaluation/test_results.py::test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved[True]",
            ("minvenus.evaluation.results:collect", "if episode.rollout is not None:", "if episode.rollout is None:")),
     mutant(54, "a page that does not exist is a fault of the reader",
            "test_infer.py::test_sixty_pages_that_do_not_exist_are_no_failure_of_the_tools",

@@ -7,8 +7,8 @@ from dataclasses import asdict
 import pytest
 
 from minvenus.config import ConfigError, Recipe
-from minvenus.report.curves import LEFT, RIGHT
-from minvenus.report.run_page import smooth, write_run_page
+from minvenus.report.curves import LEFT, RIGHT, TOP
+from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import path_of, save_batch
 from minvenus.settings import IGPOConfig
 from tests.report.examples import answer, random_batch, rollout, saved_batch, visit
@@ -59,21 +59,11 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
         write_run_page(tmp_path)
 
 
-def test_neighbouring_steps_become_one_point_with_the_interval_of_their_mean():
-    line = smooth("a", [(step, float(step % 2)) for step in range(160)])
-    assert len(line.x) == 40 and set(line.y) == {0.5} and line.x[0] == 1.5
-    assert line.high[0] - 0.5 == pytest.approx(1.96 * (1 / 3) ** 0.5 / 2, abs=1e-3)
-    few = smooth("a", [(1, 0.5), (2, 0.7)])
-    assert list(few.y) == [0.5, 0.7] and few.low is None
-
-
-def test_the_band_of_a_share_ends_at_0_and_1_and_that_of_a_gain_does_not():
-    points = [(step, float(step % 4 == 0)) for step in range(160)]
-    line = smooth("a", points, (0.0, 1.0))
-    assert min(line.low) == 0.0 and line.high[0] == pytest.approx(0.25 + 1.96 * 0.25, abs=1e-3)
-    assert max(smooth("a", [(x, 1 - y) for x, y in points], (0.0, 1.0)).high) == 1.0
-    turns = smooth("a", points, (0.0,))
-    assert min(turns.low) == 0.0 and min(smooth("a", points).low) < 0
+def test_neighbouring_steps_become_one_point_the_mean_of_them(tmp_path):
+    log(tmp_path, [{"outcome": 0.75 + step % 2 / 2} for step in range(160)])
+    html = write_run_page(tmp_path).read_text(encoding="utf-8")
+    [line] = re.findall(r'<title>training</title><polyline points="([^"]*)"', html)
+    assert len(line.split()) == 40 and {point.split(",")[1] for point in line.split()} == {f"{TOP}.0"}       # all 1
 
 
 def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path):

@@ -47,7 +47,6 @@ def nudged(lines):
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    (set_at(0, "arithmetic", "more", 1.0), "line 1: stored and computed"),
     (lambda lines: lines[1]["arithmetic"].pop("terms"), "line 2: stored and computed"),
     (nudged, r"line 3: stored and computed differ: arithmetic\.terms\[0\]"),
     (set_at(2, "arithmetic", "advantages", 1, 0.5), r"line 3: .* arithmetic\.advantages\[1\] 0\.5, computed"),
@@ -58,8 +57,8 @@ def nudged(lines):
     (set_at(1, "answer_logprobs", 0, []), "rollout 1, context before turn 0: no token"),
     (set_at(1, "recipe", "gamma", 0.5), r"line 2: .* recipe\.gamma 0\.5, computed 0\.95"),
     (set_at(3, "step", 21), "line 4: .* step 21, computed 20"),
-    (set_at(0, "recipe", "gama", 0.5), "differ in the fields gama: read it with the version that made it$"),
-    (set_at(0, "recipe", {"gamma": 0.5}), "differ in the fields browse, .*: read it"),
+    (set_at(0, "recipe", "gama", 0.5), "no batch of rollouts .* 'gama'"),                    # of another version
+    (lambda lines: lines[0]["recipe"].pop("gamma"), "line 1: stored and computed differ: recipe"),
     (set_at(0, "recipe", None), "no batch of rollouts"),
     (set_at(2, "format", "minvenus credit 0"), "line 3 is of another format"),
     (lambda lines: lines.pop(), "line 1: stored and computed"),             # IG-Scale is over the whole batch

@@ -1,4 +1,4 @@
-"""The content of an X-ray: its turns, its tokens, its numbers, and a size that is bounded."""
+"""The content of an X-ray: its turns, its numbers, and a size that is bounded."""
 
 import re
 from dataclasses import replace
@@ -107,9 +107,8 @@ def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_l
     largest = max(abs(a) for listed in every for a in listed)
     page = Part.of(path)
     for k, advantages in enumerate(every):
-        wanted = [("plus" if a > 0 else "minus") + f" a{min(k for k in range(6) if 5 * abs(a) <= k * largest)}"
-                  for a in advantages]
-        assert [chip.get("class") for chip in page.all("chip")[k::3]] == ["chip " + shade for shade in wanted]
+        wanted = [shade(a, largest) for a in advantages]
+        assert [chip.get("class") for chip in page.all("chip")[k::3]] == [f"chip {classes}" for classes in wanted]
         letters = [letter.get("class") for strip in page.all("strip")[k::3] for letter in list(strip)[1:]]
         assert [letter.removesuffix(" malformed") for letter in letters] == wanted
     for turn, advantage in zip(page.all("turn"), every[0], strict=True):                 # as it was trained
@@ -121,6 +120,7 @@ def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_l
 def test_every_advantage_has_one_of_the_five_strengths_of_the_style_sheet(largest, share):
     assert shade(-share * largest, largest).split()[1] in ("a0", "a1", "a2", "a3", "a4", "a5")
     assert shade(largest, largest) == "plus a5" and shade(0.0, 0.0) == "none a0"
+    assert shade(-largest / 2, largest) == "minus a3"
 
 
 def test_a_row_of_turns_shows_what_each_is_paid_and_marks_what_a_search_was_given(tmp_path):
@@ -142,7 +142,7 @@ def test_a_run_of_igpo_without_any_visit_is_no_run_without_gains(tmp_path):
     assert "No log P(answer) was measured" not in page.words and "IG-Scale s" not in page.numbers("paper")
 
 
-# -------------------------------------------------------------------------------------- turns and tokens
+# ------------------------------------------------------------------------------------------------- turns
 
 
 def test_what_was_recorded_of_a_turn_is_shown_whatever_its_text_says(tmp_path):
