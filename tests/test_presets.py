@@ -21,7 +21,7 @@ def real_model(folder, name="qwen3-0.6b") -> str:
 
 @pytest.mark.parametrize(("cls", "presets"), BOTH)
 def test_every_preset_is_valid_and_sets_what_must_not_be_the_toys(cls, presets, tmp_path):
-    assert list(presets) == list(get_args(Preset))
+    assert list(presets) == list(get_args(Preset)) and presets["tiny"] == {}
     for name in REAL:
         values = presets[name]
         config = cls(preset=name, **values | {"model": real_model(tmp_path, values["model"])})
@@ -29,6 +29,11 @@ def test_every_preset_is_valid_and_sets_what_must_not_be_the_toys(cls, presets, 
         assert {"learning_rate", "pack_tokens", "recompute", *context} <= values.keys()
         longest = getattr(config, "max_tokens", None) or config.max_context
         assert ModelConfig.preset(values["model"]).max_position_embeddings >= longest
+
+
+def test_one_epoch_is_585_steps_of_the_released_trajectories_and_62_of_a_thousand_questions():
+    sft, igpo = SFT_PRESETS["dr-venus-4b"], IGPO_PRESETS["dr-venus-4b"]
+    assert sft["steps"] == 18_745 // sft["batch"] and igpo["steps"] == 1000 // igpo["questions"]
 
 
 @pytest.mark.parametrize("cls", [SFTConfig, IGPOConfig])
@@ -43,7 +48,7 @@ def test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named(cls,
 @pytest.mark.parametrize("cls", [SFTConfig, IGPOConfig])
 def test_a_shape_by_name_is_for_a_plan_only(cls):
     assert cls(preset="qwen3-0.6b", model="qwen3-8b", plan=True).model == "qwen3-8b"
-    with pytest.raises(ConfigError, match=r"a config\.json; got 'qwen3-8b', a shape for --plan: give a run --model"):
-        cls(preset="qwen3-0.6b", model="qwen3-8b")
-    with pytest.raises(ConfigError, match=r"config\.json or one of tiny, qwen3-0\.6b"):
-        cls(preset="qwen3-0.6b", model="qwen4", plan=True)
+    for model, plan in (("qwen3-8b", False), ("qwen4", True)):
+        words = rf"a folder with a config\.json, for a --plan also one of tiny, qwen3-0\.6b.*got '{model}'"
+        with pytest.raises(ConfigError, match=words):
+            cls(preset="qwen3-0.6b", model=model, plan=plan)

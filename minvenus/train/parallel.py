@@ -50,7 +50,7 @@ def size() -> int:
 @contextmanager
 def processes() -> Iterator[None]:
     """For a whole script, which ends with it: the group of processes that torchrun has started, if it has. Rank 0 alone
-    prints. An error that comes to all ranks is rank 0's to tell; otherwise it is told by the rank that failed first,
+    prints. An error that comes to all ranks is rank 0's to tell; otherwise it is told by the rank that failed alone,
     and the others, which fail because that one is gone, leave without a word."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
@@ -66,8 +66,7 @@ def processes() -> Iterator[None]:
                 stack.enter_context(redirect_stderr(nowhere))
             yield
     except Exception:
-        first, all_failed = who_failed()
-        if rank() != (0 if all_failed else first):
+        if rank() != (failed_alone() or 0):
             leave_later(2)
         raise
     except (KeyboardInterrupt, SystemExit) as end:           # a second Ctrl-C; --help and flags that are wrong
@@ -86,24 +85,19 @@ def leave_later(code) -> NoReturn:
     sys.exit(code)
 
 
-def failed_together() -> bool:
-    """For a rank that has failed: whether all have. Then they can still save a checkpoint together; one that failed
-    alone has left the others in a collective."""
-    return size() == 1 or who_failed()[1]
-
-
-def who_failed() -> tuple[int, bool]:
-    """The first rank that has failed, and whether all others came to an error at the same time."""
+def failed_alone() -> int | None:
+    """For a rank that has failed: the rank that failed without the others, which it has left in a collective. None if
+    all have failed: then they can still do something together."""
+    if size() == 1:
+        return None
     store = dist.distributed_c10d._get_default_store()
     store.set(f"failed {rank()}", "")
-    first = int(store.compare_set("first to fail", "", str(rank())))
-    if first == rank() and not store.check(["failed together"]):
+    if not store.check(["alone"]):
         try:
             store.wait([f"failed {r}" for r in range(size())], FAILURE_WAIT)
-            store.set("failed together", "yes")
         except dist.DistStoreError:
-            store.set("failed together", "no")
-    return first, store.get("failed together") == b"yes"
+            store.compare_set("alone", "", str(rank()))
+    return int(store.get("alone")) if store.check(["alone"]) else None
 
 
 @contextmanager

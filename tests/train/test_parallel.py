@@ -13,6 +13,7 @@ from minvenus.evaluation import questions as question_files
 from minvenus.files import latest_checkpoint
 from minvenus.igpo import credit as crediting
 from minvenus.model import qwen3
+from minvenus.model.lora import adapters, add_adapters
 from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of
@@ -33,6 +34,16 @@ GROUPED = replace(SMALL, num_hidden_layers=2, num_attention_heads=4, num_key_val
 
 def model_of(tied: bool = True, seed: int = 1) -> Qwen3:
     return lively_model(replace(GROUPED, tie_word_embeddings=tied), seed)
+
+
+def adapted_model() -> Qwen3:
+    """With adapters that count, of three rows for two ranks."""
+    model = model_of()
+    add_adapters(model, 3, 6.0, seed=0)
+    generator = torch.Generator().manual_seed(5)
+    for adapter in adapters(model).values():
+        adapter.lora_B.data.normal_(0.0, 0.1, generator=generator)
+    return model
 
 
 def difference(gradient, wanted) -> float:
@@ -168,18 +179,6 @@ def test_igpo_in_two_processes_has_the_gradients_and_numbers_of_one():
             assert numbers == pytest.approx(wanted, rel=1e-5, abs=1e-6)
 
 
-def test_rollouts_without_any_signal_cost_no_rank_an_update():
-    """Nothing runs, so nobody waits."""
-    quiet = [replace(row, advantages=torch.zeros_like(row.advantages)) for row in rollout_rows()]
-
-    def numbers():
-        model = shard(model_of())
-        optimizer, seen = watched_optimizer(model)
-        return igpo_update(model, optimizer, quiet, None, replace(IGPO, kl_coef=0.0), 1), seen
-
-    assert on_ranks(2, numbers) == [({"updates": 0, "tokens": 0}, [])] * 2
-
-
 def test_as_on_a_gpu_gradients_of_bfloat16_products_are_summed_in_float32(monkeypatch):
     exact = sft_numbers(True, 400)
     monkeypatch.setitem(PRECISION, "cpu", PRECISION["cuda"])
@@ -205,29 +204,31 @@ def test_as_on_a_gpu_gradients_of_bfloat16_products_are_summed_in_float32(monkey
 # -------------------------------------------------------------------------------------------------------- checkpoints
 
 
-def saved_checkpoint(out, read_from=None) -> dict[str, bytes]:
+def saved_checkpoint(lora: bool, out, read_from=None) -> dict[str, bytes]:
     """The files of a checkpoint after one update, or of one that was read."""
-    model = shard(model_of(tied=False, seed=3 if read_from else 1))
+    model = adapted_model() if lora else model_of(tied=False, seed=3 if read_from else 1)
+    model = shard(model)
     optimizer = adamw(model, (0.9, 0.95), 0.01)
     if read_from:
         checkpoint.restore(latest_checkpoint(read_from), model, optimizer)
     else:
-        for i, parameter in enumerate(model.parameters()):
+        for i, parameter in enumerate(own for own in model.parameters() if own.requires_grad):
             parameter.grad = torch.ones_like(parameter) * (i + 1)
         optimizer.step()
-    checkpoint.save(out, 1, model, optimizer, {})
+    checkpoint.save(out, 1, model, optimizer, "data")
     return content(out)
 
 
-def test_a_checkpoint_has_the_same_bytes_whoever_wrote_it_and_whoever_read_it(tmp_path):
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_checkpoint_has_the_same_bytes_whoever_wrote_it_and_whoever_read_it(lora, tmp_path):
     """Also with three ranks, whose shares of the rows differ: 16 rows are 6, 6 and 4, 8 are 3, 3 and 2."""
     for name in ("one", "two", "one to three", "three to one"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.jsonl").touch()
-    one = saved_checkpoint(tmp_path / "one")
-    assert on_ranks(2, lambda: saved_checkpoint(tmp_path / "two"))[0] == one
-    assert on_ranks(3, lambda: saved_checkpoint(tmp_path / "one to three", tmp_path / "one"))[0] == one
-    assert saved_checkpoint(tmp_path / "three to one", tmp_path / "one to three") == one
+    one = saved_checkpoint(lora, tmp_path / "one")
+    assert on_ranks(2, lambda: saved_checkpoint(lora, tmp_path / "two"))[0] == one
+    assert on_ranks(3, lambda: saved_checkpoint(lora, tmp_path / "one to three", tmp_path / "one"))[0] == one
+    assert saved_checkpoint(lora, tmp_path / "three to one", tmp_path / "one to three") == one
 
 
 # -------------------------------------------------------------------------------------------------- sequence parallel
