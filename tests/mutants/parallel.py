@@ -4,7 +4,6 @@ from tests.mutants.mutant import mutant
 
 SFT = "train/test_parallel.py::test_sft_in_two_processes_has_the_gradient_of_one"
 IGPO = "train/test_parallel.py::test_igpo_in_two_processes_has_the_gradients_and_numbers_of_one"
-SHARED = "train/test_parallel.py::test_both_updates_are_the_same_where_ranks_share_packs"
 LONG = "train/test_parallel.py::test_two_ranks_that_share_a_pack_give_its_log_probs_and_gradient[False]"
 COPY = "train/test_precision.py::test_as_on_a_gpu_the_engine_has_a_bfloat16_copy_that_follows_the_master_weights"
 GROUP = "train/test_parallel.py::test_the_rollouts_of_a_question_stay_on_one_rank"
@@ -26,7 +25,7 @@ MUTANTS = (
     mutant(64, "the loss divided by one rank's rollouts", IGPO,
            ("minvenus.train.update:backward", '"step_sequences": len(rows)',
             '"step_sequences": len([row for row in share_packs(rows, 1) if row])')),
-    mutant(64, "numbers counted once for every rank that shares a pack", SHARED,
+    mutant(64, "numbers counted once for every rank that shares a pack", IGPO,
            ("minvenus.train.update:backward", "gather(packs, width=model.width)", "gather(packs)")),
     mutant(64, "a group split over the ranks", GROUP,
            ("train_igpo:collect", "share(list(enumerate(chosen)))", "enumerate(chosen)"),
