@@ -37,7 +37,7 @@ MUTANTS = (
            RUNS + "test_another_rank_is_refused_for_a_run_that_goes_on_and_for_a_model_that_has_an_adapter",
            ("minvenus.train.run:load_start", "rank not in (0, config.lora_rank)", "False")),
     mutant(46, "a real model is trained with the toy's settings",
-           "test_presets.py::test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named",
+           "test_config.py::test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named",
            ("minvenus.settings:check_preset", 'config.preset == "tiny" and', "False and")),
     mutant(46, "a preset in name only: the values of another one's file",
            "test_flags.py::test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_one_is_refused",

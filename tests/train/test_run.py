@@ -136,8 +136,8 @@ def test_a_run_evaluates_before_its_first_step_every_so_many_and_after_its_last(
 
 
 def test_the_time_of_a_step_and_of_its_phases(config, monkeypatch):
-    """A clock that only the work moves: 1 + 16 in no phase, 2 + 4 + 8 in the rollout, 4 in the scoring within it, 32 in
-    the evaluation."""
+    """A clock that only the work moves: 1 + 16 in no phase, 2 + 4 + 8 in the rollout, 3 + 1 in the scoring within it,
+    32 in the evaluation."""
     now = [0.0]
     monkeypatch.setattr("minvenus.train.run.time", SimpleNamespace(perf_counter=lambda: now[0]))
 
@@ -152,8 +152,9 @@ def test_the_time_of_a_step_and_of_its_phases(config, monkeypatch):
             work(1)
             with run.phase("rollout"):
                 work(2)
-                score(4)
+                score(3)
                 work(8)
+                score(1)
             work(16)
             run.log({}, tokens=62)
     assert read_jsonl(f"{config.out}/timing.jsonl") == [
