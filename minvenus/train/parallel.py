@@ -29,6 +29,7 @@ from minvenus.config import ConfigError
 from minvenus.model.precision import precision_of
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.split import whole
+from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.train.sequence import split_sequences
 
 T = TypeVar("T")
@@ -120,18 +121,15 @@ def together() -> Iterator[None]:
             raise (ConfigError if mendable else RuntimeError)(f"rank {failed}: {text}")
 
 
-def check_ranks(config, kv_heads: int) -> None:
+def check_ranks(config: SFTConfig | IGPOConfig, kv_heads: int) -> None:
     """Refuse numbers of processes that do not fit the settings or the model."""
     ranks, shared = size(), config.sequence_parallel
-    what = "questions" if hasattr(config, "questions") else "batch"
-    items = getattr(config, what)
     if ranks % shared or kv_heads % shared:
         raise ConfigError(f"sequence_parallel {shared} must divide the number of processes, {ranks}, and of the "
                           f"model's kv heads, {kv_heads}")
-    least = ranks if what == "questions" else ranks // shared
-    if items < least:
-        raise ConfigError(f"{ranks} processes for {items} {what} of a step: start at most {items * ranks // least}, "
-                          f"or raise --{what}")
+    what, least = ("questions", ranks) if isinstance(config, IGPOConfig) else ("batch", ranks // shared)
+    if getattr(config, what) < least:
+        raise ConfigError(f"{ranks} processes need --{what} of at least {least}, not {getattr(config, what)}")
 
 
 # ------------------------------------------------------------------------------------------------ work and decisions

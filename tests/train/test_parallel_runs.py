@@ -161,11 +161,11 @@ def test_impossible_numbers_of_processes_are_refused_at_once_by_rank_0(tmp_path,
 
 @pytest.mark.parametrize("config, ranks, kv_heads, message", [
     (IGPOConfig(questions=8), 8, 2, None),
-    (IGPOConfig(questions=7), 8, 2, "8 processes for 7 questions of a step: start at most 7, or raise --questions"),
+    (IGPOConfig(questions=7), 8, 2, "8 processes need --questions of at least 8, not 7"),
     (IGPOConfig(questions=8, sequence_parallel=4), 8, 8, None),
-    (IGPOConfig(questions=7, sequence_parallel=4), 8, 8, "8 processes for 7 questions"),
+    (IGPOConfig(questions=7, sequence_parallel=4), 8, 8, "--questions of at least 8, not 7"),
     (SFTConfig(batch=2, sequence_parallel=4), 8, 8, None),                  # four ranks share a pack: two sets of ranks
-    (SFTConfig(batch=1, sequence_parallel=4), 8, 8, "8 processes for 1 batch of a step: start at most 4"),
+    (SFTConfig(batch=1, sequence_parallel=4), 8, 8, "8 processes need --batch of at least 2, not 1"),
     (SFTConfig(sequence_parallel=2), 2, 1, "processes, 2, and of the model's kv heads, 1"),
     (SFTConfig(sequence_parallel=2), 3, 2, "processes, 3, and of the model's kv heads, 2"),
     (SFTConfig(sequence_parallel=2), 1, 2, "must divide the number of processes, 1"),
