@@ -95,8 +95,8 @@ def main(config: IGPOConfig) -> Path:
 
 def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:
     """`group` rollouts of each question of the step; under torchrun, of this rank's share of the questions. The name of
-    a group and step - 1 decide its random numbers. Where an epoch ends within the step a
-    question may come twice: its second group has another name."""
+    a group and step - 1 decide its random numbers. Where an epoch ends within the step a question may come twice: its
+    second group has another name."""
     episodes: list[Episode] = []
     chosen = batch_indices(step, config.questions, len(source.training), config.web_seed)
     for place, i in share(list(enumerate(chosen))):
