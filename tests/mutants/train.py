@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import mutant
 
+ERROR = "train/test_run.py::test_an_error_keeps_the_last_whole_step_and_the_run_goes_on_to_the_same_bytes"
 GAP = ("train/test_precision.py::"
        "test_the_mean_gap_is_over_the_tokens_of_all_packs_and_a_larger_one_is_logged_and_stops_nothing")
 
@@ -67,7 +68,7 @@ MUTANTS = (
             "no_advantage = batch.groups - len(credited.record.groups)",
             "no_advantage = 0")),
     mutant(38, "weights that moved before an error are kept as the step before",
-           "train/test_run.py::test_weights_that_moved_before_the_error_are_not_kept",
+           ERROR + "[after-4-error2-step-00000002]",
            ("minvenus.train.run:open_run", "steps_taken(run.optimizer) == run.moves", "True")),
     mutant(58, "the engine keeps its pages after an update",
            "test_train_igpo.py::test_a_run_writes_a_model_that_loads_and_the_health_of_every_step",

@@ -1,6 +1,7 @@
 """A run in its folder: what a resumed run may change, its two files, how it ends, and what an error keeps."""
 
 import errno
+import itertools
 import json
 from dataclasses import fields, replace
 from pathlib import Path
@@ -120,11 +121,16 @@ def config(finished, tmp_path):
     return replace(finished["sft"], steps=6, out=str(tmp_path / "run"), save_every=100, evaluate_every=2)
 
 
-def fail_at(number, error):
-    def check(step=None):
-        if step == number:
+def fails(call, error):
+    """A function that raises when it is called for the n-th time."""
+    calls = itertools.count(1)
+
+    def function(*_):
+        if next(calls) == call:
             raise error
-    return check
+        return {}
+
+    return function
 
 
 def test_a_run_evaluates_before_its_first_step_every_so_many_and_after_its_last(config):
@@ -162,35 +168,22 @@ def test_the_time_of_a_step_and_of_its_phases(config, monkeypatch):
          "tokens_per_second": 2}]
 
 
-@pytest.mark.parametrize("error", [Diverged("the loss is nan"), ValueError("a bug"), RuntimeError("out of memory")])
-def test_an_error_keeps_the_last_whole_step_and_the_run_goes_on_to_the_same_bytes(error, config, tmp_path):
-    whole = replace(config, out=str(tmp_path / "whole"))
-    made_up_run(whole)
-    with pytest.raises(type(error), match="step 4: the loss" if isinstance(error, Diverged) else str(error)):
-        made_up_run(config, during=fail_at(4, error))
-    assert latest_checkpoint(config.out).name == "step-00000003" and len(read_jsonl(f"{config.out}/metrics.jsonl")) == 3
+@pytest.mark.parametrize(("where", "call", "error", "kept"), [
+    ("during", 4, Diverged("the loss is nan"), "step-00000003"),
+    ("during", 4, KeyboardInterrupt("at once"), "step-00000003"),
+    ("after", 4, Diverged("the loss is nan"), "step-00000002"),            # the weights have moved: that of save_every
+    ("evaluate", 2, ValueError("no tools"), "step-00000002"),              # step 2 itself is whole
+    ("during", 1, RuntimeError("out of memory"), None)])
+def test_an_error_keeps_the_last_whole_step_and_the_run_goes_on_to_the_same_bytes(where, call, error, kept, config,
+                                                                                  tmp_path):
+    config = replace(config, save_every=2)
+    made_up_run(replace(config, out=str(tmp_path / "whole")))
+    with pytest.raises(type(error), match="step 4: the loss is nan" if isinstance(error, Diverged) else str(error)):
+        made_up_run(config, **{where: fails(call, error)})
+    newest = latest_checkpoint(config.out)
+    assert (newest and newest.name) == kept
     made_up_run(config)
-    assert content(config.out) == content(whole.out)
-
-
-def test_weights_that_moved_before_the_error_are_not_kept(config):
-    with pytest.raises(Diverged):
-        made_up_run(replace(config, save_every=2), after=fail_at(4, Diverged("the loss is nan")))
-    assert latest_checkpoint(config.out).name == "step-00000002"
-
-
-def test_an_error_in_the_evaluation_after_a_step_keeps_that_step(config):
-    with pytest.raises(StopIteration):
-        made_up_run(config, evaluate=iter([{"score": 1.0}]).__next__)
-    assert latest_checkpoint(config.out).name == "step-00000002"
-    assert "score" not in read_jsonl(f"{config.out}/metrics.jsonl")[1]
-
-
-def test_an_error_in_the_first_step_leaves_nothing_that_would_refuse_other_settings(config):
-    with pytest.raises(RuntimeError):
-        made_up_run(config, during=fail_at(1, RuntimeError("out of memory")))
-    assert latest_checkpoint(config.out) is None
-    made_up_run(replace(config, batch=1))
+    assert content(config.out) == content(tmp_path / "whole")
 
 
 def test_a_number_that_is_not_finite_ends_the_run_by_name_and_is_not_written(config):
