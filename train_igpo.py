@@ -24,10 +24,9 @@ from minvenus.engine import Engine, Sampling
 from minvenus.evaluation.answers import exact_match, f1
 from minvenus.evaluation.judge import Judge
 from minvenus.evaluation.questions import QuestionSource, open_questions
-from minvenus.evaluation.results import model_fingerprint
 from minvenus.files import digest, read_jsonl
 from minvenus.flags import parse_flags
-from minvenus.igpo.credit import Credit, credit
+from minvenus.igpo.credit import credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
 from minvenus.model.lora import base_of
 from minvenus.model.precision import copy_weights, engine_model
@@ -39,11 +38,11 @@ from minvenus.report.saved import SavedBatch, save_batch
 from minvenus.settings import IGPOConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard
-from minvenus.train.batch import RolloutBatch, batch_indices, behaviour, health, make_batch, mean
+from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
 from minvenus.train.optim import adamw
 from minvenus.train.parallel import everywhere, gather, on_rank_0, processes, share, size, together
 from minvenus.train.plan import PAGE_SIZE, plan_table
-from minvenus.train.run import MAY_CHANGE, Run, load_reference, load_start, open_run
+from minvenus.train.run import MAY_CHANGE, load_reference, load_start, open_run
 from minvenus.train.update import igpo_update, row_of
 from minvenus.types import Rollout
 
@@ -64,11 +63,9 @@ def main(config: IGPOConfig) -> Path:
             scorer = Engine(engine_model(base_of(reference)), config.pages, PAGE_SIZE)
         new_loop = loop_maker(config, agent, source, engine, tokenizer)
         score = run.phase("scoring")(partial(score_answers, scorer, tokenizer, config))
-        grade = run.phase("grading")(partial(on_rank_0, outcomes, judge=judge, kind=config.outcome))
-        update = run.phase("update")(igpo_update)
+        grade = partial(on_rank_0, outcomes, judge=judge, kind=config.outcome)
         test = partial(evaluate, model, new_loop, source, engine)
-        start = on_rank_0(model_fingerprint, str(start_folder(config.model)))
-        data = digest([source.fingerprint, agent.prompt, start, *([judge.graded_by] if judge else [])])
+        data = digest([source.fingerprint, agent.prompt, judge.graded_by if judge else None])
 
         # run.steps resumes from the last checkpoint, evaluates, saves, stops on signals; run.phase measures the time
         for step in run.steps(model, optimizer, tokenizer.files | agent.files, data=data, evaluate=test):
@@ -76,18 +73,20 @@ def main(config: IGPOConfig) -> Path:
             with new_loop(score=score) as loop, together(), run.phase("rollout"):
                 episodes = collect(loop, source, step, config)              # under torchrun: this rank's questions
                 loop.score_ended()                                          # the true answers, on the open sequences
-            for used in {engine, scorer}:
-                used.free_pages()                                           # the update can use their memory
+            engine.free_pages()                                             # the update can use their memory
+            scorer.free_pages()
             scored = gather([(own.rollout, own.answer_logprobs) for own in episodes], each=config.group)
             batch = make_batch(scored, config.group, grade)                 # without an outcome: dropped, counted
             credited = credit(batch.measured, config.recipe)                # igpo/credit.py: the same on every rank
             rows = list(map(row_of, batch.rollouts, credited.record.advantages))
-            stats = update(model, optimizer, rows, reference, config, step)
-            save_rollouts(run, step, batch, credited)
-            tokens = {"rollout": engine.counters().rolled_out, "scoring": scored_tokens(episodes),
-                      "update": stats.pop("tokens")}
-            numbers = health(batch, credited, *source.visits(batch.rollouts)) | stats
-            run.log(numbers | {"pages_peak": max(everywhere(engine.counters().pages_peak))}, tokens)
+            with run.phase("update"):
+                stats = igpo_update(model, optimizer, rows, reference, config, step)
+            if batch.rollouts and (step == 1 or run.is_due(config.rollouts_every)):               # for the X-ray
+                saved = SavedBatch(step, config.gain_policy, config.recipe, batch.rollouts, batch.measured, credited)
+                on_rank_0(save_batch, run.folder, saved)
+            stats["pages_peak"] = max(everywhere(engine.counters().pages_peak))
+            tokens = engine.counters().rolled_out + stats.pop("tokens")
+            run.log(health(batch, credited, *source.visits(batch.rollouts)) | stats, tokens)
     return run.model_folder
 
 
@@ -96,8 +95,8 @@ def main(config: IGPOConfig) -> Path:
 
 def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:
     """`group` rollouts of each question of the step; under torchrun, of this rank's share of the questions. The name of
-    a group and step - 1 decide its random numbers. Where an epoch ends within the step a
-    question may come twice: its second group has another name."""
+    a group and step - 1 decide its random numbers. Where an epoch ends within the step a question may come twice: its
+    second group has another name."""
     episodes: list[Episode] = []
     chosen = batch_indices(step, config.questions, len(source.training), config.web_seed)
     for place, i in share(list(enumerate(chosen))):
@@ -124,10 +123,6 @@ def score_answers(scorer: Engine, tokenizer: Tokenizer, config: IGPOConfig, epis
         episode.answer_logprobs = answer_logprobs(episode.rollout, wrapped[i], scores.get(i, []), config.recipe)
 
 
-def scored_tokens(episodes: list[Episode]) -> int:
-    return sum(len(logprobs) for episode in episodes for logprobs in episode.answer_logprobs if logprobs)
-
-
 def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[float | None]:
     """The outcome of every rollout: 0 or 1 by the judge, None where it gave no verdict; without a judge exact match or
     F1, 0 without an answer. Penalties come later (igpo/rewards.py)."""
@@ -136,13 +131,6 @@ def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[fl
         return [None if verdict.correct is None else float(verdict.correct) for verdict in judge.verdicts(answered)]
     compare = exact_match if kind == "em" else f1
     return [compare(answer, question.answers) for question, answer in answered]
-
-
-def save_rollouts(run: Run, step: int, batch: RolloutBatch, credited: Credit) -> None:
-    """For the X-ray: rollouts with everything between their measurements and their advantages."""
-    if batch.rollouts and (step == 1 or run.is_due(run.config.rollouts_every)):
-        saved = SavedBatch(step, run.config.gain_policy, run.config.recipe, batch.rollouts, batch.measured, credited)
-        on_rank_0(save_batch, run.folder, saved)
 
 
 def evaluate(model: Qwen3, new_loop: Callable[[], RolloutLoop], source: QuestionSource, engine: Engine) -> dict:

@@ -45,11 +45,8 @@ def main(config: SFTConfig) -> Path:
         for step in run.steps(model, optimizer, tokenizer.files | told.files, data=data, evaluate=evaluate):
             batch = [training[i] for i in batch_indices(step, config.batch, len(training), config.seed)]
             rate = learning_rate(step, config.steps, config.learning_rate, int(config.warmup * config.steps))
-            with run.phase("update"):
-                numbers = sft_step(model, optimizer, batch, rate, config.clip, config.pack_tokens, config.reduction)
-            run.counters["tokens_seen"] = run.counters.get("tokens_seen", 0) + numbers["tokens"]
-            numbers |= run.counters | {"epoch": step * config.batch / len(training)}
-            run.log(numbers, {"update": numbers["tokens"]})
+            numbers = sft_step(model, optimizer, batch, rate, config.clip, config.pack_tokens, config.reduction)
+            run.log(numbers | {"epoch": step * config.batch / len(training)}, numbers["tokens"])
     return run.model_folder
 
 

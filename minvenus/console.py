@@ -21,14 +21,14 @@ class Progress:
         self.live = self.out.isatty()
         self.began = time.monotonic()
 
-    def show(self, step: int, metrics: dict, timing: dict | None = None) -> None:
+    def show(self, step: int, metrics: dict, tokens_per_second: float | None = None) -> None:
         """After `step` steps. Counts are left out: the line has to be short."""
         done, left = step - self.first, self.steps - step
         if not self.live and left and done > 1 and step % max(1, self.steps // 10):
             return
         seconds_left = (time.monotonic() - self.began) / done * left
         numbers = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items() if isinstance(value, float))
-        speed = f"{timing['tokens_per_second']:,.0f} tokens/s  " if timing else ""
+        speed = f"{tokens_per_second:,.0f} tokens/s  " if tokens_per_second is not None else ""
         line = f"{self.name} {step}/{self.steps}  {clock(seconds_left)} left  {speed}{numbers}"
         if self.live:                                        # a line that wraps could not be renewed
             line = f"\r\033[K{line[:shutil.get_terminal_size().columns - 1]}"

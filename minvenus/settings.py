@@ -159,16 +159,15 @@ def model_shape(model: str) -> ModelConfig:
 def check_preset(config: "SFTConfig | IGPOConfig") -> None:
     """A plan needs no more than the model's shape. The tiny model's settings are for no other: its learning rate would
     ruin a real model, its context would cut every rollout."""
-    model, shapes = config.model, list(MODELS) if config.plan else []
-    if model not in ("tiny", "tiny-base", *shapes) and not (Path(model) / "config.json").is_file():
-        named = f" or one of {', '.join(shapes)}" if shapes else ""
-        only_planned = ", a shape for --plan: give a run --model FOLDER" if model in MODELS else ""
-        raise ConfigError(f"model must be 'tiny-base', 'tiny' or a folder with a config.json{named}; got {model!r}"
-                          + only_planned)
-    if config.preset == "tiny" and model_shape(config.model).hidden_size > MODELS["tiny"].hidden_size:
+    model = config.model
+    known = ("tiny", "tiny-base", *MODELS) if config.plan else ("tiny", "tiny-base")
+    if model not in known and not (Path(model) / "config.json").is_file():
+        raise ConfigError(f"model must be 'tiny-base', 'tiny' or a folder with a config.json, for a --plan also one of "
+                          f"{', '.join(MODELS)}; got {model!r}")
+    if config.preset == "tiny" and model_shape(model).hidden_size > MODELS["tiny"].hidden_size:
         others = ", ".join(name for name in get_args(Preset) if name != "tiny")
-        raise ConfigError(f"{config.model} is not the tiny model, and preset tiny has the tiny model's learning rate, "
-                          f"context and turns: choose --preset from {others}; flags beside it change single values")
+        raise ConfigError(f"{model} is not the tiny model, and preset tiny has the tiny model's learning rate, context "
+                          f"and turns: choose --preset from {others}; flags beside it change single values")
 
 
 @dataclass(frozen=True)

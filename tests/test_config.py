@@ -1,4 +1,4 @@
-"""Model shapes, recipes, and the refusal of what cannot be used."""
+"""Model shapes, recipes, presets, and the refusal of what cannot be used."""
 
 import json
 from dataclasses import asdict, fields, replace
@@ -6,13 +6,15 @@ from typing import Annotated, Literal, get_args, get_origin
 
 import pytest
 
-from minvenus.config import MODELS, ConfigError, ModelConfig, Recipe, has_type
+from minvenus.config import MODELS, ConfigError, ModelConfig, Recipe
 from minvenus.experiments.base import BaseConfig
 from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.demo import DemoConfig
 from minvenus.experiments.lab import LabConfig
 from minvenus.experiments.theory import TheoryConfig
-from minvenus.settings import AgentConfig, EvalConfig, IGPOConfig, InferConfig, SFTConfig
+from minvenus.files import write_json
+from minvenus.presets import IGPO_PRESETS, SFT_PRESETS
+from minvenus.settings import AgentConfig, EvalConfig, IGPOConfig, InferConfig, Preset, SFTConfig
 
 QWEN = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 64, "intermediate_size": 96,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 101,
@@ -103,12 +105,14 @@ NUMBERS = {  # field: (values that are refused, values at the border that are ac
     "num_attention_heads": ([0], [1]), "num_key_value_heads": ([0, 3], [1, 2]), "head_dim": ([0, 3], [2]),
     "vocab_size": ([0], [1]), "rope_theta": ([1, NAN], [1.001]), "max_position_embeddings": ([0], [1]),
     "rms_norm_eps": ([0.0, NAN], [1e-300]),
-    "gamma": ([-0.001, 1.001, NAN], [0, 1]), "ig_weight": ([NAN, float("inf")], [-1, 0]),
+    "gamma": ([-0.001, 1.001, NAN], [0, 1]),
+    "ig_weight": ([NAN, float("inf"), 10**400, True, "1"], [-1, 0, 1e308]),
     "format_penalty": ([-0.001, float("inf")], [0]), "newlines_after_think": ([0, 3, True], [1, 2]),
     "max_turns": ([0], [1]), "max_context": ([0], [1]), "max_new_tokens": ([0], [1]),
     "max_observation_tokens": ([63], [64]),
     "time_limit": ([0.0, NAN], [0.001]), "tool_seconds": ([0.0, NAN], [0.001]),
-    "temperature": ([-0.001, 100.1, NAN], [0, 100]), "top_p": ([0.0, 1.001], [0.001, 1]), "top_k": ([-1, 0.5], [0]),
+    "temperature": ([-0.001, 0.0005, 100.1, NAN], [0, 100]), "top_p": ([0.0, 1.001], [0.001, 1]),
+    "top_k": ([-1, 0.5], [0]),
     "presence_penalty": ([NAN, float("inf")], [-2.0, 0]), "retries": ([-1], [0]), "max_malformed": ([-1], [0]),
     "seed": ([0.5, True, "0"], [-1, 0]), "question_seed": ([0.5, True, "0"], [-1, 0]),
     "limit": ([0], [1]), "runs": ([0], [1]), "concurrency": ([0], [1]), "pages": ([0], [1]),
@@ -127,7 +131,7 @@ NUMBERS = {  # field: (values that are refused, values at the border that are ac
     "sft_steps": ([0], [1]), "igpo_steps": ([0], [1]), "seeds": ([0], [1]), "first_seed": ([0.5], [-1]),
     "first_sampling_seed": ([0.5], [-1]), "first_sft_seed": ([0.5], [-1]), "checkpoints": ([0], [1]),
     "tool_threads": ([0], [1]), "jobs": ([0], [1]), "visits": ([3], [4]),
-    "IGPOConfig.temperature": ([0.0, NAN], [0.001]), "IGPOConfig.max_context": ([0, 4097], [1, 4096]),
+    "IGPOConfig.temperature": ([0.0, 0.0005, NAN], [0.001]), "IGPOConfig.max_context": ([0, 4097], [1, 4096]),
 }
 
 
@@ -198,13 +202,47 @@ def test_questions_held_out_by_default_are_128_of_the_toy_web_and_none_of_a_file
     assert IGPOConfig(data="q.jsonl", tools="live").evaluate_questions == 0
 
 
-@pytest.mark.parametrize("value", [10**400, float("inf"), float("nan"), True, "1"])
-def test_what_is_no_number_of_a_float_is_no_float(value):
-    assert has_type(1, float) and has_type(-1e308, float) and not has_type(value, float)
+# -------------------------------------------------------------------------------------------------------- presets
+
+REAL = [name for name in get_args(Preset) if name != "tiny"]
+BOTH = [(SFTConfig, SFT_PRESETS), (IGPOConfig, IGPO_PRESETS)]
 
 
-@pytest.mark.parametrize(("config", "value"), [(AgentConfig, 0.0005), (AgentConfig, 101.0), (IGPOConfig, 0.0),
-                                               (IGPOConfig, 1e-4)])
-def test_temperatures_that_cannot_be_sampled_at_are_refused(config, value):
-    with pytest.raises(ConfigError, match=r"temperature must be a finite number (0 or )?from 0\.001 to 100"):
-        config(temperature=value)
+def real_model(folder, name="qwen3-0.6b") -> str:
+    write_json(folder / "config.json", MODELS[name].to_hf())
+    return str(folder)
+
+
+@pytest.mark.parametrize(("cls", "presets"), BOTH)
+def test_every_preset_is_valid_and_sets_what_must_not_be_the_toys(cls, presets, tmp_path):
+    assert list(presets) == list(get_args(Preset)) and presets["tiny"] == {}
+    for name in REAL:
+        values = presets[name]
+        config = cls(preset=name, **values | {"model": real_model(tmp_path, values["model"])})
+        context = {"max_tokens", "max_context", "max_turn_tokens", "max_turns"} & {f.name for f in fields(cls)}
+        assert {"learning_rate", "pack_tokens", "recompute", *context} <= values.keys()
+        longest = getattr(config, "max_tokens", None) or config.max_context
+        assert ModelConfig.preset(values["model"]).max_position_embeddings >= longest
+
+
+def test_one_epoch_is_585_steps_of_the_released_trajectories_and_62_of_a_thousand_questions():
+    sft, igpo = SFT_PRESETS["dr-venus-4b"], IGPO_PRESETS["dr-venus-4b"]
+    assert sft["steps"] == 18_745 // sft["batch"] and igpo["steps"] == 1000 // igpo["questions"]
+
+
+@pytest.mark.parametrize("cls", [SFTConfig, IGPOConfig])
+def test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named(cls, tmp_path):
+    model = real_model(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        cls(model=model)
+    assert all(word in str(caught.value) for word in (model, *REAL))
+    assert cls(model=model, preset="qwen3-0.6b").model == model
+
+
+@pytest.mark.parametrize("cls", [SFTConfig, IGPOConfig])
+def test_a_shape_by_name_is_for_a_plan_only(cls):
+    assert cls(preset="qwen3-0.6b", model="qwen3-8b", plan=True).model == "qwen3-8b"
+    for model, plan in (("qwen3-8b", False), ("qwen4", True)):
+        words = rf"a folder with a config\.json, for a --plan also one of tiny, qwen3-0\.6b.*got '{model}'"
+        with pytest.raises(ConfigError, match=words):
+            cls(preset="qwen3-0.6b", model=model, plan=plan)

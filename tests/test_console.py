@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 def shown(out, steps, start=0):
     progress = Progress("sft", start, steps, out)
     for step in range(start + 1, steps + 1):
-        progress.show(step, {"loss": 1.25, "tokens": 300}, {"tokens_per_second": 12345.6})
+        progress.show(step, {"loss": 1.25, "tokens": 300}, 12345.6)
     return out.getvalue()
 
 
@@ -44,7 +44,7 @@ def test_a_terminal_gets_one_line_that_is_renewed_and_ended(monkeypatch):
 def test_a_run_that_stops_early_leaves_the_terminal_on_a_new_line():
     for out, end in ((Terminal(), "\n"), (io.StringIO(), "")):
         progress = Progress("sft", 0, 100, out)
-        progress.show(42, {"loss": 1.0}, {"tokens_per_second": 1.0})
+        progress.show(42, {"loss": 1.0}, 1.0)
         before = out.getvalue()
         progress.end()
         assert out.getvalue() == before + end
@@ -54,7 +54,7 @@ def test_what_is_left_follows_from_the_steps_of_this_process(monkeypatch):
     now = iter([100.0, 130.0])
     monkeypatch.setattr(terminal.time, "monotonic", lambda: next(now))
     out = io.StringIO()
-    Progress("sft", 10, 20, out).show(12, {}, {"tokens_per_second": 1.0})       # two steps in 30 s, eight to go
+    Progress("sft", 10, 20, out).show(12, {}, 1.0)       # two steps in 30 s, eight to go
     assert "2:00 left" in out.getvalue()
 
 

@@ -7,23 +7,18 @@ import signal
 from dataclasses import replace
 
 import pytest
-import torch
 
 import train_igpo
 from minvenus.agent.prompt import TOYWEB
-from minvenus.config import Recipe
 from minvenus.evaluation.judge import Judge
 from minvenus.files import latest_checkpoint, read_jsonl
-from minvenus.flags import parse_flags
 from minvenus.model import weights
-from minvenus.presets import IGPO_PRESETS
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPOConfig
 from tests.evaluation.local_judge import QUICK, grading, planted  # noqa: F401
-from tests.train.igpo_runs import MIXED, first_step, scored_again, script_runs, small_igpo, with_recipe, write_model
-from tests.train.runs import command, content, parameters, signalled, unexplained_metrics
+from tests.train.igpo_runs import MIXED, first_step, scored_again, script_runs, small_igpo, write_model
+from tests.train.runs import command, content, signalled, unexplained_metrics
 
-FAILED = [["wrong: dog", "wrong: dog"], [": dog", ": dog"]]
 # Verdicts by the first word of the answer; the judge fails at "sphinx".
 JUDGED = [["right: yes, a cat", "wrong: no, a dog", "right: yes, a hen", "wrong: sphinx"],
           ["right: no 1", "wrong: yes 1", "search: no 2", ": yes 2"]]
@@ -68,36 +63,26 @@ def test_the_questions_have_a_seed_of_their_own_so_that_sampling_can_be_repeated
 # --------------------------------------------------------------------------------------------------- a run as a whole
 
 
-def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole, config):
+def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole):
     weights.load(latest_checkpoint(whole) / "model")
     rows, timing = (read_jsonl(whole / name) for name in ("metrics.jsonl", "timing.jsonl"))
     assert [row["step"] for row in rows] == [row["step"] for row in timing] == [1, 2, 3]
     health = {"gain_mean", "gain_positive", "gain_right", "gain_wrong", "clip_fraction", "kl", "entropy", "grad_norm",
               "pages_peak", "failed", "judge_unknown"}
-    clocks = {f"{phase}_seconds" for phase in ("rollout", "scoring", "grading", "update")} | {
-        f"{phase}_tokens_per_second" for phase in ("rollout", "scoring", "update")} | {"tokens_per_second", "seconds"}
     for row, clock in zip(rows, timing, strict=True):
-        assert health <= row.keys() and clocks <= clock.keys()
+        assert health <= row.keys()
         assert not any("second" in name for name in row), "clocks differ from run to run"
         assert row["outcome"] == 0.25 and row["turns"] == 3 and row["right_pages"] == 0.5 and row["malformed"] == 0
         assert row["groups_without_outcome_signal"] == 0.5 and row["groups_without_any_signal"] == 0.0
         assert row["updates"] == 1
         assert row["browse_correct"] == row["browse_wrong"] == 0.5
-        assert sum(clock[name] for name in clock if name.endswith("_seconds")) == pytest.approx(clock["seconds"])
+        assert 0 < clock["scoring_seconds"] < clock["rollout_seconds"] < clock["seconds"] > clock["update_seconds"] > 0
         assert row["logprob_gap"] < 1e-5 and row["ratio_min"] == pytest.approx(1, abs=1e-5) == row["ratio_max"]
     assert [row["kl"] > 0 for row in rows] == [False, True, True], "the policy has left the start checkpoint"
-
-
-def test_every_number_of_a_run_is_explained_in_the_docs(whole):
-    assert not unexplained_metrics(whole)
-
-
-def test_every_second_step_and_the_last_are_evaluated(whole):
-    rows = read_jsonl(whole / "metrics.jsonl")
-    names = {"test_exact_match", "test_turns", "test_right_pages", "test_malformed"}
-    assert [names <= row.keys() for row in rows] == [False, True, True]
-    assert [rows[2][name] for name in sorted(names)] == [1.0, 0.0, 1.0, 3.0], "held-out questions are played right"
-    assert ["before_test_turns" in row for row in rows] == [True, False, False], "the start checkpoint"
+    held_out = {"test_exact_match": 1.0, "test_malformed": 0.0, "test_right_pages": 1.0, "test_turns": 3.0}
+    assert [row.items() >= held_out.items() for row in rows] == [False, True, True], "every second step, and the last"
+    assert rows[0].keys() >= {f"before_{name}" for name in held_out} and "before_test_turns" not in rows[1]
+    assert not unexplained_metrics(whole), "docs/metrics.md explains every number"
 
 
 def test_rollouts_of_the_first_every_second_and_the_last_step_are_saved_with_their_arithmetic(whole, config):
@@ -116,17 +101,6 @@ def test_sampled_runs_are_the_same_bytes_for_one_seed_and_others_for_another(mod
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         train_igpo.main(replace(config, out=str(tmp_path / name), seed=seed))
     assert content(tmp_path / "a") == content(tmp_path / "b") != content(tmp_path / "c")
-
-
-def test_a_batch_without_any_signal_is_reported_and_costs_no_update(config, tmp_path, monkeypatch, capsys):
-    config = with_recipe(replace(config, steps=1, kl_coef=0.0, out=str(tmp_path)), use_gain=False)
-    script_runs(monkeypatch, config, FAILED)
-    folder = train_igpo.main(config)
-    [row], [clock] = (read_jsonl(tmp_path / name) for name in ("metrics.jsonl", "timing.jsonl"))
-    assert row["groups_without_any_signal"] == 1.0 and row["updates"] == 0 and "grad_norm" not in row
-    assert "update_tokens_per_second" not in clock
-    assert "groups_without_any_signal 1" in capsys.readouterr().err
-    assert torch.equal(parameters(weights.load(folder)), parameters(weights.load(config.model)))
 
 
 @pytest.mark.parametrize("lora_rank", [0, 2])
@@ -179,18 +153,6 @@ def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(fir
     assert [m.outcome for m in step.batch.measured] == [[1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0][i] for i in kept]
     assert [m.logprobs for m in step.batch.measured] == [step.logprobs[i] for i in kept]
     assert step.update()["updates"] == 1
-
-
-def test_the_preset_of_the_4b_model_is_the_papers_recipe_on_a_file_with_live_tools_and_a_judge(model):
-    flags = ["--preset", "dr-venus-4b", "--model", model, "--data", "q.jsonl", "--tools", "live", "--judge"]
-    large = parse_flags(IGPOConfig, flags, presets=IGPO_PRESETS)
-    assert (large.data, large.tools, large.judge) == ("q.jsonl", "live", True)
-    assert (large.group, large.questions, large.learning_rate, large.kl_coef) == (8, 16, 1e-6, 0.001)
-    assert large.recipe == Recipe.paper() and (large.temperature, large.top_p, large.max_turns) == (1.0, 0.95, 200)
-    assert large.pages * train_igpo.PAGE_SIZE > large.max_context, "a rollout, and the answer scored behind it"
-    assert large.pack_tokens >= large.max_context
-    assert large.steps * large.questions <= 1000 < (large.steps + 1) * large.questions, "one epoch over 1,000 questions"
-    assert IGPOConfig(**IGPO_PRESETS["tiny"]) == IGPOConfig()
 
 
 @pytest.mark.parametrize(("flags", "words"), [

@@ -112,6 +112,7 @@ def test_an_evaluation_leaves_nothing_that_the_next_step_could_find(config, tmp_
 def test_a_run_does_not_go_on_with_other_questions_another_prompt_or_another_start(config, tmp_path):
     data, system, start = tmp_path / "mine.jsonl", tmp_path / "system.txt", tmp_path / "start"
     shutil.copytree(start_folder(config.model), start)
+    (start / "more.json").write_text("{}")
     lines = [json.dumps({"question": f"Pet of {name}?", "answer": "cat", "id": name}) for name in PETS]
     data.write_text("\n".join(lines))
     system.write_text("Search.")
@@ -119,18 +120,13 @@ def test_a_run_does_not_go_on_with_other_questions_another_prompt_or_another_sta
                      steps=1, evaluate_questions=0)
     train_igpo.main(config)
     assert "test_exact_match" not in read_jsonl(tmp_path / "run" / "metrics.jsonl")[0], "no question is held out"
+    for file, other in ((system, "Visit."), (start / "more.json", "[]"), (data, "\n".join(lines[:2]))):
+        before = file.read_text()
+        file.write_text(other)
+        with pytest.raises(ConfigError, match="was made with other data, another prompt, start model or judge"):
+            train_igpo.main(config)
+        file.write_text(before)
     train_igpo.main(config)
-    system.write_text("Visit.")
-    with pytest.raises(ConfigError, match="was made with other data, another prompt"):
-        train_igpo.main(config)
-    system.write_text("Search.")
-    (start / "more.json").write_text("{}")
-    with pytest.raises(ConfigError, match="start model"):
-        train_igpo.main(config)
-    (start / "more.json").unlink()
-    data.write_text("\n".join(lines[:2]))
-    with pytest.raises(ConfigError, match="was made with other data, another prompt"):
-        train_igpo.main(config)
 
 
 # ---------------------------------------------------------------------------------------------------- tools that fail
@@ -179,20 +175,11 @@ def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
         assert (limits.max_turns, limits.max_context) == (5, 1024)
 
 
-def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch, tmp_path):
-    class Asked(Exception):
-        pass
-
-    def asked(*arguments, **options):
-        raise Asked(arguments, options)
-
-    monkeypatch.setattr(train_igpo, "open_questions", asked)
-    config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3, out=str(tmp_path),
-                     tool_seconds=9.0)
-    with pytest.raises(Asked) as caught:
-        train_igpo.main(config)
+def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
+    monkeypatch.setattr(train_igpo, "open_questions", lambda *arguments, **options: (arguments, options))
+    config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3, tool_seconds=9.0)
     expected = {"hops": 2, "slack": 3, "max_turns": 5, "limit": 1, "per_step": 2, "tool_seconds": 9.0}
-    assert caught.value.args == (("toyweb", "toyweb", 5), expected)
+    assert train_igpo.questions_of(config) == (("toyweb", "toyweb", 5), expected)
 
 
 # ----------------------------------------------------------------------------------------------------------- settings

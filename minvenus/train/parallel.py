@@ -29,6 +29,7 @@ from minvenus.config import ConfigError
 from minvenus.model.precision import precision_of
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.split import whole
+from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.train.sequence import split_sequences
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ def size() -> int:
 @contextmanager
 def processes() -> Iterator[None]:
     """For a whole script, which ends with it: the group of processes that torchrun has started, if it has. Rank 0 alone
-    prints. An error that comes to all ranks is rank 0's to tell; otherwise it is told by the rank that failed first,
+    prints. An error that comes to all ranks is rank 0's to tell; otherwise it is told by the rank that failed alone,
     and the others, which fail because that one is gone, leave without a word."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
@@ -66,8 +67,7 @@ def processes() -> Iterator[None]:
                 stack.enter_context(redirect_stderr(nowhere))
             yield
     except Exception:
-        first, all_failed = who_failed()
-        if rank() != (0 if all_failed else first):
+        if rank() != (failed_alone() or 0):
             leave_later(2)
         raise
     except (KeyboardInterrupt, SystemExit) as end:           # a second Ctrl-C; --help and flags that are wrong
@@ -86,24 +86,19 @@ def leave_later(code) -> NoReturn:
     sys.exit(code)
 
 
-def failed_together() -> bool:
-    """For a rank that has failed: whether all have. Then they can still save a checkpoint together; one that failed
-    alone has left the others in a collective."""
-    return size() == 1 or who_failed()[1]
-
-
-def who_failed() -> tuple[int, bool]:
-    """The first rank that has failed, and whether all others came to an error at the same time."""
+def failed_alone() -> int | None:
+    """For a rank that has failed: the rank that failed without the others, which it has left in a collective. None if
+    all have failed: then they can still do something together."""
+    if size() == 1:
+        return None
     store = dist.distributed_c10d._get_default_store()
     store.set(f"failed {rank()}", "")
-    first = int(store.compare_set("first to fail", "", str(rank())))
-    if first == rank() and not store.check(["failed together"]):
+    if not store.check(["alone"]):
         try:
             store.wait([f"failed {r}" for r in range(size())], FAILURE_WAIT)
-            store.set("failed together", "yes")
         except dist.DistStoreError:
-            store.set("failed together", "no")
-    return first, store.get("failed together") == b"yes"
+            store.compare_set("alone", "", str(rank()))
+    return int(store.get("alone")) if store.check(["alone"]) else None
 
 
 @contextmanager
@@ -126,18 +121,15 @@ def together() -> Iterator[None]:
             raise (ConfigError if mendable else RuntimeError)(f"rank {failed}: {text}")
 
 
-def check_ranks(config, kv_heads: int) -> None:
+def check_ranks(config: SFTConfig | IGPOConfig, kv_heads: int) -> None:
     """Refuse numbers of processes that do not fit the settings or the model."""
     ranks, shared = size(), config.sequence_parallel
-    what = "questions" if hasattr(config, "questions") else "batch"
-    items = getattr(config, what)
     if ranks % shared or kv_heads % shared:
         raise ConfigError(f"sequence_parallel {shared} must divide the number of processes, {ranks}, and of the "
                           f"model's kv heads, {kv_heads}")
-    least = ranks if what == "questions" else ranks // shared
-    if items < least:
-        raise ConfigError(f"{ranks} processes for {items} {what} of a step: start at most {items * ranks // least}, "
-                          f"or raise --{what}")
+    what, least = ("questions", ranks) if isinstance(config, IGPOConfig) else ("batch", ranks // shared)
+    if getattr(config, what) < least:
+        raise ConfigError(f"{ranks} processes need --{what} of at least {least}, not {getattr(config, what)}")
 
 
 # ------------------------------------------------------------------------------------------------ work and decisions

@@ -45,12 +45,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """The memory of one of `processes` processes, and what fits into the cache."""
+    """The memory of one of `processes` processes."""
 
     parts: list[Part]
     processes: int
-    cache_tokens: int = 0    # 0 = no rollouts
-    rollouts: int = 0        # at their longest, at the same time
 
     def peak(self, when: str) -> float:
         return sum(part.bytes for part in self.parts if part.when in ("always", when))
@@ -68,11 +66,9 @@ def make_plan(config: SFTConfig | IGPOConfig, shape: ModelConfig, processes: int
     with torch.device("meta"):
         model = Qwen3(shape)
     parts = trainer_parts(config, model, processes, device)
-    if isinstance(config, SFTConfig):
-        return Plan(parts, processes)
-    tokens = config.pages * PAGE_SIZE
-    parts += engine_parts(config, model, processes, device)
-    return Plan(parts, processes, tokens, tokens // config.max_context)
+    if isinstance(config, IGPOConfig):
+        parts += engine_parts(config, model, processes, device)
+    return Plan(parts, processes)
 
 
 def trainer_parts(config: SFTConfig | IGPOConfig, model: Qwen3, processes: int, device: str) -> list[Part]:
@@ -129,7 +125,9 @@ def engine_parts(config: IGPOConfig, model: Qwen3, processes: int, device: str) 
                       "the trained module itself" if shared else "whole on every process"))
     per_token = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * number
     pages = pools * config.pages * PAGE_SIZE * per_token
-    parts.append(Part("pages", pages, "rollouts", f"{config.pages * PAGE_SIZE:,} tokens of {per_token:,} bytes"))
+    at_once = config.pages * PAGE_SIZE // config.max_context
+    parts.append(Part("pages", pages, "rollouts",
+                      f"{config.pages * PAGE_SIZE:,} tokens of {per_token:,} bytes: {at_once} rollouts at full length"))
     if device == "cpu":
         parts.append(Part("CPU copies", pages + pools * number * size, "rollouts", "engine/decode.py, at most"))
     rows = min(-(-config.questions // processes) * config.group, config.pages)
@@ -160,7 +158,6 @@ def plan_table(config: SFTConfig | IGPOConfig, processes: int = 1) -> str:
 
 
 def table(plans: list[Plan]) -> str:
-    last = plans[-1]
     parts = {part.name: part for plan in plans for part in plan.parts}
     lines = ["GB of each process, of" + "".join(f"{plan.processes:>10}" for plan in plans)]
     for when in ("loading", "always", "rollouts", "update"):
@@ -168,25 +165,20 @@ def table(plans: list[Plan]) -> str:
             if part.when == when:
                 numbers = "".join(f"{plan.of(part.name) / GB:10.2f}" for plan in plans)
                 lines.append(f"  {when:<9}{part.name:<11}{numbers}   {part.note}")
-    for when in ("rollouts", "update") if last.cache_tokens else ("update",):
-        lines.append(f"  {'peak of ' + when:<20}" + "".join(f"{plan.peak(when) / GB:10.2f}" for plan in plans))
-    if last.cache_tokens:
-        lines.append(f"cache: {last.cache_tokens:,} tokens; rollouts at full length at once: {last.rollouts}, others "
-                     "wait")
+    for when in ("rollouts", "update"):
+        if any(part.when == when for part in parts.values()):
+            lines.append(f"  {'peak of ' + when:<20}" + "".join(f"{plan.peak(when) / GB:10.2f}" for plan in plans))
     return "\n".join(lines)
 
 
 def check_memory(config: SFTConfig | IGPOConfig, processes: int) -> None:
-    """On a GPU, refuse at the start what cannot fit."""
+    """On a GPU, refuse at the start what cannot fit. On a CPU the system decides."""
     device = device_of(config.device)
-    room = free_memory(device)
+    if device == "cpu":
+        return
+    room = torch.cuda.mem_get_info()[0]
     plan = make_plan(config, model_shape(config.model), processes, device)
-    if room is not None and plan.bytes > room:
+    if plan.bytes > room:
         raise ConfigError(f"this run needs {plan.bytes / GB:.1f} GB, {room / GB:.1f} GB of the device are free: lower "
                           "--pages, --pack-tokens or the context, add --recompute or --lora-rank, start more "
                           f"processes, or take a smaller model\n{table([plan])}")
-
-
-def free_memory(device: str) -> int | None:
-    """Bytes; None on a CPU, where the system decides."""
-    return torch.cuda.mem_get_info()[0] if device == "cuda" else None

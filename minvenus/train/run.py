@@ -2,7 +2,7 @@
 
     RUN/run.json        the settings
     RUN/metrics.jsonl   one line per step: what the same settings and seed give again, byte for byte
-    RUN/timing.jsonl    one line per step: seconds and tokens per second
+    RUN/timing.jsonl    one line per step: seconds, of its phases too, and tokens per second
 
 Steps are counted from 1: step N is the N-th, and "after step N" N steps have been made. A run evaluates before its
 first step, every so many steps, and after its last. Whatever ends it, an error included, the last whole step is kept: a
@@ -24,7 +24,8 @@ import torch
 
 from minvenus.config import ConfigError, read_json
 from minvenus.console import Progress, stop_on_signals
-from minvenus.files import claimed, latest_checkpoint, naming, read_jsonl, sync, write_text
+from minvenus.evaluation.results import model_fingerprint
+from minvenus.files import claimed, digest, latest_checkpoint, naming, read_jsonl, sync, write_text
 from minvenus.flags import save_config
 from minvenus.model.lora import adapter_rank, add_adapters
 from minvenus.model.precision import PRECISION
@@ -34,7 +35,7 @@ from minvenus.settings import model_shape
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.train import checkpoint
 from minvenus.train.optim import Diverged, steps_taken
-from minvenus.train.parallel import check_ranks, everywhere, failed_together, on_rank_0, shard, size
+from minvenus.train.parallel import check_ranks, everywhere, failed_alone, on_rank_0, shard, size
 from minvenus.train.plan import check_memory
 
 # Settings that a resumed run may change: they decide memory, speed and what is looked at, not what is learned.
@@ -45,7 +46,6 @@ MAY_CHANGE = {"out", "device", "pack_tokens", "recompute", "sequence_parallel", 
 def load_start(config) -> tuple[Qwen3, Tokenizer]:
     """The model that training starts from, with new adapters if these are what is trained, split over the ranks if
     there are several; and its tokenizer."""
-    torch.manual_seed(config.seed)              # nothing draws from it, but its state is part of every checkpoint
     folder, device = start_folder(config.model), device_of(config.device)
     check_memory(config, size())
     rank = adapter_rank(folder) if folder else 0
@@ -86,7 +86,7 @@ def open_run(name: str, config, may_change: set[str] = MAY_CHANGE) -> Iterator["
         except (Exception, KeyboardInterrupt) as error:
             if run.done:
                 run.progress.end()
-                if failed_together() and steps_taken(run.optimizer) == run.moves:
+                if failed_alone() is None and steps_taken(run.optimizer) == run.moves:
                     with suppress(OSError):         # on a full disk the error that is raised already says so
                         run.save()
             if isinstance(error, Diverged):
@@ -114,21 +114,21 @@ class Run:
         self.name, self.config, self.folder = name, config, Path(config.out)
         self.metrics, self.timing = self.folder / "metrics.jsonl", self.folder / "timing.jsonl"
         self.done = 0                               # steps so far
-        self.counters: dict[str, int] = {}          # counts over the whole run; saved with every checkpoint
         self.before: dict = {}                      # the evaluation before the first step
 
     def steps(self, model, optimizer, tokenizer_files, *, data: str, evaluate: Callable[[], dict]) -> Iterator[int]:
         """The numbers of the steps that are left after the latest checkpoint. `data` is a fingerprint of what is
         trained on. `evaluate` gives numbers on what is held out, none if nothing is."""
         self.model, self.optimizer, self.tokenizer_files = model, optimizer, tokenizer_files
-        self.data, self.evaluate = data, evaluate
+        start = on_rank_0(model_fingerprint, str(start_folder(self.config.model)))
+        self.data, self.evaluate = digest([data, start]), evaluate
         self.start()
         total = self.config.steps
         with stop_on_signals() as stop:
             if self.done == 0:
                 self.before = {f"before_{name}": number for name, number in evaluate().items()}
             while self.done < total and not any(everywhere(bool(stop))):
-                self.mark, self.now = time.perf_counter(), "rest"
+                self.began = clock()
                 self.seconds: dict[str, float] = defaultdict(float)     # of the step, by phase
                 yield self.done + 1
             self.save()
@@ -139,7 +139,7 @@ class Run:
     def start(self) -> None:
         """Fill model and optimiser from the latest checkpoint, if there is one, and say what is run."""
         newest = on_rank_0(latest_checkpoint, self.folder)
-        state: dict = {"step": 0, "counters": {}, "data": self.data}
+        state: dict = {"step": 0, "data": self.data}
         if newest:
             state = checkpoint.restore(newest, self.model, self.optimizer)
         if state["data"] != self.data:
@@ -155,7 +155,7 @@ class Run:
         print(f"model       {numbers:,} parameters on {self.model.head_weight.device}{share}")
         print(f"settings    {settings}; all of them in {on_rank_0(save_config, self.config, self.folder)}")
         print(f"start       {newest or 'step 0'}", flush=True)
-        self.done, self.counters = state["step"], state["counters"]
+        self.done = state["step"]
         self.moves = steps_taken(self.optimizer)    # when the last whole step ended
         self.progress = Progress(self.name, self.done, self.config.steps)
 
@@ -166,37 +166,25 @@ class Run:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Around a phase of a step, or as the decorator of its function: the time within, less that of phases within,
-        is the phase's own. What is in none of them is the rest."""
-        outer = self.now
-        self.turn_to(name)
+        """Measures the time of a phase of a step, around it or as the decorator of its function."""
+        start = clock()
         yield
-        self.turn_to(outer)
+        self.seconds[f"{name}_seconds"] += clock() - start
 
-    def turn_to(self, phase: str) -> None:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()            # what a GPU has yet to do belongs to the last phase, too
-        now = time.perf_counter()
-        self.seconds[self.now] += now - self.mark
-        self.mark, self.now = now, phase
-
-    def log(self, numbers: dict, tokens: dict[str, int]) -> None:
+    def log(self, numbers: dict, tokens: int) -> None:
         """End the present step: an evaluation if one is due, its line of metrics, a checkpoint if one is due. `tokens`
-        ran through a model, by phase."""
+        is how many the step has sampled or trained on."""
         step = self.done + 1
         try:
             if self.is_due(self.config.evaluate_every):
                 with self.phase("evaluation"):
                     numbers = self.evaluate() | numbers
         finally:                                    # the step is whole, also where its evaluation fails
-            self.turn_to("rest")
-            total = sum(self.seconds.values())
-            clock = {f"{phase}_seconds": seconds for phase, seconds in self.seconds.items()}
-            clock |= {f"{phase}_tokens_per_second": n / self.seconds[phase] for phase, n in tokens.items() if n}
-            clock["tokens_per_second"] = sum(tokens.values()) / (total - self.seconds["evaluation"])
+            total = clock() - self.began
+            speed = tokens / (total - self.seconds.get("evaluation_seconds", 0.0))
             on_rank_0(append, self.metrics, {"step": step} | numbers | self.before)
-            on_rank_0(append, self.timing, {"step": step} | clock | {"seconds": total})
-            self.progress.show(step, numbers, clock)
+            on_rank_0(append, self.timing, {"step": step, **self.seconds, "seconds": total, "tokens_per_second": speed})
+            self.progress.show(step, numbers, speed)
             self.done, self.before, self.moves = step, {}, steps_taken(self.optimizer)
         if step % self.config.save_every == 0:
             self.save()
@@ -205,9 +193,15 @@ class Run:
         """A checkpoint of the last whole step. Its lines of metrics must be on the disk no later than itself."""
         on_rank_0(sync, self.metrics)
         on_rank_0(sync, self.timing)
-        state = {"data": self.data, "counters": self.counters}
-        newest = checkpoint.save(self.folder, self.done, self.model, self.optimizer, state, self.tokenizer_files)
+        newest = checkpoint.save(self.folder, self.done, self.model, self.optimizer, self.data, self.tokenizer_files)
         self.model_folder = newest / "model"
+
+
+def clock() -> float:
+    """Seconds. What a GPU has yet to do belongs to the time before."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def append(path: Path, row: dict) -> None:

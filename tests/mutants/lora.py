@@ -3,14 +3,14 @@
 from tests.mutants.mutant import mutant
 
 LORA, PLAN = "minvenus.model.lora:", "minvenus.train.plan:"
-TESTS, RUNS, PLANS = "model/test_lora.py::", "train/test_lora_runs.py::", "train/test_plan.py::"
+TESTS, RUNS, PLANS = "model/test_lora.py::", "train/test_lora.py::", "train/test_plan.py::"
 SPLIT = PLANS + "test_what_is_trained_is_split_over_processes_and_the_rest_is_not"
 
 MUTANTS = (
     mutant(58, "the engine gets weights without the adapters", TESTS + "test_merged_equals_unmerged",
            (LORA + "plain_weight", "module.merged() if isinstance(module, AdaptedLinear) else ", "")),
     mutant(58, "the engine runs the module with its adapters",
-           "train/test_lora_ranks.py::test_adapters_in_two_processes_have_the_gradient_of_one[1]",
+           RUNS + "test_adapters_in_two_processes_have_the_gradient_of_one[1]",
            ("minvenus.model.precision:engine_model", "adapters(model)", "[]")),
     mutant(58, "merged without their scale", TESTS + "test_one_adapter_worked_by_hand",
            (LORA + "AdaptedLinear.merged", "self.scale * ", "")),
@@ -28,16 +28,16 @@ MUTANTS = (
     mutant(35, "adapters that were switched off stay off", TESTS + "test_switching_off_ends_with_an_error_too",
            (LORA + "switched_off", "adapter.active = True", "pass")),
     mutant(38, "resume begins a new adapter",
-           RUNS + "test_a_resumed_run_has_the_bytes_of_one_that_was_never_stopped[sft]",
-           ("minvenus.train.checkpoint:fill", 'load_adapter(model, folder / "adapter")', "return")),
+           RUNS + "test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same_bytes",
+           ("minvenus.train.checkpoint:restore", 'load_adapter(model, folder / "model" / "adapter")', "pass")),
     mutant(46, "an adapter goes on beside other weights",
            RUNS + "test_an_adapter_goes_on_only_with_the_weights_that_it_was_trained_beside",
-           ("minvenus.train.checkpoint:fill", "if not torch.allclose(", "if False and torch.allclose(")),
+           ("minvenus.train.run:Run.steps", "digest([data, start])", "data")),
     mutant(46, "an adapter of another rank is forgotten",
            RUNS + "test_another_rank_is_refused_for_a_run_that_goes_on_and_for_a_model_that_has_an_adapter",
            ("minvenus.train.run:load_start", "rank not in (0, config.lora_rank)", "False")),
     mutant(46, "a real model is trained with the toy's settings",
-           "test_presets.py::test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named",
+           "test_config.py::test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named",
            ("minvenus.settings:check_preset", 'config.preset == "tiny" and', "False and")),
     mutant(46, "a preset in name only: the values of another one's file",
            "test_flags.py::test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_one_is_refused",

@@ -95,7 +95,7 @@ def made_up_run(config, evaluate=dict, during=lambda step: None, after=lambda st
             during(step)
             norm = made_up_update(model, optimizer, step)
             after(step)
-            run.log({"grad_norm": norm}, {})
+            run.log({"grad_norm": norm}, 0)
     return parameters(model)
 
 

@@ -117,6 +117,9 @@ def test_a_mean_of_nothing_is_absent_never_zero():
              "turns_with_gain", "turns_penalised"}
     assert not means & numbers.keys()
     assert numbers["outcome"] == 0.0 and numbers["right_pages"] == 0.0
+    nothing = batch_of([rollout("answer")] * 2, [None, None])
+    numbers = health(nothing, credit(nothing.measured, PAPER), [], [])
+    assert numbers["groups_without_any_signal"] == 1.0 and not {"outcome", "turns"} & numbers.keys()
 
 
 def test_a_turn_that_opened_a_right_page_among_others_counts_as_right_and_a_mixed_bad_one_as_neither():

@@ -1,13 +1,12 @@
 """Checkpoints: everything comes back, nothing is lost on the way, what does not fit is refused."""
 
-import json
 import shutil
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from minvenus.config import ConfigError
+from minvenus.config import ConfigError, read_json
 from minvenus.files import latest_checkpoint
 from minvenus.model.qwen3 import Qwen3
 from minvenus.train import checkpoint
@@ -25,7 +24,7 @@ def trained(updates=2, seed=0):
 
 
 def save(run, step=2, model_and_optimizer=None):
-    return checkpoint.save(run, step, *(model_and_optimizer or trained()), {"seen": 7}, TINY.files)
+    return checkpoint.save(run, step, *(model_and_optimizer or trained()), "data", TINY.files)
 
 
 def names(run):
@@ -34,13 +33,11 @@ def names(run):
 
 def test_a_restored_run_takes_the_same_next_step_to_the_last_bit(tmp_path):
     model, optimizer = trained()
-    torch.manual_seed(5)
     save(tmp_path, 2, (model, optimizer))
-    drawn = torch.rand(3)
     made_up_update(model, optimizer, 2)
     other, fresh = trained(updates=0, seed=9)
     state = checkpoint.restore(latest_checkpoint(tmp_path), other, fresh)
-    assert state["step"] == 2 and state["seen"] == 7 and torch.equal(torch.rand(3), drawn)
+    assert state["step"] == 2 and state["data"] == "data"
     made_up_update(other, fresh, 2)
     assert torch.equal(parameters(other), parameters(model))
 
@@ -60,17 +57,12 @@ def test_the_newest_and_the_one_before_are_kept_whatever_a_crash_left_behind(tmp
         shutil.copytree(tmp_path / "checkpoints" / "step-00000010", tmp_path / "checkpoints" / orphan)
     save(tmp_path, 20)
     assert names(tmp_path) == ["step-00000010", "step-00000020"]
+    (tmp_path / "checkpoints" / "notes.txt").touch()                                 # no folder, so it stays
     newest = save(tmp_path, 30)
     assert newest == latest_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step-00000030"
     written = {path: path.stat().st_ino for path in newest.rglob("*")}
     assert save(tmp_path, 30) == newest and written == {path: path.stat().st_ino for path in newest.rglob("*")}
-    assert names(tmp_path) == ["step-00000020", "step-00000030"], "and a step that is saved is not written again"
-
-
-def test_what_cannot_be_deleted_beside_a_whole_checkpoint_stops_no_run(tmp_path):
-    save(tmp_path, 10)
-    (tmp_path / "checkpoints" / "notes.txt").write_text("a file of somebody")
-    assert save(tmp_path, 20) == latest_checkpoint(tmp_path)
+    assert names(tmp_path) == ["notes.txt", "step-00000020", "step-00000030"], "step 30 is not written again"
 
 
 def test_the_pointer_is_on_the_disk_before_an_older_checkpoint_is_deleted(tmp_path, monkeypatch):
@@ -86,9 +78,8 @@ def test_the_pointer_is_on_the_disk_before_an_older_checkpoint_is_deleted(tmp_pa
 def test_a_checkpoint_holds_only_safetensors_and_json_and_says_what_made_it(tmp_path):
     folder = save(tmp_path)
     assert {path.suffix for path in folder.rglob("*") if path.is_file()} <= {".safetensors", ".json"}
-    state = json.loads((folder / "state.json").read_text())
-    assert state["seen"] == 7 and state["versions"]["torch"] == torch.__version__
-    assert {"python", "commit", "safetensors", "tokenizers", "numpy"} < set(state["versions"])
+    versions = read_json(folder / "state.json")["versions"]
+    assert versions["torch"] == torch.__version__ and {"python", "commit", "safetensors", "numpy"} < versions.keys()
 
 
 def test_a_damaged_checkpoint_is_refused_with_the_way_back_and_changes_nothing(tmp_path):
@@ -97,8 +88,6 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_back_and_changes_nothing(t
     some = next(name for name in moments if name.endswith("exp_avg"))
     damages = {"optimizer does not fit": lambda: save_file({k: v for k, v in moments.items() if k != some},
                                                            folder / "optimizer.safetensors"),
-               "lost random state": lambda: save_file({k: v for k, v in moments.items() if k != "random.cpu"},
-                                                      folder / "optimizer.safetensors"),
                "torn state": lambda: (folder / "state.json").write_text("{"),
                "torn optimizer": lambda: (folder / "optimizer.safetensors").write_bytes(b"123"),
                "no optimizer": lambda: (folder / "optimizer.safetensors").unlink(),

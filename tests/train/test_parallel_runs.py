@@ -36,11 +36,6 @@ def igpo(out, **changes):
     return small_igpo("tiny-base", out, max_turn_tokens=48, evaluate_questions=0, **changes)
 
 
-@pytest.fixture
-def few_questions(monkeypatch):
-    monkeypatch.setattr(question_files, "ToyWeb", lambda *_, **__: small_web(0, 0, 0))
-
-
 def stop_rank_1(script, update: str) -> None:
     """In this process, for the rest of its life: SIGTERM comes to rank 1 during its first step."""
     if rank() == 1:
@@ -108,48 +103,43 @@ def test_a_rank_that_fails_alone_ends_the_other_and_only_its_own_error_is_shown(
     assert latest_checkpoint(config.out) is None and len(losses(tmp_path / "run")) == 1
 
 
-def test_an_error_in_the_rollouts_of_one_rank_stops_all_with_the_last_whole_step(tmp_path, few_questions, monkeypatch):
-    config = igpo(tmp_path / "run", steps=3, save_every=10)
+class Judge:
+    """Fails when it is asked for the second time; writes down who asks."""
+
+    graded_by = "a judge"
+
+    def __init__(self, cache):
+        self.asked = cache.parent / "asked"
+
+    def verdicts(self, pairs):
+        with self.asked.open("a") as file:
+            file.write(f"{rank()} {len(pairs)}\n")
+        if self.asked.read_text().count("\n") == 2:
+            raise TooManyFailures("6 of 50 verdicts of the judge failed")
+        return [Verdict(i % 2 == 0) for i, _ in enumerate(pairs)]
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("judge", [False, True])
+def test_tools_of_one_rank_or_a_judge_that_fail_stop_all_with_the_last_whole_step(judge, tmp_path, monkeypatch):
+    config = igpo(tmp_path / "run", steps=3, save_every=10, judge=judge)
     collect = train_igpo.collect
 
     def failing(loop, source, step, config):
-        if rank() == 1 and step == 2:
+        if rank() == 1 and step == 2 and not judge:
             raise TooManyFailures("7 of 9 tool calls failed")
         return collect(loop, source, step, config)
 
+    monkeypatch.setattr(question_files, "ToyWeb", lambda *_, **__: small_web(0, 0, 0))
     monkeypatch.setattr(train_igpo, "collect", failing)
-    codes, printed, _ = ranks_that_end(2, lambda: train_igpo.main(config))
-    assert codes == [2, 2] and printed[1] == ""
-    assert printed[0].rstrip().endswith("script.py: rank 1: 7 of 9 tool calls failed")
-    assert latest_checkpoint(config.out).name == "step-00000001"
-
-
-def test_a_judge_that_becomes_unreliable_stops_all_and_only_rank_0_asks_it(tmp_path, few_questions, monkeypatch):
-    asked = tmp_path / "asked"
-
-    class Judge:
-        graded_by = "a judge"
-
-        def __init__(self, cache):
-            self.calls = 0
-
-        def verdicts(self, pairs):
-            with asked.open("a") as file:
-                file.write(f"{rank()} {len(pairs)}\n")
-            self.calls += 1
-            if self.calls == 2:
-                raise TooManyFailures("6 of 50 verdicts of the judge failed")
-            return [Verdict(i % 2 == 0) for i, _ in enumerate(pairs)]
-
-        def close(self):
-            pass
-
     monkeypatch.setattr(train_igpo, "Judge", Judge)
-    config = igpo(tmp_path / "run", steps=3, save_every=10, judge=True)
     codes, printed, _ = ranks_that_end(2, lambda: train_igpo.main(config))
-    assert codes == [2, 2] and asked.read_text() == "0 4\n0 4\n", "all four rollouts at once, by rank 0"
-    assert printed[1] == "" and printed[0].rstrip().endswith("6 of 50 verdicts of the judge failed")
+    words = "6 of 50 verdicts of the judge failed" if judge else "script.py: rank 1: 7 of 9 tool calls failed"
+    assert codes == [2, 2] and printed[1] == "" and printed[0].rstrip().endswith(words)
     assert latest_checkpoint(config.out).name == "step-00000001"
+    assert not judge or (tmp_path / "run" / "asked").read_text() == "0 4\n0 4\n", "all four rollouts, by rank 0"
 
 
 def test_a_second_run_in_the_folder_is_refused_once(inputs, tmp_path):
@@ -171,11 +161,11 @@ def test_impossible_numbers_of_processes_are_refused_at_once_by_rank_0(tmp_path,
 
 @pytest.mark.parametrize("config, ranks, kv_heads, message", [
     (IGPOConfig(questions=8), 8, 2, None),
-    (IGPOConfig(questions=7), 8, 2, "8 processes for 7 questions of a step: start at most 7, or raise --questions"),
+    (IGPOConfig(questions=7), 8, 2, "8 processes need --questions of at least 8, not 7"),
     (IGPOConfig(questions=8, sequence_parallel=4), 8, 8, None),
-    (IGPOConfig(questions=7, sequence_parallel=4), 8, 8, "8 processes for 7 questions"),
+    (IGPOConfig(questions=7, sequence_parallel=4), 8, 8, "--questions of at least 8, not 7"),
     (SFTConfig(batch=2, sequence_parallel=4), 8, 8, None),                  # four ranks share a pack: two sets of ranks
-    (SFTConfig(batch=1, sequence_parallel=4), 8, 8, "8 processes for 1 batch of a step: start at most 4"),
+    (SFTConfig(batch=1, sequence_parallel=4), 8, 8, "8 processes need --batch of at least 2, not 1"),
     (SFTConfig(sequence_parallel=2), 2, 1, "processes, 2, and of the model's kv heads, 1"),
     (SFTConfig(sequence_parallel=2), 3, 2, "processes, 3, and of the model's kv heads, 2"),
     (SFTConfig(sequence_parallel=2), 1, 2, "must divide the number of processes, 1"),

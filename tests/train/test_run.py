@@ -1,6 +1,7 @@
 """A run in its folder: what a resumed run may change, its two files, how it ends, and what an error keeps."""
 
 import errno
+import itertools
 import json
 from dataclasses import fields, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from minvenus.train import checkpoint
 from minvenus.train.optim import Diverged, adamw
 from minvenus.train.run import cut_back, open_run
 from tests.train.igpo_runs import MIXED, script_runs, small_igpo, write_model
-from tests.train.runs import SMALL, TINY, content, made_up_run, made_up_update, small_config, write_inputs
+from tests.train.runs import SMALL, TINY, content, made_up_run, small_config, write_inputs
 
 MAIN = {"sft": train_sft.main, "igpo": train_igpo.main}
 # Every setting of the two scripts with another value of it. A resumed run may change these: they decide memory,
@@ -86,14 +87,6 @@ def test_a_setting_that_changes_what_is_learned_is_refused(script, name, finishe
         MAIN[script](replace(finished[script], **(value if isinstance(value, dict) else {name: value})))
 
 
-@pytest.mark.parametrize("script", MAIN)
-def test_two_runs_in_one_folder_are_refused(script, finished, no_model):
-    out = finished[script].out
-    words = f"another process is training into {out}: wait for it, or use another folder"
-    with claimed(out, "training"), pytest.raises(ConfigError, match=words):
-        MAIN[script](finished[script])
-
-
 def test_a_disk_without_locks_is_not_taken_for_another_process(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
     with pytest.raises(OSError, match="No locks available"), claimed(tmp_path, "training"):
@@ -128,11 +121,16 @@ def config(finished, tmp_path):
     return replace(finished["sft"], steps=6, out=str(tmp_path / "run"), save_every=100, evaluate_every=2)
 
 
-def fail_at(number, error):
-    def check(step=None):
-        if step == number:
+def fails(call, error):
+    """A function that raises when it is called for the n-th time."""
+    calls = itertools.count(1)
+
+    def function(*_):
+        if next(calls) == call:
             raise error
-    return check
+        return {}
+
+    return function
 
 
 def test_a_run_evaluates_before_its_first_step_every_so_many_and_after_its_last(config):
@@ -143,8 +141,9 @@ def test_a_run_evaluates_before_its_first_step_every_so_many_and_after_its_last(
         (1, 0.0, None), (2, None, 1.0), (3, None, None), (4, None, 2.0), (5, None, 3.0)]
 
 
-def test_the_time_of_a_phase_is_without_phases_within_it_and_what_is_in_none_is_the_rest(config, monkeypatch):
-    """A clock that only `work` moves: 1 + 16 in no phase, 2 + 8 in the rollout, 4 in the scoring within it."""
+def test_the_time_of_a_step_and_of_its_phases(config, monkeypatch):
+    """A clock that only the work moves: 1 + 16 in no phase, 2 + 4 + 8 in the rollout, 3 + 1 in the scoring within it,
+    32 in the evaluation."""
     now = [0.0]
     monkeypatch.setattr("minvenus.train.run.time", SimpleNamespace(perf_counter=lambda: now[0]))
 
@@ -153,53 +152,38 @@ def test_the_time_of_a_phase_is_without_phases_within_it_and_what_is_in_none_is_
         return {}
 
     model = Qwen3(SMALL, seed=0)
-    optimizer = adamw(model, (0.9, 0.95), 0.01)
     with open_run("sft", replace(config, steps=1)) as run:
         score = run.phase("scoring")(work)
-        for step in run.steps(model, optimizer, TINY.files, data="data", evaluate=lambda: work(32)):
+        for _ in run.steps(model, adamw(model, (0.9, 0.95), 0.01), TINY.files, data="", evaluate=lambda: work(32)):
             work(1)
             with run.phase("rollout"):
                 work(2)
-                score(4)
+                score(3)
                 work(8)
+                score(1)
             work(16)
-            made_up_update(model, optimizer, step)
-            run.log({}, {"rollout": 20, "scoring": 8, "update": 0})
-    [row] = read_jsonl(f"{config.out}/timing.jsonl")
-    assert row == {"step": 1, "rest_seconds": 17, "rollout_seconds": 10, "scoring_seconds": 4, "evaluation_seconds": 32,
-                   "rollout_tokens_per_second": 2, "scoring_tokens_per_second": 2, "tokens_per_second": 28 / 31,
-                   "seconds": 63}
+            run.log({}, tokens=62)
+    assert read_jsonl(f"{config.out}/timing.jsonl") == [
+        {"step": 1, "scoring_seconds": 4, "rollout_seconds": 14, "evaluation_seconds": 32, "seconds": 63,
+         "tokens_per_second": 2}]
 
 
-@pytest.mark.parametrize("error", [Diverged("the loss is nan"), ValueError("a bug"), RuntimeError("out of memory")])
-def test_an_error_keeps_the_last_whole_step_and_the_run_goes_on_to_the_same_bytes(error, config, tmp_path):
-    whole = replace(config, out=str(tmp_path / "whole"))
-    made_up_run(whole)
-    with pytest.raises(type(error), match="step 4: the loss" if isinstance(error, Diverged) else str(error)):
-        made_up_run(config, during=fail_at(4, error))
-    assert latest_checkpoint(config.out).name == "step-00000003" and len(read_jsonl(f"{config.out}/metrics.jsonl")) == 3
+@pytest.mark.parametrize(("where", "call", "error", "kept"), [
+    ("during", 4, Diverged("the loss is nan"), "step-00000003"),
+    ("during", 4, KeyboardInterrupt("at once"), "step-00000003"),
+    ("after", 4, Diverged("the loss is nan"), "step-00000002"),            # the weights have moved: that of save_every
+    ("evaluate", 2, ValueError("no tools"), "step-00000002"),              # step 2 itself is whole
+    ("during", 1, RuntimeError("out of memory"), None)])
+def test_an_error_keeps_the_last_whole_step_and_the_run_goes_on_to_the_same_bytes(where, call, error, kept, config,
+                                                                                  tmp_path):
+    config = replace(config, save_every=2)
+    made_up_run(replace(config, out=str(tmp_path / "whole")))
+    with pytest.raises(type(error), match="step 4: the loss is nan" if isinstance(error, Diverged) else str(error)):
+        made_up_run(config, **{where: fails(call, error)})
+    newest = latest_checkpoint(config.out)
+    assert (newest and newest.name) == kept
     made_up_run(config)
-    assert content(config.out) == content(whole.out)
-
-
-def test_weights_that_moved_before_the_error_are_not_kept(config):
-    with pytest.raises(Diverged):
-        made_up_run(replace(config, save_every=2), after=fail_at(4, Diverged("the loss is nan")))
-    assert latest_checkpoint(config.out).name == "step-00000002"
-
-
-def test_an_error_in_the_evaluation_after_a_step_keeps_that_step(config):
-    with pytest.raises(StopIteration):
-        made_up_run(config, evaluate=iter([{"score": 1.0}]).__next__)
-    assert latest_checkpoint(config.out).name == "step-00000002"
-    assert "score" not in read_jsonl(f"{config.out}/metrics.jsonl")[1]
-
-
-def test_an_error_in_the_first_step_leaves_nothing_that_would_refuse_other_settings(config):
-    with pytest.raises(RuntimeError):
-        made_up_run(config, during=fail_at(1, RuntimeError("out of memory")))
-    assert latest_checkpoint(config.out) is None
-    made_up_run(replace(config, batch=1))
+    assert content(config.out) == content(tmp_path / "whole")
 
 
 def test_a_number_that_is_not_finite_ends_the_run_by_name_and_is_not_written(config):

@@ -6,10 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minvenus.igpo.credit import credit
 from minvenus.igpo.loss import AGGREGATIONS, k3
 from minvenus.train import update as updating
-from minvenus.train.batch import health, make_batch
 from minvenus.train.optim import Diverged, optimizer_step
 from minvenus.train.update import Row, backward, packed_logprobs, summary, with_reference
 from tests.train.igpo_runs import MIXED, first_step, small_igpo, with_recipe, write_model
@@ -98,17 +96,8 @@ def test_a_mini_batch_without_a_signal_costs_no_optimiser_step(config):
     assert {int(state["step"]) for state in step.optimizer.state.values()} == {2}
     moved = parameters(step.model)
     assert step.update(grpo(config, FAILED).rows, step=2)["updates"] == 0
+    assert step.update(rows=[], step=3) == {"updates": 0, "tokens": 0}, "all rollouts were dropped"
     assert torch.equal(parameters(step.model), moved)
-
-
-def test_a_batch_from_which_everything_was_dropped_is_no_update(config):
-    step = first_step(config, MIXED)
-    broken = [(replace(rollout, termination="error", error="down"), [None] * 3) for rollout in step.collected]
-    batch = make_batch(broken, 2, lambda sound: [])
-    credited = credit(batch.measured, step.config.recipe)
-    assert batch.dropped["failed"] == 4 and step.update(rows=[]) == {"updates": 0, "tokens": 0}
-    numbers = health(batch, credited, [], [])
-    assert numbers["groups_without_any_signal"] == 1.0 and "outcome" not in numbers and "turns" not in numbers
 
 
 # ------------------------------------------------------------------------------------------------------------ numbers

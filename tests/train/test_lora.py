@@ -1,4 +1,4 @@
-"""Whole runs that train adapters: what changes, what is saved, how they go on, and the reference that they hold."""
+"""Runs that train adapters: what changes, what is saved, how they go on, their reference, two processes."""
 
 import shutil
 import signal
@@ -13,12 +13,16 @@ import train_sft
 from minvenus.config import ConfigError
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.model import weights
-from minvenus.model.lora import adapter_rank, adapters, switched_off
+from minvenus.model.lora import adapter_rank, adapters, plain_weight, switched_off
+from minvenus.model.precision import engine_model
 from minvenus.settings import IGPOConfig
+from minvenus.train.parallel import shard, whole
 from minvenus.train.run import load_reference, load_start
-from minvenus.train.update import packed_logprobs
-from tests.train.igpo_runs import MIXED, first_step, learned, script_runs, small_igpo, write_model
-from tests.train.runs import command, content, signalled, small_config, write_inputs
+from minvenus.train.update import packed_logprobs, sft_step, validation_loss
+from tests.train.igpo_runs import MIXED, first_step, learned, small_igpo, write_model
+from tests.train.ranks import on_ranks
+from tests.train.runs import TINY, command, content, examples, signalled, small_config, write_inputs
+from tests.train.test_parallel import adapted_model, difference, model_of, watched_optimizer
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +39,8 @@ def trained_model(run) -> Path:
     return latest_checkpoint(run) / "model"
 
 
-def test_sft_changes_adapters_only_and_saves_them_merged(inputs, tmp_path, capsys):
+def test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same_bytes(inputs, tmp_path, capsys,
+                                                                                       monkeypatch):
     config = small_config(inputs, tmp_path / "run", lora_rank=2, learning_rate=3e-2)
     train_sft.main(config)
     assert " of them trained\n" in capsys.readouterr().out
@@ -45,25 +50,13 @@ def test_sft_changes_adapters_only_and_saves_them_merged(inputs, tmp_path, capsy
     assert adapter_rank(trained_model(config.out)) == 2
     rows = read_jsonl(tmp_path / "run" / "metrics.jsonl")
     assert rows[-1]["validation_loss"] < rows[0]["before_validation_loss"] - 0.02
-
-
-@pytest.mark.parametrize("script", ["sft", "igpo"])
-def test_a_resumed_run_has_the_bytes_of_one_that_was_never_stopped(script, inputs, model, tmp_path, monkeypatch):
-    if script == "sft":
-        program, update, config = train_sft, "sft_step", small_config(inputs, tmp_path / "whole", lora_rank=2)
-    else:
-        program, update = train_igpo, "igpo_update"
-        config = small_igpo(model, tmp_path / "whole", lora_rank=2, kl_coef=0.1)
-        script_runs(monkeypatch, config, MIXED)
-    program.main(config)
     stopped = replace(config, out=str(tmp_path / "stopped"))
     with monkeypatch.context() as patch:
-        signalled(patch, program, update, [signal.SIGTERM], at_step=2)
-        program.main(stopped)
+        signalled(patch, train_sft, "sft_step", [signal.SIGTERM], at_step=2)
+        train_sft.main(stopped)
     assert len(read_jsonl(tmp_path / "stopped" / "metrics.jsonl")) == 2
-    program.main(stopped)
-    assert content(tmp_path / "stopped") == content(tmp_path / "whole")
-    assert any("adapter" in name for name in content(tmp_path / "whole"))
+    train_sft.main(stopped)
+    assert content(stopped.out) == content(config.out) and any("adapter" in name for name in content(config.out))
 
 
 def test_an_adapter_goes_on_only_with_the_weights_that_it_was_trained_beside(inputs, tmp_path):
@@ -74,8 +67,8 @@ def test_an_adapter_goes_on_only_with_the_weights_that_it_was_trained_beside(inp
     other = weights.load(start)
     other.model.layers[0].mlp.up_proj.weight.data.mul_(1.5)
     shutil.rmtree(start)
-    weights.save(other, start, load_start(replace(config, model="tiny"))[1].files)
-    with pytest.raises(ConfigError, match=r"other weights than --model has now: model.layers.0.mlp.up_proj.weight"):
+    weights.save(other, start, TINY.files)
+    with pytest.raises(ConfigError, match="was made with other data, another prompt, start model or judge"):
         train_sft.main(config)
 
 
@@ -122,3 +115,33 @@ def test_a_tiny_run_learns_and_engine_and_trainer_agree_in_every_step(tmp_path):
     assert [row["updates"] for row in rows] == [1, 1, 1]
     assert all(row["logprob_gap_mean"] < 1e-5 for row in rows), "merged in the engine, unmerged in the trainer"
     assert rows[0]["kl"] == 0.0 < rows[-1]["kl"] and learned(tmp_path, 3) > 0.5
+
+
+# ------------------------------------------------------------------------------------------------------ two processes
+
+
+def adapted_numbers(width: int = 1, recompute: bool = False):
+    """(loss, gradient of the adapters, loss of the base, merged weights, what the engine has) of one step."""
+    model = shard(adapted_model(), width)
+    model.model.recompute = recompute
+    optimizer, seen = watched_optimizer(model)
+    loss = sft_step(model, optimizer, examples(5), 0.0, 1e9, 400, "token-mean")["loss"]
+    with switched_off(model):
+        base = validation_loss(model, examples(2), 2000, "token-mean")
+    names = [name for name in model.state_dict() if name.endswith(".weight")]
+    merged = torch.cat([whole(plain_weight(model, name)).flatten() for name in names])
+    copy = engine_model(model)
+    assert copy is not model and not adapters(copy)
+    return loss, seen[0], base, merged, torch.cat([p.flatten() for p in copy.state_dict().values()])
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_adapters_in_two_processes_have_the_gradient_of_one(width):
+    loss, gradient, base, merged, engine = adapted_numbers()
+    plain = validation_loss(model_of(), examples(2), 2000, "token-mean")
+    assert base == pytest.approx(plain, rel=1e-6), "switched off it is the base"
+    for other in on_ranks(2, lambda: adapted_numbers(width, recompute=True)):
+        assert other[0] == pytest.approx(loss, rel=1e-5) and other[2] == pytest.approx(base, rel=1e-5)
+        assert difference(other[1], gradient) < 1e-5
+        assert difference(other[3], merged) < 1e-6 and difference(other[4], engine) < 1e-6
+        assert torch.equal(other[3], other[4]), "the engine has the merged weights"
