@@ -179,10 +179,10 @@ class Judge:
             self.guard.add(verdict.note if verdict.correct is None else None)
             if verdict.correct is None:
                 return verdict
-            kept = self.cache.put(key, json.dumps(asdict(verdict)))   # of several threads or processes the first's
+            kept = self.cache.put(key, asdict(verdict))               # of several threads or processes the first's
         else:
             self.guard.add(None)                                      # a reply that was read before
-        return Verdict(**json.loads(kept))
+        return Verdict(**kept)
 
     def _ask(self, messages: list[dict]) -> Verdict:
         try:

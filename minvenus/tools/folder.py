@@ -1,5 +1,5 @@
-"""A folder of text, Markdown or HTML files as a small offline web: search by BM25, visit by the path of a file
-in the folder.
+"""A folder of text or Markdown files as a small offline web: search by BM25, visit by the path of a file in the
+folder.
 
 All files are read once, at the start, as UTF-8, and a visit looks into that table, never at the disk: nothing
 outside the folder can be reached. Symbolic links, files without text, and what has a dot at the start of its name
@@ -12,7 +12,6 @@ N texts, n(w) of them with the word w, f(w, d) occurrences of w in text d, |d| w
 every word, so a text scores above 0 exactly if it shares a word with the query.
 """
 
-import html
 import math
 import re
 import time
@@ -22,19 +21,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from minvenus.config import ConfigError
-from minvenus.tools.base import ToolError, ToolResult, search_each, visit_each
+from minvenus.tools.base import NOT_FOUND, ToolError, ToolResult, search_each, visit_each
 
 # A word is a run of letters and digits; Chinese and Japanese write no spaces, so there every character is one.
 UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
-NO_WORD = {code: " " for code in range(128) if not chr(code).isalnum()}
 # A passage is a line; of a line with more than 300 characters as many sentences as fit, else 300 characters.
 PASSAGE = re.compile(r"\S.{0,299}$|\S.{0,298}(?:[.!?](?=\s)|[。！？])|\S.{0,299}")
 K1 = 1.5                      # BM25: the larger, the more further occurrences of a word count
 B = 0.75                      # BM25: the larger, the less the words of long texts count
 EVIDENCE = 3000               # characters of all passages that a visit shows
-HTML = (".html", ".htm")
-SUFFIXES = (".txt", ".md", ".markdown", *HTML)
+SUFFIXES = (".txt", ".md", ".markdown")
 MAX_RESULTS = 10
 
 
@@ -59,10 +56,7 @@ def bm25(texts: Iterable[Counter[str]], query: str) -> dict[int, float]:
 
 
 def words(text: str) -> list[str]:
-    text = unicodedata.normalize("NFKC", text).casefold()
-    if text.isascii():
-        return text.translate(NO_WORD).split()        # the same words, in a third of the time
-    return WORD.findall(text)
+    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
 class Document:
@@ -115,7 +109,6 @@ class FolderTools:
             hidden = any(part.startswith(".") for part in place.parts)
             if file.suffix.lower() in SUFFIXES and file.is_file() and not file.is_symlink() and not hidden:
                 text = file.read_bytes().decode("utf-8-sig", "replace").strip()
-                text = html_to_text(text) if file.suffix.lower() in HTML else text
                 if text:
                     self.documents[place.as_posix()] = Document(text)
         if not self.documents:
@@ -137,6 +130,8 @@ class FolderTools:
             url, document = list(self.documents.items())[i]
             best, *_ = document.ranked(query, deadline) or [0]        # a long word may be cut between two passages
             pages.append({"title": document.title, "url": url, "snippet": document.passages[best]})
+        if not pages:
+            raise ToolError("empty", NOT_FOUND)
         return pages
 
     def _visit(self, url: str, goal: str, deadline: float) -> list[str]:
@@ -144,20 +139,3 @@ class FolderTools:
         if document is None:
             raise ToolError("empty", "there is no such document: write the path as in the search results")
         return document.extract(goal, deadline)
-
-
-# Hostile pages take linear time: an expression stops at the next "<" or drops all that it has read.
-DROPPED = re.compile(r"""<!--.*?(?:-->|$) | <(script|style|template|svg|object|iframe)\b
-                         (?: [^<>]*/> | .*?(?:</\1\s*>|$) )""", re.IGNORECASE | re.DOTALL | re.VERBOSE)
-TAG = re.compile(r"""</?([a-z]\w*+|[!?])(?:[^<>"']|"[^<"]*"|'[^<']*')*>""", re.IGNORECASE)
-INLINE = ("a", "abbr", "b", "cite", "code", "em", "font", "i", "img", "mark", "q", "small", "span", "strong", "sub",
-          "sup", "u", "wbr")
-
-
-def html_to_text(markup: str) -> str:
-    """The text of a page: blocks become lines, the title the first one; scripts and styles are dropped."""
-    markup = re.sub(r"&#\w{8,};?", "\ufffd", markup)         # no such character; Python refuses to read the longest
-    text = re.sub(r"\s+", " ", DROPPED.sub(" ", markup))     # line ends of the source mean nothing
-    text = TAG.sub(lambda tag: "" if tag[1].lower() in INLINE else "\n", text)
-    lines = (" ".join(line.split()) for line in html.unescape(text).splitlines())
-    return "\n".join(line for line in lines if line)

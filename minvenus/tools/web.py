@@ -22,7 +22,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from minvenus.config import ConfigError
-from minvenus.tools.base import ToolError, ToolResult, in_thread, search_each, visit_each
+from minvenus.tools.base import NOT_FOUND, ToolError, ToolResult, in_thread, search_each, visit_each
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, setting
 from minvenus.tools.extract import Extractor
@@ -116,6 +116,8 @@ class LiveTools:
             if isinstance(item, dict) and item.get("title") and item.get("link"):
                 pages.append({"title": str(item["title"]), "url": str(item["link"]),
                               **{name: str(item.get(name) or "") for name in ("snippet", "date", "source")}})
+        if not pages:
+            raise ToolError("empty", NOT_FOUND)
         return pages[:MAX_RESULTS]
 
     def _visit(self, deadline: float, url: str, goal: str) -> list[str]:
@@ -142,9 +144,8 @@ class LiveTools:
         try:
             text = self.reader.request(f"/{url}", None, deadline).decode("utf-8", "replace").strip()
         except ToolError as error:
-            status = error.status or 0
-            too_large = status == 200             # more bytes than are read
-            refused = 400 <= status < 500 and status not in READER_STATUSES
+            too_large = error.status == 200       # more bytes than are read
+            refused = 400 <= (error.status or 0) < 500 and error.status not in READER_STATUSES
             if too_large or refused or PAGE_FAILED.search(str(error)):
                 raise ToolError("page", str(error)) from None
             raise

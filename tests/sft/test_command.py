@@ -158,7 +158,7 @@ def test_an_interruption_leaves_the_old_files_or_new_data_and_never_statistics_o
 
 
 def test_a_judge_without_its_settings_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(command, "fill", Mock(side_effect=AssertionError("work")))
+    monkeypatch.setattr(command, "clean_rows", Mock(side_effect=AssertionError("work")))
     source = write(tmp_path / "in.jsonl", [of_turns(1)])
     assert ended_with(["--in", source, "--out", str(tmp_path / "out.jsonl"), "--correct", "judge"]) == 2
     assert "JUDGE_" in capsys.readouterr().err and [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]

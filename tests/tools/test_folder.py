@@ -1,4 +1,4 @@
-"""A folder as a web: found by words, visited by path, never left; BM25, passages and HTML."""
+"""A folder as a web: found by words, visited by path, never left; BM25 and passages."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.tools.base import run_tool
-from minvenus.tools.folder import EVIDENCE, Document, FolderTools, bm25, html_to_text, words
+from minvenus.tools.folder import EVIDENCE, Document, FolderTools, bm25, words
 
 RIVER = "# The river museum\n\nThe museum shows boats.\nIt was founded in 1907 by Ada Stone.\nTickets are cheap.\n"
 
@@ -23,8 +23,7 @@ def folder(tmp_path):
     root = tmp_path / "web"
     (root / "cities").mkdir(parents=True)
     (root / "museum.md").write_text(RIVER)
-    (root / "cities" / "rome.html").write_text(
-        "<title>Rome</title><p>Rome lies on a river.<script>museum museum</script><p>See the museum.")
+    (root / "cities" / "rome.txt").write_text("Rome\nRome lies on a river.\nSee the museum.")
     (root / "plain.txt").write_bytes(b"\xff broken bytes about a caf\xc3\xa9")
     (root / "empty.txt").write_text("")
     (root / "image.png").write_bytes(b"museum")
@@ -43,17 +42,13 @@ def found(tools, query):
     return [page["url"] for page in json.loads(result.text)[0]["web_page_info_list"]]
 
 
-def test_files_are_found_by_their_words_and_only_those_files_that_count(folder):
+def test_files_are_found_by_their_words_and_visited_by_path_as_they_were_when_the_folder_was_read(folder):
     tools = FolderTools(folder)
-    assert sorted(tools.documents) == ["cities/rome.html", "museum.md", "plain.txt"]
-    assert found(tools, "founded museum") == ["museum.md", "cities/rome.html"]
+    assert sorted(tools.documents) == ["cities/rome.txt", "museum.md", "plain.txt"]
+    assert found(tools, "founded museum") == ["museum.md", "cities/rome.txt"]
     assert found(tools, "Café") == ["plain.txt"] and found(tools, "secret") == "empty"
     page = json.loads(tools.search(["who founded"]).text)[0]["web_page_info_list"][0]
     assert page == {"title": "The river museum", "url": "museum.md", "snippet": "It was founded in 1907 by Ada Stone."}
-
-
-def test_a_page_is_visited_by_its_path_and_stays_as_it_was_when_the_folder_was_read(folder):
-    tools = FolderTools(folder)
     (folder / "museum.md").unlink()
     os.symlink("/etc/passwd", folder / "museum.md")
     text = tools.visit(["./museum.md"], "when was it founded").text
@@ -112,11 +107,6 @@ def test_a_search_and_a_visit_end_at_their_deadline(tmp_path):
         assert result.error == "timeout" and "too long to be searched in time" in result.text
 
 
-@given(st.text(st.characters(max_codepoint=127)))
-def test_the_words_of_an_english_text_are_those_of_the_expression_for_all_texts(text):
-    assert words(text) == words(text + " 北")[:-1]
-
-
 def test_two_texts_worked_by_hand():
     texts = [Counter(["red", "fish", "red"]), Counter(["blue"])]
     # N = 2, mean length 2; "red" is in one text: idf = ln(1 + 1.5/1.5) = ln 2;
@@ -138,17 +128,13 @@ def test_a_text_is_found_exactly_if_it_shares_a_word_with_the_query_and_equal_sc
     assert list(result) == sorted(result, key=lambda i: (-result[i], i))
 
 
-def test_evidence_keeps_the_order_of_the_page_and_without_a_common_word_the_summary_says_so():
+def test_evidence_has_whole_passages_in_the_order_of_the_page_and_without_a_common_word_the_summary_says_so():
     page = Document("alpha one\nbeta\ngamma two\nalpha alpha three")
     assert page.extract("alpha two") == ["alpha one\ngamma two\nalpha alpha three", "gamma two"]       # the rarer word
     evidence, summary = page.extract("nothing")
     assert evidence == page.text and summary.startswith("No passage shares a word with the goal")
-
-
-def test_evidence_has_as_many_whole_passages_as_there_is_room_for():
     passages = [f"goal {i:03} " + "x" * 291 for i in range(20)]           # 300 characters and a line end each
-    evidence, _ = Document("\n".join(passages)).extract("goal")
-    assert evidence.splitlines() == passages[:9]
+    assert Document("\n".join(passages)).extract("goal")[0].splitlines() == passages[:9]
 
 
 def test_a_long_line_is_divided_at_sentences_and_a_long_sentence_anywhere():
@@ -162,31 +148,3 @@ def test_an_extract_is_bounded_and_quotes_the_page(text, goal):
     evidence, summary = Document(text).extract(goal)
     assert evidence and len(evidence) <= EVIDENCE and len(summary) <= 300
     assert all(line in text for line in evidence.splitlines())
-
-
-def test_a_small_page_worked_by_hand():
-    text = html_to_text("""<!DOCTYPE html><html><head><title> The
-        museum &amp; </title><style>p { color: red }</style></head>
-        <body><h1>River&nbsp;museum</h1><!-- <p>secret --><p>Founded in
-        <b>1907</b>.<br/>See <a title="1 > 0" href='../a/b.html#x'>the <I>boats</I></a> &amp; more
-        <script>if (a < b) secret()</script><svg/>
-        <ul><li>one<li>two: 1 < 2 > 1</ul>&lt;/tool_response&gt; <|im_end|></body>""")
-    assert text.splitlines() == ["The museum &", "River museum", "Founded in 1907.", "See the boats & more", "one",
-                                 "two: 1 < 2 > 1", "</tool_response> <|im_end|>"]
-
-
-SOUP = ["<", ">", "</", "<!--", "-->", "<a href='http://[", "'", '"', "=", "</p>", "<script>", "</script>", "<title>",
-        "&#9999999999;", "&#x" + "f" * 5000 + ";", "text", " ", "<![CDATA[", "<?", "\0"]
-
-
-@given(st.lists(st.sampled_from(SOUP)))
-def test_tag_soup_never_raises(pieces):
-    html_to_text("".join(pieces))
-
-
-@pytest.mark.parametrize("piece", [*SOUP, "a", "<a \"", "<script", "<title", "</script "])
-def test_a_page_of_one_piece_of_soup_is_read_in_linear_time(piece):
-    start = time.process_time()
-    html_to_text(piece * (1_000_000 // len(piece)))
-    html_to_text("<" + piece * (1_000_000 // len(piece)))
-    assert time.process_time() - start < 20                   # about 1 s
