@@ -3,8 +3,7 @@ shuffle, count.
 
     rows of the input -> clean.clean -> is the answer correct? -> copies by length -> shuffle -> output, then stats.json
 
-Without a shuffle, the five copies of a long trajectory would stand in one batch. The correctness filter keeps only what
-was found correct: what a judge could not tell goes, and is counted apart.
+The correctness filter keeps only what was found correct: what a judge could not tell goes, and is counted apart.
 """
 
 import json
@@ -43,7 +42,6 @@ class CleanConfig:
     prompt_mode: Literal["template", "row"] = "template"       # one prompt for all, or a record's own where it has one
     correct: Literal["off", "exact_match", "judge"] = "off"    # keep only answers that are correct by this measure
     resample: bool = True                          # write trajectories of 51 to 100 turns twice, longer ones five times
-    shuffle: bool = True                           # shuffle after resampling; otherwise the order of the input
     seed: int = 42                                 # of the shuffle
 
     def __post_init__(self):
@@ -82,8 +80,7 @@ def run(config: CleanConfig) -> dict:
         order = []
         for record in kept:
             order += [record] * (copies(turns_of(record)) if config.resample else 1)
-        if config.shuffle:
-            random.Random(config.seed).shuffle(order)
+        random.Random(config.seed).shuffle(order)            # else all copies of a trajectory stand in one batch
         with replaced_file(out) as data, data.open("wb") as lines:
             for record in order:
                 lines.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")

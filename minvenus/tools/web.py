@@ -18,6 +18,7 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
@@ -73,8 +74,10 @@ class LiveTools:
     extractor 300. Nothing changes between calls, so any number of threads may use one object."""
 
     def __init__(self, cassette: Cassette | None = None, seconds: float = 450.0):
-        self.cassette, self.seconds = cassette, 0.95 * seconds
-        if cassette is not None and not cassette.record:
+        self.seconds = 0.95 * seconds
+        self.fetch = cassette.fetch if cassette else lambda name, arguments, ask: ask()
+        self.close = cassette.close if cassette else lambda: None
+        if cassette and not cassette.record:
             return                    # a replay needs no service
         self.searcher = Endpoint("search endpoint", setting("SERPER_BASE_URL") or "https://google.serper.dev/search",
                                  "SERPER_API_KEY", url_source="SERPER_BASE_URL", key_header="X-API-KEY")
@@ -90,20 +93,11 @@ class LiveTools:
         found = self._start("visit", self._visit, {url: {"url": url, "goal": goal} for url in urls})
         return visit_each(urls, goal, lambda url: found[url].result())
 
-    def close(self) -> None:
-        if self.cassette is not None:
-            self.cassette.close()
-
     def _start(self, name: str, call: Callable[..., list], entries: dict[str, dict]) -> dict[str, Future]:
         """A call for the arguments of each entry, in a thread of its own."""
         deadline = time.monotonic() + self.seconds
-
-        def run(arguments: dict) -> list:
-            if self.cassette is None:
-                return call(deadline, **arguments)
-            return self.cassette.fetch(name, arguments, lambda: call(deadline, **arguments))
-
-        return {entry: in_thread(name, run, arguments) for entry, arguments in entries.items()}
+        return {entry: in_thread(name, self.fetch, name, arguments, partial(call, deadline, **arguments))
+                for entry, arguments in entries.items()}
 
     def _search(self, deadline: float, query: str) -> list[dict]:
         """Chinese results for a query with an ideograph, English ones else, as in the released system."""

@@ -32,7 +32,7 @@ MUTANTS = (
            "sft/test_dataset.py::test_the_too_long_are_dropped_whole_and_counted",
            ("minvenus.sft.dataset:load", "dropped += 1", "pass")),
     mutant(40, "a nested answer gives the text before it",
-           "sft/test_clean.py::test_a_nested_answer_is_repaired_and_its_summary_moves_into_the_thought",
+           "sft/test_rewrite.py::test_the_final_turn",
            ("minvenus.sft.rewrite:bodies", "if closed", 'if closed or tag == "answer"'),
            ("minvenus.sft.rewrite:last_answer", "found[-1]", "found[0]")),
     mutant(49, "the order of input files is left to the file system",
