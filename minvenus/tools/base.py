@@ -33,7 +33,6 @@ from minvenus.text.tokenizer import Tokenizer
 # Kinds of errors: timeout, http, page, refused, empty, bad_arguments.
 FAULTS = ("timeout", "http")      # a service failed; the others are about the page or the call that the model chose
 MAX_ITEMS = 10                    # queries or URLs in one call
-NOT_FOUND = "no results; try other words"
 MOST_CHARACTERS = 16              # per token of a result: blanks and rules have many in one
 PIECE = 65536                     # characters of a long text that are counted together
 PAGE = ("The useful information in {url} for user goal {goal} as follows: \n\n"
@@ -106,8 +105,12 @@ Found = list[tuple[str, list | ToolError]]      # per query its pages, per URL [
 
 def search_each(queries: list[str], search_one: Callable[[str], list[dict]]) -> ToolResult:
     """One search per query. `search_one(query)` returns [{"title", "url", "snippet"}, ...], perhaps with a "date" and a
-    "source", or raises ToolError, also if it found nothing (`NOT_FOUND`)."""
-    return each(queries, search_one, search_text)
+    "source", or raises ToolError."""
+    return each(queries, lambda query: search_one(query) or nothing_found(), search_text)
+
+
+def nothing_found() -> list:
+    raise ToolError("empty", "no results; try other words")
 
 
 def visit_each(urls: list[str], goal: str, visit_one: Callable[[str], list[str]]) -> ToolResult:

@@ -23,7 +23,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from minvenus.config import ConfigError
-from minvenus.tools.base import NOT_FOUND, ToolError, ToolResult, in_thread, search_each, visit_each
+from minvenus.tools.base import ToolError, ToolResult, in_thread, nothing_found, search_each, visit_each
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, setting
 from minvenus.tools.extract import Extractor
@@ -110,9 +110,7 @@ class LiveTools:
             if isinstance(item, dict) and item.get("title") and item.get("link"):
                 pages.append({"title": str(item["title"]), "url": str(item["link"]),
                               **{name: str(item.get(name) or "") for name in ("snippet", "date", "source")}})
-        if not pages:
-            raise ToolError("empty", NOT_FOUND)
-        return pages[:MAX_RESULTS]
+        return pages[:MAX_RESULTS] or nothing_found()        # a recording asks again after an error
 
     def _visit(self, deadline: float, url: str, goal: str) -> list[str]:
         """[evidence, summary] of one page; the summary says if only a part of the page was read."""

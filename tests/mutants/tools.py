@@ -61,7 +61,7 @@ MUTANTS = (
     mutant(55, "an empty result is recorded for ever",
            "tools/test_web.py::"
            "test_a_replay_shows_what_the_recorded_run_saw_failures_included_and_no_key_is_kept",
-           ("minvenus.tools.web:LiveTools._search", "if not pages:", "if pages is None:")),
+           ("minvenus.tools.web:LiveTools._search", " or nothing_found()", "")),
     mutant(55, "a failure is recorded for ever",
            "tools/test_cassette.py::test_a_failure_is_recorded_as_one_and_asked_again_until_it_succeeds",
            ("minvenus.tools.cassette:Cassette.fetch", "and self.record:",

@@ -107,6 +107,11 @@ def test_a_search_and_a_visit_end_at_their_deadline(tmp_path):
         assert result.error == "timeout" and "too long to be searched in time" in result.text
 
 
+@given(st.text(st.characters(max_codepoint=127)))
+def test_the_words_of_an_english_text_are_those_of_the_expression_for_all_texts(text):
+    assert words(text) == words(text + " 北")[:-1]
+
+
 def test_two_texts_worked_by_hand():
     texts = [Counter(["red", "fish", "red"]), Counter(["blue"])]
     # N = 2, mean length 2; "red" is in one text: idf = ln(1 + 1.5/1.5) = ln 2;
