@@ -14,8 +14,7 @@ from minvenus.config import ConfigError
 from minvenus.settings import AgentConfig, IGPOConfig
 from minvenus.text.untrusted import restore
 from minvenus.tools.base import ToolError, run_tool
-from minvenus.tools.extract import PROMPT, Extractor, read_reply
-from minvenus.tools.web import LiveTools
+from minvenus.tools.web import PROMPT, Extractor, LiveTools, read_reply
 from tests.tools.servers import chat, serve
 
 GOOD = '{"rational": "r", "evidence": "founded\\nin 1907", "summary": "In 1907."}'

@@ -115,15 +115,6 @@ def test_flagged_pieces_follow_from_what_is_above_them(seed, index):
     assert sum(flag for _, flag in pieces) == 3 * len(known) > 0
 
 
-@pytest.mark.parametrize("make", [reading, notes])
-def test_pieces_encode_as_the_whole_text_does_and_repeat_from_the_seed(make):
-    for index in range(50):
-        pieces = make(3, index)
-        whole = TINY.encode_untrusted("".join(text for text, _ in pieces))
-        assert [i for text, _ in pieces for i in TINY.encode_untrusted(text)] == whole
-        assert pieces == make(3, index) != make(4, index)
-
-
 def test_names_of_test_questions_are_in_the_replayed_texts_and_in_no_demonstration_and_no_training_question():
     """What demo.py says of them. The replayed texts have the names, but no web of a test question."""
     web = ToyWeb(0)
