@@ -25,6 +25,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NoReturn
 
 from minvenus.config import ConfigError, check
 from minvenus.text.json_repair import whole_characters
@@ -109,7 +110,7 @@ def search_each(queries: list[str], search_one: Callable[[str], list[dict]]) -> 
     return each(queries, lambda query: search_one(query) or nothing_found(), search_text)
 
 
-def nothing_found() -> list:
+def nothing_found() -> NoReturn:
     raise ToolError("empty", "no results; try other words")
 
 
