@@ -20,9 +20,9 @@ import os
 import random
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Any
 
 import requests
 
@@ -46,13 +46,10 @@ def temperature(variable: str, default: str = "none") -> dict[str, float]:
     text = setting(variable) or default
     if text.lower() == "none":
         return {}
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= 2:
-        raise ConfigError(f"{variable} must be none or a number from 0 to 2, got {text!r}")
-    return {"temperature": value}
+    with suppress(ValueError):
+        if 0 <= float(text) <= 2:
+            return {"temperature": float(text)}
+    raise ConfigError(f"{variable} must be none or a number from 0 to 2, got {text!r}")
 
 
 @dataclass(frozen=True)
@@ -88,38 +85,31 @@ class Endpoint:
         return key
 
     def chat(self, messages: list[dict], deadline: float = math.inf, **settings) -> str:
-        body = {"model": self.model, "messages": messages} | settings
-        choice = self._first_choice(self.post("/chat/completions", body, deadline), "message", "content")
-        if choice.get("finish_reason") == "length":              # a verdict in half a thought is none
-            raise ToolError("http", f"the {self.name} cut its reply off: raise the server's limit of new tokens", 200)
-        return choice["message"]["content"]
+        reply = self.post("/chat/completions", {"model": self.model, "messages": messages} | settings, deadline)
+        match reply:
+            case {"choices": [{"message": {"content": str()}, "finish_reason": "length"}, *_]}:      # half a thought
+                problem = "cut its reply off: raise the server's limit of new tokens"
+            case {"choices": [{"message": {"content": str(text)}}, *_]}:
+                return text
+            case _:
+                problem = "sent no 'content' in its first choice"
+        raise ToolError("http", f"the {self.name} {problem}", 200)
 
     def complete(self, prompt: str | list[int], **settings) -> dict:
-        body = {"model": self.model, "prompt": prompt} | settings
-        return self._first_choice(self.post("/completions", body), "text")
-
-    def _first_choice(self, reply: dict, *keys: str) -> dict:
-        """The first choice, which must have a text under these keys."""
-        value: Any = reply
-        try:
-            for key in ("choices", 0, *keys):
-                value = value[key]
-        except (KeyError, IndexError, TypeError):
-            value = None
-        if not isinstance(value, str):
-            raise ToolError("http", f"the {self.name} sent no {keys[-1]!r} in its first choice", status=200)
-        return reply["choices"][0]
+        reply = self.post("/completions", {"model": self.model, "prompt": prompt} | settings)
+        match reply:
+            case {"choices": [{"text": str()} as choice, *_]}:
+                return choice
+        raise ToolError("http", f"the {self.name} sent no 'text' in its first choice", 200)
 
     def post(self, path: str, body: dict, deadline: float = math.inf) -> dict:
         """The JSON object of the reply."""
         data = self.request(path, body, deadline)
-        try:
+        with suppress(ValueError, RecursionError):
             value = json.loads(data)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict) or value.get("error"):
-            raise ToolError("http", f"the {self.name} did not answer with a JSON object of results{reason(data)}", 200)
-        return value
+            if isinstance(value, dict) and not value.get("error"):
+                return value
+        raise ToolError("http", f"the {self.name} did not answer with a JSON object of results{reason(data)}", 200)
 
     def request(self, path: str, body: dict | None, deadline: float = math.inf) -> bytes:
         """The reply to a POST of the body, or to a GET if there is none. It has `seconds`, or less if the `deadline`, a

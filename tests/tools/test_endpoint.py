@@ -196,7 +196,7 @@ def test_after_the_deadline_no_request_is_made_and_the_earlier_of_the_two_limits
             with pytest.raises(ToolError, match="in time"):
                 endpoint(server, seconds=seconds).post("/path", {}, start + deadline)
             assert took <= time.monotonic() - start < LONG / 2
-        assert len(server.seen) == 2
+        assert len(server.seen) <= 2, "none after the deadline"
 
 
 def test_a_request_that_is_cancelled_while_it_waits_is_not_made_again_and_fails_at_once(monkeypatch):
