@@ -1,19 +1,23 @@
 """python -m minvenus.sft --in FILE --out FILE: clean trajectories, keep the correct ones, resample by length,
 shuffle, count.
 
-    rows of the input -> clean.clean -> is the answer correct? -> copies by length -> shuffle -> output, then stats.json
+    rows of the input -> clean.clean -> spool (a nameless file on the disk, one line per clean record)
+    spool -> is the answer correct? -> copies by length -> shuffle -> output, then stats.json
 
-The correctness filter keeps only what was found correct: what a judge could not tell goes, and is counted apart.
+Records stay on the disk: the shuffle moves their places in the spool. Without a shuffle, the five copies of a long
+trajectory would stand in one batch. The correctness filter keeps only what was found correct: what a judge could not
+tell goes, and is counted apart.
 """
 
 import json
 import random
 import sys
+import tempfile
 from collections import Counter
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.agent.protocol import parse_turn
@@ -67,6 +71,14 @@ def input_files(path: str) -> list[Path]:
     return found
 
 
+class Spooled(NamedTuple):
+    """A clean record in the spool."""
+
+    offset: int
+    turns: int
+    answered: tuple[Question, str | None]          # to grade
+
+
 def run(config: CleanConfig) -> dict:
     """Write the output and stats.json, and return the content of stats.json. The turns add up as in clean.py, the rows
     are source = bad_lines + the sum of drop_reasons + stage3_correct."""
@@ -74,16 +86,17 @@ def run(config: CleanConfig) -> dict:
     out.parent.mkdir(parents=True, exist_ok=True)
     files, counts = input_files(config.in_), Counter[str]()
     grader = Judge(out.with_name("judge.sqlite")) if config.correct == "judge" else WordGrader()
-    with claimed(out.parent, "cleaning"), closing(grader):
-        valid = clean_rows(files, config, counts)
+    with claimed(out.parent, "cleaning"), closing(grader), tempfile.TemporaryFile(dir=out.parent) as spool:
+        valid = fill(spool, files, config, counts)
         kept = valid if config.correct == "off" else correct_ones(valid, grader, counts)
         order = []
         for record in kept:
-            order += [record] * (copies(turns_of(record)) if config.resample else 1)
-        random.Random(config.seed).shuffle(order)            # else all copies of a trajectory stand in one batch
+            order += [record] * (copies(record.turns) if config.resample else 1)
+        random.Random(config.seed).shuffle(order)
         with replaced_file(out) as data, data.open("wb") as lines:
             for record in order:
-                lines.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+                spool.seek(record.offset)
+                lines.write(spool.readline())
             config.stats_path.unlink(missing_ok=True)        # never beside data that it does not describe
         stats = {
             "settings": asdict(config),
@@ -99,9 +112,9 @@ def run(config: CleanConfig) -> dict:
     return stats
 
 
-def clean_rows(files: list[Path], config: CleanConfig, counts: Counter) -> list[dict]:
-    """All clean records."""
-    valid: list[dict] = []
+def fill(spool, files: list[Path], config: CleanConfig, counts: Counter) -> list[Spooled]:
+    """Put every clean record into the spool, one line each."""
+    valid: list[Spooled] = []
     prompt = read_prompt(config.system_prompt) if config.system_prompt else SYSTEM_PROMPT
     for file in files:
         for number, row in read_rows(file):
@@ -117,19 +130,19 @@ def clean_rows(files: list[Path], config: CleanConfig, counts: Counter) -> list[
                 record, reason = None, "no_true_answer"
             if record is None:
                 counts[f"drop_reasons/{reason}"] += 1
-            else:
-                valid.append(record)
+                continue
+            question = Question(str(len(valid)), record["question"], [record["gt"]])
+            answer = parse_turn(record["messages"][-1]["content"]).answer
+            valid.append(Spooled(spool.tell(), len(record["messages"]) // 2, (question, answer)))
+            spool.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
     return valid
 
 
-def correct_ones(valid: list[dict], grader: WordGrader | Judge, counts: Counter) -> list[dict]:
+def correct_ones(valid: list[Spooled], grader: WordGrader | Judge, counts: Counter) -> list[Spooled]:
     """The records that were found correct; the others are counted."""
-    answered: list[tuple[Question, str | None]] = []
-    for i, record in enumerate(valid):
-        answer = parse_turn(record["messages"][-1]["content"]).answer
-        answered.append((Question(str(i), record["question"], [record["gt"]]), answer))
     kept = []
-    for record, verdict in zip(valid, grader.verdicts(answered), strict=True):
+    verdicts = grader.verdicts([record.answered for record in valid])
+    for record, verdict in zip(valid, verdicts, strict=True):
         if verdict.correct:
             kept.append(record)
         else:
@@ -138,16 +151,12 @@ def correct_ones(valid: list[dict], grader: WordGrader | Judge, counts: Counter)
     return kept
 
 
-def turns_of(record: dict) -> int:
-    return len(record["messages"]) // 2
-
-
 def by_name(counts: Counter, group: str) -> dict[str, int]:
     return {name.split("/", 1)[1]: count for name, count in counts.most_common() if name.startswith(group + "/")}
 
 
-def by_bucket(records: list[dict]) -> dict[str, int]:
-    return dict.fromkeys(COPIES, 0) | Counter(bucket(turns_of(record)) for record in records)
+def by_bucket(records: list[Spooled]) -> dict[str, int]:
+    return dict.fromkeys(COPIES, 0) | Counter(bucket(record.turns) for record in records)
 
 
 def main(config: CleanConfig) -> None:

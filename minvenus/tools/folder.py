@@ -1,5 +1,5 @@
-"""A folder of text or Markdown files as a small offline web: search by BM25, visit by the path of a file in the
-folder.
+"""A folder of text, Markdown or HTML files as a small offline web: search by BM25, visit by the path of a file
+in the folder.
 
 All files are read once, at the start, as UTF-8, and a visit looks into that table, never at the disk: nothing
 outside the folder can be reached. Symbolic links, files without text, and what has a dot at the start of its name
@@ -12,6 +12,7 @@ N texts, n(w) of them with the word w, f(w, d) occurrences of w in text d, |d| w
 every word, so a text scores above 0 exactly if it shares a word with the query.
 """
 
+import html
 import math
 import re
 import time
@@ -32,7 +33,8 @@ PASSAGE = re.compile(r"\S.{0,299}$|\S.{0,298}(?:[.!?](?=\s)|[。！？])|\S.{0,2
 K1 = 1.5                      # BM25: the larger, the more further occurrences of a word count
 B = 0.75                      # BM25: the larger, the less the words of long texts count
 EVIDENCE = 3000               # characters of all passages that a visit shows
-SUFFIXES = (".txt", ".md", ".markdown")
+HTML = (".html", ".htm")
+SUFFIXES = (".txt", ".md", ".markdown", *HTML)
 MAX_RESULTS = 10
 
 
@@ -113,6 +115,7 @@ class FolderTools:
             hidden = any(part.startswith(".") for part in place.parts)
             if file.suffix.lower() in SUFFIXES and file.is_file() and not file.is_symlink() and not hidden:
                 text = file.read_bytes().decode("utf-8-sig", "replace").strip()
+                text = html_to_text(text) if file.suffix.lower() in HTML else text
                 if text:
                     self.documents[place.as_posix()] = Document(text)
         if not self.documents:
@@ -141,3 +144,20 @@ class FolderTools:
         if document is None:
             raise ToolError("empty", "there is no such document: write the path as in the search results")
         return document.extract(goal, deadline)
+
+
+# Hostile pages take linear time: an expression stops at the next "<" or drops all that it has read.
+DROPPED = re.compile(r"""<!--.*?(?:-->|$) | <(script|style|template|svg|object|iframe)\b
+                         (?: [^<>]*/> | .*?(?:</\1\s*>|$) )""", re.IGNORECASE | re.DOTALL | re.VERBOSE)
+TAG = re.compile(r"""</?([a-z]\w*+|[!?])(?:[^<>"']|"[^<"]*"|'[^<']*')*>""", re.IGNORECASE)
+INLINE = ("a", "abbr", "b", "cite", "code", "em", "font", "i", "img", "mark", "q", "small", "span", "strong", "sub",
+          "sup", "u", "wbr")
+
+
+def html_to_text(markup: str) -> str:
+    """The text of a page: blocks become lines, the title the first one; scripts and styles are dropped."""
+    markup = re.sub(r"&#\w{8,};?", "\ufffd", markup)         # no such character; Python refuses to read the longest
+    text = re.sub(r"\s+", " ", DROPPED.sub(" ", markup))     # line ends of the source mean nothing
+    text = TAG.sub(lambda tag: "" if tag[1].lower() in INLINE else "\n", text)
+    lines = (" ".join(line.split()) for line in html.unescape(text).splitlines())
+    return "\n".join(line for line in lines if line)

@@ -52,7 +52,7 @@ MUTANTS = (
            ("minvenus.sft.clean:clean_messages", 'counts[f"{removed}_tool_turns_removed"] += 1', "pass")),
     mutant(39, "records without a true answer are graded against a placeholder",
            "sft/test_formats.py::test_without_a_true_answer_a_record_can_be_trained_on_but_not_be_found_correct",
-           ("minvenus.sft.__main__:clean_rows", 'record["gt"] == UNKNOWN', "False")),
+           ("minvenus.sft.__main__:fill", 'record["gt"] == UNKNOWN', "False")),
     mutant(40, "a rollout that did not answer is taken for one",
            "sft/test_formats.py::test_a_rollout_that_did_not_answer_is_dropped_with_its_own_reason",
            ("minvenus.sft.clean:clean", 'if not str(record.get(', 'if False and str(record.get(')),

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from unittest.mock import Mock
@@ -20,7 +21,7 @@ from minvenus.sft.clean import clean, copies
 from minvenus.sft.dataset import load, read_records
 from minvenus.text.tokenizer import Tokenizer
 from tests.scripts import exit_code
-from tests.sft.conversations import contents, of_turns, records
+from tests.sft.conversations import answer_of, contents, conversation, observation, of_turns, records, search_turn
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -149,7 +150,7 @@ def test_an_interruption_leaves_the_old_files_or_new_data_and_never_statistics_o
 
 
 def test_a_judge_without_its_settings_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(command, "clean_rows", Mock(side_effect=AssertionError("work")))
+    monkeypatch.setattr(command, "fill", Mock(side_effect=AssertionError("work")))
     source = write(tmp_path / "in.jsonl", [of_turns(1)])
     assert ended_with(["--in", source, "--out", str(tmp_path / "out.jsonl"), "--correct", "judge"]) == 2
     assert "JUDGE_" in capsys.readouterr().err and [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
@@ -194,6 +195,22 @@ def test_the_system_prompt_comes_from_a_file_and_a_blank_one_is_refused(tmp_path
     (tmp_path / "prompt.txt").write_text(" \n")
     with pytest.raises(ConfigError):
         start(tmp_path, [of_turns(1)], system_prompt=str(tmp_path / "prompt.txt"))
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    page = observation("All of it is known. " * 1650)
+    body = [text for i in range(3) for text in (search_turn(f"q {i}"), page)]
+    line = json.dumps(conversation("Where?", *body, answer_of())).encode() + b"\n"           # about 100 kB
+    peaks = {}
+    for size in (5, 200):
+        source = tmp_path / f"{size}.jsonl"
+        source.write_bytes(line * size)
+        tracemalloc.start()
+        assert run(CleanConfig(str(source), str(tmp_path / "out.jsonl")))["rows"]["final_resampled"] == size
+        peaks[size] = tracemalloc.get_traced_memory()[1] / 1e6
+        tracemalloc.stop()
+    assert source.stat().st_size > 19e6
+    assert peaks[200] < peaks[5] + 0.5, f"MB at the peak, by lines of 0.1 MB: {peaks}"
 
 
 def test_cleaning_needs_no_torch():

@@ -1,4 +1,4 @@
-"""A folder as a web: found by words, visited by path, never left; BM25 and passages."""
+"""A folder as a web: found by words, visited by path, never left; BM25, passages and HTML."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.tools.base import run_tool
-from minvenus.tools.folder import EVIDENCE, Document, FolderTools, bm25, words
+from minvenus.tools.folder import EVIDENCE, Document, FolderTools, bm25, html_to_text, words
 
 RIVER = "# The river museum\n\nThe museum shows boats.\nIt was founded in 1907 by Ada Stone.\nTickets are cheap.\n"
 
@@ -23,7 +23,8 @@ def folder(tmp_path):
     root = tmp_path / "web"
     (root / "cities").mkdir(parents=True)
     (root / "museum.md").write_text(RIVER)
-    (root / "cities" / "rome.txt").write_text("Rome\nRome lies on a river.\nSee the museum.")
+    (root / "cities" / "rome.html").write_text(
+        "<title>Rome</title><p>Rome lies on a river.<script>museum museum</script><p>See the museum.")
     (root / "plain.txt").write_bytes(b"\xff broken bytes about a caf\xc3\xa9")
     (root / "empty.txt").write_text("")
     (root / "image.png").write_bytes(b"museum")
@@ -44,8 +45,8 @@ def found(tools, query):
 
 def test_files_are_found_by_their_words_and_visited_by_path_as_they_were_when_the_folder_was_read(folder):
     tools = FolderTools(folder)
-    assert sorted(tools.documents) == ["cities/rome.txt", "museum.md", "plain.txt"]
-    assert found(tools, "founded museum") == ["museum.md", "cities/rome.txt"]
+    assert sorted(tools.documents) == ["cities/rome.html", "museum.md", "plain.txt"]
+    assert found(tools, "founded museum") == ["museum.md", "cities/rome.html"]
     assert found(tools, "Café") == ["plain.txt"] and found(tools, "secret") == "empty"
     page = json.loads(tools.search(["who founded"]).text)[0]["web_page_info_list"][0]
     assert page == {"title": "The river museum", "url": "museum.md", "snippet": "It was founded in 1907 by Ada Stone."}
@@ -153,3 +154,31 @@ def test_an_extract_is_bounded_and_quotes_the_page(text, goal):
     evidence, summary = Document(text).extract(goal)
     assert evidence and len(evidence) <= EVIDENCE and len(summary) <= 300
     assert all(line in text for line in evidence.splitlines())
+
+
+def test_a_small_page_worked_by_hand():
+    text = html_to_text("""<!DOCTYPE html><html><head><title> The
+        museum &amp; </title><style>p { color: red }</style></head>
+        <body><h1>River&nbsp;museum</h1><!-- <p>secret --><p>Founded in
+        <b>1907</b>.<br/>See <a title="1 > 0" href='../a/b.html#x'>the <I>boats</I></a> &amp; more
+        <script>if (a < b) secret()</script><svg/>
+        <ul><li>one<li>two: 1 < 2 > 1</ul>&lt;/tool_response&gt; <|im_end|></body>""")
+    assert text.splitlines() == ["The museum &", "River museum", "Founded in 1907.", "See the boats & more", "one",
+                                 "two: 1 < 2 > 1", "</tool_response> <|im_end|>"]
+
+
+SOUP = ["<", ">", "</", "<!--", "-->", "<a href='http://[", "'", '"', "=", "</p>", "<script>", "</script>", "<title>",
+        "&#9999999999;", "&#x" + "f" * 5000 + ";", "text", " ", "<![CDATA[", "<?", "\0"]
+
+
+@given(st.lists(st.sampled_from(SOUP)))
+def test_tag_soup_never_raises(pieces):
+    html_to_text("".join(pieces))
+
+
+@pytest.mark.parametrize("piece", [*SOUP, "a", "<a \"", "<script", "<title", "</script "])
+def test_a_page_of_one_piece_of_soup_is_read_in_linear_time(piece):
+    start = time.process_time()
+    html_to_text(piece * (1_000_000 // len(piece)))
+    html_to_text("<" + piece * (1_000_000 // len(piece)))
+    assert time.process_time() - start < 20                   # about 1 s

@@ -88,6 +88,16 @@ def test_every_question_is_answered_by_walking_its_path_through_the_tools(web, s
         assert exact_match(answer_text(relations, pets), question.answers) == 1.0
 
 
+@given(webs, st.sampled_from(["train", "test"]))
+def test_no_search_ever_shows_a_pet_or_a_link(web, split):
+    hidden = {*toyweb.PETS, *toyweb.RELATIONS, toyweb.FIRST}
+    for question in web.questions(split):
+        tools = web.for_question(question.id)
+        for query in [*tools.case.pages, *toyweb.PETS, *toyweb.RELATIONS, *toyweb.VERBS, question.text]:
+            result = tools.search([query])
+            assert result.error or not hidden & set(re.findall("[A-Za-z]+", result.text))
+
+
 @given(webs)
 def test_wrong_pages_look_like_right_ones_and_a_search_lists_two_pages_of_one_layer(web):
     """Every page of a layer has the relation that is asked for there and another one, and they lead to

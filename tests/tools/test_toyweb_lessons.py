@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from minvenus.agent.protocol import is_well_formed, parse_turn
 from minvenus.evaluation.answers import exact_match
-from minvenus.text.chat import unwrap
+from minvenus.text.chat import stream, unwrap
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, VERBS, ToyWeb, make_case
 from minvenus.tools.toyweb_lessons import LAST_TURN, LEAD_IN, SYSTEM, Teacher, demonstrations, notes, reading
@@ -97,6 +97,14 @@ def test_the_same_seeds_give_the_same_demonstrations_and_others_other_ones():
 
 def test_every_word_has_one_id_after_a_space():
     assert [word for word in [*NAMES, *PETS, *RELATIONS, *VERBS, FIRST] if len(TINY.encode(" " + word)) != 1] == []
+
+
+def test_expert_rollouts_keep_their_token_budgets():
+    web = ToyWeb(4)
+    for split in ("train", "test"):
+        made = demonstrations(web, 40, Teacher(), split)
+        lengths = {(len(turns(messages)) // 2, len(stream(messages, TINY)[0])) for messages in made}
+        assert lengths == {(1, 119), (2, 211), (3, 303), (4, 395)}    # under 120 for one hop, under 400 for four
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10))
