@@ -180,9 +180,9 @@ class Judge:
             if verdict.correct is None:
                 self.guard.add(verdict.note)
                 return verdict
-            kept = self.cache.put(key, json.dumps(asdict(verdict)))   # of several threads or processes the first's
+            kept = self.cache.put(key, asdict(verdict))               # of several threads or processes the first's
         self.guard.add(None)                                          # a reply that was read before counts, too
-        return Verdict(**json.loads(kept))
+        return Verdict(**kept)
 
     def _ask(self, messages: list[dict]) -> Verdict:
         try:

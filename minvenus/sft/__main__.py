@@ -46,7 +46,6 @@ class CleanConfig:
     prompt_mode: Literal["template", "row"] = "template"       # one prompt for all, or a record's own where it has one
     correct: Literal["off", "exact_match", "judge"] = "off"    # keep only answers that are correct by this measure
     resample: bool = True                          # write trajectories of 51 to 100 turns twice, longer ones five times
-    shuffle: bool = True                           # shuffle after resampling; otherwise the order of the input
     seed: int = 42                                 # of the shuffle
 
     def __post_init__(self):
@@ -93,8 +92,7 @@ def run(config: CleanConfig) -> dict:
         order = []
         for record in kept:
             order += [record] * (copies(record.turns) if config.resample else 1)
-        if config.shuffle:
-            random.Random(config.seed).shuffle(order)
+        random.Random(config.seed).shuffle(order)
         with replaced_file(out) as data, data.open("wb") as lines:
             for record in order:
                 spool.seek(record.offset)

@@ -9,7 +9,6 @@ A pack is whole trajectories end to end, without padding. Over-long ones are dro
 teach to search without an answer. Streams are held in memory, five bytes a token.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -70,8 +69,7 @@ def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int,
     """All trajectories of at most `max_tokens`, in their order, and how many longer ones were dropped. The system
     prompts of the former are added to `prompts`."""
     examples = []
-    dropped = 0
-    shortest = math.inf                       # of the dropped
+    too_long = []                             # tokens of those that are dropped
     for i, record in enumerate(records):
         try:
             example = encode(record, tokenizer)
@@ -79,16 +77,15 @@ def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int,
             raise ConfigError(f"trajectory {i} is not clean, run python -m minvenus.sft on the file first: "
                               f"{error}") from None
         if len(example) > max_tokens:
-            shortest = min(shortest, len(example))
-            dropped += 1
+            too_long.append(len(example))
             continue
         examples.append(example)
         if prompts is not None:
             prompts.add(record["messages"][0]["content"])
-    if dropped and not examples:
-        raise ConfigError(f"all {dropped:,} trajectories are longer than {max_tokens:,} tokens, the shortest has "
-                          f"{shortest:,}: raise --max-tokens")
-    return examples, dropped
+    if too_long and not examples:
+        raise ConfigError(f"all {len(too_long):,} trajectories are longer than {max_tokens:,} tokens, the shortest has "
+                          f"{min(too_long):,}: raise --max-tokens")
+    return examples, len(too_long)
 
 
 def read_records(path) -> Iterator[dict]:

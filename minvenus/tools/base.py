@@ -25,6 +25,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NoReturn
 
 from minvenus.config import ConfigError, check
 from minvenus.text.json_repair import whole_characters
@@ -63,9 +64,6 @@ class ToolResult:
     error: str | None = None
     render: Callable[[ResultFormat], str] | None = field(default=None, compare=False)   # the text in another format
 
-    def __post_init__(self):
-        object.__setattr__(self, "text", whole_characters(self.text))
-
 
 class ToolError(Exception):
     """A query, page or request that failed. The message is for the model and must hold no secret."""
@@ -87,14 +85,15 @@ def run_tool(tools, name: str, arguments: dict, shown: ResultFormat = PLAIN) -> 
         if len(items) > MAX_ITEMS:
             raise ToolError("bad_arguments", f"{name} takes at most {MAX_ITEMS} entries in a call, got {len(items)}")
         result = tools.search(items) if name == "search" else tools.visit(items, arguments["goal"])
-        text = result.render(shown) if result.render else result.text
+        text = whole_characters(result.render(shown) if result.render else result.text)
         return ToolResult(text, result.error) if text.strip() else ToolResult("ERROR: empty tool result", "empty")
     except ConfigError:
         raise
     except ToolError as error:
-        return ToolResult(filled(shown.failed_call, error=str(error)), error.kind)
+        kind, reason = error.kind, str(error)
     except Exception as error:
-        return ToolResult(filled(shown.failed_call, error=f"{name} failed ({type(error).__name__})"), "http")
+        kind, reason = "http", f"{name} failed ({type(error).__name__})"
+    return ToolResult(whole_characters(filled(shown.failed_call, error=reason)), kind)
 
 
 def filled(frame: str, **values: str) -> str:
@@ -108,33 +107,30 @@ Found = list[tuple[str, list | ToolError]]      # per query its pages, per URL [
 def search_each(queries: list[str], search_one: Callable[[str], list[dict]]) -> ToolResult:
     """One search per query. `search_one(query)` returns [{"title", "url", "snippet"}, ...], perhaps with a "date" and a
     "source", or raises ToolError."""
-    found = each(queries, search_one)
-    found = [(query, pages or ToolError("empty", "no results; try other words")) for query, pages in found]
-    return result_of(found, partial(search_text, found))
+    return each(queries, lambda query: search_one(query) or nothing_found(), search_text)
+
+
+def nothing_found() -> NoReturn:
+    raise ToolError("empty", "no results; try other words")
 
 
 def visit_each(urls: list[str], goal: str, visit_one: Callable[[str], list[str]]) -> ToolResult:
     """One visit per URL. `visit_one(url)` returns [evidence, summary] or raises ToolError."""
-    found = each(urls, visit_one)
-    return result_of(found, partial(visit_text, found, goal))
+    return each(urls, visit_one, partial(visit_text, goal=goal))
 
 
-def each(items: list[str], call: Callable[[str], list]) -> Found:
+def each(items: list[str], call: Callable[[str], list], text_of: Callable[[Found, ResultFormat], str]) -> ToolResult:
     found: Found = []
     for item in items:
         try:
             found.append((item, call(item)))
         except ToolError as error:
             found.append((item, error))
-    return found
-
-
-def result_of(found: Found, render: Callable[[ResultFormat], str]) -> ToolResult:
     kinds = [result.kind for _, result in found if isinstance(result, ToolError)]
-    error = None
+    error_kind = None
     if len(kinds) == len(found):
-        error = next((kind for kind in kinds if kind in FAULTS), kinds[0])
-    return ToolResult(render(PLAIN), error, render)
+        error_kind = next((kind for kind in kinds if kind in FAULTS), kinds[0])
+    return ToolResult(text_of(found, PLAIN), error_kind, partial(text_of, found))
 
 
 def search_text(found: Found, shown: ResultFormat) -> str:
@@ -159,7 +155,7 @@ def shown_page(page: dict, dates: bool) -> dict:
     return {"title": page["title"], "url": page["url"], "snippet": "\n".join(filter(None, lines))}
 
 
-def visit_text(found: Found, goal: str, shown: ResultFormat) -> str:
+def visit_text(found: Found, shown: ResultFormat, goal: str) -> str:
     texts = []
     for url, page in found:
         if isinstance(page, ToolError):
@@ -178,16 +174,17 @@ def cap_text(text: str, tokenizer: Tokenizer, limit: int) -> str:
         return f"{text[:end]}\n[cut: {end:,} of {len(text):,} characters shown]"
 
     longest = min(len(text), MOST_CHARACTERS * limit)
+    starts: list[int] = []                                    # of the tokens
+    for begin in range(0, longest, PIECE):
+        piece = text[begin:min(begin + PIECE, longest)]
+        starts += [begin + start for _, start, _ in tokenizer.untrusted_offsets(piece)]
+        if len(starts) > limit:
+            break
+    if len(starts) <= limit and longest == len(text):
+        return text
     mark = cut_at(len(text))[len(text):]
     room = limit - len(tokenizer.encode_untrusted(mark))
-    start, used, end = 0, 0, longest
-    while start < longest and used <= limit:
-        tokens = tokenizer.untrusted_offsets(text[start:min(start + PIECE, longest)])
-        if used <= room < used + len(tokens):
-            end = start + tokens[room - used][1]              # where the first token begins that has no room
-        start, used = start + PIECE, used + len(tokens)
-    if used <= limit and longest == len(text):
-        return text
+    end = starts[room] if room < len(starts) else longest     # where the first token begins that has no room
     while (excess := len(tokenizer.encode_untrusted(cut_at(end))) - limit) > 0:       # a word that is cut may have more
         end -= excess
     return cut_at(end)

@@ -23,7 +23,6 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Any
 
 import requests
 
@@ -47,13 +46,10 @@ def temperature(variable: str, default: str = "none") -> dict[str, float]:
     text = setting(variable) or default
     if text.lower() == "none":
         return {}
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= 2:
-        raise ConfigError(f"{variable} must be none or a number from 0 to 2, got {text!r}")
-    return {"temperature": value}
+    with suppress(ValueError):
+        if 0 <= float(text) <= 2:
+            return {"temperature": float(text)}
+    raise ConfigError(f"{variable} must be none or a number from 0 to 2, got {text!r}")
 
 
 @dataclass(frozen=True)
@@ -89,51 +85,36 @@ class Endpoint:
         return key
 
     def chat(self, messages: list[dict], deadline: float = math.inf, **settings) -> str:
-        body = {"model": self.model, "messages": messages} | settings
-        choice = self._first_choice(self.post("/chat/completions", body, deadline), "message", "content")
-        if choice.get("finish_reason") == "length":              # a verdict in half a thought is none
-            raise ToolError("http", f"the {self.name} cut its reply off: raise the server's limit of new tokens", 200)
-        return choice["message"]["content"]
+        reply = self.post("/chat/completions", {"model": self.model, "messages": messages} | settings, deadline)
+        match reply:
+            case {"choices": [{"message": {"content": str()}, "finish_reason": "length"}, *_]}:      # half a thought
+                problem = "cut its reply off: raise the server's limit of new tokens"
+            case {"choices": [{"message": {"content": str(text)}}, *_]}:
+                return text
+            case _:
+                problem = "sent no 'content' in its first choice"
+        raise ToolError("http", f"the {self.name} {problem}", 200)
 
     def complete(self, prompt: str | list[int], **settings) -> dict:
-        body = {"model": self.model, "prompt": prompt} | settings
-        return self._first_choice(self.post("/completions", body), "text")
-
-    def _first_choice(self, reply: dict, *keys: str) -> dict:
-        """The first choice, which must have a text under these keys."""
-        value: Any = reply
-        try:
-            for key in ("choices", 0, *keys):
-                value = value[key]
-        except (KeyError, IndexError, TypeError):
-            value = None
-        if not isinstance(value, str):
-            raise ToolError("http", f"the {self.name} sent no {keys[-1]!r} in its first choice", status=200)
-        return reply["choices"][0]
+        reply = self.post("/completions", {"model": self.model, "prompt": prompt} | settings)
+        match reply:
+            case {"choices": [{"text": str()} as choice, *_]}:
+                return choice
+        raise ToolError("http", f"the {self.name} sent no 'text' in its first choice", 200)
 
     def post(self, path: str, body: dict, deadline: float = math.inf) -> dict:
         """The JSON object of the reply."""
         data = self.request(path, body, deadline)
-        try:
+        with suppress(ValueError, RecursionError):
             value = json.loads(data)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict) or value.get("error"):
-            raise ToolError("http", f"the {self.name} did not answer with a JSON object of results{reason(data)}", 200)
-        return value
+            if isinstance(value, dict) and not value.get("error"):
+                return value
+        raise ToolError("http", f"the {self.name} did not answer with a JSON object of results{reason(data)}", 200)
 
     def request(self, path: str, body: dict | None, deadline: float = math.inf) -> bytes:
         """The reply to a POST of the body, or to a GET if there is none. It has `seconds`, or less if the `deadline`, a
-        value of time.monotonic(), comes first. Then the thread of the request is abandoned: the name look-up and the
-        headers of a reply have no total time limit that could be set."""
+        value of time.monotonic(), comes first."""
         deadline = min(deadline, time.monotonic() + self.seconds)
-        left = deadline - time.monotonic()
-        if left > 0:
-            with suppress(TimeoutError):
-                return in_thread("request", self._attempts, path, body, deadline).result(left)
-        raise ToolError("timeout", f"the {self.name} did not answer in time")
-
-    def _attempts(self, path: str, body: dict | None, deadline: float) -> bytes:
         jitter = random.Random()      # its own generator, so that waits do not disturb the seeded ones of a run
         attempt = 0
         while True:
@@ -149,37 +130,47 @@ class Endpoint:
                     raise
 
     def _attempt(self, path: str, body: dict | None, deadline: float) -> bytes:
+        """One attempt, in a thread that is abandoned at the deadline: the name look-up and the headers of a reply have
+        no total time limit that could be set."""
         key = self.key()
-        headers = {self.key_header: f"Bearer {key}" if self.key_header == "Authorization" else key} if key else {}
-        session = requests.Session()
-        session.auth = lambda request: request           # no password from a .netrc file
-        session.get_redirect_target = lambda _: None     # type: ignore   # follow none, read none whole
-        data = bytearray()
         try:
-            with session, session.request(
-                    "GET" if body is None else "POST", self.base_url.rstrip("/") + path, json=body, headers=headers,
-                    timeout=max(0.01, min(self.read_seconds, deadline - time.monotonic())), stream=True) as response:
-                status, retry_after = response.status_code, response.headers.get("Retry-After", "")
-                while len(data) <= MAX_BYTES and (block := response.raw.read1(65536, decode_content=True)):
-                    data += block                        # read1 does not wait for all of the 65536
-                    if time.monotonic() > deadline:
-                        raise TimeoutError
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            reply = in_thread("request", self._exchange, path, body, key, deadline).result(left)
         except Exception as error:    # of requests or of the library below it; the text may hold the key
             problem = type(error).__name__
             if "timeout" in problem.lower():
                 raise ToolError("timeout", f"the {self.name} did not answer in time") from None
             raise ToolError("http", f"the {self.name} cannot be reached ({problem}): check {self.url_source}") from None
+        status, retry_after, data = reply
         if len(data) > MAX_BYTES:
             raise ToolError("http", f"the {self.name} sent more than {MAX_BYTES:,} bytes", status)
         if len(key) >= SHORTEST_SECRET:
-            data = bytearray(spellings(key).sub(b"[key]", data))
+            data = spellings(key).sub(b"[key]", data)
         if 200 <= status < 300:
-            return bytes(data)
+            return data
         hint = f" (check {self.key_variable})" if status in (401, 403) else ""
         if status < 400:
             hint = f" (a redirect: check {self.url_source})"
         raise ToolError("http", f"the {self.name} answered with HTTP status {status}{hint}{reason(data)}", status,
                         wait=float(retry_after) if retry_after.isdecimal() else 0.0)
+
+    def _exchange(self, path: str, body: dict | None, key: str, deadline: float) -> tuple[int, str, bytes]:
+        """(status, Retry-After, body) of the reply, of which not much more than MAX_BYTES is read."""
+        headers = {self.key_header: f"Bearer {key}" if self.key_header == "Authorization" else key} if key else {}
+        session = requests.Session()
+        session.auth = lambda request: request           # no password from a .netrc file
+        session.get_redirect_target = lambda _: None     # type: ignore   # follow none, read none whole
+        data = bytearray()
+        with session, session.request(
+                "GET" if body is None else "POST", self.base_url.rstrip("/") + path, json=body, headers=headers,
+                timeout=max(0.01, min(self.read_seconds, deadline - time.monotonic())), stream=True) as response:
+            while len(data) <= MAX_BYTES and (block := response.raw.read1(65536, decode_content=True)):
+                data += block                            # read1 does not wait for all of the 65536
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+            return response.status_code, response.headers.get("Retry-After", ""), bytes(data)
 
 
 def spellings(key: str) -> re.Pattern[bytes]:
@@ -196,7 +187,7 @@ def spellings(key: str) -> re.Pattern[bytes]:
     return re.compile("|".join(found).encode())
 
 
-def reason(data: bytes | bytearray) -> str:
+def reason(data: bytes) -> str:
     """The beginning of an error reply as ": ..." in one line; "" if it is a web page or empty."""
     text = data[:4000].decode("utf-8", "replace")
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())   # no control codes for the terminal

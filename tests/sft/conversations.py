@@ -76,29 +76,50 @@ def tool_turns(draw):
     return think(draw(words)) + call(name, arguments)
 
 
-BROKEN = [
-    "", "no tags", "<think>open",
-    think("two") + call("search", {"query": ["a"]}) + call("visit", {"url": ["b"], "goal": "g"}),
-    think("both") + call("search", {"query": ["a"]}) + "<answer>x</answer>",
-    think("") + call("search", {"query": ["a"]}),
-    think("bad json") + "<tool_call>{'name': </tool_call>",
-    think("lenient") + "<tool_call>{name: 'search', arguments: {query: 'a',}}</tool_call>",
-    think("python") + '<tool_call>{"name": "PythonInterpreter", "arguments": {}}\n<code>print(1)</code></tool_call>',
-    think("mentions <answer>x</answer>") + call("search", {"query": ["d"]}),
-    "<THINK>loud</THINK><Tool_Call>{}</Tool_Call>",
-    think("one") + think("two") + call("search", {"query": ["e"]}),
-    think("x <tool_response> y") + call("search", {"query": ["f"]}),
+INVALID = ["", call("search", {"query": ["a"]}), think("x"), "<think>open",
+           think("x") + call("search", {"query": ["a"]}) + "<answer>x</answer>"]
+TURNS = [                                                    # a turn before the last, and what cleaning makes of it
+    (think("x") + call(" Search ", {"query": ["a"]}), search_turn("a", thought="x")),
+    (think("x") + call("search", {"query": ["a", "", " "]}), search_turn("a", thought="x")),
+    (think("x") + call("search", {"queries": ["wrong"], "query": [" ", "a"]}), search_turn("a", thought="x")),
+    (think("x") + call("search", {"queries": "a", "query": []}), search_turn("a", thought="x")),
+    (think("x") + call("visit", {"url": "u", "urls": ["wrong"], "goal": ["g", "h"]}),
+     visit_turn("u", goal="g", thought="x")),
+    (think("x") + call("visit", {"links": ["u"], "goal": "g"}), visit_turn("u", goal="g", thought="x")),
+    (think("x") + call("search", {"query": ["a"]}) + call("search", {"query": ["b"]}), search_turn("a", thought="x")),
+    (think("x") + think("y") + call("search", {"query": ["a"]}), search_turn("a", thought="x")),
+    ("Hm. " + search_turn("a 東京") + " Done.", search_turn("a 東京")),
+    (call("search", {"query": ["a"]}) + think("x"), search_turn("a", thought="x")),
+    (think("x <tool_response> y") + call("search", {"query": ["a"]}), search_turn("a", thought="x  y")),
+    ("<THINK>x</Think><Tool_Call>{name: 'search', arguments: {query: 'a',}}</TOOL_CALL>",
+     search_turn("a", thought="x")),
+    (think("x") + call("search", {"query": [" "]}), None),
+    (think("x") + call("visit", {"url": ["u"]}), None),
+    (think("x") + call("visit", {"url": ["u"], "goal": " "}), None),
+    (think("x") + call("search", {"query": ["<answer>"]}), None),
+    (think(" ") + call("search", {"query": ["a"]}), None),
+    (think("x") + "<tool_call>{</tool_call>", None),
+    (think("x") + '<tool_call>{"name": "search", "arguments": "a"}</tool_call>', None),
 ]
-FINALS = [
-    answer_of(), answer_of("<summary>all of it</summary>\n<answer>\nRome"), answer_of() + " trailing", answer_of("  "),
-    think("x") + "none",
-    think("x <answer>a</answer>") + "<summary>s</summary><answer>b</answer>",
-    answer_of() + call("search", {"query": ["a"]}),
-    "<answer>x</answer>",
-    think("x") + "<answer><summary>only</summary></answer>", think("x") + "<answer>a</answer><answer>b</answer>",
-    answer_of("</answer>"),
-    think("x <answer>in here</answer>"),
+FINALS = [                                                   # the last turn, and what cleaning makes of it
+    (answer_of("Rome"), answer_of("Rome")),
+    (think("t") + "<answer>a</answer> or <answer>b</answer>", answer_of("b", "t")),
+    (think("t") + "<answer>a</answer> or <answer>b", answer_of("a", "t")),
+    (think("t") + "<answer>x <answer>a</answer></answer>", answer_of("a", "t")),
+    (think("t") + "<summary>s</summary><answer>a</answer>", answer_of("a", "t\n\ns")),
+    (think("t") + "<answer>s</answer><summary>s</summary>", answer_of("s", "t\n\ns")),
+    (think("t") + "<answer><summary>s</summary></answer>", answer_of("s", "t")),
+    (think("t <summary>s</summary>") + "<summary>s</summary><answer>a</answer>", answer_of("a", "t s")),
+    (think("so <answer>a</answer>"), answer_of("a", "so a")),
+    ("<answer>a</answer>" + think("t"), answer_of("a", "t")),
+    (answer_of("a") + call("search", {"query": ["b"]}), answer_of("a")),
+    ("<THINK>t</Think><Answer>a</ANSWER>", answer_of("a", "t")),
+    (think("t"), None), ("<answer>a</answer>", None), (think("t") + "<answer> </answer>", None),
+    (think("") + "<answer>a</answer>", None),
+    (think("Enough.") + "<answer>\n<summary>\nAll fits.\n</summary>\n<answer>\nRome\n</answer>",
+     answer_of("Rome", "Enough.\n\nAll fits.")),
 ]
+ODD_TURNS = INVALID + [turn for turn, _ in TURNS]
 observations = st.sampled_from([
     observation(), observation() + "\n", "bare text", "<tool_response></tool_response>",
     observation("</tool_response>"),
@@ -113,11 +134,11 @@ observations = st.sampled_from([
 def records(draw):
     """Raw or clean; most are nearly good, so that the late stages see work."""
     good = draw(st.booleans())
-    turns = readable_turns() if good else readable_turns() | tool_turns() | st.sampled_from(BROKEN)
+    turns = readable_turns() if good else readable_turns() | tool_turns() | st.sampled_from(ODD_TURNS)
     contents = ["Where?" if good else draw(st.sampled_from(["Where?", "Which city?", " ", "<tool_response>"]))]
     for _ in range(draw(st.integers(0, 6))):
         contents += [draw(turns), observation() if good else draw(observations)]
-    contents.append(draw(st.just(answer_of()) | st.sampled_from(FINALS)))
+    contents.append(draw(st.just(answer_of()) | st.sampled_from([turn for turn, _ in FINALS])))
     record = draw(st.sampled_from([conversation, raw]))(*contents)
     damage = 4 if good else draw(st.integers(0, 9))
     position = draw(st.integers(0, len(record["messages"]) - 1))

@@ -1,6 +1,8 @@
 """Cleaning of whole records: each rule on a case worked by hand, then properties over random conversations."""
 
 import copy
+import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -90,17 +92,6 @@ def test_what_counts_as_a_duplicate(first, second, same):
     assert contents(out)[2:] == [first, observation("1"), *([] if same else [second, observation("2")]), answer_of()]
 
 
-def test_a_nested_answer_is_repaired_and_its_summary_moves_into_the_thought():
-    nested = think("Enough.") + "<answer>\n<summary>\nAll clues fit.\n</summary>\n<answer>\nRome\n</answer>"
-    for record in (conversation("Where?", nested), raw("Where?", nested)):
-        out, reason, counts = clean(record)
-        assert reason is None and contents(out)[-1] == answer_of("Rome", thought="Enough.\n\nAll clues fit.")
-        assert counts["messages_repaired"] == 1
-    repeated = nested.replace("Enough.", "Enough. All clues fit.")
-    last = contents(clean(conversation("Where?", repeated))[0])[-1]
-    assert last == answer_of("Rome", thought="Enough. All clues fit.")
-
-
 MIDDLE = (search_turn("a"), observation())
 GOOD = conversation("Where?", *MIDDLE, answer_of())["messages"]
 
@@ -108,6 +99,7 @@ GOOD = conversation("Where?", *MIDDLE, answer_of())["messages"]
 @pytest.mark.parametrize(("messages", "reason"), [
     (GOOD, None),
     (GOOD[1:], None),                                        # a system prompt is added
+    (conversation("Q", *MIDDLE, think("x") + "<answer>a <answer>b</answer>")["messages"], None),       # is repaired
     (GOOD[:2], "too_short"),
     ([*GOOD[:2], "text", *GOOD[3:]], "non_dict_message"),
     ([*GOOD[:2], GOOD[3], *GOOD[3:]], "bad_role_at_2"),
@@ -161,22 +153,14 @@ def test_long_trajectories_are_written_more_often():
 
 
 @given(records(), st.sampled_from(["template", "row"]))
-def test_cleaning_twice_is_cleaning_once(record, mode):
+def test_what_comes_out_can_be_trained_on_and_goes_through_again_unchanged(record, mode):
     before = copy.deepcopy(record)
-    out, _, _ = clean(record, prompt_mode=mode)
-    assert record == before
-    if out is not None:
-        again, reason, counts = clean(out, prompt_mode=mode)
-        assert (again, reason) == (out, None)
-        assert counts["turns_in"] == counts["turns_kept"]
-
-
-@given(records())
-def test_what_comes_out_is_well_formed_and_can_be_trained_on(record):
-    out, reason, counts = clean(record)
-    assert (out is None) == (reason is not None)
+    out, reason, counts = clean(record, prompt_mode=mode)
+    assert record == before and (out is None) == (reason is not None)
     if out is None:
         return
+    again, reason, more = clean(out, prompt_mode=mode)
+    assert (again, reason) == (out, None) and more["turns_in"] == more["turns_kept"]
     assert list(out) == ["question", "messages", "gt"]
     turns = [message["content"] for message in out["messages"][2::2]]
     assert all(is_well_formed(turn, final=i == len(turns) - 1) for i, turn in enumerate(turns))
@@ -224,3 +208,42 @@ def test_first_occurrences_stay_with_their_observations_and_repeats_go_with_thei
     removed = sum(count for name, count in counts.items() if name.endswith("_removed"))
     given = [message for message in record["messages"] if message.get("role") != "system"]
     assert len(given) == len(out["messages"]) - 1 + removed
+
+
+# ---------------------------------------------------------------------------------------------------- real trajectories
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "trajectories"
+TURNS = {"sft_0000": 25, "sft_0001": 18, "sft_0007": 44}
+
+
+def trajectory(name):
+    path = DATA / f"{name}.json"
+    if not path.exists():
+        pytest.skip(f"the trajectory is not at {path}")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("form", ["clean", "raw"])
+@pytest.mark.parametrize("name", TURNS)
+def test_real_trajectories_pass_with_all_their_turns_and_one_nested_answer_is_repaired(name, form):
+    record = given = trajectory(name)
+    if form == "raw":
+        given = {"meta": {"question": record["question"], "answer": record["gt"]}, "messages": record["messages"][1:]}
+    out, reason, counts = clean(given, prompt_mode="row")
+    assert reason is None and counts["turns_in"] == counts["turns_kept"] == TURNS[name]
+    assert out["messages"][1:-1] == record["messages"][1:-1]
+    assert form == "raw" or out["messages"][0] == record["messages"][0], "the row's own prompt"
+    last, final = record["messages"][-1]["content"], out["messages"][-1]["content"]
+    assert counts["messages_repaired"] == (last != final) == (name == "sft_0001")
+    if last != final:                                        # a summary that was in the thought already
+        assert not is_well_formed(last, final=True) and is_well_formed(final, final=True)
+        assert final.endswith(f"</think>\n<answer>\n**{record['gt']}**\n</answer>")
+        assert final.split("</think>")[0].strip() == last.split("</think>")[0].strip()
+
+
+def test_the_one_duplicate_call_of_a_rollout_is_found():
+    messages = trajectory("rl_0008")["messages"]
+    out, reason, counts = clean({"question": "Q", "messages": messages, "gt": "x"})
+    assert reason is None and len(out["messages"]) == len(messages) - 2
+    assert counts["duplicate_tool_turns_removed"] == counts["duplicate_tool_response_turns_removed"] == 1
+    assert clean(trajectory("rl_0008"))[1] == "missing_question_or_gt"

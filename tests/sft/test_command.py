@@ -70,14 +70,12 @@ def test_the_command_worked_by_hand(tmp_path, capsys):
 
 
 @settings(max_examples=max(5, settings.default.max_examples // 4))
-@given(st.lists(records() | st.sampled_from(["{", "[]", "3", ""]), max_size=8), st.booleans(), st.booleans(),
-       st.integers(0, 99))
-def test_the_file_holds_what_clean_gives_and_the_counts_add_up(tmp_path_factory, rows, resample, shuffle, seed):
-    stats, config = start(tmp_path_factory.mktemp("run"), rows, resample=resample, shuffle=shuffle, seed=seed)
+@given(st.lists(records() | st.sampled_from(["{", "[]", "3", ""]), max_size=8), st.booleans(), st.integers(0, 99))
+def test_the_file_holds_what_clean_gives_and_the_counts_add_up(tmp_path_factory, rows, resample, seed):
+    stats, config = start(tmp_path_factory.mktemp("run"), rows, resample=resample, seed=seed)
     kept = [out for row in rows if isinstance(row, dict) and (out := clean(row)[0])]
     expected = [out for out in kept for _ in range(copies(len(out["messages"]) // 2) if resample else 1)]
     written = read(config.out)
-    assert shuffle or written == expected
     assert sorted(map(json.dumps, written)) == sorted(map(json.dumps, expected))
     count = stats["rows"]
     assert count["source"] == sum(row != "" for row in rows)
@@ -101,15 +99,9 @@ def test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_di
     for name in names:
         write(tmp_path / "in" / name, [of_turns(2, name), "garbage"])
     monkeypatch.setattr(Path, "glob", lambda folder, pattern: [folder / n for n in names if Path(n).match(pattern)])
-    stats = run(CleanConfig(str(tmp_path / "in"), str(tmp_path / "out.jsonl"), shuffle=False))
-    assert [row["question"] for row in read(tmp_path / "out.jsonl")] == sorted(names)
+    stats = run(CleanConfig(str(tmp_path / "in"), str(tmp_path / "out.jsonl")))
     assert [Path(name).name for name in stats["files"]] == sorted(names) and stats["rows"]["bad_lines"] == 3
-
-
-def test_the_output_is_no_input_even_in_the_same_folder(tmp_path):
-    source = write(tmp_path / "raw.jsonl", [of_turns(2)])
-    stats = run(CleanConfig(str(tmp_path), str(tmp_path / "clean.jsonl")))
-    assert stats["files"] == [source] and stats["rows"]["source"] == 1
+    assert sorted(row["question"] for row in read(tmp_path / "out.jsonl")) == sorted(names)
 
 
 # ------------------------------------------------------------------------------------------------------ what goes wrong
@@ -188,7 +180,7 @@ def test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart(
     judge = Mock(return_value=Mock(verdicts=verdicts))
     monkeypatch.setattr(command, "Judge", judge)
     rows = [of_turns(2, name, "in Rome") for name in ("wrong", "odd", "right", "odd")]
-    stats, config = start(tmp_path, rows, shuffle=False, correct="judge")
+    stats, config = start(tmp_path, rows, correct="judge")
     assert [row["question"] for row in read(config.out)] == ["right"]
     assert stats["drop_reasons"] == {"answer_not_correct": 1, "judge_could_not_tell": 2}
     assert stats["rows"]["stage2_valid"] == 4 and stats["rows"]["stage3_correct"] == 1
@@ -196,19 +188,13 @@ def test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart(
     judge.return_value.close.assert_called_once_with()
 
 
-def test_the_system_prompt_comes_from_a_text_or_a_trajectory(tmp_path):
-    text = tmp_path / "prompt.txt"
-    text.write_text("Mine: {x}\n")
-    for file, prompt in ((text, "Mine: {x}\n"), (write(tmp_path / "t.json", [of_turns(1)]), "Be good.")):
-        _, config = start(tmp_path, [of_turns(1)], system_prompt=str(file))
-        assert contents(read(config.out)[0])[0] == prompt
-    for bad in ("", " \n", "{}", '{"messages": [{"content": 3}]}'):
-        text.write_text(bad)
-        with pytest.raises(ConfigError):
-            start(tmp_path, [of_turns(1)], system_prompt=str(text))
-
-
-# --------------------------------------------------------------------------------------------------- memory and Parquet
+def test_the_system_prompt_comes_from_a_file_and_a_blank_one_is_refused(tmp_path):
+    (tmp_path / "prompt.txt").write_text("Mine: {x}\n")
+    _, config = start(tmp_path, [of_turns(1)], system_prompt=str(tmp_path / "prompt.txt"))
+    assert contents(read(config.out)[0])[0] == "Mine: {x}\n"
+    (tmp_path / "prompt.txt").write_text(" \n")
+    with pytest.raises(ConfigError):
+        start(tmp_path, [of_turns(1)], system_prompt=str(tmp_path / "prompt.txt"))
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):
@@ -238,5 +224,6 @@ def test_a_folder_of_parquet_files_gives_the_same_records(tmp_path):
     rows = [of_turns(2, f"Q{i}") for i in range(70)]                     # more than one batch of the reader
     (tmp_path / "in").mkdir()
     parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "in" / "train-0.parquet")
-    run(CleanConfig(str(tmp_path / "in"), str(tmp_path / "out.jsonl"), shuffle=False))
-    assert read(tmp_path / "out.jsonl") == [clean(row)[0] for row in rows]
+    run(CleanConfig(str(tmp_path / "in"), str(tmp_path / "out.jsonl")))
+    written = sorted(read(tmp_path / "out.jsonl"), key=lambda row: int(row["question"][1:]))
+    assert written == [clean(row)[0] for row in rows]

@@ -7,9 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minvenus.agent.protocol import is_well_formed
 from minvenus.sft.clean import clean
 from minvenus.sft.rewrite import parse_search_text
 from tests.sft.conversations import (
+    FINALS,
+    INVALID,
+    TURNS,
     answer_of,
     call,
     contents,
@@ -107,29 +111,7 @@ def test_code_after_a_call_is_pruned_by_the_name_of_its_tool():
 
 
 @pytest.mark.parametrize("make", [raw, conversation])
-@pytest.mark.parametrize(("turn", "kept"), [
-    (think("x") + call(" Search ", {"query": ["a"]}), search_turn("a", thought="x")),
-    (think("x") + call("search", {"query": ["a", "", " "]}), search_turn("a", thought="x")),
-    (think("x") + call("search", {"queries": ["wrong"], "query": [" ", "a"]}), search_turn("a", thought="x")),
-    (think("x") + call("search", {"queries": "a", "query": []}), search_turn("a", thought="x")),
-    (think("x") + call("visit", {"url": "u", "urls": ["wrong"], "goal": ["g", "h"]}),
-     visit_turn("u", goal="g", thought="x")),
-    (think("x") + call("visit", {"links": ["u"], "goal": "g"}), visit_turn("u", goal="g", thought="x")),
-    (think("x") + call("search", {"query": ["a"]}) + call("search", {"query": ["b"]}), search_turn("a", thought="x")),
-    (think("x") + think("y") + call("search", {"query": ["a"]}), search_turn("a", thought="x")),
-    ("Hm. " + search_turn("a 東京") + " Done.", search_turn("a 東京")),
-    (call("search", {"query": ["a"]}) + think("x"), search_turn("a", thought="x")),
-    (think("x <tool_response> y") + call("search", {"query": ["a"]}), search_turn("a", thought="x  y")),
-    ("<THINK>x</Think><Tool_Call>{name: 'search', arguments: {query: 'a',}}</TOOL_CALL>",
-     search_turn("a", thought="x")),
-    (think("x") + call("search", {"query": [" "]}), None),
-    (think("x") + call("visit", {"url": ["u"]}), None),
-    (think("x") + call("visit", {"url": ["u"], "goal": " "}), None),
-    (think("x") + call("search", {"query": ["<answer>"]}), None),
-    (think(" ") + call("search", {"query": ["a"]}), None),
-    (think("x") + "<tool_call>{</tool_call>", None),
-    (think("x") + '<tool_call>{"name": "search", "arguments": "a"}</tool_call>', None),
-])
+@pytest.mark.parametrize(("turn", "kept"), TURNS)
 def test_a_turn_is_repaired_or_goes_and_never_takes_its_record_with_it(turn, kept, make):
     turns, counts = turns_of(turn, make)
     assert turns == ([kept] if kept else [])
@@ -137,8 +119,7 @@ def test_a_turn_is_repaired_or_goes_and_never_takes_its_record_with_it(turn, kep
     assert counts["messages_repaired"] == (kept is not None)
 
 
-@pytest.mark.parametrize("turn", ["", call("search", {"query": ["a"]}), think("x"), "<think>open",
-                                  think("x") + call("search", {"query": ["a"]}) + "<answer>x</answer>"])
+@pytest.mark.parametrize("turn", INVALID)
 def test_what_the_validation_drops_in_a_clean_record_is_one_turn_in_a_raw_one(turn):
     assert turns_of(turn, raw)[0] == ([search_turn("a", thought="x")] if "<answer>" in turn else [])
     assert clean(conversation("Where?", turn, observation(), answer_of()))[1].startswith("assistant_")
@@ -152,25 +133,12 @@ def test_a_call_that_the_thought_mentions_is_not_the_call():
     assert turns_of(inside, raw)[0][0].endswith(call("search", {"query": ["b"]}))
 
 
-@pytest.mark.parametrize(("content", "expected"), [
-    (answer_of("Rome"), answer_of("Rome")),
-    (think("t") + "<answer>a</answer> or <answer>b</answer>", answer_of("b", "t")),
-    (think("t") + "<answer>a</answer> or <answer>b", answer_of("a", "t")),
-    (think("t") + "<answer>x <answer>a</answer></answer>", answer_of("a", "t")),
-    (think("t") + "<summary>s</summary><answer>a</answer>", answer_of("a", "t\n\ns")),
-    (think("t") + "<answer>s</answer><summary>s</summary>", answer_of("s", "t\n\ns")),
-    (think("t") + "<answer><summary>s</summary></answer>", answer_of("s", "t")),
-    (think("t <summary>s</summary>") + "<summary>s</summary><answer>a</answer>", answer_of("a", "t s")),
-    (think("so <answer>a</answer>"), answer_of("a", "so a")),
-    ("<answer>a</answer>" + think("t"), answer_of("a", "t")),
-    (answer_of("a") + call("search", {"query": ["b"]}), answer_of("a")),
-    ("<THINK>t</Think><Answer>a</ANSWER>", answer_of("a", "t")),
-    (think("t"), None), ("<answer>a</answer>", None), (think("t") + "<answer> </answer>", None),
-    (think("") + "<answer>a</answer>", None),
-])
+@pytest.mark.parametrize(("content", "expected"), FINALS)
 def test_the_final_turn(content, expected):
     out, reason, _ = clean(raw("Where?", search_turn("b"), observation(), content))
     assert (out and contents(out)[-1]) == expected and reason == (None if expected else "raw_clean_failed")
+    out, _, _ = clean(conversation("Where?", search_turn("b"), observation(), content))
+    assert out is None or contents(out)[-1] == (content if is_well_formed(content, final=True) else expected)
 
 
 def test_hostile_text_takes_linear_time():

@@ -34,33 +34,28 @@ def raising(error):
 
 def test_arguments_and_results_pass_as_they_are_and_half_a_surrogate_pair_as_a_replacement():
     def echo(*arguments):
-        return ToolResult(json.dumps(arguments))
+        return ToolResult(json.dumps(arguments, ensure_ascii=False))
     tools = SimpleNamespace(search=echo, visit=echo)
     assert run_tool(tools, "search", {"query": ["a", "b"]}) == ToolResult('[["a", "b"]]')
-    assert run_tool(tools, "visit", {"url": ["u"], "goal": "g"}) == ToolResult('[["u"], "g"]')
-    assert ToolResult("a\ud800b 😀").text == "a\ufffdb 😀"
+    assert run_tool(tools, "visit", {"url": ["a\ud800b 😀"], "goal": "g"}) == ToolResult('[["a\ufffdb 😀"], "g"]')
 
 
 @pytest.mark.parametrize("call", [("search", {"query": ["a"] * 11}), ("visit", {"url": ["a"] * 11, "goal": "g"})])
 def test_a_call_with_too_many_entries_is_a_typed_error_and_never_runs(call):
     assert run_tool(raising(KeyboardInterrupt()), *call).error == "bad_arguments"
-    name, arguments = call
-    ten = {key: value[:10] for key, value in arguments.items()}
-    with pytest.raises(KeyboardInterrupt):
-        run_tool(raising(KeyboardInterrupt()), name, ten)
 
 
 @pytest.mark.parametrize(("error", "text", "kind"), [
-    (ToolError("refused", "no"), "ERROR: no", "refused"),
-    (TimeoutError("sk-secret"), "ERROR: search failed (TimeoutError)", "http")])
-def test_an_exception_of_a_tool_becomes_a_typed_error_without_the_text_of_an_unforeseen_one(error, text, kind):
-    assert run_tool(raising(error), "search", {"query": ["a"]}) == ToolResult(text, kind)
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), ConfigError("no key")])
-def test_ctrl_c_and_a_wrong_set_up_stop_the_run(error):
-    with pytest.raises(type(error)):
-        run_tool(raising(error), "search", {"query": ["a"]})
+    (ToolError("refused", "no\ud800"), "ERROR: no\ufffd", "refused"),
+    (TimeoutError("sk-secret"), "ERROR: search failed (TimeoutError)", "http"),
+    (KeyboardInterrupt(), None, None), (ConfigError("no key"), None, None)])
+def test_an_exception_becomes_a_typed_error_without_its_own_text_but_a_wrong_set_up_and_ctrl_c_stop_the_run(
+        error, text, kind):
+    if text:
+        assert run_tool(raising(error), "search", {"query": ["a"] * 10}) == ToolResult(text, kind)
+    else:
+        with pytest.raises(type(error)):
+            run_tool(raising(error), "search", {"query": ["a"]})
 
 
 def search_one(query):
@@ -103,8 +98,7 @@ def words(characters: int, seed: int = 0) -> str:
     return " ".join(random.Random(seed).choices(WORDS, k=characters // 4))[:characters]
 
 
-HUGE = {"words": words, "one letter": lambda n: "a" * n, "blanks": lambda n: " " * n, "lines": lambda n: "\n" * n,
-        "a rule": lambda n: "=" * n, "digits": lambda n: "0123456789" * (n // 10),
+HUGE = {"words": words, "one letter": lambda n: "a" * n, "blanks": lambda n: " " * n, "a rule": lambda n: "=" * n,
         "accents": lambda n: "e\u0301" * (n // 2),
         "Chinese": lambda n: "".join(random.Random(0).choices("中国人民日报北京大学的是不了在有和", k=n)),
         "base64": lambda n: base64.b64encode(random.Random(0).randbytes(n * 3 // 4)).decode()}
@@ -149,13 +143,5 @@ def test_the_run_stops_when_more_than_the_allowed_share_of_the_last_calls_failed
     words = r"3 of the last 4 tool calls failed.* 2 times: search http; 1 times: visit timeout"
     with pytest.raises(base.TooManyFailures, match=words):
         guard.add("search http")
-
-
-def test_a_guard_does_not_wait_for_a_full_window_and_zero_allows_no_failure():
-    guard = FailureGuard("verdicts", window=50, limit=0.1)
-    for failure in ["down", None] * 5:
-        guard.add(failure)
-    with pytest.raises(base.TooManyFailures, match=r"6 of the last 11 verdicts failed, more than the share 0\.1 of 50"):
-        guard.add("down")
-    with pytest.raises(base.TooManyFailures):
-        FailureGuard("verdicts", window=50, limit=0.0).add("down")
+    with pytest.raises(base.TooManyFailures, match=r"1 of the last 1 verdicts failed, more than the share 0 of 50"):
+        FailureGuard("verdicts", window=50, limit=0.0).add("down")               # before the window is full

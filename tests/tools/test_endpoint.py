@@ -4,9 +4,11 @@ import base64
 import gzip
 import json
 import logging
+import re
 import socket
 import time
 import traceback
+from pathlib import Path
 from threading import Event
 from urllib.parse import quote
 
@@ -18,6 +20,7 @@ from minvenus.tools.base import ToolError, in_thread
 from minvenus.tools.endpoint import Endpoint, is_too_long
 from tests.tools.servers import chat, serve
 
+ROOT = Path(__file__).resolve().parents[2]
 KEY = "planted-endpoint-5b1e"
 LONG = 20.0           # seconds that no test may need
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -39,29 +42,35 @@ def failure(server, **limits) -> ToolError:
     return caught.value
 
 
-def test_a_chat_sends_model_messages_and_settings_with_the_key_and_returns_the_text():
+def test_a_chat_and_a_completion_send_model_settings_and_key_and_return_the_first_choice():
     with serve(lambda h: h.reply(chat("hi"))) as server:
         assert endpoint(server).chat(MESSAGES, temperature=0.5) == "hi"
     method, path, headers, body = server.seen[0]
     assert (method, path, headers["Authorization"]) == ("POST", "/v1/chat/completions", f"Bearer {KEY}")
     assert json.loads(body) == {"model": "venus", "messages": MESSAGES, "temperature": 0.5}
-
-
-@pytest.mark.parametrize("reply", [{}, {"choices": []}, {"choices": "x"}, {"choices": [{"message": {}}]}, chat(None),
-                                   chat([1])])
-def test_a_reply_without_text_is_an_error(reply):
-    with serve(lambda h: h.reply(reply)) as server:
-        for ask in (endpoint(server).chat, endpoint(server).complete):
-            with pytest.raises(ToolError, match=r"sent no '(content|text)'"):
-                ask(MESSAGES)
-
-
-def test_a_completion_takes_ids_or_text():
     with serve(lambda h: h.reply({"choices": [{"text": "cat", "finish_reason": "stop"}]})) as server:
         for prompt in ([1, 2, 3], "From Bob"):
             assert endpoint(server).complete(prompt, max_tokens=7)["text"] == "cat"
             assert server.seen[-1][1] == "/v1/completions"
             assert json.loads(server.seen[-1][3]) == {"model": "venus", "prompt": prompt, "max_tokens": 7}
+
+
+CUT_OFF = {"choices": [{"message": {"content": "correct: y"}, "finish_reason": "length"}]}
+
+
+@pytest.mark.parametrize(("reply", "words"), [
+    *((reply, "sent no 'content'") for reply in ({}, {"choices": []}, {"choices": "x"}, {"choices": [{"message": {}}]},
+                                                 chat(None), chat([1]))),
+    *((reply, "JSON object") for reply in ("[1]", "<html>blocked</html>", "", "[" * 50_000, '{"choices": [')),
+    ({"error": "why"}, "JSON object of results.*why"), (CUT_OFF, "cut its reply off")], ids=range(13))
+def test_a_reply_that_cannot_be_used_is_an_error_and_not_asked_for_again(reply, words):
+    with serve(lambda h: h.reply(reply, "application/json")) as server:
+        with pytest.raises(ToolError, match=words):
+            endpoint(server).chat(MESSAGES)
+        assert len(server.seen) == 1
+        if reply is not CUT_OFF:
+            with pytest.raises(ToolError, match=words.replace("content", "text")):
+                endpoint(server).complete("x")
 
 
 @pytest.mark.parametrize(("status", "requests"), [(302, 1), (307, 1), (400, 1), (401, 1), (413, 1), (429, 5), (500, 5),
@@ -93,15 +102,11 @@ def test_a_prompt_that_does_not_fit_the_context_is_recognised_by_the_words_of_ma
         assert is_too_long(error) == too_long and words in str(error)
 
 
-@pytest.mark.parametrize("body", ["", "<html>blocked</html>"])
-def test_an_error_reply_without_words_adds_nothing_to_the_message(body):
+@pytest.mark.parametrize(("body", "shown"), [
+    ("", ""), ("<html>blocked</html>", ""), ("\x1b[2J\x1b]0;mine\x07 no\n\x9bso", ": [2J ]0;mine no so")])
+def test_an_error_reply_is_shown_without_web_pages_and_control_codes(body, shown):
     with serve(lambda h: h.reply(body, status=404)) as server:
-        assert str(failure(server)) == "the test endpoint answered with HTTP status 404"
-
-
-def test_an_error_reply_cannot_write_to_the_terminal():
-    with serve(lambda h: h.reply("\x1b[2J\x1b]0;mine\x07 no\n\x9bso", status=404)) as server:
-        assert str(failure(server)).endswith(": [2J ]0;mine no so")
+        assert str(failure(server)) == "the test endpoint answered with HTTP status 404" + shown
 
 
 def reset(handler):
@@ -130,14 +135,6 @@ def test_a_connection_that_breaks_is_tried_again(broken, kind, message):
         error = failure(server, read_seconds=1.0)
     assert len(server.seen) == 5
     assert error.kind == kind and message in str(error) and str(server.server_port) not in str(error)
-
-
-@pytest.mark.parametrize("body", ["[1]", "<html>blocked</html>", "", "[" * 50_000, '{"choices": [', '{"error": "why"}'],
-                         ids=range(6))
-def test_a_reply_that_is_no_json_object_is_an_error(body):
-    with serve(lambda h: h.reply(body, "application/json")) as server:
-        message = str(failure(server))
-    assert "JSON object" in message and ("why" in body) == ("why" in message) and len(server.seen) == 1
 
 
 def bomb(status):
@@ -194,15 +191,12 @@ def test_a_retry_after_is_waited_for_if_the_deadline_allows_it(asked, requests):
 
 def test_after_the_deadline_no_request_is_made_and_the_earlier_of_the_two_limits_counts():
     with serve(silent) as server:
-        with pytest.raises(ToolError, match="in time"):
-            endpoint(server).post("/path", {}, time.monotonic() - 1.0)
-        server.stop.wait(0.5)                             # time for a request that should not be made
-        assert server.seen == []
-        for seconds, deadline in ((1.0, 1e9), (1e6, 1.0)):
+        for seconds, deadline, took in ((120.0, -1.0, 0.0), (1.0, 1e9, 0.9), (1e6, 1.0, 0.9)):
             start = time.monotonic()
             with pytest.raises(ToolError, match="in time"):
                 endpoint(server, seconds=seconds).post("/path", {}, start + deadline)
-            assert 0.9 <= time.monotonic() - start < LONG / 2
+            assert took <= time.monotonic() - start < LONG / 2
+        assert len(server.seen) <= 2, "none after the deadline"
 
 
 def test_a_request_that_is_cancelled_while_it_waits_is_not_made_again_and_fails_at_once(monkeypatch):
@@ -289,24 +283,31 @@ def test_the_key_is_read_for_each_request_no_key_is_no_header_and_a_placeholder_
     assert sent == ["Bearer 8letters", "Bearer EMPTY", None]
 
 
-URLS = ["", "localhost:8000", "ftp://host", "http://", "http:///v1", f"https://{KEY}@host", f"http://me:{KEY}@host/v1",
-        f"http://[{KEY}", "http://me:80@host/v1", f"https://host/v1?api_key={KEY}", f"http://host#{KEY}",
-        f"http://host?{KEY}", f"http://host\\@{KEY}", f"http://me:{KEY}%40host@host", f"http://a b/{KEY}"]
+URLS = ["", "localhost:8000", "ftp://host", "http:///v1", f"https://{KEY}@host", f"http://me:{KEY}@host/v1",
+        f"http://[{KEY}", f"https://host/v1?api_key={KEY}", f"http://host#{KEY}", f"http://host\\@{KEY}",
+        f"http://a b/{KEY}"]
 
 
 @pytest.mark.parametrize(("url", "key", "message"), [
     *[(url, KEY, r"^--api-base must begin with http.*put the key into TEST_API_KEY") for url in URLS],
     *[("http://host", key, "^TEST_API_KEY has characters") for key in (f"{KEY}\nX-Evil: 1", f"{KEY}é", f"“{KEY}”")]])
 def test_an_address_or_a_key_that_cannot_be_used_is_refused_without_showing_it(monkeypatch, url, key, message):
+    for good in ("http://host", "https://a.example/v1/", "http://10.0.0.1:8/v1", "HTTP://[::1]:8/v1"):
+        assert Endpoint("test endpoint", good, "TEST_API_KEY").base_url == good
     monkeypatch.setenv("TEST_API_KEY", key)
     with pytest.raises(ConfigError, match=message) as caught:
         Endpoint("test endpoint", url, "TEST_API_KEY", url_source="--api-base")
     assert KEY not in "".join(traceback.format_exception(caught.value))
 
 
-@pytest.mark.parametrize("url", ["http://host", "https://a.example/v1/", "http://10.0.0.1:8/v1", "HTTP://[::1]:8/v1"])
-def test_an_endpoint_can_be_set_by_the_environment(monkeypatch, url):
-    monkeypatch.setenv("TEST_BASE_URL", url)
-    monkeypatch.setenv("TEST_MODEL", "m")
-    made = Endpoint.from_environment("TEST", "test endpoint", seconds=5.0)
-    assert (made.base_url, made.model, made.key_variable, made.seconds) == (url, "m", "TEST_API_KEY", 5.0)
+def test_the_documentation_has_every_environment_variable_that_the_code_reads_and_no_other():
+    source = "\n".join(path.read_text() for path in [*ROOT.glob("*.py"), *(ROOT / "minvenus").rglob("*.py")])
+    prefixes = re.findall(r'from_environment\("([A-Z]+)"', source)
+    services = "|".join([*prefixes, *re.findall(r'"([A-Z]+)_API_KEY"', source)])
+    read = set(re.findall(rf'"((?:{services})_[A-Z_]+)"', source))
+    read |= set(re.findall(r'(?:setting\(|environ\.get\(|environ\[)"([A-Z_]+)"', source))
+    read |= {f"{prefix}_{ending}" for prefix in prefixes for ending in ("BASE_URL", "MODEL", "API_KEY")}
+    assert {"JUDGE_MODEL", "SERPER_API_KEY", "EXTRACT_BASE_URL", "POLICY_API_KEY"} <= read
+    table = (ROOT / "docs" / "evaluation.md").read_text().split("## Environment variables")[1].split("\n## ")[0]
+    first_cells = " ".join(row.split("|")[1] for row in table.splitlines() if row.startswith("| `"))
+    assert set(re.findall("`([A-Z_]+)`", first_cells)) == read

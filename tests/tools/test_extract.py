@@ -13,10 +13,8 @@ from minvenus.agent.episode import Limits
 from minvenus.config import ConfigError
 from minvenus.settings import AgentConfig, IGPOConfig
 from minvenus.text.untrusted import restore
-from minvenus.tools import extract
 from minvenus.tools.base import ToolError, run_tool
-from minvenus.tools.extract import PROMPT, Extractor, read_reply
-from minvenus.tools.web import LiveTools
+from minvenus.tools.web import PROMPT, Extractor, LiveTools, read_reply
 from tests.tools.servers import chat, serve
 
 GOOD = '{"rational": "r", "evidence": "founded\\nin 1907", "summary": "In 1907."}'
@@ -136,7 +134,8 @@ def test_a_megabyte_of_anything_takes_linear_time(piece):
 
 
 @pytest.mark.parametrize("useless", [
-    chat(None), chat(""), chat("  \n"), {}, {"choices": [chat(GOOD)["choices"][0] | {"finish_reason": "length"}]},
+    chat(None), chat("  \n"), {},
+    {"choices": [chat(GOOD)["choices"][0] | {"finish_reason": "length"}]},
     (400, "This model's maximum context length is 2048 tokens"), (413, "")])
 def test_an_empty_reply_or_too_long_is_asked_again_with_less_of_the_page(monkeypatch, useless):
     found, requests = asked(monkeypatch, [useless, chat(GOOD)])
@@ -168,7 +167,6 @@ def test_another_refusal_is_an_error_with_its_text_and_never_a_reason_to_send_le
 
 def test_a_slow_model_has_its_own_time_and_the_page_s_time_does_not_count(monkeypatch, names):
     """With the page's deadline the model would be given up while it thinks."""
-    assert extract.SECONDS == 300 and limits_of_an_extractor(monkeypatch) == (300, 300)
     names["a.example"] = ["93.184.216.34"]
 
     def think(h):
@@ -179,26 +177,16 @@ def test_a_slow_model_has_its_own_time_and_the_page_s_time_does_not_count(monkey
         for variable, value in (("JINA_BASE_URL", reader.url), ("EXTRACT_BASE_URL", model.url)):
             monkeypatch.setenv(variable, value)
         tools = LiveTools()
+        extractor = tools.extractor.endpoint
+        assert extractor.seconds == extractor.read_seconds == 300
+        assert tools.reader.seconds + 300 <= tools.seconds < 450, "time for a slow page and its extraction"
+        for settings in (AgentConfig, IGPOConfig, Limits):
+            assert signature(settings).parameters["tool_seconds"].default == 450
         tools.reader = replace(tools.reader, seconds=2.0)
         result = run_tool(tools, "visit", {"url": ["https://a.example"], "goal": "year"})
         assert result.error is None and "In 1907." in result.text and len(model.seen) == 1
         late = run_tool(LiveTools(seconds=2.0), "visit", {"url": ["https://a.example"], "goal": "year"})
     assert late.error == "timeout" and "the extraction endpoint did not answer in time" in late.text
-
-
-def test_a_call_has_time_for_a_slow_page_and_its_extraction(monkeypatch):
-    seconds, _ = limits_of_an_extractor(monkeypatch)
-    tools = LiveTools()
-    assert tools.seconds >= tools.reader.seconds + seconds
-    for settings in (AgentConfig, IGPOConfig, Limits):
-        default = signature(settings).parameters["tool_seconds"].default
-        assert tools.seconds < default and LiveTools(seconds=default).seconds == tools.seconds
-
-
-def limits_of_an_extractor(monkeypatch):
-    monkeypatch.setenv("EXTRACT_BASE_URL", "http://127.0.0.1:1")
-    endpoint = Extractor().endpoint
-    return endpoint.seconds, endpoint.read_seconds
 
 
 def test_all_attempts_share_the_deadline(monkeypatch):
