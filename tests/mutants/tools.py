@@ -81,7 +81,7 @@ MUTANTS = (
             "if error.status not in (200, 400, 422):")),
     mutant(22, "control tokens of a page reach the extractor, and it can close its frame",
            EXTRACT + "test_a_page_cannot_close_its_frame_nor_spell_a_control_token_and_a_quotation_of_it_comes_back",
-           ("minvenus.tools.web:Extractor.extract", "page=break_up(page[:length])", "page=page")),
+           ("minvenus.tools.web:Extractor.extract", "page=break_up(page[:lengths[0]])", "page=page")),
     mutant(22, "control tokens of a goal reach the extractor",
            EXTRACT + "test_a_page_cannot_close_its_frame_nor_spell_a_control_token_and_a_quotation_of_it_comes_back",
            ("minvenus.tools.web:Extractor.extract", "goal=break_up(goal)", "goal=goal")),
