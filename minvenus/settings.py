@@ -81,20 +81,6 @@ class AgentConfig:
         return self.seed if self.question_seed is None else self.question_seed
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResolvedAgent(AgentConfig):
-    """Settings in which these are known."""
-
-    max_context: Count
-    max_new_tokens: Count
-    max_observation_tokens: ResultSize
-    temperature: Temperature
-    top_p: Fraction
-    top_k: CountOrZero
-    presence_penalty: float
-    retries: CountOrZero
-
-
 @dataclass(frozen=True)
 class InferConfig:
     """infer.py: let the agent answer a question."""

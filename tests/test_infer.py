@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -74,7 +73,7 @@ def test_with_no_flags_the_tiny_model_tries_a_toy_question():
     assert "turn 1" in done.stdout and "ended      max_steps (5 turns" in done.stdout
     assert len(saved().turns) == 5 and any(saved().sampled)
     again = parse_flags(InferConfig, ["--config", "runs/infer/run.json"])
-    assert again == InferConfig(agent=AgentConfig(**asdict(resolved(AgentConfig()))))
+    assert again == InferConfig(agent=resolved(AgentConfig()))
 
 
 def test_a_live_tool_that_hangs_is_not_waited_for(monkeypatch):

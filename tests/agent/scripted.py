@@ -6,9 +6,9 @@ Only the draw is replaced. Prefill, cache, scheduling, log-probs and everything 
 import threading
 import time
 
-from minvenus.agent.policy import EnginePolicy
-from minvenus.agent.prompt import Notices
-from minvenus.agent.rollout import Limits, RolloutLoop
+from minvenus.agent.local import EnginePolicy
+from minvenus.agent.prompt import AgentFormat, Notices
+from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.model.qwen3 import Qwen3
@@ -110,14 +110,20 @@ def agent_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith(("tool ", "completion"))]
 
 
-def budget(max_turns=8, max_context=1500, max_turn_tokens=60, tool_threads=None, **more) -> Limits:
-    return Limits(max_turns, max_context, max_turn_tokens, tool_threads=tool_threads, **more)
+def budget(max_turns=8, max_context=1500, max_new_tokens=60, retries=0, tool_threads=None, **more) -> dict:
+    """Limits of a loop."""
+    return {"max_turns": max_turns, "max_context": max_context, "max_new_tokens": max_new_tokens, "retries": retries,
+            "tool_threads": tool_threads, **more}
 
 
-def loop_for(policy, limits=None, notices=None, **options) -> RolloutLoop:
+def loop_for(policy, limits=None, notices=None, system=SYSTEM, **options) -> RolloutLoop:
     """`policy` may be a script."""
     policy = policy if hasattr(policy, "start") else policy_for(policy)
-    return RolloutLoop(policy, TOKENIZER, limits or budget(), system=SYSTEM, notices=notices or Notices(), **options)
+    limits = limits or budget()
+    told = {name: value for name, value in limits.items() if name in AgentFormat.__dataclass_fields__}
+    others = {name: value for name, value in limits.items() if name not in told}
+    agent = AgentFormat(system, notices or Notices(), **told)
+    return RolloutLoop(policy, TOKENIZER, agent, **others, **options)
 
 
 def run_groups(policy, limits=None, tools=None, questions=(QUESTION,), n=1, max_turns=None, stop=False, **options):

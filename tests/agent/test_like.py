@@ -7,8 +7,7 @@ import re
 import pytest
 
 from minvenus.agent.policy import load_loop
-from minvenus.agent.prompt import DR_VENUS, MINVENUS, read_prompt
-from minvenus.agent.rollout import Limits
+from minvenus.agent.prompt import DR_VENUS, MINVENUS
 from minvenus.model.weights import TINY_BASE
 from minvenus.settings import AgentConfig
 from minvenus.text.chat import CLOSE, OPEN
@@ -43,21 +42,6 @@ def test_the_numbers_are_those_of_the_protocol(protocol):
             f"wall clock {t.time_limit:,.0f} s (CLI)", f"{t.retries + 1} attempts per turn",
             f"A {t.max_turns}st generation can happen", f"truncate to {PAGE_BYTES // 4:,} tokens"):
         assert words in protocol, words
-
-
-def test_all_of_them_reach_the_loop_locally_and_at_an_endpoint(tmp_path):
-    (tmp_path / "prompt.txt").write_text("Words of the release.\nMore.")
-    settings = {"model": str(TINY_BASE), "like": "dr-venus", "tools": "folder:.",
-                "system_prompt": str(tmp_path / "prompt.txt")}
-    wanted = {"time_limit": 9000.0, "tool_threads": None, "retries": 4, "max_malformed": 5, "answer_from": 240_000,
-              "last_turn_tokens": 4096}
-    with serve(lambda handler: handler.reply({})) as server:
-        loop, _ = load_loop(AgentConfig(**settings, api_base=server.url, api_model="m"))
-    assert loop.limits == Limits(201, 261_000, 15_000, 240_000, **wanted)
-    local, _ = load_loop(AgentConfig(**settings, max_new_tokens=100))
-    assert local.limits == Limits(201, 4096, 100, 240_000, **wanted), "as much as the model takes"
-    for found in (loop, local):
-        assert (found.system, found.notices) == ("Words of the release.\nMore.", NOTICES)
 
 
 # --------------------------------------------------------------------------------------- the answer behind the budget
@@ -190,9 +174,3 @@ def test_the_start_says_which_prompt_tools_and_limits_are_used_and_no_address_or
         monkeypatch.setenv(name, value)
     assert said(tools="record:tape")[1] == ("search by SERPER_BASE_URL, reader JINA_BASE_URL, extractor qwen, recorded "
                                             f"in tape; 200 turns, {limits}")
-
-
-def test_the_released_prompt_is_read_from_a_trajectory():
-    real_messages("sft_0000")
-    prompt = read_prompt(SHARED / "data" / "trajectories" / "sft_0000.json")
-    assert len(prompt) == 1871 and prompt.endswith("Current date: 2026-03-01\n")

@@ -40,7 +40,7 @@ def test_one_record_worked_by_hand():
 @settings(max_examples=max(5, settings.default.max_examples // 2))
 def test_a_rollout_comes_back_exactly_and_its_messages_render_to_its_tokens(turns, page, max_turns):
     tools = Tools(lambda queries: page, lambda urls, goal: "<tool_response>\n" + page)
-    rollout = run(turns, budget(max_turns, max_turn_tokens=25), tools)
+    rollout = run(turns, budget(max_turns, max_new_tokens=25), tools)
     assert rollout_from_json(json.loads(json.dumps(rollout_to_json(rollout)))) == rollout
     rendered = TOKENIZER.decode(TOKENIZER.encode(render(messages(rollout))))       # in the tokenizer's normal form
     assert rendered == TOKENIZER.decode(rollout.tokens)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.agent.episode import Limits
+from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ConfigError
 from minvenus.settings import AgentConfig, IGPOConfig
 from minvenus.text.untrusted import restore
@@ -190,7 +190,7 @@ def test_a_call_has_time_for_a_slow_page_and_its_extraction(monkeypatch):
     seconds, _ = limits_of_an_extractor(monkeypatch)
     tools = LiveTools()
     assert tools.seconds >= tools.reader.seconds + seconds
-    for settings in (AgentConfig, IGPOConfig, Limits):
+    for settings in (AgentConfig, IGPOConfig, RolloutLoop):
         default = signature(settings).parameters["tool_seconds"].default
         assert tools.seconds < default and LiveTools(seconds=default).seconds == tools.seconds
 
