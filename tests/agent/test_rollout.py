@@ -53,15 +53,10 @@ def test_a_malformed_turn_is_kept_answered_and_marked():
     assert [t.malformed for t in rollout.turns] == [False, True, False]
     assert rollout.turns[1].observation == "ERROR: cannot read the call." and rollout.turns[1].tool is None
     assert "not JSON" in run([BROKEN, answer()]).turns[0].observation
+    unknown = run([search().replace("search", "click"), answer()]).turns[0]
+    assert (unknown.kind, unknown.tool_error, unknown.malformed) == ("none", "bad_arguments", False)
+    assert unknown.observation.startswith("ERROR: There is no tool 'click'")
     check_stream(rollout)
-
-
-@pytest.mark.parametrize(("call", "kind"), [
-    ('{"name": "click", "arguments": {}}', "bad_arguments"),
-    ('{"name": "visit", "arguments": {"url": ["a"]}}', "bad_arguments")])
-def test_a_call_that_no_tool_takes_is_a_typed_error_and_no_search_or_visit(call, kind):
-    turn = run([f"Go.\n</think>\n\n<tool_call>\n{call}\n</tool_call>", answer()]).turns[0]
-    assert turn.kind == "none" and turn.tool_error == kind and turn.observation.startswith("ERROR: ")
 
 
 def test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does_not():

@@ -18,12 +18,6 @@ def test_every_turn_with_its_call_and_result_discarded_attempts_and_the_end_are_
     assert places == sorted(places)
 
 
-def test_a_turn_that_was_never_written_is_not_called_malformed(capsys):
-    run(policy_for([search()], step_tokens=4), budget(3, time_limit=1e-9), watch=show)
-    shown = capsys.readouterr().out
-    assert "  no call  Nothing was written.\n" in shown and "has no complete" not in shown
-
-
 def test_control_characters_of_a_page_never_reach_the_terminal(capsys):
     row("page", "a\033[2Jb\x9b31m\rc\x07\n\td")
     assert capsys.readouterr().out == "page       a[2Jb31mc\n               d\n"
