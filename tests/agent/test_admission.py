@@ -128,30 +128,26 @@ def test_a_rollout_keeps_its_pages_while_its_tool_takes_long_and_others_run_thro
     release, ended = threading.Event(), []
 
     def watch(event, episode):
-        if event == "end":
-            ended.append(episode.question.id)
-            if len(ended) == 4:
-                release.set()
+        ended.extend([episode.question.id] if event == "end" else [])
+        if len(ended) == 4:
+            release.set()
 
     policy = policy_for([search(), answer()], pages=3 * ONE, page_size=PAGE)
     slow = Tools(search=lambda queries: "late" if release.wait(60) else "never")
-    with scripted.loop_for(policy, budget(6, CONTEXT, tool_threads=3), watch=watch) as loop:
-        for i in range(5):
-            loop.add(Question(f"q{i}", "Pet?", ["cat"]), lambda q: Tools() if q.id != "q0" else slow)
-        loop.run()
+    questions = [Question(f"q{i}", "Pet?", ["cat"]) for i in range(5)]
+    scripted.run_groups(policy, budget(6, CONTEXT, tool_threads=3), lambda q: Tools() if q.id != "q0" else slow,
+                        questions, watch=watch)
     assert ended[-1] == "q0" and len(ended) == 5 and policy.engine.counters().preemptions == 0
 
 
 def test_a_stop_ends_those_that_wait_before_their_first_turn():
     policy = policy_for([search(), answer()], pages=ONE, page_size=PAGE)
-    with scripted.loop_for(policy, budget(6, CONTEXT)) as loop:
-        group = loop.add(scripted.QUESTION, lambda q: Tools(), 3)
-        loop.run(stop=True)
-    for episode in group:
-        scripted.check_stream(episode.rollout)
-        assert (episode.rollout.termination, episode.rollout.error) == ("error", "stopped by the user")
-        assert episode.rollout.turns[-1].seconds < 60
-    assert not any(group[2].rollout.sampled) and policy.engine.pool.used == 0
+    [group] = scripted.run_groups(policy, budget(6, CONTEXT), n=3, stop=True)
+    for rollout in group:
+        scripted.check_stream(rollout)
+        assert (rollout.termination, rollout.error) == ("error", "stopped by the user")
+        assert rollout.turns[-1].seconds < 60
+    assert not any(group[2].sampled) and policy.engine.pool.used == 0
 
 
 # --------------------------------------------------------------------------------------------------- the shipped loop

@@ -12,11 +12,10 @@ from minvenus.model.weights import TINY_BASE
 from minvenus.settings import AgentConfig
 from minvenus.text.chat import CLOSE, OPEN
 from minvenus.tools.base import ToolError, ToolResult, run_tool, search_each, search_text, visit_each
-from minvenus.tools.web import PAGE_BYTES, LiveTools
+from minvenus.tools.web import PAGE_BYTES
 from tests.agent import scripted
 from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, check_stream, run, search, visit
 from tests.text.conftest import SHARED, real_messages
-from tests.tools.servers import serve
 
 PROMPT, size = scripted.PROMPT, scripted.size
 NOTICES, RESULTS = DR_VENUS.notices, DR_VENUS.notices.results
@@ -99,16 +98,14 @@ def test_a_malformed_turn_is_answered_with_the_error_and_a_reminder_of_the_forma
     assert all(tag in second for tag in ("<think>", "<tool_call>", "<answer>"))
 
 
-def test_a_snippet_begins_with_its_date_and_source_where_the_search_knows_them(monkeypatch):
-    items = [{"title": "T", "link": "u", "snippet": "Text.", "date": "2 May 2023", "source": "S"},
-             {"title": "T", "link": "u", "date": "2 May 2023"}, {"title": "T", "link": "u", "snippet": "Text."}]
-    with serve(lambda handler: handler.reply({"organic": items})) as server:
-        monkeypatch.setenv("SERPER_BASE_URL", server.url)
-        texts = [run_tool(LiveTools(), "search", {"query": ["q"]}, shown).text
-                 for shown in (RESULTS, MINVENUS.notices.results)]
-    dated, plain = ([page["snippet"] for page in json.loads(text)[0]["web_page_info_list"]] for text in texts)
-    assert dated == ["Date published: 2 May 2023\nSource: S\nText.", "Date published: 2 May 2023", "Text."]
-    assert plain == ["Text.", "", "Text."]
+@pytest.mark.parametrize(("known", "dated", "plain"), [
+    ({"snippet": "Text.", "date": "2 May 2023", "source": "S"}, "Date published: 2 May 2023\nSource: S\nText.", "Text."),
+    ({"snippet": "", "date": "2 May 2023"}, "Date published: 2 May 2023", ""), ({"snippet": "Text."}, "Text.", "Text.")])
+def test_a_snippet_begins_with_its_date_and_source_where_the_search_knows_them(known, dated, plain):
+    found = [("q", [{"title": "T", "url": "u"} | known])]
+    for shown, snippet in ((RESULTS, dated), (MINVENUS.notices.results, plain)):
+        [entry] = json.loads(search_text(found, shown))
+        assert entry["web_page_info_list"] == [{"title": "T", "url": "u", "snippet": snippet}]
 
 
 UNREAD = (r"The useful information in (.*) for user goal (.*) as follows: \n\nEvidence in page: \n"
@@ -139,21 +136,20 @@ def test_search_results_of_the_release_are_written_as_ours_are(name):
 
 
 def test_the_start_says_which_prompt_tools_and_limits_are_used_and_no_address_or_key(tmp_path, monkeypatch):
-    settings = {"model": str(TINY_BASE), "max_new_tokens": 100, "max_context": 2000}
     (tmp_path / "long.txt").write_text("x" * 91 + "\nsecond")
 
     def said(**more):
-        return load_loop(AgentConfig(**settings, **more))[1].splitlines()[-2:]
+        config = AgentConfig(model=str(TINY_BASE), max_new_tokens=100, max_context=2000, **more)
+        return load_loop(config)[1].splitlines()[-2:]
 
-    for name in ("SERPER_BASE_URL", "JINA_BASE_URL", "EXTRACT_BASE_URL", "EXTRACT_MODEL"):
-        monkeypatch.delenv(name, raising=False)
     limits = "2,000 tokens, 100 in a turn, 8,192 in a result"
     assert said() == ["prompt: Tools.", f"the toy web; turns as needed, {limits}"]
-    assert said(tools="folder:docs", max_turns=7, time_limit=9000.0)[1] == (f"folder docs; 7 turns, {limits}, "
-                                                                            "9,000 seconds")
-    assert said(tools="live", system_prompt=str(tmp_path / "long.txt")) == [
-        f"prompt: {'x' * 90} ...", "search by Serper, reader https://r.jina.ai, no extractor but passages that share "
-                                   f"words with the goal; 200 turns, {limits}"]
+    assert said(tools="folder:docs", max_turns=7, time_limit=9000.0, system_prompt=str(tmp_path / "long.txt")) == [
+        f"prompt: {'x' * 90} ...", f"folder docs; 7 turns, {limits}, 9,000 seconds"]
+    for name in ("SERPER_BASE_URL", "JINA_BASE_URL", "EXTRACT_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    words = "search by Serper, reader https://r.jina.ai, no extractor but passages that share words with the goal"
+    assert said(tools="live")[1] == f"{words}; 200 turns, {limits}"
     for name, value in (("SERPER_BASE_URL", "http://secret"), ("JINA_BASE_URL", "http://secret"),
                         ("EXTRACT_MODEL", "qwen"), ("SERPER_API_KEY", "secret")):
         monkeypatch.setenv(name, value)

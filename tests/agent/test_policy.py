@@ -43,14 +43,13 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
         Path("runs", run, "latest").write_text(checkpoint.name + "\n")
         os.utime(Path("runs", run, "latest"), (seed, seed))
     newest, _, description = load()
-    assert description.splitlines()[0] == "weights from runs/new/checkpoints/step-00000007/model"
-    assert "492,288 parameters on cpu" in description
-    named = [load(model=f"runs/{run}/checkpoints/step-00000007/model")[0] for run in ("new", "demo/old")]
-    scores = [policy.engine.score(list(range(9)), [[5, 6, 7]]) for policy in (newest, *named)]
-    assert scores[0] == scores[1] != scores[2]
-    assert resolved(AgentConfig()).model == "runs/new/checkpoints/step-00000007/model"
+    folder = "runs/new/checkpoints/step-00000007/model"
+    assert description.startswith(f"weights from {folder}\n492,288 parameters on cpu\n")
+    scores = [policy.engine.score(list(range(9)), [[5, 6, 7]]) for policy in (newest, load(model=folder)[0])]
+    assert scores[0] == scores[1] and resolved(AgentConfig()).model == folder
     os.utime("runs/demo/old/latest", (3, 3))
     assert load()[2].startswith("weights from runs/demo/old/"), "the time counts, not the order of the folders"
+    assert load()[0].engine.score(list(range(9)), [[5, 6, 7]]) != scores[0]
 
 
 def test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike():
@@ -99,7 +98,8 @@ def test_the_prompt_of_the_released_models_must_come_from_a_file_a_trajectory_or
     assert format_of(replace(config, system_prompt="words.json")) == replace(DR_VENUS, system="Words.\n")
     write_json(tmp_path / "agent.json", replace(MINVENUS, system="Its own.").files["agent.json"])
     assert format_of(config) == replace(DR_VENUS, system="Its own.")
-    assert format_of(replace(config, system_prompt="words.json")).prompt == "Words.\n"
+    Path("text").write_text("Search!", encoding="utf-8-sig")                                # as Windows writes it
+    assert format_of(replace(config, system_prompt="text")).prompt == "Search!"
 
 
 def test_the_general_prompt_lists_both_tools_as_json_and_ends_with_the_date():
