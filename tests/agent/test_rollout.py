@@ -160,7 +160,7 @@ def test_another_attempt_of_a_random_policy_is_another_draw():
     assert len({*seen, tuple(rollout.tokens[rollout.turns[0].start:][:8])}) == 3
 
 
-# ----------------------------------------------------------------------------------------- what it looks like for people
+# ---------------------------------------------------------------------------------------- what it looks like for people
 
 
 def test_every_turn_with_its_call_and_result_discarded_attempts_and_the_end_are_shown(capsys):
