@@ -5,6 +5,7 @@ Only the draw is replaced. Prefill, cache, scheduling, log-probs and everything 
 
 import threading
 import time
+from itertools import chain
 
 from minvenus.agent.local import EnginePolicy
 from minvenus.agent.prompt import AgentFormat, Notices
@@ -127,13 +128,20 @@ def loop_for(policy, limits=None, notices=None, system=SYSTEM, **options) -> Rol
 
 
 def run_groups(policy, limits=None, tools=None, questions=(QUESTION,), n=1, max_turns=None, stop=False, **options):
-    """Rollouts of all questions; `tools` is one tool set for all, or a function."""
+    """Rollouts of all questions, each a sound stream, and nothing stays open. `tools` is one tool set for all, or a
+    function."""
+    policy = policy if hasattr(policy, "start") else policy_for(policy)
     tools = tools or Tools()
     tools_for = tools if callable(tools) else lambda question: tools
     with loop_for(policy, limits, **options) as loop:
         groups = [loop.add(question, tools_for, n, max_turns=max_turns) for question in questions]
         loop.run(stop)
-    return [[episode.rollout for episode in group] for group in groups]
+    rollouts = [[episode.rollout for episode in group] for group in groups]
+    for rollout in chain(*rollouts):
+        check_stream(rollout)
+    if isinstance(policy, EnginePolicy):
+        assert policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
+    return rollouts
 
 
 def run(policy, limits=None, tools=None, **options):
@@ -157,7 +165,7 @@ def check_stream(rollout):
         own = rollout.tokens[turn.start:turn.end]
         assert own[-1] == im_end and not any(i in TOKENIZER.stop_ids for i in own[:-2])
         chosen = sum(rollout.sampled[turn.start:turn.end])
-        assert chosen in (len(own), len(own) - 1)
+        assert chosen in (len(own), len(own) - 1) or not any(rollout.sampled), "an endpoint's tokens are not sampled"
         assert rollout.sampled[turn.start:turn.end] == [True] * chosen + [False] * (len(own) - chosen)
         assert turn.text == "<think>\n" + TOKENIZER.decode([i for i in own if i not in TOKENIZER.stop_ids])
         expected, sampled = expected + own, sampled + rollout.sampled[turn.start:turn.end]

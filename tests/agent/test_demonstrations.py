@@ -6,7 +6,7 @@ from minvenus.agent.prompt import TOYWEB
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import LAST_TURN, SYSTEM, Teacher, demonstrations
-from tests.agent.scripted import TOKENIZER, budget, check_stream, loop_for
+from tests.agent.scripted import TOKENIZER, budget, run
 
 
 @pytest.mark.parametrize("teacher", [
@@ -21,11 +21,8 @@ def test_a_demonstration_played_through_the_loop_is_the_same_tokens(teacher):
         script = [ids[start:end] for start, end in spans]
         turns = len(spans) if cut_off else len(spans) + 1
         question = web.case(f"train-{i}").question
-        with loop_for(script, budget(turns), TOYWEB.notices, SYSTEM) as loop:
-            [episode] = loop.add(question, lambda question: web.for_question(question.id))
-            loop.run()
-        rollout = episode.rollout
+        rollout = run(script, budget(turns), lambda question: web.for_question(question.id), questions=[question],
+                      notices=TOYWEB.notices, system=SYSTEM)
         assert (rollout.tokens, rollout.sampled) == (ids, sampled)
         assert rollout.termination == ("answered_max_steps" if cut_off else "answered")
         assert not any(turn.malformed for turn in rollout.turns)
-        check_stream(rollout)

@@ -30,8 +30,6 @@ def test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_r
     ignored = run([search(), visit(), search("Eva")], budget(3), tools)
     assert ignored.termination == "max_steps" and len(tools.seen) == 2, "the last call is not run"
     assert ignored.turns[-1].kind == "none" and ignored.turns[-1].tool is None and ignored.turns[-1].malformed
-    for rollout in (forced, ignored):
-        check_stream(rollout)
 
 
 @pytest.mark.parametrize(("turn", "termination"), [
@@ -58,7 +56,6 @@ def test_the_context_limit_is_exact_to_the_token():
         assert at(limit).termination == "answered_token_limit"
     assert at(free - 1).turns[0].observation == at(with_page).turns[0].observation == f"{page}\n\n{notice}"
     assert at(with_page - 1).turns[0].observation == notice
-    check_stream(at(with_page - 1))
 
 
 def test_before_the_last_allowed_turn_nothing_is_kept_in_reserve():
@@ -88,7 +85,6 @@ def test_so_many_turns_in_a_row_that_cannot_be_read_end_a_rollout_with_a_name_of
     rollout = run(script, budget(8, max_malformed=limit))
     assert (rollout.termination, len(rollout.turns), rollout.error) == (termination, turns, None)
     assert run([broken], budget(3, max_malformed=3)).termination == "max_steps", "the last turn has its own name"
-    check_stream(rollout)
 
 
 TURNS = [search(), visit(), BROKEN, search("Eva Bob Joe", "Find boss. " * 5), [5] * 90]
@@ -103,7 +99,6 @@ def test_no_rollout_ever_exceeds_a_limit_and_the_stream_is_sound(turns, length, 
     assert all(sum(rollout.sampled[t.start:t.end]) <= 60 for t in rollout.turns)
     assert len(rollout.turns) == max_turns or rollout.termination != "max_steps"
     assert rollout.termination.startswith("answered") == (rollout.turns[-1].kind == "answer")
-    check_stream(rollout)
 
 
 # ------------------------------------------------------------------------------------------------ the clock, and a stop
@@ -149,7 +144,6 @@ def test_before_anything_was_written_the_last_turn_is_blank_and_nothing_in_it_co
     [turn] = rollout.turns
     assert rollout.termination == "timeout" and rollout.tokens[turn.start:] == [TOKENIZER.im_end] and turn.malformed
     assert not any(rollout.sampled)
-    check_stream(rollout)
 
 
 @pytest.mark.parametrize("event", ["turn", "observation", "discarded"])
