@@ -24,7 +24,7 @@ from minvenus.text.tokenizer import TINY
 from minvenus.tools.base import ToolResult
 from minvenus.tools.toyweb import ToyWeb
 from tests.agent.scripted import Tools, answer, search, visit
-from tests.agent.test_remote import complete, hang, scripted, turn_number
+from tests.agent.test_remote import after_one_turn, complete, hang, scripted, turn_number
 from tests.scripts import exit_code
 from tests.tools.servers import serve
 
@@ -170,20 +170,14 @@ def start(server, program=(str(ROOT / "infer.py"),)):
                             stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)})
 
 
-def one_turn_then_silence(reached):
-    """A policy that hangs in its second turn, and says so."""
-    def reply(handler):
-        if turn_number(handler) == 0:
-            return complete(handler, search("own"))
-        reached.set()
-        return hang(handler)
-    return reply
-
-
 @pytest.mark.parametrize("numbers", [[signal.SIGTERM] * 2, [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]])
 def test_signals_one_after_the_other_end_a_process_and_its_turns_are_saved(numbers):
     reached = threading.Event()
-    with serve(one_turn_then_silence(reached)) as server:
+
+    def silent(handler):
+        reached.set()
+        hang(handler)
+    with serve(after_one_turn(silent)) as server:
         process = start(server)
         assert reached.wait(100)
         for number in numbers:                                # as `timeout` does: to the process, then to its group

@@ -244,27 +244,20 @@ def test_a_server_that_is_silent_for_a_whole_turn_or_never_answered_is_not_waite
     assert rollout.termination == "error" and "cannot be reached" in rollout.error and len(server.seen) < 10
 
 
-class Seen:
-    """True once a server has seen so many requests."""
-
-    def __init__(self, server, count):
-        self.server, self.count = server, count
-
-    def __bool__(self):
-        return len(self.server.seen) >= self.count
-
-
 @pytest.mark.parametrize("how", ["time", "stop"])
 @pytest.mark.parametrize(("down", "requests"), [(reset_at_once, 4), (hang, 2)], ids=["gone", "silent"])
 def test_a_turn_that_was_cut_is_not_waited_for_and_does_not_go_on_asking(how, down, requests):
     """Its thread would ask for ten minutes more, and say so in the middle of what comes next."""
-    with serve(after_one_turn(down)) as server:
-        if how == "time":
-            rollout = run(policy_at(server), budget(3, time_limit=1.0))
-            assert rollout.termination == "timeout"
-        else:
-            rollout = run(policy_at(server), budget(3), stop=Seen(server, requests))
-            assert (rollout.termination, rollout.error) == ("error", "stopped by the user")
+    stop = []
+
+    def reply(handler):
+        if how == "stop" and len(handler.server.seen) >= requests:
+            stop.append(True)
+        down(handler)
+    with serve(after_one_turn(reply)) as server:
+        rollout = run(policy_at(server), budget(3, time_limit=1.0 if how == "time" else 100.0), stop=stop)
+        assert (rollout.termination, rollout.error) == {
+            "time": ("timeout", None), "stop": ("error", "stopped by the user")}[how]
         assert rollout.turns[-1].text == "<think>\n" and rollout.seconds < 20 and len(server.seen) > 1
         server.stop.set()                              # a request that hangs ends
         assert all_threads_end()
