@@ -1,7 +1,6 @@
 """Let the agent answer a question: think, search, visit, answer."""
 
 import json
-from contextlib import ExitStack
 from dataclasses import replace
 
 from minvenus.agent.policy import load_loop, resolved
@@ -22,34 +21,28 @@ def main(config: InferConfig) -> Rollout:
     agent = resolved(config.agent)
     config = replace(config, agent=agent)
     question, tools, max_turns = question_and_tools(config)
-    with ExitStack() as stack:
-        stack.enter_context(claimed(config.out, "answering"))
-        loop, description = load_loop(agent, watch=None if config.json else show)
-        stack.enter_context(loop)
-        stop = stack.enter_context(stop_on_signals(once_more=False))
-        save_config(config, config.out)
-        [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
-        try:
-            if not config.json:
+    with claimed(config.out, "answering"):
+        loop, description = load_loop(agent, watch=show)
+        with loop, stop_on_signals(once_more=False) as stop:
+            save_config(config, config.out)
+            [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
+            try:
                 row("model", description)
                 row("question", question.text)
                 if config.question is None:
                     row("", f"({question.id} of the toy web, since no --question was given)")
-            loop.run(stop)
-        except BaseException as error:
-            loop.watch = lambda event, episode: None         # it may be what failed: the reader of the output is gone
-            loop.cut_all(str(error) or type(error).__name__)
-            raise
-        finally:
-            if episode.rollout:
-                record = json.dumps(rollout_to_json(episode.rollout), ensure_ascii=False)
-                write_text(f"{config.out}/trajectory.json", record + "\n")
-    if config.json:
-        print(record, flush=True)
-    else:
-        if agent.tools == "toyweb":
-            row("expected", question.answers[0])
-        row("saved", f"{config.out}/trajectory.json")
+                loop.run(stop)
+            except BaseException as error:
+                loop.watch = lambda event, episode: None     # it may be what failed: the reader of the output is gone
+                loop.cut_all(str(error) or type(error).__name__)
+                raise
+            finally:
+                if episode.rollout:
+                    record = json.dumps(rollout_to_json(episode.rollout), ensure_ascii=False)
+                    write_text(f"{config.out}/trajectory.json", record + "\n")
+    if agent.tools == "toyweb":
+        row("expected", question.answers[0])
+    row("saved", f"{config.out}/trajectory.json")
     error = episode.rollout.error
     if error is not None:
         raise KeyboardInterrupt(error) if error == "stopped by the user" else ConfigError(error)

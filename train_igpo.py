@@ -14,10 +14,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from minvenus.agent.policy import EnginePolicy
+from minvenus.agent.local import EnginePolicy
 from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.agent.protocol import final_answer
-from minvenus.agent.rollout import Episode, Limits, RolloutLoop
+from minvenus.agent.rollout import Episode, RolloutLoop
 from minvenus.config import Recipe
 from minvenus.console import one_line_errors
 from minvenus.engine import Engine, Sampling
@@ -168,13 +168,13 @@ def questions_of(config: IGPOConfig) -> QuestionSource:
 def loop_maker(config: IGPOConfig, agent: AgentFormat, source: QuestionSource, engine: Engine,
                tokenizer: Tokenizer) -> partial[RolloutLoop]:
     """A function that makes rollout loops, for training and evaluation: both have the same sampling, prompt and guard.
-    Tools that may hang run in threads."""
+    Every turn is trained as it was sampled: none is thrown away. Tools that may hang run in threads."""
     policy = EnginePolicy(engine, tokenizer, Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p))
-    limits = Limits(config.max_turns or 200, config.max_context, config.max_turn_tokens, config.max_observation_tokens,
-                    tool_seconds=config.tool_seconds,
-                    tool_threads=None if source.immediate else config.tool_threads)
-    return partial(RolloutLoop, policy, tokenizer, limits, system=agent.prompt, notices=agent.notices,
-                   guard=FailureGuard())
+    run_as = AgentFormat(agent.prompt, agent.notices, max_turns=config.max_turns or 200, max_context=config.max_context,
+                         max_new_tokens=config.max_turn_tokens, retries=0,
+                         max_observation_tokens=config.max_observation_tokens)
+    return partial(RolloutLoop, policy, tokenizer, run_as, tool_seconds=config.tool_seconds, guard=FailureGuard(),
+                   tool_threads=None if source.immediate else config.tool_threads)
 
 
 if __name__ == "__main__":

@@ -81,27 +81,12 @@ class AgentConfig:
         return self.seed if self.question_seed is None else self.question_seed
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResolvedAgent(AgentConfig):
-    """Settings in which these are known."""
-
-    max_context: Count
-    max_new_tokens: Count
-    max_observation_tokens: ResultSize
-    temperature: Temperature
-    top_p: Fraction
-    top_k: CountOrZero
-    presence_penalty: float
-    retries: CountOrZero
-
-
 @dataclass(frozen=True)
 class InferConfig:
     """infer.py: let the agent answer a question."""
 
     question: str | None = None             # what to ask; on the toy web one of its own, as test-7 (none = test-1)
     agent: AgentConfig = AgentConfig()      # the policy and its tools
-    json: bool = False                      # print the trajectory as one line of JSON, and nothing else
     out: str = "runs/infer"                 # folder for the resolved settings and the trajectory
 
     def __post_init__(self):

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from minvenus.text.tokenizer import TINY
 from minvenus.tools.base import ToolResult
 from minvenus.tools.toyweb import ToyWeb
 from tests.agent.scripted import Tools, answer, search, visit
-from tests.agent.test_remote import complete, hang, scripted, turn_number
+from tests.agent.test_remote import after_one_turn, complete, hang, scripted, turn_number
 from tests.scripts import exit_code
 from tests.tools.servers import serve
 
@@ -74,7 +73,7 @@ def test_with_no_flags_the_tiny_model_tries_a_toy_question():
     assert "turn 1" in done.stdout and "ended      max_steps (5 turns" in done.stdout
     assert len(saved().turns) == 5 and any(saved().sampled)
     again = parse_flags(InferConfig, ["--config", "runs/infer/run.json"])
-    assert again == InferConfig(agent=AgentConfig(**asdict(resolved(AgentConfig()))))
+    assert again == InferConfig(agent=resolved(AgentConfig()))
 
 
 def test_a_live_tool_that_hangs_is_not_waited_for(monkeypatch):
@@ -106,16 +105,6 @@ def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):
     assert saved("kept").termination.startswith("answered")
     written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
     assert KEY not in shown.out + shown.err + written
-
-
-def test_json_is_all_that_is_printed(capsys):
-    reply, case = solver()
-    with serve(reply) as server:
-        assert run([*at(server), "--json"]) == 0
-    shown = capsys.readouterr()
-    record = json.loads(shown.out)
-    assert shown.err == "" and record["prediction"] == case.question.answers[0] and len(shown.out.splitlines()) == 1
-    assert rollout_from_json(record) == saved()
 
 
 def test_a_folder_of_documents_and_a_prompt_of_ones_own(capsys, tmp_path):
@@ -181,20 +170,14 @@ def start(server, program=(str(ROOT / "infer.py"),)):
                             stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)})
 
 
-def one_turn_then_silence(reached):
-    """A policy that hangs in its second turn, and says so."""
-    def reply(handler):
-        if turn_number(handler) == 0:
-            return complete(handler, search("own"))
-        reached.set()
-        return hang(handler)
-    return reply
-
-
 @pytest.mark.parametrize("numbers", [[signal.SIGTERM] * 2, [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]])
 def test_signals_one_after_the_other_end_a_process_and_its_turns_are_saved(numbers):
     reached = threading.Event()
-    with serve(one_turn_then_silence(reached)) as server:
+
+    def silent(handler):
+        reached.set()
+        hang(handler)
+    with serve(after_one_turn(silent)) as server:
         process = start(server)
         assert reached.wait(100)
         for number in numbers:                                # as `timeout` does: to the process, then to its group

@@ -170,9 +170,9 @@ def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
     config = replace(config, tool_threads=7, tool_seconds=9.0)
     for tools, threads in ((config.tools, None), (f"record:{tmp_path / 'cassette'}", 7), ("live", 7)):
         with closing(open_questions(config.data, tools, limit=1, per_step=2)) as source:
-            limits = train_igpo.loop_maker(config, TOYWEB, source, engine_for(play), TINY)().limits
-        assert (limits.tool_threads, limits.tool_seconds) == (threads, 9.0)
-        assert (limits.max_turns, limits.max_context) == (5, 1024)
+            loop = train_igpo.loop_maker(config, TOYWEB, source, engine_for(play), TINY)()
+        assert (loop.tool_threads, loop.tool_seconds, loop.max_malformed) == (threads, 9.0, 0)
+        assert (loop.agent.max_turns, loop.agent.max_context, loop.agent.retries) == (5, 1024, 0)
 
 
 def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):

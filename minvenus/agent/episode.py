@@ -1,33 +1,18 @@
-"""What the turn loop (rollout.py) works on: the limits of a rollout, and a rollout while it grows."""
+"""A rollout while it grows: the turn loop (rollout.py) adds a turn, its observation, the next turn, and ends it."""
 
-import math
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from minvenus.agent.protocol import ParsedTurn, is_well_formed
 from minvenus.text.chat import Stream
 from minvenus.types import Question, Rollout, Turn
 
 
-@dataclass(frozen=True)
-class Limits:
-    max_turns: int                        # turns of the model, the last one included
-    max_context: int                      # tokens of the whole rollout, prompt and last turn included
-    max_turn_tokens: int                  # tokens sampled in one turn
-    max_observation_tokens: int = 8192    # longer tool results are cut, and say so
-    time_limit: float = math.inf          # seconds of a rollout from its start
-    tool_seconds: float = 450.0           # for one tool call that runs in a thread
-    tool_threads: int | None = 16         # tool calls at once; None = in the loop's thread, for tools that cannot hang
-    retries: int = 0                      # new attempts at a malformed, repetitive or duplicate turn; 0 in training
-    answer_from: float = math.inf         # a longer context makes the next turn the last, though there is room
-    last_turn_tokens: int | None = None   # kept free for the last turn, which may write more if it can; None = as any
-    max_malformed: int = 0                # so many turns in a row that cannot be read or run end a rollout; 0 = never
-
-
 @dataclass(eq=False)
 class Episode:
-    """One rollout while it grows. (seed of the policy, step, name, number) decide what is sampled."""
+    """(seed of the policy, step, name, number) decide what is sampled."""
 
     question: Question
     tools: object
@@ -49,3 +34,38 @@ class Episode:
     turn_started: float = field(default_factory=time.monotonic)
     rollout: Rollout | None = None       # None until the rollout has ended
     answer_logprobs: Any = None          # of the true answer before each turn, where a caller scores it
+
+    def add_turn(self, tokens: list[int], logprobs: list[float] | None, text: str, parsed: ParsedTurn,
+                 last: bool) -> None:
+        """Append what the policy wrote. Without log-probs its tokens do not count as sampled. A call in the last turn
+        is not run, so that turn is no search and no visit."""
+        start, end = self.stream.add_turn(tokens, sampled=logprobs is not None)
+        self.logprobs += logprobs or []
+        call = None if last else parsed.call
+        kind = parsed.kind if call or parsed.kind == "answer" else "none"
+        seconds = time.monotonic() - self.turn_started
+        self.turns.append(Turn(kind, start, end, text, call, discarded=self.discarded, seconds=seconds))
+        self.discarded = []
+
+    def add_observation(self, text: str, error: str | None, seconds: float) -> None:
+        """Append what came back to the newest turn, and the prompt of the next one."""
+        self.stream.add_observation(text)
+        self.turns[-1] = replace(self.turns[-1], observation=text, tool_error=error, tool_seconds=seconds)
+
+    def replace_observation(self, text: str) -> None:
+        """Show another text in the place of the newest observation, after which nothing was written."""
+        self.stream.take_back_observation()
+        self.stream.add_observation(text)
+        self.turns[-1] = replace(self.turns[-1], observation=text)
+
+    def end(self, termination: str, error: str | None, system: str, cut_off: bool) -> None:
+        """Make the record. A last turn that was cut off says nothing about the model's format."""
+        turns = []
+        for turn in self.turns:
+            last = turn is self.turns[-1]
+            malformed = not is_well_formed(turn.text, final=last) and not (last and cut_off)
+            turns.append(replace(turn, malformed=malformed))
+        own = iter(self.logprobs)
+        logprobs = [next(own) if sampled else None for sampled in self.stream.sampled]
+        self.rollout = Rollout(self.question, self.stream.ids, self.stream.sampled, logprobs, turns, termination,
+                               system, error, seconds=time.monotonic() - self.started)

@@ -1,150 +1,91 @@
-"""Policies write the turns of episodes. The loop uses these methods, of the engine's policy and of remote.py's alike:
+"""From settings to a policy, which writes the turns of episodes. The loop uses these methods, of the engine's policy
+(local.py) and of an endpoint's (remote.py) alike:
 
-    has_room(episodes, length)    whether all of these may be open at once and grow to so many tokens each
-    open(group)                   begin episodes of one group, which share their prompt
-    start(episode, max_tokens)    begin a turn after episode.stream. What an attempt at the same turn has written before
-                                  is thrown away
-    step() -> bool                do some work; False if there is none to do in this thread
-    output(episode)               (tokens, log-probs) of its turn, None until the turn has ended. Log-probs are None if
-                                  the ids were made from text. Raises a ToolError if the turn cannot be written
-    cut(episode)                  end its turn now; the same of the partial turn
-    close(episode)                free what it holds
-    max_context                   the largest number of tokens that an episode may have, None if unknown
+    fitting(group, opened, length)   how many episodes of a group may be opened beside those that are open, if all of
+                                     them grow to so many tokens
+    open(group)                      begin episodes of one group, which share their prompt
+    start(episode, max_tokens)       begin a turn after episode.stream. What an attempt at the same turn has written
+                                     before is thrown away
+    step() -> bool                   do some work; False if there is none to do in this thread
+    output(episode)                  (tokens, log-probs) of its turn, None until the turn has ended. Log-probs are None
+                                     if the ids were made from text. Raises a ToolError if the turn cannot be written
+    cut(episode)                     end its turn now; the same of the partial turn
+    close(episode)                   free what it holds
+    max_context                      the largest number of tokens that an episode may have, None if unknown
 
 Log-probs are under the plain softmax at the sampling temperature, which is what a trainer computes again. With top-p
 below 1 tokens are drawn from another distribution; their log-probs are still the plain ones.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
 
+from minvenus.agent.local import EnginePolicy
 from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.agent.remote import RemotePolicy
-from minvenus.agent.rollout import Episode, Limits, RolloutLoop
+from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.model import weights
 from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import AgentConfig, ResolvedAgent
+from minvenus.settings import AgentConfig
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.tools.web import IMMEDIATE, describe_tools
 
 PAGE_SIZE = 64
 CACHE_BYTES = 4 << 30                 # several sequences share at most this much; one alone gets what it needs
 CACHE_SHARE = 0.8                     # on a GPU instead: of what is free once the weights are there
+FLAGS = {field.name for field in fields(AgentConfig)} & {field.name for field in fields(AgentFormat)}
 
 
-class EnginePolicy:
-    """Turns from the local engine. The tokenizer's stop ids are added to those of the sampling."""
-
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, sampling: Sampling):
-        self.engine = engine
-        self.sampling = replace(sampling, stop_ids=(*tokenizer.stop_ids, *sampling.stop_ids))
-        self.max_context = min(engine.config.max_position_embeddings, engine.pool.count * engine.pool.page_size)
-
-    def has_room(self, episodes: list[Episode], max_context: int) -> bool:
-        """Rollouts of one question share the full pages of their prompt."""
-        pool = self.engine.pool
-        shared = {e.question.id: ((e.turns[0].start if e.turns else len(e.stream.ids)) - 1) // pool.page_size
-                  for e in episodes}                                  # each computes the prompt's last token itself
-        own = sum(pool.pages_for(max_context) - shared[e.question.id] for e in episodes)
-        return own + sum(shared.values()) <= pool.count
-
-    def open(self, group: list[Episode]) -> None:
-        """The prompt is computed once."""
-        first = group[0]
-        [sequences] = self.engine.open_groups([first.stream.ids], len(group), [first.name], first.step, first.number)
-        for episode, sequence in zip(group, sequences, strict=True):
-            episode.sequence = sequence
-
-    def start(self, episode: Episode, max_tokens: int) -> None:
-        old, ids = episode.sequence, episode.stream.ids
-        if len(old.tokens) > len(ids):
-            # another attempt: a new sequence finds the pages again, and its name gives it other noise
-            self.engine.close(old)
-            episode.sequence = self.engine.open(ids, f"{old.question} again", old.rollout, old.step)
-        elif len(old.tokens) < len(ids):
-            self.engine.append(old, ids[len(old.tokens):])
-        self.engine.start(episode.sequence, replace(self.sampling, max_tokens=max_tokens))
-
-    def step(self) -> bool:
-        self.engine.step()
-        return bool(self.engine.scheduler.running())
-
-    def output(self, episode: Episode) -> tuple[list[int], list[float]] | None:
-        done = episode.sequence.completion
-        return None if episode.sequence.job else (done.tokens, done.logprobs)
-
-    def cut(self, episode: Episode) -> tuple[list[int], list[float]]:
-        done = self.engine.cut(episode.sequence)
-        return done.tokens, done.logprobs
-
-    def close(self, episode: Episode) -> None:
-        self.engine.close(episode.sequence)
-
-
-# ------------------------------------------------------------------------------------------- from settings to a policy
-
-
-def resolved(config: AgentConfig) -> ResolvedAgent:
+def resolved(config: AgentConfig) -> AgentConfig:
     """Fill in what depends on the machine and the model: the newest model's folder, the device, and what the model's
     format says of limits and sampling. How many turns a question of the toy web needs, the toy web knows."""
     if config.api_base is None:
         config = replace(config, model=str(model_folder(config) or "tiny"), device=weights.device_of(config.device))
-    found = format_of(config)
-    names = {field.name for field in fields(config)}
-    settings = {field.name: getattr(found, field.name) for field in fields(found) if field.name in names}
-    if config.temperature == 0:
-        settings["retries"] = 0
+    found = {name: getattr(format_of(config), name) for name in FLAGS}
     if config.tools == "toyweb":
-        settings["max_turns"] = None
-    given = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
-    return ResolvedAgent(**(settings | given))
+        found["max_turns"] = config.max_turns
+    return replace(config, **found)
 
 
 def format_of(config: AgentConfig) -> AgentFormat:
-    """What the model is told, and how it is run where the settings do not say it."""
-    return read_format(model_folder(config), config.like, config.system_prompt)
+    """What the model is told and how it is run: as its folder or --like says, but for the flags that are given."""
+    given = {name: getattr(config, name) for name in FLAGS if getattr(config, name) is not None}
+    if config.temperature == 0:
+        given["retries"] = 0
+    return replace(read_format(model_folder(config), config.like, config.system_prompt), **given)
 
 
 def load_loop(config: AgentConfig, sequences: int = 1, pages: int | None = None,
               watch: Callable | None = None) -> tuple[RolloutLoop, str]:
-    """(a loop for so many rollouts at once, its policy in words)."""
-    told = format_of(config)
-    system = told.prompt                            # if it is not known, nobody should wait for a model to learn it
-    settings = resolved(config)
-    policy, tokenizer, description = load_policy(settings, sequences, pages)
-    immediate = settings.tools.partition(":")[0] in IMMEDIATE
-    limits = Limits(
-        settings.max_turns or told.max_turns, min(settings.max_context, policy.max_context or settings.max_context),
-        settings.max_new_tokens, settings.max_observation_tokens, settings.time_limit or math.inf,
-        settings.tool_seconds, tool_threads=None if immediate else sequences, retries=settings.retries,
-        answer_from=told.answer_from or math.inf, last_turn_tokens=told.last_turn_tokens,
-        max_malformed=settings.max_malformed)
-    loop = RolloutLoop(policy, tokenizer, limits, system=system, notices=told.notices, watch=watch)
-    return loop, f"{description}\n{used(settings, told, limits)}"
+    """(a loop for so many rollouts at once, its policy, prompt, tools and limits in words)."""
+    agent = format_of(config)
+    prompt = agent.prompt                           # if it is not known, nobody should wait for a model to learn it
+    policy, tokenizer, description = load_policy(config, agent, sequences, pages)
+    agent = replace(agent, max_context=min(agent.max_context, policy.max_context or agent.max_context))
+    immediate = config.tools.partition(":")[0] in IMMEDIATE
+    loop = RolloutLoop(policy, tokenizer, agent, tool_threads=None if immediate else sequences,
+                       tool_seconds=config.tool_seconds, max_malformed=config.max_malformed, watch=watch)
+    first = prompt.strip().splitlines()[0]
+    turns = "turns as needed" if config.tools == "toyweb" and not config.max_turns else f"{agent.max_turns} turns"
+    limits = (f"{turns}, {agent.max_context:,} tokens, {agent.max_new_tokens:,} in a turn, "
+              f"{agent.max_observation_tokens:,} in a result")
+    if agent.time_limit:
+        limits += f", {agent.time_limit:,g} seconds"
+    return loop, (f"{description}\nprompt: {first[:90]}{' ...' if first[90:] else ''}\n"
+                  f"{describe_tools(config.tools)}; {limits}")
 
 
-def used(settings: ResolvedAgent, told: AgentFormat, limits: Limits) -> str:
-    """The first line of the prompt, then the tools and the limits in one line."""
-    turns = f"{limits.max_turns} turns" if settings.max_turns or settings.tools != "toyweb" else "turns as needed"
-    first = told.prompt.strip().splitlines()[0]
-    return (f"prompt: {first[:90]}{' ...' if first[90:] else ''}\n"
-            f"{describe_tools(settings.tools)}; {turns}, {limits.max_context:,} tokens, "
-            f"{limits.max_turn_tokens:,} in a turn, {limits.max_observation_tokens:,} in a result"
-            + (f", {limits.time_limit:,g} seconds" if limits.time_limit < math.inf else ""))
-
-
-def load_policy(config: ResolvedAgent, sequences: int,
+def load_policy(config: AgentConfig, agent: AgentFormat, sequences: int,
                 pages: int | None) -> tuple[EnginePolicy | RemotePolicy, Tokenizer, str]:
     """The cache has `pages`, or else room for so many `sequences` of full length within that memory; with less than
     they need, sequences take turns."""
-    sampling = Sampling(1, config.temperature, config.top_k or None, config.top_p, config.presence_penalty)
+    sampling = Sampling(1, agent.temperature, agent.top_k or None, agent.top_p, agent.presence_penalty)
     if config.api_base is not None and config.api_model is not None:
         tokenizer = Tokenizer.from_file(config.model)
         policy = RemotePolicy(tokenizer, config.api_base, config.api_model, sampling, config.prompt_ids, config.seed)
@@ -159,10 +100,10 @@ def load_policy(config: ResolvedAgent, sequences: int,
     else:
         model, source = weights.load(folder, device, PRECISION[device].engine), f"weights from {folder}"
     tokenizer = Tokenizer.from_file(folder or TINY)
-    pages = pages or cache_pages(model, config.max_context, sequences)
-    needed = cache_pages(model, config.max_context, sequences=1)
+    pages = pages or cache_pages(model, agent.max_context, sequences)
+    needed = cache_pages(model, agent.max_context, sequences=1)
     if pages < needed:
-        raise ConfigError(f"{pages} pages hold no rollout of {config.max_context:,} tokens: give at least {needed}, or "
+        raise ConfigError(f"{pages} pages hold no rollout of {agent.max_context:,} tokens: give at least {needed}, or "
                           "lower --max-context")
     engine = Engine(model, pages, PAGE_SIZE, seed=config.seed, vocab_limit=tokenizer.size)
     sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))        # only the environment writes what follows

@@ -72,6 +72,9 @@ class Notices:
     def __post_init__(self):
         check(self)
 
+    def with_notice(self, observation: str, notice: str) -> str:
+        return notice if self.replace else f"{observation}\n\n{notice}"
+
 
 @dataclass(frozen=True)
 class AgentFormat:

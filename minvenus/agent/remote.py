@@ -3,10 +3,9 @@
 The prompt is the token stream itself, as ids where the tokenizer is the served model's own. A server that refuses ids
 is sent text, in which the control tokens that a web page spells are broken up (text/untrusted.py).
 
-What comes back is text, and from vLLM also the sampled ids; without them our tokenizer makes ids, which may be others.
-There are no log-probs at the sampling temperature either way. So nothing counts as sampled: such rollouts are for
-inference and evaluation, never for training. If a server calls a prompt too long, its context is full (rollout.py),
-unless it is the question alone: that is an error.
+What comes back is text. Our tokenizer makes ids of it, which may not be those that were sampled, and there are no
+log-probs. So nothing counts as sampled: such rollouts are for inference and evaluation, never for training. If a server
+calls a prompt too long, its context is full (rollout.py), unless it is the question alone: that is an error.
 
 Every setting is sent, since servers have defaults of their own. The seed of a request follows from our seed, the
 rollout's name and number, the turn and the attempt. Each turn is one request in a thread of its own, with the retries
@@ -27,7 +26,7 @@ from typing import Any
 from minvenus.agent.episode import Episode
 from minvenus.engine import Sampling
 from minvenus.text.json_repair import whole_characters
-from minvenus.text.tokenizer import TAGS, Tokenizer, splitter
+from minvenus.text.tokenizer import Tokenizer, splitter
 from minvenus.text.untrusted import break_up
 from minvenus.tools.base import ToolError, in_thread
 from minvenus.tools.endpoint import LONGEST_WAIT, Endpoint, is_too_long
@@ -54,7 +53,7 @@ class RemotePolicy:
         self.answered = False                         # the server has answered a request
         self.ids_taken = False                        # ... with ids as the prompt
         self.said: set[str] = set()                   # what the user has been told
-        self.lock = Lock()                  # of `said`, which the threads of turns change
+        self.lock = Lock()                            # of `said`, which the threads of turns change
         self.replies: dict[Episode, tuple[Future, Event]] = {}        # the event cancels the request
 
     def served_context(self) -> int | None:
@@ -67,8 +66,8 @@ class RemotePolicy:
             return None
         return length if type(length) is int and length > 0 else None
 
-    def has_room(self, episodes: list[Episode], max_context: int) -> bool:
-        return True
+    def fitting(self, group: list[Episode], opened: list[Episode], length: int) -> int:
+        return len(group)
 
     def open(self, group: list[Episode]) -> None:
         """Every request has the whole prompt, so there is nothing to prepare."""
@@ -100,38 +99,45 @@ class RemotePolicy:
     # --------------------------------------------------------------------------------------- in the turn's own thread
 
     def _complete(self, endpoint: Endpoint, ids: list[int], max_tokens: int, seed: int) -> list[int]:
-        """The ids of the reply to one request. A server that writes more than it was asked for is cut."""
-        s, stops = self.sampling, self._stops()
+        """The ids of a turn. A server that writes more than it was asked for is cut."""
+        s, t = self.sampling, self.tokenizer
         settings: dict[str, Any] = {
             "max_tokens": max_tokens, "temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k or ALL_TOKENS,
             "min_p": 0.0, "presence_penalty": s.presence_penalty, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
-            "seed": seed, "stop": list(stops)}
-        as_ids = {"stop_token_ids": list(stops.values()), "return_token_ids": True, "skip_special_tokens": False}
+            "seed": seed, "stop": [t.spelling[i] for i in (*t.stop_ids, t.tool_response)]}
+        text = self._reply(endpoint, ids, settings)[:CHARACTERS * max_tokens]
+        for i in t.stop_ids:                                # some servers spell the token that ended the turn
+            text = text.split(t.spelling[i], 1)[0]
+        return t.encode_tagged(whole_characters(text))[:max_tokens]
+
+    def _reply(self, endpoint: Endpoint, ids: list[int], settings: dict[str, Any]) -> str:
+        """The reply to the prompt, which is sent as ids, or as text if the server refuses ids."""
         refused = None
         if self.send_ids:
+            stops = [*self.tokenizer.stop_ids, self.tokenizer.tool_response]
             try:
-                choice = self._ask(endpoint, ids, settings | as_ids)
+                text = self._ask(endpoint, ids, settings | {"stop_token_ids": stops})
                 self.ids_taken = True
-                return self._sampled_ids(choice, CHARACTERS * max_tokens)[:max_tokens]
+                return text
             except ToolError as error:
                 if self.ids_taken or error.status not in REFUSALS or is_too_long(error):
                     raise
                 refused = error
-        choice = self._ask(endpoint, safe_text(self.tokenizer, ids), settings)
+        text = self._ask(endpoint, safe_text(self.tokenizer, ids), settings)
         if refused is not None:
             self.send_ids = False
             self._say_once("text", f"prompts are sent as text (--no-prompt-ids does so at once), for of ids {refused}")
-        return self._encoded(choice["text"][:CHARACTERS * max_tokens])[:max_tokens]
+        return text
 
-    def _ask(self, endpoint: Endpoint, prompt: list[int] | str, settings: dict[str, Any]) -> dict:
-        """The first choice of the reply. A server that has answered before may be gone for a while."""
+    def _ask(self, endpoint: Endpoint, prompt: list[int] | str, settings: dict[str, Any]) -> str:
+        """The text of the reply. A server that has answered before may be gone for a while."""
         until = None                          # patience begins when the server is first missed
         while True:
             try:
-                choice = endpoint.complete(prompt, **settings)
+                text = endpoint.complete(prompt, **settings)["text"]
                 self.answered = True
                 self.said.discard("gone")
-                return choice
+                return text
             except ToolError as error:
                 until = until or time.monotonic() + PATIENCE
                 gone = error.status in GONE and error.kind != "timeout"
@@ -148,30 +154,6 @@ class RemotePolicy:
             if about not in self.said:
                 self.said.add(about)
                 print(f"\n{words}", file=sys.stderr, flush=True)       # a progress line may stand there
-
-    def _stops(self) -> dict[str, int]:
-        """What ends a turn: only the environment writes what follows <tool_response>."""
-        t = self.tokenizer
-        return {t.spelling[i]: i for i in (*t.stop_ids, t.tool_response)}
-
-    def _sampled_ids(self, choice: dict, longest: int) -> list[int]:
-        """The ids that the server says it sampled, if they are a turn and spell the text of the reply; else of that."""
-        t, ids, text = self.tokenizer, choice.get("token_ids"), choice["text"][:longest]
-        if not isinstance(ids, list):
-            return self._encoded(text)
-        if all(type(i) is int and 0 <= i < t.size for i in ids):
-            body = ids[:-1] if ids and ids[-1] in self._stops().values() else ids
-            control = {i for spelled, i in t.added.items() if spelled not in TAGS}
-            if control.isdisjoint(body) and t.decode(body) == text:
-                return ids
-        self._say_once("tokenizer", "the ids of the server's reply do not spell its text with the tokenizer of --model."
-                       " If the served model has another one, give that, or --no-prompt-ids")
-        return self._encoded(text)
-
-    def _encoded(self, text: str) -> list[int]:
-        for spelled in ("<|im_end|>", "<|endoftext|>"):     # some servers spell the token that ended the turn
-            text = text.split(spelled, 1)[0]
-        return self.tokenizer.encode_tagged(whole_characters(text))
 
 
 def safe_text(tokenizer: Tokenizer, ids: list[int]) -> str:

@@ -42,12 +42,12 @@ class Stream:
         self.awaits_turn = True                    # the ids end with the generation prompt
 
     def add_turn(self, chosen: list[int], sampled: bool = True) -> tuple[int, int]:
-        """Append what the policy wrote, id for id, and return its span. sampled=False: it is blank, or an endpoint
-        wrote it as text: these may not be the ids that were sampled, and they are not trained."""
-        assert self.awaits_turn and chosen, "a turn comes after a generation prompt and has at least one id"
+        """Append what the policy wrote, id for id, and return its span. sampled=False: an endpoint wrote it as text, so
+        these may not be the ids that were sampled, and they are not trained."""
+        assert self.awaits_turn, "a turn comes after a generation prompt"
         start = len(self.ids)
         self._append(chosen, sampled)
-        if chosen[-1] != self.tokenizer.im_end:    # cut by its limit, or stopped by end_of_text: close it
+        if chosen[-1:] != [self.tokenizer.im_end]:         # cut by its limit, ended by end_of_text, or blank: close it
             self._append([self.tokenizer.im_end], sampled=False)
         self.spans.append((start, len(self.ids)))
         self.awaits_turn = False

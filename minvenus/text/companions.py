@@ -9,8 +9,8 @@ A model that was trained here reads the stream of chat.py, so a chat template of
 may render another stream (that of Qwen3's hybrid models opens no thought in the generation prompt, and drops thoughts
 before a new question). Ours renders any number of turns with all their thoughts. For the messages that chat.stream
 takes it gives chat.stream's ids, with the exceptions that chat.py names: text that spells an added token, and a thought
-that begins with spaces and a newline. OpenAI's form of a turn is rendered alike: `reasoning_content`, `tool_calls`, and
-the role `tool` for a result. The tools themselves are described in the system prompt.
+that begins with spaces and a newline. Calls and results are written into the messages, as in chat.stream, and the tools
+are described in the system prompt: OpenAI's `tools`, `tool_calls` and role `tool` are refused.
 """
 
 from pathlib import Path
@@ -21,40 +21,18 @@ from minvenus.config import read_json
 COPIED = ("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt")
 GENERATION = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20}    # Qwen3's published defaults
 
-CHAT_TEMPLATE = r"""{%- if tools %}
-    {{- raise_exception('this model has its tools in the system prompt: leave the tools out') }}
-{%- endif %}
-{%- for message in messages %}
-    {%- set is_result = message.role == 'tool' %}
-    {%- if loop.first or not is_result or messages[loop.index0 - 1].role != 'tool' %}
-        {{- '' if loop.first else '\n' }}
-        {{- '<|im_start|>' + ('user' if is_result else message.role + '\n') }}
+CHAT_TEMPLATE = r"""{%- for message in messages %}
+    {%- if tools or message.tool_calls or message.role not in ('system', 'user', 'assistant') %}
+        {{- raise_exception('tools, calls and results must be text of system, assistant and user messages') }}
     {%- endif %}
-    {%- set text = message.content or '' %}
-    {%- if message.role == 'assistant' %}
-        {%- set thought = message.reasoning_content or message.reasoning or '' %}
-        {%- if not thought and '</think>' in text %}
-            {%- set thought = text.split('</think>')[0].split('<think>')[-1] %}
-            {%- set text = text.split('</think>')[-1] %}
-        {%- endif %}
-        {%- set text = text.lstrip('\n') %}
-        {{- '<think>\n' + thought.strip('\n') + '\n</think>\n\n' if thought else '' }}
-        {{- text }}
-        {%- for call in message.tool_calls or [] %}
-            {%- set call = call.function or call %}
-            {{- '' if loop.first and not text else '\n' }}
-            {{- '<tool_call>\n{"name": "' + call.name + '", "arguments": ' }}
-            {{- call.arguments if call.arguments is string else call.arguments | tojson }}
-            {{- '}\n</tool_call>' }}
-        {%- endfor %}
-    {%- elif is_result %}
-        {{- '\n<tool_response>\n' + text + '\n</tool_response>' }}
-    {%- else %}
-        {{- text }}
+    {{- '' if loop.first else '\n' }}
+    {{- '<|im_start|>' + message.role + '\n' }}
+    {%- set text = message.content %}
+    {%- if message.role == 'assistant' and '</think>' in text %}
+        {{- '<think>\n' + text.split('</think>')[0].split('<think>')[-1].strip('\n') + '\n</think>\n\n' }}
+        {%- set text = text.split('</think>')[-1].lstrip('\n') %}
     {%- endif %}
-    {%- if loop.last or not is_result or messages[loop.index0 + 1].role != 'tool' %}
-        {{- '<|im_end|>' }}
-    {%- endif %}
+    {{- text + '<|im_end|>' }}
 {%- endfor %}
 {%- if add_generation_prompt %}
     {{- '\n<|im_start|>assistant\n<think>\n' }}
@@ -76,8 +54,8 @@ def companions(tokenizer: Path, added: list[dict]) -> dict[str, Path | dict]:
         settings = read_json(own_settings)
     if own_generation.is_file():
         generation = read_json(own_generation)
-        own_stops = generation.get("eos_token_id") or []
-        stops += [i for i in (own_stops if isinstance(own_stops, list) else [own_stops]) if i not in stops]
+    own_stops = generation.get("eos_token_id") or []
+    stops += [i for i in (own_stops if isinstance(own_stops, list) else [own_stops]) if i not in stops]
     beside = {name: tokenizer.with_name(name) for name in COPIED}
     return {
         "tokenizer.json": tokenizer, **{name: file for name, file in beside.items() if file.is_file()},

@@ -5,10 +5,11 @@ Only the draw is replaced. Prefill, cache, scheduling, log-probs and everything 
 
 import threading
 import time
+from itertools import chain
 
-from minvenus.agent.policy import EnginePolicy
-from minvenus.agent.prompt import Notices
-from minvenus.agent.rollout import Limits, RolloutLoop
+from minvenus.agent.local import EnginePolicy
+from minvenus.agent.prompt import AgentFormat, Notices
+from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.model.qwen3 import Qwen3
@@ -110,24 +111,37 @@ def agent_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith(("tool ", "completion"))]
 
 
-def budget(max_turns=8, max_context=1500, max_turn_tokens=60, tool_threads=None, **more) -> Limits:
-    return Limits(max_turns, max_context, max_turn_tokens, tool_threads=tool_threads, **more)
+def budget(max_turns=8, max_context=1500, max_new_tokens=60, retries=0, tool_threads=None, **more) -> dict:
+    """Limits of a loop."""
+    return {"max_turns": max_turns, "max_context": max_context, "max_new_tokens": max_new_tokens, "retries": retries,
+            "tool_threads": tool_threads, **more}
 
 
-def loop_for(policy, limits=None, notices=None, **options) -> RolloutLoop:
+def loop_for(policy, limits=None, notices=None, system=SYSTEM, **options) -> RolloutLoop:
     """`policy` may be a script."""
     policy = policy if hasattr(policy, "start") else policy_for(policy)
-    return RolloutLoop(policy, TOKENIZER, limits or budget(), system=SYSTEM, notices=notices or Notices(), **options)
+    limits = limits or budget()
+    told = {name: value for name, value in limits.items() if name in AgentFormat.__dataclass_fields__}
+    others = {name: value for name, value in limits.items() if name not in told}
+    agent = AgentFormat(system, notices or Notices(), **told)
+    return RolloutLoop(policy, TOKENIZER, agent, **others, **options)
 
 
 def run_groups(policy, limits=None, tools=None, questions=(QUESTION,), n=1, max_turns=None, stop=False, **options):
-    """Rollouts of all questions; `tools` is one tool set for all, or a function."""
+    """Rollouts of all questions, each a sound stream, and nothing stays open. `tools` is one tool set for all, or a
+    function."""
+    policy = policy if hasattr(policy, "start") else policy_for(policy)
     tools = tools or Tools()
     tools_for = tools if callable(tools) else lambda question: tools
     with loop_for(policy, limits, **options) as loop:
         groups = [loop.add(question, tools_for, n, max_turns=max_turns) for question in questions]
         loop.run(stop)
-    return [[episode.rollout for episode in group] for group in groups]
+    rollouts = [[episode.rollout for episode in group] for group in groups]
+    for rollout in chain(*rollouts):
+        check_stream(rollout)
+    if isinstance(policy, EnginePolicy):
+        assert policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
+    return rollouts
 
 
 def run(policy, limits=None, tools=None, **options):
@@ -151,7 +165,7 @@ def check_stream(rollout):
         own = rollout.tokens[turn.start:turn.end]
         assert own[-1] == im_end and not any(i in TOKENIZER.stop_ids for i in own[:-2])
         chosen = sum(rollout.sampled[turn.start:turn.end])
-        assert chosen in (len(own), len(own) - 1)
+        assert chosen in (len(own), len(own) - 1) or not any(rollout.sampled), "an endpoint's tokens are not sampled"
         assert rollout.sampled[turn.start:turn.end] == [True] * chosen + [False] * (len(own) - chosen)
         assert turn.text == "<think>\n" + TOKENIZER.decode([i for i in own if i not in TOKENIZER.stop_ids])
         expected, sampled = expected + own, sampled + rollout.sampled[turn.start:turn.end]

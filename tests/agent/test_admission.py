@@ -1,5 +1,5 @@
-"""Admission by room: whatever the pool, the same rollouts and scores come out, hardly anything is computed twice, and
-every rollout gets its turn."""
+"""Rollouts that wait for room: whatever the pool, the same rollouts and scores come out, hardly anything is computed
+twice, and every rollout gets its turn."""
 
 import random
 import threading
@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import train_igpo
-from minvenus.agent.admission import Admission
 from minvenus.agent.prompt import read_format
 from minvenus.engine import Engine
 from minvenus.evaluation.questions import open_questions
@@ -48,8 +47,8 @@ class Result:
             tools = Tools(search=lambda queries: "Bob sings. " * 3)
             groups = [loop.add(Question(f"q{i}", f"Pet of {i}?", ["cat"]), lambda q: tools, n)
                       for i in range(questions)]
-            while loop.running or loop.admission.waiting:
-                self.most_open = max(self.most_open, len(loop.admission.open))
+            while loop.running or loop.waiting:
+                self.most_open = max(self.most_open, len(loop.open))
                 loop.step()
             loop.score_ended()
         self.rollouts = [episode.rollout for group in groups for episode in group]
@@ -98,47 +97,16 @@ def test_a_pool_that_holds_no_group_runs_what_it_holds_of_it(pages):
     assert limited.most_open >= pages // ONE
 
 
-def test_with_room_for_all_everything_runs_and_is_scored_together():
-    together = unlimited()
-    assert together.most_open == 16
-    prompt = len(together.rollouts[0].tokens[:together.rollouts[0].turns[0].start])
-    assert together.counters.shared >= 12 * (prompt - 1)
-
-
-def test_two_questions_under_one_name_are_two_groups_and_no_third_rollout_is_lost():
-    """The second run of a question "a" has the name of the first run of a question "a run 1"."""
-    opened = []
-    policy = SimpleNamespace(has_room=lambda episodes, max_context: True, open=opened.append)
-    admission = Admission(policy, CONTEXT, None)
-    admission.waiting = [SimpleNamespace(name=name, question=f"Pet of {i}?") for i, name in enumerate("aabac")]
-    admission.open_waiting()
-    assert [[episode.question for episode in group] for group in opened] == [[f"Pet of {i}?"] for i in range(5)]
-
-
 @pytest.mark.parametrize(("prompt", "pages"), [(31, 13), (32, 13), (33, 10)])
-def test_a_page_that_the_prompt_fills_to_its_last_token_is_not_shared(prompt, pages):
+def test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token(prompt, pages):
     """Contexts of 4 pages. Every rollout computes the last token of the prompt and has a copy of that token's page."""
     question, stream = Question("q", "?", ["cat"]), SimpleNamespace(ids=[0] * prompt)
     group = [SimpleNamespace(question=question, turns=[], stream=stream)] * 4
-    for count in (pages - 1, pages):
-        assert policy_for(script, pages=count, page_size=16).has_room(group, 64) == (count == pages)
-
-
-def test_rollouts_of_a_question_count_the_pages_of_their_prompt_once():
-    """A prompt of 10 full pages, contexts of 26: 10 + 4 * 16 pages hold a group, and one page less does not."""
-    limits = budget(6, 26 * PAGE)
-    text = "Pet of Bob? " * 200
-    for pages, fitting in ((10 + 4 * 16, 4), (10 + 4 * 16 - 1, 3)):
-        policy = policy_for(script, pages=pages, page_size=PAGE)
-        with scripted.loop_for(policy, limits) as loop:
-            for words in range(200):
-                question = Question("q", " ".join(text.split()[:words + 1]), ["cat"])
-                prompt = len(scripted.prompt_ids(TOKENIZER, scripted.SYSTEM, question.text))
-                if prompt // PAGE == 10:
-                    break
-            loop.add(question, lambda q: Tools(), 4)
-            assert len(loop.admission.open) == fitting
-            loop.run()
+    for count, fitting in ((pages, 4), (pages - 1, 3)):
+        policy = policy_for(script, pages=count, page_size=16)
+        assert policy.fitting(group, [], 64) == fitting
+        assert policy.fitting(group[:1], group, 64) == 0 and policy.fitting(group, group[:3], 64) == fitting - 3
+    assert policy_for(script, pages=3, page_size=16).fitting(group, [], 64) == 1, "one alone always may"
 
 
 def test_those_that_wait_start_in_their_order_and_their_clock_starts_then():
@@ -148,7 +116,7 @@ def test_those_that_wait_start_in_their_order_and_their_clock_starts_then():
         episodes = [loop.add(Question(f"q{i}", "Pet?", ["cat"]), lambda q: Tools())[0] for i in range(6)]
         for episode in episodes:
             episode.started -= 2000.0 if episode.sequence is None else 0.0          # added long ago
-        while loop.running or loop.admission.waiting:
+        while loop.running or loop.waiting:
             loop.step()
             started += [e.question.id for e in episodes if e.sequence is not None and e.question.id not in started]
     assert started == [f"q{i}" for i in range(6)]
@@ -160,30 +128,25 @@ def test_a_rollout_keeps_its_pages_while_its_tool_takes_long_and_others_run_thro
     release, ended = threading.Event(), []
 
     def watch(event, episode):
-        if event == "end":
-            ended.append(episode.question.id)
-            if len(ended) == 4:
-                release.set()
+        ended.extend([episode.question.id] if event == "end" else [])
+        if len(ended) == 4:
+            release.set()
 
     policy = policy_for([search(), answer()], pages=3 * ONE, page_size=PAGE)
     slow = Tools(search=lambda queries: "late" if release.wait(60) else "never")
-    with scripted.loop_for(policy, budget(6, CONTEXT, tool_threads=3), watch=watch) as loop:
-        for i in range(5):
-            loop.add(Question(f"q{i}", "Pet?", ["cat"]), lambda q: Tools() if q.id != "q0" else slow)
-        loop.run()
+    questions = [Question(f"q{i}", "Pet?", ["cat"]) for i in range(5)]
+    scripted.run_groups(policy, budget(6, CONTEXT, tool_threads=3), lambda q: Tools() if q.id != "q0" else slow,
+                        questions, watch=watch)
     assert ended[-1] == "q0" and len(ended) == 5 and policy.engine.counters().preemptions == 0
 
 
 def test_a_stop_ends_those_that_wait_before_their_first_turn():
     policy = policy_for([search(), answer()], pages=ONE, page_size=PAGE)
-    with scripted.loop_for(policy, budget(6, CONTEXT)) as loop:
-        group = loop.add(scripted.QUESTION, lambda q: Tools(), 3)
-        loop.run(stop=True)
-    for episode in group:
-        scripted.check_stream(episode.rollout)
-        assert (episode.rollout.termination, episode.rollout.error) == ("error", "stopped by the user")
-        assert episode.rollout.turns[-1].seconds < 60
-    assert not any(group[2].rollout.sampled) and policy.engine.pool.used == 0
+    [group] = scripted.run_groups(policy, budget(6, CONTEXT), n=3, stop=True)
+    for rollout in group:
+        assert (rollout.termination, rollout.error) == ("error", "stopped by the user")
+        assert rollout.turns[-1].seconds < 60
+    assert not any(group[2].sampled)
 
 
 # --------------------------------------------------------------------------------------------------- the shipped loop

@@ -3,11 +3,10 @@
 import pytest
 
 from minvenus.agent.prompt import TOYWEB
-from minvenus.agent.rollout import RolloutLoop
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import LAST_TURN, SYSTEM, Teacher, demonstrations
-from tests.agent.scripted import TOKENIZER, budget, check_stream, policy_for
+from tests.agent.scripted import TOKENIZER, budget, run
 
 
 @pytest.mark.parametrize("teacher", [
@@ -19,14 +18,11 @@ def test_a_demonstration_played_through_the_loop_is_the_same_tokens(teacher):
     for i, messages in enumerate(demonstrations(web, 8, teacher)):
         ids, sampled, spans = stream(messages, TOKENIZER)
         cut_off = messages[-2]["content"].endswith(f"\n\n{LAST_TURN}\n</tool_response>")
-        policy = policy_for([ids[start:end] for start, end in spans])
+        script = [ids[start:end] for start, end in spans]
         turns = len(spans) if cut_off else len(spans) + 1
         question = web.case(f"train-{i}").question
-        with RolloutLoop(policy, TOKENIZER, budget(turns), system=SYSTEM, notices=TOYWEB.notices) as loop:
-            [episode] = loop.add(question, lambda question: web.for_question(question.id))
-            loop.run()
-        rollout = episode.rollout
+        rollout = run(script, budget(turns), lambda question: web.for_question(question.id), questions=[question],
+                      notices=TOYWEB.notices, system=SYSTEM)
         assert (rollout.tokens, rollout.sampled) == (ids, sampled)
         assert rollout.termination == ("answered_max_steps" if cut_off else "answered")
         assert not any(turn.malformed for turn in rollout.turns)
-        check_stream(rollout)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from minvenus.agent.prompt import Notices
 from minvenus.agent.record import rollout_from_json, rollout_to_json
+from minvenus.agent.show import show
 from minvenus.config import ConfigError
 from tests.agent import scripted
 from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, check_stream, policy_for, run, search, visit
@@ -29,8 +30,6 @@ def test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_r
     ignored = run([search(), visit(), search("Eva")], budget(3), tools)
     assert ignored.termination == "max_steps" and len(tools.seen) == 2, "the last call is not run"
     assert ignored.turns[-1].kind == "none" and ignored.turns[-1].tool is None and ignored.turns[-1].malformed
-    for rollout in (forced, ignored):
-        check_stream(rollout)
 
 
 @pytest.mark.parametrize(("turn", "termination"), [
@@ -57,7 +56,6 @@ def test_the_context_limit_is_exact_to_the_token():
         assert at(limit).termination == "answered_token_limit"
     assert at(free - 1).turns[0].observation == at(with_page).turns[0].observation == f"{page}\n\n{notice}"
     assert at(with_page - 1).turns[0].observation == notice
-    check_stream(at(with_page - 1))
 
 
 def test_before_the_last_allowed_turn_nothing_is_kept_in_reserve():
@@ -78,16 +76,14 @@ def test_a_prompt_without_room_is_refused_with_the_numbers_before_anything_runs(
         run([answer()], budget(8, 50_000))
 
 
-@pytest.mark.parametrize("broken", [BROKEN, "Hm", search().replace("search", "click")])
-def test_so_many_turns_in_a_row_that_cannot_be_read_end_a_rollout_with_a_name_of_its_own(broken):
-    rollout = run([broken, broken, search(), broken, broken, broken, answer()], budget(8, max_malformed=3))
-    assert rollout.termination == "malformed" and rollout.error is None
-    assert [turn.kind for turn in rollout.turns] == ["none", "none", "search", "none", "none", "none"]
-    assert rollout.turns[-1].observation is None
-    check_stream(rollout)
-    for limit, end in ((4, "answered"), (0, "answered"), (2, "malformed")):
-        again = run([broken, broken, search(), broken, broken, broken, answer()], budget(8, max_malformed=limit))
-        assert again.termination == end
+@pytest.mark.parametrize(("limit", "termination", "turns"), [
+    (0, "answered", 7), (2, "malformed", 2), (3, "malformed", 6), (4, "answered", 7)])
+@pytest.mark.parametrize("broken", [BROKEN, search().replace("search", "click")])
+def test_so_many_turns_in_a_row_that_cannot_be_read_end_a_rollout_with_a_name_of_its_own(
+        broken, limit, termination, turns):
+    script = [broken, broken, search(), broken, broken, broken, answer()]
+    rollout = run(script, budget(8, max_malformed=limit))
+    assert (rollout.termination, len(rollout.turns), rollout.error) == (termination, turns, None)
     assert run([broken], budget(3, max_malformed=3)).termination == "max_steps", "the last turn has its own name"
 
 
@@ -103,7 +99,6 @@ def test_no_rollout_ever_exceeds_a_limit_and_the_stream_is_sound(turns, length, 
     assert all(sum(rollout.sampled[t.start:t.end]) <= 60 for t in rollout.turns)
     assert len(rollout.turns) == max_turns or rollout.termination != "max_steps"
     assert rollout.termination.startswith("answered") == (rollout.turns[-1].kind == "answer")
-    check_stream(rollout)
 
 
 # ------------------------------------------------------------------------------------------------ the clock, and a stop
@@ -143,24 +138,12 @@ def test_the_wall_clock_ends_a_rollout_while_its_tool_runs():
     assert scripted.all_threads_end()
 
 
-def test_before_anything_was_written_the_last_turn_is_blank_and_nothing_in_it_counts_as_sampled():
-    rollout = run(policy_for([search()], step_tokens=4), budget(3, time_limit=1e-9))
+def test_before_anything_was_written_the_last_turn_is_blank_and_nothing_in_it_counts_as_sampled(capsys):
+    rollout = run(policy_for([search()], step_tokens=4), budget(3, time_limit=1e-9), watch=show)
+    assert "  no call  Nothing was written.\n" in capsys.readouterr().out
     [turn] = rollout.turns
     assert rollout.termination == "timeout" and rollout.tokens[turn.start:] == [TOKENIZER.im_end] and turn.malformed
     assert not any(rollout.sampled)
-    check_stream(rollout)
-
-
-def test_a_stop_ends_every_rollout_where_it_is():
-    stop = []
-    policy = policy_for(lambda name, turn, attempt: search(f"Bob {turn}"))
-    [group] = scripted.run_groups(policy, budget(200), n=3, stop=stop,
-                         watch=lambda event, episode: stop.append(1) if event == "observation" else None)
-    for rollout in group:
-        assert (rollout.termination, rollout.error) == ("error", "stopped by the user") and len(rollout.turns) == 2
-        assert not rollout.turns[-1].malformed, "it was cut, so its format says nothing about the model"
-        check_stream(rollout)
-    assert policy.engine.pool.used == 0
 
 
 @pytest.mark.parametrize("event", ["turn", "observation", "discarded"])
@@ -178,6 +161,7 @@ def test_an_error_at_any_moment_leaves_a_whole_rollout(event, script):
         loop.cut_all("gone")
     for rollout in [episode.rollout for episode in group]:
         assert (rollout.termination, rollout.error) == ("error", "gone")
+        assert not rollout.turns[-1].malformed, "it was cut, so its format says nothing about the model"
         assert rollout_from_json(rollout_to_json(rollout)) == rollout
         check_stream(rollout)
     assert policy.engine.pool.used == 0

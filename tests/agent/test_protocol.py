@@ -12,6 +12,7 @@ NEEDS_GOAL = 'visit needs "goal", a non-empty string.'
 INCOMPLETE = "The turn has no complete <tool_call> and no complete <answer> with a text."
 THOUGHTS = "The turn needs <think>...</think>"
 ONE_BLOCK = "and nothing else after the last </think>."
+AMBIGUOUS = "The turn has both an <answer> and a <tool_call>."
 NOT_A_CALL = 'The tool call must be {"name"'
 
 
@@ -62,34 +63,27 @@ def test_rules_that_both_kinds_of_turn_share(text, rule, final, block):
     assert rule in format_error(text.replace("{block}", block), final)
 
 
-@pytest.mark.parametrize("text, rule", [
-    (tool_turn(thought="or </answer>?"), "A turn before the last has a tag of answer."),
-    (tool_turn(SEARCH.replace("capital", "<answer>")), "A turn before the last has a tag of answer."),
-    ("<think>a</think><tool_call>" + SEARCH, ONE_BLOCK),
-    ("<think>a <tool_call></think>" + SEARCH + "</tool_call>", ONE_BLOCK),
-    ("<think>a</think></tool_call>" + SEARCH + "<tool_call>", ONE_BLOCK),
-    (tool_turn(" \n"), "The tool call is not JSON: Expecting value: line 4 column 1"),
-    (tool_turn(SEARCH + SEARCH), "The tool call is not JSON: Extra data"),
-    (tool_turn("<code>print(1)</code> PythonInterpreter"), "The tool call is not JSON"),    # released: an exception
-    (tool_turn("[" * 100_000), "The tool call is not JSON: maximum recursion depth"),
-    (tool_turn("[" + SEARCH + "]"), NOT_A_CALL),
-    (tool_turn('{"arguments": {}}'), NOT_A_CALL),
-    (tool_turn('{"name": null, "arguments": {}}'), NOT_A_CALL),
-    (tool_turn('{"name": "search", "arguments": "{}"}'), NOT_A_CALL),
+@pytest.mark.parametrize("text, rule, final", [
+    (tool_turn(thought="or </answer>?"), "A turn before the last has a tag of answer.", False),
+    (tool_turn(SEARCH.replace("capital", "<answer>")), "A turn before the last has a tag of answer.", False),
+    ("<think>a</think><tool_call>" + SEARCH, ONE_BLOCK, False),
+    ("<think>a <tool_call></think>" + SEARCH + "</tool_call>", ONE_BLOCK, False),
+    ("<think>a</think></tool_call>" + SEARCH + "<tool_call>", ONE_BLOCK, False),
+    (tool_turn(" \n"), "The tool call is not JSON: Expecting value: line 4 column 1", False),
+    (tool_turn(SEARCH + SEARCH), "The tool call is not JSON: Extra data", False),
+    (tool_turn("<code>print(1)</code> PythonInterpreter"), "The tool call is not JSON", False),      # released: allowed
+    (tool_turn("[" * 100_000), "The tool call is not JSON: maximum recursion depth", False),
+    (tool_turn("[" + SEARCH + "]"), NOT_A_CALL, False),
+    (tool_turn('{"name": null, "arguments": {}}'), NOT_A_CALL, False),
+    (tool_turn('{"name": "search", "arguments": "{}"}'), NOT_A_CALL, False),
+    (final_turn() + "</tool_call>", "The last turn must be an answer, but it has a tag of tool_call.", True),
+    (final_turn(thought="no <tool_call>"), "The last turn must be an answer, but it has a tag of tool_call.", True),
+    (final_turn(" \n "), "The answer is empty.", True),
+    (final_turn("Italy\n<answer>Rome"), ONE_BLOCK, True),
+    ("<think>a</think></answer>Rome<answer>", ONE_BLOCK, True),
 ])
-def test_rules_of_tool_turns(text, rule):
-    assert rule in format_error(text, final=False)
-
-
-@pytest.mark.parametrize("text, rule", [
-    (final_turn() + "</tool_call>", "The last turn must be an answer, but it has a tag of tool_call."),
-    (final_turn(thought="no <tool_call>"), "The last turn must be an answer, but it has a tag of tool_call."),
-    (final_turn(" \n "), "The answer is empty."),
-    (final_turn("Italy\n<answer>Rome"), ONE_BLOCK),
-    ("<think>a</think></answer>Rome<answer>", ONE_BLOCK),
-])
-def test_rules_of_final_turns(text, rule):
-    assert rule in format_error(text, final=True)
+def test_rules_of_tool_turns_and_of_final_turns(text, rule, final):
+    assert rule in format_error(text, final)
 
 
 # ----------------------------------------------------------------------------------------------------------- the parser
@@ -119,20 +113,11 @@ def test_the_thought_that_the_prompt_opened_is_implied():
     assert parse_turn("a</think><think>b</think>" + "<answer>Rome</answer>").thought == "ab"
 
 
-def test_an_answer_mentioned_in_the_thought_of_a_tool_turn_is_ambiguous():
-    for text in (tool_turn(thought="maybe <answer>Rome</answer>"), tool_turn() + "<answer>Rome</answer>",
-                 final_turn(thought=f"maybe <tool_call>{SEARCH}</tool_call>")):
-        parsed = parse_turn(text)
-        assert (parsed.kind, parsed.answer, parsed.tool) == ("none", None, None)
-        assert parsed.error.startswith("The turn has both an <answer> and a <tool_call>.")
-    assert parse_turn(tool_turn(thought="then I write <answer> and so on")).kind == "search"    # no closed answer
-
-
 def test_the_block_after_the_thought_wins_over_one_inside_it():
     assert parse_turn(tool_turn(VISIT, thought=f"first <tool_call>{SEARCH}</tool_call>")).kind == "visit"
+    assert parse_turn(tool_turn(thought="then I write <answer> and so on")).kind == "search"      # no closed answer
     assert parse_turn(final_turn(thought="not <answer>Paris</answer>")).answer == "Rome"
     assert parse_turn(final_turn(thought="I close with <answer> tags")).answer == "Rome"
-    assert parse_turn("<think>in <answer> tags</think> Rome</answer>").kind == "none"    # no block across the border
     assert parse_turn(final_turn("<summary>long</summary>\n<answer>\nRome")).answer == "Rome"     # the innermost one
 
 
@@ -160,8 +145,7 @@ def test_arguments_come_out_in_one_shape(body, arguments):
 
 
 @pytest.mark.parametrize("body, tool, error", [
-    ('{"name": "Search", "arguments": {"query": ["a"]}}', "Search",
-     "There is no tool 'Search'. The tools are search and visit."),
+    ('{"name": "Search", "arguments": {"query": ["a"]}}', "Search", "There is no tool 'Search'. The tools are search"),
     ('{"name": "%s", "arguments": {}}' % ("x" * 99), "x" * 99, "There is no tool '" + "x" * 40 + "'."),
     ('{"name": "search", "arguments": {}}', "search", NEEDS_QUERY),
     ('{"name": "search", "arguments": {"query": []}}', "search", NEEDS_QUERY),
@@ -171,11 +155,10 @@ def test_arguments_come_out_in_one_shape(body, arguments):
     ('{"name": "visit", "arguments": {"url": ["u"]}}', "visit", NEEDS_GOAL),
     ('{"name": "visit", "arguments": {"url": ["u"], "goal": ["g"]}}', "visit", NEEDS_GOAL),
 ])
-def test_a_readable_call_that_no_tool_would_take_is_a_named_tool_error(body, tool, error):
+def test_a_readable_call_that_no_tool_would_take_is_well_formed_and_an_error_of_that_tool(body, tool, error):
     parsed = parse_turn(tool_turn(body))
     assert is_well_formed(tool_turn(body), final=False)
-    assert (parsed.kind, parsed.tool, parsed.arguments) == ("none", tool, None)
-    assert error in parsed.error
+    assert (parsed.kind, parsed.tool, parsed.arguments) == ("none", tool, None) and error in parsed.error
 
 
 @pytest.mark.parametrize("text, error", [
@@ -184,9 +167,12 @@ def test_a_readable_call_that_no_tool_would_take_is_a_named_tool_error(body, too
     (tool_turn('{"name": "search"}'), NOT_A_CALL),
     (tool_turn(""), "The tool call is not JSON: Expecting value"),
     (final_turn(" "), INCOMPLETE),
-    ("<think>hm</think></tool_call>" + SEARCH + "<tool_call>", INCOMPLETE),
+    (tool_turn(thought="maybe <answer>Rome</answer>"), AMBIGUOUS),
+    (tool_turn() + "<answer>Rome</answer>", AMBIGUOUS),
+    (final_turn(thought=f"maybe <tool_call>{SEARCH}</tool_call>"), AMBIGUOUS),
+    ("<think>in <answer> tags</think> Rome</answer>", INCOMPLETE),                       # no block across the border
 ])
-def test_errors_say_how_to_fix_the_turn(text, error):
+def test_a_turn_that_cannot_be_used_says_how_to_fix_it(text, error):
     parsed = parse_turn(text)
     assert (parsed.kind, parsed.tool, parsed.arguments, parsed.answer) == ("none", None, None, None)
     assert parsed.error.startswith(error)

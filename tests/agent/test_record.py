@@ -7,7 +7,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from minvenus.agent.prompt import read_prompt
 from minvenus.agent.record import messages, rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError
 from minvenus.tools.base import ToolResult
@@ -40,7 +39,7 @@ def test_one_record_worked_by_hand():
 @settings(max_examples=max(5, settings.default.max_examples // 2))
 def test_a_rollout_comes_back_exactly_and_its_messages_render_to_its_tokens(turns, page, max_turns):
     tools = Tools(lambda queries: page, lambda urls, goal: "<tool_response>\n" + page)
-    rollout = run(turns, budget(max_turns, max_turn_tokens=25), tools)
+    rollout = run(turns, budget(max_turns, max_new_tokens=25), tools)
     assert rollout_from_json(json.loads(json.dumps(rollout_to_json(rollout)))) == rollout
     rendered = TOKENIZER.decode(TOKENIZER.encode(render(messages(rollout))))       # in the tokenizer's normal form
     assert rendered == TOKENIZER.decode(rollout.tokens)
@@ -66,10 +65,3 @@ def test_every_field_of_a_rollout_is_in_its_record():
     changed = replace(rollout, turns=[turn, rollout.turns[1]], system="other", error="why", seconds=9.0,
                       termination="error")
     assert rollout_from_json(json.loads(json.dumps(rollout_to_json(changed)))) == changed
-
-
-def test_the_system_prompt_of_a_saved_rollout_can_be_used_again(tmp_path):
-    (tmp_path / "saved.json").write_text(json.dumps(rollout_to_json(run([answer()]))))
-    assert read_prompt(tmp_path / "saved.json") == "Search and visit."
-    (tmp_path / "text").write_text("Search!", encoding="utf-8-sig")                         # as Windows writes it
-    assert read_prompt(tmp_path / "text") == "Search!"

@@ -3,12 +3,13 @@
 import pytest
 
 from minvenus.agent.protocol import final_answer
+from minvenus.agent.show import row, shortened, show
 from minvenus.config import ConfigError
 from minvenus.engine import Sampling
 from minvenus.text.chat import stream
 from minvenus.tools.base import FailureGuard, ToolResult, TooManyFailures
 from tests.agent import scripted
-from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, check_stream, policy_for, run, search, visit
+from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, policy_for, run, search, visit
 from tests.engine.models import naive_scores
 
 # --------------------------------------------------------------------------------------------- a rollout worked by hand
@@ -30,7 +31,6 @@ def test_search_visit_answer_worked_by_hand():
     assert not any(t.malformed for t in rollout.turns)
     assert rollout.turns[1].tool == {"name": "visit", "arguments": {"url": ["Bob"], "goal": "pet"}}
     assert rollout.termination == "answered" and final_answer(rollout.turns) == "cat" and any(rollout.sampled)
-    check_stream(rollout)
 
 
 def test_log_probs_are_those_of_the_full_softmax_at_the_temperature_for_exactly_these_tokens_with_top_p_below_one_too():
@@ -53,15 +53,9 @@ def test_a_malformed_turn_is_kept_answered_and_marked():
     assert [t.malformed for t in rollout.turns] == [False, True, False]
     assert rollout.turns[1].observation == "ERROR: cannot read the call." and rollout.turns[1].tool is None
     assert "not JSON" in run([BROKEN, answer()]).turns[0].observation
-    check_stream(rollout)
-
-
-@pytest.mark.parametrize(("call", "kind"), [
-    ('{"name": "click", "arguments": {}}', "bad_arguments"),
-    ('{"name": "visit", "arguments": {"url": ["a"]}}', "bad_arguments")])
-def test_a_call_that_no_tool_takes_is_a_typed_error_and_no_search_or_visit(call, kind):
-    turn = run([f"Go.\n</think>\n\n<tool_call>\n{call}\n</tool_call>", answer()]).turns[0]
-    assert turn.kind == "none" and turn.tool_error == kind and turn.observation.startswith("ERROR: ")
+    unknown = run([search().replace("search", "click"), answer()]).turns[0]
+    assert (unknown.kind, unknown.tool_error, unknown.malformed) == ("none", "bad_arguments", False)
+    assert unknown.observation.startswith("ERROR: There is no tool 'click'")
 
 
 def test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does_not():
@@ -70,14 +64,12 @@ def test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does
     assert whole.termination == "answered" and all(whole.sampled[whole.turns[0].start:])
     cut = run([answer()], budget(2, 1500, len(exact) - 1))
     assert cut.tokens[cut.turns[0].start:cut.turns[0].end] == exact and cut.sampled[cut.turns[0].end - 1] is False
-    check_stream(cut)
 
 
 def test_a_turn_that_ends_with_end_of_text_is_closed_for_it():
     rollout = run([[*scripted.ids_of(answer())[:-1], TOKENIZER.end_of_text]])
     assert rollout.tokens[-2:] == [TOKENIZER.end_of_text, TOKENIZER.im_end] and rollout.sampled[-2:] == [True, False]
     assert final_answer(rollout.turns) == "cat" and not rollout.turns[-1].malformed
-    check_stream(rollout)
 
 
 def test_an_invented_tool_response_is_malformed_and_only_what_stands_before_it_is_run():
@@ -128,11 +120,7 @@ def retry_run(attempts_of_turn, retries):
     def script(name, turn, attempt):
         options = attempts_of_turn[turn] if turn < len(attempts_of_turn) else [answer()]
         return options[min(attempt, len(options) - 1)]
-    policy = policy_for(script)
-    rollout = run(policy, budget(8, 3000, 400, retries=retries))
-    check_stream(rollout)
-    assert policy.engine.pool.used == 0
-    return rollout
+    return run(policy_for(script), budget(8, 3000, 400, retries=retries))
 
 
 def test_bad_attempts_are_thrown_away_as_if_they_had_never_been():
@@ -163,3 +151,28 @@ def test_another_attempt_of_a_random_policy_is_another_draw():
     rollout = run(policy, budget(1, 200, 8, retries=2), watch=watch)
     assert len({*seen, tuple(rollout.tokens[rollout.turns[0].start:][:8])}) == 3
 
+
+# ---------------------------------------------------------------------------------------- what it looks like for people
+
+
+def test_every_turn_with_its_call_and_result_discarded_attempts_and_the_end_are_shown(capsys):
+    def script(name, turn, attempt):
+        return [search(), BROKEN if attempt == 0 else visit(), "Hm", answer()][turn]
+    run(policy_for(script), budget(retries=1), Tools(search=lambda q: ToolResult("ERROR: none", "empty")), watch=show)
+    shown = capsys.readouterr().out
+    places = [shown.index(words) for words in (
+        "turn 1", "  thought  Start.\n", '  search   {"query": ["Bob"]}\n', "error: empty)",
+        "(attempt thrown away: malformed)", "turn 2", '  visit    {"url": ["Bob"], "goal": "pet"}\n',
+        "Bob\n           cat.", "turn 3", "  no call  The turn has no complete", "<think>\n           Hm\n",
+        "turn 4", "answer     cat\n", "ended      answered (4 turns")]
+    assert places == sorted(places)
+
+
+def test_control_characters_of_a_page_never_reach_the_terminal(capsys):
+    row("page", "a\033[2Jb\x9b31m\rc\x07\n\td")
+    assert capsys.readouterr().out == "page       a[2Jb31mc\n               d\n"
+
+
+def test_a_long_observation_is_cut_to_a_few_lines_and_says_so():
+    shown = shortened("x" * 200 + "\n" + "\n".join("abcdefghi"))
+    assert shown.splitlines() == ["x" * 160 + " ...", *"abcde", "... 4 more lines"]

@@ -21,7 +21,7 @@ from minvenus.text.companions import CHAT_TEMPLATE
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher, demonstrations
-from tests.text.test_chat import CALL, conversation, conversations, words
+from tests.text.test_chat import conversation, conversations, words
 
 
 def refuse(words):
@@ -55,23 +55,12 @@ def test_real_trajectories_give_their_streams(trajectory, qwen):
     assert qwen.encode(render(trajectory)) == stream(trajectory, qwen)[0]
 
 
-def test_the_form_of_openai_is_the_same_text():
-    call = {"name": "search", "arguments": {"query": ["the city"]}}
-    written = conversation("Where?", [("I search.", CALL), ("Both.", f"{CALL}\n{CALL}"), ("So.", "Rome.")], ["a", "b"])
-    system, question, *_ = written
-    messages = [
-        system, question, {"role": "assistant", "content": None, "reasoning_content": "I search.",
-                           "tool_calls": [{"type": "function", "function": call}]},
-        {"role": "tool", "content": "a"},
-        {"role": "assistant", "content": "", "reasoning": "\nBoth.\n",
-         "tool_calls": [call, {"function": call | {"arguments": json.dumps(call["arguments"])}}]},
-        {"role": "tool", "content": "b"}, {"role": "assistant", "content": "Rome.", "reasoning_content": "So."}]
-    assert render(messages) == render(written)
-    assert render(messages[:4] + messages[3:4]).endswith(
-        "<|im_start|>user\n<tool_response>\na\n</tool_response>\n<tool_response>\na\n</tool_response><|im_end|>")
-    assert render([question, {"role": "assistant", "content": "Hm."}]).endswith("assistant\nHm.<|im_end|>")
-    with pytest.raises(jinja2.TemplateError, match="leave the tools out"):
-        render(written, tools=[call])
+@pytest.mark.parametrize(("messages", "tools"), [
+    ([{"role": "tool", "content": "a"}], None), ([{"role": "user", "content": "a"}], [{"name": "search"}]),
+    ([{"role": "assistant", "content": "", "tool_calls": [{"name": "search"}]}], None)])
+def test_tools_calls_and_results_outside_the_text_are_refused(messages, tools):
+    with pytest.raises(jinja2.TemplateError, match="must be text of system, assistant and user messages"):
+        render(messages, tools=tools)
 
 
 # ----------------------------------------------------------------------------------------------------- the other files

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.agent.episode import Limits
+from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ConfigError
 from minvenus.settings import AgentConfig, IGPOConfig
 from minvenus.text.untrusted import restore
@@ -180,7 +180,7 @@ def test_a_slow_model_has_its_own_time_and_the_page_s_time_does_not_count(monkey
         extractor = tools.extractor.endpoint
         assert extractor.seconds == extractor.read_seconds == 300
         assert tools.reader.seconds + 300 <= tools.seconds < 450, "time for a slow page and its extraction"
-        for settings in (AgentConfig, IGPOConfig, Limits):
+        for settings in (AgentConfig, IGPOConfig, RolloutLoop):
             assert signature(settings).parameters["tool_seconds"].default == 450
         tools.reader = replace(tools.reader, seconds=2.0)
         result = run_tool(tools, "visit", {"url": ["https://a.example"], "goal": "year"})
