@@ -168,7 +168,9 @@ def register(folder: Path, settings: dict, begun: int) -> list[str]:
     """Write down the settings of this start, if they are new, and how many runs had begun. Returns what a reader must
     know, in sentences."""
     path = folder / "plan.json"
-    plans = read_json(path)["plans"] if path.is_file() else []
+    plans = read_json(path).get("plans") if path.is_file() else []
+    if plans is None:
+        raise ConfigError(f"{path} is of another version: give the comparison another --out")
     if not plans or plans[-1]["settings"] != settings:
         plans.append({"runs": begun, "settings": settings})
         write_json(path, {"plans": plans})

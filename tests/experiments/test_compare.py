@@ -196,6 +196,9 @@ def test_what_is_changed_after_the_plan_is_said_and_never_forgotten(tmp_path):
             assert register(tmp_path, {"seeds": seeds, "steps": steps}, begun) == changes, "said once"
     (tmp_path / "plan.json").unlink()
     assert register(tmp_path, {}, 3) == ["The plan is not from before the first run: 3 runs had begun."]
+    (tmp_path / "plan.json").write_text('{"plan": {}}')
+    with pytest.raises(ConfigError, match=r"plan\.json is of another version: give the comparison another --out"):
+        register(tmp_path, {}, 3)
 
 
 def test_another_meaning_of_a_method_is_a_change_of_the_plan(small, monkeypatch):

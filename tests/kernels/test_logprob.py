@@ -1,7 +1,6 @@
 """Chunked log-probs: the definition, its gradients, and the memory that they must not use."""
 
 import math
-import os
 
 import pytest
 import torch
@@ -115,13 +114,11 @@ def test_wrong_arguments_are_refused_with_the_numbers():
         token_logprobs(hidden, weight, targets + 16)
 
 
-@pytest.mark.parametrize("d", [16, pytest.param(256, marks=pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "thorough", reason="1 TFLOP: runs with HYPOTHESIS_PROFILE=thorough"))])
-def test_4096_positions_of_a_152k_vocabulary_need_less_than_1200_megabytes(d):
-    setup = f"""
+def test_4096_positions_of_a_152k_vocabulary_need_less_than_1200_megabytes():
+    setup = """
 import torch
 from minvenus.kernels.logprob import token_logprobs
-hidden, weight = torch.randn(4096, {d}).requires_grad_(), (torch.randn(151936, {d}) * 0.05).requires_grad_()
+hidden, weight = torch.randn(4096, 16).requires_grad_(), (torch.randn(151936, 16) * 0.05).requires_grad_()
 targets = torch.randint(0, 151936, (4096,))
 token_logprobs(hidden[:8], weight[:64], targets[:8] % 64).sum().backward()
 hidden.grad = weight.grad = None

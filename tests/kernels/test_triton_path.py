@@ -121,10 +121,9 @@ def test_a_rollout_with_scoring_and_a_step_of_igpo(path):
     same_as_torch(path, "igpo", [torch.tensor([numbers[key] for key in sorted(numbers)]), grads / grads.norm()])
 
 
+@pytest.mark.parametrize("path", ["triton"], indirect=True)                # a CPU does not wait
 def test_no_kernel_waits_for_the_device_to_learn_a_length(path, monkeypatch):
     """The launchers get the longest lengths as plain numbers."""
-    if path == "torch":
-        pytest.skip("a CPU does not wait")
     given = []
     for module, name in ((packed, "attention_triton"), (paged_triton, "paged_attention_triton")):
         real = getattr(module, name)
