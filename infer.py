@@ -22,15 +22,13 @@ def main(config: InferConfig) -> Rollout:
     config = replace(config, agent=agent)
     question, tools, max_turns = question_and_tools(config)
     with claimed(config.out, "answering"):
-        loop, description = load_loop(agent, watch=show)
+        loop, description = load_loop(agent, watch=None if config.json else show)
         with loop, stop_on_signals(once_more=False) as stop:
             save_config(config, config.out)
             [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
             try:
-                row("model", description)
-                row("question", question.text)
-                if config.question is None:
-                    row("", f"({question.id} of the toy web, since no --question was given)")
+                if not config.json:
+                    introduce(config, description, question)
                 loop.run(stop)
             except BaseException as error:
                 loop.watch = lambda event, episode: None     # it may be what failed: the reader of the output is gone
@@ -40,13 +38,23 @@ def main(config: InferConfig) -> Rollout:
                 if episode.rollout:
                     record = json.dumps(rollout_to_json(episode.rollout), ensure_ascii=False)
                     write_text(f"{config.out}/trajectory.json", record + "\n")
-    if agent.tools == "toyweb":
-        row("expected", question.answers[0])
-    row("saved", f"{config.out}/trajectory.json")
+    if config.json:
+        print(record, flush=True)
+    else:
+        if agent.tools == "toyweb":
+            row("expected", question.answers[0])
+        row("saved", f"{config.out}/trajectory.json")
     error = episode.rollout.error
     if error is not None:
         raise KeyboardInterrupt(error) if error == "stopped by the user" else ConfigError(error)
     return episode.rollout
+
+
+def introduce(config: InferConfig, description: str, question: Question) -> None:
+    row("model", description)
+    row("question", question.text)
+    if config.question is None:
+        row("", f"({question.id} of the toy web, since no --question was given)")
 
 
 def question_and_tools(config: InferConfig) -> tuple[Question, object, int | None]:

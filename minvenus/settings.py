@@ -87,6 +87,7 @@ class InferConfig:
 
     question: str | None = None             # what to ask; on the toy web one of its own, as test-7 (none = test-1)
     agent: AgentConfig = AgentConfig()      # the policy and its tools
+    json: bool = False                      # print the trajectory as one line of JSON, and nothing else
     out: str = "runs/infer"                 # folder for the resolved settings and the trajectory
 
     def __post_init__(self):

@@ -107,6 +107,16 @@ def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):
     assert KEY not in shown.out + shown.err + written
 
 
+def test_json_is_all_that_is_printed(capsys):
+    reply, case = solver()
+    with serve(reply) as server:
+        assert run([*at(server), "--json"]) == 0
+    shown = capsys.readouterr()
+    record = json.loads(shown.out)
+    assert shown.err == "" and record["prediction"] == case.question.answers[0] and len(shown.out.splitlines()) == 1
+    assert rollout_from_json(record) == saved()
+
+
 def test_a_folder_of_documents_and_a_prompt_of_ones_own(capsys, tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "bob.md").write_text("# Bob\nBob keeps a cat.")
