@@ -18,7 +18,7 @@ from minvenus.agent.local import EnginePolicy
 from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.rollout import Episode, RolloutLoop
-from minvenus.config import Recipe
+from minvenus.config import ConfigError, Recipe
 from minvenus.console import one_line_errors
 from minvenus.engine import Engine, Sampling
 from minvenus.evaluation.answers import exact_match, f1
@@ -62,6 +62,7 @@ def main(config: IGPOConfig) -> Path:
         if config.gain_policy == "reference":
             scorer = Engine(engine_model(base_of(reference)), config.pages, PAGE_SIZE)
         new_loop = loop_maker(config, agent, source, engine, tokenizer)
+        check_questions(new_loop(), source, tokenizer, config)
         score = run.phase("scoring")(partial(score_answers, scorer, tokenizer, config))
         grade = partial(on_rank_0, outcomes, judge=judge, kind=config.outcome)
         test = partial(evaluate, model, new_loop, source, engine)
@@ -72,7 +73,7 @@ def main(config: IGPOConfig) -> Path:
             copy_weights(model, engine)                                     # every cached page is stale now
             with new_loop(score=score) as loop, together(), run.phase("rollout"):
                 episodes = collect(loop, source, step, config)              # under torchrun: this rank's questions
-                loop.score_ended()                                          # the true answers, on the open sequences
+                loop.score_ended()                                          # the true answers; then close the rollouts
             engine.free_pages()                                             # the update can use their memory
             scorer.free_pages()
             scored = gather([(own.rollout, own.answer_logprobs) for own in episodes], each=config.group)
@@ -85,7 +86,7 @@ def main(config: IGPOConfig) -> Path:
                 saved = SavedBatch(step, config.gain_policy, config.recipe, batch.rollouts, batch.measured, credited)
                 on_rank_0(save_batch, run.folder, saved)
             stats["pages_peak"] = max(everywhere(engine.counters().pages_peak))
-            tokens = engine.counters().rolled_out + stats.pop("tokens")
+            tokens = sum(everywhere(engine.counters().rolled_out)) + stats.pop("tokens")
             run.log(health(batch, credited, *source.visits(batch.rollouts)) | stats, tokens)
     return run.model_folder
 
@@ -95,8 +96,8 @@ def main(config: IGPOConfig) -> Path:
 
 def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:
     """`group` rollouts of each question of the step; under torchrun, of this rank's share of the questions. The name of
-    a group and step - 1 decide its random numbers. Where an epoch ends within the step a question may come twice: its
-    second group has another name."""
+    a group and the step, counted from 0, decide its random numbers. Where an epoch ends within the step a question may
+    come twice: its second group has another name."""
     episodes: list[Episode] = []
     chosen = batch_indices(step, config.questions, len(source.training), config.web_seed)
     for place, i in share(list(enumerate(chosen))):
@@ -115,8 +116,10 @@ def score_answers(scorer: Engine, tokenizer: Tokenizer, config: IGPOConfig, epis
     wrapped = [wrap_answer(episode.rollout.question.answers[0], tokenizer, config.recipe) for episode in episodes]
     requests = {}
     for i, episode in enumerate(episodes):
-        prefix = episode.sequence if config.gain_policy == "current" else episode.rollout.tokens
         if lengths := scored_lengths(episode.rollout, config.recipe):
+            # a rollout that was cut before its last turn began has an observation that its sequence lacks
+            on_pages = config.gain_policy == "current" and len(episode.sequence.tokens) >= lengths[-1]
+            prefix = episode.sequence if on_pages else episode.rollout.tokens
             requests[i] = (prefix, lengths, wrapped[i].ids)
     scores = dict(zip(requests, scorer.score_many(list(requests.values()), config.temperature), strict=True))
     for i, episode in enumerate(episodes):
@@ -165,6 +168,18 @@ def questions_of(config: IGPOConfig) -> QuestionSource:
                           tool_seconds=config.tool_seconds)
 
 
+def check_questions(loop: RolloutLoop, source: QuestionSource, tokenizer: Tokenizer, config: IGPOConfig) -> None:
+    """Refuse a question of a file that does not fit, now and not in the step that takes it."""
+    for question in [*source.training, *source.held_out] if config.data != "toyweb" else []:
+        loop.check_room(question, source.max_turns(question))
+        answer = len(wrap_answer(question.answers[0], tokenizer, config.recipe).ids)
+        needed = config.max_context - loop.last_tokens + answer             # the longest context that is scored
+        if config.recipe.use_gain and needed > loop.policy.max_context:
+            raise ConfigError(f"question {question.id!r}: its answer of {answer} tokens is scored after up to "
+                              f"{needed - answer} others, and there is room for {loop.policy.max_context}: raise "
+                              "--pages or lower --max-context")
+
+
 def loop_maker(config: IGPOConfig, agent: AgentFormat, source: QuestionSource, engine: Engine,
                tokenizer: Tokenizer) -> partial[RolloutLoop]:
     """A function that makes rollout loops, for training and evaluation: both have the same sampling, prompt and guard.
@@ -173,6 +188,7 @@ def loop_maker(config: IGPOConfig, agent: AgentFormat, source: QuestionSource, e
     run_as = AgentFormat(agent.prompt, agent.notices, max_turns=config.max_turns or 200, max_context=config.max_context,
                          max_new_tokens=config.max_turn_tokens, retries=0,
                          max_observation_tokens=config.max_observation_tokens)
+    # the answer_from, last_turn_tokens and time_limit of the format are for inference
     return partial(RolloutLoop, policy, tokenizer, run_as, tool_seconds=config.tool_seconds, guard=FailureGuard(),
                    tool_threads=None if source.immediate else config.tool_threads)
 

@@ -211,7 +211,7 @@ class Recipe:
     take_back: bool = False               # the last turn also pays back what the gains add up to
     format_penalty: NotNegative | None = 1.0  # a malformed turn's reward is minus this; none = it keeps its own reward
     newlines_after_think: Literal[1, 2] = 2   # in the scored answer's wrapper: 2 as the template renders, 1 as released
-    lead_in: str = "Now there's enough information to answer"      # the thought in the scored answer's wrapper
+    lead_in: str = "Now there's enough information to answer"      # before the scored answer; this: as agent.json
 
     def __post_init__(self):
         check(self)

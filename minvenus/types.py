@@ -66,7 +66,7 @@ class Rollout:
     termination: str
     system: str = ""                  # the system prompt
     error: str | None = None          # of termination "error": what happened
-    seconds: float = 0.0              # from the first turn's start to the end
+    seconds: float = 0.0              # from its opening to its end
 
     def __post_init__(self):
         lengths = {"tokens": len(self.tokens), "sampled": len(self.sampled), "logprobs": len(self.logprobs)}

@@ -5,6 +5,7 @@ Most runs follow a script (tests/train/igpo_runs.py): a random model writes noth
 
 import signal
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,8 @@ from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.model import weights
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPOConfig
+from minvenus.tools.base import ToolResult
+from tests.agent import scripted as agent
 from tests.evaluation.local_judge import QUICK, grading, planted  # noqa: F401
 from tests.train.igpo_runs import MIXED, first_step, scored_again, script_runs, small_igpo, write_model
 from tests.train.runs import command, content, signalled, unexplained_metrics
@@ -169,3 +172,20 @@ def test_a_wrong_command_line_is_one_message_and_exit_code_2(flags, words, confi
     assert command("train_igpo.py", replace(config, out=str(tmp_path)), *flags) == 2
     err = capsys.readouterr().err
     assert words in err and "Traceback" not in err and not (tmp_path / "latest").exists()
+
+
+def test_a_rollout_that_is_cut_before_its_last_turn_begins_is_scored_whole():
+    """Its time is over when the result of its visit is there, which its sequence does not have yet."""
+    policy = agent.policy_for([agent.visit(), agent.answer()])
+    score = partial(train_igpo.score_answers, policy.engine, agent.TOKENIZER, IGPOConfig(device="cpu"))
+
+    def late(*_):
+        episode.started -= 1000.0
+        return ToolResult("Bob has a cat.")
+
+    with agent.loop_for(policy, agent.budget(3, time_limit=1000.0), score=score) as loop:
+        [episode] = loop.add(agent.QUESTION, lambda question: agent.Tools(visit=late))
+        loop.run()
+        loop.score_ended()
+    assert episode.rollout.termination == "timeout" and len(episode.rollout.turns) == 2
+    assert all(episode.answer_logprobs), "before the visit and after it"

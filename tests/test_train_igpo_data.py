@@ -9,6 +9,7 @@ import shutil
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -193,6 +194,19 @@ def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
     assert [question.text for question in source.training] == ["Pet of B?", "Pet of C?"]
 
 
+def test_a_question_or_an_answer_without_room_is_refused_before_the_first_step(config, tmp_path):
+    """Not in the step that takes it: by then the run could go on neither without the question nor with more room."""
+    long, lines = {"id": "long", "question": "pet " * 400, "answer": "cat"}, Path(config.data).read_text()
+    for question, words in ((long, "question 'long': with its prompt of "),
+                            (long | {"question": "Pet?", "answer": "cat " * 200}, "question 'long': its answer of ")):
+        data = tmp_path / "questions.jsonl"
+        data.write_text(lines + json.dumps(question) + "\n")
+        tight = replace(config, data=str(data), pages=-(-config.max_context // 16), out=str(tmp_path / "run"))
+        with pytest.raises(ConfigError, match=words):
+            train_igpo.main(tight)
+        assert not (tmp_path / "run" / "metrics.jsonl").exists() and not (tmp_path / "run" / "latest").exists()
+
+
 @pytest.mark.parametrize(("hops", "slack", "held_out"), [(1, 0, 3), (4, 2, 5), (None, 1, 8)])
 def test_the_toy_web_has_the_hops_turns_and_held_out_questions_of_its_settings(hops, slack, held_out):
     source = open_questions(None, "toyweb", hops=hops, slack=slack, limit=held_out, per_step=1)
@@ -227,6 +241,7 @@ def test_a_question_that_comes_twice_in_a_step_is_sampled_under_two_names(config
     (["--data", "nowhere.jsonl"], "nowhere.jsonl does not exist"),
     (["--tools", "web"], "tools must be one of toyweb, folder:PATH, live"),
     (["--tools", "live"], "live search needs SERPER_API_KEY"),
+    (["--data", "toyweb", "--tools", "toyweb", "--questions", "5000"], "has 2048 training questions, a step takes"),
     (["--questions", "3"], "has 3 questions: 1 are held out, 2 others are left to train on, and a step takes 3"),
     (["--system-prompt", "nowhere"], "the system prompt cannot be read from nowhere"),
 ])

@@ -12,7 +12,7 @@ from minvenus.types import Question, Rollout, Turn
 
 @dataclass(eq=False)
 class Episode:
-    """(seed of the policy, step, name, number) decide what is sampled."""
+    """A rollout while it grows. (seed of the policy, step, name, number) decide what is sampled."""
 
     question: Question
     tools: object
@@ -37,8 +37,8 @@ class Episode:
 
     def add_turn(self, tokens: list[int], logprobs: list[float] | None, text: str, parsed: ParsedTurn,
                  last: bool) -> None:
-        """Append what the policy wrote. Without log-probs its tokens do not count as sampled. A call in the last turn
-        is not run, so that turn is no search and no visit."""
+        """Append what the policy wrote. Without log-probs its tokens do not count as sampled. With `last` its
+        call is not run, so the turn is no search and no visit."""
         start, end = self.stream.add_turn(tokens, sampled=logprobs is not None)
         self.logprobs += logprobs or []
         call = None if last else parsed.call
@@ -59,7 +59,8 @@ class Episode:
         self.turns[-1] = replace(self.turns[-1], observation=text)
 
     def end(self, termination: str, error: str | None, system: str, cut_off: bool) -> None:
-        """Make the record. A last turn that was cut off says nothing about the model's format."""
+        """Make the record. `cut_off`: the run or an endpoint failed, so the last turn says nothing about the model's
+        format. One that was cut by the time limit counts as malformed."""
         turns = []
         for turn in self.turns:
             last = turn is self.turns[-1]

@@ -8,7 +8,8 @@ from minvenus.text.tokenizer import Tokenizer
 
 
 class EnginePolicy:
-    """See policy.py for the methods. The tokenizer's stop ids are added to those of the sampling."""
+    """The engine as a policy; policy.py says what its methods do. The tokenizer's stop ids are added to those of the
+    sampling."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, sampling: Sampling):
         self.engine = engine
@@ -16,17 +17,17 @@ class EnginePolicy:
         self.max_context = min(engine.config.max_position_embeddings, engine.pool.count * engine.pool.page_size)
 
     def fitting(self, group: list[Episode], opened: list[Episode], length: int) -> int:
-        """As many as the pages are enough for, at full length; one alone always may."""
+        """How many of the group fit beside `opened` if all grow to `length` tokens; at least one if nothing is open."""
         least = 0 if opened else 1
         counts = range(len(group), least, -1)
         return next((count for count in counts if self._has_room(opened + group[:count], length)), least)
 
     def _has_room(self, episodes: list[Episode], length: int) -> bool:
-        """Rollouts of one question share the full pages of their prompt."""
+        """Whether all fit at full length. Rollouts of one group share the full pages of their prompt."""
         pool = self.engine.pool
-        shared = {e.question.id: ((e.turns[0].start if e.turns else len(e.stream.ids)) - 1) // pool.page_size
+        shared = {e.name: ((e.turns[0].start if e.turns else len(e.stream.ids)) - 1) // pool.page_size
                   for e in episodes}                                  # each computes the prompt's last token itself
-        own = sum(pool.pages_for(length) - shared[e.question.id] for e in episodes)
+        own = sum(pool.pages_for(length) - shared[e.name] for e in episodes)
         return own + sum(shared.values()) <= pool.count
 
     def open(self, group: list[Episode]) -> None:

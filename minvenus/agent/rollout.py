@@ -23,12 +23,11 @@ takes the observation's place.
 
 Rollouts are opened in their order, and only while the policy has room for all open ones at full length. Otherwise they
 would lose their pages to each other, and be computed again from the first token in every turn. Each keeps its pages
-until it ends, however long its tools take; then the next one starts. What is sampled does not depend on the room.
+until it ends, however long its tools take (only scoring may take those of one that waits); then the next one starts.
 
-The loop has one thread and needs no lock: between two steps of the policy it polls the futures of tool calls and the
-time limits. Without tool_threads tools run in the loop's own thread, and a run is reproducible to the last bit. With
-threads, the time that tools take decides which rollouts share a step of the engine, and a batch of another size gives
-log-probs that differ in their last bits.
+The loop has one thread and no lock: between two steps of the policy it polls tool calls and time limits. A rollout's
+random numbers depend on neither room nor timing; its log-probs do, in their last bits, because both decide which
+rollouts share a step. Without tool_threads, and with the same pages, a run is reproducible to the last bit.
 """
 
 import time
@@ -39,7 +38,7 @@ from minvenus.agent.episode import Episode
 from minvenus.agent.prompt import AgentFormat
 from minvenus.agent.protocol import ParsedTurn, parse_turn, retry_reason
 from minvenus.config import ConfigError
-from minvenus.text.chat import Stream, observation_ids
+from minvenus.text.chat import Stream, observation_ids, prompt_ids
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FAULTS, FailureGuard, ToolError, ToolResult, cap_text, filled, in_thread, run_tool
 from minvenus.tools.endpoint import is_too_long
@@ -99,18 +98,21 @@ class RolloutLoop:
         next step(), or when there is room. The engine's seed, `step`, `name` (default: the question's id) and the
         number in the group decide what is sampled, so a name must not come twice in a step."""
         max_turns = max_turns or self.agent.max_turns
+        self.check_room(question, max_turns)
         group = [Episode(question, tools_for(question), Stream(self.tokenizer, self.system, question.text), max_turns,
                          name or question.id, number, step) for number in range(n)]
-        prompt = len(group[0].stream.ids)
-        reserve = self.notice_tokens + self.last_tokens if max_turns > 1 else 0
-        needed = prompt + self.turn_tokens + reserve
+        self.waiting.append(group)
+        self._open_waiting()
+        return group
+
+    def check_room(self, question: Question, max_turns: int) -> None:
+        """Refuse a question whose prompt leaves no room for its first turn and the reserve."""
+        prompt = len(prompt_ids(self.tokenizer, self.system, question.text))
+        needed = prompt + self.turn_tokens + (self.notice_tokens + self.last_tokens if max_turns > 1 else 0)
         if needed > self.agent.max_context:
             raise ConfigError(f"question {question.id!r}: with its prompt of {prompt} tokens max_context must be at "
                               f"least {needed}, not {self.agent.max_context} (the server may have room for no more);"
                               " or allow fewer tokens per turn")
-        self.waiting.append(group)
-        self._open_waiting()
-        return group
 
     def step(self) -> list[Episode]:
         """Advance every rollout a little; returns those that ended."""

@@ -228,6 +228,8 @@ class Engine:
             self.pool.commit(sequence.block_table, sequence.tokens, new)
             if not job.sampling and end == job.goal:
                 sequence.job = None
+                if job.source:                                     # a scored fork: others wait for its pages
+                    self.scheduler.free(sequence)
         if scoring:
             rows, targets, kept, places = map(list, zip(*scoring, strict=True))
             scores = self.runner.logprobs(hidden[rows], targets, temperature)

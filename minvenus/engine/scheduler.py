@@ -7,8 +7,8 @@ sequence waits for longer than one of them.
 
 When the pages run out, the youngest sequence is preempted: it loses its pages, keeps its tokens, and is computed
 again when there is room. A running sequence never loses its pages to a younger one; an idle one (between two turns)
-may lose them to any other. So the oldest running sequence can take every page, and the work always goes on: the
-engine checks at its start that it fits alone.
+may lose them to any other. So the oldest running sequence can take every page, and the work always goes on: when
+a turn starts, the engine checks that the sequence fits alone.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Completion:
 
     tokens: list[int] = field(default_factory=list)          # with the stop id, if one was drawn
     logprobs: list[float] = field(default_factory=list)      # plain softmax at the sampling temperature
-    stop: int | None = None                                  # the stop id that ended the turn; None = cut at max_tokens
+    stop: int | None = None                                  # the stop id that ended the turn; None = cut, or a scoring
 
 
 @dataclass(eq=False, slots=True)

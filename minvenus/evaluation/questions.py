@@ -88,6 +88,9 @@ def toy_questions(web: ToyWeb, limit: int | None, max_turns: int | None, per_ste
     if limit and limit > len(test):
         raise ConfigError(f"the toy web has {len(test)} test questions, not {limit}: lower --limit or "
                           "--evaluate-questions")
+    if per_step > web.size["train"]:                     # a question twice in a step would have the same random numbers
+        raise ConfigError(f"the toy web has {web.size['train']} training questions, a step takes {per_step}: lower "
+                          "--questions")
     return QuestionSource(
         held_out=test[:limit], training=web.questions("train") if per_step else [],
         fingerprint=digest([asdict(question) for question in test]),

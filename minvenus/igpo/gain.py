@@ -11,8 +11,8 @@ browse and other settings in quotes are fields of config.Recipe.
 h_t is the context after turn t and its observation, up to where the next turn begins; h_0 is the prompt alone. The
 truth g is the question's first accepted answer. Between h_t and g comes a wrapper, a thought (lead_in), </think> and
 an opened <answer>: so g is scored where the model would write it if it answered now. The last turn never has a gain. pi
-is the policy before this step's update, at the sampling temperature (or the start checkpoint, --gain-policy). A gain is
-a number: no gradient flows through it.
+is the policy before this step's update, at the sampling temperature (--gain-policy reference: the start checkpoint). A
+gain is a number: no gradient flows through it.
 
 Indices are 0-based in the code: `values[t]` is the value of the context *before* turn t, so turn t raised it from
 values[t] to values[t + 1]. No model is used here: this file says where the truth must be scored and is given the
@@ -37,7 +37,8 @@ def value(logprobs: list[float], gain: str) -> float:
 
 
 def needed_values(kinds: list[str], recipe: Recipe) -> list[int]:
-    """The indices t of the values[t] that the gains of a rollout need: 0, and t + 1 for each turn t with a gain."""
+    """The indices into `values` that the gains of a rollout need: 0, and t + 1 for each turn t with a gain; none if no
+    turn has one."""
     if not recipe.use_gain:
         return []
     after = [t + 1 for t, kind in enumerate(kinds[:-1]) if recipe.browse == "off" or kind == "visit"]

@@ -6,8 +6,8 @@
           format_penalty=None: such a turn keeps its own reward
 
     clip_gain=True    a gain below 0 counts as 0
-    take_back=True    the sum of the gains, each once and unclipped, is subtracted from r_T. With browse="segment" and
-                      neither a clipped gain nor a penalty the rewards then add up to the outcome (docs/recipes.md)
+    take_back=True    the sum of the gains, each once and unclipped, is subtracted from r_T. With browse="segment" or
+                      "off", no clipped gain and no penalty, the rewards then add up to the outcome (docs/recipes.md)
 
     kinds           search  search  visit  search  visit  search  answer
     gains             .       .       a      .       b      .       .

@@ -20,7 +20,7 @@ because the token stream encodes observations as ordinary ids.
 import json
 import re
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -218,15 +218,14 @@ class FailureGuard:
 
     def __init__(self, what: str = "tool calls", window: int = 50, limit: float = 0.5):
         self.what, self.window, self.limit = what, window, limit
-        self._calls: list[str | None] = []
+        self._recent: deque[str | None] = deque(maxlen=window)
 
     def add(self, failure: str | None) -> None:
         """Count one call; `failure` says why it failed, None if it did not."""
-        self._calls.append(failure)
-        recent = self._calls[-self.window:]
-        reasons = Counter(reason for reason in recent if reason is not None)
+        self._recent.append(failure)
+        reasons = Counter(reason for reason in self._recent.copy() if reason is not None)
         if reasons.total() / self.window > self.limit:
             listed = "; ".join(f"{n} times: {reason}" for reason, n in reasons.most_common(3))
-            raise TooManyFailures(f"{reasons.total()} of the last {len(recent)} {self.what} failed, more than the "
-                                  f"share {self.limit:g} of {self.window}, so the rest cannot be relied on: check the "
-                                  f"network, the keys and the endpoints. {listed}")
+            raise TooManyFailures(f"{reasons.total()} of the last {len(self._recent)} {self.what} failed, more than "
+                                  f"the share {self.limit:g} of {self.window}, so the rest cannot be relied on: check "
+                                  f"the network, the keys and the endpoints. {listed}")

@@ -101,12 +101,14 @@ def test_a_pool_that_holds_no_group_runs_what_it_holds_of_it(pages):
 def test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token(prompt, pages):
     """Contexts of 4 pages. Every rollout computes the last token of the prompt and has a copy of that token's page."""
     question, stream = Question("q", "?", ["cat"]), SimpleNamespace(ids=[0] * prompt)
-    group = [SimpleNamespace(question=question, turns=[], stream=stream)] * 4
+    group = [SimpleNamespace(name="q", question=question, turns=[], stream=stream)] * 4
     for count, fitting in ((pages, 4), (pages - 1, 3)):
         policy = policy_for(script, pages=count, page_size=16)
         assert policy.fitting(group, [], 64) == fitting
         assert policy.fitting(group[:1], group, 64) == 0 and policy.fitting(group, group[:3], 64) == fitting - 3
     assert policy_for(script, pages=3, page_size=16).fitting(group, [], 64) == 1, "one alone always may"
+    apart = [SimpleNamespace(name=f"q {run}", question=question, turns=[], stream=stream) for run in range(4)]
+    assert policy_for(script, pages=13, page_size=16).fitting(apart, [], 64) == 3, "only a group shares its prompt"
 
 
 def test_those_that_wait_start_in_their_order_and_their_clock_starts_then():

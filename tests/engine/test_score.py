@@ -102,6 +102,16 @@ def test_a_preempted_scoring_starts_again_with_nothing_kept(pages):
     check_engine(engine)
 
 
+def test_a_scored_fork_gives_its_pages_to_those_that_wait():
+    """25 pages of the prefix, room for three forks of two pages more: nine boundaries need no preemption."""
+    engine = poisoned(Engine(MODEL, pages=31, page_size=2))
+    prefix, lengths = engine.open(TOKENS[:50]), list(range(10, 50, 5))
+    [found] = engine.score_many([(prefix, lengths, ANSWER[:2])])
+    assert close(found, [naive_scores(MODEL, TOKENS[:n], ANSWER[:2]) for n in lengths])
+    assert engine.counters().preemptions == 0
+    check_engine(engine)
+
+
 def test_scoring_goes_on_when_its_source_has_lost_its_pages():
     """The older turn takes the idle prefix's pages while the continuations are scored; they come back in chunks of 4
     tokens."""

@@ -100,4 +100,9 @@ MUTANTS = (
     mutant(54, "a turn that was cut goes on asking",
            "agent/test_remote.py::test_a_turn_that_was_cut_is_not_waited_for_and_does_not_go_on_asking[gone-time]",
            ("minvenus.agent.remote:RemotePolicy.close", "cancelled.set()", "pass")),
+    mutant(61, "runs of a question that were opened apart count as sharing their prompt",
+           "agent/test_admission.py::"
+           "test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token",
+           ("minvenus.agent.local:EnginePolicy._has_room", "{e.name:", "{e.question.id:"),
+           ("minvenus.agent.local:EnginePolicy._has_room", "shared[e.name]", "shared[e.question.id]")),
 )

@@ -162,4 +162,7 @@ MUTANTS = (
     mutant(44, "a group's rollouts forget the step",
            "engine/test_sampler.py::test_every_part_of_the_name_reaches_the_samples_of_the_engine",
            ("minvenus.engine.engine:Engine.open_groups", "first.question, rollout, step)", "first.question, rollout)")),
+    mutant(61, "a scored fork keeps its pages until all are scored",
+           "engine/test_score.py::test_a_scored_fork_gives_its_pages_to_those_that_wait",
+           ("minvenus.engine.engine:Engine._finish", "if job.source:", "if not job:")),
 )

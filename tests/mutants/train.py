@@ -109,4 +109,13 @@ MUTANTS = (
     mutant(35, "where only the KL term has a gradient nothing is updated",
            "train/test_update.py::test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term_alone",
            ("minvenus.train.update:igpo_update", "row.has_signal or config.kl_coef", "row.has_signal")),
+    mutant(54, "a question without room is refused in the step that takes it",
+           "test_train_igpo_data.py::test_a_question_or_an_answer_without_room_is_refused_before_the_first_step",
+           ("train_igpo:check_questions", "loop.check_room(question, source.max_turns(question))", "pass")),
+    mutant(54, "an answer without room stops the run in the middle",
+           "test_train_igpo_data.py::test_a_question_or_an_answer_without_room_is_refused_before_the_first_step",
+           ("train_igpo:check_questions", "config.recipe.use_gain and", "not config.recipe.use_gain and")),
+    mutant(42, "a rollout that was cut is scored on a sequence that lacks its last observation",
+           "test_train_igpo.py::test_a_rollout_that_is_cut_before_its_last_turn_begins_is_scored_whole",
+           ("train_igpo:score_answers", " and len(episode.sequence.tokens) >= lengths[-1]", "")),
 )
