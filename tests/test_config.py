@@ -228,6 +228,9 @@ def test_every_preset_is_valid_and_sets_what_must_not_be_the_toys(cls, presets, 
 def test_one_epoch_is_585_steps_of_the_released_trajectories_and_62_of_a_thousand_questions():
     sft, igpo = SFT_PRESETS["dr-venus-4b"], IGPO_PRESETS["dr-venus-4b"]
     assert sft["steps"] == 18_745 // sft["batch"] and igpo["steps"] == 1000 // igpo["questions"]
+    large = IGPOConfig(preset="dr-venus-4b", plan=True, **igpo)                                    # as in the paper
+    assert (large.questions, large.group, large.learning_rate, large.kl_coef) == (16, 8, 1e-6, 0.001)
+    assert (large.recipe, large.temperature, large.top_p, large.max_turns) == (Recipe.paper(), 1.0, 0.95, 200)
 
 
 @pytest.mark.parametrize("cls", [SFTConfig, IGPOConfig])

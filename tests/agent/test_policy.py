@@ -160,7 +160,7 @@ def test_all_limits_reach_the_loop_within_the_context_of_the_policy(endpoint, co
 
 MODELS = {"data": [{"id": "other", "max_model_len": 9}, {"id": "m", "max_model_len": 4000}]}
 NO_LIMIT = [{}, {"data": [{"id": "m"}]}, {"data": [{"id": "other", "max_model_len": 9}]}, {"data": ["m", 3]},
-            *({"data": [{"id": "m", "max_model_len": length}]} for length in (None, "4000", 0, True, 4e3))]
+            *({"data": [{"id": "m", "max_model_len": length}]} for length in (None, "4000", -1, 0, True, 4e3))]
 
 
 @pytest.mark.parametrize(("reply", "given", "context"), [

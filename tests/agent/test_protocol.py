@@ -167,6 +167,7 @@ def test_a_readable_call_that_no_tool_would_take_is_well_formed_and_an_error_of_
     (tool_turn('{"name": "search"}'), NOT_A_CALL),
     (tool_turn(""), "The tool call is not JSON: Expecting value"),
     (final_turn(" "), INCOMPLETE),
+    ("<think>hm</think></tool_call>" + SEARCH + "<tool_call>", INCOMPLETE),
     (tool_turn(thought="maybe <answer>Rome</answer>"), AMBIGUOUS),
     (tool_turn() + "<answer>Rome</answer>", AMBIGUOUS),
     (final_turn(thought=f"maybe <tool_call>{SEARCH}</tool_call>"), AMBIGUOUS),

@@ -35,6 +35,7 @@ from tests.agent.scripted import (
 
 CONFIG = EvalConfig(agent=AgentConfig(seed=7, temperature=0.5))
 FINGERPRINTS = {"questions": "q1", "system_prompt": "s1", "model": "m1"}
+ASKED = replace(QUESTION, answers=["hound", "cat"], source="web")              # any of its truths is right
 QUESTIONS = [Question(f"q{i}", f"Pet of {name}?", ["cat"]) for i, name in enumerate(("Bob", "Eve", "Tom", "Ida"))]
 
 
@@ -42,7 +43,7 @@ def rollout_of(*turns, **more):
     def fails(*_):
         raise TimeoutError
     rollout = run(list(turns), budget(4), Tools(visit=fails))
-    return replace(rollout, question=replace(QUESTION, source="web"), **more)
+    return replace(rollout, question=ASKED, **more)
 
 
 def opened(folder, config=CONFIG, fingerprints=FINGERPRINTS):
@@ -80,7 +81,7 @@ def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(turns, n
     assert tuple(found[name] for name in ("turns", "malformed", "searches", "visits")) == numbers
     assert (found["tokens"], found["seconds"], found["f1"]) == (len(rollout.tokens), rollout.seconds, float(correct))
     assert found["written"] == sum(turn.end - turn.start for turn in rollout.turns)
-    assert (added.question, added.run) == (replace(QUESTION, source="web"), 3)
+    assert (added.question, added.run) == (ASKED, 3)
     assert (added.correct, line["correct"], line["graded_by"]) == (correct, correct, "exact match")
     assert added.tool_errors == ["http"] * added.numbers["visits"]
 
@@ -112,6 +113,7 @@ def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(folder, tor
 @pytest.mark.parametrize(("change", "words"), [
     (lambda data: b"\n" + data, "line 1 is not a finished run"),
     (lambda data: data + b"[]\n", "line 2 is not a finished run"), (lambda data: data + data, "is there twice"),
+    (lambda data: data.replace(b'"graded_by"', b'"graded"'), "line 1 is not a finished run"),
     (lambda data: data + b"[" * 100_000 + b"\n", "line 2 is not a finished run"),
     (lambda data: data.replace(b'"termination": "answered"', b'"termination": "tired"'), "termination must be one")])
 def test_a_damaged_file_is_one_clear_error(folder, change, words):

@@ -90,6 +90,7 @@ WRONG = {
     '{"kinds": ["visit"], "gains": [], "outcome": 0, "gain": 1}': "a field must be one of group, kinds",
     '{"kinds": ["visits", "answer"], "gains": [1], "outcome": 0}': "kinds must be a list, each one of search, visit",
     '{"gains": [1], "outcome": 0}': "kinds must be",
+    '{"kinds": [], "gains": [], "outcome": 0}': "kinds must be",
     '{"kinds": ["visit", "answer"], "gains": [1]}': "outcome must be a finite number",
     '{"kinds": ["visit", "answer"], "gains": [1, 2], "outcome": 0}': "gains must have 1 entries",
     '{"kinds": ["visit", "answer"], "gains": [null], "outcome": 0}': "gains must have .* a number for every visit",
@@ -98,6 +99,7 @@ WRONG = {
     '{"kinds": ["visit", "answer"], "logprobs": [0], "outcome": 0}': "logprobs must have 2 entries",
     '{"kinds": ["visit", "answer"], "logprobs": [0, []], "outcome": 0}': "logprobs must be a list, each",
     '{"kinds": ["visit", "answer"], "gains": [1], "outcome": 0, "malformed": [true]}': "malformed must have 2 entries",
+    '{"kinds": ["visit", "answer"], "gains": [1], "outcome": 0, "group": "a"}': "group must be a whole number",
     "3": "a rollout is an object",
     '{"kinds": [': "not JSON: ",
 }

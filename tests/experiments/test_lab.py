@@ -203,6 +203,7 @@ def test_a_row_is_of_its_own_method_and_profile(method, capsys, tmp_path):
 def test_profiles_that_do_not_exist_are_refused_with_those_that_do():
     with pytest.raises(ConfigError, match=f"gains must be some of {' '.join(PROFILES)}, each once; got"):
         LabConfig(gains="equal fornt")
+    assert all(np.mean(gains.right) == pytest.approx(0.8) for name, gains in PROFILES.items() if name != "measured")
 
 
 @pytest.mark.parametrize("change", ["rate-18e-4", "token-sum", "groups-of-8", "reference"])

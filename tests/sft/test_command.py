@@ -95,13 +95,14 @@ def test_the_order_is_a_function_of_the_seed(tmp_path):
 
 
 def test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_disk(tmp_path, monkeypatch):
-    names = ["b.jsonl", "c.jsonl", "a.jsonl"]
+    names, out = ["a.jsonl", "b.jsonl", "c.jsonl"], tmp_path / "in" / "out.jsonl"      # the output is no input
     for name in names:
         write(tmp_path / "in" / name, [of_turns(2, name), "garbage"])
-    monkeypatch.setattr(Path, "glob", lambda folder, pattern: [folder / n for n in names if Path(n).match(pattern)])
-    stats = run(CleanConfig(str(tmp_path / "in"), str(tmp_path / "out.jsonl")))
-    assert [Path(name).name for name in stats["files"]] == sorted(names) and stats["rows"]["bad_lines"] == 3
-    assert sorted(row["question"] for row in read(tmp_path / "out.jsonl")) == sorted(names)
+    monkeypatch.setattr(Path, "glob", lambda folder, pattern: [
+        path for path in sorted(folder.iterdir(), reverse=True) if path.match(pattern)])
+    stats = run(CleanConfig(str(tmp_path / "in"), str(out)))
+    assert [Path(name).name for name in stats["files"]] == names and stats["rows"]["bad_lines"] == 3
+    assert sorted(row["question"] for row in read(out)) == names
 
 
 # ------------------------------------------------------------------------------------------------------ what goes wrong
@@ -188,13 +189,14 @@ def test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart(
     judge.return_value.close.assert_called_once_with()
 
 
-def test_the_system_prompt_comes_from_a_file_and_a_blank_one_is_refused(tmp_path):
+def test_the_system_prompt_comes_from_a_file_and_one_without_a_text_is_refused(tmp_path):
     (tmp_path / "prompt.txt").write_text("Mine: {x}\n")
     _, config = start(tmp_path, [of_turns(1)], system_prompt=str(tmp_path / "prompt.txt"))
     assert contents(read(config.out)[0])[0] == "Mine: {x}\n"
-    (tmp_path / "prompt.txt").write_text(" \n")
-    with pytest.raises(ConfigError):
-        start(tmp_path, [of_turns(1)], system_prompt=str(tmp_path / "prompt.txt"))
+    for bad in (" \n", "{}", '{"messages": [{"content": 3}]}'):
+        (tmp_path / "prompt.txt").write_text(bad)
+        with pytest.raises(ConfigError, match="the system prompt"):
+            start(tmp_path, [of_turns(1)], system_prompt=str(tmp_path / "prompt.txt"))
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):

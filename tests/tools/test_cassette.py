@@ -50,11 +50,12 @@ def outcome(cassette, call, live):
 
 def test_a_replay_gives_exactly_what_the_recorded_run_saw(tmp_path):
     file, live = tmp_path / "new" / "tape #1?.sqlite", Counting()
-    calls = [QUERY, ("visit", {"url": "u", "goal": "g"}), QUERY, ("visit", {"url": "u", "goal": "h"})]
+    calls = [QUERY, ("visit", {"url": "u", "goal": "g"}), ("visit", {"goal": "g", "url": "u"}),
+             ("visit", {"url": "u", "goal": "h"})]
     recording = Cassette(file)
     seen = [recording.fetch(*call, live) for call in calls]
     recording.close()
-    assert live.calls == 3                                           # the repeated search came from the file
+    assert live.calls == 3                                           # the repeated visit came from the file
     assert [path.name for path in file.parent.iterdir()] == [file.name]         # one file, nothing beside it
     assert [replayed(file, call) for call in calls] == [[result] * 2 for result in seen]
 

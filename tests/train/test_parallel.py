@@ -282,13 +282,14 @@ def sampled_run(out, monkeypatch, **changes) -> tuple[IGPOConfig, list]:
     return config, kept
 
 
-@pytest.mark.parametrize("questions, policy", [(3, "current"), (1, "reference")])
-def test_a_run_in_two_processes_has_the_rollouts_and_advantages_of_one(questions, policy, tmp_path, monkeypatch):
+@pytest.mark.parametrize("questions, policy, lora_rank", [(3, "current", 3), (1, "reference", 0)])
+def test_a_run_in_two_processes_has_the_rollouts_and_advantages_of_one(questions, policy, lora_rank, tmp_path,
+                                                                       monkeypatch):
     """Of three questions one rank has two, of one question a rank has none (a run of its own would be refused), nor has
     it any of the one that is held out."""
     monkeypatch.setattr(running, "check_ranks", lambda *_: None)
     config, kept = sampled_run(tmp_path / "one", monkeypatch, steps=2, questions=questions, evaluate_questions=1,
-                               gain_policy=policy, kl_coef=0.01)
+                               gain_policy=policy, kl_coef=0.01, lora_rank=lora_rank)
 
     def run():
         kept.clear()
