@@ -98,7 +98,7 @@ class ResultsFile:
         self.settings, self.grader = settings, grader
         drop_torn_line(self.path)
         self.runs = read_results(self.path)
-        before = next(read_lines(self.path), {"settings": settings})["settings"]
+        before = next(read_lines(self.path), {"settings": settings}).get("settings", {})
         changed = [f"{name} was {before.get(name)!r}, is {settings.get(name)!r}"
                    for name in sorted({**before, **settings}) if before.get(name) != settings.get(name)]
         if changed:

@@ -115,7 +115,8 @@ def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(folder, tor
     (lambda data: data + b"[]\n", "line 2 is not a finished run"), (lambda data: data + data, "is there twice"),
     (lambda data: data.replace(b'"graded_by"', b'"graded"'), "line 1 is not a finished run"),
     (lambda data: data + b"[" * 100_000 + b"\n", "line 2 is not a finished run"),
-    (lambda data: data.replace(b'"termination": "answered"', b'"termination": "tired"'), "termination must be one")])
+    (lambda data: data.replace(b'"termination": "answered"', b'"termination": "tired"'), "termination must be one"),
+    (lambda data: data.replace(b'"settings"', b'"other"'), "holds runs with other settings: .* was None")])
 def test_a_damaged_file_is_one_clear_error(folder, change, words):
     path = folder / "results.jsonl"
     path.write_bytes(change(path.read_bytes()))
