@@ -14,7 +14,7 @@ MUTANTS = (
     mutant(61, "every rollout of a group counts the pages of their prompt",
            "agent/test_admission.py::"
            "test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token",
-           ("minvenus.agent.local:EnginePolicy._has_room", "pool.pages_for(length) - shared[e.question.id]",
+           ("minvenus.agent.local:EnginePolicy._has_room", "pool.pages_for(length) - shared[e.name]",
             "pool.pages_for(length)")),
     mutant(61, "the clock of a rollout runs while it waits for room",
            "agent/test_admission.py::test_those_that_wait_start_in_their_order_and_their_clock_starts_then",
