@@ -8,7 +8,7 @@ from minvenus.agent.record import rollout_to_json
 from minvenus.agent.show import row, show
 from minvenus.config import ConfigError
 from minvenus.console import one_line_errors, stop_on_signals
-from minvenus.files import claimed, write_text
+from minvenus.files import claimed, refuse_training_run, write_text
 from minvenus.flags import parse_flags, save_config
 from minvenus.settings import InferConfig
 from minvenus.tools.toyweb import ToyWeb
@@ -21,6 +21,7 @@ def main(config: InferConfig) -> Rollout:
     agent = resolved(config.agent)
     config = replace(config, agent=agent)
     question, tools, max_turns = question_and_tools(config)
+    refuse_training_run(config.out)
     with claimed(config.out, "answering"):
         loop, description = load_loop(agent, watch=None if config.json else show)
         with loop, stop_on_signals(once_more=False) as stop:

@@ -29,6 +29,12 @@ def latest_checkpoint(run) -> Path | None:
     return folder
 
 
+def refuse_training_run(folder) -> None:
+    """For programs whose settings would take the place of a training run's, which could not go on without them."""
+    if (Path(folder) / "checkpoints").exists():
+        raise ConfigError(f"{folder} holds a training run: choose another --out")
+
+
 @contextmanager
 def claimed(folder, doing: str) -> Iterator[None]:
     """`with claimed(folder, "training"):` keeps other processes out. The lock ends with the process."""

@@ -142,6 +142,16 @@ def test_the_report_counts_what_the_runs_did(follow, capsys):
     assert 13 / 16 < summary["means"]["f1"] < 14 / 16 and parse_flags(EvalConfig, ["--config", "e/run.json"]).out == "e"
 
 
+def test_progress_counts_the_new_runs_only_since_kept_ones_may_have_another_grading(follow, capsys):
+    evaluation.main(replace(SCRIPTED, limit=4))
+    capsys.readouterr()
+    summary = evaluation.main(replace(SCRIPTED, score="f1"))
+    shown = capsys.readouterr().err
+    assert "e: 8 of 16 runs there already" in shown and "eval 8/8" in shown
+    new = [line["correct"] for (name, _), (_, line) in lines().items() if name >= "test-4"]
+    assert f"accuracy {sum(new) / 8:.4g}" in shown.splitlines()[-1] and summary["runs"] == 16
+
+
 def test_an_evaluation_does_not_go_on_with_another_extractor(follow, monkeypatch, capsys):
     follow(lambda name, turn, attempt: answer("cat"))
     Path("mine.jsonl").write_text(json.dumps({"question": "Which pet?", "answer": "cat"}))
@@ -289,13 +299,15 @@ def test_other_weights_under_the_same_name_are_another_evaluation():
 
 
 @pytest.mark.parametrize(("argv", "words"), [
-    (["--model", "nowhere"], "nowhere does not exist"), (["--judge"], "JUDGE_"),
+    (["--model", "nowhere"], "nowhere does not exist"), (["--out", "trained"], "trained holds a training run"),
+    (["--judge"], "the judge endpoint needs JUDGE_BASE_URL and JUDGE_MODEL in the environment"),
     (["--tools", "folder:docs", "--questions", "none.jsonl"], "none.jsonl does not exist"),
     (["--runs", "2"], "2 runs with temperature 0 would all be the same"),
     (["--tools", "live"], "needs a file of questions"), (["--compare", "a"], "expected 2 arguments"),
 ])
 def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys):
     write_documents()
+    Path("trained", "checkpoints").mkdir(parents=True)
     assert run(argv) == 2
     assert words in capsys.readouterr().err.splitlines()[-1]
     assert not list(Path().glob("runs/eval/*/results.jsonl"))

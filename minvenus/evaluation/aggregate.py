@@ -160,6 +160,10 @@ def compare(a: Sequence[RunResult], b: Sequence[RunResult], names: tuple[str, st
     of_a, of_b = grouped(a, "id"), grouped(b, "id")
     both = [name for name in of_a if name in of_b]
     graders = sorted({result.graded_by for result in [*a, *b]})
+    for results, name in zip((a, b), names, strict=True):
+        if len({result.graded_by for result in results}) > 1:
+            raise ConfigError(f"{name} was stopped while its runs were graded again, by {' and '.join(graders)}: "
+                              "repeat its eval.py command")
     if len(graders) > 1:
         raise ConfigError(f"{names[0]} and {names[1]} cannot be compared, they were graded by {' and '.join(graders)}: "
                           "repeat one's eval.py command with the other's grading")

@@ -35,7 +35,7 @@ from minvenus.evaluation.aggregate import RunResult, executed_calls
 from minvenus.evaluation.answers import f1
 from minvenus.evaluation.judge import Judge, Verdict, WordGrader
 from minvenus.evaluation.questions import QuestionSource
-from minvenus.files import claimed, digest, replaced_file, sync
+from minvenus.files import claimed, digest, refuse_training_run, replaced_file, sync
 from minvenus.flags import save_config
 from minvenus.settings import EvalConfig
 from minvenus.tools.base import FailureGuard
@@ -82,6 +82,7 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
     settings = fixed_settings(config, fingerprints)
     folder = Path(config.out) if config.out else default_folder(config, settings)
     grader = Judge(folder / "judge.sqlite") if config.judge else WordGrader(config.score)
+    refuse_training_run(folder)
     with closing(grader), claimed(folder, "evaluating"):
         results = ResultsFile(folder, settings, grader)
         save_config(config, folder)
@@ -105,7 +106,7 @@ class ResultsFile:
             raise ConfigError(f"{folder} holds runs with other settings: {'; '.join(changed)}. Use the same, or "
                               "another --out")
 
-    def add(self, run: int, rollout: Rollout) -> None:
+    def add(self, run: int, rollout: Rollout) -> RunResult:
         """Append a line for a new run."""
         question, verdict = rollout.question, Verdict(None, "not judged yet")
         if isinstance(self.grader, WordGrader):
@@ -117,6 +118,7 @@ class ResultsFile:
         sync(self.path)
         sync(self.folder)
         self.runs[question.id, run] = result_of(line)
+        return self.runs[question.id, run]
 
     def grade(self) -> None:
         """Grade all runs, unless this grader has a verdict of each. A judge finds what it knows in its cache, and few
@@ -153,7 +155,8 @@ def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Quest
     waiting = deque(missing)
     running: dict[Episode, int] = {}                         # the number of the run
     guard = FailureGuard("runs (--redo-failed makes them again)", FAILURES, 1 - 1 / FAILURES)
-    progress = Progress("eval", len(results.runs), len(results.runs) + len(missing))
+    progress = Progress("eval", 0, len(missing))
+    made: list[RunResult] = []                               # only these: kept ones may be graded by another grader
     try:
         while (waiting or running) and not stop:
             while waiting and len(running) < concurrency:
@@ -165,11 +168,11 @@ def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Quest
             for episode in loop.step():
                 rollout = episode.rollout
                 assert rollout is not None
-                results.add(running.pop(episode), rollout)
+                made.append(results.add(running.pop(episode), rollout))
                 errors.append(rollout.error)
             if errors:
-                known = [float(result.correct) for result in results.runs.values() if result.correct is not None]
-                progress.show(len(results.runs), {"accuracy": fmean(known)} if known else {})
+                known = [float(result.correct) for result in made if result.correct is not None]
+                progress.show(len(made), {"accuracy": fmean(known)} if known else {})
             for error in errors:
                 guard.add(error)
     finally:

@@ -73,6 +73,9 @@ class Endpoint:
     def from_environment(cls, prefix: str, name: str, **limits) -> "Endpoint":
         """An OpenAI-compatible endpoint from PREFIX_BASE_URL, PREFIX_MODEL and PREFIX_API_KEY."""
         url, model = setting(f"{prefix}_BASE_URL"), setting(f"{prefix}_MODEL")
+        if not url:
+            raise ConfigError(f"the {name} needs {prefix}_BASE_URL and {prefix}_MODEL in the environment, and "
+                              f"{prefix}_API_KEY if it asks for a key")
         endpoint = cls(name, url, f"{prefix}_API_KEY", model, url_source=f"{prefix}_BASE_URL", **limits)
         if not model:
             raise ConfigError(f"{prefix}_MODEL must name the model, as the {name} calls it")

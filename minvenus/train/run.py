@@ -145,6 +145,9 @@ class Run:
         if state["data"] != self.data:
             raise ConfigError(f"{newest} was made with other data, another prompt, start model or judge than now "
                               f"(--data {self.config.data}): use the same, or another --out")
+        if state["step"] > self.config.steps:
+            raise ConfigError(f"{newest} is after step {state['step']}, --steps is {self.config.steps}: give as many "
+                              "or more, or another --out")
         for path in (self.metrics, self.timing):
             on_rank_0(cut_back, path, state["step"])
         changed = [field.name for field in fields(self.config) if getattr(self.config, field.name) != field.default]
@@ -154,7 +157,8 @@ class Run:
         share = f", {trained:,} of them trained" if trained < numbers else ""
         print(f"model       {numbers:,} parameters on {self.model.head_weight.device}{share}")
         print(f"settings    {settings}; all of them in {on_rank_0(save_config, self.config, self.folder)}")
-        print(f"start       {newest or 'step 0'}", flush=True)
+        left = "" if state["step"] < self.config.steps else ", the last step: nothing is left to do"
+        print(f"start       {newest or 'step 0'}{left}", flush=True)
         self.done = state["step"]
         self.moves = steps_taken(self.optimizer)    # when the last whole step ended
         self.progress = Progress(self.name, self.done, self.config.steps)

@@ -230,3 +230,9 @@ def test_evaluations_that_were_graded_differently_or_have_other_questions_or_tru
     with pytest.raises(ConfigError, match=words):
         compare(runs_of(table, **a), runs_of(table, **b))
     assert compare(runs_of(table, **b), runs_of(table, **b))["difference"] == 0.0
+
+
+def test_an_evaluation_that_is_graded_in_two_ways_says_so():
+    a, b = runs_of({"p": [Y]}), runs_of({"q": [N]}, graded_by="the judge grader-1")
+    with pytest.raises(ConfigError, match="B was stopped while its runs were graded again, by exact match and the"):
+        compare(a, [*a, *b])

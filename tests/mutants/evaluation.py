@@ -115,4 +115,7 @@ MUTANTS = (
     mutant(44, "the first run has another name than infer.py gives it",
            SAVED + "test_the_first_run_is_the_rollout_that_infer_makes",
            (RESULTS + "collect", "if run == 0 else", "if run < 0 else")),
+    mutant(54, "an evaluation takes the place of a training run's settings",
+           "test_eval.py::test_what_cannot_work_is_one_clear_line_and_exit_code_2",
+           ("minvenus.files:refuse_training_run", '"checkpoints").exists()', '"nothing").exists()')),
 )

@@ -111,6 +111,8 @@ def test_igpo_with_more_steps_learns_what_a_longer_run_learns(finished, tmp_path
     train_igpo.main(replace(config, steps=2, out=str(tmp_path / "whole"), pack_tokens=1024))
     extended, whole = (read_jsonl(tmp_path / name / "metrics.jsonl") for name in ("extended", "whole"))
     assert extended[1] == pytest.approx(whole[1], rel=1e-3, abs=1e-5) and len(extended) == 2
+    with pytest.raises(ConfigError, match="step-00000002 is after step 2, --steps is 1: give as many or more"):
+        train_igpo.main(replace(config, steps=1, out=str(tmp_path / "whole")))
 
 
 # ---------------------------------------------------------------------------------------- a run with a made-up update
