@@ -214,7 +214,7 @@ def test_an_unknown_spec_is_an_error_that_names_the_valid_ones(spec):
 @pytest.mark.parametrize(("variable", "value", "message"), [
     ("SERPER_API_KEY", "", r"^live search needs SERPER_API_KEY [^\n]*$"),
     ("EXTRACT_BASE_URL", "http://127.0.0.1:1/v1", "EXTRACT_MODEL must name the model"),
-    ("EXTRACT_MODEL", "m", "EXTRACT_BASE_URL must begin with http"),
+    ("EXTRACT_MODEL", "m", "needs EXTRACT_BASE_URL and EXTRACT_MODEL"),
     ("JINA_BASE_URL", "r.example/secret", "JINA_BASE_URL must begin with http")])
 def test_a_half_set_environment_is_refused_without_showing_values(monkeypatch, tmp_path, variable, value, message):
     assert isinstance(make_tools("live"), LiveTools)
