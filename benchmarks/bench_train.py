@@ -2,7 +2,10 @@
 
     python -m benchmarks.bench_train [--threads 1] [--rounds 3] [--cpu-time]
 
-Both sides train the tiny model in float32 with as many threads and AdamW steps. timing.py says where trl comes from.
+All sides train the tiny model with as many threads and AdamW steps. timing.py says where trl comes from. trl runs twice:
+
+    trl              as fast as it gets here: float32 like our side, no activations computed again
+    trl as it comes  its own defaults: bfloat16 products, activations computed again
 """
 
 import tempfile
@@ -31,13 +34,14 @@ def grpo(timing: Timing) -> None:
         weights.save(Qwen3(ModelConfig.preset("tiny")), folder)
         step = our_step(weights.load(folder), prompts)
         step()
-        ours: list[float] = []
-        times = {"ours": ours}
-        if find_spec("trl"):
-            times["trl"] = trl_steps(timing, folder, prompts, lambda: ours.append(timing.seconds(step)))
-        else:
-            ours += [timing.seconds(step) for _ in range(timing.rounds)]
-    timing.report("grpo step, 8 x 4 rollouts", times, {"trl": 3.0})
+        if not find_spec("trl"):
+            timing.report("grpo step, 8 x 4 rollouts", {"ours": [timing.seconds(step) for _ in range(timing.rounds)]}, {})
+            return
+        settings: dict[str, dict] = {"trl": {"bf16": False, "gradient_checkpointing": False}, "trl as it comes": {}}
+        for name, own in settings.items():
+            ours: list[float] = []
+            theirs = trl_steps(timing, folder, prompts, lambda ours=ours: ours.append(timing.seconds(step)), own)
+            timing.report("grpo step, 8 x 4 rollouts", {"ours": ours, name: theirs}, {name: 3.0})
 
 
 def our_step(model: Qwen3, prompts: list[list[int]]):
@@ -59,8 +63,9 @@ def our_step(model: Qwen3, prompts: list[list[int]]):
     return step
 
 
-def trl_steps(timing: Timing, folder: str, prompts: list[list[int]], between) -> list[float]:
-    """Seconds of trl's steps on the same prompts, the first left out; `between` is called after each of the others."""
+def trl_steps(timing: Timing, folder: str, prompts: list[list[int]], between, own: dict) -> list[float]:
+    """Seconds of trl's steps on the same prompts, the first left out; `between` is called after each of the others.
+    `own` are settings of trl."""
     from datasets import Dataset
     from tokenizers import Tokenizer as Words
     from tokenizers.models import WordLevel
@@ -87,8 +92,7 @@ def trl_steps(timing: Timing, folder: str, prompts: list[list[int]], between) ->
     settings = GRPOConfig(output_dir=f"{folder}/trl", per_device_train_batch_size=PROMPTS * GROUP,
                           num_generations=GROUP, max_completion_length=NEW_TOKENS, max_steps=timing.rounds + 1,
                           generation_kwargs={"min_new_tokens": NEW_TOKENS}, learning_rate=RATE, beta=0.0, use_cpu=True,
-                          bf16=False, gradient_checkpointing=False, report_to=[], save_strategy="no",
-                          logging_strategy="no", disable_tqdm=True)
+                          report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, **own)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     trainer = GRPOTrainer(model=model, args=settings, train_dataset=data, processing_class=tokenizer,
                           reward_funcs=lambda completions, **_: [float(len(text) % 7) for text in completions],
