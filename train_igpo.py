@@ -4,9 +4,9 @@ A step samples `group` rollouts of each of its questions, scores the true answer
 (which gives the gains), grades the final answers (the outcomes), turns both into advantages (igpo/) and updates the
 policy.
 """
-# Under torchrun each process, a rank, rolls out its share of the questions. `together`, `gather`,
-# `on_rank_0` and `everywhere` are for that (train/parallel.py); in a single process they only pass
-# on what they are given.
+# Under torchrun each process, a rank, rolls out its share of the questions. `share`, `together`,
+# `gather`, `on_rank_0` and `everywhere` are for that (train/parallel.py). A single process has all
+# the questions and nothing to gather.
 
 from collections.abc import Callable
 from contextlib import closing, nullcontext
@@ -63,7 +63,7 @@ def main(config: IGPOConfig) -> Path:
             scorer = Engine(engine_model(base_of(reference)), config.pages, PAGE_SIZE)
         new_loop = loop_maker(config, agent, source, engine, tokenizer)
         check_questions(new_loop(), source, tokenizer, config)
-        score = run.phase("scoring")(partial(score_answers, scorer, tokenizer, config))
+        score = run.phase("scoring")(partial(score_answers, scorer, tokenizer, config))       # the same, but timed
         grade = partial(on_rank_0, outcomes, judge=judge, kind=config.outcome)
         test = partial(evaluate, model, new_loop, source, engine)
         data = digest([source.fingerprint, agent.prompt, judge.graded_by if judge else None])
@@ -73,11 +73,11 @@ def main(config: IGPOConfig) -> Path:
             copy_weights(model, engine)                                     # every cached page is stale now
             with new_loop(score=score) as loop, together(), run.phase("rollout"):
                 episodes = collect(loop, source, step, config)              # under torchrun: this rank's questions
-                loop.score_ended()                                          # the true answers; then close the rollouts
+                loop.score_ended()                                          # score the true answers, close the rollouts
             engine.free_pages()                                             # the update can use their memory
             scorer.free_pages()
             scored = gather([(own.rollout, own.answer_logprobs) for own in episodes], each=config.group)
-            batch = make_batch(scored, config.group, grade)                 # without an outcome: dropped, counted
+            batch = make_batch(scored, config.group, grade)                 # drops and counts rollouts without outcome
             credited = credit(batch.measured, config.recipe)                # igpo/credit.py: the same on every rank
             rows = list(map(row_of, batch.rollouts, credited.record.advantages))
             with run.phase("update"):
@@ -113,17 +113,18 @@ def score_answers(scorer: Engine, tokenizer: Tokenizer, config: IGPOConfig, epis
     """Give each rollout, for each turn, the log-probs of the true answer's tokens in the context before the turn; None
     where the recipe needs none. The current policy scores on the open sequences, so it computes only the answers; the
     frozen start checkpoint has an engine of its own and computes the rollouts, too."""
-    wrapped = [wrap_answer(episode.rollout.question.answers[0], tokenizer, config.recipe) for episode in episodes]
-    requests = {}
-    for i, episode in enumerate(episodes):
+    wrapped, requests = {}, {}
+    for episode in episodes:
+        wrapped[episode] = wrap_answer(episode.rollout.question.answers[0], tokenizer, config.recipe)
         if lengths := scored_lengths(episode.rollout, config.recipe):
             # a rollout that was cut before its last turn began has an observation that its sequence lacks
             on_pages = config.gain_policy == "current" and len(episode.sequence.tokens) >= lengths[-1]
             prefix = episode.sequence if on_pages else episode.rollout.tokens
-            requests[i] = (prefix, lengths, wrapped[i].ids)
+            requests[episode] = (prefix, lengths, wrapped[episode].ids)
     scores = dict(zip(requests, scorer.score_many(list(requests.values()), config.temperature), strict=True))
-    for i, episode in enumerate(episodes):
-        episode.answer_logprobs = answer_logprobs(episode.rollout, wrapped[i], scores.get(i, []), config.recipe)
+    for episode in episodes:
+        own = scores.get(episode, [])
+        episode.answer_logprobs = answer_logprobs(episode.rollout, wrapped[episode], own, config.recipe)
 
 
 def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[float | None]:
@@ -170,7 +171,9 @@ def questions_of(config: IGPOConfig) -> QuestionSource:
 
 def check_questions(loop: RolloutLoop, source: QuestionSource, tokenizer: Tokenizer, config: IGPOConfig) -> None:
     """Refuse a question of a file that does not fit, now and not in the step that takes it."""
-    for question in [*source.training, *source.held_out] if config.data != "toyweb" else []:
+    if config.data == "toyweb":
+        return
+    for question in [*source.training, *source.held_out]:
         loop.check_room(question, source.max_turns(question))
         answer = len(wrap_answer(question.answers[0], tokenizer, config.recipe).ids)
         needed = config.max_context - loop.last_tokens + answer             # the longest context that is scored

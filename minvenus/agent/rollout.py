@@ -139,7 +139,7 @@ class RolloutLoop:
         return [episode for episode in running if episode.rollout]
 
     def run(self, stop: object = False) -> None:
-        """Step until all rollouts have ended. Once `stop` is true, every rollout is cut where it is."""
+        """Step until all rollouts have ended. Once `stop` is true (a signal fills a list), cut them where they are."""
         while self.running or self.waiting:
             self.step()
             if stop:
@@ -176,7 +176,7 @@ class RolloutLoop:
     # ------------------------------------------------- a turn that was written: parse it, run its call, show the result
 
     def _read_turn(self, episode: Episode) -> bool:
-        """Handle a turn once it is written: discard it, or add it and end, run its call, or show the error."""
+        """Handle a turn if it is written, else False: discard it, or add it and end, run its call, show the error."""
         try:
             output = self.policy.output(episode)
         except ToolError as error:                            # only an endpoint raises it

@@ -28,7 +28,6 @@ from minvenus.engine.runner import Runner
 from minvenus.engine.sampler import Noise, Sampling, plain_logprobs, sample
 from minvenus.engine.scheduler import Completion, Counters, Job, Scheduler, Sequence, Work
 
-Draw = Callable[[list[Sequence], Tensor], list[int]]
 ScoreRequest = tuple[Sequence | list[int], list[int], list[int]]  # (prefix, lengths n to score after, continuation)
 
 
@@ -43,7 +42,7 @@ class Engine:
     """
 
     def __init__(self, model, pages: int, page_size: int = 64, seed: int = 0, step_tokens: int = 4096,
-                 vocab_limit: int | None = None, draw: Draw | None = None):
+                 vocab_limit: int | None = None, draw: Callable | None = None):
         self.config, self.seed = model.config, seed
         self.vocab_limit = self.config.vocab_size if vocab_limit is None else vocab_limit
         if not 1 <= self.vocab_limit <= self.config.vocab_size:
@@ -160,7 +159,7 @@ class Engine:
     def score(self, prefix: Sequence | list[int], continuations: list[list[int]],
               temperature: float = 1.0) -> list[list[float]]:
         """Log-probs of the tokens of each continuation after the prefix, under the plain softmax at the temperature."""
-        lengths = [len(tokens_of(prefix))]
+        lengths = [len(prefix.tokens if isinstance(prefix, Sequence) else prefix)]
         return [own for [own] in self.score_many([(prefix, lengths, c) for c in continuations], temperature)]
 
     def score_many(self, requests: list[ScoreRequest], temperature: float = 1.0) -> list[list[list[float]]]:
@@ -265,11 +264,11 @@ class Engine:
         self.scheduler.counters = Counters()
 
     def _check_request(self, prefix: Sequence | list[int], lengths: list[int], continuation: list[int]) -> None:
-        tokens = tokens_of(prefix)
-        if not lengths or not 1 <= min(lengths) <= max(lengths) <= len(tokens):
-            raise ValueError(f"lengths of prefixes must lie in 1 to {len(tokens)}, the number of tokens; got {lengths}")
         if isinstance(prefix, Sequence):
             self._check_idle(prefix)
+            prefix = prefix.tokens
+        if not lengths or not 1 <= min(lengths) <= max(lengths) <= len(prefix):
+            raise ValueError(f"lengths of prefixes must lie in 1 to {len(prefix)}, the number of tokens; got {lengths}")
         self._check_tokens(continuation)
         self._check_room(max(lengths), len(continuation))
 
@@ -294,7 +293,3 @@ class Engine:
         if needed > self.pool.count:
             raise ValueError(f"need {needed} pages of {self.pool.page_size} for {length} tokens and up to {more} more, "
                              f"the pool has {self.pool.count}: raise pages or lower max_tokens")
-
-
-def tokens_of(prefix: Sequence | list[int]) -> list[int]:
-    return prefix.tokens if isinstance(prefix, Sequence) else prefix

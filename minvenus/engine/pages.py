@@ -42,10 +42,6 @@ class PagePool:
         self._last_content = START                               # last content id given out
 
     @property
-    def available(self) -> int:
-        return len(self._free)
-
-    @property
     def used(self) -> int:
         return self.count - len(self._free)
 
@@ -105,7 +101,7 @@ class PagePool:
         """A table on the same pages for the first `length` tokens."""
         copy = BlockTable(table.pages[:self.pages_for(length)], length)
         for page in copy.pages:
-            self._references[page] += 1
+            self._take(page)
         return copy
 
     def free(self, table: BlockTable) -> None:

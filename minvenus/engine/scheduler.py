@@ -166,7 +166,7 @@ class Scheduler:
         else:
             table = self.pool.open(sequence.tokens[:known + 1])
         needed = self.pool.pages_for(job.goal) - len(table.pages) + (table.num_computed % self.pool.page_size > 0)
-        if needed > self.pool.available and not must_run:
+        if self.pool.used + needed > self.pool.count and not must_run:
             self.pool.free(table)
             return False
         sequence.block_table = table

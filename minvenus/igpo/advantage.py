@@ -17,7 +17,6 @@ does to the expected gradient: docs/equations.md. All numbers are Python floats:
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minvenus.config import Recipe
@@ -86,7 +85,7 @@ def advantage_record(rewards: list[TurnRewards], groups: list[int], recipe: Reci
     return AdvantageRecord(advantages, terms, turn_z, outcome_z, stats, scale, m_outcome, m_gain)
 
 
-def mean_std(values: Sequence[float]) -> tuple[float, float]:
+def mean_std(values: list[float]) -> tuple[float, float]:
     """Mean and population standard deviation; (0, 1) of no value, (v, 1) of a single value v: centred, its z is 0."""
     if not values:
         return 0.0, 1.0
@@ -136,13 +135,10 @@ def turn_returns(terms: list[float | None], penalties: list[bool], recipe: Recip
     following = 0.0       # over turns: the return of the next turn; over rewards: of the next rewarded turn
     shared = 0.0          # over rewards: the return that a turn without a reward takes
     for term, penalty in zip(reversed(terms), reversed([*penalties, False]), strict=True):
-        if recipe.discount_over == "turns":
-            following = (0.0 if term is None else term) + gamma * following
-            result.append(following)
-        elif term is None:
+        if term is None and recipe.discount_over == "rewards":
             result.append(shared)
         else:
-            following = term + gamma * following
+            following = (0.0 if term is None else term) + gamma * following
             result.append(following)
             if not (penalty and recipe.penalty_scope == "turn"):
                 shared = following

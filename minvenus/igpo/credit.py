@@ -2,7 +2,7 @@
 
     answer log-probs -> values -> gains -> rewards -> advantages      gain.py, rewards.py, advantage.py, in this order
 
-The same measurements can be credited under another recipe: so a page shows one rollout under several recipes. A recipe
+The same measurements can be credited under another recipe, so a report can show one rollout under several. A recipe
 that needs log-probs which were not measured is an error: a missing value is not 0.
 """
 
@@ -40,7 +40,7 @@ class Measured:
 class Credit:
     """Everything between the measurements and the loss, one entry per rollout."""
 
-    values: list[list[float | None]]
+    values: list[list[float | None]]         # before every turn; None where the recipe needs none
     gains: list[list[float | None]]
     rewards: list[TurnRewards]
     record: AdvantageRecord
@@ -57,21 +57,16 @@ class Credit:
 
 def credit(batch: list[Measured], recipe: Recipe) -> Credit:
     """The whole way for all rollouts of a step: groups are compared within themselves, IG-Scale is over the batch."""
-    values, gains, rewards = [], [], []
+    values: list[list[float | None]] = []
+    gains, rewards = [], []
     for i, m in enumerate(batch):
-        values.append(measured_values(m, recipe, f"rollout {i}"))
+        values.append([None] * len(m.kinds))
+        for t in needed_values(m.kinds, recipe):
+            try:
+                values[i][t] = value(m.logprobs[t] or [], recipe.gain)
+            except ValueError as error:
+                raise ValueError(f"rollout {i}, context before turn {t}: {error}") from None
         gains.append(segment_gains(values[i], m.kinds, recipe))
         rewards.append(turn_rewards(m.kinds, gains[i], m.malformed, m.outcome, recipe))
     record = advantage_record(rewards, [m.group for m in batch], recipe)
     return Credit(values, gains, rewards, record)
-
-
-def measured_values(m: Measured, recipe: Recipe, name: str) -> list[float | None]:
-    """The values that the recipe's gains need, None elsewhere. `name` is for the error message."""
-    values: list[float | None] = [None] * len(m.kinds)
-    for t in needed_values(m.kinds, recipe):
-        try:
-            values[t] = value(m.logprobs[t] or [], recipe.gain)
-        except ValueError as error:
-            raise ValueError(f"{name}, context before turn {t}: {error}") from None
-    return values

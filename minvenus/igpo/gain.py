@@ -3,10 +3,10 @@
     V_t = (1/L) sum_j log pi(g_j | h_t, wrapper, g_<j)      mean log-prob of the L tokens of the truth g        [P eq.2]
     V_t = exp of that                                       gain="prob"                                         [I v1]
     IG_t = V_t - V_{t-1}                                    browse="off": every turn but the last               [P eq.3]
-    r_{b_k} = V_{b_k} - V_{b_{k-1}},  b_0 = 0               browse="replicate", "segment": visits b_1 < b_2 < ... only
+    IG_{b_k} = V_{b_k} - V_{b_{k-1}},  b_0 = 0              browse="replicate", "segment": visits b_1 < b_2 < ... only
 
-[P] is the DR-Venus paper, [I v1] the first version of the IGPO paper; docs/equations.md lists every equation. gain,
-browse and other settings in quotes are fields of config.Recipe.
+[P] is the DR-Venus paper, [I v1] the first version of the IGPO paper; docs/equations.md lists every equation. gain and
+browse are fields of config.Recipe, as are all settings that the files of igpo/ write as name="value".
 
 h_t is the context after turn t and its observation, up to where the next turn begins; h_0 is the prompt alone. The
 truth g is the question's first accepted answer. Between h_t and g comes a wrapper, a thought (lead_in), </think> and

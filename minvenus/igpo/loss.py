@@ -37,7 +37,8 @@ def igpo_loss(logp, old_logp, ref_logp, advantages, mask, *, clip_low=0.2, clip_
     _check_shapes(logp=logp, old_logp=old_logp, ref_logp=ref_logp, advantages=advantages, mask=mask)
     mask = mask.bool()
     weight = token_weights(mask, aggregate, step_sequences, step_tokens).to(logp.dtype)
-    logp, old_logp, advantages = (_masked(x, mask) for x in (logp, old_logp.detach(), advantages.detach()))
+    # 0 outside the mask before any arithmetic: 0 * NaN would be NaN, in the gradient too
+    logp, old_logp, advantages = (torch.where(mask, x, 0.0) for x in (logp, old_logp.detach(), advantages.detach()))
 
     log_ratio = (logp - old_logp).clamp(-20.0, 20.0)                                     # [B, L]
     ratio = log_ratio.exp()
@@ -53,7 +54,7 @@ def igpo_loss(logp, old_logp, ref_logp, advantages, mask, *, clip_low=0.2, clip_
 
     kl = torch.zeros_like(policy_loss)
     if kl_coef:
-        kl = (weight * k3(logp, _masked(ref_logp.detach(), mask))).sum()
+        kl = (weight * k3(logp, torch.where(mask, ref_logp.detach(), 0.0))).sum()
     stats = _stats(log_ratio, ratio, clipped > unclipped, dual, mask)
     return policy_loss + kl_coef * kl, stats | {"policy_loss": policy_loss.item(), "kl": kl.item()}
 
@@ -74,11 +75,6 @@ def token_weights(mask, aggregate, step_sequences, step_tokens):
     if aggregate == "seq-mean-token-mean":
         weight = weight / tokens_B.clamp(min=1)[:, None]
     return weight / max(1, int((tokens_B > 0).sum()) if step_sequences is None else step_sequences)
-
-
-def _masked(x, mask):
-    """Zero outside the mask before any arithmetic: 0 * NaN would be NaN, in the gradient too."""
-    return torch.where(mask, x, 0.0)
 
 
 @torch.no_grad()

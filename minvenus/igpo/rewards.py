@@ -38,11 +38,11 @@ def turn_rewards(kinds: list[str], gains: list[float | None], malformed: list[bo
     if penalty is None:                                  # a malformed turn keeps its gain, the last one its outcome
         penalty, malformed = 0.0, [False] * len(kinds)
     outcome = -penalty if malformed[-1] else outcome
-    count = len(kinds) - 1
     if not recipe.use_gain:
-        return TurnRewards([None] * count, outcome)
+        return TurnRewards([None] * (len(kinds) - 1), outcome)
 
-    rewards, penalties = list(gains[:count]), [False] * count
+    rewards = list(gains[:-1])
+    penalties = [False] * len(rewards)
     if recipe.take_back:
         outcome -= math.fsum(gain for gain in gains if gain is not None)
     if recipe.clip_gain:

@@ -154,7 +154,7 @@ MUTANTS = (
            (LOSS + "token_weights", "tokens_B = mask.sum(dim=1)", "tokens_B = torch.ones_like(mask).sum(dim=1)")),
     mutant(16, "masked NaN reaches the gradient",
            IN_LOSS + "test_masked_positions_may_hold_anything_and_change_nothing",
-           (LOSS + "_masked", "return torch.where(mask, x, 0.0)", "return x * mask")),
+           (LOSS + "igpo_loss", "(torch.where(mask, x, 0.0) for x in", "(x * mask for x in")),
     mutant(20, "log-probs off by one against their mask", IN_LOSS + "test_loss_and_statistics_equal_their_definitions",
            (LOSS + "igpo_loss", "mask = mask.bool()", "mask = mask.bool().roll(1, dims=1)")),
     mutant(33, "token mean per micro-batch",
