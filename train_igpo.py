@@ -66,9 +66,10 @@ def main(config: IGPOConfig) -> Path:
         score = run.phase("scoring")(partial(score_answers, scorer, tokenizer, config))       # the same, but timed
         grade = partial(on_rank_0, outcomes, judge=judge, kind=config.outcome)
         test = partial(evaluate, model, new_loop, source, engine)
-        data = digest([source.fingerprint, agent.prompt, judge.graded_by if judge else None])
+        data = digest([source.fingerprint, agent.prompt, judge.graded_by if judge else None])  # compared on resume
 
-        # run.steps resumes from the last checkpoint, evaluates, saves, stops on signals; run.phase measures the time
+        # run.steps resumes from the last checkpoint, evaluates, saves, stops on signals; run.phase measures the time;
+        # source.visits says of every page that was visited whether it was the right one, where that is known
         for step in run.steps(model, optimizer, tokenizer.files | agent.files, data=data, evaluate=test):
             copy_weights(model, engine)                                     # every cached page is stale now
             with new_loop(score=score) as loop, together(), run.phase("rollout"):
@@ -79,7 +80,7 @@ def main(config: IGPOConfig) -> Path:
             scored = gather([(own.rollout, own.answer_logprobs) for own in episodes], each=config.group)
             batch = make_batch(scored, config.group, grade)                 # drops and counts rollouts without outcome
             credited = credit(batch.measured, config.recipe)                # igpo/credit.py: the same on every rank
-            rows = list(map(row_of, batch.rollouts, credited.record.advantages))
+            rows = list(map(row_of, batch.rollouts, credited.record.advantages))        # advantages of sampled tokens
             with run.phase("update"):
                 stats = igpo_update(model, optimizer, rows, reference, config, step)
             if batch.rollouts and (step == 1 or run.is_due(config.rollouts_every)):               # for the X-ray

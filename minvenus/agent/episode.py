@@ -52,12 +52,6 @@ class Episode:
         self.stream.add_observation(text)
         self.turns[-1] = replace(self.turns[-1], observation=text, tool_error=error, tool_seconds=seconds)
 
-    def replace_observation(self, text: str) -> None:
-        """Show another text in the place of the newest observation, after which nothing was written."""
-        self.stream.take_back_observation()
-        self.stream.add_observation(text)
-        self.turns[-1] = replace(self.turns[-1], observation=text)
-
     def end(self, termination: str, error: str | None, system: str, cut_off: bool) -> None:
         """Make the record. `cut_off`: the run or an endpoint failed, so the last turn says nothing about the model's
         format. One that was cut by the time limit counts as malformed."""

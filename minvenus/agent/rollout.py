@@ -268,12 +268,13 @@ class RolloutLoop:
     def _context_is_full(self, episode: Episode) -> None:
         """An endpoint took less than max_context tokens. The newest observation, which the model has not seen, gives
         way to the notice, and the next turn is the last one. If that is too long as well, the rollout ends."""
-        notice = self.agent.notices.context
-        if episode.turns[-1].observation == notice:
+        turn, notice = episode.turns[-1], self.agent.notices.context
+        if turn.observation == notice:
             self._cut(episode, "token_limit_no_answer")
             return
         episode.writing, episode.forced_by = False, "token_limit"
-        episode.replace_observation(notice)
+        episode.stream.take_back_observation()
+        episode.add_observation(notice, turn.tool_error, turn.tool_seconds)
         self.watch("observation", episode)
 
     def _observation_tokens(self, text: str) -> int:
@@ -294,7 +295,6 @@ class RolloutLoop:
         runs is dropped, because the rollout has ended."""
         if episode.stream.awaits_turn:
             tokens, logprobs = self.policy.cut(episode) if episode.writing else ([], None)
-            episode.writing = False
             episode.add_turn(tokens, logprobs, *self._parse(tokens), last=True)
             self.watch("turn", episode)
         self._end(episode, termination, error)

@@ -217,7 +217,7 @@ class Engine:
         row, temperature = 0, 1.0
         for sequence, new, _ in work:
             job, end = sequence.job, sequence.num_computed + new
-            for i in range(end - sequence.outputs(new), end):
+            for i in range(end - sequence.outputs(new), end):          # the tokens whose hidden states the job uses
                 if job.sampling:
                     drawing[sequence] = row
                 else:
@@ -244,7 +244,8 @@ class Engine:
         for row, sequence in enumerate(sequences):
             alike[sequence.job.sampling.distribution].append(row)
         for rows in alike.values():
-            members, own = [sequences[row] for row in rows], logits if len(alike) == 1 else logits[rows]
+            members = [sequences[row] for row in rows]
+            own = logits if len(alike) == 1 else logits[rows]
             tokens = self._draw(members, own)
             logprobs = plain_logprobs(own, tokens, members[0].job.sampling.plain_temperature)
             for sequence, token, logprob in zip(members, tokens, logprobs, strict=True):

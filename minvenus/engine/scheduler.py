@@ -151,8 +151,13 @@ class Scheduler:
                 sequence.prefilled_at = self._step
             if budget == 0:
                 break
-        for work in plan.values():
-            self._count(work)
+        for sequence, new, _ in plan.values():
+            scored = 0 if sequence.job.sampling else sequence.outputs(new)
+            self.counters.scored += scored
+            if sequence.decoding:
+                self.counters.decoded += new
+            else:
+                self.counters.prefilled += new - scored
         self.counters.pages_peak = max(self.counters.pages_peak, self.pool.used)
         return list(plan.values())
 
@@ -186,12 +191,3 @@ class Scheduler:
             self.counters.preemptions += 1
         plan[sequence] = Work(sequence, count, copies)
         return count
-
-    def _count(self, work: Work) -> None:
-        sequence, new, _ = work
-        scored = 0 if sequence.job.sampling else sequence.outputs(new)
-        self.counters.scored += scored
-        if sequence.decoding:
-            self.counters.decoded += new
-        else:
-            self.counters.prefilled += new - scored

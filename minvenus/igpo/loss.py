@@ -55,8 +55,20 @@ def igpo_loss(logp, old_logp, ref_logp, advantages, mask, *, clip_low=0.2, clip_
     kl = torch.zeros_like(policy_loss)
     if kl_coef:
         kl = (weight * k3(logp, torch.where(mask, ref_logp.detach(), 0.0))).sum()
-    stats = _stats(log_ratio, ratio, clipped > unclipped, dual, mask)
-    return policy_loss + kl_coef * kl, stats | {"policy_loss": policy_loss.item(), "kl": kl.item()}
+
+    tokens = int(mask.sum())
+    count = max(1, tokens)
+    sampled_ratios = ratio.detach()[mask] if tokens else torch.ones(1)
+    return policy_loss + kl_coef * kl, {
+        "policy_loss": policy_loss.item(),
+        "kl": kl.item(),
+        "tokens": tokens,
+        "clip_fraction": ((clipped > unclipped) & mask).sum().item() / count,
+        "dual_clip_fraction": (dual & mask).sum().item() / count,
+        "approx_kl": -log_ratio.sum().item() / count,                 # mean of log pi_old - log pi
+        "ratio_min": sampled_ratios.min().item(),
+        "ratio_max": sampled_ratios.max().item(),
+    }
 
 
 def k3(logp, ref_logp):
@@ -75,21 +87,6 @@ def token_weights(mask, aggregate, step_sequences, step_tokens):
     if aggregate == "seq-mean-token-mean":
         weight = weight / tokens_B.clamp(min=1)[:, None]
     return weight / max(1, int((tokens_B > 0).sum()) if step_sequences is None else step_sequences)
-
-
-@torch.no_grad()
-def _stats(log_ratio, ratio, was_clipped, was_dual_clipped, mask):
-    tokens = int(mask.sum())
-    count = max(1, tokens)
-    inside = ratio[mask] if tokens else torch.ones(1)
-    return {
-        "tokens": tokens,
-        "clip_fraction": (was_clipped & mask).sum().item() / count,
-        "dual_clip_fraction": (was_dual_clipped & mask).sum().item() / count,
-        "approx_kl": -log_ratio.sum().item() / count,                 # mean of log pi_old - log pi
-        "ratio_min": inside.min().item(),
-        "ratio_max": inside.max().item(),
-    }
 
 
 def _check_shapes(**tensors):

@@ -1,8 +1,8 @@
 """Causal grouped-query attention over packed sequences, as Triton kernels that never store a [length, length] matrix.
 
     forward     s = scale * log2(e) * q k^T with scale = 1 / sqrt(D): 2^s, one instruction, is e^(scale * q k^T)
-                over blocks of keys with a running maximum m and sum total:
-                out = sum_j 2^(s_j - m) v_j / total      lse = m + log2 total
+                over blocks of keys with a running maximum peak and sum total:
+                out = sum_j 2^(s_j - peak) v_j / total      lse = peak + log2 total
     backward    p = 2^(s - lse)      delta_i = do_i . o_i      ds = p * (do v^T - delta)
                 dv = p^T do          dk = scale * ds^T q       dq = scale * ds k
 
@@ -21,7 +21,7 @@ or constants of the compilation. The others, in all kernels:
 
     start, length      first token of the program's sequence in the pack, and its length
     first              first row of the program's own block: queries, or in dkv keys; counted from `start`
-    m, n               first query, first key of the inner loop's block, counted from `start`; m in forward: the maximum
+    m, n               first query, first key of the inner loop's block, counted from `start`
     diagonal           first row of the inner loop's blocks that the causal mask cuts
     scale2             scale * log2(e)
 """
@@ -71,19 +71,19 @@ def causal(first, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
 
 
 @triton.jit
-def forward_block(acc, m, total, q, K, V, start, first, n, length, scale2, MASKED: tl.constexpr, KV: tl.constexpr,
+def forward_block(acc, peak, total, q, K, V, start, first, n, length, scale2, MASKED: tl.constexpr, KV: tl.constexpr,
                   D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):
-    """One step of the running softmax: fold keys n ... n + BLOCK_N into (acc, m, total)."""
+    """One step of the running softmax: fold keys n ... n + BLOCK_N into (acc, peak, total)."""
     k = load_block(K, start + n, length - n, KV, D, BLOCK_N)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale2                              # [M, N]
     if MASKED:                                              # only blocks on the diagonal; also hides keys past the end
         scores = tl.where(causal(first, n, BLOCK_M, BLOCK_N), scores, float("-inf"))
-    m_new = tl.maximum(m, tl.max(scores, 1))                # finite: every row sees key 0, which is in the first block
-    p = tl.math.exp2(scores - m_new[:, None])
-    shrink = tl.math.exp2(m - m_new)
+    new_peak = tl.maximum(peak, tl.max(scores, 1))          # finite: every row sees key 0, which is in the first block
+    p = tl.math.exp2(scores - new_peak[:, None])
+    shrink = tl.math.exp2(peak - new_peak)
     v = load_block(V, start + n, length - n, KV, D, BLOCK_N)
     acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
-    return acc, m_new, total * shrink + tl.sum(p, 1)
+    return acc, new_peak, total * shrink + tl.sum(p, 1)
 
 
 @triton.jit
@@ -97,18 +97,18 @@ def forward_kernel(Q, K, V, Out, Lse, cu_seqlens, tokens, scale2, H: tl.constexp
     kv = head // (H // KV)
     q = load_block(Q + head * D, start + first, length - first, H, D, BLOCK_M)
     acc = tl.zeros(q.shape, tl.float32)
-    m = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    peak = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     diagonal = first // BLOCK_N * BLOCK_N                            # every key before this one is seen by every row
     for n in range(0, diagonal, BLOCK_N):
-        acc, m, total = forward_block(acc, m, total, q, K + kv * D, V + kv * D, start, first, n, length, scale2, False,
-                                      KV, D, BLOCK_M, BLOCK_N, PRECISION)
+        acc, peak, total = forward_block(acc, peak, total, q, K + kv * D, V + kv * D, start, first, n, length, scale2,
+                                         False, KV, D, BLOCK_M, BLOCK_N, PRECISION)
     for n in range(diagonal, tl.minimum(first + BLOCK_M, length), BLOCK_N):
-        acc, m, total = forward_block(acc, m, total, q, K + kv * D, V + kv * D, start, first, n, length, scale2, True,
-                                      KV, D, BLOCK_M, BLOCK_N, PRECISION)
+        acc, peak, total = forward_block(acc, peak, total, q, K + kv * D, V + kv * D, start, first, n, length, scale2,
+                                         True, KV, D, BLOCK_M, BLOCK_N, PRECISION)
     store_block(Out + head * D, acc / total[:, None], start + first, length - first, H, D, BLOCK_M)
     rows = first + tl.arange(0, BLOCK_M)
-    tl.store(Lse + start + head * tokens + rows, m + tl.math.log2(total), mask=rows < length)
+    tl.store(Lse + start + head * tokens + rows, peak + tl.math.log2(total), mask=rows < length)
 
 
 @triton.jit
