@@ -52,7 +52,7 @@ def test_every_kind_of_field_has_its_flag():
     argv = ["--steps", "7", "--learning-rate", "1e-3", "--no-shuffle", "--mode", "exact", "--folder", "x"]
     argv += ["--name=a b", "--files", "a", "b"]
     assert parse_flags(Example, argv) == Example(7, 1e-3, False, "exact", "x", "a b", ("a", "b"))
-    assert parse_flags(Example, ["--shuffle", "--folder", "none"]) == parse_flags(Example, []) == Example()
+    assert parse_flags(Example, ["--shuffle", "--folder", "None"]) == parse_flags(Example, []) == Example()
 
 
 @pytest.mark.parametrize(("wrong", "words"), [

@@ -168,12 +168,13 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
 def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
     """What a folder says comes at once and in order, so that such runs are reproducible."""
     monkeypatch.setenv("SERPER_API_KEY", "planted")
-    config = replace(config, tool_threads=7, tool_seconds=9.0)
+    config = replace(config, tool_threads=7, tool_seconds=9.0, max_observation_tokens=99)
     for tools, threads in ((config.tools, None), (f"record:{tmp_path / 'cassette'}", 7), ("live", 7)):
         with closing(open_questions(config.data, tools, limit=1, per_step=2)) as source:
             loop = train_igpo.loop_maker(config, TOYWEB, source, engine_for(play), TINY)()
         assert (loop.tool_threads, loop.tool_seconds, loop.max_malformed) == (threads, 9.0, 0)
         assert (loop.agent.max_turns, loop.agent.max_context, loop.agent.retries) == (5, 1024, 0)
+        assert loop.agent.max_observation_tokens == 99
 
 
 def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):

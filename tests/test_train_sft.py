@@ -10,7 +10,7 @@ import pytest
 
 import train_sft
 from minvenus.agent.prompt import DR_VENUS, TOYWEB, read_format
-from minvenus.config import ModelConfig
+from minvenus.config import ConfigError, ModelConfig
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.model import weights
@@ -113,6 +113,17 @@ def test_held_out_trajectories_are_never_trained_on(inputs, tmp_path, monkeypatc
     train_sft.main(small_config(inputs, tmp_path / "run", data=data))
     trained, (held_out, *again) = set().union(*seen["sft_step"]), seen["validation_loss"]
     assert len(trained) == 6 and again == [held_out] * 2 and len(held_out) == 2 and not trained & held_out
+
+
+def test_a_run_does_not_go_on_with_other_held_out_trajectories(inputs, tmp_path):
+    *lines, one, other = Path(inputs["data"]).read_text().splitlines(keepends=True)
+    data = tmp_path / "data.jsonl"
+    config = small_config(inputs, tmp_path / "run", steps=1, validation=1, data=str(data))
+    data.write_text("".join([*lines, other]))
+    train_sft.main(config)
+    data.write_text("".join([*lines, one]))
+    with pytest.raises(ConfigError, match="was made with other data"):
+        train_sft.main(config)
 
 
 def test_over_long_trajectories_are_dropped_with_their_number(inputs, tmp_path, capsys):

@@ -125,6 +125,14 @@ def test_those_that_wait_start_in_their_order_and_their_clock_starts_then():
     assert {episode.rollout.termination for episode in episodes} == {"answered"}
 
 
+def test_those_that_wait_when_the_user_stops_end_once():
+    ended = []
+    policy = policy_for([search()], pages=ONE, page_size=PAGE)
+    scripted.run_groups(policy, budget(6, CONTEXT), questions=[Question(f"q{i}", "Pet?", ["cat"]) for i in range(4)],
+                        stop=True, watch=lambda event, e: ended.extend([e.question.id] if event == "end" else []))
+    assert ended == ["q0", "q1", "q2", "q3"]
+
+
 def test_a_rollout_keeps_its_pages_while_its_tool_takes_long_and_others_run_through():
     """The slow one is the oldest; four others share the rest of the pool, two at a time."""
     release, ended = threading.Event(), []

@@ -57,12 +57,12 @@ def test_the_context_from_which_an_answer_is_asked_for_is_exact_to_the_token():
         assert (rollout.termination, rollout.turns[0].observation) == (termination, shown)
 
 
-@pytest.mark.parametrize("left", [20, 45, 60])
-def test_the_last_turn_writes_what_is_left_and_never_beyond_the_context(left):
+@pytest.mark.parametrize(("left", "kept"), [(20, 20), (45, 20), (60, 20), (60, 9999)])
+def test_the_last_turn_writes_what_is_left_and_never_beyond_the_context(left, kept):
     """At least last_turn_tokens, at most what any turn may: so the answer comes behind the budget, within the model."""
     long = [TOKENIZER.encode("a")[0]] * 60
     context = PROMPT + 61 + size(NOTICES.context) + left + 1
-    rollout = run([long, long], budget(8, context, answer_from=PROMPT, last_turn_tokens=20), notices=NOTICES)
+    rollout = run([long, long], budget(8, context, answer_from=PROMPT, last_turn_tokens=kept), notices=NOTICES)
     assert rollout.termination == "token_limit_no_answer" and len(rollout.tokens) == context
     assert sum(rollout.sampled) == 60 + left
 

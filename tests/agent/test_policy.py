@@ -98,6 +98,7 @@ def test_the_prompt_of_the_released_models_must_come_from_a_file_a_trajectory_or
     assert format_of(replace(config, system_prompt="words.json")) == replace(DR_VENUS, system="Words.\n")
     write_json(tmp_path / "agent.json", replace(MINVENUS, system="Its own.").files["agent.json"])
     assert format_of(config) == replace(DR_VENUS, system="Its own.")
+    assert format_of(replace(config, like="toyweb")) == TOYWEB, "which has a prompt"
     Path("text").write_text("Search!", encoding="utf-8-sig")                                # as Windows writes it
     assert format_of(replace(config, system_prompt="text")).prompt == "Search!"
 
@@ -140,6 +141,7 @@ def test_on_a_gpu_the_cache_may_take_most_of_what_is_free(monkeypatch):
     for free, pages in ((1000 * page, 128), (100 * page, 80), (10 * page, 16)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free, 2 * free))
         assert cache_pages(model, 1024, 8) == pages
+    assert cache_pages(model, 100_000, 1) == 4096 // 64, "no more than the model can read"
 
 
 @pytest.mark.parametrize(("endpoint", "context"), [

@@ -263,13 +263,13 @@ def test_a_turn_that_was_cut_is_not_waited_for_and_does_not_go_on_asking(how, do
         assert all_threads_end()
 
 
-def room_for(tokens, *turns):
-    """A server that says "too long" above so many tokens of the prompt."""
+def room_for(tokens, *turns, status=400):
+    """A server that says "too long" above so many tokens of the prompt; some say so with status 200."""
     message = "This model's maximum context length is 512 tokens. However, you requested 600"
 
     def reply(handler):
         too_long = len(json.loads(handler.body)["prompt"]) > tokens
-        handler.reply({"error": {"message": message}}, status=400) if too_long else scripted(*turns)(handler)
+        handler.reply({"error": {"message": message}}, status=status) if too_long else scripted(*turns)(handler)
     return reply
 
 
@@ -293,7 +293,7 @@ def test_a_server_that_calls_the_prompt_alone_too_long_is_a_failure_with_its_rea
 
 
 def test_if_the_notice_is_too_long_as_well_the_rollout_ends_with_a_full_context_and_no_format_error():
-    with serve(room_for(PROMPT, search(), answer())) as server:
+    with serve(room_for(PROMPT, search(), answer(), status=200)) as server:
         rollout = run(policy_at(server))
     assert len(server.seen) == 3
     assert rollout.termination == "token_limit_no_answer" and rollout.error is None and not rollout.turns[-1].malformed

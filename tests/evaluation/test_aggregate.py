@@ -220,6 +220,9 @@ def test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_chan
 def test_the_bootstrap_interval_of_many_values_is_that_of_the_normal_distribution():
     """The mean of 400 coins: 1/2 ± 1.96 / 40. One of 97.5 % would reach 0.007 further."""
     assert bootstrap_interval([0.0, 1.0] * 200) == pytest.approx((0.451, 0.549), abs=0.0035)
+    roots = [i ** 0.5 for i in range(20)]
+    low, high = bootstrap_interval(roots)
+    assert bootstrap_interval([-root for root in roots]) == (-high, -low), "as many means below it as above"
 
 
 @pytest.mark.parametrize(("a", "b", "words"), [

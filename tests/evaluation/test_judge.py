@@ -34,10 +34,10 @@ def test_a_verdict_is_asked_for_with_question_answer_and_every_alias(monkeypatch
 
 def test_the_temperature_of_the_judge_can_be_set_and_left_out_and_another_one_is_asked_anew(monkeypatch):
     with yes_to({"Italy's Rome"}) as server:
-        for wanted in ("none", "0.5", "", "None"):
+        for wanted in ("none", "2", "", "None"):
             monkeypatch.setenv("JUDGE_TEMPERATURE", wanted)
             assert judge_at(server, monkeypatch, cache="kept").verdict(CAPITAL, "Italy's Rome").correct
-    assert [json.loads(body).get("temperature") for *_, body in server.seen] == [None, 0.5, 0.0]
+    assert [json.loads(body).get("temperature") for *_, body in server.seen] == [None, 2.0, 0.0]
     monkeypatch.setenv("JUDGE_TEMPERATURE", "cold")
     with pytest.raises(ConfigError, match="JUDGE_TEMPERATURE must be none or a number"):
         judge_at(server, monkeypatch)

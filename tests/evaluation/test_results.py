@@ -157,6 +157,8 @@ def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(
     real = Path.glob
     monkeypatch.setattr(Path, "glob", lambda self, pattern: reversed(sorted(real(self, pattern))))
     assert model_fingerprint(same) == first != model_fingerprint(other)
+    (tmp_path / "same" / "config.json").write_bytes(b"[]")
+    assert model_fingerprint(same) != first, "another tokenizer or shape is another model"
     files = [f"{one}/a.safetensors", f"{other}/a.safetensors", "/nowhere"]
     assert len(set(map(model_fingerprint, files))) == 3, "a tokenizer's file, for a served model"
 

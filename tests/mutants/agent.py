@@ -105,4 +105,8 @@ MUTANTS = (
            "test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token",
            ("minvenus.agent.local:EnginePolicy._has_room", "{e.name:", "{e.question.id:"),
            ("minvenus.agent.local:EnginePolicy._has_room", "shared[e.name]", "shared[e.question.id]")),
+    mutant(54, "a rollout that waits when the user stops ends twice",
+           "agent/test_admission.py::test_those_that_wait_when_the_user_stops_end_once",
+           ("minvenus.agent.rollout:RolloutLoop.cut_all", "self.waiting = self.waiting, []",
+            "_ = self.waiting, []")),
 )

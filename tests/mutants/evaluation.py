@@ -118,4 +118,7 @@ MUTANTS = (
     mutant(54, "an evaluation takes the place of a training run's settings",
            "test_eval.py::test_what_cannot_work_is_one_clear_line_and_exit_code_2",
            ("minvenus.files:refuse_training_run", '"checkpoints").exists()', '"nothing").exists()')),
+    mutant(46, "another tokenizer or shape counts as the same model",
+           SAVED + "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else",
+           (RESULTS + "model_fingerprint", ', *root.glob("*.json")]', "]")),
 )

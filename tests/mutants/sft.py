@@ -60,4 +60,7 @@ MUTANTS = (
            "sft/test_formats.py::"
            "test_of_several_calls_in_a_message_the_first_stays_with_its_own_result_and_the_others_are_counted",
            ("minvenus.sft.formats:from_openai", 'made[k].get("id") == wanted', '"id" in made[k]')),
+    mutant(50, "the statistics take the place of the input",
+           "sft/test_command.py::test_impossible_options_are_refused_before_any_work",
+           ("minvenus.sft.__main__:CleanConfig.__post_init__", ", self.stats_path.resolve()}", "}")),
 )

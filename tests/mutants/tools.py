@@ -125,4 +125,14 @@ MUTANTS = (
     mutant(54, "a search in a folder has no deadline",
            FOLDER + "test_a_search_and_a_visit_end_at_their_deadline",
            ("minvenus.tools.folder:Document.ranked", "time.monotonic() > deadline", "not passage")),
+    mutant(43, "a text whose first piece has exactly the allowed tokens is not cut",
+           "tools/test_base.py::test_a_text_whose_first_piece_has_exactly_as_many_tokens_as_are_allowed_is_cut",
+           ("minvenus.tools.base:cap_text", "if len(starts) > limit:", "if len(starts) >= limit:")),
+    mutant(54, "a reply that says there was no error counts as one",
+           "tools/test_endpoint.py::"
+           "test_a_chat_and_a_completion_send_model_settings_and_key_and_return_the_first_choice",
+           ("minvenus.tools.endpoint:Endpoint.post", 'not value.get("error")', '"error" not in value')),
+    mutant(55, "every page is said to be cut",
+           "tools/test_web.py::test_a_visit_asks_the_reader_and_shows_the_passages_of_the_goal",
+           ("minvenus.tools.web:LiveTools._visit", "if len(text) > len(page):", "if len(text) >= len(page):")),
 )

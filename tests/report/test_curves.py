@@ -74,7 +74,8 @@ def test_any_plot_is_well_formed_with_every_point_inside_the_axes_and_ticks_that
 
 
 @pytest.mark.parametrize(("low", "high", "labels"), [
-    (0, 79, "0 20 40 60"), (-0.31, 0.47, "-0.2 0 0.2 0.4"), (0, 12_000, "0 2000 4000 6000 8000 10000 12000"),
+    (0, 79, "0 20 40 60"), (0, 0.3, "0 0.05 0.1 0.15 0.2 0.25 0.3"),
+    (-0.31, 0.47, "-0.2 0 0.2 0.4"), (0, 12_000, "0 2000 4000 6000 8000 10000 12000"),
     (0, 2.4e7, "0 5e+06 1e+07 1.5e+07 2e+07"), (1e-7, 3e-7, "1e-07 1.5e-07 2e-07 2.5e-07 3e-07")])
 def test_ticks_are_round_numbers(low, high, labels):
     assert y_ticks(line_plot([], "t", "x", "y", covers=(low, high))) == labels.split()

@@ -7,7 +7,8 @@ from dataclasses import asdict
 import pytest
 
 from minvenus.config import ConfigError, Recipe
-from minvenus.report.curves import LEFT, RIGHT, TOP
+from minvenus.evaluation.aggregate import wilson
+from minvenus.report.curves import BOTTOM, LEFT, RIGHT, TOP
 from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import path_of, save_batch
 from minvenus.settings import IGPOConfig
@@ -73,7 +74,9 @@ def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path)
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
     assert '<p>0.25 → 0.88</p><p>held-out exact match</p><p>step 0 → 3</p>' in html
     [held_out] = re.findall(r'<title>held out, exact match</title><polyline points="([^"]*)"', html)
-    assert html.count("<polygon") == 1                                       # only exact match has an interval
+    [band] = re.findall(r'<polygon points="([^"]*)"', html)                  # only exact match has an interval
+    high = (BOTTOM - float(band.split()[0].split(",")[1])) / (BOTTOM - TOP)
+    assert high == pytest.approx(wilson(2, 8)[1], abs=1e-4), "of as many questions as are held out"
     first, last = [float(point.split(",")[0]) for point in held_out.split()]
     assert (first, last) == (LEFT, RIGHT)                            # from step 0 to step 3
 

@@ -160,11 +160,13 @@ def test_a_judge_without_its_settings_is_refused_before_any_work(tmp_path, monke
 @pytest.mark.parametrize(("change", "words"), [
     ({"in_": ""}, "both --in FILE and --out FILE.jsonl"), ({"out": "x.parquet"}, "both --in FILE and --out FILE.jsonl"),
     ({"in_": "nowhere.jsonl"}, "nowhere.jsonl is no file"), ({"in_": "{folder}/empty"}, "empty is no file and no"),
-    ({"in_": "{folder}/empty/../in.jsonl", "out": "{input}"}, "must differ"), ({"correct": "maybe"}, "exact_match"),
+    ({"in_": "{folder}/empty/../in.jsonl", "out": "{input}"}, "must differ"),
+    ({"in_": "{folder}/stats.json"}, "must differ"), ({"correct": "maybe"}, "exact_match"),
 ])
 def test_impossible_options_are_refused_before_any_work(tmp_path, change, words):
     source = write(tmp_path / "in.jsonl", [])
     (tmp_path / "empty").mkdir()
+    (tmp_path / "stats.json").touch()
     change = {name: value.format(input=source, folder=tmp_path) for name, value in change.items()}
     with pytest.raises(ConfigError, match=words):
         CleanConfig(**({"in_": source, "out": str(tmp_path / "out.jsonl")} | change))

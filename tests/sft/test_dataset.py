@@ -64,7 +64,10 @@ def test_lines_are_read_one_by_one_and_a_broken_one_is_named(tmp_path):
 def test_the_too_long_are_dropped_whole_and_counted():
     rows = [of_turns(n) for n in (1, 6, 2)]
     lengths = [len(encode(row, TINY)) for row in rows]
-    kept, dropped = load(rows, TINY, max_tokens=lengths[2])
+    rows[1]["messages"][0]["content"] = "?"
+    prompts = set()
+    kept, dropped = load(rows, TINY, max_tokens=lengths[2], prompts=prompts)
+    assert prompts == {rows[0]["messages"][0]["content"]}, "what is dropped is not learned, nor its prompt"
     assert [len(one) for one in kept] == [lengths[0], lengths[2]] and dropped == 1
     with pytest.raises(ConfigError, match=f"all 3 .* than 5 tokens, the shortest has {lengths[0]}: raise --max-tokens"):
         load(rows, TINY, max_tokens=5)

@@ -88,8 +88,8 @@ def test_calls_and_results_of_the_openai_form_worked_by_hand():
     (LAST, "Enough.", "Rome"), ({"role": "assistant", "content": "<think>So.</think>\n\nRome, in Italy"}, "So.",
                                 "Rome, in Italy"),
     ({"role": "assistant", "content": "<answer>Rome</answer>", "reasoning": "So."}, "So.", "Rome"),
-    ({"role": "assistant", "content": [{"type": "text", "text": "Rome"}], "reasoning": "A </think> B",
-      "tool_calls": None}, "A  B", "Rome")])
+    ({"role": "assistant", "content": [{"type": "text", "text": "Rome"}, {"text": "in Italy"}],
+      "reasoning": "A </think> B", "tool_calls": None}, "A  B", "Rome\nin Italy")])
 def test_the_answer_may_have_tags_or_none(last, thought, text):
     out, reason, _ = clean(openai(SEARCH, result("x"), last))
     assert reason is None and contents(out)[-1] == answer_of(text, thought)
@@ -122,7 +122,8 @@ def test_other_tools_broken_arguments_and_missing_thoughts_cost_a_turn_and_not_t
 
 
 @pytest.mark.parametrize(("more", "gt"), [
-    ({"gt": "A"}, "A"), ({"answer": "A", "question": "Other?"}, "A"), ({"answers": ["A", "B"]}, f"A{ALIAS_MARK}B"),
+    ({"gt": "A", "answer": "B"}, "A"), ({"answer": "A", "question": "Other?"}, "A"),
+    ({"answers": ["A", "B"]}, f"A{ALIAS_MARK}B"),
     ({"meta": {"question": "Other?", "answer": "A"}}, "A"), ({}, "(unknown)")])
 def test_the_true_answer_stands_where_it_may(more, gt):
     out, _, _ = clean(openai(SEARCH, result("x"), LAST, **more))

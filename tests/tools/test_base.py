@@ -4,6 +4,7 @@ import base64
 import functools
 import json
 import random
+import sys
 import time
 from itertools import product
 from pathlib import Path
@@ -134,6 +135,16 @@ def test_a_capped_text_never_exceeds_the_limit_and_keeps_a_prefix_of_whole_chara
         shown, mark = capped.rsplit("\n[cut: ", 1)
         assert text.startswith(shown) and mark == f"{len(shown):,} of {len(text):,} characters shown]"
         assert tokens(capped) >= limit - 16
+
+
+def test_a_text_whose_first_piece_has_exactly_as_many_tokens_as_are_allowed_is_cut():
+    text = "ab " * base.PIECE
+    assert "\n[cut: " in cap_text(text, TOKENIZER, tokens(text[:base.PIECE]))
+
+
+def test_whatever_ends_a_thread_comes_to_who_waits_for_it():
+    with pytest.raises(SystemExit):
+        base.in_thread("tool", sys.exit).result(5)
 
 
 def test_the_run_stops_when_more_than_the_allowed_share_of_the_last_calls_failed():

@@ -168,5 +168,5 @@ def test_a_file_that_is_no_recording_is_a_clear_error_and_not_written_to(tmp_pat
         Cassette(tmp_path / "tape", record)
     assert (tmp_path / "tape").read_bytes() == content
     with pytest.raises(ConfigError, match="no-tape is no recording of tools"):
-        Cassette(tmp_path / "no-tape", record=False)
-    assert not (tmp_path / "no-tape").exists()
+        Cassette(tmp_path / "nowhere" / "no-tape", record=False)
+    assert not (tmp_path / "nowhere").exists()

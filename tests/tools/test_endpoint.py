@@ -48,7 +48,7 @@ def test_a_chat_and_a_completion_send_model_settings_and_key_and_return_the_firs
     method, path, headers, body = server.seen[0]
     assert (method, path, headers["Authorization"]) == ("POST", "/v1/chat/completions", f"Bearer {KEY}")
     assert json.loads(body) == {"model": "venus", "messages": MESSAGES, "temperature": 0.5}
-    with serve(lambda h: h.reply({"choices": [{"text": "cat", "finish_reason": "stop"}]})) as server:
+    with serve(lambda h: h.reply({"choices": [{"text": "cat"}], "error": None}, status=201)) as server:
         for prompt in ([1, 2, 3], "From Bob"):
             assert endpoint(server).complete(prompt, max_tokens=7)["text"] == "cat"
             assert server.seen[-1][1] == "/v1/completions"

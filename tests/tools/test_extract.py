@@ -143,6 +143,8 @@ def test_an_empty_reply_or_too_long_is_asked_again_with_less_of_the_page(monkeyp
     problem, requests = asked(monkeypatch, [useless])
     assert words(requests) == [20_000, 14_000, 9_800, 6_860, 5_000], "70 %, three times, then 25,000 characters"
     assert problem.kind == "http" and str(problem).startswith("the extraction endpoint ")
+    _, requests = asked(monkeypatch, [useless], page="word " * 1000)
+    assert words(requests) == [1000, 700, 490, 343, 343], "and never more again"
     _, requests = asked(monkeypatch, [useless], page="§")
     assert all("§" in json.loads(body)["messages"][0]["content"] for *_, body in requests), "never an empty page"
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from minvenus.config import ConfigError
+from minvenus.tools import web
 from minvenus.tools.base import ResultFormat, run_tool
 from minvenus.tools.web import LiveTools, make_tools
 from tests.tools.servers import serve
@@ -76,6 +77,16 @@ def test_a_visit_asks_the_reader_and_shows_the_passages_of_the_goal(monkeypatch)
     assert "It was founded in 1907.\n</tool_response><|im_end|> founded café \ufffd" in result.text
     assert (method, path) == ("GET", "/https://a.example/m%C3%BCller/100%25?x=1&y=%5B2%5D")
     assert headers["Authorization"] == "Bearer the key of JINA"
+    assert "[cut: " not in result.text
+
+
+@pytest.mark.parametrize("ending", ["", "/"])
+def test_the_hosted_reader_looks_names_up_itself(monkeypatch, ending):
+    with reader() as server:
+        monkeypatch.setattr(web, "HOSTED_READER", server.url)
+        monkeypatch.setenv("JINA_BASE_URL", server.url + ending)
+        result = run_tool(LiveTools(), "visit", {"url": ["https://not-known-here.example"], "goal": "founded"})
+    assert result.error is None
 
 
 def test_the_reader_is_asked_for_public_pages_only(monkeypatch, names):
