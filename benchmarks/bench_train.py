@@ -2,7 +2,8 @@
 
     python -m benchmarks.bench_train [--threads 1] [--rounds 3] [--cpu-time]
 
-All sides train the tiny model with as many threads and AdamW steps. timing.py says where trl comes from. trl runs twice:
+All sides train the tiny model with as many threads and AdamW steps. timing.py says where trl comes from. trl runs
+twice:
 
     trl              as fast as it gets here: float32 like our side, no activations computed again
     trl as it comes  its own defaults: bfloat16 products, activations computed again
@@ -35,7 +36,8 @@ def grpo(timing: Timing) -> None:
         step = our_step(weights.load(folder), prompts)
         step()
         if not find_spec("trl"):
-            timing.report("grpo step, 8 x 4 rollouts", {"ours": [timing.seconds(step) for _ in range(timing.rounds)]}, {})
+            alone = [timing.seconds(step) for _ in range(timing.rounds)]
+            timing.report("grpo step, 8 x 4 rollouts", {"ours": alone}, {})
             return
         settings: dict[str, dict] = {"trl": {"bf16": False, "gradient_checkpointing": False}, "trl as it comes": {}}
         for name, own in settings.items():
