@@ -7,6 +7,7 @@ from pathlib import Path
 from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.config import ConfigError
 from minvenus.console import one_line_errors
+from minvenus.files import step_name
 from minvenus.flags import parse_flags
 from minvenus.model.weights import start_folder
 from minvenus.presets import SFT_PRESETS
@@ -93,4 +94,6 @@ if __name__ == "__main__":
             trained = main(settings)
             infer = f"infer.py --model {trained} --tools live --question ..."
             next_command = f"train_igpo.py --model {trained}" if settings.data == "toyweb" else infer
-            print(f"model       {trained}\nnext        python {next_command}")
+            print(f"model       {trained}")
+            if trained.parent.name == step_name(settings.steps):            # not if it was stopped before
+                print(f"next        python {next_command}")

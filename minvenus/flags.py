@@ -113,7 +113,8 @@ def reader(kind) -> tuple[int | None, Any]:
 def unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
     valid = sorted(flag for action in parser._actions for flag in action.option_strings if flag.startswith("--"))
     near = difflib.get_close_matches(word.split("=")[0], valid, n=1)
-    return f"unknown flag {word}" + (f", did you mean {near[0]}?" if near else "") + f" Valid flags: {' '.join(valid)}"
+    said = f"unknown flag {word}" if word.startswith("-") else f"{word!r} follows no flag that takes it"
+    return said + (f", did you mean {near[0]}?" if near else ".") + f" Valid flags: {' '.join(valid)}"
 
 
 def program(command: str) -> str | None:

@@ -148,7 +148,8 @@ def check_preset(config: "SFTConfig | IGPOConfig") -> None:
     model = config.model
     known = ("tiny", "tiny-base", *MODELS) if config.plan else ("tiny", "tiny-base")
     if model not in known and not (Path(model) / "config.json").is_file():
-        raise ConfigError(f"model must be 'tiny-base', 'tiny' or a folder with a config.json, for a --plan also one of "
+        raise ConfigError("model must be 'tiny-base', 'tiny' or a folder with a config.json (of a training run: "
+                          "RUN/checkpoints/step-.../model), for a --plan also one of "
                           f"{', '.join(MODELS)}; got {model!r}")
     if config.preset == "tiny" and model_shape(model).hidden_size > MODELS["tiny"].hidden_size:
         others = ", ".join(name for name in get_args(Preset) if name != "tiny")

@@ -246,6 +246,6 @@ def test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named(cls,
 def test_a_shape_by_name_is_for_a_plan_only(cls):
     assert cls(preset="qwen3-0.6b", model="qwen3-8b", plan=True).model == "qwen3-8b"
     for model, plan in (("qwen3-8b", False), ("qwen4", True)):
-        words = rf"a folder with a config\.json, for a --plan also one of tiny, qwen3-0\.6b.*got '{model}'"
+        words = rf"a folder with a config\.json .*, for a --plan also one of tiny, qwen3-0\.6b.*got '{model}'"
         with pytest.raises(ConfigError, match=words):
             cls(preset="qwen3-0.6b", model=model, plan=plan)

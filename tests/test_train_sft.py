@@ -189,6 +189,7 @@ def test_a_signal_ends_the_run_after_its_step_and_where_changes_no_bit(number, i
         out, err = capfd.readouterr()
         assert f"start       {start}" in out and "stopping after this step" in err
         assert (f"stopped after step {step} of 3; the same command goes on from there" in out) == (step < 3)
+        assert ("next        python" in out) == (step == 3)
         assert [row["step"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == [1, 2, 3][:step]
         assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
         start = latest_checkpoint(tmp_path)

@@ -171,7 +171,8 @@ def compare(a: Sequence[RunResult], b: Sequence[RunResult], names: tuple[str, st
         first, second = of_a[name][0].question, of_b[name][0].question
         if (first.text, first.answers) != (second.text, second.answers):
             raise ConfigError(f"question {name!r} is another one in {names[0]} than in {names[1]}, or has other "
-                              "answers: they cannot be compared")
+                              "answers: they cannot be compared (the toy web's follow from --question-seed, else "
+                              "--seed)")
     pairs = [(accuracy(of_a[name])["value"], accuracy(of_b[name])["value"]) for name in both]
     differences = [y - x for x, y in pairs if x is not None and y is not None]
     if len(differences) < 2:

@@ -46,8 +46,8 @@ SECTIONS = {
              "never trained on.", SHARE),
         Plot("Groups that teach nothing",
              {"groups_without_outcome_signal": "same outcome", "groups_without_any_signal": "no signal"},
-             "share of groups", "Where all rollouts of a question end alike, GRPO learns nothing; IGPO only if the "
-             "gains are alike.", SHARE),
+             "share of groups", "Where all rollouts of a question end alike, GRPO learns nothing; IGPO still learns "
+             "from their gains.", SHARE),
         Plot("Gain of a turn", {"gain_mean": "all", "gain_right": "right page", "gain_wrong": "wrong page"},
              "gain in log P(answer)", "How much a turn raised the model's own log-probability of the true answer: what "
              "IGPO rewards. It is honest if reading a right page earns more than reading a wrong one."),

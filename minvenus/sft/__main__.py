@@ -80,8 +80,8 @@ class Spooled(NamedTuple):
 
 
 def run(config: CleanConfig) -> dict:
-    """Write the output and stats.json, and return the content of stats.json. The turns add up as in clean.py, the rows
-    are source = bad_lines + the sum of drop_reasons + stage3_correct."""
+    """Write the output and stats.json, if anything is kept, and return what stats.json has. The turns add up as in
+    clean.py, the rows are source = bad_lines + the sum of drop_reasons + stage3_correct."""
     out = Path(config.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     files, counts = input_files(config.in_), Counter[str]()
@@ -93,11 +93,6 @@ def run(config: CleanConfig) -> dict:
         for record in kept:
             order += [record] * (copies(record.turns) if config.resample else 1)
         random.Random(config.seed).shuffle(order)
-        with replaced_file(out) as data, data.open("wb") as lines:
-            for record in order:
-                spool.seek(record.offset)
-                lines.write(spool.readline())
-            config.stats_path.unlink(missing_ok=True)        # never beside data that it does not describe
         stats = {
             "settings": asdict(config),
             "files": list(map(str, files)),
@@ -108,6 +103,13 @@ def run(config: CleanConfig) -> dict:
                                                            "tools_after_cleaning")},
             "turn_buckets": {"original": by_bucket(kept), "resampled": by_bucket(order)},
         }
+        if not order:
+            return stats                                     # files of an earlier cleaning stay as they are
+        with replaced_file(out) as data, data.open("wb") as lines:
+            for record in order:
+                spool.seek(record.offset)
+                lines.write(spool.readline())
+            config.stats_path.unlink(missing_ok=True)        # never beside data that it does not describe
         write_json(config.stats_path, stats)
     return stats
 
@@ -163,7 +165,7 @@ def main(config: CleanConfig) -> None:
     stats = run(config)
     print(json.dumps(stats, indent=2))                       # ASCII: names of tools may hold control codes
     if not stats["rows"]["final_resampled"]:
-        raise ConfigError("nothing was kept: the drop reasons above say why")
+        raise ConfigError("nothing was kept, so nothing was written: the drop reasons above say why")
 
 
 if __name__ == "__main__":

@@ -101,6 +101,7 @@ def check_resume(config, may_change: set[str]) -> None:
         return
     before = read_json(Path(config.out) / "run.json")
     now = json.loads(json.dumps(asdict(config)))                       # tuples become lists, as in the file
+    before, now = (saved.pop("recipe", {}) | saved for saved in (before, now))       # its fields one by one
     changed = [name for name in now if before.get(name) != now[name] and name not in may_change]
     if changed:
         listed = "; ".join(f"{name} was {before.get(name)!r}, is {now[name]!r}" for name in changed)

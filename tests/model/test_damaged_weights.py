@@ -11,6 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from minvenus.config import ConfigError
+from minvenus.files import write_json
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import load, save
@@ -116,3 +117,11 @@ def test_a_folder_with_two_layouts_or_none_is_refused(single, sharded, tmp_path)
         load(single)
     with pytest.raises(ConfigError, match="nowhere does not exist"):
         load(tmp_path / "nowhere")
+
+
+def test_the_folder_of_a_training_run_is_no_model_and_the_error_names_its_newest_one(tmp_path):
+    checkpoint = tmp_path / "checkpoints" / "step-00000003"
+    write_json(checkpoint / "state.json", {})
+    (tmp_path / "latest").write_text(checkpoint.name)
+    with pytest.raises(ConfigError, match=f"a training run: its newest model is {checkpoint}/model"):
+        load(tmp_path)

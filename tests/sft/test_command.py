@@ -75,7 +75,8 @@ def test_the_file_holds_what_clean_gives_and_the_counts_add_up(tmp_path_factory,
     stats, config = start(tmp_path_factory.mktemp("run"), rows, resample=resample, seed=seed)
     kept = [out for row in rows if isinstance(row, dict) and (out := clean(row)[0])]
     expected = [out for out in kept for _ in range(copies(len(out["messages"]) // 2) if resample else 1)]
-    written = read(config.out)
+    assert Path(config.out).exists() == bool(kept), "nothing kept, nothing written"
+    written = read(config.out) if kept else []
     assert sorted(map(json.dumps, written)) == sorted(map(json.dumps, expected))
     count = stats["rows"]
     assert count["source"] == sum(row != "" for row in rows)
@@ -123,11 +124,15 @@ def test_half_a_character_in_the_name_of_a_tool_loses_no_statistics(tmp_path):
     assert stats["pruned_tool_name_counts"] == {"\ud800": 1} and saved["pruned_tool_name_counts"] == {"?": 1}
 
 
-def test_nothing_kept_is_said_and_is_no_success(tmp_path, capsys):
+def test_nothing_kept_is_said_is_no_success_and_leaves_the_files_of_an_earlier_cleaning(tmp_path, capsys):
+    out, stats = tmp_path / "out.jsonl", tmp_path / "stats.json"
+    assert ended_with(["--in", write(tmp_path / "good.jsonl", [of_turns(2)]), "--out", str(out)]) == 0
+    before = out.read_bytes(), stats.read_bytes()
     source = write(tmp_path / "in.jsonl", [of_turns(2, answer="in Rome")])
-    assert ended_with(["--in", source, "--out", str(tmp_path / "out.jsonl"), "--correct", "exact_match"]) == 2
+    assert ended_with(["--in", source, "--out", str(out), "--correct", "exact_match"]) == 2
     said = capsys.readouterr()
     assert "nothing was kept" in said.err and '"answer_not_correct": 1' in said.out
+    assert before[0] and before == (out.read_bytes(), stats.read_bytes())
 
 
 @pytest.mark.parametrize("renames", [0, 1])
