@@ -29,12 +29,6 @@ def latest_checkpoint(run) -> Path | None:
     return folder
 
 
-def refuse_run_as_model(folder) -> None:
-    """A run's folder has its models deeper inside: say where the newest is."""
-    if newest := latest_checkpoint(folder):
-        raise ConfigError(f"{folder} is the folder of a training run: its newest model is {newest}/model")
-
-
 def refuse_training_run(folder) -> None:
     """For programs whose settings would take the place of a training run's, which could not go on without them."""
     if (Path(folder) / "checkpoints").exists():

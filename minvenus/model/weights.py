@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from minvenus.config import ConfigError, ModelConfig, read_json
-from minvenus.files import current, latest_checkpoint, refuse_run_as_model, replaced, write_json
+from minvenus.files import current, latest_checkpoint, replaced, write_json
 from minvenus.model.lora import adapter_tensors, adapters, plain_weight, save_adapter
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.split import own_rows
@@ -80,7 +80,8 @@ def device_of(name: str) -> Literal["cpu", "cuda"]:
 def load(folder, device="cpu", dtype=torch.float32) -> Qwen3:
     """The model in a folder, every parameter in `dtype`, whatever type the file has. Every error names the file or the
     tensor."""
-    refuse_run_as_model(folder)
+    if newest := latest_checkpoint(folder):
+        raise ConfigError(f"{folder} is the folder of a training run: its newest model is {newest}/model")
     folder = current(folder)
     with torch.device("meta"):
         model = Qwen3(ModelConfig.from_json(folder))
