@@ -7,7 +7,7 @@ import threading
 import time
 from itertools import chain
 
-from minvenus.agent.local import EnginePolicy
+from minvenus.agent.policy import EnginePolicy
 from minvenus.agent.prompt import AgentFormat, Notices
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ModelConfig
