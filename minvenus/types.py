@@ -4,7 +4,7 @@ A rollout is one append-only token stream. Ids and log-probs are kept exactly as
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 Kind = Literal["search", "visit", "answer", "none"]
 UNKNOWN = "(unknown)"                 # in place of the answer to a question whose answer nobody has given
@@ -12,6 +12,14 @@ KINDS: tuple[str, ...] = get_args(Kind)
 
 TERMINATIONS = ("answered", "answered_token_limit", "answered_max_steps",
                 "token_limit_no_answer", "max_steps", "malformed", "timeout", "error")
+
+
+def setting(default: Any, help: str, heading: str | None = None, **limits: float) -> Any:
+    """A field of a settings dataclass: its default and its help text. `heading` begins a new group of flags.
+
+    `limits` bound a number: least=1 (at least), above=0, most=1 (at most), below=1.
+    """
+    return field(default=default, metadata={"help": help, "heading": heading, "limits": limits})
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ import threading
 import pytest
 from hypothesis import HealthCheck, settings
 
-signal.signal(signal.SIGINT, signal.default_int_handler)      # a shell starts background processes with Ctrl-C ignored
+signal.signal(
+    signal.SIGINT, signal.default_int_handler
+)  # a shell starts background processes with Ctrl-C ignored
 
 # No test asks a proxy or a service that the environment of the person who runs it names.
 SERVICES = ("POLICY_", "JUDGE_", "SERPER_", "JINA_", "EXTRACT_", "REQUESTS_CA_BUNDLE")
@@ -21,7 +23,10 @@ for name in [*os.environ]:
     if name.startswith(SERVICES) or name.upper().endswith("_PROXY"):
         del os.environ[name]
 
-common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+common = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
 settings.register_profile("ci", max_examples=40, derandomize=True, **common)
 settings.register_profile("dev", max_examples=40, **common)
 settings.register_profile("thorough", max_examples=1000, **common)

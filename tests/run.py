@@ -17,13 +17,13 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent
 AT_ONCE = 2
 NEITHER = ("-m", "not interpret and not compile")
-PARTS = {                                     # name -> patterns of paths below tests/, longest first
+PARTS = {  # name -> patterns of paths below tests/, longest first
     "training": ["train", "test_train*.py"],
     "mutants": ["mutants"],
     "engine": ["engine", "model", "kernels"],
     "evaluation": ["evaluation", "report", "experiments", "sft", "test_eval*.py"],
 }
-LONGEST = ("training", "mutants", "all others")        # these start first
+LONGEST = ("training", "mutants", "all others")  # these start first
 
 
 def commands(more: list[str]) -> dict[str, list[str]]:
@@ -34,7 +34,13 @@ def commands(more: list[str]) -> dict[str, list[str]]:
         own = [str(path) for pattern in patterns for path in sorted(TESTS.glob(pattern))]
         found[name] = [*python, *own, *NEITHER, *more]
         named += own
-    found["all others"] = [*python, str(TESTS), *(f"--ignore={path}" for path in named), *NEITHER, *more]
+    found["all others"] = [
+        *python,
+        str(TESTS),
+        *(f"--ignore={path}" for path in named),
+        *NEITHER,
+        *more,
+    ]
     found["compiled kernels"] = [*python, str(TESTS / "kernels"), "-m", "compile", "-s", *more]
     found["interpreted kernels"] = [*python, str(TESTS / "kernels"), "-m", "interpret", *more]
     return {name: found[name] for name in sorted(found, key=lambda name: name not in LONGEST)}
@@ -44,8 +50,16 @@ def run(name: str, command: list[str], running: list[subprocess.Popen]) -> tuple
     """The exit code and the output of a part, which leads a group of processes of its own."""
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     interpret = {"TRITON_INTERPRET": "1"} if name == "interpreted kernels" else {}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=TESTS.parent, text=True,
-                               errors="replace", env=os.environ | threads | interpret, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=TESTS.parent,
+        text=True,
+        errors="replace",
+        env=os.environ | threads | interpret,
+        start_new_session=True,
+    )
     running.append(process)
     output, _ = process.communicate()
     return process.returncode, output
@@ -56,11 +70,15 @@ def main(more: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     start, failed, running = time.monotonic(), [], []
     pool = ThreadPoolExecutor(AT_ONCE)
-    parts = {pool.submit(run, name, command, running): name for name, command in commands(more).items()}
+    parts = {
+        pool.submit(run, name, command, running): name for name, command in commands(more).items()
+    }
     try:
         for part in as_completed(parts):
             code, output = part.result()
-            print(f"{parts[part]}: {'FAILED' if code else 'passed'}, {time.monotonic() - start:.0f} s after the start")
+            print(
+                f"{parts[part]}: {'FAILED' if code else 'passed'}, {time.monotonic() - start:.0f} s after the start"
+            )
             print(output, flush=True)
             failed += [parts[part]] if code else []
     except KeyboardInterrupt:
@@ -69,7 +87,10 @@ def main(more: list[str]) -> int:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         return 130
-    print(f"FAILED: {', '.join(failed)}" if failed else "all parts passed", f"{time.monotonic() - start:.0f} s")
+    print(
+        f"FAILED: {', '.join(failed)}" if failed else "all parts passed",
+        f"{time.monotonic() - start:.0f} s",
+    )
     return 1 if failed else 0
 
 

@@ -16,10 +16,25 @@ from minvenus.files import write_json
 from minvenus.presets import IGPO_PRESETS, SFT_PRESETS
 from minvenus.settings import AgentConfig, EvalConfig, IGPOConfig, InferConfig, Preset, SFTConfig
 
-QWEN = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 64, "intermediate_size": 96,
-        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 101,
-        "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "hidden_act": "silu",
-        "attention_bias": False, "sliding_window": None, "use_sliding_window": False, "torch_dtype": "bfloat16"}
+QWEN = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 101,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "sliding_window": None,
+    "use_sliding_window": False,
+    "torch_dtype": "bfloat16",
+}
 OLD = QWEN | {"rope_theta": 5e6, "rope_scaling": None}
 NEW = QWEN | {"rope_parameters": {"rope_type": "default", "rope_theta": 5e6}}
 
@@ -31,9 +46,17 @@ def write(folder, value) -> str:
 
 
 def test_the_old_and_the_new_form_of_config_json_give_the_same_model(tmp_path):
-    old, new = ModelConfig.from_json(write(tmp_path, OLD)), ModelConfig.from_json(write(tmp_path, NEW))
+    old, new = (
+        ModelConfig.from_json(write(tmp_path, OLD)),
+        ModelConfig.from_json(write(tmp_path, NEW)),
+    )
     assert old == new
-    assert (old.rope_theta, old.head_dim, old.tie_word_embeddings, old.vocab_size) == (5e6, 32, False, 101)
+    assert (old.rope_theta, old.head_dim, old.tie_word_embeddings, old.vocab_size) == (
+        5e6,
+        32,
+        False,
+        101,
+    )
     assert ModelConfig.from_json(tmp_path) == old, "the folder does as well"
 
 
@@ -42,33 +65,43 @@ def test_what_is_written_for_transformers_reads_back_as_the_same_model(name, tmp
     assert ModelConfig.from_json(write(tmp_path, MODELS[name].to_hf())) == MODELS[name]
 
 
-@pytest.mark.parametrize(("change", "named"), [
-    ({"model_type": "llama"}, "model_type 'llama'"),
-    ({"model_type": None}, "model_type 'missing'"),
-    ({"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"]}, "Qwen3MoeForCausalLM"),
-    ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling .'yarn'"),
-    ({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, "rope_scaling .'linear'"),
-    ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "rope_scaling .'yarn'"),
-    ({"use_sliding_window": True, "sliding_window": 128}, "use_sliding_window True"),
-    ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
-    ({"attention_bias": True}, "attention_bias"),
-    ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
-    ({"quantization_config": {"bits": 4}}, "quantization_config"),
-])
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"model_type": "llama"}, "model_type 'llama'"),
+        ({"model_type": None}, "model_type 'missing'"),
+        (
+            {"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"]},
+            "Qwen3MoeForCausalLM",
+        ),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling .'yarn'"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, "rope_scaling .'linear'"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "rope_scaling .'yarn'"),
+        ({"use_sliding_window": True, "sliding_window": 128}, "use_sliding_window True"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        ({"attention_bias": True}, "attention_bias"),
+        ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+    ],
+)
 def test_what_is_not_implemented_is_refused_by_name(change, named, tmp_path):
     with pytest.raises(ConfigError, match=named):
         ModelConfig.from_json(write(tmp_path, OLD | change))
 
 
-@pytest.mark.parametrize(("value", "named"), [
-    ("{not json", "cannot be read as JSON"), ("[" * 100_000, "cannot be read as JSON"),
-    ("[1]", "must hold a JSON object"),
-    ({k: v for k, v in OLD.items() if k != "hidden_size"}, "lacks hidden_size"),
-    (QWEN, "lacks rope_theta"),
-    (OLD | {"num_key_value_heads": 3}, "multiple of num_key_value_heads"),
-    (OLD | {"head_dim": 31}, "head_dim must be even"),
-    (OLD | {"hidden_size": "64"}, "hidden_size must be a whole number of at least 1, got '64'"),
-])
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("{not json", "cannot be read as JSON"),
+        ("[" * 100_000, "cannot be read as JSON"),
+        ("[1]", "must hold a JSON object"),
+        ({k: v for k, v in OLD.items() if k != "hidden_size"}, "lacks hidden_size"),
+        (QWEN, "lacks rope_theta"),
+        (OLD | {"num_key_value_heads": 3}, "multiple of num_key_value_heads"),
+        (OLD | {"head_dim": 31}, "head_dim must be even"),
+        (OLD | {"hidden_size": "64"}, "hidden_size must be a whole number of at least 1, got '64'"),
+    ],
+)
 def test_a_broken_config_json_gives_one_error_that_names_the_file(value, named, tmp_path):
     with pytest.raises(ConfigError, match=named) as caught:
         ModelConfig.from_json(write(tmp_path, value))
@@ -85,53 +118,118 @@ def test_a_misspelt_model_preset_names_the_valid_ones():
 def test_the_two_recipes_differ_in_exactly_the_fields_where_paper_and_release_differ():
     paper, released = asdict(Recipe.paper()), asdict(Recipe.released())
     assert {k: (paper[k], released[k]) for k in paper if paper[k] != released[k]} == {
-        "browse": ("replicate", "segment"), "discount_over": ("turns", "rewards"), "penalty_scope": ("turn", "segment"),
+        "browse": ("replicate", "segment"),
+        "discount_over": ("turns", "rewards"),
+        "penalty_scope": ("turn", "segment"),
         "newlines_after_think": (2, 1),
     }
     assert Recipe() == Recipe.paper()
-    assert Recipe.released(gamma=1.0, browse="off") == replace(Recipe.released(), gamma=1.0, browse="off")
+    assert Recipe.released(gamma=1.0, browse="off") == replace(
+        Recipe.released(), gamma=1.0, browse="off"
+    )
 
 
 # ----------------------------------------------------------------------------------------- every number of every class
 
 NAN = float("nan")
-MODEL = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
-         "num_key_value_heads": 1}
-CLASSES = {ModelConfig: MODEL, Recipe: {}, AgentConfig: {}, InferConfig: {}, EvalConfig: {},
-           SFTConfig: {"max_tokens": 1}, IGPOConfig: {"max_context": 1},  # values that make the border of others valid
-           BaseConfig: {}, DemoConfig: {}, CompareConfig: {}, LabConfig: {}, TheoryConfig: {}}
+MODEL = {
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+CLASSES = {
+    ModelConfig: MODEL,
+    Recipe: {},
+    AgentConfig: {},
+    InferConfig: {},
+    EvalConfig: {},
+    SFTConfig: {"max_tokens": 1},
+    IGPOConfig: {"max_context": 1},  # values that make the border of others valid
+    BaseConfig: {},
+    DemoConfig: {},
+    CompareConfig: {},
+    LabConfig: {},
+    TheoryConfig: {},
+}
 NUMBERS = {  # field: (values that are refused, values at the border that are accepted); "Class.field" where they differ
-    "hidden_size": ([0], [1]), "intermediate_size": ([0], [1]), "num_hidden_layers": ([0], [1]),
-    "num_attention_heads": ([0], [1]), "num_key_value_heads": ([0, 3], [1, 2]), "head_dim": ([0, 3], [2]),
-    "vocab_size": ([0], [1]), "rope_theta": ([1, NAN], [1.001]), "max_position_embeddings": ([0], [1]),
+    "hidden_size": ([0], [1]),
+    "intermediate_size": ([0], [1]),
+    "num_hidden_layers": ([0], [1]),
+    "num_attention_heads": ([0], [1]),
+    "num_key_value_heads": ([0, 3], [1, 2]),
+    "head_dim": ([0, 3], [2]),
+    "vocab_size": ([0], [1]),
+    "rope_theta": ([1, NAN], [1.001]),
+    "max_position_embeddings": ([0], [1]),
     "rms_norm_eps": ([0.0, NAN], [1e-300]),
     "gamma": ([-0.001, 1.001, NAN], [0, 1]),
     "ig_weight": ([NAN, float("inf"), 10**400, True, "1"], [-1, 0, 1e308]),
-    "format_penalty": ([-0.001, float("inf")], [0]), "newlines_after_think": ([0, 3, True], [1, 2]),
-    "max_turns": ([0], [1]), "max_context": ([0], [1]), "max_new_tokens": ([0], [1]),
+    "format_penalty": ([-0.001, float("inf")], [0]),
+    "newlines_after_think": ([0, 3, True], [1, 2]),
+    "max_turns": ([0], [1]),
+    "max_context": ([0], [1]),
+    "max_new_tokens": ([0], [1]),
     "max_observation_tokens": ([63], [64]),
-    "time_limit": ([0.0, NAN], [0.001]), "tool_seconds": ([0.0, NAN], [0.001]),
-    "temperature": ([-0.001, 0.0005, 100.1, NAN], [0, 100]), "top_p": ([0.0, 1.001], [0.001, 1]),
+    "time_limit": ([0.0, NAN], [0.001]),
+    "tool_seconds": ([0.0, NAN], [0.001]),
+    "temperature": ([-0.001, 0.0005, 100.1, NAN], [0, 100]),
+    "top_p": ([0.0, 1.001], [0.001, 1]),
     "top_k": ([-1, 0.5], [0]),
-    "presence_penalty": ([NAN, float("inf")], [-2.0, 0]), "retries": ([-1], [0]), "max_malformed": ([-1], [0]),
-    "seed": ([0.5, True, "0"], [-1, 0]), "question_seed": ([0.5, True, "0"], [-1, 0]),
-    "limit": ([0], [1]), "runs": ([0], [1]), "concurrency": ([0], [1]), "pages": ([0], [1]),
+    "presence_penalty": ([NAN, float("inf")], [-2.0, 0]),
+    "retries": ([-1], [0]),
+    "max_malformed": ([-1], [0]),
+    "seed": ([0.5, True, "0"], [-1, 0]),
+    "question_seed": ([0.5, True, "0"], [-1, 0]),
+    "limit": ([0], [1]),
+    "runs": ([0], [1]),
+    "concurrency": ([0], [1]),
+    "pages": ([0], [1]),
     "hops": ([0, 7], [1, 6]),
-    "most_hops": ([0, 7], [1, 6]), "wrong_result": ([-0.001, 1.001], [0, 1]), "slack": ([-1], [0]),
-    "steps": ([0], [1]), "batch": ([0], [1]), "pack_tokens": ([0], [1]), "max_tokens": ([0, 8193], [1, 8192]),
-    "learning_rate": ([0.0, NAN], [1e-300]), "warmup": ([-0.001, 1.001], [0, 1]),
-    "sequence_parallel": ([0], [1]), "lora_rank": ([-1], [0]), "lora_alpha": ([0.0], [1e-300]),
-    "weight_decay": ([-0.001], [0]), "clip": ([0.0], [1e-300]), "validation": ([-1], [0]),
-    "save_every": ([0], [1]), "demonstrations": ([0], [1]), "replay": ([-0.001, 1.0], [0, 0.999]),
-    "questions": ([0], [1]), "group": ([1], [2]), "epochs": ([0], [1]), "minibatches": ([0, 33], [1, 32]),
-    "clip_low": ([-0.001, 1.0], [0, 0.999]), "clip_high": ([-0.001], [0]), "dual_clip": ([1.0], [1.001]),
-    "kl_coef": ([-0.001], [0]), "max_turn_tokens": ([0], [1]),
-    "evaluate_every": ([0], [1]), "evaluate_questions": ([-1], [0]), "rollouts_every": ([0], [1]),
+    "most_hops": ([0, 7], [1, 6]),
+    "wrong_result": ([-0.001, 1.001], [0, 1]),
+    "slack": ([-1], [0]),
+    "steps": ([0], [1]),
+    "batch": ([0], [1]),
+    "pack_tokens": ([0], [1]),
+    "max_tokens": ([0, 8193], [1, 8192]),
+    "learning_rate": ([0.0, NAN], [1e-300]),
+    "warmup": ([-0.001, 1.001], [0, 1]),
+    "sequence_parallel": ([0], [1]),
+    "lora_rank": ([-1], [0]),
+    "lora_alpha": ([0.0], [1e-300]),
+    "weight_decay": ([-0.001], [0]),
+    "clip": ([0.0], [1e-300]),
+    "validation": ([-1], [0]),
+    "save_every": ([0], [1]),
+    "demonstrations": ([0], [1]),
+    "replay": ([-0.001, 1.0], [0, 0.999]),
+    "questions": ([0], [1]),
+    "group": ([1], [2]),
+    "epochs": ([0], [1]),
+    "minibatches": ([0, 33], [1, 32]),
+    "clip_low": ([-0.001, 1.0], [0, 0.999]),
+    "clip_high": ([-0.001], [0]),
+    "dual_clip": ([1.0], [1.001]),
+    "kl_coef": ([-0.001], [0]),
+    "max_turn_tokens": ([0], [1]),
+    "evaluate_every": ([0], [1]),
+    "evaluate_questions": ([-1], [0]),
+    "rollouts_every": ([0], [1]),
     "logprob_gap": ([0.0, NAN], [1e-300]),
-    "sft_steps": ([0], [1]), "igpo_steps": ([0], [1]), "seeds": ([0], [1]), "first_seed": ([0.5], [-1]),
-    "first_sampling_seed": ([0.5], [-1]), "first_sft_seed": ([0.5], [-1]), "checkpoints": ([0], [1]),
-    "tool_threads": ([0], [1]), "jobs": ([0], [1]), "visits": ([3], [4]),
-    "IGPOConfig.temperature": ([0.0, 0.0005, NAN], [0.001]), "IGPOConfig.max_context": ([0, 4097], [1, 4096]),
+    "sft_steps": ([0], [1]),
+    "igpo_steps": ([0], [1]),
+    "seeds": ([0], [1]),
+    "first_seed": ([0.5], [-1]),
+    "first_sampling_seed": ([0.5], [-1]),
+    "first_sft_seed": ([0.5], [-1]),
+    "checkpoints": ([0], [1]),
+    "tool_threads": ([0], [1]),
+    "jobs": ([0], [1]),
+    "visits": ([3], [4]),
+    "IGPOConfig.temperature": ([0.0, 0.0005, NAN], [0.001]),
+    "IGPOConfig.max_context": ([0, 4097], [1, 4096]),
 }
 
 
@@ -159,7 +257,9 @@ def test_every_number_is_refused_outside_its_limits_and_accepted_at_the_border(c
 
 
 def test_the_list_of_numbers_has_no_field_that_is_gone():
-    assert {key.split(".")[-1] for key in NUMBERS} == {name for cls in CLASSES for name in numbers_of(cls)}
+    assert {key.split(".")[-1] for key in NUMBERS} == {
+        name for cls in CLASSES for name in numbers_of(cls)
+    }
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
@@ -173,25 +273,36 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
                 assert getattr(cls(**(CLASSES[cls] | {field.name: value})), field.name) == value
 
 
-@pytest.mark.parametrize(("cls", "values", "words"), [
-    (AgentConfig, {"api_base": "http://localhost/v1"}, "both --api-base and --api-model"),
-    (AgentConfig, {"api_base": "http://localhost/v1", "api_model": "m"}, "needs --model, too: a folder with"),
-    (AgentConfig, {"temperature": 0.0, "retries": 1}, "every attempt would be the same"),
-    (InferConfig, {"question": "  "}, "question is blank"),
-    (EvalConfig, {"judge": True, "score": "f1"}, "leave --score out"),
-    (EvalConfig, {"agent": AgentConfig(tools="live")}, "needs a file of questions"),
-    (EvalConfig, {"questions": "q.jsonl"}, "choose other --tools"),
-    (EvalConfig, {"questions": "q.jsonl", "agent": AgentConfig(tools="live"), "hops": 2}, "are of the toy web"),
-    (EvalConfig, {"answer": "x"}, "belong to --xray"),
-    (SFTConfig, {"max_tokens": 2, "pack_tokens": 1}, "must hold a trajectory"),
-    (SFTConfig, {"model": "nowhere"}, "model must be"),
-    (IGPOConfig, {"max_context": 2, "pack_tokens": 1}, "must hold a rollout"),
-    (IGPOConfig, {"model": "nowhere"}, "model must be"),
-    (IGPOConfig, {"data": "q.jsonl"}, "choose other --tools"),
-    (IGPOConfig, {"tools": "live"}, "needs a file of questions"),
-    (IGPOConfig, {"data": "q.jsonl", "tools": "live", "slack": 1}, "are of the toy web"),
-    (IGPOConfig, {"judge": True, "outcome": "f1"}, "leave outcome f1 out"),
-])
+@pytest.mark.parametrize(
+    ("cls", "values", "words"),
+    [
+        (AgentConfig, {"api_base": "http://localhost/v1"}, "both --api-base and --api-model"),
+        (
+            AgentConfig,
+            {"api_base": "http://localhost/v1", "api_model": "m"},
+            "needs --model, too: a folder with",
+        ),
+        (AgentConfig, {"temperature": 0.0, "retries": 1}, "every attempt would be the same"),
+        (InferConfig, {"question": "  "}, "question is blank"),
+        (EvalConfig, {"judge": True, "score": "f1"}, "leave --score out"),
+        (EvalConfig, {"agent": AgentConfig(tools="live")}, "needs a file of questions"),
+        (EvalConfig, {"questions": "q.jsonl"}, "choose other --tools"),
+        (
+            EvalConfig,
+            {"questions": "q.jsonl", "agent": AgentConfig(tools="live"), "hops": 2},
+            "are of the toy web",
+        ),
+        (EvalConfig, {"answer": "x"}, "belong to --xray"),
+        (SFTConfig, {"max_tokens": 2, "pack_tokens": 1}, "must hold a trajectory"),
+        (SFTConfig, {"model": "nowhere"}, "model must be"),
+        (IGPOConfig, {"max_context": 2, "pack_tokens": 1}, "must hold a rollout"),
+        (IGPOConfig, {"model": "nowhere"}, "model must be"),
+        (IGPOConfig, {"data": "q.jsonl"}, "choose other --tools"),
+        (IGPOConfig, {"tools": "live"}, "needs a file of questions"),
+        (IGPOConfig, {"data": "q.jsonl", "tools": "live", "slack": 1}, "are of the toy web"),
+        (IGPOConfig, {"judge": True, "outcome": "f1"}, "leave outcome f1 out"),
+    ],
+)
 def test_settings_that_contradict_each_other_are_refused(cls, values, words):
     with pytest.raises(ConfigError, match=words):
         cls(**values)
@@ -219,7 +330,9 @@ def test_every_preset_is_valid_and_sets_what_must_not_be_the_toys(cls, presets, 
     for name in REAL:
         values = presets[name]
         config = cls(preset=name, **values | {"model": real_model(tmp_path, values["model"])})
-        context = {"max_tokens", "max_context", "max_turn_tokens", "max_turns"} & {f.name for f in fields(cls)}
+        context = {"max_tokens", "max_context", "max_turn_tokens", "max_turns"} & {
+            f.name for f in fields(cls)
+        }
         assert {"learning_rate", "pack_tokens", "recompute", *context} <= values.keys()
         longest = getattr(config, "max_tokens", None) or config.max_context
         assert ModelConfig.preset(values["model"]).max_position_embeddings >= longest
@@ -228,9 +341,19 @@ def test_every_preset_is_valid_and_sets_what_must_not_be_the_toys(cls, presets, 
 def test_one_epoch_is_585_steps_of_the_released_trajectories_and_62_of_a_thousand_questions():
     sft, igpo = SFT_PRESETS["dr-venus-4b"], IGPO_PRESETS["dr-venus-4b"]
     assert sft["steps"] == 18_745 // sft["batch"] and igpo["steps"] == 1000 // igpo["questions"]
-    large = IGPOConfig(preset="dr-venus-4b", plan=True, **igpo)                                    # as in the paper
-    assert (large.questions, large.group, large.learning_rate, large.kl_coef) == (16, 8, 1e-6, 0.001)
-    assert (large.recipe, large.temperature, large.top_p, large.max_turns) == (Recipe.paper(), 1.0, 0.95, 200)
+    large = IGPOConfig(preset="dr-venus-4b", plan=True, **igpo)  # as in the paper
+    assert (large.questions, large.group, large.learning_rate, large.kl_coef) == (
+        16,
+        8,
+        1e-6,
+        0.001,
+    )
+    assert (large.recipe, large.temperature, large.top_p, large.max_turns) == (
+        Recipe.paper(),
+        1.0,
+        0.95,
+        200,
+    )
 
 
 @pytest.mark.parametrize("cls", [SFTConfig, IGPOConfig])

@@ -27,18 +27,29 @@ def shown(out, steps, start=0):
 
 def test_a_file_gets_the_first_step_every_tenth_and_the_last():
     lines = shown(io.StringIO(), 95).splitlines()
-    assert [line.split()[1] for line in lines] == ["1/95", *[f"{n}/95" for n in range(9, 95, 9)], "95/95"]
+    assert [line.split()[1] for line in lines] == [
+        "1/95",
+        *[f"{n}/95" for n in range(9, 95, 9)],
+        "95/95",
+    ]
     assert lines[-1] == "sft 95/95  0:00 left  12,346 tokens/s  loss 1.25"
     assert len(shown(io.StringIO(), 3).splitlines()) == 3
-    assert [line.split()[1] for line in shown(io.StringIO(), 100, start=94).splitlines()] == ["95/100", "100/100"]
+    assert [line.split()[1] for line in shown(io.StringIO(), 100, start=94).splitlines()] == [
+        "95/100",
+        "100/100",
+    ]
 
 
 def test_a_terminal_gets_one_line_that_is_renewed_and_ended(monkeypatch):
-    monkeypatch.setattr(terminal.shutil, "get_terminal_size", lambda: terminal.shutil.os.terminal_size((20, 5)))
+    monkeypatch.setattr(
+        terminal.shutil, "get_terminal_size", lambda: terminal.shutil.os.terminal_size((20, 5))
+    )
     text = shown(Terminal(), 4)
     parts = text.split("\r\033[K")
     assert parts[0] == "" and len(parts) == 5 and text.count("\n") == 1 and text.endswith("\n")
-    assert all(len(part.rstrip("\n")) == 19 for part in parts[1:]), "a line that wraps could not be renewed"
+    assert all(len(part.rstrip("\n")) == 19 for part in parts[1:]), (
+        "a line that wraps could not be renewed"
+    )
 
 
 def test_a_run_that_stops_early_leaves_the_terminal_on_a_new_line():
@@ -54,11 +65,13 @@ def test_what_is_left_follows_from_the_steps_of_this_process(monkeypatch):
     now = iter([100.0, 130.0])
     monkeypatch.setattr(terminal.time, "monotonic", lambda: next(now))
     out = io.StringIO()
-    Progress("sft", 10, 20, out).show(12, {}, 1.0)       # two steps in 30 s, eight to go
+    Progress("sft", 10, 20, out).show(12, {}, 1.0)  # two steps in 30 s, eight to go
     assert "2:00 left" in out.getvalue()
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.9, "0:00"), (59.9, "0:59"), (65, "1:05"), (7384, "2:03:04")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.9, "0:00"), (59.9, "0:59"), (65, "1:05"), (7384, "2:03:04")]
+)
 def test_times_worked_by_hand(seconds, text):
     assert clock(seconds) == text
 
@@ -69,10 +82,20 @@ def test_columns_of_a_table_are_aligned():
     assert table(rows, left=True) == "      a    bb\nname  100  2"
 
 
-@pytest.mark.parametrize(("error", "code", "line"), [
-    (ConfigError("bad flag"), 2, "run.py: bad flag\n"), (Diverged("too fast"), 2, "run.py: too fast\n"),
-    (OSError("no room"), 2, "run.py: no room\n"), (KeyboardInterrupt("3 of 4 done"), 130, "\nrun.py: 3 of 4 done\n"),
-    (KeyboardInterrupt(), 130, "\nrun.py: stopped at once; the same command goes on from what was saved\n")])
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (ConfigError("bad flag"), 2, "run.py: bad flag\n"),
+        (Diverged("too fast"), 2, "run.py: too fast\n"),
+        (OSError("no room"), 2, "run.py: no room\n"),
+        (KeyboardInterrupt("3 of 4 done"), 130, "\nrun.py: 3 of 4 done\n"),
+        (
+            KeyboardInterrupt(),
+            130,
+            "\nrun.py: stopped at once; the same command goes on from what was saved\n",
+        ),
+    ],
+)
 def test_what_the_user_can_mend_is_one_line_and_an_exit_code(error, code, line, capsys):
     with pytest.raises(SystemExit) as end, one_line_errors("run.py"):
         raise error
@@ -87,7 +110,9 @@ def test_a_terminal_that_knows_fewer_characters_is_no_error(monkeypatch):
     assert out.buffer.getvalue() == b"?\n"
 
 
-@pytest.mark.parametrize("bug", [ValueError("internal"), KeyError("x"), RuntimeError("out of memory")])
+@pytest.mark.parametrize(
+    "bug", [ValueError("internal"), KeyError("x"), RuntimeError("out of memory")]
+)
 def test_a_bug_keeps_its_traceback(bug):
     with pytest.raises(type(bug)), one_line_errors("run.py"):
         raise bug
@@ -123,8 +148,9 @@ def test_the_second_signal_raises_if_asked_and_no_other_one_does_so_saving_ends(
     with stop_on_signals() as stop:
         assert interrupted(*ENDING * 2) == [ENDING[1]] and stop == [*ENDING * 2]
     assert [signal.getsignal(number) for number in ENDING] == before
-    assert capfd.readouterr().err == ("\nstopping and saving\n"
-                                      "\nstopping after this step; once more to stop at once\n")
+    assert capfd.readouterr().err == (
+        "\nstopping and saving\n\nstopping after this step; once more to stop at once\n"
+    )
 
 
 def test_nohup_is_respected():

@@ -37,7 +37,9 @@ def test_links_lead_somewhere_and_those_to_a_line_to_the_function_that_they_name
         path = page.parent / file.partition("#")[0]
         assert path.exists(), target
         if line:
-            assert path.read_text().splitlines()[int(line) - 1].startswith(f"def {words.strip('`')}("), target
+            assert (
+                path.read_text().splitlines()[int(line) - 1].startswith(f"def {words.strip('`')}(")
+            ), target
 
 
 def test_every_picture_that_is_shown_is_there_and_every_one_that_is_there_is_shown():
@@ -56,24 +58,38 @@ def test_every_command_of_the_documents_has_a_target_a_script_and_flags_that_exi
         assert docs.check(command)
 
 
-@pytest.mark.parametrize(("command", "reason"), [
-    ("make demos", "no demos"), ("python train_sft.py --stepz 3", "--steps"),
-    ("python -m minvenus.nothing", "no module"),
-    ("torchrun --nproc-per-node 8 train_igpo.py --group 1", "group"), ("python -m pytest tests/nothing", "there is no"),
-    ("python -m minvenus.experiments lab --gains steep", "gains"), ("python eval.py --judges", "--judge")])
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("make demos", "no demos"),
+        ("python train_sft.py --stepz 3", "--steps"),
+        ("python -m minvenus.nothing", "no module"),
+        ("torchrun --nproc-per-node 8 train_igpo.py --group 1", "group"),
+        ("python -m pytest tests/nothing", "there is no"),
+        ("python -m minvenus.experiments lab --gains steep", "gains"),
+        ("python eval.py --judges", "--judge"),
+    ],
+)
 def test_a_command_that_does_not_exist_is_told_apart(command, reason):
     with pytest.raises(ConfigError, match=reason):
         docs.check(command)
 
 
 def test_what_the_readme_shows_of_a_command_is_what_it_printed_in_that_order():
-    files = {path.read_text(encoding="utf-8").splitlines()[0]: path.name for path in RESULTS.glob("*.txt")}
-    blocks = re.findall(r"^    (\$ .*)\n((?:    [^$].*\n)+)", README.replace(".venv/bin/", ""), re.MULTILINE)
+    files = {
+        path.read_text(encoding="utf-8").splitlines()[0]: path.name
+        for path in RESULTS.glob("*.txt")
+    }
+    blocks = re.findall(
+        r"^    (\$ .*)\n((?:    [^$].*\n)+)", README.replace(".venv/bin/", ""), re.MULTILINE
+    )
     assert len(blocks) == 5
     for command, shown in blocks:
         rest = iter(printed(files[command]))
         for line in shown.splitlines():
-            assert line.strip() == "..." or line[4:] in rest, f"{command} did not print {line!r} there"
+            assert line.strip() == "..." or line[4:] in rest, (
+                f"{command} did not print {line!r} there"
+            )
 
 
 def test_the_calculators_output_is_still_what_is_stored():
@@ -92,21 +108,32 @@ def test_the_table_of_the_recipes_has_every_field_and_the_numbers_of_the_calcula
         assert [f"{a:+.2f}" for a in json.loads(main(config))[0]["advantages"]] == numbers, flags
     assert len({*map(tuple, shown.values())}) == len(rows), "a field changes nothing"
     named = re.findall(r"--(?:no-)?([\w-]+)", " ".join(shown))
-    asked = {"newlines_after_think", "lead_in"}                      # how the model is asked: no arithmetic
-    assert {name.replace("-", "_") for name in named} - {"recipe"} == {f.name for f in fields(Recipe)} - asked
+    asked = {"newlines_after_think", "lead_in"}  # how the model is asked: no arithmetic
+    assert {name.replace("-", "_") for name in named} - {"recipe"} == {
+        f.name for f in fields(Recipe)
+    } - asked
     assert all(f"`{field.name}`" in text for field in fields(Recipe))
 
 
 def test_every_answer_to_a_frequent_question_names_a_test():
-    _, *answers = re.split(r"^\*\*", (ROOT / "docs" / "faq.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    _, *answers = re.split(
+        r"^\*\*", (ROOT / "docs" / "faq.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     assert len(answers) >= 12
-    for answer in answers:                         # that the tests exist: tests/test_ledger.py
+    for answer in answers:  # that the tests exist: tests/test_ledger.py
         assert re.search(r"`test_\w+`", answer), answer
 
 
 def test_every_flag_that_a_document_names_exists():
-    known = {"--nproc-per-node", "--shutdown-timeout", "--write"}    # of torchrun and of tests/docs.py
-    for config in [CleanConfig, *(config for config, _ in [*docs.SCRIPTS.values(), *docs.COMMANDS.values()])]:
+    known = {
+        "--nproc-per-node",
+        "--shutdown-timeout",
+        "--write",
+    }  # of torchrun and of tests/docs.py
+    for config in [
+        CleanConfig,
+        *(config for config, _ in [*docs.SCRIPTS.values(), *docs.COMMANDS.values()]),
+    ]:
         parser = argparse.ArgumentParser()
         add_flags(parser, config)
         known |= {flag for action in parser._actions for flag in action.option_strings}
@@ -116,41 +143,67 @@ def test_every_flag_that_a_document_names_exists():
 
 
 def test_the_table_of_before_and_after_has_the_numbers_of_the_demo():
-    table = re.findall(r"^\| (\d) hops? \| (\d+) \[(\d+), (\d+)\] \| (\d+) \[(\d+), (\d+)\] \|$", README, re.MULTILINE)
+    table = re.findall(
+        r"^\| (\d) hops? \| (\d+) \[(\d+), (\d+)\] \| (\d+) \[(\d+), (\d+)\] \|$",
+        README,
+        re.MULTILINE,
+    )
     share = r"([\d.]+) % \[([\d.]+), ([\d.]+)\] of \d+"
     made = [re.fullmatch(rf"  (\d)-hop +{share} +{share}", line) for line in printed("demo.txt")]
-    wanted = [(hops, *(f"{float(x):.0f}" for x in numbers)) for hops, *numbers in (m.groups() for m in made if m)]
+    wanted = [
+        (hops, *(f"{float(x):.0f}" for x in numbers))
+        for hops, *numbers in (m.groups() for m in made if m)
+    ]
     assert len(table) == 4 and table == wanted
 
 
 def test_the_table_of_methods_has_the_numbers_of_the_comparison():
     stored: dict[str, list[str]] = {}
     for title in ("Mean over runs [95 % interval]", "The same, start checkpoints drawn, too"):
-        below = printed("comparison.txt")[printed("comparison.txt").index(title) + 2:]
-        for line in below[:below.index("")]:
+        below = printed("comparison.txt")[printed("comparison.txt").index(title) + 2 :]
+        for line in below[: below.index("")]:
             method, *cells = re.split(r"  +", line)
-            stored[method] = [re.sub(r"(?<![-\d])0(?=\.)", "+" if " - " in method else "", cell) for cell in cells]
+            stored[method] = [
+                re.sub(r"(?<![-\d])0(?=\.)", "+" if " - " in method else "", cell) for cell in cells
+            ]
             stored[method] = [cell.replace("-0.", "-.") for cell in stored[method]]
     assert f"(accuracy {stored['grpo'][0].split()[0]})" in README
     wanted = []
-    for shown, method in (("GRPO", "grpo"), ("IGPO `paper`", "paper"), ("IGPO `released`", "released"),
-                          ("IGPO, uncentred gains", "uncentred")):
+    for shown, method in (
+        ("GRPO", "grpo"),
+        ("IGPO `paper`", "paper"),
+        ("IGPO `released`", "released"),
+        ("IGPO, uncentred gains", "uncentred"),
+    ):
         _, accuracy, _, _, collapsed = stored[method]
         wanted.append([shown, accuracy, stored.get(f"{method} - grpo", ["", ""])[1], collapsed])
-    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in README.splitlines() if row.startswith("| ")]
+    rows = [
+        [cell.strip() for cell in row.split("|")[1:-1]]
+        for row in README.splitlines()
+        if row.startswith("| ")
+    ]
     assert [row for row in rows if row[0].startswith(("GRPO", "IGPO"))] == wanted
 
 
 def test_what_the_methods_reach_without_penalty_is_what_those_runs_printed():
     means = "\n".join(printed("no-penalty.txt")).partition("Interquartile")[0]
     without = dict(re.findall(r"^(\w+)\+no-penalty +\S+ \[.*?\]  0(\.\d+)", means, re.MULTILINE))
-    assert "GRPO reaches {grpo}, `paper` {paper}, uncentred {uncentred}.".format(**without) in " ".join(README.split())
+    assert "GRPO reaches {grpo}, `paper` {paper}, uncentred {uncentred}.".format(
+        **without
+    ) in " ".join(README.split())
 
 
 def test_what_is_reached_where_right_answers_are_rare_is_what_those_runs_printed():
-    means = "\n".join(printed("sparse.txt")).partition("Interquartile")[0].replace(" 0.", " .").replace("[0.", "[.")
+    means = (
+        "\n".join(printed("sparse.txt"))
+        .partition("Interquartile")[0]
+        .replace(" 0.", " .")
+        .replace("[0.", "[.")
+    )
     cells = re.findall(r"^[\w+-]+ +(\S+) \[.*?\]  (\S+) (\[\S+ \S+\])", means, re.MULTILINE)
     (start, grpo, _), (_, *without), (_, *uncentred), (_, *both) = cells
-    wanted = (f"start {start}, ten runs each), gains decide: GRPO reaches {grpo}, without penalty {' '.join(without)}; "
-              f"uncentred {' '.join(uncentred)}, without {' '.join(both)}.")
+    wanted = (
+        f"start {start}, ten runs each), gains decide: GRPO reaches {grpo}, without penalty {' '.join(without)}; "
+        f"uncentred {' '.join(uncentred)}, without {' '.join(both)}."
+    )
     assert wanted in " ".join(README.split())

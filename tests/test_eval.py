@@ -38,16 +38,26 @@ from tests.tools.servers import serve
 from tests.train.test_crash import ended, fork
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPTED = EvalConfig(limit=8, runs=2, agent=AgentConfig(temperature=1.0, max_new_tokens=60), out="e")
-SHORT = EvalConfig(limit=6, runs=2, agent=AgentConfig(temperature=1.0, max_new_tokens=6), concurrency=3, hops=1,
-                   out="e")
+SCRIPTED = EvalConfig(
+    limit=8, runs=2, agent=AgentConfig(temperature=1.0, max_new_tokens=60), out="e"
+)
+SHORT = EvalConfig(
+    limit=6,
+    runs=2,
+    agent=AgentConfig(temperature=1.0, max_new_tokens=6),
+    concurrency=3,
+    hops=1,
+    out="e",
+)
 
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch, tmp_path):
     monkeypatch.setenv("POLICY_API_KEY", "sk-planted-0123456789")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "fsync", lambda handle: None)          # what a kill leaves does not depend on it
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: None
+    )  # what a kill leaves does not depend on it
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -85,13 +95,31 @@ def printed_json(capsys) -> dict:
 def write_documents():
     Path("docs").mkdir()
     Path("docs/bob.md").write_text("# Bob\nBob keeps a cat.")
-    questions = [{"question": f"Pet of Bob {i}?", "answer": ["cat"], "source": "ab"[i % 2]} for i in range(4)]
+    questions = [
+        {"question": f"Pet of Bob {i}?", "answer": ["cat"], "source": "ab"[i % 2]} for i in range(4)
+    ]
     Path("q.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
 
 
 def at(server, *more):
-    return ["--api-base", f"{server.url}/v1", "--api-model", "venus", "--model", str(TINY), "--no-prompt-ids",
-            "--tools", "folder:docs", "--questions", "q.jsonl", "--out", "e", "--temperature", "0.5", *more]
+    return [
+        "--api-base",
+        f"{server.url}/v1",
+        "--api-model",
+        "venus",
+        "--model",
+        str(TINY),
+        "--no-prompt-ids",
+        "--tools",
+        "folder:docs",
+        "--questions",
+        "q.jsonl",
+        "--out",
+        "e",
+        "--temperature",
+        "0.5",
+        *more,
+    ]
 
 
 def expert_with_faults():
@@ -104,18 +132,24 @@ def expert_with_faults():
     def script(name, turn, attempt):
         question, _, number = name.split("/")[1].partition(" run ")
         if question == "test-2":
-            return search(f"nothing {turn}")                                          # never answers
+            return search(f"nothing {turn}")  # never answers
         if question == "test-5" and number == "1":
-            return answer("pets none")                                                # at once, and wrong
+            return answer("pets none")  # at once, and wrong
         return turns[question][min(turn, len(turns[question]) - 1)]
+
     return script
 
 
 @pytest.fixture
 def follow(monkeypatch):
     """follow(script): from now on every run follows it."""
+
     def follow(script):
-        monkeypatch.setattr("minvenus.agent.policy.load_policy", lambda *_: (policy_for(script), TOKENIZER, "a script"))
+        monkeypatch.setattr(
+            "minvenus.agent.policy.load_policy",
+            lambda *_: (policy_for(script), TOKENIZER, "a script"),
+        )
+
     follow(expert_with_faults())
     return follow
 
@@ -130,16 +164,30 @@ def test_the_report_counts_what_the_runs_did(follow, capsys):
     assert summary["terminations"] == {"answered": 1, "answered_max_steps": 13, "max_steps": 2}
     assert summary["browse"]["correct"] == 0.5 and summary["browse"]["wrong"] == 0.0
     shown = capsys.readouterr()
-    for words in ("8 questions, runs of each: 2", "graded by exact match", "81.2 %", "pass@2 87.5 %", "4-hop",
-                  "2 without an answer", "\nin e\n"):
+    for words in (
+        "8 questions, runs of each: 2",
+        "graded by exact match",
+        "81.2 %",
+        "pass@2 87.5 %",
+        "4-hop",
+        "2 without an answer",
+        "\nin e\n",
+    ):
         assert words in squeezed(shown.out), (words, shown.out)
     for words in ("e: 0 of 16 runs there already", "a script", "eval 16/16", "accuracy 0.8125"):
         assert words in shown.err, (words, shown.err)
     saved = json.loads(Path("e/report.json").read_text())
     assert saved["accuracy"]["value"] == 13 / 16 and saved["by_source"]["3-hop"]["value"] == 0.5
     line = lines()["test-5", 1][1]
-    assert line["correct"] is False and line["graded_by"] == "exact match" and line["prediction"] == "pets none"
-    assert 13 / 16 < summary["means"]["f1"] < 14 / 16 and parse_flags(EvalConfig, ["--config", "e/run.json"]).out == "e"
+    assert (
+        line["correct"] is False
+        and line["graded_by"] == "exact match"
+        and line["prediction"] == "pets none"
+    )
+    assert (
+        13 / 16 < summary["means"]["f1"] < 14 / 16
+        and parse_flags(EvalConfig, ["--config", "e/run.json"]).out == "e"
+    )
 
 
 def test_progress_counts_the_new_runs_only_since_kept_ones_may_have_another_grading(follow, capsys):
@@ -160,7 +208,9 @@ def test_an_evaluation_does_not_go_on_with_another_extractor(follow, monkeypatch
     assert run(live) == 0 and run(live) == 0
     monkeypatch.setenv("EXTRACT_BASE_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("EXTRACT_MODEL", "reader-1")
-    assert run(live) == 2 and re.search("services was '.*passages.*', is '.*reader-1'", capsys.readouterr().err)
+    assert run(live) == 2 and re.search(
+        "services was '.*passages.*', is '.*reader-1'", capsys.readouterr().err
+    )
 
 
 def test_two_evaluations_are_compared_question_by_question(follow, capsys):
@@ -175,7 +225,10 @@ def test_two_evaluations_are_compared_question_by_question(follow, capsys):
     assert "paired over 8 questions, 7 better and 0 worse" in shown
     assert run(["--compare", "bad", "good", "--json"]) == 0
     assert printed_json(capsys)["difference"] == 7 / 8
-    assert run(["--compare", "good", "nowhere"]) == 2 and "nowhere has no runs" in capsys.readouterr().err
+    assert (
+        run(["--compare", "good", "nowhere"]) == 2
+        and "nowhere has no runs" in capsys.readouterr().err
+    )
 
 
 def test_a_question_of_an_evaluation_becomes_an_x_ray_page(follow, capsys):
@@ -186,10 +239,17 @@ def test_a_question_of_an_evaluation_becomes_an_x_ray_page(follow, capsys):
     page = Path("runs/xray/e-results-test-3.html").read_text()
     assert not list(Path("e").glob("*.html")), "nothing is written beside the file"
     assert ToyWeb(0).case("test-3").question.text in page
-    weights.save(Qwen3(ModelConfig.preset("tiny")), Path("toy"), tokenizer_files=Tokenizer.tiny().files | TOYWEB.files)
+    weights.save(
+        Qwen3(ModelConfig.preset("tiny")),
+        Path("toy"),
+        tokenizer_files=Tokenizer.tiny().files | TOYWEB.files,
+    )
     assert run([*flags, "--model", "toy", "--out", "scored.html"]) == 0
     assert "according to" in Path("scored.html").read_text()
-    for argv, words in ((["--group", "test-9"], "has no group test-9"), (["--answer", "cat"], "none has been trained")):
+    for argv, words in (
+        (["--group", "test-9"], "has no group test-9"),
+        (["--answer", "cat"], "none has been trained"),
+    ):
         assert run(["--xray", "e/results.jsonl", *argv]) == 2 and words in capsys.readouterr().err
 
 
@@ -214,18 +274,28 @@ def test_a_file_of_questions_at_an_endpoint_with_documents(capsys):
     assert len(lines()) == 8 and all_threads_end()
 
 
-def test_an_endpoint_that_fails_stops_the_evaluation_and_its_failures_can_be_made_again(capsys, monkeypatch):
+def test_an_endpoint_that_fails_stops_the_evaluation_and_its_failures_can_be_made_again(
+    capsys, monkeypatch
+):
     monkeypatch.setattr(results, "FAILURES", 2)
     write_documents()
-    good = iter([True, True] + [False] * 50)                        # the list of models, and one turn
-    with serve(lambda h: complete(h, answer("cat")) if next(good) else h.reply("no", status=400)) as server:
+    good = iter([True, True] + [False] * 50)  # the list of models, and one turn
+    with serve(
+        lambda h: complete(h, answer("cat")) if next(good) else h.reply("no", status=400)
+    ) as server:
         assert run(at(server, "--concurrency", "1")) == 2
     errors = capsys.readouterr().err
-    for words in ("2 of the last 2 runs (--redo-failed makes them again) failed",
-                  "2 times: the completion endpoint answered with HTTP status 400"):
+    for words in (
+        "2 of the last 2 runs (--redo-failed makes them again) failed",
+        "2 times: the completion endpoint answered with HTTP status 400",
+    ):
         assert words in errors, (words, errors)
-    assert sorted(line["termination"] for _, line in lines().values()) == ["answered", "error", "error"]
-    with serve(scripted(answer("cat"))) as server:                  # the model's name counts, not its address
+    assert sorted(line["termination"] for _, line in lines().values()) == [
+        "answered",
+        "error",
+        "error",
+    ]
+    with serve(scripted(answer("cat"))) as server:  # the model's name counts, not its address
         assert run(at(server, "--json")) == 0
         summary = printed_json(capsys)
         assert summary["accuracy"]["value"] == 2 / 4 and summary["terminations"]["error"] == 2
@@ -238,15 +308,20 @@ def test_an_endpoint_that_fails_stops_the_evaluation_and_its_failures_can_be_mad
 @pytest.fixture
 def judge_is(monkeypatch):
     """judge_is(server, limit): from now on this server is the judge."""
+
     def judge_is(server, limit=1.0):
-        monkeypatch.setattr(results, "Judge", lambda cache: Judge(cache, **QUICK, window=4, limit=limit))
+        monkeypatch.setattr(
+            results, "Judge", lambda cache: Judge(cache, **QUICK, window=4, limit=limit)
+        )
         monkeypatch.setenv("JUDGE_MODEL", "grader-1")
         monkeypatch.setenv("JUDGE_BASE_URL", server.url + "/v1")
+
     return judge_is
 
 
 def test_a_judge_decides_whatever_was_graded_before_and_an_unknown_verdict_is_shown_and_asked_for_again(
-        judge_is, capsys):
+    judge_is, capsys
+):
     write_documents()
 
     def reply(handler):
@@ -254,9 +329,13 @@ def test_a_judge_decides_whatever_was_graded_before_and_an_unknown_verdict_is_sh
 
     def verdict(said):
         return "no" if "0" in said else "perhaps" if "3" in said else "yes"
+
     with serve(reply) as server, grading(verdict) as judge:
         judge_is(judge)
-        assert run(at(server, "--concurrency", "1")) == 0 and "0.0 % [0.0, 49.0] of 4" in capsys.readouterr().out
+        assert (
+            run(at(server, "--concurrency", "1")) == 0
+            and "0.0 % [0.0, 49.0] of 4" in capsys.readouterr().out
+        )
         made = len(server.seen)
         assert run(at(server, "--judge")) == 0
         shown = capsys.readouterr()
@@ -277,7 +356,9 @@ def test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_los
         assert run(at(server, "--judge", "--concurrency", "1")) == 2
     assert "cannot be relied on" in capsys.readouterr().err
     found = [line for _, line in lines().values()]
-    assert len(found) == 4 and all(line["correct"] is None and line["prediction"] == "a cat" for line in found)
+    assert len(found) == 4 and all(
+        line["correct"] is None and line["prediction"] == "a cat" for line in found
+    )
 
 
 # ---------------------------------------------------------------------------------------------- defaults, refusals
@@ -290,7 +371,9 @@ def test_other_weights_under_the_same_name_are_another_evaluation():
     made = []
     for seed in (1, 2):
         model = Qwen3(ModelConfig.preset("tiny"), seed=seed)
-        weights.save(model, Path("runs/sft/toy"), tokenizer_files=Tokenizer.tiny().files | TOYWEB.files)
+        weights.save(
+            model, Path("runs/sft/toy"), tokenizer_files=Tokenizer.tiny().files | TOYWEB.files
+        )
         assert evaluation.main(short)["runs"] == 2
         made = sorted(Path("runs/eval").iterdir(), key=os.path.getmtime)
     assert len(made) == 2 and all(folder.name.startswith("sft-toy-") for folder in made)
@@ -298,13 +381,18 @@ def test_other_weights_under_the_same_name_are_another_evaluation():
         evaluation.main(replace(short, out=str(made[0])))
 
 
-@pytest.mark.parametrize(("argv", "words"), [
-    (["--model", "nowhere"], "nowhere does not exist"), (["--out", "trained"], "trained holds a training run"),
-    (["--judge"], "the judge endpoint needs JUDGE_BASE_URL and JUDGE_MODEL in the environment"),
-    (["--tools", "folder:docs", "--questions", "none.jsonl"], "none.jsonl does not exist"),
-    (["--runs", "2"], "2 runs with temperature 0 would all be the same"),
-    (["--tools", "live"], "needs a file of questions"), (["--compare", "a"], "expected 2 arguments"),
-])
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--model", "nowhere"], "nowhere does not exist"),
+        (["--out", "trained"], "trained holds a training run"),
+        (["--judge"], "the judge endpoint needs JUDGE_BASE_URL and JUDGE_MODEL in the environment"),
+        (["--tools", "folder:docs", "--questions", "none.jsonl"], "none.jsonl does not exist"),
+        (["--runs", "2"], "2 runs with temperature 0 would all be the same"),
+        (["--tools", "live"], "needs a file of questions"),
+        (["--compare", "a"], "expected 2 arguments"),
+    ],
+)
 def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys):
     write_documents()
     Path("trained", "checkpoints").mkdir(parents=True)
@@ -317,7 +405,9 @@ def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys)
 
 
 def same(found: dict, whole: dict) -> None:
-    assert {key: line for key, (_, line) in found.items()} == {key: line for key, (_, line) in whole.items()}
+    assert {key: line for key, (_, line) in found.items()} == {
+        key: line for key, (_, line) in whole.items()
+    }
     for key, (logprobs, _) in whole.items():
         assert found[key][0] == pytest.approx(logprobs, abs=1e-5)
 
@@ -329,7 +419,7 @@ def test_killed_at_any_moment_it_goes_on_and_ends_with_the_same_file():
         config = replace(SHORT, out=f"killed {trial}", concurrency=rng.choice((1, 3, 12)))
         for attempt in range(40):
             pid = fork(lambda config=config: evaluation.main(config))
-            until = time.monotonic() + rng.uniform(0.01, 0.1) * 1.3 ** attempt
+            until = time.monotonic() + rng.uniform(0.01, 0.1) * 1.3**attempt
             while time.monotonic() < until and not (gone := os.waitpid(pid, os.WNOHANG)[0]):
                 time.sleep(0.005)
             if gone:
@@ -346,9 +436,13 @@ def test_what_is_there_is_not_run_again_and_more_runs_or_questions_can_be_added(
     evaluation.main(replace(SHORT, limit=4, runs=1))
     first = Path("e/results.jsonl").read_text()
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation, "load_loop", lambda *_: pytest.fail("a finished evaluation needs no model"))
+        patch.setattr(
+            evaluation, "load_loop", lambda *_: pytest.fail("a finished evaluation needs no model")
+        )
         assert evaluation.main(replace(SHORT, limit=4, runs=1))["runs"] == 4
-        assert evaluation.main(replace(SHORT, limit=3, runs=1))["runs"] == 3, "fewer are a part of what is there"
+        assert evaluation.main(replace(SHORT, limit=3, runs=1))["runs"] == 3, (
+            "fewer are a part of what is there"
+        )
     assert evaluation.main(replace(SHORT, concurrency=1))["runs"] == 12
     assert Path("e/results.jsonl").read_text().startswith(first)
     order = [run for _, run in lines()]
@@ -357,8 +451,13 @@ def test_what_is_there_is_not_run_again_and_more_runs_or_questions_can_be_added(
 
 def test_ctrl_c_keeps_what_has_ended_and_the_same_command_goes_on():
     argv = ["--limit", "60", "--temperature", "1", "--concurrency", "2", "--out", "e"]
-    process = subprocess.Popen([sys.executable, str(ROOT / "eval.py"), *argv], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "eval.py"), *argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
     until = time.monotonic() + 180
     while not Path("e/results.jsonl").exists() and time.monotonic() < until:
         time.sleep(0.02)
@@ -366,17 +465,30 @@ def test_ctrl_c_keeps_what_has_ended_and_the_same_command_goes_on():
     errors = process.communicate(timeout=120)[1]
     count = len(lines())
     assert process.returncode == 130 and "Traceback" not in errors and 1 <= count < 60
-    assert f"stopped: {count} of 60 runs are in e/results.jsonl" in errors and "accuracy 0" in errors
+    assert (
+        f"stopped: {count} of 60 runs are in e/results.jsonl" in errors and "accuracy 0" in errors
+    )
 
 
 def test_what_a_file_holds_counts_and_not_its_name_when_an_evaluation_goes_on(capsys):
     write_documents()
-    for name, text in (("prompt.txt", "Answer."), ("same.txt", "Answer."), ("other.txt", "Answer!")):
+    for name, text in (
+        ("prompt.txt", "Answer."),
+        ("same.txt", "Answer."),
+        ("other.txt", "Answer!"),
+    ):
         Path(name).write_text(text)
     with serve(scripted(answer("cat"))) as server:
         flags = at(server, "--system-prompt")
         assert run([*flags, "prompt.txt", "--limit", "2"]) == 0
-        assert [run([*flags, name]) for name in ("prompt.txt", "same.txt", "other.txt")] == [0, 0, 2]
+        assert [run([*flags, name]) for name in ("prompt.txt", "same.txt", "other.txt")] == [
+            0,
+            0,
+            2,
+        ]
         assert "other settings: system_prompt was" in capsys.readouterr().err
         Path("q.jsonl").write_text(Path("q.jsonl").read_text().replace("Bob 3", "Bob 4"))
-        assert run([*flags, "same.txt"]) == 2 and "other settings: questions was" in capsys.readouterr().err
+        assert (
+            run([*flags, "same.txt"]) == 2
+            and "other settings: questions was" in capsys.readouterr().err
+        )

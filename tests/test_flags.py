@@ -17,15 +17,15 @@ from minvenus.settings import AgentConfig, EvalConfig, IGPOConfig, InferConfig, 
 
 @dataclass(frozen=True)
 class Example:
-    steps: Count = 3                              # how many steps
-    learning_rate: float = 0.5                    # at 100 % of the schedule
-    shuffle: bool = True                          # whether the order is random
-    mode: Literal["fast", "exact"] = "fast"       # how to do it
-    folder: str | None = None                     # where to write; none = nowhere
-    name: str = "run"                             # of the run
-    files: tuple[str, str] | None = None          # two of them
-    preset: Literal["large", "small"] = "large"   # a named set of values
-    recipe: Recipe = Recipe()                     # the rewards
+    steps: Count = 3  # how many steps
+    learning_rate: float = 0.5  # at 100 % of the schedule
+    shuffle: bool = True  # whether the order is random
+    mode: Literal["fast", "exact"] = "fast"  # how to do it
+    folder: str | None = None  # where to write; none = nowhere
+    name: str = "run"  # of the run
+    files: tuple[str, str] | None = None  # two of them
+    preset: Literal["large", "small"] = "large"  # a named set of values
+    recipe: Recipe = Recipe()  # the rewards
 
     def __post_init__(self):
         check(self)
@@ -38,9 +38,13 @@ def refused(argv, capsys) -> str:
     return capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("module", "command", "shown"), [
-    ("minvenus.sft.__main__", "", "python -m minvenus.sft [-h]"),
-    ("minvenus.experiments.__main__", "lab", "python -m minvenus.experiments lab [-h]")])
+@pytest.mark.parametrize(
+    ("module", "command", "shown"),
+    [
+        ("minvenus.sft.__main__", "", "python -m minvenus.sft [-h]"),
+        ("minvenus.experiments.__main__", "lab", "python -m minvenus.experiments lab [-h]"),
+    ],
+)
 def test_the_usage_of_a_module_is_what_one_types(monkeypatch, capsys, module, command, shown):
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name=module))
     with pytest.raises(SystemExit):
@@ -49,36 +53,56 @@ def test_the_usage_of_a_module_is_what_one_types(monkeypatch, capsys, module, co
 
 
 def test_every_kind_of_field_has_its_flag():
-    argv = ["--steps", "7", "--learning-rate", "1e-3", "--no-shuffle", "--mode", "exact", "--folder", "x"]
+    argv = [
+        "--steps",
+        "7",
+        "--learning-rate",
+        "1e-3",
+        "--no-shuffle",
+        "--mode",
+        "exact",
+        "--folder",
+        "x",
+    ]
     argv += ["--name=a b", "--files", "a", "b"]
     assert parse_flags(Example, argv) == Example(7, 1e-3, False, "exact", "x", "a b", ("a", "b"))
-    assert parse_flags(Example, ["--shuffle", "--folder", "None"]) == parse_flags(Example, []) == Example()
+    assert (
+        parse_flags(Example, ["--shuffle", "--folder", "None"])
+        == parse_flags(Example, [])
+        == Example()
+    )
 
 
-@pytest.mark.parametrize(("wrong", "words"), [
-    (["--step", "3"], ["unknown flag --step", "did you mean --steps?", "--learning-rate", "--no-shuffle"]),
-    (["--stepz=3"], ["unknown flag --stepz", "--steps"]),
-    (["stray"], ["'stray' follows no flag that takes it. Valid flags: --"]),
-    (["--steps", "three"], ["--steps", "three"]),
-    (["--steps", "0"], ["steps must be a whole number of at least 1, got 0"]),
-    (["--learning-rate", "nan"], ["learning_rate must be a finite number, got nan"]),
-    (["--mode", "quick"], ["fast", "exact", "quick"]),
-    (["--name=--"], ["name must be text, got"]),
-    (["--shuffle", "maybe"], ["'maybe' follows no flag that takes it. Valid flags: --"]),
-    (["--files", "a"], ["--files", "expected 2 arguments"]),
-    (["--files", "a", "b", "c"], ["'c' follows no flag that takes it. Valid flags: --"]),
-    (["--config", "nowhere.json"], ["nowhere.json does not exist"]),
-    ({"stepz": 3}, ["unknown keys stepz", "learning_rate"]),                    # the content of a --config FILE
-    ({"steps": "3"}, ["steps must be a whole number of at least 1, got '3'"]),
-    ({"steps": True}, ["steps must be a whole number of at least 1, got True"]),
-    ({"mode": "quick"}, ["one of fast, exact"]),
-    ({"name": None}, ["name must be text"]),
-    ({"files": ["a"]}, ["files must be"]),
-    ({"recipe": {"gama": 1.0}}, ["unknown keys gama"]),
-    ({"recipe": {"gamma": "1"}}, ["gamma must be a finite number from 0 to 1, got '1'"]),
-    ({"recipe": "paper"}, ["recipe must be an object"]),
-    ("a text", ["JSON object"]),
-])
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (
+            ["--step", "3"],
+            ["unknown flag --step", "did you mean --steps?", "--learning-rate", "--no-shuffle"],
+        ),
+        (["--stepz=3"], ["unknown flag --stepz", "--steps"]),
+        (["stray"], ["'stray' follows no flag that takes it. Valid flags: --"]),
+        (["--steps", "three"], ["--steps", "three"]),
+        (["--steps", "0"], ["steps must be a whole number of at least 1, got 0"]),
+        (["--learning-rate", "nan"], ["learning_rate must be a finite number, got nan"]),
+        (["--mode", "quick"], ["fast", "exact", "quick"]),
+        (["--name=--"], ["name must be text, got"]),
+        (["--shuffle", "maybe"], ["'maybe' follows no flag that takes it. Valid flags: --"]),
+        (["--files", "a"], ["--files", "expected 2 arguments"]),
+        (["--files", "a", "b", "c"], ["'c' follows no flag that takes it. Valid flags: --"]),
+        (["--config", "nowhere.json"], ["nowhere.json does not exist"]),
+        ({"stepz": 3}, ["unknown keys stepz", "learning_rate"]),  # the content of a --config FILE
+        ({"steps": "3"}, ["steps must be a whole number of at least 1, got '3'"]),
+        ({"steps": True}, ["steps must be a whole number of at least 1, got True"]),
+        ({"mode": "quick"}, ["one of fast, exact"]),
+        ({"name": None}, ["name must be text"]),
+        ({"files": ["a"]}, ["files must be"]),
+        ({"recipe": {"gama": 1.0}}, ["unknown keys gama"]),
+        ({"recipe": {"gamma": "1"}}, ["gamma must be a finite number from 0 to 1, got '1'"]),
+        ({"recipe": "paper"}, ["recipe must be an object"]),
+        ("a text", ["JSON object"]),
+    ],
+)
 def test_what_is_wrong_ends_with_code_2_and_names_what_is_valid(wrong, words, tmp_path, capsys):
     if not isinstance(wrong, list):
         (tmp_path / "run.json").write_text(json.dumps(wrong))
@@ -93,10 +117,15 @@ def test_the_help_of_every_flag_is_the_comment_behind_its_field(cls, capsys):
         parse_flags(cls, ["--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert caught.value.code == 0 and text.count("(default: ") >= len(fields(cls)) - 2
-    assert cls is not Example or "at 100 % of the schedule (default: 0.5) --shuffle, --no-shuffle whether" in text
+    assert (
+        cls is not Example
+        or "at 100 % of the schedule (default: 0.5) --shuffle, --no-shuffle whether" in text
+    )
 
 
-def test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_one_is_refused(tmp_path, capsys):
+def test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_one_is_refused(
+    tmp_path, capsys
+):
     presets = {"small": {"steps": 5, "mode": "exact"}, "large": {"steps": 50}}
     given = parse_flags(Example, ["--preset", "small", "--steps", "6"], presets=presets)
     assert given == Example(steps=6, mode="exact", preset="small")
@@ -105,7 +134,9 @@ def test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_
     given = parse_flags(Example, ["--preset", "small", "--config", str(path)], presets=presets)
     assert given == Example(steps=9, mode="exact", preset="small")
     path.write_text('{"steps": 9, "preset": "small"}')
-    assert parse_flags(Example, ["--config", str(path)], presets=presets) == given, "the file names the preset"
+    assert parse_flags(Example, ["--config", str(path)], presets=presets) == given, (
+        "the file names the preset"
+    )
     with pytest.raises(SystemExit):
         parse_flags(Example, ["--preset", "large", "--config", str(path)], presets=presets)
     assert "run.json is of preset small: leave --preset large out" in capsys.readouterr().err
@@ -118,19 +149,26 @@ def test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_
 def test_a_nested_recipe_is_chosen_by_name_and_every_field_of_it_is_a_flag(tmp_path):
     assert parse_flags(Example, []) == Example()
     assert parse_flags(Example, ["--recipe", "released"]).recipe == Recipe.released()
-    assert parse_flags(Example, ["--gamma", "1", "--recipe", "released", "--no-use-gain"]).recipe == Recipe.released(
-        gamma=1.0, use_gain=False)
+    assert parse_flags(
+        Example, ["--gamma", "1", "--recipe", "released", "--no-use-gain"]
+    ).recipe == Recipe.released(gamma=1.0, use_gain=False)
     path = str(save_config(Example(recipe=Recipe.released(gamma=0.5)), tmp_path))
     assert parse_flags(Example, ["--config", path]).recipe == Recipe.released(gamma=0.5)
     changed = parse_flags(Example, ["--config", path, "--browse", "off"])
     assert changed.recipe == Recipe.released(gamma=0.5, browse="off")
-    assert parse_flags(Example, ["--config", path, "--recipe", "paper"]).recipe == Recipe(), "a name replaces it whole"
+    assert parse_flags(Example, ["--config", path, "--recipe", "paper"]).recipe == Recipe(), (
+        "a name replaces it whole"
+    )
 
 
 def test_a_nested_class_without_names_gives_its_flags_and_is_saved_within_its_holder(tmp_path):
-    config = parse_flags(InferConfig, ["--question", "q", "--max-turns", "3", "--temperature", "0.5"])
+    config = parse_flags(
+        InferConfig, ["--question", "q", "--max-turns", "3", "--temperature", "0.5"]
+    )
     assert config == InferConfig(question="q", agent=AgentConfig(max_turns=3, temperature=0.5))
-    changed = parse_flags(InferConfig, ["--config", str(save_config(config, tmp_path)), "--max-turns", "4"])
+    changed = parse_flags(
+        InferConfig, ["--config", str(save_config(config, tmp_path)), "--max-turns", "4"]
+    )
     assert changed.agent == AgentConfig(max_turns=4, temperature=0.5)
     for refused_flags in (["--agent", "x"], ["--max-turns", "0"]):
         with pytest.raises(SystemExit):
@@ -139,9 +177,17 @@ def test_a_nested_class_without_names_gives_its_flags_and_is_saved_within_its_ho
 
 words = st.text(min_size=1).filter(lambda text: text != "--")
 finite = st.floats(allow_nan=False, allow_infinity=False)
-examples = st.builds(Example, steps=st.integers(1, 10**9), learning_rate=finite, shuffle=st.booleans(),
-                     mode=st.sampled_from(["fast", "exact"]), name=words, folder=st.none() | words,
-                     files=st.none() | st.tuples(words, words), recipe=st.builds(Recipe, gamma=st.floats(0, 1)))
+examples = st.builds(
+    Example,
+    steps=st.integers(1, 10**9),
+    learning_rate=finite,
+    shuffle=st.booleans(),
+    mode=st.sampled_from(["fast", "exact"]),
+    name=words,
+    folder=st.none() | words,
+    files=st.none() | st.tuples(words, words),
+    recipe=st.builds(Recipe, gamma=st.floats(0, 1)),
+)
 
 
 @given(examples)
@@ -158,7 +204,11 @@ def test_flags_written_out_give_the_config_back(example):
         flag = name.replace("_", "-")
         if isinstance(value, bool):
             argv.append(f"--{flag}" if value else f"--no-{flag}")
-        elif isinstance(value, str | int | float) and not (name == "folder" and value.lower() == "none"):
+        elif isinstance(value, str | int | float) and not (
+            name == "folder" and value.lower() == "none"
+        ):
             argv.append(f"--{flag}={value}")
-    expected = {"files": None} | ({"folder": None} if (example.folder or "").lower() == "none" else {})
+    expected = {"files": None} | (
+        {"folder": None} if (example.folder or "").lower() == "none" else {}
+    )
     assert parse_flags(Example, argv) == replace(example, **expected)

@@ -35,7 +35,9 @@ KEY = "sk-planted-9876543210"
 @pytest.fixture(autouse=True)
 def environment(monkeypatch, tmp_path):
     monkeypatch.setenv("POLICY_API_KEY", KEY)
-    monkeypatch.setattr("minvenus.agent.remote.PATIENCE", 0.0)     # a turn that was cut must not speak in later tests
+    monkeypatch.setattr(
+        "minvenus.agent.remote.PATIENCE", 0.0
+    )  # a turn that was cut must not speak in later tests
     monkeypatch.chdir(tmp_path)
 
 
@@ -44,8 +46,12 @@ def solver():
     case = ToyWeb(0).case("test-1")
     first, second = case.path
     goals = [f"own {first}", f"{case.relations[1]} {second}"]
-    turns = [search(goals[0]), visit(case.pages[first].url, goal=goals[0]), search(goals[1], "Find."),
-             visit(case.pages[second].url, goal=goals[1])]
+    turns = [
+        search(goals[0]),
+        visit(case.pages[first].url, goal=goals[0]),
+        search(goals[1], "Find."),
+        visit(case.pages[second].url, goal=goals[1]),
+    ]
     return scripted(*turns, answer(case.question.answers[0], "I know enough.")), case
 
 
@@ -65,11 +71,19 @@ def saved(folder="runs/infer"):
 
 
 def test_with_no_flags_the_tiny_model_tries_a_toy_question():
-    done = subprocess.run([sys.executable, str(ROOT / "infer.py")], capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "PYTHONIOENCODING": "ascii"})     # not every character can be printed
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "infer.py")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # not every character can be printed
     assert done.returncode == 0 and done.stderr == ""
     assert "random weights" in done.stdout and ToyWeb(0).case("test-1").question.text in done.stdout
-    assert "`make demo` trains it" in done.stdout and "test-1 of the toy web, since no --question" in done.stdout
+    assert (
+        "`make demo` trains it" in done.stdout
+        and "test-1 of the toy web, since no --question" in done.stdout
+    )
     assert "turn 1" in done.stdout and "ended      max_steps (5 turns" in done.stdout
     assert len(saved().turns) == 5 and any(saved().sampled)
     again = parse_flags(InferConfig, ["--config", "runs/infer/run.json"])
@@ -83,9 +97,13 @@ def test_a_live_tool_that_hangs_is_not_waited_for(monkeypatch):
     def make_tools(spec, seconds):
         given.append((spec, seconds))
         return Tools(search=lambda queries: str(release.wait(5)))
+
     monkeypatch.setattr(infer, "make_tools", make_tools)
     with serve(scripted(search(), answer())) as server:
-        assert run([*at(server), "--tools", "live", "--question", "Why?", "--tool-seconds", "0.1"]) == 0
+        assert (
+            run([*at(server), "--tools", "live", "--question", "Why?", "--tool-seconds", "0.1"])
+            == 0
+        )
     release.set()
     assert [turn.tool_error for turn in saved().turns] == ["timeout", None]
     assert given == [("live", 0.1)], "the tools themselves know when they are given up"
@@ -98,12 +116,24 @@ def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):
         assert KEY in str(server.seen)
     shown = capsys.readouterr()
     right = case.question.answers[0]
-    places = [shown.out.index(words) for words in (
-        "question   " + case.question.text, "turn 1", f'search   {{"query": ["own {case.path[0]}"]}}', "turn 5",
-        f"answer     {right}", "ended      answered", f"expected   {right}", "kept/trajectory.json")]
+    places = [
+        shown.out.index(words)
+        for words in (
+            "question   " + case.question.text,
+            "turn 1",
+            f'search   {{"query": ["own {case.path[0]}"]}}',
+            "turn 5",
+            f"answer     {right}",
+            "ended      answered",
+            f"expected   {right}",
+            "kept/trajectory.json",
+        )
+    ]
     assert places == sorted(places)
     assert saved("kept").termination.startswith("answered")
-    written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+    written = "".join(
+        path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()
+    )
     assert KEY not in shown.out + shown.err + written
 
 
@@ -113,7 +143,11 @@ def test_json_is_all_that_is_printed(capsys):
         assert run([*at(server), "--json"]) == 0
     shown = capsys.readouterr()
     record = json.loads(shown.out)
-    assert shown.err == "" and record["prediction"] == case.question.answers[0] and len(shown.out.splitlines()) == 1
+    assert (
+        shown.err == ""
+        and record["prediction"] == case.question.answers[0]
+        and len(shown.out.splitlines()) == 1
+    )
     assert rollout_from_json(record) == saved()
 
 
@@ -122,7 +156,15 @@ def test_a_folder_of_documents_and_a_prompt_of_ones_own(capsys, tmp_path):
     (tmp_path / "docs" / "bob.md").write_text("# Bob\nBob keeps a cat.")
     (tmp_path / "prompt.txt").write_text("Be brief.")
     with serve(scripted(search("Bob"), visit("bob.md"), answer("cat"))) as server:
-        own = ["--tools", "folder:docs", "--question", "Bob's pet?", "--system-prompt", "prompt.txt", "--no-prompt-ids"]
+        own = [
+            "--tools",
+            "folder:docs",
+            "--question",
+            "Bob's pet?",
+            "--system-prompt",
+            "prompt.txt",
+            "--no-prompt-ids",
+        ]
         assert run([*at(server), *own]) == 0
         assert "Be brief." in json.loads(server.seen[-1][3])["prompt"]
     assert "Bob keeps a cat." in capsys.readouterr().out
@@ -131,8 +173,11 @@ def test_a_folder_of_documents_and_a_prompt_of_ones_own(capsys, tmp_path):
 
 def test_the_seed_decides_what_is_sampled_and_the_question_too_unless_that_has_a_seed_of_its_own():
     def rollout(seed, question_seed=None):
-        agent = AgentConfig(max_new_tokens=6, temperature=1.0, seed=seed, question_seed=question_seed)
+        agent = AgentConfig(
+            max_new_tokens=6, temperature=1.0, seed=seed, question_seed=question_seed
+        )
         return infer.main(InferConfig(question="test-0", agent=agent))
+
     first, same, other = rollout(1, 7), rollout(2, 7), rollout(1)
     assert first.question == same.question != other.question and first.tokens != same.tokens
     assert rollout(1).tokens == other.tokens
@@ -144,6 +189,7 @@ def test_the_seed_decides_what_is_sampled_and_the_question_too_unless_that_has_a
 def test_a_bug_keeps_its_traceback_and_the_turns_before_it_are_saved(monkeypatch):
     def broken(*_):
         raise KeyError("a bug")
+
     monkeypatch.setattr("minvenus.agent.rollout.cap_text", broken)
     with serve(solver()[0]) as server, pytest.raises(KeyError, match="a bug"):
         run(at(server))
@@ -151,13 +197,24 @@ def test_a_bug_keeps_its_traceback_and_the_turns_before_it_are_saved(monkeypatch
     assert "a bug" in saved().error
 
 
-def test_tools_that_keep_failing_end_the_run_with_one_line_and_its_turns_are_saved(monkeypatch, capsys):
-    monkeypatch.setattr("minvenus.agent.rollout.run_tool", lambda *_: ToolResult("ERROR: down", "http"))
+def test_tools_that_keep_failing_end_the_run_with_one_line_and_its_turns_are_saved(
+    monkeypatch, capsys
+):
+    monkeypatch.setattr(
+        "minvenus.agent.rollout.run_tool", lambda *_: ToolResult("ERROR: down", "http")
+    )
     with serve(lambda h: complete(h, search(f"Bob {turn_number(h)}"))) as server:
         assert run([*at(server), "--max-turns", "60"]) == 2
     errors = capsys.readouterr().err
-    assert errors.startswith("script.py: 26 of the last 26 tool calls failed") and errors.count("\n") == 1
-    assert len(saved().turns) == 26 and saved().termination == "error" and "26 of the last 26" in saved().error
+    assert (
+        errors.startswith("script.py: 26 of the last 26 tool calls failed")
+        and errors.count("\n") == 1
+    )
+    assert (
+        len(saved().turns) == 26
+        and saved().termination == "error"
+        and "26 of the last 26" in saved().error
+    )
 
 
 def test_sixty_pages_that_do_not_exist_are_no_failure_of_the_tools(monkeypatch):
@@ -166,6 +223,7 @@ def test_sixty_pages_that_do_not_exist_are_no_failure_of_the_tools(monkeypatch):
             return handler.reply("Domain a.example could not be resolved", status=400)
         turn = turn_number(handler)
         return complete(handler, visit(f"https://93.184.216.34/{turn}") if turn < 60 else answer())
+
     with serve(answer_last) as server:
         monkeypatch.setenv("SERPER_BASE_URL", server.url)
         monkeypatch.setenv("JINA_BASE_URL", server.url + "/read")
@@ -176,25 +234,36 @@ def test_sixty_pages_that_do_not_exist_are_no_failure_of_the_tools(monkeypatch):
 
 def start(server, program=(str(ROOT / "infer.py"),)):
     """infer.py as a process of its own, whose policy is at the server."""
-    return subprocess.Popen([sys.executable, *program, *at(server)], text=True, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    return subprocess.Popen(
+        [sys.executable, *program, *at(server)],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
 
 
-@pytest.mark.parametrize("numbers", [[signal.SIGTERM] * 2, [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]])
+@pytest.mark.parametrize(
+    "numbers", [[signal.SIGTERM] * 2, [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]]
+)
 def test_signals_one_after_the_other_end_a_process_and_its_turns_are_saved(numbers):
     reached = threading.Event()
 
     def silent(handler):
         reached.set()
         hang(handler)
+
     with serve(after_one_turn(silent)) as server:
         process = start(server)
         assert reached.wait(100)
-        for number in numbers:                                # as `timeout` does: to the process, then to its group
+        for number in numbers:  # as `timeout` does: to the process, then to its group
             process.send_signal(number)
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 130 and errors.endswith("infer.py: stopped by the user\n")
-    assert [turn.kind for turn in saved().turns] == ["search", "none"] and saved().error == "stopped by the user"
+    assert [turn.kind for turn in saved().turns] == [
+        "search",
+        "none",
+    ] and saved().error == "stopped by the user"
 
 
 SIGNALS_WHILE_SAVING = """
@@ -226,9 +295,13 @@ def test_after_head_has_read_one_line_the_turns_are_saved():
         if handler.command == "POST":
             closed.wait(60)
         reply(handler)
+
     with serve(reply_then) as server:
         process = start(server)
-        assert subprocess.run(["head", "-c", "1"], stdin=process.stdout, capture_output=True).stdout == b"m"
+        assert (
+            subprocess.run(["head", "-c", "1"], stdin=process.stdout, capture_output=True).stdout
+            == b"m"
+        )
         process.stdout.close()
         closed.set()
         errors = process.stderr.read()
@@ -244,6 +317,7 @@ def test_wherever_the_output_breaks_the_turns_so_far_are_saved(monkeypatch, tmp_
         lines.append(line)
         if len(lines) > good:
             raise BrokenPipeError(32, "Broken pipe")
+
     monkeypatch.setattr(show, "print", broken_print, raising=False)
     counts = []
     with serve(reply) as server:
@@ -264,35 +338,56 @@ def test_a_model_that_fails_in_the_middle_of_a_turn_keeps_its_turns(monkeypatch)
         if len(steps) == 30:
             raise RuntimeError("CUDA out of memory")
         return real(self)
+
     monkeypatch.setattr(Engine, "step", step)
     with pytest.raises(RuntimeError, match="out of memory"):
         run(["--max-new-tokens", "20", "--max-turns", "5"])
-    assert len(saved().turns) == 2 and any(saved().sampled) and saved().error == "CUDA out of memory"
+    assert (
+        len(saved().turns) == 2 and any(saved().sampled) and saved().error == "CUDA out of memory"
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(("argv", "words"), [
-    (["--model", "nowhere"], "nowhere does not exist"),
-    (["--model", "empty"], "must hold either model.safetensors or"),
-    (["--model", "empty", "--api-base", "http://127.0.0.1:9/v1", "--api-model", "m"], "does not exist"),
-    (["--tools", "live", "--question", "Who?"], "live search needs SERPER_API_KEY"),
-    (["--tools", "replay:nothing.db", "--question", "Who?"], "nothing.db is no recording"),
-    (["--tools", "telepathy"], "tools must be one of toyweb"),
-    (["--question", "Who?"], "its own questions only, train-0 to train-2047 and test-0 to test-255, not 'Who?'"),
-    (["--system-prompt", "nowhere.txt"], "cannot be read from nowhere.txt"),
-    (["--api-base", "http://127.0.0.1:9/v1", "--api-model", "m", "--model", str(TINY)],
-     "the completion endpoint cannot be reached"),
-    (["--max-context", "100"], "tokens max_context must be at least"),
-])
-def test_what_cannot_work_is_one_clear_line_and_exit_code_2(argv, words, capsys, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--model", "nowhere"], "nowhere does not exist"),
+        (["--model", "empty"], "must hold either model.safetensors or"),
+        (
+            ["--model", "empty", "--api-base", "http://127.0.0.1:9/v1", "--api-model", "m"],
+            "does not exist",
+        ),
+        (["--tools", "live", "--question", "Who?"], "live search needs SERPER_API_KEY"),
+        (["--tools", "replay:nothing.db", "--question", "Who?"], "nothing.db is no recording"),
+        (["--tools", "telepathy"], "tools must be one of toyweb"),
+        (
+            ["--question", "Who?"],
+            "its own questions only, train-0 to train-2047 and test-0 to test-255, not 'Who?'",
+        ),
+        (["--system-prompt", "nowhere.txt"], "cannot be read from nowhere.txt"),
+        (
+            ["--api-base", "http://127.0.0.1:9/v1", "--api-model", "m", "--model", str(TINY)],
+            "the completion endpoint cannot be reached",
+        ),
+        (["--max-context", "100"], "tokens max_context must be at least"),
+    ],
+)
+def test_what_cannot_work_is_one_clear_line_and_exit_code_2(
+    argv, words, capsys, tmp_path, monkeypatch
+):
     monkeypatch.setattr("minvenus.tools.endpoint.BACKOFF", 0.01)
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "config.json").write_text(json.dumps(ModelConfig.preset("tiny").to_hf()))
     assert run(argv) == 2
     errors = capsys.readouterr().err
-    assert words in errors and errors.startswith("script.py: ") and errors.count("\n") == 1 and KEY not in errors
+    assert (
+        words in errors
+        and errors.startswith("script.py: ")
+        and errors.count("\n") == 1
+        and KEY not in errors
+    )
 
 
 def test_a_second_process_in_the_same_folder_is_refused(capsys):
@@ -301,7 +396,9 @@ def test_a_second_process_in_the_same_folder_is_refused(capsys):
     assert "another process is answering into runs/infer" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("base", ["venus", f"http://me:{KEY}@127.0.0.1:9/v1", f"http://127.0.0.1:9/v1?key={KEY}"])
+@pytest.mark.parametrize(
+    "base", ["venus", f"http://me:{KEY}@127.0.0.1:9/v1", f"http://127.0.0.1:9/v1?key={KEY}"]
+)
 def test_an_address_with_a_password_is_refused_and_neither_shown_nor_saved(base, capsys, tmp_path):
     argv = ["--api-base", base, "--api-model", "m", "--model", str(TINY)]
     for main, settings in ((infer.main, InferConfig), (evaluation.main, EvalConfig)):

@@ -34,7 +34,9 @@ def has_given(test: ast.FunctionDef) -> bool:
 def find_test(cell: str) -> ast.FunctionDef:
     file, _, name = cell.strip("`").partition("::")
     functions = {
-        node.name: node for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)
+        node.name: node
+        for node in ast.walk(ast.parse((ROOT / file).read_text()))
+        if isinstance(node, ast.FunctionDef)
     }
     assert name in functions, f"{file} has no {name}"
     return functions[name]
@@ -50,7 +52,9 @@ def test_every_row_names_a_function_an_example_and_a_property_that_exist(row):
 
 
 def test_every_equation_that_the_code_cites_is_in_the_ledger_and_the_other_way_round():
-    cited = set().union(*(equations(path.read_text()) for path in (ROOT / "minvenus").rglob("*.py")))
+    cited = set().union(
+        *(equations(path.read_text()) for path in (ROOT / "minvenus").rglob("*.py"))
+    )
     listed = set().union(*(equations(row[0]) for row in rows()))
     assert cited and listed == cited
 
@@ -64,10 +68,14 @@ def test_every_test_that_a_document_names_exists():
 
 
 def test_the_readmes_reading_list_names_files_that_exist_and_their_lengths():
-    rows = re.findall(r"^\| (`.+?) \| .+? \| (\d+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (`.+?) \| .+? \| (\d+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
     assert len(rows) == 11
     for files, stated in rows:
         first, *others = [ROOT / name for name in re.findall(r"`(.+?)`", files)]
         paths = [first, *(first.with_name(path.name) for path in others)]
         lines = sum(len(path.read_text().splitlines()) for path in paths)
-        assert abs(lines - int(stated)) <= 15, f"{files}: {lines} lines, the README says about {stated}"
+        assert abs(lines - int(stated)) <= 15, (
+            f"{files}: {lines} lines, the README says about {stated}"
+        )

@@ -19,12 +19,21 @@ from minvenus.settings import IGPOConfig
 from minvenus.tools.base import ToolResult
 from tests.agent import scripted as agent
 from tests.evaluation.local_judge import QUICK, grading, planted  # noqa: F401
-from tests.train.igpo_runs import MIXED, first_step, scored_again, script_runs, small_igpo, write_model
+from tests.train.igpo_runs import (
+    MIXED,
+    first_step,
+    scored_again,
+    script_runs,
+    small_igpo,
+    write_model,
+)
 from tests.train.runs import command, content, signalled, unexplained_metrics
 
 # Verdicts by the first word of the answer; the judge fails at "sphinx".
-JUDGED = [["right: yes, a cat", "wrong: no, a dog", "right: yes, a hen", "wrong: sphinx"],
-          ["right: no 1", "wrong: yes 1", "search: no 2", ": yes 2"]]
+JUDGED = [
+    ["right: yes, a cat", "wrong: no, a dog", "right: yes, a hen", "wrong: sphinx"],
+    ["right: no 1", "wrong: yes 1", "search: no 2", ": yes 2"],
+]
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +61,28 @@ def whole(config, tmp_path_factory):
     return run
 
 
-def test_the_questions_have_a_seed_of_their_own_so_that_sampling_can_be_repeated_on_them(model, tmp_path):
+def test_the_questions_have_a_seed_of_their_own_so_that_sampling_can_be_repeated_on_them(
+    model, tmp_path
+):
     def batch(seed, question_seed):
         out = tmp_path / f"{seed} {question_seed}"
-        train_igpo.main(small_igpo(model, out, seed=seed, question_seed=question_seed, steps=1, max_turn_tokens=4,
-                                   evaluate_questions=0))
+        train_igpo.main(
+            small_igpo(
+                model,
+                out,
+                seed=seed,
+                question_seed=question_seed,
+                steps=1,
+                max_turn_tokens=4,
+                evaluate_questions=0,
+            )
+        )
         return load_batch(path_of(out, 1)).rollouts
+
     first, again = batch(1, 7), batch(7, None)
-    assert [r.question for r in first] == [r.question for r in again] and IGPOConfig(seed=1).web_seed == 1
+    assert [r.question for r in first] == [r.question for r in again] and IGPOConfig(
+        seed=1
+    ).web_seed == 1
     assert [r.tokens for r in first] != [r.tokens for r in again]
 
 
@@ -70,32 +93,86 @@ def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole):
     weights.load(latest_checkpoint(whole) / "model")
     rows, timing = (read_jsonl(whole / name) for name in ("metrics.jsonl", "timing.jsonl"))
     assert [row["step"] for row in rows] == [row["step"] for row in timing] == [1, 2, 3]
-    health = {"gain_mean", "gain_positive", "gain_right", "gain_wrong", "clip_fraction", "kl", "entropy", "grad_norm",
-              "pages_peak", "failed", "judge_unknown"}
+    health = {
+        "gain_mean",
+        "gain_positive",
+        "gain_right",
+        "gain_wrong",
+        "clip_fraction",
+        "kl",
+        "entropy",
+        "grad_norm",
+        "pages_peak",
+        "failed",
+        "judge_unknown",
+    }
     for row, clock in zip(rows, timing, strict=True):
         assert health <= row.keys()
         assert not any("second" in name for name in row), "clocks differ from run to run"
-        assert row["outcome"] == 0.25 and row["turns"] == 3 and row["right_pages"] == 0.5 and row["malformed"] == 0
-        assert row["groups_without_outcome_signal"] == 0.5 and row["groups_without_any_signal"] == 0.0
+        assert (
+            row["outcome"] == 0.25
+            and row["turns"] == 3
+            and row["right_pages"] == 0.5
+            and row["malformed"] == 0
+        )
+        assert (
+            row["groups_without_outcome_signal"] == 0.5 and row["groups_without_any_signal"] == 0.0
+        )
         assert row["updates"] == 1
         assert row["browse_correct"] == row["browse_wrong"] == 0.5
-        assert 0 < clock["scoring_seconds"] < clock["rollout_seconds"] < clock["seconds"] > clock["update_seconds"] > 0
-        assert row["logprob_gap"] < 1e-5 and row["ratio_min"] == pytest.approx(1, abs=1e-5) == row["ratio_max"]
-    assert [row["kl"] > 0 for row in rows] == [False, True, True], "the policy has left the start checkpoint"
-    held_out = {"test_exact_match": 1.0, "test_malformed": 0.0, "test_right_pages": 1.0, "test_turns": 3.0}
-    assert [row.items() >= held_out.items() for row in rows] == [False, True, True], "every second step, and the last"
-    assert rows[0].keys() >= {f"before_{name}" for name in held_out} and "before_test_turns" not in rows[1]
+        assert (
+            0
+            < clock["scoring_seconds"]
+            < clock["rollout_seconds"]
+            < clock["seconds"]
+            > clock["update_seconds"]
+            > 0
+        )
+        assert (
+            row["logprob_gap"] < 1e-5
+            and row["ratio_min"] == pytest.approx(1, abs=1e-5) == row["ratio_max"]
+        )
+    assert [row["kl"] > 0 for row in rows] == [False, True, True], (
+        "the policy has left the start checkpoint"
+    )
+    held_out = {
+        "test_exact_match": 1.0,
+        "test_malformed": 0.0,
+        "test_right_pages": 1.0,
+        "test_turns": 3.0,
+    }
+    assert [row.items() >= held_out.items() for row in rows] == [False, True, True], (
+        "every second step, and the last"
+    )
+    assert (
+        rows[0].keys() >= {f"before_{name}" for name in held_out}
+        and "before_test_turns" not in rows[1]
+    )
     assert not unexplained_metrics(whole), "docs/metrics.md explains every number"
 
 
-def test_rollouts_of_the_first_every_second_and_the_last_step_are_saved_with_their_arithmetic(whole, config):
-    assert sorted(path.name for path in (whole / "rollouts").iterdir()) == [f"step-0000000{n}.jsonl" for n in (1, 2, 3)]
-    saved = load_batch(path_of(whole, 3))                         # which computes the credit again, and compares
+def test_rollouts_of_the_first_every_second_and_the_last_step_are_saved_with_their_arithmetic(
+    whole, config
+):
+    assert sorted(path.name for path in (whole / "rollouts").iterdir()) == [
+        f"step-0000000{n}.jsonl" for n in (1, 2, 3)
+    ]
+    saved = load_batch(path_of(whole, 3))  # which computes the credit again, and compares
     [row] = [row for row in read_jsonl(whole / "metrics.jsonl") if row["step"] == 3]
     gains = [gain for own in saved.credit.gains for gain in own if gain is not None]
-    assert [m.group for m in saved.measured] == [0, 0, 1, 1] and sum(gains) / 4 == pytest.approx(row["gain_mean"])
-    assert (saved.step, saved.gain_policy) == (3, "current") and saved.recipe.lead_in == TOYWEB.lead_in
-    assert [m.outcome for m in saved.measured] == [1.0, 0.0, 0.0, 0.0] and saved.credit.record.scale == row["scale"]
+    assert [m.group for m in saved.measured] == [0, 0, 1, 1] and sum(gains) / 4 == pytest.approx(
+        row["gain_mean"]
+    )
+    assert (saved.step, saved.gain_policy) == (
+        3,
+        "current",
+    ) and saved.recipe.lead_in == TOYWEB.lead_in
+    assert [m.outcome for m in saved.measured] == [
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+    ] and saved.credit.record.scale == row["scale"]
 
 
 def test_sampled_runs_are_the_same_bytes_for_one_seed_and_others_for_another(model, tmp_path):
@@ -107,19 +184,29 @@ def test_sampled_runs_are_the_same_bytes_for_one_seed_and_others_for_another(mod
 
 
 @pytest.mark.parametrize("lora_rank", [0, 2])
-def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(lora_rank, config, scripted, tmp_path,
-                                                                             monkeypatch):
+def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(
+    lora_rank, config, scripted, tmp_path, monkeypatch
+):
     """Stopped after the first update. What the gains were made of in the second step is what the start checkpoint
     says."""
-    config = replace(config, gain_policy="reference", rollouts_every=1, learning_rate=0.05, out=str(tmp_path), steps=2,
-                     lora_rank=lora_rank)
+    config = replace(
+        config,
+        gain_policy="reference",
+        rollouts_every=1,
+        learning_rate=0.05,
+        out=str(tmp_path),
+        steps=2,
+        lora_rank=lora_rank,
+    )
     with monkeypatch.context() as patch:
         signalled(patch, train_igpo, "igpo_update", [signal.SIGTERM])
         train_igpo.main(config)
     assert (tmp_path / "latest").read_text() == "step-00000001\n"
     train_igpo.main(config)
     start = weights.load(config.model)
-    current = weights.load(tmp_path / "checkpoints" / "step-00000001" / "model")         # the policy of the second step
+    current = weights.load(
+        tmp_path / "checkpoints" / "step-00000001" / "model"
+    )  # the policy of the second step
     batch = load_batch(path_of(tmp_path, 2))
     assert batch.gain_policy == "reference"
     for rollout, measured in zip(batch.rollouts, batch.measured, strict=True):
@@ -140,33 +227,52 @@ def failing(handler):
 
 
 @pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize(("first", "kept"), [
-    (JUDGED[0], [0, 1, 2, 4, 5, 6, 7]),
-    (["right: yes, a cat", "wrong: sphinx", ": sphinx", "search: sphinx"], [4, 5, 6, 7]),
-], ids=["one unknown", "one left"])
-def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(first, kept, model, monkeypatch):
+@pytest.mark.parametrize(
+    ("first", "kept"),
+    [
+        (JUDGED[0], [0, 1, 2, 4, 5, 6, 7]),
+        (["right: yes, a cat", "wrong: sphinx", ": sphinx", "search: sphinx"], [4, 5, 6, 7]),
+    ],
+    ids=["one unknown", "one left"],
+)
+def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(
+    first, kept, model, monkeypatch
+):
     """Neither as a wrong answer nor as a right one: the statistics are those of the others. One that is left alone in
     its group teaches nothing."""
     monkeypatch.setattr(train_igpo, "Judge", QuickJudge)
-    with grading(lambda answer: failing if answer == "sphinx" else answer.split()[0].strip(",")) as server:
+    with grading(
+        lambda answer: failing if answer == "sphinx" else answer.split()[0].strip(",")
+    ) as server:
         monkeypatch.setenv("JUDGE_BASE_URL", server.url)
         step = first_step(small_igpo(model, group=4, judge=True), [first, JUDGED[1]])
     unknown = sum("sphinx" in play for play in first)
-    assert step.batch.dropped == {"failed": 0, "judge_unknown": unknown, "alone": 8 - unknown - len(kept)}
-    assert [m.outcome for m in step.batch.measured] == [[1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0][i] for i in kept]
+    assert step.batch.dropped == {
+        "failed": 0,
+        "judge_unknown": unknown,
+        "alone": 8 - unknown - len(kept),
+    }
+    assert [m.outcome for m in step.batch.measured] == [
+        [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0][i] for i in kept
+    ]
     assert [m.logprobs for m in step.batch.measured] == [step.logprobs[i] for i in kept]
     assert step.update()["updates"] == 1
 
 
-@pytest.mark.parametrize(("flags", "words"), [
-    (["--group", "1"], "group must be a whole number of at least 2"),
-    (["--judge"], "JUDGE_BASE_URL"),
-    (["--max-context", "40"], "max_context must be at least"),
-    (["--device", "cuda"], "torch sees no GPU here"),
-    (["--pages", "3"], "lower it, or raise the number of pages"),
-    (["--use-gains"], "unknown flag --use-gains, did you mean --use-gain?"),
-])
-def test_a_wrong_command_line_is_one_message_and_exit_code_2(flags, words, config, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--group", "1"], "group must be a whole number of at least 2"),
+        (["--judge"], "JUDGE_BASE_URL"),
+        (["--max-context", "40"], "max_context must be at least"),
+        (["--device", "cuda"], "torch sees no GPU here"),
+        (["--pages", "3"], "lower it, or raise the number of pages"),
+        (["--use-gains"], "unknown flag --use-gains, did you mean --use-gain?"),
+    ],
+)
+def test_a_wrong_command_line_is_one_message_and_exit_code_2(
+    flags, words, config, tmp_path, capsys, monkeypatch
+):
     for name in ("JUDGE_BASE_URL", "JUDGE_MODEL", "JUDGE_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     assert command("train_igpo.py", replace(config, out=str(tmp_path)), *flags) == 2
@@ -177,7 +283,9 @@ def test_a_wrong_command_line_is_one_message_and_exit_code_2(flags, words, confi
 def test_a_rollout_that_is_cut_before_its_last_turn_begins_is_scored_whole():
     """Its time is over when the result of its visit is there, which its sequence does not have yet."""
     policy = agent.policy_for([agent.visit(), agent.answer()])
-    score = partial(train_igpo.score_answers, policy.engine, agent.TOKENIZER, IGPOConfig(device="cpu"))
+    score = partial(
+        train_igpo.score_answers, policy.engine, agent.TOKENIZER, IGPOConfig(device="cpu")
+    )
 
     def late(*_):
         episode.started -= 1000.0

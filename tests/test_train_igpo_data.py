@@ -39,13 +39,26 @@ def config(tmp_path_factory):
     (folder / "docs").mkdir()
     for name, pet in PETS.items():
         (folder / "docs" / f"{name}.txt").write_text(f"{name}\n\nThe pet of {name} is a {pet}.\n")
-    lines = [{"id": name, "question": f"Pet of {name}?", "answer": [pet, f"a {pet}"]} for name, pet in PETS.items()]
+    lines = [
+        {"id": name, "question": f"Pet of {name}?", "answer": [pet, f"a {pet}"]}
+        for name, pet in PETS.items()
+    ]
     (folder / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "system.txt").write_text("Search and visit.")
-    return small_igpo(write_model(folder / "model"), data=str(folder / "questions.jsonl"),
-                      tools=f"folder:{folder / 'docs'}", hops=4, steps=2,
-                      system_prompt=str(folder / "system.txt"), evaluate_questions=1, evaluate_every=1,
-                      max_turns=5, max_turn_tokens=96, max_context=1024, rollouts_every=1)
+    return small_igpo(
+        write_model(folder / "model"),
+        data=str(folder / "questions.jsonl"),
+        tools=f"folder:{folder / 'docs'}",
+        hops=4,
+        steps=2,
+        system_prompt=str(folder / "system.txt"),
+        evaluate_questions=1,
+        evaluate_every=1,
+        max_turns=5,
+        max_turn_tokens=96,
+        max_context=1024,
+        rollouts_every=1,
+    )
 
 
 def play(name, turn, attempt):
@@ -53,7 +66,11 @@ def play(name, turn, attempt):
     up, too."""
     _, question, rollout = name.split("/")
     person = question.split()[-1]
-    return [search(person), visit(f"{person}.txt"), answer(PETS[person])][turn] if rollout == "0" else answer("fox")
+    return (
+        [search(person), visit(f"{person}.txt"), answer(PETS[person])][turn]
+        if rollout == "0"
+        else answer("fox")
+    )
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -78,19 +95,30 @@ def whole(config, scripted, tmp_path_factory):
 # -------------------------------------------------------------------------------------------------------------- a run
 
 
-def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_web_knows(whole, config):
+def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_web_knows(
+    whole, config
+):
     rows = read_jsonl(whole / "metrics.jsonl")
     assert [row["step"] for row in rows] == [1, 2]
     for row in rows:
-        assert row["outcome"] == 0.5 and row["turns"] == 2 and row["updates"] == 1 and "gain_mean" in row
+        assert (
+            row["outcome"] == 0.5
+            and row["turns"] == 2
+            and row["updates"] == 1
+            and "gain_mean" in row
+        )
         assert row["test_exact_match"] == 1.0 and row["test_turns"] == 3
         assert not {"right_pages", "gain_right", "gain_wrong", "test_right_pages"} & row.keys()
     assert rows[0]["before_test_exact_match"] == 1.0 and "before_test_right_pages" not in rows[0]
     batch = load_batch(path_of(whole, 2))
     assert {rollout.question.id for rollout in batch.rollouts} == {"Bob", "Cleo"}, "Ann is held out"
-    assert batch.recipe.lead_in == TOYWEB.lead_in and batch.rollouts[0].system == "Search and visit."
+    assert (
+        batch.recipe.lead_in == TOYWEB.lead_in and batch.rollouts[0].system == "Search and visit."
+    )
     told = read_format(latest_checkpoint(whole) / "model")
-    assert told == replace(TOYWEB, system="Search and visit."), "the trained model's folder says so, too"
+    assert told == replace(TOYWEB, system="Search and visit."), (
+        "the trained model's folder says so, too"
+    )
     looked_up = batch.rollouts[0]
     assert f"is a {PETS[looked_up.question.id]}" in looked_up.turns[1].observation
 
@@ -105,26 +133,45 @@ def test_an_evaluation_leaves_nothing_that_the_next_step_could_find(config, tmp_
         return episodes
 
     monkeypatch.setattr(train_igpo, "collect", collect)
-    for every in (1, 100):                              # before the second step there is an evaluation, or none
+    for every in (1, 100):  # before the second step there is an evaluation, or none
         train_igpo.main(replace(config, evaluate_every=every, out=str(tmp_path / str(every))))
     assert computed[:2] == computed[2:]
 
 
-def test_a_run_does_not_go_on_with_other_questions_another_prompt_or_another_start(config, tmp_path):
+def test_a_run_does_not_go_on_with_other_questions_another_prompt_or_another_start(
+    config, tmp_path
+):
     data, system, start = tmp_path / "mine.jsonl", tmp_path / "system.txt", tmp_path / "start"
     shutil.copytree(start_folder(config.model), start)
     (start / "more.json").write_text("{}")
-    lines = [json.dumps({"question": f"Pet of {name}?", "answer": "cat", "id": name}) for name in PETS]
+    lines = [
+        json.dumps({"question": f"Pet of {name}?", "answer": "cat", "id": name}) for name in PETS
+    ]
     data.write_text("\n".join(lines))
     system.write_text("Search.")
-    config = replace(config, out=str(tmp_path / "run"), model=str(start), data=str(data), system_prompt=str(system),
-                     steps=1, evaluate_questions=0)
+    config = replace(
+        config,
+        out=str(tmp_path / "run"),
+        model=str(start),
+        data=str(data),
+        system_prompt=str(system),
+        steps=1,
+        evaluate_questions=0,
+    )
     train_igpo.main(config)
-    assert "test_exact_match" not in read_jsonl(tmp_path / "run" / "metrics.jsonl")[0], "no question is held out"
-    for file, other in ((system, "Visit."), (start / "more.json", "[]"), (data, "\n".join(lines[:2]))):
+    assert "test_exact_match" not in read_jsonl(tmp_path / "run" / "metrics.jsonl")[0], (
+        "no question is held out"
+    )
+    for file, other in (
+        (system, "Visit."),
+        (start / "more.json", "[]"),
+        (data, "\n".join(lines[:2])),
+    ):
         before = file.read_text()
         file.write_text(other)
-        with pytest.raises(ConfigError, match="was made with other data, another prompt, start model or judge"):
+        with pytest.raises(
+            ConfigError, match="was made with other data, another prompt, start model or judge"
+        ):
             train_igpo.main(config)
         file.write_text(before)
     train_igpo.main(config)
@@ -140,16 +187,19 @@ class Breaking:
         self.real, self.left = make_tools(spec), -1
 
     def __call__(self, spec, seconds=0.0):
-        return Tools(lambda queries: self.answer(lambda: self.real.search(queries)),
-                     lambda urls, goal: self.answer(lambda: self.real.visit(urls, goal)))
+        return Tools(
+            lambda queries: self.answer(lambda: self.real.search(queries)),
+            lambda urls, goal: self.answer(lambda: self.real.visit(urls, goal)),
+        )
 
     def answer(self, call):
         self.left -= self.left > 0
         return ToolResult("ERROR: down", "http") if self.left == 0 else call()
 
 
-def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint(whole, config, tmp_path, monkeypatch,
-                                                                                 capsys):
+def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint(
+    whole, config, tmp_path, monkeypatch, capsys
+):
     """In the second step: two calls of every evaluation, four of every step. Once the tools are well again the run ends
     as if nothing was."""
     config, tools = replace(config, out=str(tmp_path), save_every=100), Breaking(config.tools)
@@ -158,8 +208,15 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     tools.left = 9
     assert command("train_igpo.py", config) == 2
     err = capsys.readouterr().err
-    assert "1 of the last 1 tool calls failed" in err and "check the network" in err and "Traceback" not in err
-    assert latest_checkpoint(tmp_path).name == "step-00000001" and len(read_jsonl(tmp_path / "metrics.jsonl")) == 1
+    assert (
+        "1 of the last 1 tool calls failed" in err
+        and "check the network" in err
+        and "Traceback" not in err
+    )
+    assert (
+        latest_checkpoint(tmp_path).name == "step-00000001"
+        and len(read_jsonl(tmp_path / "metrics.jsonl")) == 1
+    )
     tools.left = -1
     assert command("train_igpo.py", config) == 0
     assert content(tmp_path) == content(whole)
@@ -169,7 +226,11 @@ def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
     """What a folder says comes at once and in order, so that such runs are reproducible."""
     monkeypatch.setenv("SERPER_API_KEY", "planted")
     config = replace(config, tool_threads=7, tool_seconds=9.0, max_observation_tokens=99)
-    for tools, threads in ((config.tools, None), (f"record:{tmp_path / 'cassette'}", 7), ("live", 7)):
+    for tools, threads in (
+        (config.tools, None),
+        (f"record:{tmp_path / 'cassette'}", 7),
+        ("live", 7),
+    ):
         with closing(open_questions(config.data, tools, limit=1, per_step=2)) as source:
             loop = train_igpo.loop_maker(config, TOYWEB, source, engine_for(play), TINY)()
         assert (loop.tool_threads, loop.tool_seconds, loop.max_malformed) == (threads, 9.0, 0)
@@ -178,9 +239,20 @@ def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
 
 
 def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
-    monkeypatch.setattr(train_igpo, "open_questions", lambda *arguments, **options: (arguments, options))
-    config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3, tool_seconds=9.0)
-    expected = {"hops": 2, "slack": 3, "max_turns": 5, "limit": 1, "per_step": 2, "tool_seconds": 9.0}
+    monkeypatch.setattr(
+        train_igpo, "open_questions", lambda *arguments, **options: (arguments, options)
+    )
+    config = replace(
+        config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3, tool_seconds=9.0
+    )
+    expected = {
+        "hops": 2,
+        "slack": 3,
+        "max_turns": 5,
+        "limit": 1,
+        "per_step": 2,
+        "tool_seconds": 9.0,
+    }
     assert train_igpo.questions_of(config) == (("toyweb", "toyweb", 5), expected)
 
 
@@ -189,7 +261,11 @@ def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
 
 def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
     data = tmp_path / "twice.jsonl"
-    data.write_text("".join(json.dumps({"question": f"Pet of {name}?", "answer": "cat"}) + "\n" for name in "ABACA"))
+    data.write_text(
+        "".join(
+            json.dumps({"question": f"Pet of {name}?", "answer": "cat"}) + "\n" for name in "ABACA"
+        )
+    )
     source = open_questions(str(data), config.tools, limit=1, per_step=2)
     assert [question.text for question in source.held_out] == ["Pet of A?"]
     assert [question.text for question in source.training] == ["Pet of B?", "Pet of C?"]
@@ -197,26 +273,40 @@ def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
 
 def test_a_question_or_an_answer_without_room_is_refused_before_the_first_step(config, tmp_path):
     """Not in the step that takes it: by then the run could go on neither without the question nor with more room."""
-    long, lines = {"id": "long", "question": "pet " * 400, "answer": "cat"}, Path(config.data).read_text()
-    for question, words in ((long, "question 'long': with its prompt of "),
-                            (long | {"question": "Pet?", "answer": "cat " * 200}, "question 'long': its answer of ")):
+    long, lines = (
+        {"id": "long", "question": "pet " * 400, "answer": "cat"},
+        Path(config.data).read_text(),
+    )
+    for question, words in (
+        (long, "question 'long': with its prompt of "),
+        (long | {"question": "Pet?", "answer": "cat " * 200}, "question 'long': its answer of "),
+    ):
         data = tmp_path / "questions.jsonl"
         data.write_text(lines + json.dumps(question) + "\n")
-        tight = replace(config, data=str(data), pages=-(-config.max_context // 16), out=str(tmp_path / "run"))
+        tight = replace(
+            config, data=str(data), pages=-(-config.max_context // 16), out=str(tmp_path / "run")
+        )
         with pytest.raises(ConfigError, match=words):
             train_igpo.main(tight)
-        assert not (tmp_path / "run" / "metrics.jsonl").exists() and not (tmp_path / "run" / "latest").exists()
+        assert (
+            not (tmp_path / "run" / "metrics.jsonl").exists()
+            and not (tmp_path / "run" / "latest").exists()
+        )
 
 
 @pytest.mark.parametrize(("hops", "slack", "held_out"), [(1, 0, 3), (4, 2, 5), (None, 1, 8)])
-def test_the_toy_web_has_the_hops_turns_and_held_out_questions_of_its_settings(hops, slack, held_out):
+def test_the_toy_web_has_the_hops_turns_and_held_out_questions_of_its_settings(
+    hops, slack, held_out
+):
     source = open_questions(None, "toyweb", hops=hops, slack=slack, limit=held_out, per_step=1)
     turns = [2 * (1 + i % 4 if hops is None else hops) + 1 + slack for i in range(held_out)]
     for questions in (source.held_out, source.training[:held_out]):
         assert [source.max_turns(question) for question in questions] == turns
     few = open_questions(None, "toyweb", 3, hops=hops, slack=slack, max_turns=2, limit=4)
     assert {few.max_turns(question) for question in few.held_out} == {2}, "what is asked for counts"
-    assert not {question.text for question in source.held_out} & {question.text for question in source.training}
+    assert not {question.text for question in source.held_out} & {
+        question.text for question in source.training
+    }
 
 
 def test_a_question_that_comes_twice_in_a_step_is_sampled_under_two_names(config):
@@ -233,20 +323,34 @@ def test_a_question_that_comes_twice_in_a_step_is_sampled_under_two_names(config
 
     source = open_questions(config.data, config.tools, limit=1, per_step=2)
     train_igpo.collect(Loop(), source, 3, replace(config, questions=3))
-    assert sorted(name for _, name in asked if "again" not in name) == ["Bob", "Cleo"] and len({*asked}) == 3
+    assert (
+        sorted(name for _, name in asked if "again" not in name) == ["Bob", "Cleo"]
+        and len({*asked}) == 3
+    )
     assert {step for step, _ in asked} == {2}, "random streams count steps from 0"
 
 
-@pytest.mark.parametrize(("flags", "words"), [
-    (["--tools", "toyweb"], "the toy web answers its own questions only"),
-    (["--data", "nowhere.jsonl"], "nowhere.jsonl does not exist"),
-    (["--tools", "web"], "tools must be one of toyweb, folder:PATH, live"),
-    (["--tools", "live"], "live search needs SERPER_API_KEY"),
-    (["--data", "toyweb", "--tools", "toyweb", "--questions", "5000"], "has 2048 training questions, a step takes"),
-    (["--questions", "3"], "has 3 questions: 1 are held out, 2 others are left to train on, and a step takes 3"),
-    (["--system-prompt", "nowhere"], "the system prompt cannot be read from nowhere"),
-])
-def test_a_wrong_command_line_is_one_message_and_exit_code_2(flags, words, config, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--tools", "toyweb"], "the toy web answers its own questions only"),
+        (["--data", "nowhere.jsonl"], "nowhere.jsonl does not exist"),
+        (["--tools", "web"], "tools must be one of toyweb, folder:PATH, live"),
+        (["--tools", "live"], "live search needs SERPER_API_KEY"),
+        (
+            ["--data", "toyweb", "--tools", "toyweb", "--questions", "5000"],
+            "has 2048 training questions, a step takes",
+        ),
+        (
+            ["--questions", "3"],
+            "has 3 questions: 1 are held out, 2 others are left to train on, and a step takes 3",
+        ),
+        (["--system-prompt", "nowhere"], "the system prompt cannot be read from nowhere"),
+    ],
+)
+def test_a_wrong_command_line_is_one_message_and_exit_code_2(
+    flags, words, config, tmp_path, capsys, monkeypatch
+):
     for name in ("SERPER_API_KEY", "SERPER_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     assert command("train_igpo.py", replace(config, out=str(tmp_path)), *flags) == 2

@@ -58,39 +58,66 @@ def test_the_model_s_folder_says_what_it_was_trained_to_read(inputs, whole, tmp_
     told = read_format(latest_checkpoint(whole) / "model")
     assert told == TOYWEB, "as its start, with the prompt of the trajectories"
     own = demonstrations(8)
-    other = [{"messages": [{"role": "system", "content": "Tools!"}, *record["messages"][1:]]} for record in own]
+    other = [
+        {"messages": [{"role": "system", "content": "Tools!"}, *record["messages"][1:]]}
+        for record in own
+    ]
     for records, system in ((other, "Tools!"), (own[:4] + other[4:], None)):
         data = write_records(tmp_path / "data.jsonl", records)
-        folder = train_sft.main(small_config(inputs, tmp_path / str(system), data=data, steps=1, like="dr-venus"))
-        assert read_format(folder) == replace(DR_VENUS, system=system), "two prompts: neither is the model's"
+        folder = train_sft.main(
+            small_config(inputs, tmp_path / str(system), data=data, steps=1, like="dr-venus")
+        )
+        assert read_format(folder) == replace(DR_VENUS, system=system), (
+            "two prompts: neither is the model's"
+        )
 
 
-def test_a_run_says_where_the_model_is_and_what_to_run_next_and_the_model_loads(inputs, tmp_path, capsys):
+def test_a_run_says_where_the_model_is_and_what_to_run_next_and_the_model_loads(
+    inputs, tmp_path, capsys
+):
     config = small_config(inputs, tmp_path / "run")
     assert command("train_sft.py", config) == 0
     out, err = capsys.readouterr()
     folder = tmp_path / "run" / "checkpoints" / "step-00000003" / "model"
-    assert "8 trajectories" in out and "2 held out, 6 trained on" in out and f"model       {folder}" in out
+    assert (
+        "8 trajectories" in out
+        and "2 held out, 6 trained on" in out
+        and f"model       {folder}" in out
+    )
     assert f"all of them in {tmp_path / 'run' / 'run.json'}" in out
     assert f"next        python infer.py --model {folder} --tools live --question" in out
-    assert "sft 1/3" in err and "sft 3/3" in err and "tokens/s" in err and "left" in err and "loss" in err
+    assert (
+        "sft 1/3" in err
+        and "sft 3/3" in err
+        and "tokens/s" in err
+        and "left" in err
+        and "loss" in err
+    )
     weights.load(folder)
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in folder.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
+        path.name for path in folder.iterdir()
+    }
     assert parse_flags(SFTConfig, ["--config", str(tmp_path / "run" / "run.json")]) == config
 
 
 def test_every_step_has_its_metrics(whole):
     rows, timing = (read_jsonl(whole / name) for name in ("metrics.jsonl", "timing.jsonl"))
     assert [row["step"] for row in rows] == [row["step"] for row in timing] == [1, 2, 3]
-    assert [row["learning_rate"] for row in rows] == [learning_rate(step, 3, 1e-2, 1) for step in (1, 2, 3)]
+    assert [row["learning_rate"] for row in rows] == [
+        learning_rate(step, 3, 1e-2, 1) for step in (1, 2, 3)
+    ]
     assert [row["epoch"] for row in rows] == [0.5, 1.0, 1.5]
-    assert ["validation_loss" in row for row in rows] == [False, True, True], "every second step, and the last"
+    assert ["validation_loss" in row for row in rows] == [False, True, True], (
+        "every second step, and the last"
+    )
     assert rows[2]["loss"] < rows[0]["loss"] and "before_validation_loss" in rows[0]
     assert all(row["seconds"] > 0 and row["tokens_per_second"] > 0 for row in timing)
     assert not unexplained_metrics(whole), "docs/metrics.md explains every number"
 
 
-def test_two_runs_are_the_same_bytes_and_another_seed_trains_in_another_order(inputs, whole, tmp_path):
+def test_two_runs_are_the_same_bytes_and_another_seed_trains_in_another_order(
+    inputs, whole, tmp_path
+):
     for seed in (0, 1):
         train_sft.main(small_config(inputs, tmp_path / str(seed), seed=seed))
         assert (content(tmp_path / str(seed)) == content(whole)) == (seed == 0)
@@ -112,7 +139,12 @@ def test_held_out_trajectories_are_never_trained_on(inputs, tmp_path, monkeypatc
     data = write_records(tmp_path / "data.jsonl", [records[7], *records])
     train_sft.main(small_config(inputs, tmp_path / "run", data=data))
     trained, (held_out, *again) = set().union(*seen["sft_step"]), seen["validation_loss"]
-    assert len(trained) == 6 and again == [held_out] * 2 and len(held_out) == 2 and not trained & held_out
+    assert (
+        len(trained) == 6
+        and again == [held_out] * 2
+        and len(held_out) == 2
+        and not trained & held_out
+    )
 
 
 def test_a_run_does_not_go_on_with_other_held_out_trajectories(inputs, tmp_path):
@@ -129,9 +161,14 @@ def test_a_run_does_not_go_on_with_other_held_out_trajectories(inputs, tmp_path)
 def test_over_long_trajectories_are_dropped_with_their_number(inputs, tmp_path, capsys):
     records = demonstrations(6, hops=(1, 2))
     data, short = write_records(tmp_path / "data.jsonl", records), len(encode(records[0], TINY))
-    config = small_config(inputs, tmp_path / "run", data=data, max_tokens=short, validation=0, steps=1)
+    config = small_config(
+        inputs, tmp_path / "run", data=data, max_tokens=short, validation=0, steps=1
+    )
     assert command("train_sft.py", config) == 0
-    assert "3 trajectories" in (out := capsys.readouterr().out) and "3 dropped because they are too long" in out
+    assert (
+        "3 trajectories" in (out := capsys.readouterr().out)
+        and "3 dropped because they are too long" in out
+    )
 
 
 # ----------------------------------------------------------------------------------------------- the default: the toy
@@ -139,26 +176,52 @@ def test_over_long_trajectories_are_dropped_with_their_number(inputs, tmp_path, 
 
 def test_by_default_the_tiny_base_learns_from_the_toy_web(inputs, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(weights, "TINY_BASE", Path(inputs["model"]))
-    settings = SFTConfig(steps=1, batch=2, demonstrations=8, validation=2, device="cpu", learning_rate=1e-9,
-                         out=str(tmp_path))
+    settings = SFTConfig(
+        steps=1,
+        batch=2,
+        demonstrations=8,
+        validation=2,
+        device="cpu",
+        learning_rate=1e-9,
+        out=str(tmp_path),
+    )
     assert command("train_sft.py", settings) == 0
     folder = tmp_path / "checkpoints" / "step-00000001" / "model"
     assert f"next        python train_igpo.py --model {folder}" in capsys.readouterr().out
     trained, base = weights.load(folder), weights.load(inputs["model"])
-    assert all((p - q).abs().max() < 1e-6 for p, q in zip(trained.parameters(), base.parameters(), strict=True))
+    assert all(
+        (p - q).abs().max() < 1e-6
+        for p, q in zip(trained.parameters(), base.parameters(), strict=True)
+    )
 
 
 def test_the_model_tiny_has_random_weights_of_the_seed():
-    one, two, other = (load_start(SFTConfig(model="tiny", seed=seed, device="cpu"))[0] for seed in (1, 1, 2))
-    assert sum(p.numel() for p in one.parameters()) == 492_288 and one.config == ModelConfig.preset("tiny")
+    one, two, other = (
+        load_start(SFTConfig(model="tiny", seed=seed, device="cpu"))[0] for seed in (1, 1, 2)
+    )
+    assert sum(p.numel() for p in one.parameters()) == 492_288 and one.config == ModelConfig.preset(
+        "tiny"
+    )
     assert one.head_weight.equal(two.head_weight) and not one.head_weight.equal(other.head_weight)
-    assert load_start(SFTConfig(model="tiny", recompute=True))[0].model.recompute and not one.model.recompute
+    assert (
+        load_start(SFTConfig(model="tiny", recompute=True))[0].model.recompute
+        and not one.model.recompute
+    )
 
 
-def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_held_out(inputs, capsys, monkeypatch):
+def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_held_out(
+    inputs, capsys, monkeypatch
+):
     """Six demonstrations are trained on: three notes make a third of nine, and none stands in the validation."""
-    settings = small_config({"model": "tiny"}, "unused", data="toyweb", demonstrations=8, max_tokens=2000,
-                            pack_tokens=2000, wrong_result=0.0)
+    settings = small_config(
+        {"model": "tiny"},
+        "unused",
+        data="toyweb",
+        demonstrations=8,
+        max_tokens=2000,
+        pack_tokens=2000,
+        wrong_result=0.0,
+    )
     monkeypatch.setattr(train_sft, "TEACHER", Teacher())
     alone, held_out, _ = train_sft.load_examples(replace(settings, replay=0.0), TINY)
     mixed, still, _ = train_sft.load_examples(replace(settings, replay=1 / 3), TINY)
@@ -166,7 +229,8 @@ def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_h
     assert [digest(e) for e in held_out] == [digest(e) for e in still] and len(held_out) == 2
     assert [digest(e) for e in mixed[:6]] == [digest(e) for e in alone]
     assert [TINY.decode(e.tokens.tolist()) for e in mixed[6:]] == [
-        "".join(text for text, _ in notes(settings.seed + 1, i)) for i in range(3)]
+        "".join(text for text, _ in notes(settings.seed + 1, i)) for i in range(3)
+    ]
     real, _, _ = train_sft.load_examples(small_config(inputs, "unused", replay=1 / 3), TINY)
     assert len(real) == 6, "a file of trajectories is trained on as it is"
 
@@ -175,8 +239,9 @@ def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_h
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_run_after_its_step_and_where_changes_no_bit(number, inputs, whole, tmp_path, monkeypatch,
-                                                                       capfd):
+def test_a_signal_ends_the_run_after_its_step_and_where_changes_no_bit(
+    number, inputs, whole, tmp_path, monkeypatch, capfd
+):
     """After every step, the last one included; no other checkpoint is due. A run that has ended is not trained
     again."""
     config = small_config(inputs, tmp_path, save_every=100)
@@ -188,7 +253,9 @@ def test_a_signal_ends_the_run_after_its_step_and_where_changes_no_bit(number, i
             assert command("train_sft.py", config) == 0
         out, err = capfd.readouterr()
         assert f"start       {start}" in out and "stopping after this step" in err
-        assert (f"stopped after step {step} of 3; the same command goes on from there" in out) == (step < 3)
+        assert (f"stopped after step {step} of 3; the same command goes on from there" in out) == (
+            step < 3
+        )
         assert ("next        python" in out) == (step == 3)
         assert [row["step"] for row in read_jsonl(tmp_path / "metrics.jsonl")] == [1, 2, 3][:step]
         assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
@@ -198,9 +265,12 @@ def test_a_signal_ends_the_run_after_its_step_and_where_changes_no_bit(number, i
     assert content(tmp_path) == content(whole)
 
 
-@pytest.mark.parametrize("numbers", [[signal.SIGINT] * 2, [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]])
-def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_its_last_whole_step(numbers, inputs, whole, tmp_path,
-                                                                                    monkeypatch, capfd):
+@pytest.mark.parametrize(
+    "numbers", [[signal.SIGINT] * 2, [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]]
+)
+def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_its_last_whole_step(
+    numbers, inputs, whole, tmp_path, monkeypatch, capfd
+):
     config = small_config(inputs, tmp_path, save_every=100)
     with monkeypatch.context() as patch:
         signalled(patch, train_sft, "sft_step", numbers, at_step=2)
@@ -213,14 +283,22 @@ def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_its_last_whole_s
 # ------------------------------------------------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize(("flags", "words"), [
-    (["--steps", "0"], "steps must be a whole number of at least 1"),
-    (["--validation", "8"], "8 different trajectories are not enough to hold 8 out"),
-    (["--data", "nowhere.jsonl"], "No such file or directory: 'nowhere.jsonl'"),
-    (["--max-tokens", "5000", "--pack-tokens", "5000"], "max_tokens is 5000, but the model reads 4096 tokens"),
-    (["--lerning-rate", "1"], "unknown flag --lerning-rate, did you mean --learning-rate?"),
-])
-def test_a_wrong_command_line_is_one_message_and_exit_code_2(flags, words, inputs, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--steps", "0"], "steps must be a whole number of at least 1"),
+        (["--validation", "8"], "8 different trajectories are not enough to hold 8 out"),
+        (["--data", "nowhere.jsonl"], "No such file or directory: 'nowhere.jsonl'"),
+        (
+            ["--max-tokens", "5000", "--pack-tokens", "5000"],
+            "max_tokens is 5000, but the model reads 4096 tokens",
+        ),
+        (["--lerning-rate", "1"], "unknown flag --lerning-rate, did you mean --learning-rate?"),
+    ],
+)
+def test_a_wrong_command_line_is_one_message_and_exit_code_2(
+    flags, words, inputs, tmp_path, capsys
+):
     assert command("train_sft.py", small_config(inputs, tmp_path), *flags) == 2
     err = capsys.readouterr().err
     assert words in err and "Traceback" not in err and not (tmp_path / "latest").exists()

@@ -19,13 +19,22 @@ from minvenus.tools.base import ToolResult
 from minvenus.types import Question
 
 TOKENIZER = Tokenizer.tiny()
-CONFIG = ModelConfig(16, 24, 1, 2, 1, head_dim=8, vocab_size=TOKENIZER.size + 3, rope_theta=100.0,
-                     max_position_embeddings=40_000)
+CONFIG = ModelConfig(
+    16,
+    24,
+    1,
+    2,
+    1,
+    head_dim=8,
+    vocab_size=TOKENIZER.size + 3,
+    rope_theta=100.0,
+    max_position_embeddings=40_000,
+)
 MODEL = Qwen3(CONFIG, seed=0).requires_grad_(False)
 SYSTEM = "Search and visit."
 QUESTION = Question("q", "Pet of Bob?", ["cat"])
-PROMPT = len(prompt_ids(TOKENIZER, SYSTEM, QUESTION.text))        # tokens
-BROKEN = "Start.\n</think>\n\n<tool_call>\n{\"name\":\n</tool_call>"
+PROMPT = len(prompt_ids(TOKENIZER, SYSTEM, QUESTION.text))  # tokens
+BROKEN = 'Start.\n</think>\n\n<tool_call>\n{"name":\n</tool_call>'
 QUIET = Notices(malformed="ERROR: cannot read the call.")
 
 
@@ -72,12 +81,18 @@ def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engi
             tokens.append(turn[min(len(done), len(turn) - 1)])
         return tokens
 
-    return Engine(model, pages=pages, page_size=page_size, vocab_limit=TOKENIZER.size, draw=draw, **options)
+    return Engine(
+        model, pages=pages, page_size=page_size, vocab_limit=TOKENIZER.size, draw=draw, **options
+    )
 
 
 def policy_for(script, sampling=None, **options) -> EnginePolicy:
     """`script` may also be the list of turns of every rollout."""
-    turns = script if callable(script) else lambda name, turn, attempt: script[min(turn, len(script) - 1)]
+    turns = (
+        script
+        if callable(script)
+        else lambda name, turn, attempt: script[min(turn, len(script) - 1)]
+    )
     return EnginePolicy(engine_for(turns, **options), TOKENIZER, sampling or Sampling(1))
 
 
@@ -108,26 +123,49 @@ def all_threads_end() -> bool:
 
 
 def agent_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith(("tool ", "completion"))]
+    return [
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith(("tool ", "completion"))
+    ]
 
 
-def budget(max_turns=8, max_context=1500, max_new_tokens=60, retries=0, tool_threads=None, **more) -> dict:
+def budget(
+    max_turns=8, max_context=1500, max_new_tokens=60, retries=0, tool_threads=None, **more
+) -> dict:
     """Limits of a loop."""
-    return {"max_turns": max_turns, "max_context": max_context, "max_new_tokens": max_new_tokens, "retries": retries,
-            "tool_threads": tool_threads, **more}
+    return {
+        "max_turns": max_turns,
+        "max_context": max_context,
+        "max_new_tokens": max_new_tokens,
+        "retries": retries,
+        "tool_threads": tool_threads,
+        **more,
+    }
 
 
 def loop_for(policy, limits=None, notices=None, system=SYSTEM, **options) -> RolloutLoop:
     """`policy` may be a script."""
     policy = policy if hasattr(policy, "start") else policy_for(policy)
     limits = limits or budget()
-    told = {name: value for name, value in limits.items() if name in AgentFormat.__dataclass_fields__}
+    told = {
+        name: value for name, value in limits.items() if name in AgentFormat.__dataclass_fields__
+    }
     others = {name: value for name, value in limits.items() if name not in told}
     agent = AgentFormat(system, notices or Notices(), **told)
     return RolloutLoop(policy, TOKENIZER, agent, **others, **options)
 
 
-def run_groups(policy, limits=None, tools=None, questions=(QUESTION,), n=1, max_turns=None, stop=False, **options):
+def run_groups(
+    policy,
+    limits=None,
+    tools=None,
+    questions=(QUESTION,),
+    n=1,
+    max_turns=None,
+    stop=False,
+    **options,
+):
     """Rollouts of all questions, each a sound stream, and nothing stays open. `tools` is one tool set for all, or a
     function."""
     policy = policy if hasattr(policy, "start") else policy_for(policy)
@@ -158,17 +196,26 @@ def random_policy(sampling=None, seed=0) -> EnginePolicy:
 
 def check_stream(rollout):
     """What the ids, the mask and the turns of a rollout must be, whatever happened."""
-    im_end, expected = TOKENIZER.im_end, prompt_ids(TOKENIZER, rollout.system, rollout.question.text)
+    im_end, expected = (
+        TOKENIZER.im_end,
+        prompt_ids(TOKENIZER, rollout.system, rollout.question.text),
+    )
     sampled = [False] * len(expected)
     for t, turn in enumerate(rollout.turns):
         assert turn.start == len(expected)
-        own = rollout.tokens[turn.start:turn.end]
+        own = rollout.tokens[turn.start : turn.end]
         assert own[-1] == im_end and not any(i in TOKENIZER.stop_ids for i in own[:-2])
-        chosen = sum(rollout.sampled[turn.start:turn.end])
-        assert chosen in (len(own), len(own) - 1) or not any(rollout.sampled), "an endpoint's tokens are not sampled"
-        assert rollout.sampled[turn.start:turn.end] == [True] * chosen + [False] * (len(own) - chosen)
-        assert turn.text == "<think>\n" + TOKENIZER.decode([i for i in own if i not in TOKENIZER.stop_ids])
-        expected, sampled = expected + own, sampled + rollout.sampled[turn.start:turn.end]
+        chosen = sum(rollout.sampled[turn.start : turn.end])
+        assert chosen in (len(own), len(own) - 1) or not any(rollout.sampled), (
+            "an endpoint's tokens are not sampled"
+        )
+        assert rollout.sampled[turn.start : turn.end] == [True] * chosen + [False] * (
+            len(own) - chosen
+        )
+        assert turn.text == "<think>\n" + TOKENIZER.decode(
+            [i for i in own if i not in TOKENIZER.stop_ids]
+        )
+        expected, sampled = expected + own, sampled + rollout.sampled[turn.start : turn.end]
         assert (turn.observation is None) == (t == len(rollout.turns) - 1)
         if turn.observation is not None:
             expected = expected + observation_ids(TOKENIZER, turn.observation)

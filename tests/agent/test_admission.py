@@ -24,7 +24,7 @@ from tests.agent.scripted import TOKENIZER, Tools, answer, budget, policy_for, s
 from tests.engine.models import check_pool
 
 CONTEXT, PAGE = 420, 16
-ONE = -(-CONTEXT // PAGE)                                   # pages of a rollout of full length
+ONE = -(-CONTEXT // PAGE)  # pages of a rollout of full length
 TRUTH = TOKENIZER.encode_untrusted("a black cat")
 few = settings(max_examples=max(5, settings.default.max_examples // 4))
 
@@ -34,7 +34,11 @@ def script(name, turn, attempt):
     draw = random.Random(name)
     last = draw.randint(1, 4)
     thought = "Find boss. " * draw.randint(1, 3)
-    return answer() if turn == last else (visit(f"Bob {turn}", thought) if turn % 2 else search(f"Bob {turn}", thought))
+    return (
+        answer()
+        if turn == last
+        else (visit(f"Bob {turn}", thought) if turn % 2 else search(f"Bob {turn}", thought))
+    )
 
 
 class Result:
@@ -43,10 +47,14 @@ class Result:
     def __init__(self, pages, questions=4, n=4, limits=None, **options):
         self.policy = policy_for(script, pages=pages, page_size=PAGE)
         self.engine, self.scores, self.most_open = self.policy.engine, {}, 0
-        with scripted.loop_for(self.policy, limits or budget(6, CONTEXT), score=self.score, **options) as loop:
+        with scripted.loop_for(
+            self.policy, limits or budget(6, CONTEXT), score=self.score, **options
+        ) as loop:
             tools = Tools(search=lambda queries: "Bob sings. " * 3)
-            groups = [loop.add(Question(f"q{i}", f"Pet of {i}?", ["cat"]), lambda q: tools, n)
-                      for i in range(questions)]
+            groups = [
+                loop.add(Question(f"q{i}", f"Pet of {i}?", ["cat"]), lambda q: tools, n)
+                for i in range(questions)
+            ]
             while loop.running or loop.waiting:
                 self.most_open = max(self.most_open, len(loop.open))
                 loop.step()
@@ -72,21 +80,33 @@ def unlimited(questions=4, n=4) -> Result:
 def same(a: Result, b: Result) -> None:
     """Bit for bit what was sampled and shown; log-probs to the rounding of another batch size."""
     for own, other in zip(a.rollouts, b.rollouts, strict=True):
-        assert (own.tokens, own.sampled, own.termination) == (other.tokens, other.sampled, other.termination)
+        assert (own.tokens, own.sampled, own.termination) == (
+            other.tokens,
+            other.sampled,
+            other.termination,
+        )
         assert [replace(turn, seconds=0, tool_seconds=0) for turn in own.turns] == [
-            replace(turn, seconds=0, tool_seconds=0) for turn in other.turns]
+            replace(turn, seconds=0, tool_seconds=0) for turn in other.turns
+        ]
         assert [x for x in own.logprobs if x is not None] == pytest.approx(
-            [x for x in other.logprobs if x is not None], abs=1e-5)
+            [x for x in other.logprobs if x is not None], abs=1e-5
+        )
     for own, other in zip(a.order, b.order, strict=True):
-        assert [x for row in own for x in row] == pytest.approx([x for row in other for x in row], abs=1e-5)
+        assert [x for row in own for x in row] == pytest.approx(
+            [x for row in other for x in row], abs=1e-5
+        )
 
 
 @few
 @given(st.integers(4 * ONE, 20 * ONE), st.sampled_from([(4, 4), (6, 2), (9, 1), (1, 4)]))
-def test_any_pool_that_holds_a_group_gives_the_same_rollouts_and_computes_a_fifth_more_at_most(pages, shape):
+def test_any_pool_that_holds_a_group_gives_the_same_rollouts_and_computes_a_fifth_more_at_most(
+    pages, shape
+):
     limited = Result(pages, *shape)
     same(limited, unlimited(*shape))
-    assert limited.computed <= 1.2 * unlimited(*shape).computed and limited.counters.preemptions == 0
+    assert (
+        limited.computed <= 1.2 * unlimited(*shape).computed and limited.counters.preemptions == 0
+    )
 
 
 @pytest.mark.parametrize("pages", [ONE, 2 * ONE + 5, 3 * ONE + 1])
@@ -98,29 +118,47 @@ def test_a_pool_that_holds_no_group_runs_what_it_holds_of_it(pages):
 
 
 @pytest.mark.parametrize(("prompt", "pages"), [(31, 13), (32, 13), (33, 10)])
-def test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token(prompt, pages):
+def test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token(
+    prompt, pages
+):
     """Contexts of 4 pages. Every rollout computes the last token of the prompt and has a copy of that token's page."""
     question, stream = Question("q", "?", ["cat"]), SimpleNamespace(ids=[0] * prompt)
     group = [SimpleNamespace(name="q", question=question, turns=[], stream=stream)] * 4
     for count, fitting in ((pages, 4), (pages - 1, 3)):
         policy = policy_for(script, pages=count, page_size=16)
         assert policy.fitting(group, [], 64) == fitting
-        assert policy.fitting(group[:1], group, 64) == 0 and policy.fitting(group, group[:3], 64) == fitting - 3
-    assert policy_for(script, pages=3, page_size=16).fitting(group, [], 64) == 1, "one alone always may"
-    apart = [SimpleNamespace(name=f"q {run}", question=question, turns=[], stream=stream) for run in range(4)]
-    assert policy_for(script, pages=13, page_size=16).fitting(apart, [], 64) == 3, "only a group shares its prompt"
+        assert (
+            policy.fitting(group[:1], group, 64) == 0
+            and policy.fitting(group, group[:3], 64) == fitting - 3
+        )
+    assert policy_for(script, pages=3, page_size=16).fitting(group, [], 64) == 1, (
+        "one alone always may"
+    )
+    apart = [
+        SimpleNamespace(name=f"q {run}", question=question, turns=[], stream=stream)
+        for run in range(4)
+    ]
+    assert policy_for(script, pages=13, page_size=16).fitting(apart, [], 64) == 3, (
+        "only a group shares its prompt"
+    )
 
 
 def test_those_that_wait_start_in_their_order_and_their_clock_starts_then():
     started = []
     policy = policy_for([search(), answer()], pages=2 * ONE, page_size=PAGE)
     with scripted.loop_for(policy, budget(6, CONTEXT, time_limit=1000.0)) as loop:
-        episodes = [loop.add(Question(f"q{i}", "Pet?", ["cat"]), lambda q: Tools())[0] for i in range(6)]
+        episodes = [
+            loop.add(Question(f"q{i}", "Pet?", ["cat"]), lambda q: Tools())[0] for i in range(6)
+        ]
         for episode in episodes:
-            episode.started -= 2000.0 if episode.sequence is None else 0.0          # added long ago
+            episode.started -= 2000.0 if episode.sequence is None else 0.0  # added long ago
         while loop.running or loop.waiting:
             loop.step()
-            started += [e.question.id for e in episodes if e.sequence is not None and e.question.id not in started]
+            started += [
+                e.question.id
+                for e in episodes
+                if e.sequence is not None and e.question.id not in started
+            ]
     assert started == [f"q{i}" for i in range(6)]
     assert {episode.rollout.termination for episode in episodes} == {"answered"}
 
@@ -128,8 +166,13 @@ def test_those_that_wait_start_in_their_order_and_their_clock_starts_then():
 def test_those_that_wait_when_the_user_stops_end_once():
     ended = []
     policy = policy_for([search()], pages=ONE, page_size=PAGE)
-    scripted.run_groups(policy, budget(6, CONTEXT), questions=[Question(f"q{i}", "Pet?", ["cat"]) for i in range(4)],
-                        stop=True, watch=lambda event, e: ended.extend([e.question.id] if event == "end" else []))
+    scripted.run_groups(
+        policy,
+        budget(6, CONTEXT),
+        questions=[Question(f"q{i}", "Pet?", ["cat"]) for i in range(4)],
+        stop=True,
+        watch=lambda event, e: ended.extend([e.question.id] if event == "end" else []),
+    )
     assert ended == ["q0", "q1", "q2", "q3"]
 
 
@@ -145,8 +188,13 @@ def test_a_rollout_keeps_its_pages_while_its_tool_takes_long_and_others_run_thro
     policy = policy_for([search(), answer()], pages=3 * ONE, page_size=PAGE)
     slow = Tools(search=lambda queries: "late" if release.wait(60) else "never")
     questions = [Question(f"q{i}", "Pet?", ["cat"]) for i in range(5)]
-    scripted.run_groups(policy, budget(6, CONTEXT, tool_threads=3), lambda q: Tools() if q.id != "q0" else slow,
-                        questions, watch=watch)
+    scripted.run_groups(
+        policy,
+        budget(6, CONTEXT, tool_threads=3),
+        lambda q: Tools() if q.id != "q0" else slow,
+        questions,
+        watch=watch,
+    )
     assert ended[-1] == "q0" and len(ended) == 5 and policy.engine.counters().preemptions == 0
 
 
@@ -166,7 +214,9 @@ def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages()
     """The tiny model on the toy web, with real draws."""
     config = IGPOConfig(device="cpu", questions=3, group=3, hops=2, max_context=512)
     model, tokenizer = load_start(config)
-    source = open_questions("toyweb", "toyweb", 0, hops=2, slack=0, max_turns=None, limit=0, per_step=3)
+    source = open_questions(
+        "toyweb", "toyweb", 0, hops=2, slack=0, max_turns=None, limit=0, per_step=3
+    )
     told = read_format(start_folder(config.model), config.like, config.system_prompt)
     results, pages = [], 1000
     for _ in range(2):
@@ -179,7 +229,9 @@ def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages()
         results.append((episodes, done.prefilled + done.decoded + done.scored))
         pages = 512 // train_igpo.PAGE_SIZE
     (every, computed), (limited, again) = results
-    assert [e.rollout.tokens for e in every] == [e.rollout.tokens for e in limited] and again <= 1.2 * computed
+    assert [e.rollout.tokens for e in every] == [
+        e.rollout.tokens for e in limited
+    ] and again <= 1.2 * computed
     for own, other in zip(every, limited, strict=True):
         for a, b in zip(own.answer_logprobs, other.answer_logprobs, strict=True):
             assert (a is None) == (b is None) and (a is None or a == pytest.approx(b, abs=1e-4))

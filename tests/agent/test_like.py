@@ -11,7 +11,14 @@ from minvenus.agent.prompt import DR_VENUS, MINVENUS
 from minvenus.model.weights import TINY_BASE
 from minvenus.settings import AgentConfig
 from minvenus.text.chat import CLOSE, OPEN
-from minvenus.tools.base import ToolError, ToolResult, run_tool, search_each, search_text, visit_each
+from minvenus.tools.base import (
+    ToolError,
+    ToolResult,
+    run_tool,
+    search_each,
+    search_text,
+    visit_each,
+)
 from minvenus.tools.web import PAGE_BYTES
 from tests.agent import scripted
 from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, run, search, visit
@@ -27,15 +34,20 @@ def test_the_numbers_and_the_frames_below_are_those_of_the_protocol():
         pytest.skip(f"the protocol is not at {path}")
     protocol, t = " ".join(path.read_text(encoding="utf-8").split()), DR_VENUS
     for words in (
-            f"temperature {t.temperature}, top_p {t.top_p}, top_k {t.top_k}, ",
-            f"**presence_penalty {t.presence_penalty}**, max {t.max_new_tokens:,} tokens per turn",
-            f"{t.max_turns - 1} steps; server context {t.max_context:,}; solver context {t.answer_from:,} (CLI",
-            f"wall clock {t.time_limit:,.0f} s (CLI)", f"{t.retries + 1} attempts per turn",
-            f"A {t.max_turns}st generation can happen", f"truncate to {PAGE_BYTES // 4:,} tokens",
-            "the model sees `[]` (if all queries fail)", "`Date published:` and `Source:` lines + snippet",
-            'same frame with fixed "could not be accessed" / "could not be processed" sentences',
-            "`ERROR: tool execution failed: …`", "empty → `ERROR: empty tool result`",
-            "an ERROR line plus a reminder of the format"):
+        f"temperature {t.temperature}, top_p {t.top_p}, top_k {t.top_k}, ",
+        f"**presence_penalty {t.presence_penalty}**, max {t.max_new_tokens:,} tokens per turn",
+        f"{t.max_turns - 1} steps; server context {t.max_context:,}; solver context {t.answer_from:,} (CLI",
+        f"wall clock {t.time_limit:,.0f} s (CLI)",
+        f"{t.retries + 1} attempts per turn",
+        f"A {t.max_turns}st generation can happen",
+        f"truncate to {PAGE_BYTES // 4:,} tokens",
+        "the model sees `[]` (if all queries fail)",
+        "`Date published:` and `Source:` lines + snippet",
+        'same frame with fixed "could not be accessed" / "could not be processed" sentences',
+        "`ERROR: tool execution failed: …`",
+        "empty → `ERROR: empty tool result`",
+        "an ERROR line plus a reminder of the format",
+    ):
         assert words in protocol, words
 
 
@@ -44,15 +56,19 @@ def test_the_numbers_and_the_frames_below_are_those_of_the_protocol():
 
 def test_the_notice_takes_the_place_of_the_result_of_the_last_turn_of_the_budget():
     tools = Tools()
-    rollout = run([search(), visit(), answer()], budget(3), tools, notices=NOTICES)         # two turns, one behind them
+    rollout = run(
+        [search(), visit(), answer()], budget(3), tools, notices=NOTICES
+    )  # two turns, one behind them
     assert rollout.termination == "answered_max_steps" and len(tools.seen) == 2
     assert [turn.observation for turn in rollout.turns] == ["Bob sings", NOTICES.last_turn, None]
 
 
 def test_the_context_from_which_an_answer_is_asked_for_is_exact_to_the_token():
     used = PROMPT + len(scripted.ids_of(search())) + size("Bob sings")
-    for limit, termination, shown in ((used, "answered", "Bob sings"),
-                                      (used - 1, "answered_token_limit", NOTICES.context)):
+    for limit, termination, shown in (
+        (used, "answered", "Bob sings"),
+        (used - 1, "answered_token_limit", NOTICES.context),
+    ):
         rollout = run([search(), answer()], budget(8, answer_from=limit), notices=NOTICES)
         assert (rollout.termination, rollout.turns[0].observation) == (termination, shown)
 
@@ -62,7 +78,9 @@ def test_the_last_turn_writes_what_is_left_and_never_beyond_the_context(left, ke
     """At least last_turn_tokens, at most what any turn may: so the answer comes behind the budget, within the model."""
     long = [TOKENIZER.encode("a")[0]] * 60
     context = PROMPT + 61 + size(NOTICES.context) + left + 1
-    rollout = run([long, long], budget(8, context, answer_from=PROMPT, last_turn_tokens=kept), notices=NOTICES)
+    rollout = run(
+        [long, long], budget(8, context, answer_from=PROMPT, last_turn_tokens=kept), notices=NOTICES
+    )
     assert rollout.termination == "token_limit_no_answer" and len(rollout.tokens) == context
     assert sum(rollout.sampled) == 60 + left
 
@@ -78,14 +96,27 @@ def fail_for_a(query):
     return fail() if query == "a" else [{"title": "t", "url": "u", "snippet": "s"}]
 
 
-@pytest.mark.parametrize(("tool", "shown"), [
-    (lambda queries: search_each(queries, fail), ToolResult("[]", "http")),
-    (lambda queries: search_each(queries, lambda query: []), ToolResult("[]", "empty")),
-    (lambda queries: search_each(queries, fail_for_a),
-     ToolResult('[{"query": "b", "web_page_info_list": [{"title": "t", "url": "u", "snippet": "s"}]}]')),
-    (lambda queries: 1 / 0, ToolResult("ERROR: tool execution failed: search failed (ZeroDivisionError)", "http")),
-    (lambda queries: " \n", ToolResult("ERROR: empty tool result", "empty"))])
-def test_failed_and_empty_searches_and_calls_are_shown_as_the_release_does_and_stay_typed_errors(tool, shown):
+@pytest.mark.parametrize(
+    ("tool", "shown"),
+    [
+        (lambda queries: search_each(queries, fail), ToolResult("[]", "http")),
+        (lambda queries: search_each(queries, lambda query: []), ToolResult("[]", "empty")),
+        (
+            lambda queries: search_each(queries, fail_for_a),
+            ToolResult(
+                '[{"query": "b", "web_page_info_list": [{"title": "t", "url": "u", "snippet": "s"}]}]'
+            ),
+        ),
+        (
+            lambda queries: 1 / 0,
+            ToolResult("ERROR: tool execution failed: search failed (ZeroDivisionError)", "http"),
+        ),
+        (lambda queries: " \n", ToolResult("ERROR: empty tool result", "empty")),
+    ],
+)
+def test_failed_and_empty_searches_and_calls_are_shown_as_the_release_does_and_stay_typed_errors(
+    tool, shown
+):
     assert run_tool(Tools(search=tool), "search", {"query": ["a", "b"]}, RESULTS) == shown
 
 
@@ -95,10 +126,18 @@ def test_a_malformed_turn_is_answered_with_the_error_and_a_reminder_of_the_forma
     assert all(tag in second for tag in ("<think>", "<tool_call>", "<answer>"))
 
 
-@pytest.mark.parametrize(("known", "dated", "plain"), [
-    ({"snippet": "Text.", "date": "2 May", "source": "S"}, "Date published: 2 May\nSource: S\nText.", "Text."),
-    ({"snippet": "", "date": "2 May"}, "Date published: 2 May", ""),
-    ({"snippet": "Text."}, "Text.", "Text.")])
+@pytest.mark.parametrize(
+    ("known", "dated", "plain"),
+    [
+        (
+            {"snippet": "Text.", "date": "2 May", "source": "S"},
+            "Date published: 2 May\nSource: S\nText.",
+            "Text.",
+        ),
+        ({"snippet": "", "date": "2 May"}, "Date published: 2 May", ""),
+        ({"snippet": "Text."}, "Text.", "Text."),
+    ],
+)
 def test_a_snippet_begins_with_its_date_and_source_where_the_search_knows_them(known, dated, plain):
     found = [("q", [{"title": "T", "url": "u"} | known])]
     for shown, snippet in ((RESULTS, dated), (MINVENUS.notices.results, plain)):
@@ -106,8 +145,10 @@ def test_a_snippet_begins_with_its_date_and_source_where_the_search_knows_them(k
         assert entry["web_page_info_list"] == [{"title": "T", "url": "u", "snippet": snippet}]
 
 
-UNREAD = (r"The useful information in (.*) for user goal (.*) as follows: \n\nEvidence in page: \n"
-          r"([^\n]*could not be accessed[^\n]*)\n\nSummary: \n([^\n]*could not be processed[^\n]*)\s*")
+UNREAD = (
+    r"The useful information in (.*) for user goal (.*) as follows: \n\nEvidence in page: \n"
+    r"([^\n]*could not be accessed[^\n]*)\n\nSummary: \n([^\n]*could not be processed[^\n]*)\s*"
+)
 
 
 def test_a_page_that_cannot_be_read_is_a_page_that_says_so():
@@ -116,13 +157,19 @@ def test_a_page_that_cannot_be_read_is_a_page_that_says_so():
     shown = run_tool(tools, "visit", hostile, RESULTS)
     assert shown.error == "http" and "down" not in shown.text
     assert re.fullmatch(UNREAD, shown.text).groups()[:2] == (hostile["url"][0], hostile["goal"])
-    real = [m["content"] for m in real_messages("rl_0000") if "could not be processed" in m["content"]]
-    assert real and all(re.fullmatch(OPEN + UNREAD + CLOSE, content) for content in real), "the same frame"
+    real = [
+        m["content"] for m in real_messages("rl_0000") if "could not be processed" in m["content"]
+    ]
+    assert real and all(re.fullmatch(OPEN + UNREAD + CLOSE, content) for content in real), (
+        "the same frame"
+    )
 
 
 @pytest.mark.parametrize("name", ["sft_0000", "sft_0001", "sft_0007"])
 def test_search_results_of_the_release_are_written_as_ours_are(name):
-    found = [m["content"] for m in real_messages(name) if m["content"].startswith(OPEN + '[{"query"')]
+    found = [
+        m["content"] for m in real_messages(name) if m["content"].startswith(OPEN + '[{"query"')
+    ]
     for content in found:
         entries = json.loads(content.removeprefix(OPEN).removesuffix(CLOSE))
         listed = [(entry["query"], entry["web_page_info_list"]) for entry in entries]
@@ -133,7 +180,9 @@ def test_search_results_of_the_release_are_written_as_ours_are(name):
 # -------------------------------------------------------------------------------------------------- what is said first
 
 
-def test_the_start_says_which_prompt_tools_and_limits_are_used_and_no_address_or_key(tmp_path, monkeypatch):
+def test_the_start_says_which_prompt_tools_and_limits_are_used_and_no_address_or_key(
+    tmp_path, monkeypatch
+):
     (tmp_path / "long.txt").write_text("x" * 91 + "\nsecond")
 
     def said(**more):
@@ -142,14 +191,24 @@ def test_the_start_says_which_prompt_tools_and_limits_are_used_and_no_address_or
 
     limits = "2,000 tokens, 100 in a turn, 8,192 in a result"
     assert said() == ["prompt: Tools.", f"the toy web; turns as needed, {limits}"]
-    assert said(tools="folder:docs", max_turns=7, time_limit=9000.0, system_prompt=str(tmp_path / "long.txt")) == [
-        f"prompt: {'x' * 90} ...", f"folder docs; 7 turns, {limits}, 9,000 seconds"]
+    assert said(
+        tools="folder:docs",
+        max_turns=7,
+        time_limit=9000.0,
+        system_prompt=str(tmp_path / "long.txt"),
+    ) == [f"prompt: {'x' * 90} ...", f"folder docs; 7 turns, {limits}, 9,000 seconds"]
     for name in ("SERPER_BASE_URL", "JINA_BASE_URL", "EXTRACT_MODEL"):
         monkeypatch.delenv(name, raising=False)
     words = "search by Serper, reader https://r.jina.ai, no extractor but passages that share words with the goal"
     assert said(tools="live")[1] == f"{words}; 200 turns, {limits}"
-    for name, value in (("SERPER_BASE_URL", "http://secret"), ("JINA_BASE_URL", "http://secret"),
-                        ("EXTRACT_MODEL", "qwen"), ("SERPER_API_KEY", "secret")):
+    for name, value in (
+        ("SERPER_BASE_URL", "http://secret"),
+        ("JINA_BASE_URL", "http://secret"),
+        ("EXTRACT_MODEL", "qwen"),
+        ("SERPER_API_KEY", "secret"),
+    ):
         monkeypatch.setenv(name, value)
-    assert said(tools="record:tape")[1] == ("search by SERPER_BASE_URL, reader JINA_BASE_URL, extractor qwen, recorded "
-                                            f"in tape; 200 turns, {limits}")
+    assert said(tools="record:tape")[1] == (
+        "search by SERPER_BASE_URL, reader JINA_BASE_URL, extractor qwen, recorded "
+        f"in tape; 200 turns, {limits}"
+    )

@@ -11,26 +11,44 @@ from minvenus.text.chat import prompt_ids
 from minvenus.tools.base import FailureGuard
 from minvenus.types import Question
 from tests.agent import scripted
-from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, check_stream, policy_for, run, search, visit
+from tests.agent.scripted import (
+    BROKEN,
+    TOKENIZER,
+    Tools,
+    answer,
+    budget,
+    check_stream,
+    policy_for,
+    run,
+    search,
+    visit,
+)
 from tests.engine.models import check_pool, naive_scores
 
 # -------------------------------------------------------------------------------------------------- sharing and scoring
 
 
 def test_a_group_shares_its_prompt_and_each_rollout_has_its_own_tools():
-    questions = [Question(f"q{i}", f"Pet of {name}?", ["cat"]) for i, name in enumerate(("Bob", "Eve", "Tom"))]
+    questions = [
+        Question(f"q{i}", f"Pet of {name}?", ["cat"])
+        for i, name in enumerate(("Bob", "Eve", "Tom"))
+    ]
     made = []
 
     def tools_for(question):
         made.append((question.id, Tools()))
         return made[-1][1]
 
-    policy = policy_for(lambda name, turn, attempt: search(name.replace("/", " ")) if turn == 0 else answer(name))
+    policy = policy_for(
+        lambda name, turn, attempt: search(name.replace("/", " ")) if turn == 0 else answer(name)
+    )
     groups = scripted.run_groups(policy, tools=tools_for, questions=questions, n=4)
     answers = [[final_answer(rollout.turns) for rollout in group] for group in groups]
     assert answers == [[f"0/q{i}/{k}" for k in range(4)] for i in range(3)]
     assert [name for name, _ in made] == ["q0"] * 4 + ["q1"] * 4 + ["q2"] * 4
-    assert [tools.seen for _, tools in made] == [[("search", [f"0 q{i} {k}"])] for i in range(3) for k in range(4)]
+    assert [tools.seen for _, tools in made] == [
+        [("search", [f"0 q{i} {k}"])] for i in range(3) for k in range(4)
+    ]
     shared = sum(len(prompt_ids(TOKENIZER, scripted.SYSTEM, q.text)) - 1 for q in questions) * 3
     assert policy.engine.counters().shared == shared, "the prompt is computed once for its group"
 
@@ -40,7 +58,9 @@ def test_sequences_stay_open_to_be_scored_and_are_closed_then():
     engine, truth, scored = policy.engine, TOKENIZER.encode_untrusted("cat"), []
 
     def score(episodes):
-        assert [episode.sequence.tokens for episode in episodes] == [episode.rollout.tokens for episode in episodes]
+        assert [episode.sequence.tokens for episode in episodes] == [
+            episode.rollout.tokens for episode in episodes
+        ]
         for episode in episodes:
             starts = [turn.start for turn in episode.rollout.turns]
             scored.append((starts, engine.score_many([(episode.sequence, starts, truth)])[0]))
@@ -51,12 +71,16 @@ def test_sequences_stay_open_to_be_scored_and_are_closed_then():
         before = engine.counters()
         assert engine.pool.used > 0 and not scored
         loop.score_ended()
-        assert engine.counters().prefilled == before.prefilled, "no prefix is computed again to score on it"
+        assert engine.counters().prefilled == before.prefilled, (
+            "no prefix is computed again to score on it"
+        )
         assert engine.pool.used == 0
     check_pool(engine.pool)
     for episode, (starts, scores) in zip(group, scored, strict=True):
         for start, own in zip(starts, scores, strict=True):
-            assert own == pytest.approx(naive_scores(scripted.MODEL, episode.rollout.tokens[:start], truth), abs=1e-5)
+            assert own == pytest.approx(
+                naive_scores(scripted.MODEL, episode.rollout.tokens[:start], truth), abs=1e-5
+            )
 
 
 def test_equal_seeds_give_equal_rollouts_and_names_separate_them():
@@ -66,18 +90,26 @@ def test_equal_seeds_give_equal_rollouts_and_names_separate_them():
             loop.run()
         assert a.rollout.tokens != b.rollout.tokens
         return tuple(a.rollout.tokens)
+
     assert tokens(0, "a") == tokens(0, "a")
-    assert len({tokens(0, "a"), tokens(0, "b"), tokens(1, "a"), tokens(0, "a", 1), tokens(0, "a", 2)}) == 5
+    assert (
+        len({tokens(0, "a"), tokens(0, "b"), tokens(1, "a"), tokens(0, "a", 1), tokens(0, "a", 2)})
+        == 5
+    )
 
 
 def test_two_hundred_turns_compute_every_token_once():
     # most turns are malformed
-    turns = [search(f"Bob {i}", "a") if i % 5 == 0 else [5, 6, TOKENIZER.im_end] for i in range(199)]
+    turns = [
+        search(f"Bob {i}", "a") if i % 5 == 0 else [5, 6, TOKENIZER.im_end] for i in range(199)
+    ]
     policy = policy_for([*turns, answer()])
     rollout = run(policy, budget(200, 20_000), notices=scripted.QUIET)
     done = policy.engine.counters()
     assert len(rollout.turns) == 200 and rollout.termination == "answered_max_steps"
-    assert done.prefilled + done.decoded == len(rollout.tokens) - 1, "the last token is never run, every other one once"
+    assert done.prefilled + done.decoded == len(rollout.tokens) - 1, (
+        "the last token is never run, every other one once"
+    )
     assert done.shared == done.preemptions == 0
 
 
@@ -86,11 +118,16 @@ def test_two_hundred_turns_compute_every_token_once():
 
 def test_a_tool_that_ignores_its_deadline_is_answered_with_a_timeout_and_what_it_brings_later_is_dropped():
     release = threading.Event()
-    rollout = run([search(), visit(), answer()], budget(tool_threads=1, tool_seconds=1.0),
-                  Tools(search=lambda q: str(release.wait(60))))
+    rollout = run(
+        [search(), visit(), answer()],
+        budget(tool_threads=1, tool_seconds=1.0),
+        Tools(search=lambda q: str(release.wait(60))),
+    )
     assert rollout.turns[0].observation == "ERROR: search did not return within 1 seconds"
     assert rollout.turns[0].tool_error == "timeout" and 1.0 <= rollout.turns[0].tool_seconds < 50
-    assert rollout.turns[1].observation == "Bob\ncat." and rollout.termination == "answered", "the one place is free"
+    assert rollout.turns[1].observation == "Bob\ncat." and rollout.termination == "answered", (
+        "the one place is free"
+    )
     [hung] = scripted.agent_threads()
     assert hung.daemon, "or it would keep the process alive"
     release.set()
@@ -109,6 +146,7 @@ def test_no_more_calls_run_at_once_than_allowed_and_waiting_does_not_use_up_a_de
         with lock:
             running[0] -= 1
         return "x"
+
     # ten calls, two at a time: the last one waits for a second before it starts
     limits = budget(tool_threads=2, tool_seconds=1.0)
     [group] = scripted.run_groups([search(), answer()], limits, Tools(search=busy), n=10)
@@ -152,10 +190,19 @@ def test_two_hundred_random_rollouts_with_failing_tools_leak_no_thread_and_no_pa
 
     policy = policy_for(script, pages=90, page_size=16)
     questions = [Question(f"q{i}", f"Pet of {i}?", ["cat"]) for i in range(50)]
-    limits = budget(4, 420, 30, tool_threads=8, tool_seconds=0.03, max_observation_tokens=64, retries=1,
-                    time_limit=300.0)
-    groups = scripted.run_groups(policy, limits, lambda q: Tools(fail, fail), questions, n=4,
-                                 guard=FailureGuard(limit=1.0))
+    limits = budget(
+        4,
+        420,
+        30,
+        tool_threads=8,
+        tool_seconds=0.03,
+        max_observation_tokens=64,
+        retries=1,
+        time_limit=300.0,
+    )
+    groups = scripted.run_groups(
+        policy, limits, lambda q: Tools(fail, fail), questions, n=4, guard=FailureGuard(limit=1.0)
+    )
     endings = {rollout.termination for group in groups for rollout in group}
     assert endings >= {"answered", "answered_max_steps", "max_steps"}
     check_pool(policy.engine.pool)

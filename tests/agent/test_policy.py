@@ -26,7 +26,9 @@ def folder(monkeypatch, tmp_path):
 
 
 def save_tiny(folder: Path, seed: int = 0) -> None:
-    weights.save(Qwen3(ModelConfig.preset("tiny"), seed=seed), folder, Tokenizer.tiny().files | TOYWEB.files)
+    weights.save(
+        Qwen3(ModelConfig.preset("tiny"), seed=seed), folder, Tokenizer.tiny().files | TOYWEB.files
+    )
 
 
 def load(sequences=1, pages=None, **settings):
@@ -45,10 +47,15 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
     newest, _, description = load()
     folder = "runs/new/checkpoints/step-00000007/model"
     assert description.startswith(f"weights from {folder}\n492,288 parameters on cpu\n")
-    scores = [policy.engine.score(list(range(9)), [[5, 6, 7]]) for policy in (newest, load(model=folder)[0])]
+    scores = [
+        policy.engine.score(list(range(9)), [[5, 6, 7]])
+        for policy in (newest, load(model=folder)[0])
+    ]
     assert scores[0] == scores[1] and resolved(AgentConfig()).model == folder
     os.utime("runs/demo/old/latest", (3, 3))
-    assert load()[2].startswith("weights from runs/demo/old/"), "the time counts, not the order of the folders"
+    assert load()[2].startswith("weights from runs/demo/old/"), (
+        "the time counts, not the order of the folders"
+    )
     assert load()[0].engine.score(list(range(9)), [[5, 6, 7]]) != scores[0]
 
 
@@ -69,37 +76,63 @@ def test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_
 
 
 def test_what_was_not_given_follows_from_the_format_and_what_was_given_stays():
-    tiny, large, released = (resolved(AgentConfig(**settings)) for settings in (
-        {}, {"model": "folder"}, {"model": "folder", "like": "dr-venus"}))
-    names = ("max_new_tokens", "max_context", "temperature", "top_p", "top_k", "presence_penalty", "retries")
+    tiny, large, released = (
+        resolved(AgentConfig(**settings))
+        for settings in ({}, {"model": "folder"}, {"model": "folder", "like": "dr-venus"})
+    )
+    names = (
+        "max_new_tokens",
+        "max_context",
+        "temperature",
+        "top_p",
+        "top_k",
+        "presence_penalty",
+        "retries",
+    )
     assert [getattr(tiny, name) for name in names] == [64, 1024, 0.0, 1.0, 0, 0.0, 0]
     assert [getattr(large, name) for name in names] == [8192, 40_960, 1.0, 0.95, 20, 1.1, 4]
     assert [getattr(released, name) for name in names] == [15_000, 261_000, 1.0, 0.95, 20, 1.1, 4]
-    given = resolved(AgentConfig(model="folder", temperature=0.0, max_context=7, top_k=0, tools="live"))
+    given = resolved(
+        AgentConfig(model="folder", temperature=0.0, max_context=7, top_k=0, tools="live")
+    )
     assert (given.temperature, given.max_context, given.top_k, given.retries) == (0.0, 7, 0, 0)
-    assert (given.max_turns, large.max_turns) == (200, None), "the toy web knows how many turns a question needs"
+    assert (given.max_turns, large.max_turns) == (200, None), (
+        "the toy web knows how many turns a question needs"
+    )
 
 
 def test_a_format_survives_its_file_and_a_damaged_file_is_refused_by_name(tmp_path):
     for saved in (MINVENUS, TOYWEB, DR_VENUS):
         write_json(tmp_path / "agent.json", saved.files["agent.json"])
         assert read_format(tmp_path) == saved
-    for damaged in ('{"max_turns": 0}', '{"prompt": "x"}', '{"notices": {"malformed": 3}}', "[]", "{"):
+    for damaged in (
+        '{"max_turns": 0}',
+        '{"prompt": "x"}',
+        '{"notices": {"malformed": 3}}',
+        "[]",
+        "{",
+    ):
         (tmp_path / "agent.json").write_text(damaged)
         with pytest.raises(ConfigError, match=r"agent\.json"):
             read_format(tmp_path)
 
 
-def test_the_prompt_of_the_released_models_must_come_from_a_file_a_trajectory_or_the_model_s_folder(tmp_path):
+def test_the_prompt_of_the_released_models_must_come_from_a_file_a_trajectory_or_the_model_s_folder(
+    tmp_path,
+):
     config = AgentConfig(model=str(tmp_path), like="dr-venus")
     with pytest.raises(ConfigError, match="--system-prompt FILE"):
         _ = format_of(config).prompt
-    Path("words.json").write_text(json.dumps({"messages": [{"role": "system", "content": "Words.\n"}]}))
-    assert format_of(replace(config, system_prompt="words.json")) == replace(DR_VENUS, system="Words.\n")
+    Path("words.json").write_text(
+        json.dumps({"messages": [{"role": "system", "content": "Words.\n"}]})
+    )
+    assert format_of(replace(config, system_prompt="words.json")) == replace(
+        DR_VENUS, system="Words.\n"
+    )
     write_json(tmp_path / "agent.json", replace(MINVENUS, system="Its own.").files["agent.json"])
     assert format_of(config) == replace(DR_VENUS, system="Its own.")
     assert format_of(replace(config, like="toyweb")) == TOYWEB, "which has a prompt"
-    Path("text").write_text("Search!", encoding="utf-8-sig")                                # as Windows writes it
+    Path("text").write_text("Search!", encoding="utf-8-sig")  # as Windows writes it
     assert format_of(replace(config, system_prompt="text")).prompt == "Search!"
 
 
@@ -115,27 +148,35 @@ def test_the_policy_samples_as_its_settings_say_locally_and_at_an_endpoint():
     settings = {"temperature": 0.6, "top_k": 7, "top_p": 0.9, "presence_penalty": 1.5, "seed": 3}
     policy, loop, _ = load(**settings)
     assert set(policy.sampling.stop_ids) == {*loop.tokenizer.stop_ids, loop.tokenizer.tool_response}
-    assert policy.engine.vocab_limit == loop.tokenizer.size and load(top_k=0)[0].sampling.top_k is None
+    assert (
+        policy.engine.vocab_limit == loop.tokenizer.size and load(top_k=0)[0].sampling.top_k is None
+    )
     at = {"model": str(TINY), "api_base": "http://127.0.0.1:9/v1", "api_model": "m"}
     remote = load(**at, **settings)[0]
     for found in (policy, remote):
-        assert {"seed": 3} | {name: getattr(found.sampling, name) for name in settings if name != "seed"} == settings
+        assert {"seed": 3} | {
+            name: getattr(found.sampling, name) for name in settings if name != "seed"
+        } == settings
     assert policy.engine.seed == remote.seed == 3
     assert remote.send_ids and not load(**at, prompt_ids=False)[0].send_ids
 
 
-def test_the_cache_holds_the_context_of_so_many_sequences_within_its_bytes_and_of_one_in_any_case(monkeypatch):
-    page = 2 * 2 * 2 * 32 * 4 * 64                    # keys and values, layers, heads, channels, bytes, tokens
+def test_the_cache_holds_the_context_of_so_many_sequences_within_its_bytes_and_of_one_in_any_case(
+    monkeypatch,
+):
+    page = 2 * 2 * 2 * 32 * 4 * 64  # keys and values, layers, heads, channels, bytes, tokens
     for room, counts in ((48, [16, 48]), (47, [16, 47]), (5, [16, 16])):
         monkeypatch.setattr("minvenus.agent.policy.CACHE_BYTES", room * page)
         assert [load(n)[0].engine.pool.count for n in (1, 3)] == counts
     assert load(3, pages=20)[0].max_context == 20 * 64
-    with pytest.raises(ConfigError, match="15 pages hold no rollout of 1,024 tokens: give at least 16"):
+    with pytest.raises(
+        ConfigError, match="15 pages hold no rollout of 1,024 tokens: give at least 16"
+    ):
         load(3, pages=15)
 
 
 def test_on_a_gpu_the_cache_may_take_most_of_what_is_free(monkeypatch):
-    page = 2 * 2 * 2 * 32 * 2 * 64                    # as above, in 2 bytes
+    page = 2 * 2 * 2 * 32 * 2 * 64  # as above, in 2 bytes
     weight = SimpleNamespace(is_cuda=True, itemsize=2)
     model = SimpleNamespace(config=ModelConfig.preset("tiny"), head_weight=weight)
     for free, pages in ((1000 * page, 128), (100 * page, 80), (10 * page, 16)):
@@ -144,33 +185,70 @@ def test_on_a_gpu_the_cache_may_take_most_of_what_is_free(monkeypatch):
     assert cache_pages(model, 100_000, 1) == 4096 // 64, "no more than the model can read"
 
 
-@pytest.mark.parametrize(("endpoint", "context"), [
-    ({}, 4096), ({"api_base": "http://127.0.0.1:9/v1", "api_model": "m"}, 261_000)])
+@pytest.mark.parametrize(
+    ("endpoint", "context"),
+    [({}, 4096), ({"api_base": "http://127.0.0.1:9/v1", "api_model": "m"}, 261_000)],
+)
 def test_all_limits_reach_the_loop_within_the_context_of_the_policy(endpoint, context, tmp_path):
     (tmp_path / "prompt.txt").write_text("Words of the release.\nMore.")
-    config = AgentConfig(model=str(weights.TINY_BASE), like="dr-venus", tools="folder:.", system_prompt="prompt.txt",
-                         max_new_tokens=100, **endpoint)
+    config = AgentConfig(
+        model=str(weights.TINY_BASE),
+        like="dr-venus",
+        tools="folder:.",
+        system_prompt="prompt.txt",
+        max_new_tokens=100,
+        **endpoint,
+    )
     loop, _ = load_loop(config, sequences=3)
-    assert loop.agent == replace(DR_VENUS, system=loop.system, max_context=context, max_new_tokens=100)
+    assert loop.agent == replace(
+        DR_VENUS, system=loop.system, max_context=context, max_new_tokens=100
+    )
     assert (loop.system, loop.max_malformed) == ("Words of the release.\nMore.", 5)
     assert (loop.tool_threads, loop.tool_seconds) == (None, 450.0), "a folder cannot hang"
-    own = {"max_context": 900, "max_new_tokens": 7, "max_observation_tokens": 99, "time_limit": 5.0, "retries": 2}
-    loop, _ = load_loop(replace(config, tools="live", tool_seconds=4.0, max_malformed=6, **own), sequences=3)
+    own = {
+        "max_context": 900,
+        "max_new_tokens": 7,
+        "max_observation_tokens": 99,
+        "time_limit": 5.0,
+        "retries": 2,
+    }
+    loop, _ = load_loop(
+        replace(config, tools="live", tool_seconds=4.0, max_malformed=6, **own), sequences=3
+    )
     assert loop.agent == replace(DR_VENUS, system=loop.system, **own)
     assert (loop.tool_threads, loop.tool_seconds, loop.max_malformed) == (3, 4.0, 6)
 
 
 MODELS = {"data": [{"id": "other", "max_model_len": 9}, {"id": "m", "max_model_len": 4000}]}
-NO_LIMIT = [{}, {"data": [{"id": "m"}]}, {"data": [{"id": "other", "max_model_len": 9}]}, {"data": ["m", 3]},
-            *({"data": [{"id": "m", "max_model_len": length}]} for length in (None, "4000", -1, 0, True, 4e3))]
+NO_LIMIT = [
+    {},
+    {"data": [{"id": "m"}]},
+    {"data": [{"id": "other", "max_model_len": 9}]},
+    {"data": ["m", 3]},
+    *(
+        {"data": [{"id": "m", "max_model_len": length}]}
+        for length in (None, "4000", -1, 0, True, 4e3)
+    ),
+]
 
 
-@pytest.mark.parametrize(("reply", "given", "context"), [
-    (MODELS, None, 4000), (MODELS, 3000, 3000), (MODELS, 5000, 4000), *((reply, 5000, 5000) for reply in NO_LIMIT),
-    (None, 5000, 5000), ("[" * 50_000, 5000, 5000)])
-def test_the_context_at_an_endpoint_is_the_smaller_of_ours_and_of_what_its_list_of_models_says(reply, given, context):
+@pytest.mark.parametrize(
+    ("reply", "given", "context"),
+    [
+        (MODELS, None, 4000),
+        (MODELS, 3000, 3000),
+        (MODELS, 5000, 4000),
+        *((reply, 5000, 5000) for reply in NO_LIMIT),
+        (None, 5000, 5000),
+        ("[" * 50_000, 5000, 5000),
+    ],
+)
+def test_the_context_at_an_endpoint_is_the_smaller_of_ours_and_of_what_its_list_of_models_says(
+    reply, given, context
+):
     def answer(handler):
         handler.reply("no", status=404) if reply is None else handler.reply(reply)
+
     with serve(answer) as server:
         at = {"model": str(TINY), "api_base": f"{server.url}/v1", "api_model": "m"}
         _, loop, description = load(**at, max_context=given)

@@ -12,24 +12,48 @@ from minvenus.agent.protocol import format_error, is_well_formed, parse_turn
 from tests.agent.test_protocol import SEARCH, THOUGHTS
 from tests.text.conftest import real_messages
 
-TAGS = [f"<{slash}{tag}>" for tag in ("think", "tool_call", "answer", "tool_response") for slash in ("", "/")]
-TEXT = ["", " ", "\n", "hm", "<", ">", "{", "}", '"', "'", ",", SEARCH, "Rome", '{"name": "x", "arguments": {}}',
-        "<|im_end|>"]
+TAGS = [
+    f"<{slash}{tag}>"
+    for tag in ("think", "tool_call", "answer", "tool_response")
+    for slash in ("", "/")
+]
+TEXT = [
+    "",
+    " ",
+    "\n",
+    "hm",
+    "<",
+    ">",
+    "{",
+    "}",
+    '"',
+    "'",
+    ",",
+    SEARCH,
+    "Rome",
+    '{"name": "x", "arguments": {}}',
+    "<|im_end|>",
+]
 soup = st.lists(st.sampled_from(TAGS + TEXT), max_size=14).map("".join) | st.text()
 
 plain = st.text(alphabet="ab <>/{}\"'\n東", max_size=12)
 thoughts = st.lists(plain, min_size=1, max_size=3).map(
-    lambda parts: " ".join(f"<think>{part}</think>" for part in parts))
+    lambda parts: " ".join(f"<think>{part}</think>" for part in parts)
+)
 gaps = st.sampled_from(["", " ", "\n", "\n\n"])
 names = st.sampled_from(["search", "visit", "python", ""])
-strings = st.text(st.characters(exclude_characters="<"))      # a tag inside the JSON is a tag all the same
+strings = st.text(
+    st.characters(exclude_characters="<")
+)  # a tag inside the JSON is a tag all the same
 json_values = st.none() | st.integers() | strings | st.lists(strings, max_size=2)
 arguments = st.dictionaries(st.sampled_from(["query", "url", "goal", "k"]), json_values)
 calls = st.fixed_dictionaries({"name": names, "arguments": arguments})
 tool_turns = st.tuples(thoughts, gaps, calls.map(json.dumps), gaps).map(
-    lambda p: f"{p[0]}{p[1]}<tool_call>{p[3]}{p[2]}{p[1]}</tool_call>{p[3]}")
+    lambda p: f"{p[0]}{p[1]}<tool_call>{p[3]}{p[2]}{p[1]}</tool_call>{p[3]}"
+)
 final_turns = st.tuples(thoughts, gaps, plain.filter(str.strip), gaps).map(
-    lambda p: f"{p[0]}{p[1]}<answer>{p[2]}</answer>{p[3]}")
+    lambda p: f"{p[0]}{p[1]}<answer>{p[2]}</answer>{p[3]}"
+)
 
 
 def check_parse(text):
@@ -40,7 +64,9 @@ def check_parse(text):
     assert (parsed.kind in ("search", "visit")) == (parsed.arguments is not None)
     if parsed.arguments is not None:
         assert parsed.tool == parsed.kind
-        assert list(parsed.arguments) == {"search": ["query"], "visit": ["url", "goal"]}[parsed.kind]
+        assert (
+            list(parsed.arguments) == {"search": ["query"], "visit": ["url", "goal"]}[parsed.kind]
+        )
     if is_well_formed(text, final=False):
         assert parsed.kind in ("search", "visit") or parsed.tool is not None
     if is_well_formed(text, final=True):
@@ -67,8 +93,10 @@ def test_built_turns_pass_and_parse(call, answer):
     assert check_parse(answer).answer == answer.split("<answer>")[1].split("</answer>")[0].strip()
 
 
-ONE_BLOCK = "The turn needs exactly one <{tag}>...</{tag}>, and nothing else after the last </think>."
-EDITS = [    # (one edit of a well-formed turn with the given block tag, the rule that it breaks)
+ONE_BLOCK = (
+    "The turn needs exactly one <{tag}>...</{tag}>, and nothing else after the last </think>."
+)
+EDITS = [  # (one edit of a well-formed turn with the given block tag, the rule that it breaks)
     (lambda t, tag: "x" + t, "There is text before the first <think>."),
     (lambda t, tag: t + "x", ONE_BLOCK),
     (lambda t, tag: t.replace("<think>", "", 1), THOUGHTS),
@@ -81,47 +109,74 @@ EDITS = [    # (one edit of a well-formed turn with the given block tag, the rul
     (lambda t, tag: t.replace(f"</{tag}>", ""), ONE_BLOCK),
     (lambda t, tag: t.replace("<think>", f"<think><{tag}>", 1), ONE_BLOCK),
     (lambda t, tag: t + f"</{tag}>", ONE_BLOCK),
-    (lambda t, tag: t[:t.index(f"<{tag}>")] + f"<{tag}> </{tag}>", "The answer is empty.|The tool call is not JSON"),
-    (lambda t, tag: t.replace("<think>", "<think><tool_response>", 1), "The turn contains <tool_response>"),
+    (
+        lambda t, tag: t[: t.index(f"<{tag}>")] + f"<{tag}> </{tag}>",
+        "The answer is empty.|The tool call is not JSON",
+    ),
+    (
+        lambda t, tag: t.replace("<think>", "<think><tool_response>", 1),
+        "The turn contains <tool_response>",
+    ),
 ]
 
 
-@given(st.tuples(tool_turns, st.just("tool_call")) | st.tuples(final_turns, st.just("answer")), st.sampled_from(EDITS))
+@given(
+    st.tuples(tool_turns, st.just("tool_call")) | st.tuples(final_turns, st.just("answer")),
+    st.sampled_from(EDITS),
+)
 def test_one_edit_of_a_well_formed_turn_breaks_the_right_rule(turn, edit):
     (text, tag), (change, rule) = turn, edit
     error = format_error(change(text, tag), final=tag == "answer")
-    assert error is not None and any(part in error for part in rule.replace("{tag}", tag).split("|"))
+    assert error is not None and any(
+        part in error for part in rule.replace("{tag}", tag).split("|")
+    )
     check_parse(change(text, tag))
 
 
-@pytest.mark.parametrize("piece", [
-    *TAGS, "<think></think>", "<think><answer>", "<tool_call>{", "</think><tool_call>'\\", "<"])
-@pytest.mark.parametrize("start", ["", "<think>", "<think></think><tool_call>", "<think></think><answer>"])
+@pytest.mark.parametrize(
+    "piece",
+    [*TAGS, "<think></think>", "<think><answer>", "<tool_call>{", "</think><tool_call>'\\", "<"],
+)
+@pytest.mark.parametrize(
+    "start", ["", "<think>", "<think></think><tool_call>", "<think></think><answer>"]
+)
 def test_a_hundred_kilobytes_of_tags_take_linear_time(start, piece):
     text = start + piece * (100_000 // len(piece))
     begin = time.process_time()
     for ending in ("", "</tool_call>"):
         check_parse(text + ending)
-    assert time.process_time() - begin < 2.0     # linear: under 0.1 s; quadratic: minutes
+    assert time.process_time() - begin < 2.0  # linear: under 0.1 s; quadratic: minutes
 
 
 # ---------------------------------------------------------------------------------------------------- real trajectories
 
-COUNTS = {"sft_0000": (12, 12), "sft_0001": (13, 4), "sft_0007": (36, 7), "rl_0000": (44, 8), "rl_0008": (81, 7)}
+COUNTS = {
+    "sft_0000": (12, 12),
+    "sft_0001": (13, 4),
+    "sft_0007": (36, 7),
+    "rl_0000": (44, 8),
+    "rl_0008": (81, 7),
+}
 
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_every_turn_of_the_released_trajectories_is_classified(name):
-    turns = [message["content"] for message in real_messages(name) if message["role"] == "assistant"]
+    turns = [
+        message["content"] for message in real_messages(name) if message["role"] == "assistant"
+    ]
     parsed = [parse_turn(text) for text in turns]
     search, visit = COUNTS[name]
     assert Counter(turn.kind for turn in parsed) == {"search": search, "visit": visit, "answer": 1}
     assert parsed[-1].kind == "answer" and len(turns) == search + visit + 1
     assert all(text.startswith("<think>\n") == name.startswith("sft") for text in turns)
     for text, turn in zip(turns[:-1], parsed, strict=False):
-        raw = json.loads(text.split("<tool_call>")[1].split("</tool_call>")[0])             # strict JSON
+        raw = json.loads(text.split("<tool_call>")[1].split("</tool_call>")[0])  # strict JSON
         assert turn.arguments == raw["arguments"] and turn.tool == raw["name"]
-        assert len(turn.arguments.get("query", []) + turn.arguments.get("url", [])) == 1    # one query or one URL
+        assert (
+            len(turn.arguments.get("query", []) + turn.arguments.get("url", [])) == 1
+        )  # one query or one URL
         assert format_error(text, final=False) is None
-    assert is_well_formed(turns[-1], final=True) == (name != "sft_0001"), "it has an <answer> inside the <answer>"
+    assert is_well_formed(turns[-1], final=True) == (name != "sft_0001"), (
+        "it has an <answer> inside the <answer>"
+    )
     assert "<answer>" not in parsed[-1].answer

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 from minvenus.agent.record import messages, rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError
 from minvenus.tools.base import ToolResult
-from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, ids_of, policy_for, run, search, visit
+from tests.agent.scripted import (
+    BROKEN,
+    TOKENIZER,
+    Tools,
+    answer,
+    budget,
+    ids_of,
+    policy_for,
+    run,
+    search,
+    visit,
+)
 
 TURNS = [search(), visit(), BROKEN, "no tags at all", [5, 300, 7], answer("a </answer> <answer> b")]
 
@@ -21,37 +32,64 @@ def render(listed):
 
 def test_one_record_worked_by_hand():
     script = {0: [BROKEN, search()], 1: [visit()], 2: [answer()]}
-    policy = policy_for(lambda name, turn, attempt: script[turn][min(attempt, len(script[turn]) - 1)])
+    policy = policy_for(
+        lambda name, turn, attempt: script[turn][min(attempt, len(script[turn]) - 1)]
+    )
     tools = Tools(visit=lambda urls, goal: ToolResult("ERROR: gone", "http"))
     record = rollout_to_json(run(policy, budget(retries=1), tools))
-    assert [m["role"] for m in record["messages"]] == ["system", "user", *["assistant", "user"] * 2, "assistant"]
+    assert [m["role"] for m in record["messages"]] == [
+        "system",
+        "user",
+        *["assistant", "user"] * 2,
+        "assistant",
+    ]
     assert [t["kind"] for t in record["turns"]] == ["search", "visit", "answer"]
-    assert record["turns"][1]["tool"] == {"name": "visit", "arguments": {"url": ["Bob"], "goal": "pet"}}
-    assert record["turns"][1]["tool_error"] == "http" and record["turns"][0]["discarded"] == ["malformed"]
+    assert record["turns"][1]["tool"] == {
+        "name": "visit",
+        "arguments": {"url": ["Bob"], "goal": "pet"},
+    }
+    assert record["turns"][1]["tool_error"] == "http" and record["turns"][0]["discarded"] == [
+        "malformed"
+    ]
     assert all(t["seconds"] > 0 for t in record["turns"]) and record["elapsed_seconds"] > 0
     assert record["prediction"] == "cat" and record["termination"] == "answered"
     written = [i for turn in (search(), visit(), answer()) for i in ids_of(turn)]
-    assert [record["tokens"][i] for i in record["sampled"]] == written and len(record["logprobs"]) == len(written)
+    assert [record["tokens"][i] for i in record["sampled"]] == written and len(
+        record["logprobs"]
+    ) == len(written)
 
 
 @example([search(), answer()], "", 6)
-@given(st.lists(st.sampled_from(TURNS), min_size=1, max_size=5), st.text(max_size=30), st.integers(1, 6))
+@given(
+    st.lists(st.sampled_from(TURNS), min_size=1, max_size=5),
+    st.text(max_size=30),
+    st.integers(1, 6),
+)
 @settings(max_examples=max(5, settings.default.max_examples // 2))
 def test_a_rollout_comes_back_exactly_and_its_messages_render_to_its_tokens(turns, page, max_turns):
     tools = Tools(lambda queries: page, lambda urls, goal: "<tool_response>\n" + page)
     rollout = run(turns, budget(max_turns, max_new_tokens=25), tools)
     assert rollout_from_json(json.loads(json.dumps(rollout_to_json(rollout)))) == rollout
-    rendered = TOKENIZER.decode(TOKENIZER.encode(render(messages(rollout))))       # in the tokenizer's normal form
+    rendered = TOKENIZER.decode(
+        TOKENIZER.encode(render(messages(rollout)))
+    )  # in the tokenizer's normal form
     assert rendered == TOKENIZER.decode(rollout.tokens)
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"format": "other"}, "not a saved rollout"), ({"tokens": [1]}, "cannot be read"),
-    ({"logprobs": [0.5]}, "shorter"), ({"sampled": [9999] * 40}, "cannot be read"),
-    ({"turns": []}, "cannot be read"), ({"messages": []}, "cannot be read"),
-    ({"messages": [{"content": None}] * 5}, "cannot be read"),
-    ({"termination": "bored"}, "termination must be one of"), ({"turns": [{}]}, "cannot be read"),
-])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": "other"}, "not a saved rollout"),
+        ({"tokens": [1]}, "cannot be read"),
+        ({"logprobs": [0.5]}, "shorter"),
+        ({"sampled": [9999] * 40}, "cannot be read"),
+        ({"turns": []}, "cannot be read"),
+        ({"messages": []}, "cannot be read"),
+        ({"messages": [{"content": None}] * 5}, "cannot be read"),
+        ({"termination": "bored"}, "termination must be one of"),
+        ({"turns": [{}]}, "cannot be read"),
+    ],
+)
 def test_a_damaged_record_is_refused_with_the_reason(change, words):
     record = rollout_to_json(run([search(), answer()])) | change
     with pytest.raises(ConfigError, match=words):
@@ -61,7 +99,15 @@ def test_a_damaged_record_is_refused_with_the_reason(change, words):
 def test_every_field_of_a_rollout_is_in_its_record():
     """A field that is added to the types and forgotten here would be lost in silence: change each and look."""
     rollout = run([search(), answer()])
-    turn = replace(rollout.turns[0], tool_error="http", discarded=["duplicate"], seconds=1.5, tool_seconds=2.5)
-    changed = replace(rollout, turns=[turn, rollout.turns[1]], system="other", error="why", seconds=9.0,
-                      termination="error")
+    turn = replace(
+        rollout.turns[0], tool_error="http", discarded=["duplicate"], seconds=1.5, tool_seconds=2.5
+    )
+    changed = replace(
+        rollout,
+        turns=[turn, rollout.turns[1]],
+        system="other",
+        error="why",
+        seconds=9.0,
+        termination="error",
+    )
     assert rollout_from_json(json.loads(json.dumps(rollout_to_json(changed)))) == changed

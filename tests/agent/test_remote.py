@@ -40,7 +40,9 @@ def environment(monkeypatch):
 
 
 def policy_at(server, send_ids=True, seed=0, **sampling):
-    return RemotePolicy(TOKENIZER, server.url + "/v1/", "venus", Sampling(1, **sampling), send_ids, seed)
+    return RemotePolicy(
+        TOKENIZER, server.url + "/v1/", "venus", Sampling(1, **sampling), send_ids, seed
+    )
 
 
 def bodies(server):
@@ -53,7 +55,11 @@ def complete(handler, text):
 
 def turn_number(handler):
     prompt = json.loads(handler.server.seen[-1][3])["prompt"]
-    starts = prompt.count("<|im_start|>") if isinstance(prompt, str) else prompt.count(TOKENIZER.im_start)
+    starts = (
+        prompt.count("<|im_start|>")
+        if isinstance(prompt, str)
+        else prompt.count(TOKENIZER.im_start)
+    )
     return (starts - 3) // 2
 
 
@@ -64,7 +70,9 @@ def scripted(*turns):
 
 def after_one_turn(reply):
     """A server that writes a search, and then replies otherwise."""
-    return lambda handler: complete(handler, search()) if turn_number(handler) == 0 else reply(handler)
+    return lambda handler: (
+        complete(handler, search()) if turn_number(handler) == 0 else reply(handler)
+    )
 
 
 def hang(handler):
@@ -79,22 +87,41 @@ def reset_at_once(handler):
 
 
 @pytest.mark.parametrize(("send_ids", "top_k"), [(True, 20), (False, 20), (True, None)])
-def test_the_same_loop_runs_against_an_endpoint_and_nothing_of_it_counts_as_sampled(send_ids, top_k):
+def test_the_same_loop_runs_against_an_endpoint_and_nothing_of_it_counts_as_sampled(
+    send_ids, top_k
+):
     with serve(scripted(search(), visit(), answer())) as server:
-        rollout = run(policy_at(server, send_ids, top_p=0.95, top_k=top_k, presence_penalty=1.1), tools=Tools())
+        rollout = run(
+            policy_at(server, send_ids, top_p=0.95, top_k=top_k, presence_penalty=1.1),
+            tools=Tools(),
+        )
     local = run([search(), visit(), answer()])
-    assert rollout.tokens == local.tokens and [t.kind for t in rollout.turns] == ["search", "visit", "answer"]
+    assert rollout.tokens == local.tokens and [t.kind for t in rollout.turns] == [
+        "search",
+        "visit",
+        "answer",
+    ]
     assert final_answer(rollout.turns) == "cat" and rollout.termination == "answered"
     method, path, headers, _ = server.seen[0]
     assert (method, path, headers["Authorization"]) == ("POST", "/v1/completions", f"Bearer {KEY}")
     t = TOKENIZER
     assert {k: v for k, v in bodies(server)[0].items() if k not in ("prompt", "seed")} == {
-        "model": "venus", "max_tokens": 60, "temperature": 1.0, "top_p": 0.95, "top_k": top_k or 1 << 20, "min_p": 0.0,
-        "presence_penalty": 1.1, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
+        "model": "venus",
+        "max_tokens": 60,
+        "temperature": 1.0,
+        "top_p": 0.95,
+        "top_k": top_k or 1 << 20,
+        "min_p": 0.0,
+        "presence_penalty": 1.1,
+        "frequency_penalty": 0.0,
+        "repetition_penalty": 1.0,
         "stop": ["<|im_end|>", "<|endoftext|>", "<tool_response>"],
-        **({"stop_token_ids": [t.im_end, t.end_of_text, t.tool_response]} if send_ids else {})}
-    context = rollout.tokens[:rollout.turns[-1].start]
-    assert bodies(server)[-1]["prompt"] == (context if send_ids else t.decode(context)), "the stream is the prompt"
+        **({"stop_token_ids": [t.im_end, t.end_of_text, t.tool_response]} if send_ids else {}),
+    }
+    context = rollout.tokens[: rollout.turns[-1].start]
+    assert bodies(server)[-1]["prompt"] == (context if send_ids else t.decode(context)), (
+        "the stream is the prompt"
+    )
     assert not any(rollout.sampled) and set(rollout.logprobs) == {None}
     assert rollout_from_json(json.loads(json.dumps(rollout_to_json(rollout)))) == rollout
     assert all_threads_end()
@@ -107,6 +134,7 @@ def test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_agai
         sent = bodies(server)
         assert all(type(body["seed"]) is int and 0 <= body["seed"] < 1 << 31 for body in sent)
         return {(len(body["prompt"]), body["seed"]) for body in sent}, len(sent)
+
     first, requests = seeds()
     assert len({seed for _, seed in first}) == requests == 3 * 4, "search, two attempts, answer"
     assert seeds()[0] == first and not seeds(seed=1)[0] & first
@@ -122,6 +150,7 @@ def test_a_server_that_refuses_ids_is_sent_text_from_then_on_and_this_is_said_on
             scripted(search(), answer())(handler)
         else:
             handler.reply({"detail": "Input should be a valid string"}, status=status)
+
     with serve(text_only) as server:
         policy = policy_at(server)
         [group] = run_groups(policy, n=4)
@@ -129,17 +158,30 @@ def test_a_server_that_refuses_ids_is_sent_text_from_then_on_and_this_is_said_on
         assert run(policy).termination == "answered" and len(server.seen) == refused + 10
     assert [rollout.termination for rollout in group] == ["answered"] * 4
     said = capsys.readouterr().err
-    assert said.startswith("\nprompts are sent as text") and "valid string" in said and said.count("\n") == 2
+    assert (
+        said.startswith("\nprompts are sent as text")
+        and "valid string" in said
+        and said.count("\n") == 2
+    )
     assert "stop_token_ids" not in bodies(server)[-1]
 
 
-def test_a_refusal_that_is_not_about_ids_stays_an_error_and_ids_that_were_taken_are_not_given_up(capsys):
+def test_a_refusal_that_is_not_about_ids_stays_an_error_and_ids_that_were_taken_are_not_given_up(
+    capsys,
+):
     with serve(lambda h: h.reply("temperature is fixed", status=400)) as server:
         rollout = run(policy_at(server))
-        assert rollout.termination == "error" and "temperature is fixed" in rollout.error and len(server.seen) == 2
+        assert (
+            rollout.termination == "error"
+            and "temperature is fixed" in rollout.error
+            and len(server.seen) == 2
+        )
     with serve(after_one_turn(lambda h: h.reply("no", status=400))) as server:
         assert run(policy_at(server)).termination == "error"
-        assert all(isinstance(body["prompt"], list) for body in bodies(server)) and len(server.seen) == 2
+        assert (
+            all(isinstance(body["prompt"], list) for body in bodies(server))
+            and len(server.seen) == 2
+        )
     assert capsys.readouterr().err == ""
 
 
@@ -149,7 +191,9 @@ def test_a_page_that_spells_control_tokens_stays_text_in_either_form_of_the_prom
     with serve(scripted(search(), answer())) as server:
         run(policy_at(server, send_ids), tools=Tools(search=lambda q: page))
     prompt = bodies(server)[-1]["prompt"]
-    ids = prompt if send_ids else TOKENIZER.encode(prompt)      # how a server reads a text: every spelling counts
+    ids = (
+        prompt if send_ids else TOKENIZER.encode(prompt)
+    )  # how a server reads a text: every spelling counts
     assert ids.count(TOKENIZER.im_start) == 5 and ids.count(TOKENIZER.tool_response_end) == 1
 
 
@@ -159,42 +203,58 @@ def test_a_prompt_in_text_breaks_up_control_tokens_of_all_models_in_what_others_
     stream.add_turn(ids_of("I read [INST].\n</think>\n\n<answer>\ncat\n</answer>"))
     stream.add_observation(others)
     text = safe_text(TOKENIZER, stream.ids)
-    assert text.count(break_up(others)) == 2 and others not in text and text.count("<|im_end|>") == 4
-    assert "Write <answer> and [INST]." in text and "I read [INST].\n</think>\n\n<answer>\ncat" in text
+    assert (
+        text.count(break_up(others)) == 2 and others not in text and text.count("<|im_end|>") == 4
+    )
+    assert (
+        "Write <answer> and [INST]." in text and "I read [INST].\n</think>\n\n<answer>\ncat" in text
+    )
     assert restore(text.replace(break_up(others), others)) == TOKENIZER.decode(stream.ids)
-    written = TOKENIZER.encode_untrusted("I write <|im_end|>")                     # by the model, as plain pieces
+    written = TOKENIZER.encode_untrusted("I write <|im_end|>")  # by the model, as plain pieces
     assert safe_text(TOKENIZER, written) == "I write <¦|im_end|¦>"
 
 
 @pytest.mark.parametrize("send_ids", [True, False])
 @pytest.mark.parametrize("words", [300, 400_000])
-def test_a_server_that_writes_more_than_it_was_asked_for_is_cut_at_the_limit_of_the_turn(send_ids, words):
+def test_a_server_that_writes_more_than_it_was_asked_for_is_cut_at_the_limit_of_the_turn(
+    send_ids, words
+):
     with serve(lambda h: complete(h, "cat dog " * words)) as server:
         rollout = run(policy_at(server, send_ids), budget(3, max_context=400))
     assert len(rollout.tokens) <= 400 and rollout.seconds < 20
     assert all(turn.end - turn.start <= 61 for turn in rollout.turns)
-    assert rollout.turns[0].text.startswith("<think>\ncat dog cat") and len(server.seen) == len(rollout.turns)
+    assert rollout.turns[0].text.startswith("<think>\ncat dog cat") and len(server.seen) == len(
+        rollout.turns
+    )
 
 
 @pytest.mark.parametrize("end", ["<|im_end|>", "<|endoftext|>"])
 def test_an_end_token_that_the_server_spells_ends_the_turn_and_half_a_character_is_replaced(end):
     with serve(lambda h: complete(h, f"cat 😀 \ud83d{end}\nmore")) as server:
         rollout = run(policy_at(server), budget(1))
-    assert rollout.turns[0].text == "<think>\ncat 😀 \ufffd" and rollout.tokens.count(TOKENIZER.im_end) == 3
+    assert (
+        rollout.turns[0].text == "<think>\ncat 😀 \ufffd"
+        and rollout.tokens.count(TOKENIZER.im_end) == 3
+    )
 
 
 # -------------------------------------------------------------------------------------------------- errors and nonsense
 
 
-@pytest.mark.parametrize(("reply", "words", "asked"), [
-    (lambda h: h.reply("no", status=401), "status 401 .check POLICY_API_KEY", 1),
-    (lambda h: h.reply("no", status=404), "status 404: no. .*usually ends in /v1", 1),
-    (lambda h: h.reply("no", status=500), "status 500", 5),
-    (lambda h: h.reply({"choices": [{"message": {"content": "hi"}}]}), "sent no 'text'", 1),
-    (lambda h: h.reply({"error": {"message": KEY}}), "JSON object of results", 1),
-    (reset_at_once, "cannot be reached", 5),
-])
-def test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns(reply, words, asked, monkeypatch):
+@pytest.mark.parametrize(
+    ("reply", "words", "asked"),
+    [
+        (lambda h: h.reply("no", status=401), "status 401 .check POLICY_API_KEY", 1),
+        (lambda h: h.reply("no", status=404), "status 404: no. .*usually ends in /v1", 1),
+        (lambda h: h.reply("no", status=500), "status 500", 5),
+        (lambda h: h.reply({"choices": [{"message": {"content": "hi"}}]}), "sent no 'text'", 1),
+        (lambda h: h.reply({"error": {"message": KEY}}), "JSON object of results", 1),
+        (reset_at_once, "cannot be reached", 5),
+    ],
+)
+def test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns(
+    reply, words, asked, monkeypatch
+):
     monkeypatch.setattr(remote, "PATIENCE", 0.0)
     with serve(after_one_turn(reply)) as server:
         rollout = run(policy_at(server))
@@ -207,23 +267,34 @@ def test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_t
 
 
 @pytest.mark.parametrize("down", [reset_at_once, lambda h: h.reply("loading", status=503)])
-def test_a_server_that_was_there_and_is_gone_for_a_while_costs_no_run_and_each_outage_is_said_once(down, capsys):
+def test_a_server_that_was_there_and_is_gone_for_a_while_costs_no_run_and_each_outage_is_said_once(
+    down, capsys
+):
     def restarting_twice(handler):
         gone = 1 < len(handler.server.seen) < 20 or 20 < len(handler.server.seen) < 40
         down(handler) if gone else scripted(search(), visit(), answer())(handler)
+
     with serve(restarting_twice) as server:
         assert run(policy_at(server)).termination == "answered"
-    assert capsys.readouterr().err.count("waiting up to 10 minutes for the server to come back: the completion") == 2
+    assert (
+        capsys.readouterr().err.count(
+            "waiting up to 10 minutes for the server to come back: the completion"
+        )
+        == 2
+    )
 
 
-def test_patience_begins_when_the_server_is_first_missed_however_long_the_turn_took_before(monkeypatch):
+def test_patience_begins_when_the_server_is_first_missed_however_long_the_turn_took_before(
+    monkeypatch,
+):
     monkeypatch.setattr(remote, "PATIENCE", 0.4)
 
     def lost_in_a_long_turn(handler):
         if len(handler.server.seen) == 2:
-            time.sleep(0.6)                            # longer than the patience
-        gone = 2 <= len(handler.server.seen) < 8       # more than the attempts of one request
+            time.sleep(0.6)  # longer than the patience
+        gone = 2 <= len(handler.server.seen) < 8  # more than the attempts of one request
         reset_at_once(handler) if gone else scripted(search(), answer())(handler)
+
     with serve(lost_in_a_long_turn) as server:
         assert run(policy_at(server)).termination == "answered"
 
@@ -242,11 +313,17 @@ def test_a_server_that_is_silent_for_a_whole_turn_or_never_answered_is_not_waite
     assert rollout.termination == "error" and rollout.seconds < 20
     with serve(reset_at_once) as server:
         rollout = run(policy_at(server))
-    assert rollout.termination == "error" and "cannot be reached" in rollout.error and len(server.seen) < 10
+    assert (
+        rollout.termination == "error"
+        and "cannot be reached" in rollout.error
+        and len(server.seen) < 10
+    )
 
 
 @pytest.mark.parametrize("how", ["time", "stop"])
-@pytest.mark.parametrize(("down", "requests"), [(reset_at_once, 4), (hang, 2)], ids=["gone", "silent"])
+@pytest.mark.parametrize(
+    ("down", "requests"), [(reset_at_once, 4), (hang, 2)], ids=["gone", "silent"]
+)
 def test_a_turn_that_was_cut_is_not_waited_for_and_does_not_go_on_asking(how, down, requests):
     """Its thread would ask for ten minutes more, and say so in the middle of what comes next."""
     stop = []
@@ -255,12 +332,19 @@ def test_a_turn_that_was_cut_is_not_waited_for_and_does_not_go_on_asking(how, do
         if how == "stop" and len(handler.server.seen) >= requests:
             stop.append(True)
         down(handler)
+
     with serve(after_one_turn(reply)) as server:
-        rollout = run(policy_at(server), budget(3, time_limit=1.0 if how == "time" else 100.0), stop=stop)
+        rollout = run(
+            policy_at(server), budget(3, time_limit=1.0 if how == "time" else 100.0), stop=stop
+        )
         assert (rollout.termination, rollout.error) == {
-            "time": ("timeout", None), "stop": ("error", "stopped by the user")}[how]
-        assert rollout.turns[-1].text == "<think>\n" and rollout.seconds < 20 and len(server.seen) > 1
-        server.stop.set()                              # a request that hangs ends
+            "time": ("timeout", None),
+            "stop": ("error", "stopped by the user"),
+        }[how]
+        assert (
+            rollout.turns[-1].text == "<think>\n" and rollout.seconds < 20 and len(server.seen) > 1
+        )
+        server.stop.set()  # a request that hangs ends
         assert all_threads_end()
 
 
@@ -270,7 +354,10 @@ def room_for(tokens, *turns, status=400):
 
     def reply(handler):
         too_long = len(json.loads(handler.body)["prompt"]) > tokens
-        handler.reply({"error": {"message": message}}, status=status) if too_long else scripted(*turns)(handler)
+        handler.reply({"error": {"message": message}}, status=status) if too_long else scripted(
+            *turns
+        )(handler)
+
     return reply
 
 
@@ -282,21 +369,37 @@ def test_a_server_that_calls_a_prompt_too_long_is_the_context_limit_and_the_mode
     assert rollout.turns[0].observation == Notices().context and rollout.error is None
     assert rollout.turns[0].tool_error == "empty", "what the call came to stays"
     seen = observation_ids(TOKENIZER, Notices().context)
-    assert rollout.tokens[PROMPT:] == [*ids_of(search()), *seen, *ids_of(answer())], "as if it had never been shown"
+    assert rollout.tokens[PROMPT:] == [*ids_of(search()), *seen, *ids_of(answer())], (
+        "as if it had never been shown"
+    )
     assert rollout_from_json(rollout_to_json(rollout)) == rollout
-    assert bodies(server)[-1]["prompt"] == rollout.tokens[:rollout.turns[-1].start] and len(server.seen) == 3
+    assert (
+        bodies(server)[-1]["prompt"] == rollout.tokens[: rollout.turns[-1].start]
+        and len(server.seen) == 3
+    )
 
 
 def test_a_server_that_calls_the_prompt_alone_too_long_is_a_failure_with_its_reason():
     with serve(room_for(PROMPT - 1, search())) as server:
         rollout = run(policy_at(server))
-    assert rollout.termination == "error" and len(server.seen) == 1 and not rollout.turns[-1].malformed
-    assert re.search("maximum context length is 512 .* room for --max-context tokens", rollout.error)
+    assert (
+        rollout.termination == "error" and len(server.seen) == 1 and not rollout.turns[-1].malformed
+    )
+    assert re.search(
+        "maximum context length is 512 .* room for --max-context tokens", rollout.error
+    )
 
 
 def test_if_the_notice_is_too_long_as_well_the_rollout_ends_with_a_full_context_and_no_format_error():
     with serve(room_for(PROMPT, search(), answer(), status=200)) as server:
         rollout = run(policy_at(server))
     assert len(server.seen) == 3
-    assert rollout.termination == "token_limit_no_answer" and rollout.error is None and not rollout.turns[-1].malformed
-    assert rollout.turns[-1].text == "<think>\n" and rollout_from_json(rollout_to_json(rollout)) == rollout
+    assert (
+        rollout.termination == "token_limit_no_answer"
+        and rollout.error is None
+        and not rollout.turns[-1].malformed
+    )
+    assert (
+        rollout.turns[-1].text == "<think>\n"
+        and rollout_from_json(rollout_to_json(rollout)) == rollout
+    )

@@ -9,7 +9,17 @@ from minvenus.engine import Sampling
 from minvenus.text.chat import stream
 from minvenus.tools.base import FailureGuard, ToolResult, TooManyFailures
 from tests.agent import scripted
-from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, policy_for, run, search, visit
+from tests.agent.scripted import (
+    BROKEN,
+    TOKENIZER,
+    Tools,
+    answer,
+    budget,
+    policy_for,
+    run,
+    search,
+    visit,
+)
 from tests.engine.models import naive_scores
 
 # --------------------------------------------------------------------------------------------- a rollout worked by hand
@@ -19,28 +29,41 @@ def test_search_visit_answer_worked_by_hand():
     tools = Tools()
     rollout = run([search(), visit(), answer()], tools=tools)
     wrapped = "<tool_response>\n{}\n</tool_response>".format
-    messages = [{"role": "system", "content": scripted.SYSTEM}, {"role": "user", "content": scripted.QUESTION.text},
-                {"role": "assistant", "content": "<think>\n" + search()},
-                {"role": "user", "content": wrapped("Bob sings")},
-                {"role": "assistant", "content": "<think>\n" + visit()},
-                {"role": "user", "content": wrapped("Bob\ncat.")},
-                {"role": "assistant", "content": "<think>\n" + answer()}]
-    assert (rollout.tokens, rollout.sampled, [(t.start, t.end) for t in rollout.turns]) == stream(messages, TOKENIZER)
+    messages = [
+        {"role": "system", "content": scripted.SYSTEM},
+        {"role": "user", "content": scripted.QUESTION.text},
+        {"role": "assistant", "content": "<think>\n" + search()},
+        {"role": "user", "content": wrapped("Bob sings")},
+        {"role": "assistant", "content": "<think>\n" + visit()},
+        {"role": "user", "content": wrapped("Bob\ncat.")},
+        {"role": "assistant", "content": "<think>\n" + answer()},
+    ]
+    assert (rollout.tokens, rollout.sampled, [(t.start, t.end) for t in rollout.turns]) == stream(
+        messages, TOKENIZER
+    )
     assert tools.seen == [("search", ["Bob"]), ("visit", ["Bob"], "pet")]
     assert [t.kind for t in rollout.turns] == ["search", "visit", "answer"]
     assert not any(t.malformed for t in rollout.turns)
     assert rollout.turns[1].tool == {"name": "visit", "arguments": {"url": ["Bob"], "goal": "pet"}}
-    assert rollout.termination == "answered" and final_answer(rollout.turns) == "cat" and any(rollout.sampled)
+    assert (
+        rollout.termination == "answered"
+        and final_answer(rollout.turns) == "cat"
+        and any(rollout.sampled)
+    )
 
 
 def test_log_probs_are_those_of_the_full_softmax_at_the_temperature_for_exactly_these_tokens_with_top_p_below_one_too():
-    for policy, temperature in (([search(), BROKEN, answer()], 1.0),
-                                (scripted.random_policy(Sampling(1, temperature=0.7, top_p=0.5)), 0.7)):
+    for policy, temperature in (
+        ([search(), BROKEN, answer()], 1.0),
+        (scripted.random_policy(Sampling(1, temperature=0.7, top_p=0.5)), 0.7),
+    ):
         rollout = run(policy, budget(3, 600))
         assert len(rollout.turns) == 3
         for i, logprob in enumerate(rollout.logprobs):
             if logprob is not None:
-                [expected] = naive_scores(scripted.MODEL, rollout.tokens[:i], [rollout.tokens[i]], temperature)
+                [expected] = naive_scores(
+                    scripted.MODEL, rollout.tokens[:i], [rollout.tokens[i]], temperature
+                )
                 assert logprob == pytest.approx(expected, abs=1e-5)
 
 
@@ -51,7 +74,10 @@ def test_a_malformed_turn_is_kept_answered_and_marked():
     rollout = run([search(), BROKEN, answer()], notices=scripted.QUIET)
     assert [t.kind for t in rollout.turns] == ["search", "none", "answer"]
     assert [t.malformed for t in rollout.turns] == [False, True, False]
-    assert rollout.turns[1].observation == "ERROR: cannot read the call." and rollout.turns[1].tool is None
+    assert (
+        rollout.turns[1].observation == "ERROR: cannot read the call."
+        and rollout.turns[1].tool is None
+    )
     assert "not JSON" in run([BROKEN, answer()]).turns[0].observation
     unknown = run([search().replace("search", "click"), answer()]).turns[0]
     assert (unknown.kind, unknown.tool_error, unknown.malformed) == ("none", "bad_arguments", False)
@@ -61,23 +87,34 @@ def test_a_malformed_turn_is_kept_answered_and_marked():
 def test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does_not():
     exact = scripted.ids_of(answer())
     whole = run([answer()], budget(2, 1500, len(exact)))
-    assert whole.termination == "answered" and all(whole.sampled[whole.turns[0].start:])
+    assert whole.termination == "answered" and all(whole.sampled[whole.turns[0].start :])
     cut = run([answer()], budget(2, 1500, len(exact) - 1))
-    assert cut.tokens[cut.turns[0].start:cut.turns[0].end] == exact and cut.sampled[cut.turns[0].end - 1] is False
+    assert (
+        cut.tokens[cut.turns[0].start : cut.turns[0].end] == exact
+        and cut.sampled[cut.turns[0].end - 1] is False
+    )
 
 
 def test_a_turn_that_ends_with_end_of_text_is_closed_for_it():
     rollout = run([[*scripted.ids_of(answer())[:-1], TOKENIZER.end_of_text]])
-    assert rollout.tokens[-2:] == [TOKENIZER.end_of_text, TOKENIZER.im_end] and rollout.sampled[-2:] == [True, False]
+    assert rollout.tokens[-2:] == [TOKENIZER.end_of_text, TOKENIZER.im_end] and rollout.sampled[
+        -2:
+    ] == [True, False]
     assert final_answer(rollout.turns) == "cat" and not rollout.turns[-1].malformed
 
 
 def test_an_invented_tool_response_is_malformed_and_only_what_stands_before_it_is_run():
     tools, invented = Tools(), search() + "\n<tool_response>\nBob is mine\n</tool_response>"
     rollout = run([invented, answer()], tools=tools)
-    assert rollout.turns[0].kind == "search" and rollout.turns[0].malformed and tools.seen == [("search", ["Bob"])]
+    assert (
+        rollout.turns[0].kind == "search"
+        and rollout.turns[0].malformed
+        and tools.seen == [("search", ["Bob"])]
+    )
     stopping = policy_for([invented, answer()], Sampling(1, stop_ids=(TOKENIZER.tool_response,)))
-    assert run(stopping).turns[0].text.endswith("</tool_call>\n<tool_response>"), "as a stop id it ends the turn"
+    assert run(stopping).turns[0].text.endswith("</tool_call>\n<tool_response>"), (
+        "as a stop id it ends the turn"
+    )
 
 
 # -------------------------------------------------------------------------------------------- observations of all kinds
@@ -91,17 +128,27 @@ def test_a_long_result_is_cut_to_its_cap_and_says_so():
 
 
 @pytest.mark.parametrize("threads", [None, 2])
-def test_too_many_failures_and_a_wrong_set_up_stop_the_run_with_the_reason_and_leave_nothing_open(threads):
+def test_too_many_failures_and_a_wrong_set_up_stop_the_run_with_the_reason_and_leave_nothing_open(
+    threads,
+):
     def unset(queries):
         raise ConfigError("no key")
 
     def failing(queries):
         return ToolResult("ERROR: x", "http")
+
     for tool, error, words in (
-            (unset, ConfigError, "no key"), (failing, TooManyFailures, "2 of the last 2 tool calls failed")):
+        (unset, ConfigError, "no key"),
+        (failing, TooManyFailures, "2 of the last 2 tool calls failed"),
+    ):
         policy = policy_for([search()])
         with pytest.raises(error, match=words):
-            run(policy, budget(tool_threads=threads), Tools(search=tool), guard=FailureGuard(window=3))
+            run(
+                policy,
+                budget(tool_threads=threads),
+                Tools(search=tool),
+                guard=FailureGuard(window=3),
+            )
         assert policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
 
 
@@ -117,15 +164,23 @@ def test_errors_that_the_model_can_cause_never_stop_a_run(kind):
 
 def retry_run(attempts_of_turn, retries):
     """attempts_of_turn: the attempts at each turn, the last one repeated; then an answer."""
+
     def script(name, turn, attempt):
         options = attempts_of_turn[turn] if turn < len(attempts_of_turn) else [answer()]
         return options[min(attempt, len(options) - 1)]
+
     return run(policy_for(script), budget(8, 3000, 400, retries=retries))
 
 
 def test_bad_attempts_are_thrown_away_as_if_they_had_never_been():
-    rollout = retry_run([[BROKEN, BROKEN, search()], [search(), visit()], ["Ha. " * 80, answer()]], retries=2)
-    assert [t.discarded for t in rollout.turns] == [["malformed", "malformed"], ["duplicate"], ["repetition"]]
+    rollout = retry_run(
+        [[BROKEN, BROKEN, search()], [search(), visit()], ["Ha. " * 80, answer()]], retries=2
+    )
+    assert [t.discarded for t in rollout.turns] == [
+        ["malformed", "malformed"],
+        ["duplicate"],
+        ["repetition"],
+    ]
     assert rollout.tokens == run([search(), visit(), answer()]).tokens
 
 
@@ -136,7 +191,12 @@ def test_the_last_attempt_is_taken_as_it_is():
 
 
 def test_a_duplicate_is_the_exact_call_and_a_repetition_more_than_five_tails():
-    assert retry_run([[visit()], [visit().replace('"pet"', '"home"')], [visit()]], 1).turns[1].discarded == []
+    assert (
+        retry_run([[visit()], [visit().replace('"pet"', '"home"')], [visit()]], 1)
+        .turns[1]
+        .discarded
+        == []
+    )
     tail = "x" * 49 + "y"
     assert retry_run([["ab" * 25 + tail * 5]], 1).turns[0].discarded == ["malformed"]
     assert retry_run([["ab" * 25 + tail * 6]], 1).turns[0].discarded == ["repetition"]
@@ -148,8 +208,9 @@ def test_another_attempt_of_a_random_policy_is_another_draw():
     def watch(event, episode):
         if event == "discarded":
             seen.append(tuple(episode.sequence.completion.tokens))
+
     rollout = run(policy, budget(1, 200, 8, retries=2), watch=watch)
-    assert len({*seen, tuple(rollout.tokens[rollout.turns[0].start:][:8])}) == 3
+    assert len({*seen, tuple(rollout.tokens[rollout.turns[0].start :][:8])}) == 3
 
 
 # ---------------------------------------------------------------------------------------- what it looks like for people
@@ -158,13 +219,33 @@ def test_another_attempt_of_a_random_policy_is_another_draw():
 def test_every_turn_with_its_call_and_result_discarded_attempts_and_the_end_are_shown(capsys):
     def script(name, turn, attempt):
         return [search(), BROKEN if attempt == 0 else visit(), "Hm", answer()][turn]
-    run(policy_for(script), budget(retries=1), Tools(search=lambda q: ToolResult("ERROR: none", "empty")), watch=show)
+
+    run(
+        policy_for(script),
+        budget(retries=1),
+        Tools(search=lambda q: ToolResult("ERROR: none", "empty")),
+        watch=show,
+    )
     shown = capsys.readouterr().out
-    places = [shown.index(words) for words in (
-        "turn 1", "  thought  Start.\n", '  search   {"query": ["Bob"]}\n', "error: empty)",
-        "(attempt thrown away: malformed)", "turn 2", '  visit    {"url": ["Bob"], "goal": "pet"}\n',
-        "Bob\n           cat.", "turn 3", "  no call  The turn has no complete", "<think>\n           Hm\n",
-        "turn 4", "answer     cat\n", "ended      answered (4 turns")]
+    places = [
+        shown.index(words)
+        for words in (
+            "turn 1",
+            "  thought  Start.\n",
+            '  search   {"query": ["Bob"]}\n',
+            "error: empty)",
+            "(attempt thrown away: malformed)",
+            "turn 2",
+            '  visit    {"url": ["Bob"], "goal": "pet"}\n',
+            "Bob\n           cat.",
+            "turn 3",
+            "  no call  The turn has no complete",
+            "<think>\n           Hm\n",
+            "turn 4",
+            "answer     cat\n",
+            "ended      answered (4 turns",
+        )
+    ]
     assert places == sorted(places)
 
 

@@ -10,8 +10,18 @@ from minvenus.config import ModelConfig
 from minvenus.engine.pages import START, PagePool
 from minvenus.model.qwen3 import Qwen3
 
-CONFIG = ModelConfig(32, 48, 2, 4, 2, head_dim=8, vocab_size=40, rope_theta=50.0, max_position_embeddings=512,
-                     tie_word_embeddings=False)
+CONFIG = ModelConfig(
+    32,
+    48,
+    2,
+    4,
+    2,
+    head_dim=8,
+    vocab_size=40,
+    rope_theta=50.0,
+    max_position_embeddings=512,
+    tie_word_embeddings=False,
+)
 
 
 def sharp_model(seed=0, config=CONFIG):
@@ -28,8 +38,10 @@ class FixedLogits:
     """A model whose next token never depends on anything: hidden is 1, so the head's one column is the logits."""
 
     def __init__(self, logits):
-        self.head_weight = torch.tensor(logits)[:, None]                      # [V, 1]
-        self.config = ModelConfig(1, 1, 1, 1, 1, head_dim=2, vocab_size=len(logits), max_position_embeddings=512)
+        self.head_weight = torch.tensor(logits)[:, None]  # [V, 1]
+        self.config = ModelConfig(
+            1, 1, 1, 1, 1, head_dim=2, vocab_size=len(logits), max_position_embeddings=512
+        )
 
     def paged(self, tokens, positions, attend, rows=None):
         heads = torch.zeros(len(tokens), 1, 2)
@@ -56,7 +68,7 @@ class CountingModel:
 def naive_scores(model, prefix, continuation, temperature=1.0):
     """One forward for every continuation, none of it reused."""
     logits = model(torch.tensor([prefix + continuation]))[0].double() / temperature
-    rows = logits[len(prefix) - 1:-1].log_softmax(dim=-1)
+    rows = logits[len(prefix) - 1 : -1].log_softmax(dim=-1)
     return rows[torch.arange(len(continuation)), torch.tensor(continuation)].tolist()
 
 
@@ -65,13 +77,13 @@ def naive_greedy(model, prompt, count):
     tokens = list(prompt)
     for _ in range(count):
         tokens.append(int(model(torch.tensor([tokens]))[0, -1].argmax()))
-    return tokens[len(prompt):]
+    return tokens[len(prompt) :]
 
 
 def is_greedy(model, prompt, tokens):
     """Whether each of the tokens is the most probable one after those before it; one forward for all."""
     logits = model(torch.tensor([prompt + tokens]))[0]
-    return logits[len(prompt) - 1:-1].argmax(dim=-1).tolist() == tokens
+    return logits[len(prompt) - 1 : -1].argmax(dim=-1).tolist() == tokens
 
 
 def poisoned(engine):
@@ -88,15 +100,25 @@ def check_engine(engine) -> None:
 def check_pool(pool: PagePool, tables=()) -> None:
     """Every invariant of a page pool whose open tables are given, or an AssertionError that names the broken one."""
     held = Counter(page for table in tables for page in table.pages)
-    assert pool._references == [held[p] for p in range(pool.count)], "references differ from the tables that hold pages"
-    assert set(pool._free) == set(range(pool.count)) - set(held), "free pages are not those that no table holds"
-    assert {k: p for p, k in enumerate(pool._key) if k is not None} == pool._index, "index and keys differ"
-    assert all(pool._content[p] is not None for p in pool._index.values()), "a listed page has no content id"
+    assert pool._references == [held[p] for p in range(pool.count)], (
+        "references differ from the tables that hold pages"
+    )
+    assert set(pool._free) == set(range(pool.count)) - set(held), (
+        "free pages are not those that no table holds"
+    )
+    assert {k: p for p, k in enumerate(pool._key) if k is not None} == pool._index, (
+        "index and keys differ"
+    )
+    assert all(pool._content[p] is not None for p in pool._index.values()), (
+        "a listed page has no content id"
+    )
     for table in tables:
         assert len(set(table.pages)) == len(table.pages), "a table holds a page twice"
         assert table.num_computed <= len(table.pages) * pool.page_size, "more tokens than room"
         content = START
-        for page in table.pages[:table.num_computed // pool.page_size]:
+        for page in table.pages[: table.num_computed // pool.page_size]:
             assert pool._content[page] is not None, "a full page has no content id"
-            assert pool._key[page] is None or pool._key[page][0] == content, "a page is listed after the wrong one"
+            assert pool._key[page] is None or pool._key[page][0] == content, (
+                "a page is listed after the wrong one"
+            )
             content = pool._content[page]

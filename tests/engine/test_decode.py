@@ -13,7 +13,15 @@ from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling, decode, runner
 from minvenus.engine.decode import MergedModel
 from minvenus.model.qwen3 import Qwen3
-from tests.engine.models import CONFIG, CountingModel, FixedLogits, is_greedy, naive_scores, poisoned, sharp_model
+from tests.engine.models import (
+    CONFIG,
+    CountingModel,
+    FixedLogits,
+    is_greedy,
+    naive_scores,
+    poisoned,
+    sharp_model,
+)
 
 MODEL = sharp_model()
 
@@ -26,18 +34,36 @@ def sees_everything(layer, q, k, v):
 
 def uneven(config, seed=0):
     """Random weights everywhere: norms of 1 would hide that one was left out or applied twice."""
-    model, generator = Qwen3(config, seed).requires_grad_(False), torch.Generator().manual_seed(seed)
+    model, generator = (
+        Qwen3(config, seed).requires_grad_(False),
+        torch.Generator().manual_seed(seed),
+    )
     for parameter in model.parameters():
-        parameter.mul_(3.0) if parameter.dim() == 2 else parameter.uniform_(0.5, 2.0, generator=generator)
+        parameter.mul_(3.0) if parameter.dim() == 2 else parameter.uniform_(
+            0.5, 2.0, generator=generator
+        )
     return model
 
 
-@pytest.mark.parametrize("largest_plain, sequences", ((2**24, 1), (0, 1), (0, 3)),
-                         ids=("small", "packed for one", "packed for several"))
-@given(st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 2, 4]), st.integers(1, 5), st.integers(0, 9))
-def test_the_merged_model_is_the_plain_one(largest_plain, sequences, layers, kv_heads, group, half, seed):
+@pytest.mark.parametrize(
+    "largest_plain, sequences",
+    ((2**24, 1), (0, 1), (0, 3)),
+    ids=("small", "packed for one", "packed for several"),
+)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.sampled_from([1, 2, 4]),
+    st.integers(1, 5),
+    st.integers(0, 9),
+)
+def test_the_merged_model_is_the_plain_one(
+    largest_plain, sequences, layers, kv_heads, group, half, seed
+):
     heads = kv_heads * group
-    config = ModelConfig(24, 40, layers, heads, kv_heads, head_dim=2 * half, vocab_size=40, rms_norm_eps=1e-2)
+    config = ModelConfig(
+        24, 40, layers, heads, kv_heads, head_dim=2 * half, vocab_size=40, rms_norm_eps=1e-2
+    )
     model = uneven(config, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decode, "LARGEST_PLAIN", largest_plain)
@@ -58,15 +84,17 @@ def test_the_layout_for_one_row_gives_way_to_the_other_when_several_sequences_ru
     several = engine.runner.merged
     engine.generate([[7, 8, 9]], Sampling(2, temperature=0))
     assert alone.best_rows == 1 and several.best_rows > 1
-    assert engine.runner.merged is several                       # it is not made again for one
+    assert engine.runner.merged is several  # it is not made again for one
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep freed memory")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep freed memory"
+)
 def test_a_large_model_does_not_get_its_memory_from_the_system_again_and_again(monkeypatch):
     monkeypatch.setattr(decode, "LARGEST_PLAIN", 0)
     MergedModel(MODEL, 8)
     faults = []
-    for _ in range(6):                                       # the first time 10,000 pages are new
+    for _ in range(6):  # the first time 10,000 pages are new
         torch.ones(10_000_000)
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
     assert faults[-1] - faults[0] < 10_000
@@ -85,13 +113,22 @@ def test_half_precision_models_of_another_kind_and_copies_that_do_not_fit_are_no
 
 @given(st.lists(st.integers(0, 11), unique=True, max_size=12))
 def test_hidden_states_of_some_rows_are_those_of_all(rows):
-    tokens, positions, kept = torch.arange(12), torch.arange(12), torch.tensor(rows, dtype=torch.int64)
-    torch.testing.assert_close(MODEL.paged(tokens, positions, sees_everything, kept),
-                               MODEL.paged(tokens, positions, sees_everything)[kept])
+    tokens, positions, kept = (
+        torch.arange(12),
+        torch.arange(12),
+        torch.tensor(rows, dtype=torch.int64),
+    )
+    torch.testing.assert_close(
+        MODEL.paged(tokens, positions, sees_everything, kept),
+        MODEL.paged(tokens, positions, sees_everything)[kept],
+    )
 
 
-@pytest.mark.parametrize(("model", "threads"), ((MODEL, 1), (CountingModel(MODEL), 1), (MODEL, 2)),
-                         ids=("merged", "plain", "threads"))
+@pytest.mark.parametrize(
+    ("model", "threads"),
+    ((MODEL, 1), (CountingModel(MODEL), 1), (MODEL, 2)),
+    ids=("merged", "plain", "threads"),
+)
 def test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model(model, threads, monkeypatch):
     """Turns of different lengths end at different times. A sequence goes on with its next turn, or leaves its row to
     a new one; contexts outgrow the room of a row. Other products are used where there are several threads."""
@@ -110,9 +147,11 @@ def test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model(model, thr
         engine.step()
         for sequence in [s for s in turn_tokens if not s.job]:
             ended += 1
-            prompt, turn = sequence.tokens[:-turn_tokens.pop(sequence)], sequence.completion
+            prompt, turn = sequence.tokens[: -turn_tokens.pop(sequence)], sequence.completion
             assert is_greedy(MODEL, prompt, turn.tokens)
-            assert turn.logprobs == pytest.approx(naive_scores(MODEL, prompt, turn.tokens), abs=1e-5)
+            assert turn.logprobs == pytest.approx(
+                naive_scores(MODEL, prompt, turn.tokens), abs=1e-5
+            )
             if ended % 3:
                 engine.append(sequence, [1, 2, 3])
                 start(sequence)
@@ -145,8 +184,14 @@ def test_a_group_on_one_long_prompt_decodes_from_the_pages_when_a_copy_would_be_
 
 def test_a_long_sequence_after_many_short_ones_makes_no_copy_larger_than_the_pool():
     engine = poisoned(Engine(MODEL, pages=100, page_size=4))
-    for prompts in ([[i, 5] for i in range(16)], [[(3 * i) % 40 for i in range(300)]], [[i, 7] for i in range(16)]):
-        for prompt, [turn] in zip(prompts, engine.generate(prompts, Sampling(20, temperature=0)), strict=True):
+    for prompts in (
+        [[i, 5] for i in range(16)],
+        [[(3 * i) % 40 for i in range(300)]],
+        [[i, 7] for i in range(16)],
+    ):
+        for prompt, [turn] in zip(
+            prompts, engine.generate(prompts, Sampling(20, temperature=0)), strict=True
+        ):
             assert is_greedy(MODEL, prompt, turn.tokens)
         _, rows, _, room, _ = engine.runner.decode_cache.k.shape
         assert 0 < rows * room <= 400

@@ -12,7 +12,14 @@ import torch
 from minvenus.config import ConfigError
 from minvenus.engine import Engine, Sampling, decode
 from minvenus.model.qwen3 import Qwen3
-from tests.engine.models import CountingModel, check_engine, naive_greedy, naive_scores, poisoned, sharp_model
+from tests.engine.models import (
+    CountingModel,
+    check_engine,
+    naive_greedy,
+    naive_scores,
+    poisoned,
+    sharp_model,
+)
 from tests.engine.test_score import close
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,10 +36,13 @@ PROMPTS = prompts(5, 33, 64, 17, 1)
 WANTED = [naive_greedy(MODEL, p, 12) for p in PROMPTS]
 
 
-@pytest.mark.parametrize(("page_size", "step_tokens"),
-                         [*itertools.product((16, 64, 256), (7, 64, 1000)), (1, 5), (3, 3)])
+@pytest.mark.parametrize(
+    ("page_size", "step_tokens"), [*itertools.product((16, 64, 256), (7, 64, 1000)), (1, 5), (3, 3)]
+)
 def test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size(page_size, step_tokens):
-    engine = poisoned(Engine(MODEL, pages=-(-800 // page_size), page_size=page_size, step_tokens=step_tokens))
+    engine = poisoned(
+        Engine(MODEL, pages=-(-800 // page_size), page_size=page_size, step_tokens=step_tokens)
+    )
     completions = [c for [c] in engine.generate(PROMPTS, GREEDY)]
     assert [c.tokens for c in completions] == WANTED
     naive = [naive_scores(MODEL, p, w) for p, w in zip(PROMPTS, WANTED, strict=True)]
@@ -55,7 +65,9 @@ def test_samples_do_not_depend_on_what_else_is_in_the_batch():
     assert other != together and len({tuple(c.tokens) for c in together[1]}) == 3
 
 
-@pytest.mark.parametrize("length", (31, 32, 33, 34))  # 32 tokens are computed: a fork at a page's border
+@pytest.mark.parametrize(
+    "length", (31, 32, 33, 34)
+)  # 32 tokens are computed: a fork at a page's border
 def test_a_group_on_shared_pages_samples_what_separate_sequences_sample(length):
     sampling, prompt = Sampling(10, temperature=0.8), PROMPTS[2][:length]
     shared = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5))
@@ -68,9 +80,13 @@ def test_a_group_on_shared_pages_samples_what_separate_sequences_sample(length):
 
 def test_a_sequence_may_fill_the_pool_exactly_and_no_more():
     engine = poisoned(Engine(MODEL, pages=4, page_size=4))
-    [[c]] = engine.generate([PROMPTS[0]], Sampling(12, temperature=0))  # 5 + 12 tokens, of which the last is never run
+    [[c]] = engine.generate(
+        [PROMPTS[0]], Sampling(12, temperature=0)
+    )  # 5 + 12 tokens, of which the last is never run
     assert c.tokens == WANTED[0] and engine.counters().pages_peak == 4
-    with pytest.raises(ValueError, match="need 5 pages of 4 for 5 tokens and up to 13 more, the pool has 4"):
+    with pytest.raises(
+        ValueError, match="need 5 pages of 4 for 5 tokens and up to 13 more, the pool has 4"
+    ):
         engine.generate([PROMPTS[0]], Sampling(13, temperature=0))
 
 
@@ -92,7 +108,7 @@ def test_a_groups_prompt_is_computed_once():
     model = CountingModel(MODEL)
     engine = Engine(model, pages=100, page_size=4)
     groups = engine.open_groups([PROMPTS[1], PROMPTS[2]], n=4)
-    assert model.count == 32 + 63                                             # all but the last token of either prompt
+    assert model.count == 32 + 63  # all but the last token of either prompt
     assert engine.pool.used == 8 + 16
     engine.turn([s for group in groups for s in group], Sampling(1))
     assert model.count == 32 + 63 + 8  # the last token of the prompt, per rollout
@@ -176,7 +192,7 @@ def test_the_stop_id_ends_the_turn_and_belongs_to_it():
     before = WANTED[1].index(stop)
     engine = Engine(MODEL, pages=100, page_size=4)
     [[c]] = engine.generate([PROMPTS[1]], Sampling(12, temperature=0, stop_ids=(stop,)))
-    assert c.tokens == WANTED[1][:before + 1] and c.stop == stop
+    assert c.tokens == WANTED[1][: before + 1] and c.stop == stop
 
 
 def test_a_presence_penalty_counts_the_tokens_of_this_turn_only():
@@ -184,7 +200,7 @@ def test_a_presence_penalty_counts_the_tokens_of_this_turn_only():
     once = Sampling(30, temperature=0, presence_penalty=1e4)
     sequence = engine.open(PROMPTS[1])
     first = engine.turn([sequence], once)[0].tokens
-    assert len(set(first)) == 30                                              # nothing twice
+    assert len(set(first)) == 30  # nothing twice
     engine.append(sequence, [1])
     second = engine.turn([sequence], once)[0].tokens
     assert len(set(second)) == 30 and set(first) & set(second)
@@ -192,12 +208,19 @@ def test_a_presence_penalty_counts_the_tokens_of_this_turn_only():
 
 def test_what_can_never_fit_is_refused_with_the_numbers():
     engine = Engine(MODEL, pages=4, page_size=16)
-    with pytest.raises(ValueError, match="need 5 pages of 16 for 64 tokens and up to 12 more, the pool has 4"):
+    with pytest.raises(
+        ValueError, match="need 5 pages of 16 for 64 tokens and up to 12 more, the pool has 4"
+    ):
         engine.generate([PROMPTS[0], PROMPTS[2]], GREEDY, n=2)
     assert engine.pool.used == 0 and not engine.scheduler.sequences
-    with pytest.raises(ValueError, match="500 tokens and up to 13 more are 513, the model has room for 512"):
+    with pytest.raises(
+        ValueError, match="500 tokens and up to 13 more are 513, the model has room for 512"
+    ):
         Engine(MODEL, pages=100, page_size=16).generate([[1] * 500], Sampling(13))
-    assert len(Engine(MODEL, pages=100, page_size=16).generate([[1] * 500], Sampling(12))[0][0].tokens) == 12
+    assert (
+        len(Engine(MODEL, pages=100, page_size=16).generate([[1] * 500], Sampling(12))[0][0].tokens)
+        == 12
+    )
     with pytest.raises(ValueError, match="got 2, from 1 to 40"):
         engine.open([1, 40])
     with pytest.raises(ValueError, match="need at least one token"):
@@ -223,15 +246,23 @@ def test_bfloat16_log_probs_agree_with_their_own_packed_forward():
     """Within what bfloat16 can tell apart. In a process of its own, because some virtual machines announce matrix
     instructions for bfloat16 that they cannot run."""
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
-    done = subprocess.run([sys.executable, "-c", BFLOAT16], cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", BFLOAT16], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 0.02
 
 
-@pytest.mark.parametrize(("settings", "message"), [
-    ({"vocab_limit": 0}, "do not belong together"), ({"vocab_limit": 41}, "do not belong together"),
-    ({"step_tokens": 0}, "at least one token, got step_tokens 0"),
-    ({"pages": 0}, "at least one page"), ({"page_size": 0}, "at least one page")])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"vocab_limit": 0}, "do not belong together"),
+        ({"vocab_limit": 41}, "do not belong together"),
+        ({"step_tokens": 0}, "at least one token, got step_tokens 0"),
+        ({"pages": 0}, "at least one page"),
+        ({"page_size": 0}, "at least one page"),
+    ],
+)
 def test_impossible_settings_are_refused(settings, message):
     with pytest.raises((ConfigError, ValueError), match=message):
         Engine(MODEL, **{"pages": 4} | settings)

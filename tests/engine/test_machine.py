@@ -14,11 +14,16 @@ from minvenus.engine import Engine, Sampling
 from tests.engine.models import check_engine, is_greedy, naive_scores, poisoned, sharp_model
 
 WEIGHTS = [sharp_model(seed).state_dict() for seed in (0, 1)]
-PAGES, PAGE_SIZE = 24, 3                                             # 72 tokens in all
-LONGEST = 40                                                         # of one sequence: two do not fit
+PAGES, PAGE_SIZE = 24, 3  # 72 tokens in all
+LONGEST = 40  # of one sequence: two do not fit
 tokens = st.lists(st.integers(0, 39), min_size=1, max_size=12)
-samplings = st.builds(Sampling, max_tokens=st.integers(1, 6), temperature=st.sampled_from([0.0, 0.0, 0.7, 1.0]),
-                      top_p=st.sampled_from([0.8, 1.0]), stop_ids=st.sampled_from([(), (3, 5, 7)]))
+samplings = st.builds(
+    Sampling,
+    max_tokens=st.integers(1, 6),
+    temperature=st.sampled_from([0.0, 0.0, 0.7, 1.0]),
+    top_p=st.sampled_from([0.8, 1.0]),
+    stop_ids=st.sampled_from([(), (3, 5, 7)]),
+)
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -28,8 +33,8 @@ class EngineMachine(RuleBasedStateMachine):
         super().__init__()
         self.model = sharp_model()
         self.engine = poisoned(Engine(self.model, pages=PAGES, page_size=PAGE_SIZE, step_tokens=7))
-        self.expected = {}                                           # sequence -> tokens that it must have when idle
-        self.started = {}                                            # sequence -> sampling of the turn that runs
+        self.expected = {}  # sequence -> tokens that it must have when idle
+        self.started = {}  # sequence -> sampling of the turn that runs
         self.count = 0
 
     def added(self, sequence, ids):
@@ -41,8 +46,14 @@ class EngineMachine(RuleBasedStateMachine):
 
     def verify(self, sequence):
         """A turn has ended: hold its tokens against the model."""
-        before, sampling, turn = self.expected[sequence], self.started.pop(sequence), sequence.completion
-        assert sequence.tokens == before + turn.tokens and 1 <= len(turn.tokens) <= sampling.max_tokens
+        before, sampling, turn = (
+            self.expected[sequence],
+            self.started.pop(sequence),
+            sequence.completion,
+        )
+        assert (
+            sequence.tokens == before + turn.tokens and 1 <= len(turn.tokens) <= sampling.max_tokens
+        )
         assert (turn.stop is None) == (turn.tokens[-1] not in sampling.stop_ids)
         assert turn.stop is not None or len(turn.tokens) == sampling.max_tokens
         assert not set(turn.tokens[:-1]) & set(sampling.stop_ids)
@@ -90,24 +101,36 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(chosen=st.lists(sequences, min_size=1, max_size=5, unique=True), sampling=samplings)
     def turn(self, chosen, sampling):
-        chosen = [s for s in chosen if self.idle(s) and len(s.tokens) + sampling.max_tokens <= LONGEST]
+        chosen = [
+            s for s in chosen if self.idle(s) and len(s.tokens) + sampling.max_tokens <= LONGEST
+        ]
         self.started.update(dict.fromkeys(chosen, sampling))
         completions = self.engine.turn(chosen, sampling)
         for sequence, completion in zip(chosen, completions, strict=True):
             assert completion is sequence.completion
         self.collect()
 
-    @rule(chosen=st.lists(sequences, min_size=1, max_size=3), shares=st.lists(st.floats(0, 1), min_size=1, max_size=4),
-          continuation=st.lists(st.integers(0, 39), min_size=1, max_size=6), as_tokens=st.booleans())
+    @rule(
+        chosen=st.lists(sequences, min_size=1, max_size=3),
+        shares=st.lists(st.floats(0, 1), min_size=1, max_size=4),
+        continuation=st.lists(st.integers(0, 39), min_size=1, max_size=6),
+        as_tokens=st.booleans(),
+    )
     def score(self, chosen, shares, continuation, as_tokens):
         requests = []
         for sequence in (s for s in chosen if self.idle(s)):
             lengths = [max(1, round(share * len(sequence.tokens))) for share in shares]
-            requests.append((list(sequence.tokens) if as_tokens else sequence, lengths, continuation))
-        for (prefix, lengths, _), scores in zip(requests, self.engine.score_many(requests, 0.9), strict=True):
+            requests.append(
+                (list(sequence.tokens) if as_tokens else sequence, lengths, continuation)
+            )
+        for (prefix, lengths, _), scores in zip(
+            requests, self.engine.score_many(requests, 0.9), strict=True
+        ):
             ids = prefix if as_tokens else prefix.tokens
             for n, got in zip(lengths, scores, strict=True):
-                assert got == pytest.approx(naive_scores(self.model, ids[:n], continuation, 0.9), abs=1e-5)
+                assert got == pytest.approx(
+                    naive_scores(self.model, ids[:n], continuation, 0.9), abs=1e-5
+                )
         self.collect()
 
     @rule(sequence=consumes(sequences))
@@ -126,7 +149,9 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(ids=st.lists(st.integers(0, 39), min_size=70, max_size=70))
     def too_large(self, ids):
-        with pytest.raises(ValueError, match="need 25 pages of 3 for 70 tokens and up to 4 more, the pool has 24"):
+        with pytest.raises(
+            ValueError, match="need 25 pages of 3 for 70 tokens and up to 4 more, the pool has 24"
+        ):
             self.engine.generate([ids], Sampling(4))
 
     @invariant()

@@ -13,6 +13,7 @@ def checked(name):
         pool.tables += [result] if isinstance(result, BlockTable) else []
         check_pool(pool, pool.tables)
         return result
+
     return call
 
 
@@ -23,7 +24,9 @@ class CheckedPool(PagePool):
         super().__init__(pages, page_size)
         self.tables = []
 
-    open, extend, commit, fork, free, forget = map(checked, ("open", "extend", "commit", "fork", "free", "forget"))
+    open, extend, commit, fork, free, forget = map(
+        checked, ("open", "extend", "commit", "fork", "free", "forget")
+    )
 
 
 def compute(pool, table, tokens):
@@ -38,9 +41,11 @@ def test_a_known_prefix_is_found_page_by_page_and_only_with_the_same_tokens_befo
     pool = CheckedPool(pages=8, page_size=2)
     compute(pool, first := pool.open([1, 2, 3, 4, 5]), [1, 2, 3, 4, 5])
     second = pool.open([1, 2, 3, 4, 9])
-    assert second.pages == first.pages[:2] and second.num_computed == 4          # the partial third page is not shared
+    assert (
+        second.pages == first.pages[:2] and second.num_computed == 4
+    )  # the partial third page is not shared
     assert pool.open([1, 2, 8, 8]).pages == first.pages[:1]
-    assert pool.open([3, 4, 5]).pages == []                                # the same two tokens, but at another place
+    assert pool.open([3, 4, 5]).pages == []  # the same two tokens, but at another place
 
 
 def test_a_fully_known_prompt_leaves_a_token_to_run():
@@ -76,15 +81,15 @@ def test_writing_into_a_listed_page_whose_other_holders_are_gone_unlists_it():
     compute(pool, table := pool.open([1, 2, 3, 4]), [1, 2, 3, 4])
     fork = pool.fork(table, 2)
     pool.free(table)
-    assert compute(pool, fork, [1, 2, 9]) == []                            # in place: nobody else holds it
-    assert pool.open([1, 2, 3, 4, 5]).num_computed == 0                          # and so 1 2 3 4 is no longer there
+    assert compute(pool, fork, [1, 2, 9]) == []  # in place: nobody else holds it
+    assert pool.open([1, 2, 3, 4, 5]).num_computed == 0  # and so 1 2 3 4 is no longer there
 
 
 def test_freed_pages_stay_findable_until_reused_and_the_tail_is_reused_first():
     pool = CheckedPool(pages=3, page_size=2)
     compute(pool, table := pool.open([1, 2, 3, 4, 5, 6]), [1, 2, 3, 4, 5, 6])
     pool.free(table)
-    compute(pool, other := pool.open([9, 9]), [9, 9])                       # takes one page: that of 5 6
+    compute(pool, other := pool.open([9, 9]), [9, 9])  # takes one page: that of 5 6
     again = pool.open([1, 2, 3, 4, 5, 6, 7])
     assert again.num_computed == 4
     pool.free(again)
@@ -98,7 +103,7 @@ def test_a_page_that_nobody_could_find_is_reused_before_one_that_can_be_found():
     pool = CheckedPool(pages=3, page_size=2)
     compute(pool, table := pool.open([1, 2, 3, 4]), [1, 2, 3, 4])
     pool.free(table)
-    for half in ([8], [9]):                                                 # the second takes the page of the first
+    for half in ([8], [9]):  # the second takes the page of the first
         compute(pool, table := pool.open(half), half)
         pool.free(table)
     assert pool.open([1, 2, 3, 4, 5]).num_computed == 4
@@ -126,7 +131,7 @@ def test_too_few_pages_change_nothing():
     compute(pool, table := pool.open([1, 2, 3]), [1, 2, 3])
     assert pool.extend(table, 5) is None
     assert table.num_computed == 3 and len(table.pages) == 2
-    assert pool.extend(pool.fork(table, 3), 1) is None                       # there is room, but no page for a copy
+    assert pool.extend(pool.fork(table, 3), 1) is None  # there is room, but no page for a copy
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -152,8 +157,10 @@ class PoolMachine(RuleBasedStateMachine):
                 self.memory[target, slot] = self.memory.get((source, slot))
         for i in range(start, len(tokens)):
             page = table.pages[i // 2]
-            assert sum(page in other.pages for other in self.live) == 1, "written while another table reads it"
-            self.memory[page, i % 2] = tuple(tokens[:i + 1])
+            assert sum(page in other.pages for other in self.live) == 1, (
+                "written while another table reads it"
+            )
+            self.memory[page, i % 2] = tuple(tokens[: i + 1])
         self.pool.commit(table, tokens, len(tokens) - start)
         self.live[table] = tokens
 
@@ -161,7 +168,7 @@ class PoolMachine(RuleBasedStateMachine):
     def open(self, tokens):
         table = self.pool.open(tokens)
         assert table.num_computed < len(tokens)
-        self.live[table] = tokens[:table.num_computed]
+        self.live[table] = tokens[: table.num_computed]
         self.write(table, tokens)
         return table
 
@@ -185,14 +192,14 @@ class PoolMachine(RuleBasedStateMachine):
     def forget(self):
         if not self.live:
             self.pool.forget()
-            self.memory.clear()                                             # a page found now would have no content
+            self.memory.clear()  # a page found now would have no content
 
     @invariant()
     def every_table_reads_its_own_sequence(self):
         for table, tokens in self.live.items():
             assert table.num_computed == len(tokens)
             for i in range(len(tokens)):
-                assert self.memory[table.pages[i // 2], i % 2] == tuple(tokens[:i + 1])
+                assert self.memory[table.pages[i // 2], i % 2] == tuple(tokens[: i + 1])
 
     def teardown(self):
         for table in list(self.live):

@@ -38,16 +38,23 @@ def softmax(values):
 
 def drawn(logits, sampling, written=()):
     """The probabilities that tokens are drawn with."""
-    return drawn_logits(torch.tensor([logits]).float(), sampling, len(logits), [written])[0].softmax(dim=-1).tolist()
+    return (
+        drawn_logits(torch.tensor([logits]).float(), sampling, len(logits), [written])[0]
+        .softmax(dim=-1)
+        .tolist()
+    )
 
 
-@pytest.mark.parametrize(("sampling", "kept"), [
-    (Sampling(100, temperature=0.7), LOGITS.tolist()),
-    (Sampling(100, temperature=0.7, top_k=3), [None, None, 1.2, None, 2.0, None, 0.9, None]),
-    (Sampling(100, temperature=0.7, top_p=0.6), [None, None, 1.2, None, 2.0, None, None, None]),
-    (Sampling(100, temperature=2.0), LOGITS.tolist()),
-    (Sampling(100), LOGITS.tolist()),
-])
+@pytest.mark.parametrize(
+    ("sampling", "kept"),
+    [
+        (Sampling(100, temperature=0.7), LOGITS.tolist()),
+        (Sampling(100, temperature=0.7, top_k=3), [None, None, 1.2, None, 2.0, None, 0.9, None]),
+        (Sampling(100, temperature=0.7, top_p=0.6), [None, None, 1.2, None, 2.0, None, None, None]),
+        (Sampling(100, temperature=2.0), LOGITS.tolist()),
+        (Sampling(100), LOGITS.tolist()),
+    ],
+)
 def test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps(sampling, kept):
     """60 sequences of 100 tokens from a mock model with fixed logits. At 0.7: 0.559 of id 4, 0.178 of id 2, then
     0.116."""
@@ -56,9 +63,11 @@ def test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps(
     completions = [c for group in groups for c in group]
     wanted = softmax([None if z is None else z / sampling.temperature for z in kept])
     assert_follows([t for c in completions for t in c.tokens], wanted)
-    assert_follows([c.tokens[0] for c in completions], wanted)                    # one draw of every generator
+    assert_follows([c.tokens[0] for c in completions], wanted)  # one draw of every generator
     plain = softmax([z / sampling.temperature for z in LOGITS.tolist()])
-    assert completions[0].logprobs == pytest.approx([math.log(plain[t]) for t in completions[0].tokens], abs=1e-5)
+    assert completions[0].logprobs == pytest.approx(
+        [math.log(plain[t]) for t in completions[0].tokens], abs=1e-5
+    )
 
 
 def test_top_p_is_cut_after_the_temperature_worked_by_hand():
@@ -70,19 +79,28 @@ def test_top_p_is_cut_after_the_temperature_worked_by_hand():
     assert got == pytest.approx([roots[0] / sum(roots), roots[1] / sum(roots), 0.0], abs=1e-6)
 
 
-@pytest.mark.parametrize(("top_p", "kept"), [(0.25, 1), (0.26, 2), (0.5, 2), (0.75, 3), (0.76, 4), (1.0, 4)])
+@pytest.mark.parametrize(
+    ("top_p", "kept"), [(0.25, 1), (0.26, 2), (0.5, 2), (0.75, 3), (0.76, 4), (1.0, 4)]
+)
 def test_where_the_mass_is_reached_exactly_no_further_id_is_kept(top_p, kept):
-    got = drawn([0.0] * 4, Sampling(1, top_p=top_p))                               # four ids of exactly a quarter
+    got = drawn([0.0] * 4, Sampling(1, top_p=top_p))  # four ids of exactly a quarter
     assert sorted(got, reverse=True) == [pytest.approx(1 / kept)] * kept + [0.0] * (4 - kept)
 
 
 def test_top_p_counts_within_the_top_k():
     """Of 0.4, 0.3, 0.2, 0.1 the top two are 4/7 and 3/7, so the first alone reaches 0.55; of all four it would not."""
-    assert drawn([math.log(p) for p in (0.4, 0.3, 0.2, 0.1)], Sampling(1, top_k=2, top_p=0.55)) == [1.0, 0.0, 0.0, 0.0]
+    assert drawn([math.log(p) for p in (0.4, 0.3, 0.2, 0.1)], Sampling(1, top_k=2, top_p=0.55)) == [
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+    ]
 
 
 def test_a_penalty_is_subtracted_before_the_temperature():
-    got = drawn([0.2, 0.1, 0.0], Sampling(1, temperature=0.5, presence_penalty=0.3), written=[1, 2, 1])
+    got = drawn(
+        [0.2, 0.1, 0.0], Sampling(1, temperature=0.5, presence_penalty=0.3), written=[1, 2, 1]
+    )
     assert got == pytest.approx(softmax([0.4, -0.4, -0.6]), abs=1e-6)
 
 
@@ -93,14 +111,17 @@ def test_a_presence_penalty_counts_an_id_once_however_often_it_was_written():
     [[c]] = engine.generate([[1]], Sampling(6, temperature=0, presence_penalty=0.4))
     assert c.tokens == [0] * 6
     [[c]] = engine.generate([[1]], Sampling(4, temperature=0, presence_penalty=0.6))
-    assert c.tokens == [0, 1, 0, 0]                                                # 0.4 < 0.5; then 0.4 > -0.1
+    assert c.tokens == [0, 1, 0, 0]  # 0.4 < 0.5; then 0.4 > -0.1
 
 
 def test_ids_beyond_the_last_token_are_never_drawn_but_count_in_the_plain_softmax():
     engine = Engine(FixedLogits(LOGITS.tolist()), pages=90, vocab_limit=4)
     assert engine.generate([[1]], Sampling(1, temperature=0))[0][0].tokens == [2]
     [group] = engine.generate([[1]], Sampling(100), n=40)
-    assert_follows([t for c in group for t in c.tokens], softmax([*LOGITS[:4].tolist(), None, None, None, None]))
+    assert_follows(
+        [t for c in group for t in c.tokens],
+        softmax([*LOGITS[:4].tolist(), None, None, None, None]),
+    )
     wanted = [math.log(softmax(LOGITS.tolist())[t]) for t in group[0].tokens]
     assert group[0].logprobs == pytest.approx(wanted, abs=1e-5)
 
@@ -109,12 +130,18 @@ def test_ids_beyond_the_last_token_are_never_drawn_but_count_in_the_plain_softma
 def test_log_probs_are_those_of_the_plain_softmax_at_the_temperature(temperature):
     """The trainer divides by the temperature too: without that, ratio and log-prob belong to another distribution."""
     wanted = [math.log(p) for p in softmax([z / temperature for z in LOGITS.tolist()])]
-    assert plain_logprobs(LOGITS.expand(8, -1), list(range(8)), temperature) == pytest.approx(wanted, abs=1e-6)
+    assert plain_logprobs(LOGITS.expand(8, -1), list(range(8)), temperature) == pytest.approx(
+        wanted, abs=1e-6
+    )
 
 
 def test_greedy_takes_the_most_probable_with_its_log_prob_at_temperature_one():
-    [[c]] = Engine(FixedLogits(LOGITS.tolist()), pages=9).generate([[1]], Sampling(1, temperature=0))
-    assert c.tokens == [4] and c.logprobs == pytest.approx([math.log(softmax(LOGITS.tolist())[4])], abs=1e-6)
+    [[c]] = Engine(FixedLogits(LOGITS.tolist()), pages=9).generate(
+        [[1]], Sampling(1, temperature=0)
+    )
+    assert c.tokens == [4] and c.logprobs == pytest.approx(
+        [math.log(softmax(LOGITS.tolist())[4])], abs=1e-6
+    )
 
 
 def test_inversion_worked_by_hand_and_at_the_edges():
@@ -123,8 +150,12 @@ def test_inversion_worked_by_hand_and_at_the_edges():
     assert invert(weights.expand(6, -1), uniform).tolist() == [1, 1, 3, 3, 4, 4]
 
 
-@given(st.lists(st.integers(-9, 9), min_size=2, max_size=12, unique=True), st.integers(1, 12), st.floats(0.05, 0.999),
-       st.floats(0.3, 3.0))
+@given(
+    st.lists(st.integers(-9, 9), min_size=2, max_size=12, unique=True),
+    st.integers(1, 12),
+    st.floats(0.05, 0.999),
+    st.floats(0.3, 3.0),
+)
 def test_top_k_and_top_p_keep_the_fewest_most_probable_that_reach_p(values, k, p, temperature):
     order = sorted(range(len(values)), key=lambda i: -values[i])[:k]
     total = math.fsum(math.exp(values[i] / temperature) for i in order)
@@ -141,16 +172,32 @@ def test_top_k_and_top_p_keep_the_fewest_most_probable_that_reach_p(values, k, p
 
 def first(*name):
     noise = Noise(*name)
-    return [noise.draw() for _ in range(100)]                                      # more than one refill
+    return [noise.draw() for _ in range(100)]  # more than one refill
 
 
 def test_noise_depends_on_seed_step_question_and_rollout_and_on_nothing_else():
     assert first(0, 3, 1) == first(0, 3, 1)
-    names = [(0, 3, 1), (1, 3, 1), (0, 4, 1), (0, 3, 2), (0, "3/1", 1), (0, 3, 1, 0), (0, 3, 1, 1), (0, 3, 1, 2)]
+    names = [
+        (0, 3, 1),
+        (1, 3, 1),
+        (0, 4, 1),
+        (0, 3, 2),
+        (0, "3/1", 1),
+        (0, 3, 1, 0),
+        (0, 3, 1, 1),
+        (0, 3, 1, 2),
+    ]
     assert len({tuple(first(*name)) for name in names}) == len(names)
-    assert first(0, 3, 1)[0] == pytest.approx(0.8262, abs=1e-4)                    # the same in every process
-    assert first(0, "q", 1, 7) == first(0, "7 q", 1)                               # the bytes of the name are a promise
-    alike = [(1, 23, 4), (12, 3, 4), (1, 2, 34), (1, 2, 3, 45), (1, 52, 3, 4), (14, 52, 3)]     # if they ran together
+    assert first(0, 3, 1)[0] == pytest.approx(0.8262, abs=1e-4)  # the same in every process
+    assert first(0, "q", 1, 7) == first(0, "7 q", 1)  # the bytes of the name are a promise
+    alike = [
+        (1, 23, 4),
+        (12, 3, 4),
+        (1, 2, 34),
+        (1, 2, 3, 45),
+        (1, 52, 3, 4),
+        (14, 52, 3),
+    ]  # if they ran together
     assert len({tuple(first(*name)) for name in alike}) == len(alike)
 
 
@@ -158,16 +205,27 @@ def test_every_part_of_the_name_reaches_the_samples_of_the_engine():
     """One prompt, one changed part at a time."""
     model, sampling = FixedLogits([0.0] * 40), Sampling(12)
     drawn = []
-    for seed, question, rollout, step in [(0, "q", 0, None), (1, "q", 0, None), (0, "r", 0, None), (0, "q", 1, None),
-                                          (0, "q", 0, 1), (0, "q", 0, 2)]:
+    for seed, question, rollout, step in [
+        (0, "q", 0, None),
+        (1, "q", 0, None),
+        (0, "r", 0, None),
+        (0, "q", 1, None),
+        (0, "q", 0, 1),
+        (0, "q", 0, 2),
+    ]:
         engine = Engine(model, pages=9, seed=seed)
         drawn.append(engine.turn([engine.open([1], question, rollout, step)], sampling)[0].tokens)
         [group] = Engine(model, pages=9, seed=seed).open_groups([[1]], 2, [question], step)
-        assert [(s.question, s.rollout, s.step) for s in group] == [(question, 0, step), (question, 1, step)]
+        assert [(s.question, s.rollout, s.step) for s in group] == [
+            (question, 0, step),
+            (question, 1, step),
+        ]
     assert len({tuple(tokens) for tokens in drawn}) == 6
 
 
-@pytest.mark.parametrize("own", [{"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.5}, {"presence_penalty": 3.0}])
+@pytest.mark.parametrize(
+    "own", [{"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.5}, {"presence_penalty": 3.0}]
+)
 def test_a_turn_draws_the_same_beside_one_with_other_settings(own):
     def tokens(**samplings):
         engine = Engine(FixedLogits(LOGITS.tolist()), pages=9)
@@ -183,9 +241,18 @@ def test_a_turn_draws_the_same_beside_one_with_other_settings(own):
     assert tokens(plain=plain, other=other) == alone == tokens(other=other, plain=plain)
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    ("max_tokens", 0), ("temperature", -1.0), ("temperature", 1e-5), ("top_k", 0), ("top_p", 0.0), ("top_p", 1.1),
-    ("presence_penalty", math.nan)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_tokens", 0),
+        ("temperature", -1.0),
+        ("temperature", 1e-5),
+        ("top_k", 0),
+        ("top_p", 0.0),
+        ("top_p", 1.1),
+        ("presence_penalty", math.nan),
+    ],
+)
 def test_impossible_settings_are_refused(name, value):
     with pytest.raises(ValueError, match=name):
         Sampling(**{"max_tokens": 9, name: value})

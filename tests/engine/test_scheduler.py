@@ -32,7 +32,7 @@ def test_a_long_prompt_is_cut_into_chunks_and_decoding_goes_on_beside_it():
     engine = an_engine()
     first = started(engine, 3)
     engine.step()
-    second = started(engine, 20)                                          # chunks of 8, 8 and 4
+    second = started(engine, 20)  # chunks of 8, 8 and 4
     assert drawn(engine, [first, second], 5) == [[1, 0], [1, 0], [1, 1], [1, 1], [1, 1]]
 
 
@@ -46,17 +46,21 @@ def test_a_short_prompt_waits_for_one_chunk_of_a_long_one_at_most():
 
 def test_prompts_share_the_tokens_of_a_step():
     engine = an_engine()
-    sequences = [started(engine, 5) for _ in range(3)]                    # 15 tokens: two steps of 8
+    sequences = [started(engine, 5) for _ in range(3)]  # 15 tokens: two steps of 8
     assert drawn(engine, sequences, 3) == [[1, 0, 0], [1, 1, 1], [1, 1, 1]]
 
 
 def test_the_youngest_gives_way_and_comes_back_when_there_is_room():
     engine = an_engine(pages=4, step_tokens=16)
     old, young = started(engine, 7, max_tokens=9), started(engine, 7, max_tokens=9)
-    assert drawn(engine, [old, young], 2) == [[1, 1], [1, 1]]             # two pages each: all four
-    assert drawn(engine, [old, young], 7) == [[1, 0]] * 7                 # the ninth token of the old one needs a page
+    assert drawn(engine, [old, young], 2) == [[1, 1], [1, 1]]  # two pages each: all four
+    assert (
+        drawn(engine, [old, young], 7) == [[1, 0]] * 7
+    )  # the ninth token of the old one needs a page
     assert engine.counters().preemptions == 1 and not old.job and young.job
-    assert drawn(engine, [old, young], 7) == [[0, 1]] * 7                 # the old one is idle now, so it gives way
+    assert (
+        drawn(engine, [old, young], 7) == [[0, 1]] * 7
+    )  # the old one is idle now, so it gives way
     assert engine.counters().preemptions == 2 and len(young.completion.tokens) == 9
 
 

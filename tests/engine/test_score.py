@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minvenus.engine import Engine, Sampling
-from tests.engine.models import CONFIG, CountingModel, check_engine, naive_greedy, naive_scores, poisoned, sharp_model
+from tests.engine.models import (
+    CONFIG,
+    CountingModel,
+    check_engine,
+    naive_greedy,
+    naive_scores,
+    poisoned,
+    sharp_model,
+)
 
 MODEL = sharp_model()
 TOKENS = torch.randint(0, 40, (60,), generator=torch.Generator().manual_seed(1)).tolist()
@@ -15,7 +23,9 @@ ANSWER = [3, 1, 4, 1, 5]
 
 def close(got, wanted, temperature=1.0):
     """To 1e-5, as far as float32 goes; a temperature divides the logits and their rounding."""
-    return all(a == pytest.approx(b, abs=1e-5 / temperature) for a, b in zip(got, wanted, strict=True))
+    return all(
+        a == pytest.approx(b, abs=1e-5 / temperature) for a, b in zip(got, wanted, strict=True)
+    )
 
 
 def test_the_boundaries_of_a_living_sequence_cost_the_continuations_only():
@@ -43,9 +53,11 @@ def test_an_observation_that_is_not_computed_yet_is_computed_once_for_all_of_its
     engine.append(sequence, TOKENS[30:])
     model.count = 0
     engine.score_many([(sequence, [33, 50, 63], ANSWER)])
-    assert model.count == 1 + 30 - 1 + 3 * len(ANSWER)  # the drawn token and the observation but its last
+    assert model.count == 1 + 30 - 1 + 3 * len(
+        ANSWER
+    )  # the drawn token and the observation but its last
     engine.turn([sequence], Sampling(1))
-    assert model.count == 30 + 3 * len(ANSWER) + 1                            # and the next turn finds them there
+    assert model.count == 30 + 3 * len(ANSWER) + 1  # and the next turn finds them there
 
 
 def test_the_value_of_a_groups_prompt_is_computed_once_for_all_rollouts():
@@ -55,7 +67,9 @@ def test_the_value_of_a_groups_prompt_is_computed_once_for_all_rollouts():
     engine.turn(group, Sampling(6))
     model.count = 0
     scores = engine.score_many([(s, [30, 36], ANSWER) for s in group] + [(group[0], [30], [9])])
-    assert model.count == (1 + 4) * len(ANSWER) + 1  # one prompt, four ends, and another continuation
+    assert (
+        model.count == (1 + 4) * len(ANSWER) + 1
+    )  # one prompt, four ends, and another continuation
     for sequence, got in zip(group, scores, strict=False):
         assert close(got, [naive_scores(MODEL, sequence.tokens[:n], ANSWER) for n in (30, 36)])
 
@@ -64,7 +78,9 @@ def test_prefixes_given_as_tokens_are_computed_once_and_found_again():
     model = CountingModel(MODEL)
     engine = Engine(model, pages=40, page_size=4)
     continuations = [[1, 2], [3], [4, 5, 6]]
-    assert close(engine.score(TOKENS, continuations), [naive_scores(MODEL, TOKENS, c) for c in continuations])
+    assert close(
+        engine.score(TOKENS, continuations), [naive_scores(MODEL, TOKENS, c) for c in continuations]
+    )
     assert model.count == 59 + 6
     assert close(engine.score(TOKENS, [[7]], 0.7), [naive_scores(MODEL, TOKENS, [7], 0.7)], 0.7)
     assert model.count == 59 + 6 + 3 + 1  # the last page was not full: its 3 tokens run again
@@ -73,8 +89,12 @@ def test_prefixes_given_as_tokens_are_computed_once_and_found_again():
 def test_scores_beside_a_turn_that_runs_are_those_of_a_fresh_forward():
     """One step gives hidden states to all of them: each job finds its own, whichever runs first."""
     engine = poisoned(Engine(MODEL, pages=80, page_size=4, step_tokens=50))
-    older, sequence, younger = engine.open(TOKENS[20:]), engine.open(TOKENS[:20], 1), engine.open(TOKENS[10:], 2)
-    engine.score(sequence, [[1]])                                             # its prefix is computed
+    older, sequence, younger = (
+        engine.open(TOKENS[20:]),
+        engine.open(TOKENS[:20], 1),
+        engine.open(TOKENS[10:], 2),
+    )
+    engine.score(sequence, [[1]])  # its prefix is computed
     for other in (older, younger):
         engine.start(other, Sampling(20, temperature=0))
     lengths = [9, 15, 20]
@@ -119,7 +139,10 @@ def test_scoring_goes_on_when_its_source_has_lost_its_pages():
     old, prefix = engine.open(TOKENS[:20]), engine.open(TOKENS[:30], 1)
     engine.start(old, Sampling(30, temperature=0))
     continuations = [ANSWER, TOKENS[40:52], [7]]
-    assert close(engine.score(prefix, continuations), [naive_scores(MODEL, TOKENS[:30], c) for c in continuations])
+    assert close(
+        engine.score(prefix, continuations),
+        [naive_scores(MODEL, TOKENS[:30], c) for c in continuations],
+    )
     assert engine.counters().preemptions > 0
 
 
@@ -127,15 +150,28 @@ def some(low, high, most):
     return st.lists(st.integers(low, high), min_size=1, max_size=most)
 
 
-requests = st.lists(st.tuples(some(0, 39, 30), some(1, 30, 4), some(0, 39, 7)), min_size=1, max_size=4)
+requests = st.lists(
+    st.tuples(some(0, 39, 30), some(1, 30, 4), some(0, 39, 7)), min_size=1, max_size=4
+)
 
 
 @settings(max_examples=max(5, settings.default.max_examples // 2))
-@given(requests, st.sampled_from([2, 3, 16]), st.sampled_from([3, 8, 1000]), st.sampled_from([0.5, 1.0]), st.booleans())
-def test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each(requests, page_size, step_tokens,
-                                                                           temperature, tight):
-    requests = [(tokens, [min(n, len(tokens)) for n in lengths], c) for tokens, lengths, c in requests]
-    pages = -(-37 // page_size) if tight else 200  # tight: one request fits, so others are preempted
+@given(
+    requests,
+    st.sampled_from([2, 3, 16]),
+    st.sampled_from([3, 8, 1000]),
+    st.sampled_from([0.5, 1.0]),
+    st.booleans(),
+)
+def test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each(
+    requests, page_size, step_tokens, temperature, tight
+):
+    requests = [
+        (tokens, [min(n, len(tokens)) for n in lengths], c) for tokens, lengths, c in requests
+    ]
+    pages = (
+        -(-37 // page_size) if tight else 200
+    )  # tight: one request fits, so others are preempted
     engine = poisoned(Engine(MODEL, pages=pages, page_size=page_size, step_tokens=step_tokens))
     got = engine.score_many(requests, temperature)
     for (tokens, lengths, continuation), scores in zip(requests, got, strict=True):
@@ -153,9 +189,13 @@ def test_impossible_requests_are_refused_with_the_numbers_and_leave_nothing_behi
         engine.score_many([([1, 2, 3], [1], [1]), ([1, 2, 3], [0], [1])])
     with pytest.raises(ValueError, match="need at least one token, all in 0 to 39"):
         engine.score([1, 2, 3], [[]])
-    with pytest.raises(ValueError, match="need 5 pages of 4 for 15 tokens and up to 3 more, the pool has 4"):
+    with pytest.raises(
+        ValueError, match="need 5 pages of 4 for 15 tokens and up to 3 more, the pool has 4"
+    ):
         engine.score(TOKENS[:15], [[1, 2, 3]])
     assert not engine.scheduler.sequences and engine.pool.used == 0
     assert CONFIG.max_position_embeddings == 512
-    with pytest.raises(ValueError, match="510 tokens and up to 3 more are 513, the model has room for 512"):
+    with pytest.raises(
+        ValueError, match="510 tokens and up to 3 more are 513, the model has room for 512"
+    ):
         Engine(MODEL, pages=400, page_size=4).score([1] * 510, [[1, 2, 3]])

@@ -30,11 +30,14 @@ def planted(monkeypatch, caplog, capsys, tmp_path):
     def connect(self, address):
         assert address[0] == "127.0.0.1", f"a test tried to reach {address}"
         return real(self, address)
+
     monkeypatch.setattr(socket.socket, "connect", connect)
     caplog.set_level(logging.DEBUG)
     yield
     seen = capsys.readouterr()
-    assert KEY not in seen.out + seen.err + "\n".join(record.getMessage() for record in caplog.get_records("call"))
+    assert KEY not in seen.out + seen.err + "\n".join(
+        record.getMessage() for record in caplog.get_records("call")
+    )
 
 
 def says(text):
@@ -44,12 +47,14 @@ def says(text):
 @contextmanager
 def grading(grade):
     """A server whose reply is grade(answer): a word, or a function that writes to the handler."""
+
     def reply(handler):
         said = grade(case_of(handler.body)["response"])
         if callable(said):
             said(handler)
         else:
             handler.reply(chat(f"reasoning: compared\n**correct:** {said}"))
+
     with serve(reply) as server:
         yield server
 
@@ -60,7 +65,7 @@ def yes_to(right):
 
 def case_of(body: bytes) -> dict:
     content = json.loads(body)["messages"][0]["content"]
-    return json.JSONDecoder().raw_decode(content[content.index("{"):])[0]
+    return json.JSONDecoder().raw_decode(content[content.index("{") :])[0]
 
 
 def judge_at(server, monkeypatch, **options):

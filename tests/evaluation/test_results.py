@@ -13,7 +13,12 @@ from minvenus.config import ConfigError
 from minvenus.evaluation import results as module
 from minvenus.evaluation.judge import Verdict
 from minvenus.evaluation.questions import QuestionSource
-from minvenus.evaluation.results import fixed_settings, model_fingerprint, open_results, read_results
+from minvenus.evaluation.results import (
+    fixed_settings,
+    model_fingerprint,
+    open_results,
+    read_results,
+)
 from minvenus.settings import AgentConfig, EvalConfig
 from minvenus.tools.base import FailureGuard, ToolError, TooManyFailures
 from minvenus.types import TERMINATIONS, Question
@@ -35,13 +40,17 @@ from tests.agent.scripted import (
 
 CONFIG = EvalConfig(agent=AgentConfig(seed=7, temperature=0.5))
 FINGERPRINTS = {"questions": "q1", "system_prompt": "s1", "model": "m1"}
-ASKED = replace(QUESTION, answers=["hound", "cat"], source="web")              # any of its truths is right
-QUESTIONS = [Question(f"q{i}", f"Pet of {name}?", ["cat"]) for i, name in enumerate(("Bob", "Eve", "Tom", "Ida"))]
+ASKED = replace(QUESTION, answers=["hound", "cat"], source="web")  # any of its truths is right
+QUESTIONS = [
+    Question(f"q{i}", f"Pet of {name}?", ["cat"])
+    for i, name in enumerate(("Bob", "Eve", "Tom", "Ida"))
+]
 
 
 def rollout_of(*turns, **more):
     def fails(*_):
         raise TimeoutError
+
     rollout = run(list(turns), budget(4), Tools(visit=fails))
     return replace(rollout, question=ASKED, **more)
 
@@ -67,10 +76,18 @@ def folder(tmp_path):
     return tmp_path / "e"
 
 
-@pytest.mark.parametrize(("turns", "numbers", "correct"), [
-    ([search(), visit(), answer()], (3, 0, 1, 1), True), ([BROKEN, search(), BROKEN, answer()], (4, 2, 1, 0), True),
-    ([search()], (4, 1, 3, 0), False), ([search(), answer("a dog")], (2, 0, 1, 0), False)])
-def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(turns, numbers, correct, tmp_path):
+@pytest.mark.parametrize(
+    ("turns", "numbers", "correct"),
+    [
+        ([search(), visit(), answer()], (3, 0, 1, 1), True),
+        ([BROKEN, search(), BROKEN, answer()], (4, 2, 1, 0), True),
+        ([search()], (4, 1, 3, 0), False),
+        ([search(), answer("a dog")], (2, 0, 1, 0), False),
+    ],
+)
+def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(
+    turns, numbers, correct, tmp_path
+):
     rollout = rollout_of(*turns)
     with opened(tmp_path) as results:
         results.add(3, rollout)
@@ -79,7 +96,11 @@ def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(turns, n
     assert replace(rollout_from_json(line), question=rollout.question) == rollout
     found = added.numbers
     assert tuple(found[name] for name in ("turns", "malformed", "searches", "visits")) == numbers
-    assert (found["tokens"], found["seconds"], found["f1"]) == (len(rollout.tokens), rollout.seconds, float(correct))
+    assert (found["tokens"], found["seconds"], found["f1"]) == (
+        len(rollout.tokens),
+        rollout.seconds,
+        float(correct),
+    )
     assert found["written"] == sum(turn.end - turn.start for turn in rollout.turns)
     assert (added.question, added.run) == (ASKED, 3)
     assert (added.correct, line["correct"], line["graded_by"]) == (correct, correct, "exact match")
@@ -89,8 +110,13 @@ def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(turns, n
 def test_a_run_counts_once_its_line_and_the_name_of_its_file_are_on_the_disk(tmp_path, monkeypatch):
     on_disk = {}
     with opened(tmp_path) as results:
-        monkeypatch.setattr(module, "sync", lambda path: on_disk.update(
-            {path: path.read_bytes() if path.is_file() else [*results.runs]}))
+        monkeypatch.setattr(
+            module,
+            "sync",
+            lambda path: on_disk.update(
+                {path: path.read_bytes() if path.is_file() else [*results.runs]}
+            ),
+        )
         results.add(0, rollout_of(answer()))
     assert on_disk == {results.path: results.path.read_bytes(), tmp_path: []}
 
@@ -107,16 +133,29 @@ def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(folder, tor
     assert path.read_bytes().startswith(whole) and len(read_results(path)) == 2
     path.write_bytes(torn)
     with opened(folder, replace(CONFIG, agent=AgentConfig())) as results:
-        assert not results.runs and path.read_bytes() == b"", "nothing is left that other settings could contradict"
+        assert not results.runs and path.read_bytes() == b"", (
+            "nothing is left that other settings could contradict"
+        )
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    (lambda data: b"\n" + data, "line 1 is not a finished run"),
-    (lambda data: data + b"[]\n", "line 2 is not a finished run"), (lambda data: data + data, "is there twice"),
-    (lambda data: data.replace(b'"graded_by"', b'"graded"'), "line 1 is not a finished run"),
-    (lambda data: data + b"[" * 100_000 + b"\n", "line 2 is not a finished run"),
-    (lambda data: data.replace(b'"termination": "answered"', b'"termination": "tired"'), "termination must be one"),
-    (lambda data: data.replace(b'"settings"', b'"other"'), "holds runs with other settings: .* was None")])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda data: b"\n" + data, "line 1 is not a finished run"),
+        (lambda data: data + b"[]\n", "line 2 is not a finished run"),
+        (lambda data: data + data, "is there twice"),
+        (lambda data: data.replace(b'"graded_by"', b'"graded"'), "line 1 is not a finished run"),
+        (lambda data: data + b"[" * 100_000 + b"\n", "line 2 is not a finished run"),
+        (
+            lambda data: data.replace(b'"termination": "answered"', b'"termination": "tired"'),
+            "termination must be one",
+        ),
+        (
+            lambda data: data.replace(b'"settings"', b'"other"'),
+            "holds runs with other settings: .* was None",
+        ),
+    ],
+)
 def test_a_damaged_file_is_one_clear_error(folder, change, words):
     path = folder / "results.jsonl"
     path.write_bytes(change(path.read_bytes()))
@@ -125,32 +164,71 @@ def test_a_damaged_file_is_one_clear_error(folder, change, words):
 
 # ------------------------------------------------------------------------------------------------------- other settings
 
-FIXED = {"hops", "slack", "tools", "api_model", "max_turns", "max_context", "max_new_tokens", "max_observation_tokens",
-         "time_limit", "tool_seconds", "temperature", "top_p", "top_k", "presence_penalty", "retries", "seed", "device",
-         "max_malformed", "like", "question_seed"}
+FIXED = {
+    "hops",
+    "slack",
+    "tools",
+    "api_model",
+    "max_turns",
+    "max_context",
+    "max_new_tokens",
+    "max_observation_tokens",
+    "time_limit",
+    "tool_seconds",
+    "temperature",
+    "top_p",
+    "top_k",
+    "presence_penalty",
+    "retries",
+    "seed",
+    "device",
+    "max_malformed",
+    "like",
+    "question_seed",
+}
 
 
 def test_all_settings_that_change_what_a_run_does_are_fixed_and_files_count_by_their_content():
     assert fixed_settings(CONFIG, FINGERPRINTS).keys() == FIXED | FINGERPRINTS.keys()
 
 
-@pytest.mark.parametrize(("name", "config", "fingerprints"), [
-    ("hops", replace(CONFIG, hops=2), FINGERPRINTS),
-    ("seed", replace(CONFIG, agent=AgentConfig(seed=8, temperature=0.5)), FINGERPRINTS),
-    ("max_turns", replace(CONFIG, agent=AgentConfig(seed=7, temperature=0.5, max_turns=9)), FINGERPRINTS),
-    ("model", CONFIG, FINGERPRINTS | {"model": "m2"}),
-])
+@pytest.mark.parametrize(
+    ("name", "config", "fingerprints"),
+    [
+        ("hops", replace(CONFIG, hops=2), FINGERPRINTS),
+        ("seed", replace(CONFIG, agent=AgentConfig(seed=8, temperature=0.5)), FINGERPRINTS),
+        (
+            "max_turns",
+            replace(CONFIG, agent=AgentConfig(seed=7, temperature=0.5, max_turns=9)),
+            FINGERPRINTS,
+        ),
+        ("model", CONFIG, FINGERPRINTS | {"model": "m2"}),
+    ],
+)
 def test_a_fixed_setting_with_another_value_is_refused(folder, name, config, fingerprints):
-    refused(folder, rf"other settings: {name} was .*, is .*\. Use the same, or another --out", config, fingerprints)
+    refused(
+        folder,
+        rf"other settings: {name} was .*, is .*\. Use the same, or another --out",
+        config,
+        fingerprints,
+    )
 
 
-def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(tmp_path, monkeypatch):
+def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(
+    tmp_path, monkeypatch
+):
     def write(folder, tensors):
         (tmp_path / folder).mkdir()
-        files = {"a.safetensors": tensors, "b.safetensors": b"b", "config.json": b"{}", "notes.txt": b"?"}
+        files = {
+            "a.safetensors": tensors,
+            "b.safetensors": b"b",
+            "config.json": b"{}",
+            "notes.txt": b"?",
+        }
         for name, content in files.items():
             (tmp_path / folder / name).write_bytes(content)
         return str(tmp_path / folder)
+
     one, same, other = write("one", b"12"), write("same", b"12"), write("other", b"13")
     first = model_fingerprint(one)
     (tmp_path / "same" / "notes.txt").write_bytes(b"!")
@@ -180,7 +258,10 @@ def test_the_answer_of_a_run_that_was_cut_does_not_count(tmp_path):
 def test_where_a_verdict_is_unknown_or_anothers_all_runs_are_graded_alike(tmp_path):
     """All of them, so that few unknown ones among thousands do not look like a failing judge."""
     asked, verdicts = [], [Verdict(True), Verdict(None, "no reply"), Verdict(False)]
-    judge = Mock(graded_by="the judge", verdicts=lambda pairs: asked.append([said for _, said in pairs]) or verdicts)
+    judge = Mock(
+        graded_by="the judge",
+        verdicts=lambda pairs: asked.append([said for _, said in pairs]) or verdicts,
+    )
     with opened(tmp_path) as results:
         for number, said in enumerate(("cat", "a dog", "Bob")):
             results.add(number, rollout_of(answer(said)))
@@ -193,8 +274,8 @@ def test_where_a_verdict_is_unknown_or_anothers_all_runs_are_graded_alike(tmp_pa
         assert {run.graded_by for run in results.runs.values()} == {"the judge"}
         assert results.runs["q", 1].note == "no reply"
         verdicts[1] = Verdict(True)
-        results.grade()                                             # the unknown one
-        results.grade()                                             # nothing
+        results.grade()  # the unknown one
+        results.grade()  # nothing
         assert asked == [["cat", "a dog", "Bob"]] * 2 and results.runs["q", 1].correct is True
     with opened(tmp_path) as results:
         results.grade()
@@ -203,7 +284,9 @@ def test_where_a_verdict_is_unknown_or_anothers_all_runs_are_graded_alike(tmp_pa
 
 def test_by_f1_an_answer_that_shares_half_of_its_words_is_right(tmp_path):
     with opened(tmp_path) as results:
-        for number, said in enumerate(("the cat", "a big cat", "a cat and dog", "a dog")):     # F1 2/3, 1/2, 2/5, 0
+        for number, said in enumerate(
+            ("the cat", "a big cat", "a cat and dog", "a dog")
+        ):  # F1 2/3, 1/2, 2/5, 0
             results.add(number, rollout_of(answer(said)))
     with opened(tmp_path, replace(CONFIG, score="f1")) as results:
         results.grade()
@@ -218,7 +301,8 @@ def test_only_runs_that_ended_in_an_error_are_made_again(tmp_path):
             results.add(number, rollout_of(search(), answer(), termination=end))
     with opened(tmp_path, replace(CONFIG, redo_failed=True)) as results:
         assert [result.termination for result in results.runs.values()] == [
-            end for end in TERMINATIONS if end != "error"]
+            end for end in TERMINATIONS if end != "error"
+        ]
 
 
 def test_a_process_that_dies_while_it_grades_again_has_changed_nothing(folder, monkeypatch):
@@ -236,8 +320,15 @@ def test_a_process_that_dies_while_it_grades_again_has_changed_nothing(folder, m
 
 def collect(folder, policy, missing, concurrency, limits=None, tools=Tools, guard=None):
     """The rollouts of all runs that were saved, by question and number."""
-    source = QuestionSource(QUESTIONS, [], "", tools_for=lambda question: tools(), max_turns=lambda question: 8,
-                            visits=None, immediate=True)
+    source = QuestionSource(
+        QUESTIONS,
+        [],
+        "",
+        tools_for=lambda question: tools(),
+        max_turns=lambda question: 8,
+        visits=None,
+        immediate=True,
+    )
     with opened(folder) as results, loop_for(policy, limits, QUIET, guard=guard) as loop:
         module.collect(loop, source, missing, concurrency, results, stop=[])
     return saved(folder)
@@ -256,9 +347,12 @@ def is_empty(policy):
 
 
 @pytest.mark.parametrize("concurrency", [1, 3, 20])
-def test_no_more_runs_than_allowed_are_open_at_once_all_are_saved_none_stays_open(concurrency, tmp_path):
+def test_no_more_runs_than_allowed_are_open_at_once_all_are_saved_none_stays_open(
+    concurrency, tmp_path
+):
     def script(name, turn, attempt):
         return search(f"{name} {turn}") if turn < len(name) % 3 else answer(name)
+
     policy, most = policy_for(script), []
     step = policy.step
     policy.step = lambda: most.append(len(policy.engine.scheduler.sequences)) or step()
@@ -269,8 +363,15 @@ def test_no_more_runs_than_allowed_are_open_at_once_all_are_saved_none_stays_ope
 
 def test_what_a_run_samples_depends_on_seed_question_and_number_alone(tmp_path):
     def tokens(name, concurrency, missing, seed=0):
-        found = collect(tmp_path / name, random_policy(seed=seed), missing, concurrency, limits=budget(2, 400, 9))
+        found = collect(
+            tmp_path / name,
+            random_policy(seed=seed),
+            missing,
+            concurrency,
+            limits=budget(2, 400, 9),
+        )
         return {key: rollout.tokens for key, rollout in found.items()}
+
     whole = runs(3)
     alone = tokens("alone", 1, whole)
     assert len({tuple(t) for t in alone.values()}) == 12
@@ -286,17 +387,31 @@ def test_the_first_run_is_the_rollout_that_infer_makes(tmp_path):
     found = collect(tmp_path, random_policy(), [(QUESTIONS[0], 0)], 1, limits=limits)["q0", 0]
     timing = ("elapsed_seconds", "turns")
     assert {k: v for k, v in rollout_to_json(found).items() if k not in timing} == {
-        k: v for k, v in rollout_to_json(single).items() if k not in timing}
+        k: v for k, v in rollout_to_json(single).items() if k not in timing
+    }
 
 
 @pytest.mark.parametrize("together", [False, True])
 def test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved(together, tmp_path):
     """Also one that ends in the very step that stops it: its turn is as long as that of the call that fails."""
+
     def broken(*_):
         raise ToolError("http", "down")
+
     texts = (answer("cat", "a" * n) for n in range(200))
-    said = next(text for text in texts if len(ids_of(text)) == len(ids_of(search()))) if together else answer()
+    said = (
+        next(text for text in texts if len(ids_of(text)) == len(ids_of(search())))
+        if together
+        else answer()
+    )
     policy = policy_for(lambda name, turn, _: said if "q0" in name else search())
     with pytest.raises(TooManyFailures, match="tool calls failed"):
-        collect(tmp_path, policy, runs(1)[:2], 2, tools=lambda: Tools(search=broken), guard=FailureGuard(limit=0.0))
+        collect(
+            tmp_path,
+            policy,
+            runs(1)[:2],
+            2,
+            tools=lambda: Tools(search=broken),
+            guard=FailureGuard(limit=0.0),
+        )
     assert [*saved(tmp_path)] == [("q0", 0)] and is_empty(policy)

@@ -36,7 +36,9 @@ def test_the_texts_are_those_that_the_shipped_base_was_trained_on():
     for step in (0, 119, 120, 249, 250, 999):
         for e in texts(0, step, TINY):
             found.update(e.tokens.numpy().tobytes() + e.sampled.numpy().tobytes())
-    assert [e.tokens.tolist() for e in texts(1, 0, TINY)] != [e.tokens.tolist() for e in texts(0, 0, TINY)]
+    assert [e.tokens.tolist() for e in texts(1, 0, TINY)] != [
+        e.tokens.tolist() for e in texts(0, 0, TINY)
+    ]
     assert found.hexdigest() == "443bd76cbc6336a530fc48aaa45c4046058f8ca04463cd6543c91dad36982c2f"
 
 
@@ -56,13 +58,19 @@ def test_the_same_seed_gives_the_same_weights_to_the_last_bit(tmp_path, monkeypa
     one, two = (base.main(config(tmp_path / name)) for name in ("one", "two"))
     assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
     model, tokenizer = start_model(str(one), "cpu", 0), Tokenizer.from_file(one)
-    assert model.config == ModelConfig.preset("tiny") and tokenizer.encode(" Bob") == TINY.encode(" Bob")
+    assert model.config == ModelConfig.preset("tiny") and tokenizer.encode(" Bob") == TINY.encode(
+        " Bob"
+    )
     before = dict(start(0).named_parameters())
-    assert not [name for name, p in model.named_parameters() if torch.equal(p, before[name])], "all are trained"
+    assert not [name for name, p in model.named_parameters() if torch.equal(p, before[name])], (
+        "all are trained"
+    )
     assert not torch.equal(start(0).head_weight, start(1).head_weight)
 
 
-def test_the_rate_rises_over_20_steps_and_falls_to_nothing_over_the_last_two_fifths(tmp_path, monkeypatch):
+def test_the_rate_rises_over_20_steps_and_falls_to_nothing_over_the_last_two_fifths(
+    tmp_path, monkeypatch
+):
     rates = []
 
     def sft_step(model, optimizer, batch, rate, *rest):
@@ -85,7 +93,14 @@ def test_a_folder_that_holds_other_things_is_refused_before_the_training(tmp_pat
 
 
 def test_a_termination_is_one_line_and_exit_code_130_and_leaves_nothing(tmp_path):
-    command = [sys.executable, "-m", "minvenus.experiments", "base", "--out", str(tmp_path / "model")]
+    command = [
+        sys.executable,
+        "-m",
+        "minvenus.experiments",
+        "base",
+        "--out",
+        str(tmp_path / "model"),
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr.readline().startswith("base 1/1000")
@@ -99,13 +114,17 @@ def test_a_termination_is_one_line_and_exit_code_130_and_leaves_nothing(tmp_path
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (16, 48), (48, 16)])
-def test_every_singular_value_of_an_orthogonal_step_is_near_one_whatever_its_size_and_the_singular_vectors_stay(shape):
+def test_every_singular_value_of_an_orthogonal_step_is_near_one_whatever_its_size_and_the_singular_vectors_stay(
+    shape,
+):
     gradient = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     u, _, v = torch.linalg.svd(gradient, full_matrices=False)
     in_its_basis = u.T @ orthogonal(gradient) @ v.T
     assert in_its_basis.diagonal().min() > 0.5 and in_its_basis.diagonal().max() < 1.3
     assert (in_its_basis - torch.diag(in_its_basis.diagonal())).abs().max() < 1e-4
-    torch.testing.assert_close(orthogonal(gradient * 1000), orthogonal(gradient), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        orthogonal(gradient * 1000), orthogonal(gradient), rtol=1e-3, atol=1e-3
+    )
     assert orthogonal(torch.zeros(shape)).abs().max() == 0
 
 
@@ -113,7 +132,10 @@ def test_two_steps_on_a_matrix_follow_the_formula_by_hand_and_a_vector_goes_with
     model = torch.nn.Sequential(torch.nn.Linear(4, 8))
     optimizer = Muon(model)
     optimizer.param_groups[0]["lr"] = 0.01
-    weight, bias = model[0].weight.detach().clone(), torch.nn.Parameter(model[0].bias.detach().clone())
+    weight, bias = (
+        model[0].weight.detach().clone(),
+        torch.nn.Parameter(model[0].bias.detach().clone()),
+    )
     adam = torch.optim.AdamW([bias], lr=0.01, betas=(0.9, 0.95), weight_decay=0.0)
     total = torch.zeros_like(weight)
     for step in range(2):
@@ -123,7 +145,7 @@ def test_two_steps_on_a_matrix_follow_the_formula_by_hand_and_a_vector_goes_with
         optimizer.step()
         adam.step()
         total = 0.95 * total + gradient
-        weight = weight - 0.01 * 2 ** 0.5 * orthogonal(gradient + 0.95 * total)
+        weight = weight - 0.01 * 2**0.5 * orthogonal(gradient + 0.95 * total)
     torch.testing.assert_close(model[0].weight.detach(), weight)
     torch.testing.assert_close(model[0].bias.detach(), bias.detach())
 
@@ -144,7 +166,7 @@ def test_the_shipped_base_looks_up_what_it_has_just_read():
     for i in range(12):
         e = encode_pieces(reading(77, i), tokenizer)
         with torch.no_grad():
-            best = model(e.tokens.long()[None])[0].argmax(-1)                       # [L]: of the token after each
+            best = model(e.tokens.long()[None])[0].argmax(-1)  # [L]: of the token after each
         hits = (best[:-1] == e.tokens[1:])[e.sampled[1:]]
         right, total = right + int(hits.sum()), total + len(hits)
     assert total > 100 and right / total > 0.95

@@ -26,12 +26,16 @@ def test_the_table_word_for_word(tmp_path):
     A = .3 + .95 * .3 for it. The third rollout is of another group; its only turn, a right answer, is malformed: its
     reward is -1, which has nothing to be compared with. Values begin alike, and the highest is P(answer) = 1."""
     file = tmp_path / "rewards.json"
-    file.write_text('[{"kinds": ["search", "visit", "answer"], "gains": [null, 0.8], "outcome": 0},\n'
-                    ' {"kinds": ["search", "visit", "answer"], "gains": [null, 0], "outcome": 0},\n'
-                    ' {"group": 3, "kinds": ["answer"], "gains": [], "outcome": 1, "malformed": [true]}]')
+    file.write_text(
+        '[{"kinds": ["search", "visit", "answer"], "gains": [null, 0.8], "outcome": 0},\n'
+        ' {"kinds": ["search", "visit", "answer"], "gains": [null, 0], "outcome": 0},\n'
+        ' {"group": 3, "kinds": ["answer"], "gains": [], "outcome": 1, "malformed": [true]}]'
+    )
     statistics, turns = main(CreditConfig(file=str(file))).split("\n\n")
     assert [line.split(":")[0] for line in statistics.splitlines()[:-1]] == [
-        "group 0, 2 rollouts", "group 3, 1 rollouts"]
+        "group 0, 2 rollouts",
+        "group 3, 1 rollouts",
+    ]
     assert "gain mean 0.4000" in statistics and "IG-Scale 0.3000" in statistics
     assert [line.split() for line in turns.splitlines()] == [
         ["rollout", "turn", "kind", "V", "gain", "reward", "z", "scaled", "A"],
@@ -41,15 +45,24 @@ def test_the_table_word_for_word(tmp_path):
         ["2", "1", "search", "-0.8000", "-", "+0.0000", "-1.0000", "-0.3000", "-0.5850"],
         ["2", "visit", "-", "+0.0000", "+0.0000", "-1.0000", "-0.3000", "-0.3000"],
         ["3", "answer", "-0.8000", "-", "+0.0000", "+0.0000", "+0.0000", "+0.0000"],
-        ["3", "1", "answer", "-", "-", "-1.0000*", "+0.0000", "+0.0000", "+0.0000"]]
+        ["3", "1", "answer", "-", "-", "-1.0000*", "+0.0000", "+0.0000", "+0.0000"],
+    ]
     first, second, third = json.loads(main(CreditConfig(file=str(file), json=True)))
     z = 0.4 / (math.sqrt(0.16 + 1e-8) + 1e-6)
-    assert first["advantages"][0] == pytest.approx(1.95 * z * 0.3 / (z + 1e-6), abs=1e-11), "12 digits"
+    assert first["advantages"][0] == pytest.approx(1.95 * z * 0.3 / (z + 1e-6), abs=1e-11), (
+        "12 digits"
+    )
     assert (first["group"], first["values"], third["group"]) == (0, [-0.8, None, 0.0], 3)
     assert first["gains"] == [None, 0.8, None] and second["turn_rewards"] == [0.0, 0.0]
-    assert first["group_stats"]["gain_mean"] == pytest.approx(0.4) and first["scale"] == pytest.approx(0.3, abs=1e-5)
-    page = main(CreditConfig(file=str(file), page=str(tmp_path / "x.html"), recipe=Recipe(spread="rms")))
-    assert "the root mean square instead" in Path(page.removeprefix("page: ")).read_text(), "under the recipe given"
+    assert first["group_stats"]["gain_mean"] == pytest.approx(0.4) and first[
+        "scale"
+    ] == pytest.approx(0.3, abs=1e-5)
+    page = main(
+        CreditConfig(file=str(file), page=str(tmp_path / "x.html"), recipe=Recipe(spread="rms"))
+    )
+    assert "the root mean square instead" in Path(page.removeprefix("page: ")).read_text(), (
+        "under the recipe given"
+    )
 
 
 number = st.floats(-5, 5)
@@ -66,8 +79,12 @@ def test_gains_have_the_credit_of_log_probs_that_rise_by_them(rollouts, recipe):
         for gain in gains:
             values.append(values[-1] + gain)
         outcome = float(i % 2)
-        given_gains.append(("rollout", {"kinds": kinds, "gains": gains, "outcome": outcome, "group": i // 2}))
-        batch.append(Measured(kinds, [False] * len(kinds), [[value] for value in values], outcome, i // 2))
+        given_gains.append(
+            ("rollout", {"kinds": kinds, "gains": gains, "outcome": outcome, "group": i // 2})
+        )
+        batch.append(
+            Measured(kinds, [False] * len(kinds), [[value] for value in values], outcome, i // 2)
+        )
     ours = credit(measured(given_gains), recipe)
     theirs = credit(batch, recipe)
     for a, b in zip(ours.gains, theirs.gains, strict=True):
@@ -79,7 +96,9 @@ def test_gains_have_the_credit_of_log_probs_that_rise_by_them(rollouts, recipe):
 
 def test_log_probs_are_used_as_they_are(tmp_path):
     file = tmp_path / "rewards.jsonl"
-    file.write_text('{"kinds": ["visit", "answer"], "logprobs": [[-2.0, -1.0], -0.5], "outcome": 1, "group": 7}\n')
+    file.write_text(
+        '{"kinds": ["visit", "answer"], "logprobs": [[-2.0, -1.0], -0.5], "outcome": 1, "group": 7}\n'
+    )
     [only] = json.loads(main(CreditConfig(file=str(file), json=True)))
     assert only["values"] == [-1.5, -0.5] and only["gains"] == [1.0, None] and only["group"] == 7
     [prob] = json.loads(main(CreditConfig(file=str(file), json=True, recipe=Recipe(gain="prob"))))
@@ -116,11 +135,24 @@ def test_an_error_names_the_line_and_the_field(tmp_path, line):
 VISIT = '{"kinds": ["visit", "answer"], "outcome": 0, '
 
 
-@pytest.mark.parametrize(("text", "recipe", "words"), [
-    ("[]", Recipe(), "no rollout"), ('[{"kinds": ["answer"],\n "gains": [}]', Recipe(), "is not JSON: .* line 2"),
-    (VISIT + '"logprobs": [-2, -1]}\n' + VISIT + '"gains": [1]}', Recipe(gain="prob"), "needs logprobs"),
-    (VISIT + '"logprobs": [null, -1]}', Recipe(), r"rewards\.json: rollout 0, context before turn 0"),
-    (None, Recipe(), "cannot be read")])
+@pytest.mark.parametrize(
+    ("text", "recipe", "words"),
+    [
+        ("[]", Recipe(), "no rollout"),
+        ('[{"kinds": ["answer"],\n "gains": [}]', Recipe(), "is not JSON: .* line 2"),
+        (
+            VISIT + '"logprobs": [-2, -1]}\n' + VISIT + '"gains": [1]}',
+            Recipe(gain="prob"),
+            "needs logprobs",
+        ),
+        (
+            VISIT + '"logprobs": [null, -1]}',
+            Recipe(),
+            r"rewards\.json: rollout 0, context before turn 0",
+        ),
+        (None, Recipe(), "cannot be read"),
+    ],
+)
 def test_what_cannot_be_computed_is_refused(tmp_path, text, recipe, words):
     file = tmp_path / "rewards.json"
     if text is not None:
@@ -129,7 +161,9 @@ def test_what_cannot_be_computed_is_refused(tmp_path, text, recipe, words):
         main(CreditConfig(file=str(file), recipe=recipe))
 
 
-@pytest.mark.parametrize("given", [{}, {"file": "a", "example": "all-wrong"}, {"example": "unheard-of"}])
+@pytest.mark.parametrize(
+    "given", [{}, {"file": "a", "example": "all-wrong"}, {"example": "unheard-of"}]
+)
 def test_a_file_or_an_example_must_be_named_and_not_both(given):
     with pytest.raises(ConfigError, match="example"):
         CreditConfig(**given)
@@ -143,16 +177,31 @@ def test_examples_show_what_they_say():
     front = advantages("front-loaded")
     assert front["paper"][0][3] < 0 < front["uncentred"][0][3]
     early = advantages("stops-early")
-    assert early["paper"][0][0] > early["paper"][1][0] and early["uncentred"][0][0] < early["uncentred"][1][0]
+    assert (
+        early["paper"][0][0] > early["paper"][1][0]
+        and early["uncentred"][0][0] < early["uncentred"][1][0]
+    )
     broken = advantages("malformed")
-    assert broken["paper"][0][1] < broken["paper"][0][0] < 0 and broken["released"][0][0] == broken["released"][0][1]
+    assert (
+        broken["paper"][0][1] < broken["paper"][0][0] < 0
+        and broken["released"][0][0] == broken["released"][0][1]
+    )
     assert set(broken["GRPO"][0]) == {broken["GRPO"][0][-1]}
     none = json.loads(main(CreditConfig(example="no-visit", json=True)))
-    assert none[0]["group_stats"]["gain_mean"] == pytest.approx(0.4) and none[0]["turn_rewards"] == []
+    assert (
+        none[0]["group_stats"]["gain_mean"] == pytest.approx(0.4) and none[0]["turn_rewards"] == []
+    )
 
 
-@pytest.mark.parametrize(("recipe", "stars"), [
-    (Recipe(), 1), (Recipe(penalty_scope="segment"), 2), (Recipe(format_penalty=None), 0), (Recipe(use_gain=False), 0)])
+@pytest.mark.parametrize(
+    ("recipe", "stars"),
+    [
+        (Recipe(), 1),
+        (Recipe(penalty_scope="segment"), 2),
+        (Recipe(format_penalty=None), 0),
+        (Recipe(use_gain=False), 0),
+    ],
+)
 def test_a_star_is_at_penalties_only(recipe, stars):
     """A malformed visit: its own penalty, that of the search before it as well, or none."""
     shown = main(CreditConfig(example="malformed", recipe=recipe))
@@ -168,7 +217,10 @@ def test_an_example_is_explained_and_has_a_page(tmp_path, capsys, example):
     written = (tmp_path / "x.html").read_text()
     assert "IG-Scale" in written and f"<h1>Rollouts of {example}</h1>" in written
     assert "<dt>recipe</dt><dd>paper</dd>" in written and "trained with" not in written
-    assert all(f"<dt>{name}</dt><dd>{RECIPE_WORDS[name]}</dd>" in written.replace("&#x27;", "'") for name in RECIPES)
+    assert all(
+        f"<dt>{name}</dt><dd>{RECIPE_WORDS[name]}</dd>" in written.replace("&#x27;", "'")
+        for name in RECIPES
+    )
 
 
 def test_help_lists_the_commands_and_has_the_form_of_the_file(capsys):
@@ -179,7 +231,10 @@ def test_help_lists_the_commands_and_has_the_form_of_the_file(capsys):
         assert ended.value.code == code and all(f"\n  {name} " in shown for name in COMMANDS)
     with pytest.raises(SystemExit):
         command(["credit", "--help"])
-    assert '    {"group": 0, "kinds": ["search", "visit", "answer"], "gains": [null, 0.5]' in capsys.readouterr().out
+    assert (
+        '    {"group": 0, "kinds": ["search", "visit", "answer"], "gains": [null, 0.5]'
+        in capsys.readouterr().out
+    )
 
 
 def test_the_file_may_be_the_first_word(tmp_path, capsys):

@@ -12,7 +12,12 @@ from minvenus.files import read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.settings import EvalConfig, IGPOConfig, InferConfig, SFTConfig
 
-CONFIGS = {"train_sft.py": SFTConfig, "train_igpo.py": IGPOConfig, "eval.py": EvalConfig, "infer.py": InferConfig}
+CONFIGS = {
+    "train_sft.py": SFTConfig,
+    "train_igpo.py": IGPOConfig,
+    "eval.py": EvalConfig,
+    "infer.py": InferConfig,
+}
 
 
 @pytest.fixture
@@ -30,15 +35,26 @@ def commands(monkeypatch):
     return seen
 
 
-def test_sft_igpo_evaluation_audit_live_question_and_report_in_a_few_steps_each(tmp_path, commands, capsys):
+def test_sft_igpo_evaluation_audit_live_question_and_report_in_a_few_steps_each(
+    tmp_path, commands, capsys
+):
     config = DemoConfig(out=str(tmp_path), sft_steps=3, igpo_steps=2, batch=1, questions=4)
     told = demo.main(config)
-    assert [script for script, _ in commands] == ["train_sft.py", "train_igpo.py", *["eval.py"] * 3, "infer.py"]
+    assert [script for script, _ in commands] == [
+        "train_sft.py",
+        "train_igpo.py",
+        *["eval.py"] * 3,
+        "infer.py",
+    ]
     sft, igpo, before, after, compared, asked = (config for _, config in commands)
     assert sft.model == "tiny-base" and sft.steps == 3 and igpo.steps == 2
     assert igpo.model == before.agent.model == str(scripts.trained(sft.out, 3))
     assert after.agent.model == asked.agent.model == str(scripts.trained(igpo.out, 2))
-    assert (before.limit, before.agent.seed, before.slack) == (after.limit, after.agent.seed, after.slack) == (4, 1, 0)
+    assert (
+        (before.limit, before.agent.seed, before.slack)
+        == (after.limit, after.agent.seed, after.slack)
+        == (4, 1, 0)
+    )
     assert igpo.hops is None and not igpo.recipe.center_gain
     assert igpo.seed != sft.seed, "other questions than were demonstrated"
     assert before.agent.temperature == after.agent.temperature == 1.0
@@ -46,13 +62,15 @@ def test_sft_igpo_evaluation_audit_live_question_and_report_in_a_few_steps_each(
 
     assert len(read_jsonl(Path(sft.out) / "metrics.jsonl")) == 3
     rows = read_jsonl(Path(igpo.out) / "metrics.jsonl")
-    assert len(rows) == 2 and "before_test_exact_match" in rows[0] and "test_exact_match" in rows[-1]
+    assert (
+        len(rows) == 2 and "before_test_exact_match" in rows[0] and "test_exact_match" in rows[-1]
+    )
     for evaluated in (before, after):
         assert len(read_jsonl(Path(evaluated.out) / "results.jsonl")) == 4
         assert json.loads((Path(evaluated.out) / "report.json").read_text())["runs"] == 4
     shown = capsys.readouterr().out
-    assert "format errors" in shown and "browse, wrong" in shown             # the table of before and after
-    assert "step 1:" in shown and "step 2:" in shown                         # the audit, at the first and last step
+    assert "format errors" in shown and "browse, wrong" in shown  # the table of before and after
+    assert "step 1:" in shown and "step 2:" in shown  # the audit, at the first and last step
     page = Path(igpo.out) / "report.html"
     assert str(page) in told and page.stat().st_size > 10_000
 
@@ -60,4 +78,6 @@ def test_sft_igpo_evaluation_audit_live_question_and_report_in_a_few_steps_each(
     kept = [file.read_bytes() for file in files]
     demo.main(config)
     assert f"{tmp_path} exists: what is finished there is shown again" in capsys.readouterr().out
-    assert len(files) == 4 and [file.read_bytes() for file in files] == kept, "nothing is trained or asked twice"
+    assert len(files) == 4 and [file.read_bytes() for file in files] == kept, (
+        "nothing is trained or asked twice"
+    )

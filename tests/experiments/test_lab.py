@@ -19,7 +19,13 @@ from minvenus.igpo.credit import credit
 from minvenus.igpo.loss import igpo_loss
 from minvenus.settings import IGPOConfig
 
-NAMES = [*LabConfig().methods.split(), "paper+unnormalised", "paper+unscaled", "paper+every-turn", "uncentred+rms"]
+NAMES = [
+    *LabConfig().methods.split(),
+    "paper+unnormalised",
+    "paper+unscaled",
+    "paper+every-turn",
+    "uncentred+rms",
+]
 
 
 def recipe_of(method: str) -> Recipe:
@@ -28,7 +34,9 @@ def recipe_of(method: str) -> Recipe:
 
 def last(gains: str, method: str, seed: int, steps: int, metric: str) -> float:
     """Success or turns after `steps` updates."""
-    return lab.train(PROFILES[gains], recipe_of(method), seed, LabConfig(steps=steps + 1))[metric][steps]
+    return lab.train(PROFILES[gains], recipe_of(method), seed, LabConfig(steps=steps + 1))[metric][
+        steps
+    ]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -37,7 +45,10 @@ def test_where_outcomes_are_sparse_and_gains_are_honest_igpo_learns_faster_than_
     ± .021, the smallest of the 200 .541. The margin is 5.2 spreads away: for a fresh seed a false alarm has a chance
     of about 1e-7 if differences are normal, and is under 1.5 % with 95 % confidence whatever they are (none in
     200)."""
-    assert last("measured", "paper", seed, 40, "success") > last("measured", "grpo", seed, 40, "success") + 0.5
+    assert (
+        last("measured", "paper", seed, 40, "success")
+        > last("measured", "grpo", seed, 40, "success") + 0.5
+    )
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -57,8 +68,12 @@ def worlds(draw):
     """Gains of one to three hops, a table of probabilities for them, and the visits allowed."""
     hops = draw(st.integers(1, 3))
     gain = st.floats(-2, 2)
-    gains = Gains(tuple(draw(st.lists(gain, min_size=hops, max_size=hops))), (draw(st.floats(0, 1)),) * hops,
-                  draw(gain), draw(st.floats(0, 1)))
+    gains = Gains(
+        tuple(draw(st.lists(gain, min_size=hops, max_size=hops))),
+        (draw(st.floats(0, 1)),) * hops,
+        draw(gain),
+        draw(st.floats(0, 1)),
+    )
     logits = np.random.default_rng(draw(st.integers(0, 1000))).normal(size=(hops, 3))
     return gains, lab.softmax(logits), hops + draw(st.integers(0, 2))
 
@@ -68,12 +83,16 @@ def enumerated(probs, visits):
     world = World.of((0.0,) * len(probs), visits=visits)
     chances = replace(world, logits=torch.tensor(probs).log()).probabilities().tolist()
     success = sum(chance * r.outcome for chance, r in zip(chances, world.rewards, strict=True))
-    return success, sum(chance * (1 + 2 * len(r.turns)) for chance, r in zip(chances, world.rewards, strict=True))
+    return success, sum(
+        chance * (1 + 2 * len(r.turns)) for chance, r in zip(chances, world.rewards, strict=True)
+    )
 
 
 def test_one_hop_two_visits_worked_by_hand():
     """right 1/2, wrong 1/4, stop 1/4: success 1/2 + 1/4 * 1/2, visits 3/4 + 1/4 * 3/4"""
-    assert lab.expected(lab.softmax(np.log([[0.5, 0.25, 0.25]])), 2) == pytest.approx((0.625, 1 + 2 * 0.9375))
+    assert lab.expected(lab.softmax(np.log([[0.5, 0.25, 0.25]])), 2) == pytest.approx(
+        (0.625, 1 + 2 * 0.9375)
+    )
 
 
 @given(worlds())
@@ -87,7 +106,9 @@ def test_rollouts_follow_the_rules(world, seed):
     """A rollout ends with a stop, the last hop or the last visit; nothing is chosen after that, and every visit has a
     value before its search, before itself and after."""
     gains, probs, visits = world
-    for choices, measured in zip(*lab.sample(gains, probs, visits, 20, np.random.default_rng(seed)), strict=True):
+    for choices, measured in zip(
+        *lab.sample(gains, probs, visits, 20, np.random.default_rng(seed)), strict=True
+    ):
         hop = made = 0
         for at, choice in choices[:-1]:
             assert at == hop and choice != STOP
@@ -102,21 +123,31 @@ def test_rollouts_follow_the_rules(world, seed):
 
 def test_sampled_rollouts_have_the_exact_success_and_the_mean_and_the_spread_of_gains_that_were_asked_for():
     probs = np.tile((0.5, 0.4, 0.1), (2, 1))
-    choices, batch = lab.sample(Gains((1.0, 3.0), (0.5, 0.1), -1.0, 0.2), probs, 4, 20_000, np.random.default_rng(0))
+    choices, batch = lab.sample(
+        Gains((1.0, 3.0), (0.5, 0.1), -1.0, 0.2), probs, 4, 20_000, np.random.default_rng(0)
+    )
     success, turns = lab.expected(probs, 4)
     lengths = np.array([len(m.kinds) for m in batch])
     sampled = np.mean([m.outcome for m in batch])
     assert abs(sampled - success) < 4 * (success * (1 - success) / 20_000) ** 0.5
-    assert abs(lengths.mean() - turns) < 4 * lengths.std() / 20_000 ** 0.5
-    found = {}                                                            # (hop, choice) -> (of the search, of both)
+    assert abs(lengths.mean() - turns) < 4 * lengths.std() / 20_000**0.5
+    found = {}  # (hop, choice) -> (of the search, of both)
     for made, m in zip(choices, batch, strict=True):
         for k in range(len(m.kinds) // 2):
-            [before], [between], [after] = m.logprobs[2 * k:2 * k + 3]
+            [before], [between], [after] = m.logprobs[2 * k : 2 * k + 3]
             found.setdefault(made[k], []).append((between - before, after - before))
-    for place, mean, spread in (((0, RIGHT), 1.0, 0.5), ((1, RIGHT), 3.0, 0.1), ((0, WRONG), -1.0, 0.2)):
+    for place, mean, spread in (
+        ((0, RIGHT), 1.0, 0.5),
+        ((1, RIGHT), 3.0, 0.1),
+        ((0, WRONG), -1.0, 0.2),
+    ):
         searches, visits = np.array(found[place]).T
-        assert visits.mean() == pytest.approx(mean, abs=0.02) and visits.std() == pytest.approx(spread, rel=0.05)
-        assert searches.mean() == pytest.approx(0.0, abs=0.02) and searches.std() == pytest.approx(0.2, rel=0.05)
+        assert visits.mean() == pytest.approx(mean, abs=0.02) and visits.std() == pytest.approx(
+            spread, rel=0.05
+        )
+        assert searches.mean() == pytest.approx(0.0, abs=0.02) and searches.std() == pytest.approx(
+            0.2, rel=0.05
+        )
         assert abs(np.corrcoef(searches, visits)[0, 1]) < 0.05, "two draws, not one"
 
 
@@ -124,8 +155,10 @@ def test_sampled_rollouts_have_the_exact_success_and_the_mean_and_the_spread_of_
 def test_luck_does_not_depend_on_the_table(world):
     """The same generator for two tables: where both choose the same all along, the values are the same too."""
     gains, probs, visits = world
-    first, second = (lab.sample(gains, np.tile(row, (len(probs), 1)), visits, 50, np.random.default_rng(7))
-                     for row in ((1 / 3, 1 / 3, 1 / 3), (0.5, 0.2, 0.3)))
+    first, second = (
+        lab.sample(gains, np.tile(row, (len(probs), 1)), visits, 50, np.random.default_rng(7))
+        for row in ((1 / 3, 1 / 3, 1 / 3), (0.5, 0.2, 0.3))
+    )
     rows = zip(*first, *second, strict=True)
     same = [(a.logprobs, b.logprobs) for made, a, other, b in rows if made == other]
     assert same and all(a == b for a, b in same)
@@ -139,7 +172,9 @@ def test_an_update_is_a_step_on_eight_groups_of_four_rollouts_of_the_runs_own_se
     found = lab.train(gains, recipe, seed, config)
     for step in range(3):
         probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-        assert (found["success"][step], found["turns"][step]) == pytest.approx(lab.expected(probs, 6), abs=1e-12)
+        assert (found["success"][step], found["turns"][step]) == pytest.approx(
+            lab.expected(probs, 6), abs=1e-12
+        )
         choices, batch = lab.sample(gains, probs, 6, 32, np.random.default_rng((seed, step)))
         assert [m.group for m in batch] == [group for group in range(8) for _ in range(4)]
         logits += 0.8 * lab.policy_gradient(probs, choices, credit(batch, recipe).record.advantages)
@@ -158,9 +193,11 @@ def loss_gradient(probs, choices, advantages) -> np.ndarray:
     for row, made in zip(logp, choices, strict=True):
         for k, place in enumerate(made):
             row[2 * k] = log_probs[place]
-    stacked = torch.stack([torch.stack(row) for row in logp])                                         # [N, turns]
+    stacked = torch.stack([torch.stack(row) for row in logp])  # [N, turns]
     mask = torch.tensor([[t < len(row) for t in range(longest)] for row in advantages])
-    padded = torch.tensor([row + [0.0] * (longest - len(row)) for row in advantages], dtype=torch.float64)
+    padded = torch.tensor(
+        [row + [0.0] * (longest - len(row)) for row in advantages], dtype=torch.float64
+    )
     igpo_loss(stacked, stacked.detach(), None, padded, mask, kl_coef=0.0)[0].backward()
     return -table.grad.numpy()
 
@@ -177,15 +214,31 @@ def test_the_gradient_is_that_of_the_shipped_loss(world, method, seed):
 # ---------------------------------------------------------------------------------------------------------- the command
 
 
-def test_the_command_prints_a_table_and_draws_a_picture_per_profile_the_same_each_time(capsys, tmp_path):
+def test_the_command_prints_a_table_and_draws_a_picture_per_profile_the_same_each_time(
+    capsys, tmp_path
+):
     printed = []
     for _ in range(2):
-        main(["lab", "--steps", "4", "--seeds", "2", "--gains", "equal front", "--out", str(tmp_path)])
+        main(
+            [
+                "lab",
+                "--steps",
+                "4",
+                "--seeds",
+                "2",
+                "--gains",
+                "equal front",
+                "--out",
+                str(tmp_path),
+            ]
+        )
         printed.append(capsys.readouterr().out)
     assert {path.name for path in tmp_path.iterdir()} == {"lab-equal.svg", "lab-front.svg"}
     assert printed[0] == printed[1]
     equal, front, _ = printed[0].split("\n\n")
-    assert equal.startswith("gains equal: Gains(right=(0.8, 0.8, 0.8, 0.8)") and front.startswith("gains front: Gains(")
+    assert equal.startswith("gains equal: Gains(right=(0.8, 0.8, 0.8, 0.8)") and front.startswith(
+        "gains front: Gains("
+    )
     for part in (equal, front):
         _, head, *rows = part.splitlines()
         assert head.split() == ["method", "step", "0", "step", "3", "turns"]
@@ -195,19 +248,44 @@ def test_the_command_prints_a_table_and_draws_a_picture_per_profile_the_same_eac
 
 @pytest.mark.parametrize("method", ["paper", "paper+every-turn"])
 def test_a_row_is_of_its_own_method_and_profile(method, capsys, tmp_path):
-    main(["lab", "--steps", "8", "--seeds", "1", "--gains", "front", "--methods", method, "--out", str(tmp_path)])
+    main(
+        [
+            "lab",
+            "--steps",
+            "8",
+            "--seeds",
+            "1",
+            "--gains",
+            "front",
+            "--methods",
+            method,
+            "--out",
+            str(tmp_path),
+        ]
+    )
     shown = capsys.readouterr().out
-    assert f"{last('front', method, 0, 7, 'success'):.3f}  {last('front', method, 0, 7, 'turns'):.3f}\n" in shown
+    assert (
+        f"{last('front', method, 0, 7, 'success'):.3f}  {last('front', method, 0, 7, 'turns'):.3f}\n"
+        in shown
+    )
 
 
 def test_profiles_that_do_not_exist_are_refused_with_those_that_do():
-    with pytest.raises(ConfigError, match=f"gains must be some of {' '.join(PROFILES)}, each once; got"):
+    with pytest.raises(
+        ConfigError, match=f"gains must be some of {' '.join(PROFILES)}, each once; got"
+    ):
         LabConfig(gains="equal fornt")
-    assert all(np.mean(gains.right) == pytest.approx(0.8) for name, gains in PROFILES.items() if name != "measured")
+    assert all(
+        np.mean(gains.right) == pytest.approx(0.8)
+        for name, gains in PROFILES.items()
+        if name != "measured"
+    )
 
 
 @pytest.mark.parametrize("change", ["rate-18e-4", "token-sum", "groups-of-8", "reference"])
 def test_a_change_of_what_the_lab_does_not_have_is_refused_and_not_shown_as_a_result(change):
     LabConfig(methods="paper paper+rms uncentred+no-penalty+gamma-1")
-    with pytest.raises(ConfigError, match=r"methods must be some of .* with changes after plus signs: discounted"):
+    with pytest.raises(
+        ConfigError, match=r"methods must be some of .* with changes after plus signs: discounted"
+    ):
         LabConfig(methods=f"paper paper+{change}")

@@ -11,7 +11,13 @@ from minvenus.experiments import pictures
 from minvenus.experiments.calculator import EXAMPLES
 from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.lab import LabConfig
-from minvenus.experiments.pictures import BROWSERS, PicturesConfig, curves_picture, main, telling_rollout
+from minvenus.experiments.pictures import (
+    BROWSERS,
+    PicturesConfig,
+    curves_picture,
+    main,
+    telling_rollout,
+)
 from minvenus.experiments.theory import TheoryConfig
 from minvenus.flags import save_config
 from minvenus.igpo.credit import credit
@@ -25,7 +31,9 @@ def texts(path) -> list[str]:
     return [node.text or "" for node in ET.parse(path).iter("{http://www.w3.org/2000/svg}text")]
 
 
-def test_pictures_show_the_gains_and_advantages_of_a_rollout_and_every_example_twice_the_same(tmp_path, monkeypatch):
+def test_pictures_show_the_gains_and_advantages_of_a_rollout_and_every_example_twice_the_same(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(pictures, "LAB", LabConfig(seeds=2, steps=2))
     monkeypatch.setattr(pictures, "THEORY", TheoryConfig(group=2))
     batch = group_of_four()
@@ -51,20 +59,32 @@ def test_pictures_show_the_gains_and_advantages_of_a_rollout_and_every_example_t
         assert {"paper", "uncentred"} <= set(texts(tmp_path / "a" / f"{name}-dark.svg"))
 
 
-def test_curves_of_a_comparison_have_a_line_and_a_band_for_each_method_and_without_one_there_is_no_picture(tmp_path):
-    config = CompareConfig(out=str(tmp_path / "elsewhere"), methods="grpo uncentred", seeds=2, first_seed=5, steps=2)
+def test_curves_of_a_comparison_have_a_line_and_a_band_for_each_method_and_without_one_there_is_no_picture(
+    tmp_path,
+):
+    config = CompareConfig(
+        out=str(tmp_path / "elsewhere"), methods="grpo uncentred", seeds=2, first_seed=5, steps=2
+    )
     assert curves_picture(tmp_path) is None
-    save_config(config, tmp_path)                                       # the folder may have been moved
-    for name, shares in {"grpo-5": (0.1, 0.2), "grpo-6": (0.1, 0.4), "uncentred-5": (0.1, 0.8),
-                         "uncentred-6": (0.1, 0.9)}.items():
+    save_config(config, tmp_path)  # the folder may have been moved
+    for name, shares in {
+        "grpo-5": (0.1, 0.2),
+        "grpo-6": (0.1, 0.4),
+        "uncentred-5": (0.1, 0.8),
+        "uncentred-6": (0.1, 0.9),
+    }.items():
         rows = [{"step": step, "test_exact_match": share} for step, share in enumerate(shares, 1)]
         (tmp_path / name).mkdir()
-        (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (tmp_path / name / "metrics.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows)
+        )
     drawn = ET.fromstring(curves_picture(tmp_path))
     lines = [line.get("stroke") for line in drawn.iter("{http://www.w3.org/2000/svg}polyline")]
     bands = [band.get("fill") for band in drawn.iter("{http://www.w3.org/2000/svg}polygon")]
     assert lines == bands == [COLOURS[METHODS["grpo"]], COLOURS[METHODS["uncentred"]]]
-    assert {"grpo", "uncentred"} <= {node.text for node in drawn.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"grpo", "uncentred"} <= {
+        node.text for node in drawn.iter("{http://www.w3.org/2000/svg}text")
+    }
 
 
 def test_without_a_demo_the_command_says_what_to_run_first(tmp_path):

@@ -40,9 +40,14 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_script_runs_with_its_flags_and_one_thread_and_its_command_is_shown(folder, capfd):
-    (folder / "eval.py").write_text("import os, sys; print(sys.argv[1:], os.environ['OMP_NUM_THREADS'], flush=True)")
+    (folder / "eval.py").write_text(
+        "import os, sys; print(sys.argv[1:], os.environ['OMP_NUM_THREADS'], flush=True)"
+    )
     scripts.run("eval.py", "--limit", 3, "--out", Path("a"))
-    assert capfd.readouterr().out == "\n$ python eval.py --limit 3 --out a\n['--limit', '3', '--out', 'a'] 1\n"
+    assert (
+        capfd.readouterr().out
+        == "\n$ python eval.py --limit 3 --out a\n['--limit', '3', '--out', 'a'] 1\n"
+    )
     assert list(scripts.run_all("eval.py", {"new": ("--seed", 4)}, logs=folder)) == ["new"]
     assert (folder / "new" / "log.txt").read_text() == "['--seed', '4'] 1\n"
 
@@ -50,7 +55,11 @@ def test_a_script_runs_with_its_flags_and_one_thread_and_its_command_is_shown(fo
 def test_a_failure_says_the_last_line_of_its_log_lets_the_others_save_and_starts_no_more(folder):
     kinds = {"a": "waits", "b": "fails", "c": "waits"}
     with pytest.raises(ConfigError, match=r"^b ended with exit code 1: out of luck$"):
-        list(scripts.run_all("train.py", {name: (folder / name, kind) for name, kind in kinds.items()}, 2, folder))
+        list(
+            scripts.run_all(
+                "train.py", {name: (folder / name, kind) for name, kind in kinds.items()}, 2, folder
+            )
+        )
     assert (folder / "a.saved").exists() and not (folder / "c.ready").exists()
     (folder / "eval.py").write_text("import sys; sys.exit(3)")
     with pytest.raises(ConfigError, match=r"^eval.py ended with exit code 3$"):
@@ -60,7 +69,8 @@ def test_a_failure_says_the_last_line_of_its_log_lets_the_others_save_and_starts
 def test_at_most_so_many_run_at_the_same_time_and_in_their_order(folder):
     (folder / "job.py").write_text(
         "import pathlib, sys, time\nhere = pathlib.Path(sys.argv[1])\n(here / sys.argv[2]).touch()\n"
-        "print(len(list(here.glob('*'))))\ntime.sleep(0.05)\n(here / sys.argv[2]).unlink()\n")
+        "print(len(list(here.glob('*'))))\ntime.sleep(0.05)\n(here / sys.argv[2]).unlink()\n"
+    )
     (folder / "here").mkdir()
     names = [f"j{i}" for i in range(5)]
     jobs = {name: (folder / "here", name) for name in names}
@@ -72,7 +82,10 @@ def test_at_most_so_many_run_at_the_same_time_and_in_their_order(folder):
 def test_ctrl_c_asks_every_running_script_once_and_waits_until_they_have_saved(folder):
     def press():
         until = time.monotonic() + 60
-        while not ((folder / "a.ready").exists() and (folder / "b.ready").exists()) and time.monotonic() < until:
+        while (
+            not ((folder / "a.ready").exists() and (folder / "b.ready").exists())
+            and time.monotonic() < until
+        ):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -88,7 +101,9 @@ def test_ctrl_c_asks_every_running_script_once_and_waits_until_they_have_saved(f
 # ----------------------------------------------------------------------------------------------------- the command line
 
 
-def test_a_command_prints_what_it_returns_and_ends_with_one_line_if_a_user_can_mend_it(monkeypatch, capsys):
+def test_a_command_prints_what_it_returns_and_ends_with_one_line_if_a_user_can_mend_it(
+    monkeypatch, capsys
+):
     def run(config):
         if config.batch == 4:
             raise ConfigError("eval.py ended")
@@ -102,5 +117,7 @@ def test_a_command_prints_what_it_returns_and_ends_with_one_line_if_a_user_can_m
     monkeypatch.setitem(entry.COMMANDS, "demo", (DemoConfig, run))
     entry.main(["demo", "--batch", "3"])
     assert capsys.readouterr().out == "batch 3\n"
-    assert refused("demo", "--batch", "4") == 2 and capsys.readouterr().err == "demo: eval.py ended\n"
+    assert (
+        refused("demo", "--batch", "4") == 2 and capsys.readouterr().err == "demo: eval.py ended\n"
+    )
     assert refused("demo", "--bach", "3") == 2 and "did you mean --batch" in capsys.readouterr().err

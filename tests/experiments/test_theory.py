@@ -20,9 +20,13 @@ def test_pushes_are_per_time_that_a_hop_is_reached_and_in_lengths_of_the_gradien
 def test_the_command_shows_pushes_per_hop_and_the_picture_has_a_line_for_each(capsys):
     main(["theory", "--group", "2"])
     parts = capsys.readouterr().out.split("\n\n")
-    assert [part.split()[1] for part in parts[:3]] == list(theory.PROFILES) and "groups of 2" in parts[0]
+    assert [part.split()[1] for part in parts[:3]] == list(
+        theory.PROFILES
+    ) and "groups of 2" in parts[0]
     for part in parts[:3]:
         assert part.count("true gradient of") == 2 and all(arm in part for arm in theory.ARMS)
     assert all(sum(gains) / 3 == pytest.approx(0.8) for gains in theory.PROFILES.values())
     assert theory.PROFILES["front"] == FRONT, "the gains of the table in docs/equations.md"
-    assert all(name in theory.picture("front", 2) for name in ("true gradient of the gain", *theory.ARMS))
+    assert all(
+        name in theory.picture("front", 2) for name in ("true gradient of the gain", *theory.ARMS)
+    )

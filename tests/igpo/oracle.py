@@ -53,7 +53,11 @@ def turn_rewards(kinds, gains, malformed, outcome, recipe):
         if not recipe.use_gain:
             continue
         source = reward_source(t, kinds, malformed, recipe)
-        if source is not None and malformed[source] and (source == t or recipe.penalty_scope == "segment"):
+        if (
+            source is not None
+            and malformed[source]
+            and (source == t or recipe.penalty_scope == "segment")
+        ):
             turns[t], penalties[t] = -recipe.format_penalty, True
         elif source is not None:
             turns[t] = gains[source]
@@ -138,13 +142,21 @@ def reward_terms(rewards, groups, recipe):
     """The normalised, scaled and weighted reward of every turn, the outcome last; None where absent."""
     scores = z_scores(rewards, groups, recipe)
     factor = recipe.ig_weight * (ig_scale(scores)[0] if recipe.normalize == "scaled" else 1.0)
-    return [[None if z is None else factor * z for z in turns] + [outcome] for turns, outcome in scores]
+    return [
+        [None if z is None else factor * z for z in turns] + [outcome] for turns, outcome in scores
+    ]
 
 
 def returns(terms, penalties, recipe):
     if recipe.discount_over == "turns":
-        return [math.fsum(recipe.gamma ** (k - t) * terms[k] for k in range(t, len(terms)) if terms[k] is not None)
-                for t in range(len(terms))]
+        return [
+            math.fsum(
+                recipe.gamma ** (k - t) * terms[k]
+                for k in range(t, len(terms))
+                if terms[k] is not None
+            )
+            for t in range(len(terms))
+        ]
     rewarded = [t for t in range(len(terms)) if terms[t] is not None]
     total = {}
     for i in reversed(range(len(rewarded))):
@@ -154,7 +166,10 @@ def returns(terms, penalties, recipe):
     # target: the searches before a malformed turn keep belonging to the next visit or to the answer.
     local = (recipe.penalty_scope == "turn" and penalties) or []
     shared = [t for t in rewarded if not (t < len(local) and local[t])]
-    return [total[t] if t in total else total[min(k for k in shared if k > t)] for t in range(len(terms))]
+    return [
+        total[t] if t in total else total[min(k for k in shared if k > t)]
+        for t in range(len(terms))
+    ]
 
 
 def advantages(rewards, groups, recipe):
@@ -195,10 +210,16 @@ def aggregated(rows, how):
 def loss(batch, *, clip_low, clip_high, dual_clip, kl_coef, aggregate):
     """(loss, policy part, KL part) of a batch of nested lists [B][L]. Masked positions are never looked at."""
     policy, kl = [], []
-    for logp, old, ref, advantages, mask in zip(batch.logp, batch.old, batch.ref, batch.advantages, batch.mask,
-                                              strict=True):
+    for logp, old, ref, advantages, mask in zip(
+        batch.logp, batch.old, batch.ref, batch.advantages, batch.mask, strict=True
+    ):
         trained = [k for k in range(len(mask)) if mask[k]]
-        policy.append([token_loss(logp[k], old[k], advantages[k], clip_low, clip_high, dual_clip) for k in trained])
+        policy.append(
+            [
+                token_loss(logp[k], old[k], advantages[k], clip_low, clip_high, dual_clip)
+                for k in trained
+            ]
+        )
         kl.append([token_kl(logp[k], ref[k]) if kl_coef else 0.0 for k in trained])
     policy_part, kl_part = aggregated(policy, aggregate), aggregated(kl, aggregate)
     return policy_part + kl_coef * kl_part, policy_part, kl_part

@@ -39,7 +39,8 @@ def recipes(**fixed):
         "spread": st.sampled_from(("std", "std", "rms", "one")),
         "clip_gain": st.sampled_from((False, False, True)),
         "take_back": st.sampled_from((False, False, True)),
-        "gamma": st.sampled_from((0.0, 0.5, 0.95, 1.0)) | st.floats(0.0, 1.0, allow_subnormal=False),
+        "gamma": st.sampled_from((0.0, 0.5, 0.95, 1.0))
+        | st.floats(0.0, 1.0, allow_subnormal=False),
         "ig_weight": st.sampled_from((1.0, 1.0, 0.0, 0.5, 2.0)),
         "gain": st.sampled_from(("log_prob", "prob")),
     }
@@ -58,24 +59,41 @@ def batches(draw, magnitudes=ALL_MAGNITUDES, max_groups: int = 12) -> Batch:
     rewards, groups = [], []
     for group in range(draw(st.integers(1, max_groups))):
         size = rng.choice(magnitudes)
-        gain = rng.choice((lambda size=size: size * rng.gauss(0.0, 1.0),
-                           lambda size=size: size * rng.choice((0.0, 0.5, -0.25)), lambda: 0.0, lambda: 0.7))
-        outcome = rng.choice((lambda: float(rng.random() < 0.5), lambda: 1.0, lambda: 0.1, rng.random,
-                              lambda size=size: size * rng.gauss(0.0, 1.0)))
+        gain = rng.choice(
+            (
+                lambda size=size: size * rng.gauss(0.0, 1.0),
+                lambda size=size: size * rng.choice((0.0, 0.5, -0.25)),
+                lambda: 0.0,
+                lambda: 0.7,
+            )
+        )
+        outcome = rng.choice(
+            (
+                lambda: float(rng.random() < 0.5),
+                lambda: 1.0,
+                lambda: 0.1,
+                rng.random,
+                lambda size=size: size * rng.gauss(0.0, 1.0),
+            )
+        )
         absent, malformed = rng.choice((0.0, 0.3, 0.9, 1.0)), rng.choice((0.0, 0.0, 0.1, 0.5))
         for _ in range(rng.randint(1, most_rollouts)):
             turns, penalties = [], []
             for _ in range(rng.randint(0, most_turns)):
                 penalties.append(rng.random() < malformed)
                 turns.append(-1.0 if penalties[-1] else None if rng.random() < absent else gain())
-            rewards.append(TurnRewards(turns, -1.0 if rng.random() < malformed else outcome(), penalties=penalties))
+            rewards.append(
+                TurnRewards(
+                    turns, -1.0 if rng.random() < malformed else outcome(), penalties=penalties
+                )
+            )
             groups.append(group)
     return shuffled(rewards, groups, rng)
 
 
 def shuffled(rewards, groups, rng) -> Batch:
     """Groups interleaved, under arbitrary ids: neither order nor numbering may matter."""
-    names = {g: rng.randint(-10**6, 10**6) * 12 + g for g in set(groups)}
+    names = {g: rng.randint(-(10**6), 10**6) * 12 + g for g in set(groups)}
     order = rng.sample(range(len(groups)), len(groups))
     return Batch([rewards[i] for i in order], [names[groups[i]] for i in order])
 
@@ -101,7 +119,10 @@ def amplification(batch: Batch, recipe: Recipe) -> float:
             continue
         if recipe.normalize == "joint":
             outcomes = gains = outcomes + gains
-        for values, sigma in ((outcomes, oracle.stats(outcomes)[1]), (gains, oracle.divisor(gains, recipe))):
+        for values, sigma in (
+            (outcomes, oracle.stats(outcomes)[1]),
+            (gains, oracle.divisor(gains, recipe)),
+        ):
             worst = max(worst, max(map(abs, values), default=0.0) / (sigma + 1e-6))
     return worst
 
@@ -118,7 +139,9 @@ def assert_close(ours, theirs, tolerance: float) -> None:
     assert [len(row) for row in ours] == [len(row) for row in theirs]
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         for t, (x, y) in enumerate(zip(a, b, strict=True)):
-            assert x is y or abs(x - y) <= tolerance, f"rollout {i}, turn {t}: {x!r}, {y!r}; allowed {tolerance:.3g}"
+            assert x is y or abs(x - y) <= tolerance, (
+                f"rollout {i}, turn {t}: {x!r}, {y!r}; allowed {tolerance:.3g}"
+            )
 
 
 # ---------------------------------------------------------------------------------- measured rollouts, token batches
@@ -128,11 +151,18 @@ def assert_close(ours, theirs, tolerance: float) -> None:
 def measured(draw, max_turns: int = 12) -> Measured:
     """A rollout with the answer scored before every turn, as browse="off" needs it; gains of zero are among them. One
     that was cut short may end in any kind of turn."""
-    kinds = draw(st.lists(st.sampled_from(("search", "search", "visit", "none")), max_size=max_turns))
+    kinds = draw(
+        st.lists(st.sampled_from(("search", "search", "visit", "none")), max_size=max_turns)
+    )
     kinds = [*kinds, draw(st.sampled_from(("answer", "answer", "visit", "none")))]
-    malformed = [kind == "none" or draw(st.sampled_from((False, False, False, True))) for kind in kinds]
-    logprobs = st.lists(st.sampled_from((-3.0, -2.0)) if draw(st.booleans()) else st.floats(-20.0, 0.0),
-                        min_size=1, max_size=3)
+    malformed = [
+        kind == "none" or draw(st.sampled_from((False, False, False, True))) for kind in kinds
+    ]
+    logprobs = st.lists(
+        st.sampled_from((-3.0, -2.0)) if draw(st.booleans()) else st.floats(-20.0, 0.0),
+        min_size=1,
+        max_size=3,
+    )
     logprobs = draw(st.lists(logprobs, min_size=len(kinds), max_size=len(kinds)))
     return Measured(kinds, malformed, logprobs, draw(st.sampled_from((0.0, 1.0, 0.3))), group=0)
 
@@ -167,7 +197,16 @@ def token_batches(draw, max_rows: int = 5, max_length: int = 6) -> Tokens:
     density = draw(st.sampled_from((0.0, 0.3, 0.7, 1.0)))
     table = lambda cell: [[cell() for _ in range(length)] for _ in range(rows)]  # noqa: E731
     logp = table(lambda: -3.0 * rng.random())
-    near = [[[x + rng.choice((0.0, 1.0)) * rng.gauss(0.0, 1.0) for x in row] for row in logp] for _ in range(2)]
+    near = [
+        [[x + rng.choice((0.0, 1.0)) * rng.gauss(0.0, 1.0) for x in row] for row in logp]
+        for _ in range(2)
+    ]
     mask = table(lambda: rng.random() < density)
     mask[rng.randrange(rows)][rng.randrange(length)] = True
-    return Tokens(logp, near[0], near[1], table(lambda: rng.choice((0.0, 1.0, -1.0, rng.gauss(0.0, 2.0)))), mask)
+    return Tokens(
+        logp,
+        near[0],
+        near[1],
+        table(lambda: rng.choice((0.0, 1.0, -1.0, rng.gauss(0.0, 2.0)))),
+        mask,
+    )

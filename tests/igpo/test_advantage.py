@@ -42,15 +42,23 @@ def test_advantages_equal_the_definition(batch, recipe):
     tolerance = rounding(batch, recipe)
     assert_close(record.advantages, oracle.advantages(rewards, groups, recipe), tolerance)
     assert_close(record.terms, oracle.reward_terms(rewards, groups, recipe), tolerance)
-    assert_close([*record.turn_z, record.outcome_z], [*(z for z, _ in scores), [z for _, z in scores]], tolerance)
+    assert_close(
+        [*record.turn_z, record.outcome_z],
+        [*(z for z, _ in scores), [z for _, z in scores]],
+        tolerance,
+    )
     assert (record.m_outcome, record.m_gain) == pytest.approx((m_outcome, m_gain), abs=tolerance)
-    assert record.scale == pytest.approx(scale if recipe.normalize == "scaled" else 1.0, rel=1e-9 + 40 * tolerance)
+    assert record.scale == pytest.approx(
+        scale if recipe.normalize == "scaled" else 1.0, rel=1e-9 + 40 * tolerance
+    )
     assert set(record.groups) == set(groups)
     for group, stats in record.groups.items():
         outcomes, gains = oracle.group_sets(rewards, groups, group)
         if recipe.normalize == "joint":
             outcomes = gains = outcomes + gains
-        assert (stats.outcome_mean, stats.outcome_std) == pytest.approx(oracle.stats(outcomes), rel=1e-9, abs=1e-9)
+        assert (stats.outcome_mean, stats.outcome_std) == pytest.approx(
+            oracle.stats(outcomes), rel=1e-9, abs=1e-9
+        )
         expected = oracle.stats(gains)[0], oracle.divisor(gains, recipe)
         assert (stats.gain_mean, stats.gain_std) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
@@ -71,19 +79,33 @@ def test_two_rollouts_with_gamma_half_worked_by_hand():
     o = 0.5 / (math.sqrt(0.25 + 1e-8) + 1e-6)
     per_turn = turn_advantages(batch, [5, 5], Recipe(normalize="separate", gamma=0.5))
     assert_close(per_turn, [[-z + 0.25 * o, 0.5 * o, o], [z - 0.5 * o, -o]], 1e-14)
-    per_reward = turn_advantages(batch, [5, 5], Recipe(normalize="separate", gamma=0.5, discount_over="rewards"))
+    per_reward = turn_advantages(
+        batch, [5, 5], Recipe(normalize="separate", gamma=0.5, discount_over="rewards")
+    )
     assert_close(per_reward, [[-z + 0.5 * o, o, o], [z - 0.5 * o, -o]], 1e-14)
 
 
 def test_what_gains_are_divided_by_worked_by_hand():
     """Gains 3 and 4: mean 3.5, std .5, root mean square sqrt(12.5). Outcomes are divided by their std in any case."""
     batch = [TurnRewards([3.0], 1.0), TurnRewards([4.0], 0.0)]
-    for spread, divisor in (("std", math.sqrt(0.25 + 1e-8)), ("rms", math.sqrt(12.5 + 1e-8)), ("one", 1.0)):
+    for spread, divisor in (
+        ("std", math.sqrt(0.25 + 1e-8)),
+        ("rms", math.sqrt(12.5 + 1e-8)),
+        ("one", 1.0),
+    ):
         for center, mean in ((True, 3.5), (False, 0.0)):
-            record = advantage_record(batch, [0, 0], Recipe(normalize="separate", spread=spread, center_gain=center))
-            assert_close(record.turn_z, [[(3 - mean) / (divisor + 1e-6)], [(4 - mean) / (divisor + 1e-6)]], 1e-12)
+            record = advantage_record(
+                batch, [0, 0], Recipe(normalize="separate", spread=spread, center_gain=center)
+            )
+            assert_close(
+                record.turn_z,
+                [[(3 - mean) / (divisor + 1e-6)], [(4 - mean) / (divisor + 1e-6)]],
+                1e-12,
+            )
             assert record.outcome_z == pytest.approx([1.0, -1.0], abs=1e-5)
-    pooled = advantage_record(batch, [0, 0], Recipe(normalize="joint", spread="rms"))            # of 3, 4, 1 and 0
+    pooled = advantage_record(
+        batch, [0, 0], Recipe(normalize="joint", spread="rms")
+    )  # of 3, 4, 1 and 0
     assert pooled.turn_z[0][0] == pytest.approx((3 - 2) / (math.sqrt(6.5 + 1e-8) + 1e-6))
     assert pooled.outcome_z[0] == pytest.approx((1 - 2) / (math.sqrt(2.5 + 1e-8) + 1e-6))
 
@@ -105,7 +127,15 @@ def test_equal_gains_are_about_1_over_their_root_mean_square_and_huge_over_their
 
 
 def test_every_token_of_a_turn_holds_its_advantage_and_the_others_hold_zero():
-    assert token_advantages([0.5, -2.0], [(2, 4), (5, 6)], 7) == [0.0, 0.0, 0.5, 0.5, 0.0, -2.0, 0.0]
+    assert token_advantages([0.5, -2.0], [(2, 4), (5, 6)], 7) == [
+        0.0,
+        0.0,
+        0.5,
+        0.5,
+        0.0,
+        -2.0,
+        0.0,
+    ]
     with pytest.raises(ValueError):
         token_advantages([0.5], [(0, 1), (1, 2)], 3)
 
@@ -143,7 +173,9 @@ def test_with_gamma_one_the_first_turn_sums_the_whole_trajectory(batch, recipe):
     for terms, a in rows_of(batch, recipe):
         assert close(a[0], math.fsum(r for r in terms if r is not None))
     other = "turns" if recipe.discount_over == "rewards" else "rewards"
-    assert_close(advantages(batch, recipe), advantages(batch, replace(recipe, discount_over=other)), 1e-10)
+    assert_close(
+        advantages(batch, recipe), advantages(batch, replace(recipe, discount_over=other)), 1e-10
+    )
 
 
 @given(usual, recipes(discount_over="turns"))
@@ -161,9 +193,12 @@ def with_turn_inserted(batch: Batch, data, reward=None) -> tuple[Batch, int, int
     r = batch.rewards[i]
     t = data.draw(st.integers(0, len(r.turns)))
     flags = r.is_penalty()
-    longer = TurnRewards([*r.turns[:t], reward, *r.turns[t:]], r.outcome,
-                         penalties=[*flags[:t], reward is not None, *flags[t:]])
-    return Batch([*batch.rewards[:i], longer, *batch.rewards[i + 1:]], batch.groups), i, t
+    longer = TurnRewards(
+        [*r.turns[:t], reward, *r.turns[t:]],
+        r.outcome,
+        penalties=[*flags[:t], reward is not None, *flags[t:]],
+    )
+    return Batch([*batch.rewards[:i], longer, *batch.rewards[i + 1 :]], batch.groups), i, t
 
 
 @given(usual, recipes(discount_over="rewards"), st.data())
@@ -178,14 +213,20 @@ def test_inserting_an_unrewarded_turn_changes_no_other_advantage(batch, recipe, 
 
 
 @given(usual, recipes(discount_over="rewards", use_gain=False, normalize=Z_SCORED))
-def test_without_gains_all_turns_share_the_outcome_in_every_mode_and_gamma_is_irrelevant(batch, recipe):
+def test_without_gains_all_turns_share_the_outcome_in_every_mode_and_gamma_is_irrelevant(
+    batch, recipe
+):
     """Invariant 31."""
-    batch = Batch([TurnRewards([None] * len(r.turns), r.outcome) for r in batch.rewards], batch.groups)
+    batch = Batch(
+        [TurnRewards([None] * len(r.turns), r.outcome) for r in batch.rewards], batch.groups
+    )
     ours = advantages(batch, recipe)
     assert all(a == row[-1] for row in ours for a in row)
     assert ours == advantages(batch, replace(recipe, gamma=0.3))
     for normalize in Z_SCORED:
-        assert_close(advantages(batch, replace(recipe, normalize=normalize)), ours, rounding(batch, recipe))
+        assert_close(
+            advantages(batch, replace(recipe, normalize=normalize)), ours, rounding(batch, recipe)
+        )
 
 
 def test_ig_weight_zero_is_not_gains_off_over_rewards():
@@ -196,7 +237,9 @@ def test_ig_weight_zero_is_not_gains_off_over_rewards():
     shared = turn_advantages(bare, [0, 0], recipe)[0][0]
     assert turn_advantages(batch, [0, 0], recipe)[0][0] == pytest.approx(0.95**2 * shared)
     undiscounted = replace(recipe, gamma=1.0)
-    assert turn_advantages(batch, [0, 0], undiscounted) == turn_advantages(bare, [0, 0], undiscounted)
+    assert turn_advantages(batch, [0, 0], undiscounted) == turn_advantages(
+        bare, [0, 0], undiscounted
+    )
 
 
 # ----------------------------------------------------------------------------------------------- the reach of a penalty
@@ -207,18 +250,24 @@ def test_a_search_before_a_malformed_turn_keeps_belonging_to_its_visit():
     visit's return 0.4 + 0.5; leaking, it shares the malformed turn's -1 + 0.45."""
     rewards = [TurnRewards([None, -1.0, 0.4], 1.0, penalties=[False, True, False])]
     recipe = Recipe.released(normalize="none", gamma=0.5)
-    assert_close(turn_advantages(rewards, [0], replace(recipe, penalty_scope="turn")), [[0.9, -0.55, 0.9, 1.0]], 1e-15)
+    assert_close(
+        turn_advantages(rewards, [0], replace(recipe, penalty_scope="turn")),
+        [[0.9, -0.55, 0.9, 1.0]],
+        1e-15,
+    )
     assert_close(turn_advantages(rewards, [0], recipe), [[-0.55, -0.55, 0.9, 1.0]], 1e-15)
 
 
 @given(usual, recipes(discount_over="rewards", penalty_scope="turn", normalize="none"), st.data())
-def test_a_localised_malformed_turn_changes_only_its_own_reward_and_the_sums_before_it(batch, recipe, data):
+def test_a_localised_malformed_turn_changes_only_its_own_reward_and_the_sums_before_it(
+    batch, recipe, data
+):
     """Invariant 38, with raw rewards so that no statistics move: later turns and the unrewarded searches just before
     it keep their advantages; only returns that look across it change."""
     before = advantages(batch, recipe)
     longer, i, t = with_turn_inserted(batch, data, reward=-1.0)
     after = advantages(longer, recipe)
-    assert after[i][t + 1:] == before[i][t:]
+    assert after[i][t + 1 :] == before[i][t:]
     while t > 0 and batch.rewards[i].turns[t - 1] is None:
         t -= 1
         assert after[i][t] == before[i][t]

@@ -28,7 +28,10 @@ def measured_batches(draw):
     """Up to 3 groups of up to 4 rollouts."""
     batch = []
     for group in range(draw(st.integers(1, 3))):
-        batch += [replace(m, group=group) for m in draw(st.lists(measured(max_turns=6), min_size=1, max_size=4))]
+        batch += [
+            replace(m, group=group)
+            for m in draw(st.lists(measured(max_turns=6), min_size=1, max_size=4))
+        ]
     return batch
 
 
@@ -54,7 +57,10 @@ def test_two_rollouts_worked_by_hand():
     assert numbers["group_stats"]["outcome_mean"] == 0.5
 
 
-@given(measured_batches(), recipes(use_gain=(True, True, True, False), format_penalty=(1.0, 0.0, 0.25, 2.0, None)))
+@given(
+    measured_batches(),
+    recipes(use_gain=(True, True, True, False), format_penalty=(1.0, 0.0, 0.25, 2.0, None)),
+)
 def test_from_log_probs_to_advantages_everything_is_the_definition(batch, recipe):
     """Invariant 39 among it: the outcome is the penalty iff the last turn is malformed, whatever the judge said."""
     done = credit(batch, recipe)
@@ -62,12 +68,18 @@ def test_from_log_probs_to_advantages_everything_is_the_definition(batch, recipe
     for i, m in enumerate(batch):
         values = values_of(m, recipe.gain)
         needed = oracle.needed_values(m.kinds, recipe)
-        assert done.values[i] == [pytest.approx(v, rel=1e-12) if t in needed else None for t, v in enumerate(values)]
+        assert done.values[i] == [
+            pytest.approx(v, rel=1e-12) if t in needed else None for t, v in enumerate(values)
+        ]
         gains = oracle.segment_gains(values, m.kinds, recipe)
         assert done.gains[i] == pytest.approx(gains, abs=1e-12)
-        turns, outcome, penalties = oracle.turn_rewards(m.kinds, gains, m.malformed, m.outcome, recipe)
+        turns, outcome, penalties = oracle.turn_rewards(
+            m.kinds, gains, m.malformed, m.outcome, recipe
+        )
         rewards.append(TurnRewards(turns, outcome, penalties))
-        assert [*done.rewards[i].turns, done.rewards[i].outcome] == pytest.approx([*turns, outcome], abs=1e-12)
+        assert [*done.rewards[i].turns, done.rewards[i].outcome] == pytest.approx(
+            [*turns, outcome], abs=1e-12
+        )
         assert done.rewards[i].is_penalty() == penalties
     tolerance = rounding(Batch(rewards, groups), recipe)
     assert_close(done.record.advantages, oracle.advantages(rewards, groups, recipe), tolerance)
@@ -79,7 +91,9 @@ def test_measured_under_the_paper_credited_as_released_or_without_gains_as_if_me
     asked = []
     for m in batch:
         needed = needed_values(m.kinds, Recipe.paper())
-        asked.append(replace(m, logprobs=[x if t in needed else None for t, x in enumerate(m.logprobs)]))
+        asked.append(
+            replace(m, logprobs=[x if t in needed else None for t, x in enumerate(m.logprobs)])
+        )
     for recipe in (Recipe.paper(), Recipe.released(), Recipe.paper(use_gain=False)):
         assert credit(asked, recipe) == credit(batch, recipe)
 
@@ -90,7 +104,9 @@ def test_a_value_that_is_missing_or_not_finite_is_an_error_with_the_place():
     with pytest.raises(ValueError, match=r"rollout 1, context before turn 1: .* not measured"):
         credit([whole, missing], Recipe(browse="off"))
     infinite = replace(whole, logprobs=belief(-2.0, None, float("-inf"), None))
-    with pytest.raises(ValueError, match=r"rollout 1, context before turn 2: .* -inf: .* not finite"):
+    with pytest.raises(
+        ValueError, match=r"rollout 1, context before turn 2: .* -inf: .* not finite"
+    ):
         credit([whole, infinite], Recipe())
 
 
@@ -120,13 +136,23 @@ def random_world(rng: random.Random) -> tuple[list[Measured], int, int]:
         for t, kind in enumerate(kinds[:-1]):
             change = 0.0 if kind == "search" else rng.uniform(-0.02, 0.0)
             beliefs.append(beliefs[-1] + (lift if (i, t) == (lucky, right) else change))
-        group.append(Measured(kinds, [False] * len(kinds), belief(*beliefs), float(found and i == lucky), 0))
+        group.append(
+            Measured(kinds, [False] * len(kinds), belief(*beliefs), float(found and i == lucky), 0)
+        )
     return group, lucky, right
 
 
-@pytest.mark.parametrize("recipe", [Recipe.paper(browse="segment"), Recipe.paper(), Recipe.released(),
-                                    Recipe.paper(center_gain=False), Recipe.paper(normalize="separate")],
-                         ids=["segment", "paper", "released", "uncentred", "unscaled"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        Recipe.paper(browse="segment"),
+        Recipe.paper(),
+        Recipe.released(),
+        Recipe.paper(center_gain=False),
+        Recipe.paper(normalize="separate"),
+    ],
+    ids=["segment", "paper", "released", "uncentred", "unscaled"],
+)
 def test_in_200_random_worlds_the_right_turn_has_the_largest_advantage_of_its_group(recipe):
     """Where a visit's gain, or its return, is given to the search before it too, that may have as much or more."""
     rng = random.Random(0)

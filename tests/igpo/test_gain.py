@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import Recipe
-from minvenus.igpo.gain import WrappedAnswer, answer_logprobs, needed_values, scored_lengths, segment_gains, value
+from minvenus.igpo.gain import (
+    WrappedAnswer,
+    answer_logprobs,
+    needed_values,
+    scored_lengths,
+    segment_gains,
+    value,
+)
 from minvenus.types import Question, Rollout, Turn
 from tests.igpo.strategies import measured, recipes, values_of
 
@@ -42,7 +49,9 @@ def rollout(*kinds):
     sampled = sampled[:-2]
     turns = [Turn(kind, 4 + 5 * t, 7 + 5 * t, text="") for t, kind in enumerate(kinds)]
     logprobs = [-1.0 if s else None for s in sampled]
-    return Rollout(Question("q", "where?", ["here"]), [1] * len(sampled), sampled, logprobs, turns, "answered")
+    return Rollout(
+        Question("q", "where?", ["here"]), [1] * len(sampled), sampled, logprobs, turns, "answered"
+    )
 
 
 def test_the_truth_is_scored_before_the_turns_whose_values_are_needed_and_the_lead_in_is_left_out():
@@ -50,7 +59,12 @@ def test_the_truth_is_scored_before_the_turns_whose_values_are_needed_and_the_le
     r = rollout("search", "visit", "search", "answer")
     assert scored_lengths(r, Recipe()) == [4, 14]
     scores = [[-9.0, -9.0, -9.0, -2.0, -2.5], [-8.0, -8.0, -8.0, -3.25, -3.75]]
-    assert answer_logprobs(r, WRAPPED, scores, Recipe()) == [[-2.0, -2.5], None, [-3.25, -3.75], None]
+    assert answer_logprobs(r, WRAPPED, scores, Recipe()) == [
+        [-2.0, -2.5],
+        None,
+        [-3.25, -3.75],
+        None,
+    ]
 
 
 def test_the_value_before_anything_was_done_is_that_of_the_prompt_alone():
@@ -58,8 +72,10 @@ def test_the_value_before_anything_was_done_is_that_of_the_prompt_alone():
     assert scored_lengths(rollout("visit", "answer"), Recipe()) == [4, 9]
 
 
-@pytest.mark.parametrize("kinds, recipe", [(("search", "answer"), Recipe()),
-                                           (("visit", "answer"), Recipe(use_gain=False))])
+@pytest.mark.parametrize(
+    "kinds, recipe",
+    [(("search", "answer"), Recipe()), (("visit", "answer"), Recipe(use_gain=False))],
+)
 def test_the_model_is_not_asked_when_no_gain_is_to_be_computed(kinds, recipe):
     assert scored_lengths(rollout(*kinds), recipe) == []
     assert answer_logprobs(rollout(*kinds), WRAPPED, [], recipe) == [None, None]
@@ -80,7 +96,15 @@ def test_gains_of_a_small_trajectory_worked_by_hand():
     visits = [None, 2.0, None, None, 2.0, None, None]
     assert segment_gains(values, KINDS, Recipe(browse="replicate")) == visits
     assert segment_gains(values, KINDS, Recipe(browse="segment")) == visits
-    assert segment_gains(values, KINDS, Recipe(browse="off")) == [0.5, 1.5, -0.5, 0.25, 2.25, 0.5, None]
+    assert segment_gains(values, KINDS, Recipe(browse="off")) == [
+        0.5,
+        1.5,
+        -0.5,
+        0.25,
+        2.25,
+        0.5,
+        None,
+    ]
     assert segment_gains(values, KINDS, Recipe(use_gain=False)) == [None] * 7
 
 
@@ -106,7 +130,9 @@ def test_per_turn_gains_telescope_to_the_whole_way(m):
     """Invariant 1: the gains add up to the last value minus the first."""
     values = values_of(m)
     gains = segment_gains(values, m.kinds, Recipe(browse="off"))
-    assert sum(g for g in gains if g is not None) == pytest.approx(values[-1] - values[0], abs=1e-12)
+    assert sum(g for g in gains if g is not None) == pytest.approx(
+        values[-1] - values[0], abs=1e-12
+    )
 
 
 @given(measured(), st.sampled_from(("replicate", "segment")))
@@ -118,4 +144,4 @@ def test_a_visits_gain_is_the_sum_over_its_segment_and_trailing_searches_are_dro
     visits = [t for t in range(len(kinds) - 1) if kinds[t] == "visit"]
     assert [t for t, g in enumerate(gains) if g is not None] == visits
     for previous, t in zip([-1, *visits], visits, strict=False):
-        assert gains[t] == pytest.approx(sum(single[previous + 1:t + 1]), abs=1e-12)
+        assert gains[t] == pytest.approx(sum(single[previous + 1 : t + 1]), abs=1e-12)

@@ -18,7 +18,14 @@ from hypothesis import given
 from minvenus.config import Recipe
 from minvenus.experiments import theory
 from minvenus.experiments.lab import STOP
-from minvenus.experiments.theory import World, by_recipe, cosine, expected_update, loss_direction, true_gradient
+from minvenus.experiments.theory import (
+    World,
+    by_recipe,
+    cosine,
+    expected_update,
+    loss_direction,
+    true_gradient,
+)
 from minvenus.igpo.advantage import advantage_record
 from tests.igpo import oracle
 from tests.igpo.strategies import ORDINARY, advantages, assert_close, batches, recipes, rounding
@@ -69,12 +76,15 @@ def population(gains, visits=3) -> World:
 def population_update(world: World, recipe: Recipe):
     """The update on one group that is the population itself."""
     counts = [round(64 * chance) for chance in world.probabilities().tolist()]
-    assert counts == pytest.approx([64 * chance for chance in world.probabilities().tolist()]) and sum(counts) == 64
+    assert (
+        counts == pytest.approx([64 * chance for chance in world.probabilities().tolist()])
+        and sum(counts) == 64
+    )
     members = [i for i, count in enumerate(counts) for _ in range(count)]
     rows = by_recipe(recipe, [world.rewards[i] for i in members])
     total = torch.zeros_like(world.logprobs())
     for i, row in zip(members, rows, strict=True):
-        total[i, :len(row)] += torch.tensor(row, dtype=torch.float64)
+        total[i, : len(row)] += torch.tensor(row, dtype=torch.float64)
     return loss_direction(world, total * len(counts) / 64, "seq-mean-token-sum")
 
 
@@ -85,7 +95,9 @@ def test_the_world_of_three_hops_and_four_visits_has_29_rollouts_whose_probabili
     world = World.of((0.8, 0.8, 0.8))
     assert len(world.choices) == len({tuple(made) for made in world.choices}) == 29
     assert sum(world.probabilities().tolist()) == pytest.approx(1.0)
-    assert sum(r.outcome for r in world.rewards) == 4, "right three times: at once, or a wrong visit before each hop"
+    assert sum(r.outcome for r in world.rewards) == 4, (
+        "right three times: at once, or a wrong visit before each hop"
+    )
 
 
 def test_the_true_gradient_agrees_with_finite_differences():
@@ -132,7 +144,10 @@ def test_centred_gains_climb_the_gain_per_rewarded_turn(gains):
     mean_turns, mu = (chance @ turns).item(), per_turn.item()
     difference = gain_gradient(world) - mu * true_gradient(world, turns.tolist())
     assert same(difference, mean_turns * quotient)
-    squares = sum(p * sum((v - mu) ** 2 for v in r.turns) for p, r in zip(chance.tolist(), world.rewards, strict=True))
+    squares = sum(
+        p * sum((v - mu) ** 2 for v in r.turns)
+        for p, r in zip(chance.tolist(), world.rewards, strict=True)
+    )
     sigma = math.sqrt(squares / mean_turns + 1e-8) + 1e-6
     assert same(population_update(world, CENTRED) * sigma, difference)
 
@@ -143,8 +158,15 @@ def test_equal_positive_gains_teach_nothing_when_they_are_centred_and_to_go_on_w
     equal = replace(world, rewards=[replace(r, turns=[0.8] * len(r.turns)) for r in world.rewards])
     truth = gain_gradient(equal)
     assert bool((truth[:, STOP] < 0).all())
-    assert same(expected_update(equal, partial(by_recipe, CENTRED), 3), torch.zeros_like(truth), 1e-9)
-    assert cosine(expected_update(equal, partial(by_recipe, replace(UNCENTRED, spread="rms")), 3), truth) > 0.99
+    assert same(
+        expected_update(equal, partial(by_recipe, CENTRED), 3), torch.zeros_like(truth), 1e-9
+    )
+    assert (
+        cosine(
+            expected_update(equal, partial(by_recipe, replace(UNCENTRED, spread="rms")), 3), truth
+        )
+        > 0.99
+    )
 
 
 def test_front_loaded_gains_push_to_stop_at_later_hops_when_they_are_centred():
@@ -175,7 +197,9 @@ def test_discounted_outcomes_are_biased_towards_long_rollouts(gamma):
         rows = torch.zeros_like(world.logprobs())
         for i, r in enumerate(world.rewards):
             n = len(r.turns) + 1
-            rows[i, :n] = torch.tensor([chance[i] * worth(r) * gamma ** (n - 1 - t) for t in range(n)])
+            rows[i, :n] = torch.tensor(
+                [chance[i] * worth(r) * gamma ** (n - 1 - t) for t in range(n)]
+            )
         parts.append(loss_direction(world, rows * len(chance), "seq-mean-token-sum"))
     first, second = parts
     assert same(update, 2 / 3 * (first - mean * second), 1e-7)
@@ -186,8 +210,13 @@ def test_discounted_outcomes_are_biased_towards_long_rollouts(gamma):
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_z_scored_binary_outcomes_give_the_true_gradient_times_a_known_factor(size):
     world = outcomes_only(small())
-    p = sum(c * r.outcome for c, r in zip(world.probabilities().tolist(), world.rewards, strict=True))
-    spread = sum(math.comb(size, k) * p**k * (1 - p) ** (size - k) * math.sqrt(k * (size - k)) for k in range(size + 1))
+    p = sum(
+        c * r.outcome for c, r in zip(world.probabilities().tolist(), world.rewards, strict=True)
+    )
+    spread = sum(
+        math.comb(size, k) * p**k * (1 - p) ** (size - k) * math.sqrt(k * (size - k))
+        for k in range(size + 1)
+    )
     update = expected_update(world, partial(by_recipe, OUTCOMES), size)
     assert same(update, spread / (size * p * (1 - p)) * outcome_gradient(world), 1e-6)
 
@@ -195,32 +224,54 @@ def test_z_scored_binary_outcomes_give_the_true_gradient_times_a_known_factor(si
 @pytest.mark.parametrize("gains", [(0.8, 0.8, 0.8), FRONT])
 def test_the_std_of_a_large_group_is_only_a_factor(gains):
     world = gains_only(population(gains))
-    assert cosine(population_update(world, UNCENTRED), gain_gradient(world)) == pytest.approx(1.0, abs=1e-12)
+    assert cosine(population_update(world, UNCENTRED), gain_gradient(world)) == pytest.approx(
+        1.0, abs=1e-12
+    )
 
 
 def test_the_cosines_of_the_table_are_those_of_the_world_with_29_rollouts():
     """Every row of docs/equations.md that has one; those of gains are what the command prints."""
     equal, front = (theory.compare(World.of(gains), 3)[1] for gains in ((0.8, 0.8, 0.8), FRONT))
-    found = {name: [float(equal[arm]), float(front[arm])] for name, arm in (
-        ("gains centred", "paper"), ("gains uncentred, / std", "uncentred"),
-        ("gains uncentred, / root mean square", "uncentred, rms"))}
+    found = {
+        name: [float(equal[arm]), float(front[arm])]
+        for name, arm in (
+            ("gains centred", "paper"),
+            ("gains uncentred, / std", "uncentred"),
+            ("gains uncentred, / root mean square", "uncentred, rms"),
+        )
+    }
     world = outcomes_only(World.of((0.8, 0.8, 0.8)))
-    early = replace(world, rewards=[r if r.turns else replace(r, outcome=-3.0) for r in world.rewards])
+    early = replace(
+        world, rewards=[r if r.turns else replace(r, outcome=-3.0) for r in world.rewards]
+    )
 
     def cosine_of(world, credit, size=3, aggregate="seq-mean-token-sum"):
-        return round(cosine(expected_update(world, credit, size, aggregate), outcome_gradient(world)), 3)
+        return round(
+            cosine(expected_update(world, credit, size, aggregate), outcome_gradient(world)), 3
+        )
 
-    found["outcomes centred, γ < 1"] = [cosine_of(world, partial(centred, replace(OUTCOMES, gamma=gamma)))
-                                        for gamma in (0.95, 0.8)]
-    found["the same with outcomes −3 / 0 / 1"] = [cosine_of(early, partial(by_recipe, OUTCOMES), size)
-                                                  for size in (2, 3)]
-    found["means over"] = [cosine_of(world, partial(centred, OUTCOMES), aggregate="seq-mean-token-mean")]
-    rows = re.findall(r"^\| ([^|]+) \| (.*) \|$", (ROOT / "docs/equations.md").read_text(), re.MULTILINE)
-    stated = {name: list(map(float, re.findall(r"(?<![\d.])[01]?\.\d{3}", effect))) for name, effect in rows}
+    found["outcomes centred, γ < 1"] = [
+        cosine_of(world, partial(centred, replace(OUTCOMES, gamma=gamma))) for gamma in (0.95, 0.8)
+    ]
+    found["the same with outcomes −3 / 0 / 1"] = [
+        cosine_of(early, partial(by_recipe, OUTCOMES), size) for size in (2, 3)
+    ]
+    found["means over"] = [
+        cosine_of(world, partial(centred, OUTCOMES), aggregate="seq-mean-token-mean")
+    ]
+    rows = re.findall(
+        r"^\| ([^|]+) \| (.*) \|$", (ROOT / "docs/equations.md").read_text(), re.MULTILINE
+    )
+    stated = {
+        name: list(map(float, re.findall(r"(?<![\d.])[01]?\.\d{3}", effect)))
+        for name, effect in rows
+    }
     for name, cosines in found.items():
         [row] = [numbers for title, numbers in stated.items() if title.startswith(name)]
         assert row == cosines, name
-    assert sum(map(len, stated.values())) == sum(map(len, found.values())), "no other number of three places"
+    assert sum(map(len, stated.values())) == sum(map(len, found.values())), (
+        "no other number of three places"
+    )
 
 
 def test_gains_that_are_not_divided_give_the_true_gradient():
@@ -233,15 +284,20 @@ def test_means_over_tokens_turn_grpo_into_the_outcome_per_turn():
     """(G-1)/G * (grad E[O/T] - b grad E[1/T]): shortens where outcomes are bad on average."""
     world = outcomes_only(small())
     turns = [len(r.turns) + 1 for r in world.rewards]
-    b = sum(c * r.outcome for c, r in zip(world.probabilities().tolist(), world.rewards, strict=True))
+    b = sum(
+        c * r.outcome for c, r in zip(world.probabilities().tolist(), world.rewards, strict=True)
+    )
     update = expected_update(world, partial(centred, OUTCOMES), 3, "seq-mean-token-mean")
-    per_turn = true_gradient(world, [r.outcome / t for r, t in zip(world.rewards, turns, strict=True)])
+    per_turn = true_gradient(
+        world, [r.outcome / t for r, t in zip(world.rewards, turns, strict=True)]
+    )
     assert same(update, 2 / 3 * (per_turn - b * true_gradient(world, [1 / t for t in turns])))
     assert 0.7 < cosine(update, outcome_gradient(world)) < 0.99
 
 
 def test_a_baseline_of_returns_at_each_turn_index_keeps_the_true_gradient():
     """Not built, because it learned more slowly (docs/experiment.md). Rollouts that have ended count 0."""
+
     def baselined(rewards):
         rows = [list(itertools.accumulate([r.outcome, *reversed(r.turns)]))[::-1] for r in rewards]
         longest = max(map(len, rows))

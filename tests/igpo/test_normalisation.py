@@ -13,7 +13,15 @@ from minvenus.config import Recipe
 from minvenus.igpo.advantage import advantage_record, turn_advantages
 from minvenus.types import TurnRewards
 from tests.igpo import oracle
-from tests.igpo.strategies import ORDINARY, Batch, advantages, assert_close, batches, recipes, rounding
+from tests.igpo.strategies import (
+    ORDINARY,
+    Batch,
+    advantages,
+    assert_close,
+    batches,
+    recipes,
+    rounding,
+)
 
 APART = ("separate", "scaled")
 Z_SCORED = ("separate", "scaled", "joint")
@@ -63,11 +71,15 @@ def test_adding_a_constant_to_every_turn_reward_of_a_group_changes_nothing(batch
 
 
 @given(usual, recipes(normalize=APART, center_gain=True, spread="std"), st.floats(0.25, 8.0), seeds)
-def test_positive_scaling_of_a_groups_gains_changes_nothing_up_to_the_epsilons(batch, recipe, factor, seed):
+def test_positive_scaling_of_a_groups_gains_changes_nothing_up_to_the_epsilons(
+    batch, recipe, factor, seed
+):
     """Invariant 11. The two epsilons change a z-score by 1e-6 / sigma + 1e-8 / sigma^2, and so the scale: twice that
     on every term of the discounted sum, and rounding."""
     group = some_group(batch, seed)
-    sigma = oracle.stats(oracle.group_sets(batch.rewards, batch.groups, group)[1])[1] * min(1.0, factor)
+    sigma = oracle.stats(oracle.group_sets(batch.rewards, batch.groups, group)[1])[1] * min(
+        1.0, factor
+    )
     assume(sigma > 0.02)
     terms = oracle.reward_terms(batch.rewards, batch.groups, recipe)
     largest = max(sum(abs(v) for v in row if v is not None) for row in terms)
@@ -91,7 +103,13 @@ def test_order_of_rollouts_and_names_of_groups_do_not_matter(batch, recipe, seed
     """Invariant 13."""
     rng = random.Random(seed)
     order = rng.sample(range(len(batch.groups)), len(batch.groups))
-    names = dict(zip(sorted(set(batch.groups)), rng.sample(range(-100, 100), len(set(batch.groups))), strict=True))
+    names = dict(
+        zip(
+            sorted(set(batch.groups)),
+            rng.sample(range(-100, 100), len(set(batch.groups))),
+            strict=True,
+        )
+    )
     moved = Batch([batch.rewards[i] for i in order], [names[batch.groups[i]] for i in order])
     expected = advantages(batch, recipe)
     assert_close(advantages(moved, recipe), [expected[i] for i in order], rounding(batch, recipe))
@@ -117,7 +135,9 @@ def test_cloning_all_groups_under_new_names_changes_nothing(batch, recipe):
 def test_cloning_every_rollout_inside_its_group_changes_nothing(batch, recipe, copies):
     """Invariant 16: the std is that of the population."""
     cloned = Batch(batch.rewards * copies, batch.groups * copies)
-    assert_close(advantages(cloned, recipe), advantages(batch, recipe) * copies, rounding(cloned, recipe))
+    assert_close(
+        advantages(cloned, recipe), advantages(batch, recipe) * copies, rounding(cloned, recipe)
+    )
 
 
 # --------------------------------------------------------------------------------------------- the normalised values
@@ -148,7 +168,9 @@ def check_z_scores(z: list[float], raw: list[float], tolerance: float) -> None:
     mean, sigma = oracle.stats(raw)
     variance = math.fsum((v - mean) ** 2 for v in raw) / n
     assert abs(math.fsum(z)) <= n * tolerance
-    assert math.fsum(v * v for v in z) / n == pytest.approx(variance / (sigma + 1e-6) ** 2, abs=1e-7)
+    assert math.fsum(v * v for v in z) / n == pytest.approx(
+        variance / (sigma + 1e-6) ** 2, abs=1e-7
+    )
     assert max(abs(v) for v in z) <= math.sqrt(n - 1)
 
 
@@ -167,8 +189,10 @@ def test_equal_outcomes_give_no_outcome_signal_and_the_gains_remain(batch, recip
     equal = changed(batch, outcome=lambda v: c)
     record = advantage_record(equal.rewards, equal.groups, recipe)
     assert max(abs(z) for z in record.outcome_z) <= rounding(equal, recipe)
-    gains_only = [oracle.returns([*row[:-1], 0.0], r.penalties, recipe)
-                  for row, r in zip(record.terms, equal.rewards, strict=True)]
+    gains_only = [
+        oracle.returns([*row[:-1], 0.0], r.penalties, recipe)
+        for row, r in zip(record.terms, equal.rewards, strict=True)
+    ]
     assert_close(record.advantages, gains_only, rounding(equal, recipe))
 
 
@@ -176,7 +200,9 @@ def test_equal_outcomes_give_no_outcome_signal_and_the_gains_remain(batch, recip
 def test_k_of_n_correct_gives_the_two_values_of_the_binary_formula(n, data, normalize):
     """Invariant 21: +sqrt((n-k)/k) and -sqrt(k/(n-k)), times 1 / (1 + 1e-6/sigma)."""
     k = data.draw(st.integers(1, n - 1))
-    rows = turn_advantages([TurnRewards([], float(i < k)) for i in range(n)], [0] * n, Recipe(normalize=normalize))
+    rows = turn_advantages(
+        [TurnRewards([], float(i < k)) for i in range(n)], [0] * n, Recipe(normalize=normalize)
+    )
     sigma = math.sqrt(k * (n - k)) / n
     right, wrong = math.sqrt((n - k) / k), -math.sqrt(k / (n - k))
     for i, (a,) in enumerate(rows):
@@ -192,7 +218,9 @@ def test_a_genuine_zero_gain_counts_and_an_absent_gain_does_not(recipe, normaliz
     """Invariant 22, first half."""
     zero = [TurnRewards([0.0, 0.4], 1.0), TurnRewards([0.2], 0.0)]
     absent = [TurnRewards([None, 0.4], 1.0), TurnRewards([0.2], 0.0)]
-    (first, _), (other, _) = (turn_advantages(batch, [0, 0], recipe(normalize=normalize)) for batch in (zero, absent))
+    (first, _), (other, _) = (
+        turn_advantages(batch, [0, 0], recipe(normalize=normalize)) for batch in (zero, absent)
+    )
     assert any(abs(a - b) > 1e-3 for a, b in zip(first, other, strict=True))
 
 
@@ -201,7 +229,11 @@ def test_replacing_zero_by_a_trace_changes_next_to_nothing(batch, recipe, trace)
     """Invariant 22, second half: at most 1e-10 / 1e-4 per z-score, times the scale of up to 10, summed over 13
     turns."""
     after = changed(batch, turn=lambda v: trace if v == 0 else v)
-    assert_close(advantages(after, recipe), advantages(batch, recipe), 2 * 1e-6 * 10 * 13 * max(1.0, recipe.ig_weight))
+    assert_close(
+        advantages(after, recipe),
+        advantages(batch, recipe),
+        2 * 1e-6 * 10 * 13 * max(1.0, recipe.ig_weight),
+    )
 
 
 @given(batches(), recipes(normalize="scaled"))
@@ -213,7 +245,9 @@ def test_scaled_gains_are_on_average_as_large_as_the_outcomes_unless_capped(batc
     assert 0 < record.scale <= 10
     if gains and record.scale < 10:
         m_gain = math.fsum(gains) / len(gains)
-        assert record.scale * m_gain == pytest.approx(max(m_outcome, 0.3), rel=1e-9 + 1.01e-6 / m_gain)
+        assert record.scale * m_gain == pytest.approx(
+            max(m_outcome, 0.3), rel=1e-9 + 1.01e-6 / m_gain
+        )
     if gains and max(gains) == 0:
         assert record.scale == 10
 
@@ -234,4 +268,6 @@ def test_scaled_is_separate_with_the_turn_rewards_times_s_and_the_outcome_untouc
     apart = advantage_record(batch.rewards, batch.groups, replace(recipe, normalize="separate"))
     for a, b in zip(scaled.terms, apart.terms, strict=True):
         assert a[-1] == b[-1]
-        assert a[:-1] == [None if z is None else pytest.approx(scaled.scale * z, abs=1e-12) for z in b[:-1]]
+        assert a[:-1] == [
+            None if z is None else pytest.approx(scaled.scale * z, abs=1e-12) for z in b[:-1]
+        ]

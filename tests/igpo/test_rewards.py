@@ -13,23 +13,38 @@ GAINS = [None, 0.5, None, None, -0.25, None, None]
 ZERO = [None, 0.0, None, None, 0.5, None, None]
 
 
-@pytest.mark.parametrize("recipe, gains, bad, turns", [
-    (Recipe(), GAINS, (), [0.5, 0.5, -0.25, -0.25, -0.25, None]),
-    (Recipe(browse="segment"), GAINS, (), [None, 0.5, None, None, -0.25, None]),
-    (Recipe(use_gain=False), [None] * 7, (0, 1), [None] * 6),
-    (Recipe(), ZERO, (), [0.0, 0.0, 0.5, 0.5, 0.5, None]),
-    (Recipe(), GAINS, (2,), [0.5, 0.5, -1.0, -0.25, -0.25, None]),
-    (Recipe(), GAINS, (4,), [0.5, 0.5, -0.25, -0.25, -1.0, None]),
-    (Recipe(penalty_scope="segment"), GAINS, (3,), [0.5, 0.5, -1.0, -1.0, -0.25, None]),
-    (Recipe(clip_gain=True), GAINS, (), [0.5, 0.5, 0.0, 0.0, 0.0, None]),
-    (Recipe(clip_gain=True), GAINS, (3,), [0.5, 0.5, 0.0, -1.0, 0.0, None]),
-    (Recipe(clip_gain=True, penalty_scope="segment"), GAINS, (3,), [0.5, 0.5, -1.0, -1.0, 0.0, None]),
-], ids=["replicate", "segment", "grpo has no turn rewards, no penalties either", "a zero gain is copied like any other",
+@pytest.mark.parametrize(
+    "recipe, gains, bad, turns",
+    [
+        (Recipe(), GAINS, (), [0.5, 0.5, -0.25, -0.25, -0.25, None]),
+        (Recipe(browse="segment"), GAINS, (), [None, 0.5, None, None, -0.25, None]),
+        (Recipe(use_gain=False), [None] * 7, (0, 1), [None] * 6),
+        (Recipe(), ZERO, (), [0.0, 0.0, 0.5, 0.5, 0.5, None]),
+        (Recipe(), GAINS, (2,), [0.5, 0.5, -1.0, -0.25, -0.25, None]),
+        (Recipe(), GAINS, (4,), [0.5, 0.5, -0.25, -0.25, -1.0, None]),
+        (Recipe(penalty_scope="segment"), GAINS, (3,), [0.5, 0.5, -1.0, -1.0, -0.25, None]),
+        (Recipe(clip_gain=True), GAINS, (), [0.5, 0.5, 0.0, 0.0, 0.0, None]),
+        (Recipe(clip_gain=True), GAINS, (3,), [0.5, 0.5, 0.0, -1.0, 0.0, None]),
+        (
+            Recipe(clip_gain=True, penalty_scope="segment"),
+            GAINS,
+            (3,),
+            [0.5, 0.5, -1.0, -1.0, 0.0, None],
+        ),
+    ],
+    ids=[
+        "replicate",
+        "segment",
+        "grpo has no turn rewards, no penalties either",
+        "a zero gain is copied like any other",
         "a penalty replaces the copy of its turn and cuts no search off from its visit",
         "a malformed visit loses its gain and its searches keep their copies",
         "with the segment scope the search before a malformed turn copies its penalty",
-        "a clipped gain below 0 is 0, its copies too", "a penalty is no gain and is not clipped",
-        "nor is its copy"])
+        "a clipped gain below 0 is 0, its copies too",
+        "a penalty is no gain and is not clipped",
+        "nor is its copy",
+    ],
+)
 def test_who_gets_a_visits_gain_or_a_penalty(recipe, gains, bad, turns):
     malformed = [t in bad for t in range(7)]
     rewards = turn_rewards(KINDS, gains, malformed, 1.0, recipe)
@@ -38,26 +53,47 @@ def test_who_gets_a_visits_gain_or_a_penalty(recipe, gains, bad, turns):
     assert rewards.is_penalty() == [reward == -1.0 for reward in turns]
 
 
-@pytest.mark.parametrize("penalty, turns, outcome", [
-    (1.0, [0.5, -1.0, -1.0], -1.0), (0.0, [0.5, 0.0, 0.0], 0.0), (None, [0.5, 0.5, None], 1.0)])
-def test_a_penalty_of_zero_takes_gain_and_outcome_away_and_none_leaves_them(penalty, turns, outcome):
+@pytest.mark.parametrize(
+    "penalty, turns, outcome",
+    [(1.0, [0.5, -1.0, -1.0], -1.0), (0.0, [0.5, 0.0, 0.0], 0.0), (None, [0.5, 0.5, None], 1.0)],
+)
+def test_a_penalty_of_zero_takes_gain_and_outcome_away_and_none_leaves_them(
+    penalty, turns, outcome
+):
     """The table of docs/recipes.md."""
-    rewards = turn_rewards(["search", "visit", "none", "answer"], [None, 0.5, None, None], [False, True, True, True],
-                           1.0, Recipe(format_penalty=penalty))
+    rewards = turn_rewards(
+        ["search", "visit", "none", "answer"],
+        [None, 0.5, None, None],
+        [False, True, True, True],
+        1.0,
+        Recipe(format_penalty=penalty),
+    )
     assert (rewards.turns, rewards.outcome) == (turns, outcome)
     assert rewards.is_penalty() == [False] + [penalty is not None] * 2
 
 
-@pytest.mark.parametrize("recipe, malformed, outcome", [
-    (Recipe(take_back=True), False, 0.75), (Recipe(take_back=True), True, -1.25),
-    (Recipe(take_back=True, clip_gain=True), False, 0.75), (Recipe(take_back=True, use_gain=False), False, 1.0)])
+@pytest.mark.parametrize(
+    "recipe, malformed, outcome",
+    [
+        (Recipe(take_back=True), False, 0.75),
+        (Recipe(take_back=True), True, -1.25),
+        (Recipe(take_back=True, clip_gain=True), False, 0.75),
+        (Recipe(take_back=True, use_gain=False), False, 1.0),
+    ],
+)
 def test_gains_are_taken_back_from_the_answer_worked_by_hand(recipe, malformed, outcome):
     """Gains .5 and -.25, a right answer: each gain once, unclipped, malformed or not; nothing where none are paid."""
     assert turn_rewards(KINDS, GAINS, [False] * 6 + [malformed], 1.0, recipe).outcome == outcome
 
 
-@pytest.mark.parametrize("kinds, gains, malformed", [
-    (["search", "answer"], [None], [False, False]), (["search", "answer"], [None, None], [False]), ([], [], [])])
+@pytest.mark.parametrize(
+    "kinds, gains, malformed",
+    [
+        (["search", "answer"], [None], [False, False]),
+        (["search", "answer"], [None, None], [False]),
+        ([], [], []),
+    ],
+)
 def test_lists_of_different_lengths_are_an_error(kinds, gains, malformed):
     with pytest.raises(ValueError):
         turn_rewards(kinds, gains, malformed, 1.0, Recipe())
@@ -75,16 +111,18 @@ def test_making_one_turn_malformed_changes_the_reward_of_that_turn_only(m, recip
     """Invariant 38, the part about rewards: the localised penalty has no neighbours."""
     gains = gains_of(m, recipe)
     for t in range(len(m.kinds) - 1):
-        earlier, later = m.malformed[:t], m.malformed[t + 1:]
+        earlier, later = m.malformed[:t], m.malformed[t + 1 :]
         before = turn_rewards(m.kinds, gains, [*earlier, False, *later], m.outcome, recipe)
         after = turn_rewards(m.kinds, gains, [*earlier, True, *later], m.outcome, recipe)
         assert after.turns[t] == -recipe.format_penalty
-        assert after.turns[:t] + after.turns[t + 1:] == before.turns[:t] + before.turns[t + 1:]
+        assert after.turns[:t] + after.turns[t + 1 :] == before.turns[:t] + before.turns[t + 1 :]
         assert after.outcome == before.outcome
 
 
 @given(measured(), recipes(browse="replicate", clip_gain=False))
-def test_a_copied_gain_is_that_of_the_next_visit_and_goes_no_further_back_than_the_visit_before(m, recipe):
+def test_a_copied_gain_is_that_of_the_next_visit_and_goes_no_further_back_than_the_visit_before(
+    m, recipe
+):
     gains = gains_of(m, recipe)
     rewards = turn_rewards(m.kinds, gains, [False] * len(m.kinds), m.outcome, recipe)
     waiting = []
@@ -96,11 +134,15 @@ def test_a_copied_gain_is_that_of_the_next_visit_and_goes_no_further_back_than_t
             waiting = []
         else:
             assert rewards.turns[t] is None
-    assert all(rewards.turns[t] is None for t in waiting), "searches after the last visit have no gain"
+    assert all(rewards.turns[t] is None for t in waiting), (
+        "searches after the last visit have no gain"
+    )
 
 
 @given(measured(), recipes(browse=("segment", "off"), take_back=True, clip_gain=False))
 def test_gains_that_are_taken_back_leave_the_sum_of_rewards_at_the_outcome(m, recipe):
     gains = gains_of(m, recipe)
     rewards = turn_rewards(m.kinds, gains, [False] * len(m.kinds), m.outcome, recipe)
-    assert sum(v for v in rewards.turns if v is not None) + rewards.outcome == pytest.approx(m.outcome, abs=1e-9)
+    assert sum(v for v in rewards.turns if v is not None) + rewards.outcome == pytest.approx(
+        m.outcome, abs=1e-9
+    )

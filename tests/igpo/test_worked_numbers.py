@@ -29,25 +29,47 @@ def rewards(*rows):
 
 # --------------------------------------------------------------------------------- D: every turn has a gain of its own
 
-D = rewards([0.5, -0.1, 0.3, 1.0], [0.2, 0.0, 0.0], [-0.2, 0.1, 0.4, 0.0], [0.6, 0.2, 0.0], [0.1, 1.0])
+D = rewards(
+    [0.5, -0.1, 0.3, 1.0], [0.2, 0.0, 0.0], [-0.2, 0.1, 0.4, 0.0], [0.6, 0.2, 0.0], [0.1, 1.0]
+)
 D_GROUPS = [0, 0, 1, 1, 1]
 
 D_TABLE = {
     ("joint", 0.95): [
-        [1.4888055, 0.8863640, 2.0393145, 2.0615468], [-1.6248831, -1.4976532, -0.7680273],
-        [-1.8769306, -0.6265807, -0.2210896, -0.7049234], [0.2673903, -0.7978451, -0.7049234], [1.6533660, 2.1788542]],
+        [1.4888055, 0.8863640, 2.0393145, 2.0615468],
+        [-1.6248831, -1.4976532, -0.7680273],
+        [-1.8769306, -0.6265807, -0.2210896, -0.7049234],
+        [0.2673903, -0.7978451, -0.7049234],
+        [1.6533660, 2.1788542],
+    ],
     ("separate", 0.95): [
-        [1.6174089, 0.1251357, 1.5119468, 0.9999980], [-1.6096171, -1.7929213, -0.9999980],
-        [-1.8559455, -0.2805403, 0.1229661, -0.7071053], [0.9512699, -0.6717500, -0.7071053], [0.9461418, 1.4142104]],
+        [1.6174089, 0.1251357, 1.5119468, 0.9999980],
+        [-1.6096171, -1.7929213, -0.9999980],
+        [-1.8559455, -0.2805403, 0.1229661, -0.7071053],
+        [0.9512699, -0.6717500, -0.7071053],
+        [0.9461418, 1.4142104],
+    ],
     ("scaled", 0.95): [
-        [1.7468592, -0.0072656, 1.6076586, 0.9999980], [-1.7300545, -1.9364890, -0.9999980],
-        [-2.0687945, -0.2196296, 0.2583231, -0.7071053], [1.2219839, -0.6717500, -0.7071053], [0.8784633, 1.4142104]],
+        [1.7468592, -0.0072656, 1.6076586, 0.9999980],
+        [-1.7300545, -1.9364890, -0.9999980],
+        [-2.0687945, -0.2196296, 0.2583231, -0.7071053],
+        [1.2219839, -0.6717500, -0.7071053],
+        [0.8784633, 1.4142104],
+    ],
     ("separate", 0.0): [
-        [1.4985300, -1.3112139, 0.5619488, 0.9999980], [0.0936581, -0.8429232, -0.9999980],
-        [-1.5894322, -0.3973581, 0.7947161, -0.7071053], [1.5894324, 0.0000000, -0.7071053], [-0.3973581, 1.4142104]],
+        [1.4985300, -1.3112139, 0.5619488, 0.9999980],
+        [0.0936581, -0.8429232, -0.9999980],
+        [-1.5894322, -0.3973581, 0.7947161, -0.7071053],
+        [1.5894324, 0.0000000, -0.7071053],
+        [-0.3973581, 1.4142104],
+    ],
     ("separate", 1.0): [
-        [1.7492629, 0.2507329, 1.5619467, 0.9999980], [-1.7492630, -1.8429213, -0.9999980],
-        [-1.8991795, -0.3097472, 0.0876108, -0.7071053], [0.8823271, -0.7071053, -0.7071053], [1.0168524, 1.4142104]],
+        [1.7492629, 0.2507329, 1.5619467, 0.9999980],
+        [-1.7492630, -1.8429213, -0.9999980],
+        [-1.8991795, -0.3097472, 0.0876108, -0.7071053],
+        [0.8823271, -0.7071053, -0.7071053],
+        [1.0168524, 1.4142104],
+    ],
 }
 
 
@@ -65,12 +87,13 @@ def test_statistics_and_scale_of_the_dense_batch():
     group = record.groups[0]
     assert (group.gain_mean, group.gain_std) == pytest.approx((0.18, 0.2135416), abs=1e-7)
     assert (group.outcome_mean, group.outcome_std) == pytest.approx((0.5, 0.5), abs=1e-7)
-    assert (record.scale, record.m_outcome, record.m_gain) == pytest.approx((1.17032123, 0.96568334, 0.82514280),
-                                                                            abs=FLOAT32)
+    assert (record.scale, record.m_outcome, record.m_gain) == pytest.approx(
+        (1.17032123, 0.96568334, 0.82514280), abs=FLOAT32
+    )
 
 
 GRPO_TABLE = [0.9999980, -0.9999980, -0.7071053, -0.7071053, 1.4142104]
-VERL_GRPO_TABLE = [0.7071058, -0.7071058, -0.5773493, -0.5773493, 1.1546985]          # sample std
+VERL_GRPO_TABLE = [0.7071058, -0.7071058, -0.5773493, -0.5773493, 1.1546985]  # sample std
 
 
 @pytest.mark.parametrize("normalize", ["joint", "separate", "scaled"])
@@ -78,9 +101,13 @@ def test_without_gains_every_turn_shares_the_normalised_outcome(normalize):
     """verl's GRPO divides by the sample std: smaller by the root of (n - 1) / n, groups of 2 and of 3."""
     without = [TurnRewards([None] * len(r.turns), r.outcome) for r in D]
     ours = turn_advantages(without, D_GROUPS, Recipe.released(normalize=normalize, use_gain=False))
-    assert_close(ours, [[z] * (len(r.turns) + 1) for z, r in zip(GRPO_TABLE, D, strict=True)], FLOAT32)
+    assert_close(
+        ours, [[z] * (len(r.turns) + 1) for z, r in zip(GRPO_TABLE, D, strict=True)], FLOAT32
+    )
     roots = [math.sqrt((n - 1) / n) for n in (2, 2, 3, 3, 3)]
-    assert [root * row[0] for root, row in zip(roots, ours, strict=True)] == pytest.approx(VERL_GRPO_TABLE, abs=FLOAT32)
+    assert [root * row[0] for root, row in zip(roots, ours, strict=True)] == pytest.approx(
+        VERL_GRPO_TABLE, abs=FLOAT32
+    )
 
 
 # ----------------------------------------------------- S: browse filter, one malformed turn, one malformed answer turn
@@ -95,8 +122,20 @@ S_TURNS = [
 ]
 S_GROUPS = [0, 0, 0, 1, 1]
 _ = None
-S_RELEASED = [[_, 0.6, _, -0.2, _, 1.0], [_, _, 0.1, 0.0], [_, _, 0.0], [_, -1.0, 0.4, -1.0], [0.2, _, 1.0]]
-S_PAPER = [[0.6, 0.6, -0.2, -0.2, _, 1.0], [0.1, 0.1, 0.1, 0.0], [_, _, 0.0], [0.4, -1.0, 0.4, -1.0], [0.2, _, 1.0]]
+S_RELEASED = [
+    [_, 0.6, _, -0.2, _, 1.0],
+    [_, _, 0.1, 0.0],
+    [_, _, 0.0],
+    [_, -1.0, 0.4, -1.0],
+    [0.2, _, 1.0],
+]
+S_PAPER = [
+    [0.6, 0.6, -0.2, -0.2, _, 1.0],
+    [0.1, 0.1, 0.1, 0.0],
+    [_, _, 0.0],
+    [0.4, -1.0, 0.4, -1.0],
+    [0.2, _, 1.0],
+]
 
 
 def values_behind(kinds, gains, start=-3.0):
@@ -113,11 +152,15 @@ def s_rewards(recipe):
     for text, gains, bad, outcome in S_TURNS:
         kinds = text.split()
         measured = segment_gains(values_behind(kinds, gains), kinds, recipe)
-        rows.append(turn_rewards(kinds, measured, [t in bad for t in range(len(kinds))], outcome, recipe))
+        rows.append(
+            turn_rewards(kinds, measured, [t in bad for t in range(len(kinds))], outcome, recipe)
+        )
     return rows
 
 
-@pytest.mark.parametrize("recipe, table", [(Recipe.released(), S_RELEASED), (Recipe.paper(), S_PAPER)])
+@pytest.mark.parametrize(
+    "recipe, table", [(Recipe.released(), S_RELEASED), (Recipe.paper(), S_PAPER)]
+)
 def test_browse_batch_kinds_become_the_rewards_of_the_recipe(recipe, table):
     for ours, row in zip(s_rewards(recipe), table, strict=True):
         assert [r is None for r in ours.turns] == [r is None for r in row[:-1]]
@@ -127,35 +170,58 @@ def test_browse_batch_kinds_become_the_rewards_of_the_recipe(recipe, table):
 
 S_RELEASED_TABLE = {
     "joint": [
-        [1.4431217] * 2 + [0.6320240] * 2 + [1.8057833] * 2, [-0.9329882] * 3 + [-0.6019278], [-0.6019278] * 3,
-        [-1.6260234] * 2 + [-0.4949805, -1.1557920], [1.6407222] + [1.3567994] * 2],
+        [1.4431217] * 2 + [0.6320240] * 2 + [1.8057833] * 2,
+        [-0.9329882] * 3 + [-0.6019278],
+        [-0.6019278] * 3,
+        [-1.6260234] * 2 + [-0.4949805, -1.1557920],
+        [1.6407222] + [1.3567994] * 2,
+    ],
     "separate": [
-        [1.5339131] * 2 + [0.2323356] * 2 + [1.4142104] * 2, [-0.8737800] * 3 + [-0.7071053], [-0.7071053] * 3,
-        [-1.4847952] * 2 + [-0.0873383, -0.9999990], [1.4891621] + [0.9999990] * 2],
+        [1.5339131] * 2 + [0.2323356] * 2 + [1.4142104] * 2,
+        [-0.8737800] * 3 + [-0.7071053],
+        [-0.7071053] * 3,
+        [-1.4847952] * 2 + [-0.0873383, -0.9999990],
+        [1.4891621] + [0.9999990] * 2,
+    ],
     "scaled": [
-        [1.5511831] * 2 + [0.1578370] * 2 + [1.4142104] * 2, [-0.8873252] * 3 + [-0.7071053], [-0.7071053] * 3,
-        [-1.5238354] * 2 + [-0.0295008, -0.9999990], [1.5253105] + [0.9999990] * 2],
+        [1.5511831] * 2 + [0.1578370] * 2 + [1.4142104] * 2,
+        [-0.8873252] * 3 + [-0.7071053],
+        [-0.7071053] * 3,
+        [-1.5238354] * 2 + [-0.0295008, -0.9999990],
+        [1.5253105] + [0.9999990] * 2,
+    ],
 }
 S_PAPER_TABLE = {
     "joint": [
         [1.7446976, 0.7350132, -0.3278126, 0.8129325, 2.0137168, 2.1197019],
         [-1.3250116, -1.0840665, -0.8304402, -0.5634651],
-        [-0.5085272, -0.5352918, -0.5634651], [-1.3982755, -2.0345235, -0.7349674, -1.3363044],
-        [1.4732756, 1.2694892, 1.3363044]],
+        [-0.5085272, -0.5352918, -0.5634651],
+        [-1.3982755, -2.0345235, -0.7349674, -1.3363044],
+        [1.4732756, 1.2694892, 1.3363044],
+    ],
     "separate": [
         [1.8614175, 0.4379367, -1.0604642, 0.1106979, 1.3435, 1.4142105],
-        [-1.1382466, -1.0018382, -0.8582503, -0.7071053], [-0.6381625, -0.67175, -0.7071053],
-        [-1.1815059, -1.9657885, -0.2640059, -0.999999], [1.2454957, 0.949999, 0.999999]],
+        [-1.1382466, -1.0018382, -0.8582503, -0.7071053],
+        [-0.6381625, -0.67175, -0.7071053],
+        [-1.1815059, -1.9657885, -0.2640059, -0.999999],
+        [1.2454957, 0.949999, 0.999999],
+    ],
     "scaled": [
         [1.9789278, 0.3285729, -1.4086428, -0.0678553, 1.3435, 1.4142105],
-        [-1.2197383, -1.0575468, -0.8868188, -0.7071053], [-0.6381625, -0.67175, -0.7071053],
-        [-1.2311571, -2.1286653, -0.1589241, -0.999999], [1.2980366, 0.949999, 0.999999]],
+        [-1.2197383, -1.0575468, -0.8868188, -0.7071053],
+        [-0.6381625, -0.67175, -0.7071053],
+        [-1.2311571, -2.1286653, -0.1589241, -0.999999],
+        [1.2980366, 0.949999, 0.999999],
+    ],
 }
 
 
 @pytest.mark.parametrize("normalize", S_RELEASED_TABLE)
-@pytest.mark.parametrize("recipe, tables, tolerance", [(Recipe.released, S_RELEASED_TABLE, FLOAT32),
-                                                       (Recipe.paper, S_PAPER_TABLE, 1e-7)], ids=["released", "paper"])
+@pytest.mark.parametrize(
+    "recipe, tables, tolerance",
+    [(Recipe.released, S_RELEASED_TABLE, FLOAT32), (Recipe.paper, S_PAPER_TABLE, 1e-7)],
+    ids=["released", "paper"],
+)
 def test_browse_batch_in_every_mode(recipe, tables, tolerance, normalize):
     recipe = recipe(normalize=normalize)
     assert_close(turn_advantages(s_rewards(recipe), S_GROUPS, recipe), tables[normalize], tolerance)
@@ -163,8 +229,9 @@ def test_browse_batch_in_every_mode(recipe, tables, tolerance, normalize):
 
 def test_browse_batch_scale_and_its_two_means():
     record = advantage_record(s_rewards(Recipe.released()), S_GROUPS, Recipe.released())
-    assert (record.scale, record.m_outcome, record.m_gain) == pytest.approx((1.06704545, 0.96568376, 0.90500611),
-                                                                            abs=FLOAT32)
+    assert (record.scale, record.m_outcome, record.m_gain) == pytest.approx(
+        (1.06704545, 0.96568376, 0.90500611), abs=FLOAT32
+    )
     record = advantage_record(s_rewards(Recipe.paper()), S_GROUPS, Recipe.paper())
     assert record.scale == pytest.approx(1.1531820483, abs=1e-10)
 
@@ -174,7 +241,11 @@ def test_penalties_without_any_gain_vanish_in_the_separate_mode():
     in a failed trajectory, and the search before the malformed turn shares its advantage."""
     batch = rewards([_, -1.0, _, 0.0], [-1.0, _, 1.0], [_, 0.0])
     ours = turn_advantages(batch, [0, 0, 0], Recipe.released(normalize="separate"))
-    expected = [[-0.67175, -0.67175, -0.70711, -0.70711], [1.34350, 1.41421, 1.41421], [-0.70711, -0.70711]]
+    expected = [
+        [-0.67175, -0.67175, -0.70711, -0.70711],
+        [1.34350, 1.41421, 1.41421],
+        [-0.70711, -0.70711],
+    ]
     assert_close(ours, expected, 5.1e-6)
 
 
@@ -185,17 +256,30 @@ OLD = [[-1.2, -1.5, -0.5, -5.0], [-0.2, -1.0, -1.7, 0.0]]
 REF = [[-1.1, -1.9, -0.6, -3.5], [-0.3, -1.5, -0.7, 0.0]]
 ADVANTAGES = [[1.0, 1.0, -0.5, -0.5], [-2.0, -2.0, 0.7, 0.0]]
 MASK = [[1, 1, 1, 1], [1, 1, 1, 0]]
-L_TABLE = {"token-mean": (0.4219242, 0.0180305), "seq-mean-token-mean": (0.4841836, 0.0159783),
-           "seq-mean-token-sum": (1.4767345, 0.0631069)}
+L_TABLE = {
+    "token-mean": (0.4219242, 0.0180305),
+    "seq-mean-token-mean": (0.4841836, 0.0159783),
+    "seq-mean-token-sum": (1.4767345, 0.0631069),
+}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("how", L_TABLE)
 def test_policy_loss_and_kl_in_every_aggregation(how, dtype):
-    inputs = [torch.tensor(x, dtype=dtype) for x in (LOGP, OLD, REF, ADVANTAGES)]                          # [B, L]
-    loss, stats = igpo_loss(*inputs, torch.tensor(MASK, dtype=torch.bool), dual_clip=3.0, aggregate=how)
+    inputs = [torch.tensor(x, dtype=dtype) for x in (LOGP, OLD, REF, ADVANTAGES)]  # [B, L]
+    loss, stats = igpo_loss(
+        *inputs, torch.tensor(MASK, dtype=torch.bool), dual_clip=3.0, aggregate=how
+    )
     policy, kl = L_TABLE[how]
     assert float(loss) == pytest.approx(policy + 0.001 * kl, abs=FLOAT32)
-    expected = {"policy_loss": policy, "kl": kl, "tokens": 7, "clip_fraction": 3 / 7, "dual_clip_fraction": 1 / 7,
-                "approx_kl": -0.3142857, "ratio_min": math.exp(-0.5), "ratio_max": math.exp(2.0)}
+    expected = {
+        "policy_loss": policy,
+        "kl": kl,
+        "tokens": 7,
+        "clip_fraction": 3 / 7,
+        "dual_clip_fraction": 1 / 7,
+        "approx_kl": -0.3142857,
+        "ratio_min": math.exp(-0.5),
+        "ratio_max": math.exp(2.0),
+    }
     assert stats == pytest.approx(expected, abs=FLOAT32)

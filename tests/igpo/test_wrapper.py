@@ -24,8 +24,21 @@ FILES = {
     "qwen3": ROOT.parent / "shared" / "data" / "tokenizers" / "qwen3" / "tokenizer.json",
 }
 RECIPES = {"paper": Recipe.paper(), "released": Recipe.released()}
-ANSWERS = ["Paris", "U.S.", "42", "东京。", "São Paulo", '"Yes"', "No!", "x<", "🦜", "a b  c", "3.14",
-           "line one\nline two", "</answer>"]
+ANSWERS = [
+    "Paris",
+    "U.S.",
+    "42",
+    "东京。",
+    "São Paulo",
+    '"Yes"',
+    "No!",
+    "x<",
+    "🦜",
+    "a b  c",
+    "3.14",
+    "line one\nline two",
+    "</answer>",
+]
 
 both_recipes = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 both_tokenizers = pytest.mark.parametrize("name", FILES)
@@ -48,24 +61,50 @@ def library(path: Path) -> tokenizers.Tokenizer:
 
 
 def lead_in(recipe: Recipe) -> str:
-    return "Now there's enough information to answer\n</think>" + "\n" * recipe.newlines_after_think + "<answer>\n"
+    return (
+        "Now there's enough information to answer\n</think>"
+        + "\n" * recipe.newlines_after_think
+        + "<answer>\n"
+    )
 
 
 def reference(answer: str, path: Path, recipe: Recipe) -> tuple[list[int], int]:
     """(ids up to the end of the answer, index of its first token), from one encoding of the whole string."""
     prefix = lead_in(recipe)
-    encoding = library(path).encode(prefix + answer + "\n</answer><|im_end|>", add_special_tokens=False)
+    encoding = library(path).encode(
+        prefix + answer + "\n</answer><|im_end|>", add_special_tokens=False
+    )
     start = min(i for i, (_, end) in enumerate(encoding.offsets) if end > len(prefix))
-    stop = max(i for i, (begin, _) in enumerate(encoding.offsets) if begin < len(prefix) + len(answer)) + 1
+    stop = (
+        max(i for i, (begin, _) in enumerate(encoding.offsets) if begin < len(prefix) + len(answer))
+        + 1
+    )
     return encoding.ids[:stop], start
 
 
 # -------------------------------------------------------------------------------------------- pinned with the real ids
 
-LEAD_IDS = [7039, 1052, 594, 3322, 1995, 311, 4226, 198, 151668]          # the sentence, a newline, </think>
-ANSWER_TAG = [27, 9217, 397]                                              # "<", "answer", ">\n"
-PINNED = {"Paris": [59604], "U.S.": [52, 808, 624], "42": [19, 17], "东京。": [107513, 8997], "No!": [2753, 4894],
-          "São Paulo": [50, 3413, 36926], "🦜": [123918, 250]}
+LEAD_IDS = [
+    7039,
+    1052,
+    594,
+    3322,
+    1995,
+    311,
+    4226,
+    198,
+    151668,
+]  # the sentence, a newline, </think>
+ANSWER_TAG = [27, 9217, 397]  # "<", "answer", ">\n"
+PINNED = {
+    "Paris": [59604],
+    "U.S.": [52, 808, 624],
+    "42": [19, 17],
+    "东京。": [107513, 8997],
+    "No!": [2753, 4894],
+    "São Paulo": [50, 3413, 36926],
+    "🦜": [123918, 250],
+}
 
 
 @both_recipes
@@ -75,8 +114,8 @@ def test_ids_with_the_real_tokenizer_are_pinned(answer, recipe):
     scored."""
     wrapped = wrap_answer(answer, shipped(present("qwen3")), recipe)
     newlines = [271] if recipe.newlines_after_think == 2 else [198]
-    assert wrapped.ids[:wrapped.start] == LEAD_IDS + newlines + ANSWER_TAG
-    assert wrapped.ids[wrapped.start:] == PINNED[answer]
+    assert wrapped.ids[: wrapped.start] == LEAD_IDS + newlines + ANSWER_TAG
+    assert wrapped.ids[wrapped.start :] == PINNED[answer]
 
 
 # ----------------------------------------------------------------------------------------------------- both tokenizers
@@ -85,7 +124,9 @@ def test_ids_with_the_real_tokenizer_are_pinned(answer, recipe):
 @both_tokenizers
 def test_space_around_an_answer_does_not_matter_and_a_blank_one_is_an_error(name):
     tokenizer = shipped(present(name))
-    assert wrap_answer("  Paris \n", tokenizer, Recipe()) == wrap_answer("Paris", tokenizer, Recipe())
+    assert wrap_answer("  Paris \n", tokenizer, Recipe()) == wrap_answer(
+        "Paris", tokenizer, Recipe()
+    )
     with pytest.raises(ValueError, match="blank"):
         wrap_answer(" \n\t", tokenizer, Recipe())
 
@@ -114,9 +155,9 @@ def test_decoding_gives_the_lead_in_and_the_answer_back(name, answer, recipe):
     tokenizer = shipped(present(name))
     wrapped = wrap_answer(answer, tokenizer, recipe)
     text = unicodedata.normalize("NFC", answer.strip())
-    assert tokenizer.decode(wrapped.ids[:wrapped.start]) == lead_in(recipe)
-    assert tokenizer.decode(wrapped.ids[wrapped.start:]) in (text, text + "\n")
-    assert not set(wrapped.ids[wrapped.start:]) & set(tokenizer.added.values())
+    assert tokenizer.decode(wrapped.ids[: wrapped.start]) == lead_in(recipe)
+    assert tokenizer.decode(wrapped.ids[wrapped.start :]) in (text, text + "\n")
+    assert not set(wrapped.ids[wrapped.start :]) & set(tokenizer.added.values())
 
 
 @both_tokenizers
@@ -132,5 +173,9 @@ def test_an_answer_is_the_head_of_one_encoding(name, recipe, answer):
 @given(answer=answers, recipe=st.sampled_from(list(RECIPES.values())))
 def test_any_answer_without_added_tokens_is_the_head_of_one_encoding(name, answer, recipe):
     answer = unicodedata.normalize("NFC", answer.strip())
-    assume(answer.strip() == answer and answer and not any(token in answer for token in shipped(present(name)).added))
+    assume(
+        answer.strip() == answer
+        and answer
+        and not any(token in answer for token in shipped(present(name)).added)
+    )
     test_an_answer_is_the_head_of_one_encoding(name, recipe, answer)

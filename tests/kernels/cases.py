@@ -10,23 +10,28 @@ from hypothesis import strategies as st
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 NEEDS_INTERPRETER = [
-    pytest.mark.interpret, pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1 in its own process"),
-    pytest.mark.filterwarnings("ignore:divide by zero encountered in log2")]          # an empty split: lse is -inf
+    pytest.mark.interpret,
+    pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1 in its own process"),
+    pytest.mark.filterwarnings("ignore:divide by zero encountered in log2"),
+]  # an empty split: lse is -inf
+
 
 @dataclass
 class Paged:
     """S sequences in pages of a pool whose unwritten slots are NaN. The last new_S[s] tokens of sequence s are the
     queries."""
 
-    q: torch.Tensor               # [N, H, D]
-    k_pages: torch.Tensor         # [P, page, K, D]
+    q: torch.Tensor  # [N, H, D]
+    k_pages: torch.Tensor  # [P, page, K, D]
     v_pages: torch.Tensor
-    block_table: torch.Tensor     # [S, most pages + spare]
-    lengths: torch.Tensor         # [S]
-    cu_queries: torch.Tensor      # [S + 1]
+    block_table: torch.Tensor  # [S, most pages + spare]
+    lengths: torch.Tensor  # [S]
+    cu_queries: torch.Tensor  # [S + 1]
 
     def __iter__(self):
-        return iter((self.q, self.k_pages, self.v_pages, self.block_table, self.lengths, self.cu_queries))
+        return iter(
+            (self.q, self.k_pages, self.v_pages, self.block_table, self.lengths, self.cu_queries)
+        )
 
 
 def cumulative(lengths):
@@ -36,11 +41,15 @@ def cumulative(lengths):
 def packed(lengths, heads, kv_heads, channels, seed=0):
     """q [N, H, D], k and v [N, K, D], cu_seqlens."""
     g = torch.Generator().manual_seed(seed)
-    q, k, v = (torch.randn(sum(lengths), h, channels, generator=g) for h in (heads, kv_heads, kv_heads))
+    q, k, v = (
+        torch.randn(sum(lengths), h, channels, generator=g) for h in (heads, kv_heads, kv_heads)
+    )
     return q, k, v, cumulative(lengths)
 
 
-def paged(lengths, new, heads, kv_heads, channels, page, seed=0, shared=0, spare=2, contiguous=False):
+def paged(
+    lengths, new, heads, kv_heads, channels, page, seed=0, shared=0, spare=2, contiguous=False
+):
     """Scattered pages (or consecutive ones); the first `shared` pages are the same for every sequence that fills
     them."""
     g = torch.Generator().manual_seed(seed)
@@ -49,17 +58,26 @@ def paged(lengths, new, heads, kv_heads, channels, page, seed=0, shared=0, spare
     free = list(range(3, pool)) if contiguous else torch.randperm(pool, generator=g).tolist()
     common, free = free[:shared], free[shared:]
     width = max(need, default=0) + spare
-    block_table = torch.randint(0, pool, (len(lengths), width), generator=g, dtype=torch.int32)   # unused: any page
-    k_pages, v_pages = (torch.full((pool, page, kv_heads, channels), float("nan")) for _ in range(2))
+    block_table = torch.randint(
+        0, pool, (len(lengths), width), generator=g, dtype=torch.int32
+    )  # unused: any page
+    k_pages, v_pages = (
+        torch.full((pool, page, kv_heads, channels), float("nan")) for _ in range(2)
+    )
     for s, length in enumerate(lengths):
-        own = [common[i] if i < shared and length >= (i + 1) * page else free.pop(0) for i in range(need[s])]
-        block_table[s, :need[s]] = torch.tensor(own, dtype=torch.int32)
+        own = [
+            common[i] if i < shared and length >= (i + 1) * page else free.pop(0)
+            for i in range(need[s])
+        ]
+        block_table[s, : need[s]] = torch.tensor(own, dtype=torch.int32)
         for i, p in enumerate(own):
             live = min(page, length - i * page)
             for pages in (k_pages, v_pages):
                 pages[p, :live] = torch.randn(live, kv_heads, channels, generator=g)
     q = torch.randn(sum(new), heads, channels, generator=g)
-    return Paged(q, k_pages, v_pages, block_table, torch.tensor(lengths, dtype=torch.int32), cumulative(new))
+    return Paged(
+        q, k_pages, v_pages, block_table, torch.tensor(lengths, dtype=torch.int32), cumulative(new)
+    )
 
 
 @st.composite
@@ -68,7 +86,20 @@ def paged_cases(draw, heads=((4, 2), (1, 1), (2, 1), (4, 2), (4, 1), (8, 1)), ch
     page = draw(st.sampled_from([16, 32]))
     edge = st.sampled_from([1, page - 1, page, page + 1, 2 * page, 2 * page + 1])
     lengths = draw(st.lists(edge | st.integers(1, 70), min_size=1, max_size=4))
-    new = [draw(st.sampled_from([1, 0, length, min(length, page + 1)]) | st.integers(0, length)) for length in lengths]
+    new = [
+        draw(st.sampled_from([1, 0, length, min(length, page + 1)]) | st.integers(0, length))
+        for length in lengths
+    ]
     h, k = draw(st.sampled_from(heads))
-    return paged(lengths, new, h, k, draw(st.sampled_from(channels)), page, seed=draw(st.integers(0, 2**16)),
-                 shared=draw(st.integers(0, 2)), spare=draw(st.integers(0, 3)), contiguous=draw(st.booleans()))
+    return paged(
+        lengths,
+        new,
+        h,
+        k,
+        draw(st.sampled_from(channels)),
+        page,
+        seed=draw(st.integers(0, 2**16)),
+        shared=draw(st.integers(0, 2)),
+        spare=draw(st.integers(0, 3)),
+        contiguous=draw(st.booleans()),
+    )

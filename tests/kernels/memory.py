@@ -23,6 +23,8 @@ def peak_above(setup, run):
     if not os.path.exists("/proc/self/clear_refs"):
         pytest.skip("peak memory is read from /proc, which this system does not have")
     command = [sys.executable, "-c", SCRIPT.format(setup=setup, run=run)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
     assert done.returncode == 0, done.stderr
     return int(done.stdout)

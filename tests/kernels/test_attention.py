@@ -27,10 +27,14 @@ def with_gradients(function, q, k, v, cu_seqlens):
 
 
 def test_two_sequences_worked_by_hand():
-    q = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]], [[5.0, 5.0]]]) * math.sqrt(2)                  # takes out 1 / sqrt(D)
+    q = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]], [[5.0, 5.0]]]) * math.sqrt(
+        2
+    )  # takes out 1 / sqrt(D)
     k = torch.tensor([[[0.0, 9.0]], [[math.log(4.0), 0.0]], [[1.0, 1.0]]])
     v = torch.tensor([[[4.0, 0.0]], [[0.0, 8.0]], [[1.0, 2.0]]])
-    expected = torch.tensor([[[4.0, 0.0]], [[0.8, 6.4]], [[1.0, 2.0]]])  # weights 1; 1/5 and 4/5; 1: the third is alone
+    expected = torch.tensor(
+        [[[4.0, 0.0]], [[0.8, 6.4]], [[1.0, 2.0]]]
+    )  # weights 1; 1/5 and 4/5; 1: the third is alone
     for function in (attention_reference, attention):
         torch.testing.assert_close(function(q, k, v, torch.tensor([0, 2, 3])), expected)
 
@@ -39,7 +43,9 @@ def test_query_heads_read_the_kv_head_of_their_group():
     q, k, v, cu = packed([3], 4, 2, 16)
     v[:, 0], v[:, 1] = 1.0, 2.0
     for function in (attention_reference, attention):
-        torch.testing.assert_close(function(q, k, v, cu)[..., 0], torch.tensor([1.0, 1.0, 2.0, 2.0]).expand(3, 4))
+        torch.testing.assert_close(
+            function(q, k, v, cu)[..., 0], torch.tensor([1.0, 1.0, 2.0, 2.0]).expand(3, 4)
+        )
 
 
 @given(lengths, heads, st.sampled_from([16, 20, 32]), st.integers(0, 2**16))
@@ -86,4 +92,6 @@ q.grad = k.grad = v.grad = None
 """
     above = peak_above(setup, "attention(q, k, v, torch.tensor([0, 16384])).sum().backward()")
     inputs = 3 * 16384 * 32 * 4
-    assert inputs < above < 9 * inputs  # above: the gradients at least; the scores would be 170 times
+    assert (
+        inputs < above < 9 * inputs
+    )  # above: the gradients at least; the scores would be 170 times

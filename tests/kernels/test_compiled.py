@@ -10,28 +10,49 @@ from itertools import product
 import pytest
 
 possible = find_spec("triton") is not None and os.environ.get("TRITON_INTERPRET") != "1"
-pytestmark = [pytest.mark.compile, pytest.mark.seconds(900),
-              pytest.mark.skipif(not possible, reason="needs triton, and a process without TRITON_INTERPRET=1")]
+pytestmark = [
+    pytest.mark.compile,
+    pytest.mark.seconds(900),
+    pytest.mark.skipif(
+        not possible, reason="needs triton, and a process without TRITON_INTERPRET=1"
+    ),
+]
 
-TENSOR = ("forward", "dq", "dkv", "paged decode", "paged chunk")                # the kernels that multiply matrices
+TENSOR = (
+    "forward",
+    "dq",
+    "dkv",
+    "paged decode",
+    "paged chunk",
+)  # the kernels that multiply matrices
 OTHERS = ("delta", "paged combine")  # sums of products by rows: limited by memory
-CASES = list(product(TENSOR + OTHERS, ("bf16", "fp32"), (64, 128), ("sm_80", "sm_90", "sm_100", "gfx942")))
-INSTRUCTION = {"sm_80": {"mma.sync"}, "sm_90": {"wgmma", "mma.sync"}, "sm_100": {"tcgen05.mma", "mma.sync"},
-               "gfx942": {"mfma"}}
+CASES = list(
+    product(TENSOR + OTHERS, ("bf16", "fp32"), (64, 128), ("sm_80", "sm_90", "sm_100", "gfx942"))
+)
+INSTRUCTION = {
+    "sm_80": {"mma.sync"},
+    "sm_90": {"wgmma", "mma.sync"},
+    "sm_100": {"tcgen05.mma", "mma.sync"},
+    "gfx942": {"mfma"},
+}
 
 
 @pytest.fixture(scope="module")
 def results():
     """All cases, two at a time: compiling is most of this file's time."""
     from tests.kernels.compiling import compile_one
+
     with ProcessPoolExecutor(2) as pool:
         return dict(zip(CASES, pool.map(compile_one, CASES), strict=True))
 
 
 @pytest.mark.parametrize("target", INSTRUCTION)
 def test_matrix_products_use_tensor_cores(results, target):
-    wrong = {case: r.tensor_cores for case, r in results.items()
-             if case[0] in TENSOR and case[3] == target and r.tensor_cores not in INSTRUCTION[target]}
+    wrong = {
+        case: r.tensor_cores
+        for case, r in results.items()
+        if case[0] in TENSOR and case[3] == target and r.tensor_cores not in INSTRUCTION[target]
+    }
     assert not wrong
 
 
@@ -45,7 +66,12 @@ def test_large_half_precision_tiles_use_the_newest_instruction_of_their_gpu(resu
 @pytest.mark.parametrize("target", INSTRUCTION)
 def test_shared_memory_fits_the_gpu(results, target):
     from tests.kernels.compiling import SHARED_LIMIT
-    assert not {case: r.shared for case, r in results.items() if case[3] == target and r.shared > SHARED_LIMIT[target]}
+
+    assert not {
+        case: r.shared
+        for case, r in results.items()
+        if case[3] == target and r.shared > SHARED_LIMIT[target]
+    }
 
 
 def test_nothing_spills(results):
@@ -57,7 +83,9 @@ def test_nothing_spills(results):
 def test_token_offsets_of_packed_kernels_are_int64(results, name):
     """A token's index times the size of its row passes 2^31: such a product may be taken in 32 bits only inside a
     block."""
-    scalar = re.findall(r"arith\.muli %\S+, %c(\d+)_i(32|64)\S* .*: i\d+", results[name, "bf16", 128, "sm_90"].ttir)
+    scalar = re.findall(
+        r"arith\.muli %\S+, %c(\d+)_i(32|64)\S* .*: i\d+", results[name, "bf16", 128, "sm_90"].ttir
+    )
     assert not [size for size, bits in scalar if bits == "32" and int(size) in (32 * 128, 8 * 128)]
     assert [size for size, bits in scalar if bits == "64"], "no 64-bit product found at all"
 

@@ -67,14 +67,20 @@ def test_packed_attention_with_the_shipped_float32_tiles():
 
 @pytest.mark.parametrize("column", [0, 1])
 def test_packed_attention_with_the_shipped_half_precision_tiles_run_in_float32(column):
-    with tiles(packed_kernels, table={key: (row[column],) * 3 for key, row in packed_kernels.TILES.items()}):
+    with tiles(
+        packed_kernels, table={key: (row[column],) * 3 for key, row in packed_kernels.TILES.items()}
+    ):
         same_as_the_definition(packed([129, 0, 1, 64], 2, 1, 64))
 
 
 def test_backward_gives_the_same_bits_twice():
     case = packed([50, 20], 4, 2, 16)
     with tiles(packed_kernels, block=(32, 32)):
-        for a, b in zip(with_gradients(attention_triton, *case), with_gradients(attention_triton, *case), strict=True):
+        for a, b in zip(
+            with_gradients(attention_triton, *case),
+            with_gradients(attention_triton, *case),
+            strict=True,
+        ):
             assert torch.equal(a, b)
 
 
@@ -86,15 +92,25 @@ def test_strided_inputs_and_int32_lengths_are_taken():
 
 
 def run_paged(case, splits):
-    return paged_kernels.paged_attention_triton(*case, max_queries=int(case.cu_queries.diff().max()),
-                                                max_length=int(case.lengths.max()), splits=splits)
+    return paged_kernels.paged_attention_triton(
+        *case,
+        max_queries=int(case.cu_queries.diff().max()),
+        max_length=int(case.lengths.max()),
+        splits=splits,
+    )
 
 
 @settings(max_examples=max(5, settings.default.max_examples // 2))
-@given(paged_cases(heads=heads, channels=(16, 40)), st.integers(1, 4), st.sampled_from([(16, 32), (32, 32), (32, 64)]))
+@given(
+    paged_cases(heads=heads, channels=(16, 40)),
+    st.integers(1, 4),
+    st.sampled_from([(16, 32), (32, 32), (32, 64)]),
+)
 def test_paged_attention_is_the_definition_whatever_the_splits(case, splits, block):
     with tiles(paged_kernels, block=block):
-        torch.testing.assert_close(run_paged(case, splits), paged_attention_reference(*case), **close)
+        torch.testing.assert_close(
+            run_paged(case, splits), paged_attention_reference(*case), **close
+        )
 
 
 @pytest.mark.parametrize("page", [16, 64, 256])
@@ -109,11 +125,13 @@ def far_away(*shape):
     try:
         return torch.empty(shape)
     except RuntimeError:
-        pytest.skip(f"this machine does not reserve {torch.Size(shape).numel() / 2**28:.0f} GiB of untouched memory")
+        pytest.skip(
+            f"this machine does not reserve {torch.Size(shape).numel() / 2**28:.0f} GiB of untouched memory"
+        )
 
 
 def test_packed_tokens_past_2_to_the_31_numbers_are_found():
-    far = 2**31 // 128 + 7                                            # rows of 128 numbers before the sequence
+    far = 2**31 // 128 + 7  # rows of 128 numbers before the sequence
     x = far_away(far + 5, 1, 128)
     _, k, _, cu = packed([5], 1, 1, 128)
     x[far:] = k
@@ -123,19 +141,19 @@ def test_packed_tokens_past_2_to_the_31_numbers_are_found():
 
 def test_slots_past_2_to_the_31_numbers_are_found():
     case = paged([20], [3], 2, 1, 128, 16, spare=0)
-    far = 2**31 // (16 * 128) + 3                                     # pages before the two that are used
+    far = 2**31 // (16 * 128) + 3  # pages before the two that are used
     x = far_away(far + 2, 16, 1, 128)
     x[far:] = case.k_pages[case.block_table[0].long()]
     case.v_pages = case.k_pages
     expected = paged_attention_reference(*case)
     case.k_pages = case.v_pages = x
-    case.block_table = torch.tensor([[far, far + 1]], dtype=torch.int32)            # as the engine's
+    case.block_table = torch.tensor([[far, far + 1]], dtype=torch.int32)  # as the engine's
     torch.testing.assert_close(run_paged(case, 1), expected, **close)
 
 
 def test_splits_fill_the_processors_and_are_never_too_short():
     choose_splits = paged_kernels.choose_splits
-    assert choose_splits(8, 262_144, 132) == 33                       # one sequence, 8 kv heads: 264 programs
-    assert choose_splits(8, 1000, 132) == 3                           # 256 keys at least
+    assert choose_splits(8, 262_144, 132) == 33  # one sequence, 8 kv heads: 264 programs
+    assert choose_splits(8, 1000, 132) == 3  # 256 keys at least
     assert choose_splits(256, 262_144, 132) == 2 and choose_splits(300, 262_144, 132) == 1
     assert choose_splits(1, 262_144, 132) == 128 and choose_splits(1, 10, 132) == 1

@@ -23,24 +23,42 @@ def with_gradients(function, hidden, weight, targets, **options):
     h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
     out = function(h, w, targets, **options)
     outs = out if isinstance(out, tuple) else (out,)
-    factor = torch.randn(outs[0].shape, generator=torch.Generator().manual_seed(7)).to(outs[0].dtype)
+    factor = torch.randn(outs[0].shape, generator=torch.Generator().manual_seed(7)).to(
+        outs[0].dtype
+    )
     (outs[0] * factor).sum().backward()
     return [*(o.detach() for o in outs), h.grad, w.grad]
 
 
 def test_two_words_worked_by_hand():
     hidden, weight = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [math.log(3.0)]])
-    logp, entropy = token_logprobs(hidden, weight, torch.tensor([1, 0]), entropy=True)       # odds 3 : 1, then 9 : 1
+    logp, entropy = token_logprobs(
+        hidden, weight, torch.tensor([1, 0]), entropy=True
+    )  # odds 3 : 1, then 9 : 1
     assert logp.tolist() == pytest.approx([math.log(3 / 4), math.log(1 / 10)], abs=1e-6)
-    assert entropy.tolist() == pytest.approx([-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)),
-                                              -(0.9 * math.log(0.9) + 0.1 * math.log(0.1))], abs=1e-6)
+    assert entropy.tolist() == pytest.approx(
+        [
+            -(0.75 * math.log(0.75) + 0.25 * math.log(0.25)),
+            -(0.9 * math.log(0.9) + 0.1 * math.log(0.1)),
+        ],
+        abs=1e-6,
+    )
     cooler = token_logprobs(hidden, weight, torch.tensor([1, 0]), temperature=2.0)
-    assert cooler[1].item() == pytest.approx(math.log(1 / 4), abs=1e-6)                      # 9 : 1 becomes 3 : 1
+    assert cooler[1].item() == pytest.approx(math.log(1 / 4), abs=1e-6)  # 9 : 1 becomes 3 : 1
 
 
-@given(st.integers(0, 40), st.integers(1, 12), st.integers(1, 50), st.integers(1, 45), st.sampled_from([0.3, 1.0, 1.7]),
-       st.booleans(), st.integers(0, 2**16))
-def test_chunks_of_any_size_give_the_definition_and_its_gradients(n, d, vocabulary, chunk, temperature, entropy, seed):
+@given(
+    st.integers(0, 40),
+    st.integers(1, 12),
+    st.integers(1, 50),
+    st.integers(1, 45),
+    st.sampled_from([0.3, 1.0, 1.7]),
+    st.booleans(),
+    st.integers(0, 2**16),
+)
+def test_chunks_of_any_size_give_the_definition_and_its_gradients(
+    n, d, vocabulary, chunk, temperature, entropy, seed
+):
     hidden, weight, targets = problem(n, d, vocabulary, seed, torch.float64)
     options = {"temperature": temperature, "entropy": entropy}
     ours = with_gradients(token_logprobs, hidden, weight, targets, chunk=chunk, **options)
@@ -52,10 +70,18 @@ def test_chunks_of_any_size_give_the_definition_and_its_gradients(n, d, vocabula
 def test_float32_agrees_with_the_definition_to_1e5():
     hidden, weight, targets = problem(300, 64, 5000)
     weight *= 0.3
-    ours = with_gradients(token_logprobs, hidden, weight, targets, temperature=0.8, chunk=128, entropy=True)
+    ours = with_gradients(
+        token_logprobs, hidden, weight, targets, temperature=0.8, chunk=128, entropy=True
+    )
     # in float64: in float32 the definition itself misses it by 2.3e-5 on some CPUs, twice as far as we do
-    exact = with_gradients(token_logprobs_reference, hidden.double(), weight.double(), targets, temperature=0.8,
-                           entropy=True)
+    exact = with_gradients(
+        token_logprobs_reference,
+        hidden.double(),
+        weight.double(),
+        targets,
+        temperature=0.8,
+        entropy=True,
+    )
     for a, b in zip(ours, exact, strict=True):
         torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=1e-5)
 
@@ -63,7 +89,9 @@ def test_float32_agrees_with_the_definition_to_1e5():
 def test_gradients_pass_gradcheck_in_float64_and_the_entropy_has_none():
     hidden, weight, targets = problem(7, 5, 11, dtype=torch.float64)
     inputs = hidden.requires_grad_(), weight.requires_grad_()
-    assert torch.autograd.gradcheck(lambda h, w: token_logprobs(h, w, targets, 1.3, chunk=3), inputs)
+    assert torch.autograd.gradcheck(
+        lambda h, w: token_logprobs(h, w, targets, 1.3, chunk=3), inputs
+    )
     logp, entropy = token_logprobs(*inputs, targets, entropy=True)
     assert logp.requires_grad and not entropy.requires_grad
 
@@ -124,4 +152,4 @@ token_logprobs(hidden[:8], weight[:64], targets[:8] % 64).sum().backward()
 hidden.grad = weight.grad = None
 """
     above = peak_above(setup, "token_logprobs(hidden, weight, targets).sum().backward()")
-    assert 2**28 < above < 1.2e9                            # at least its one tile; all logits would be 2,489 MB
+    assert 2**28 < above < 1.2e9  # at least its one tile; all logits would be 2,489 MB

@@ -15,11 +15,21 @@ close = {"rtol": 1e-5, "atol": 1e-5}
 def test_two_tokens_in_two_pages_worked_by_hand():
     k_pages = torch.full((3, 1, 1, 2), float("nan"))
     v_pages = torch.full((3, 1, 1, 2), float("nan"))
-    k_pages[2, 0, 0], v_pages[2, 0, 0] = torch.tensor([0.0, 0.0]), torch.tensor([4.0, 0.0])      # token 0 in page 2
-    k_pages[0, 0, 0], v_pages[0, 0, 0] = torch.tensor([4.0, 1.0]).log(), torch.tensor([0.0, 8.0])  # token 1 in page 0
-    q = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]]) * 2**0.5                             # takes out 1 / sqrt(D)
-    out = paged_attention(q, k_pages, v_pages, torch.tensor([[2, 0, 1]]), torch.tensor([2]), torch.tensor([0, 2]))
-    torch.testing.assert_close(out[:, 0], torch.tensor([[4.0, 0.0], [0.8, 6.4]]))       # weights 1, then 1/5 and 4/5
+    k_pages[2, 0, 0], v_pages[2, 0, 0] = (
+        torch.tensor([0.0, 0.0]),
+        torch.tensor([4.0, 0.0]),
+    )  # token 0 in page 2
+    k_pages[0, 0, 0], v_pages[0, 0, 0] = (
+        torch.tensor([4.0, 1.0]).log(),
+        torch.tensor([0.0, 8.0]),
+    )  # token 1 in page 0
+    q = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]]) * 2**0.5  # takes out 1 / sqrt(D)
+    out = paged_attention(
+        q, k_pages, v_pages, torch.tensor([[2, 0, 1]]), torch.tensor([2]), torch.tensor([0, 2])
+    )
+    torch.testing.assert_close(
+        out[:, 0], torch.tensor([[4.0, 0.0], [0.8, 6.4]])
+    )  # weights 1, then 1/5 and 4/5
 
 
 @given(paged_cases())
@@ -50,7 +60,9 @@ def test_tokens_written_one_by_one_or_at_once_give_the_attention_of_the_whole_se
         part = slice(done, done + step)
         write_pages(k[part], v[part], k_pages, v_pages, slots[part])
         done += step
-        out = paged_attention(q[part], k_pages, v_pages, table, torch.tensor([done]), cumulative([step]))
+        out = paged_attention(
+            q[part], k_pages, v_pages, table, torch.tensor([done]), cumulative([step])
+        )
         torch.testing.assert_close(out, whole[part], **close)
 
 
@@ -71,7 +83,9 @@ def test_a_chunk_that_is_cut_because_its_mask_is_too_large_gives_the_same(number
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("minvenus.kernels.paged.MASK_NUMBERS", numbers)
         patch.setattr("minvenus.kernels.paged.GROUP_NUMBERS", numbers)
-        torch.testing.assert_close(paged_attention(*case), paged_attention_reference(*case), **close)
+        torch.testing.assert_close(
+            paged_attention(*case), paged_attention_reference(*case), **close
+        )
 
 
 def test_wrong_arguments_are_refused_with_the_numbers():
@@ -79,7 +93,9 @@ def test_wrong_arguments_are_refused_with_the_numbers():
     with pytest.raises(ValueError, match=r"must fit 48 slots; got .* lengths \[49, 29\]"):
         paged_attention(q, k_pages, v_pages, table, lengths + 9, cu)
     with pytest.raises(ValueError, match=r"\[0, 1, 22\], lengths \[40, 20\]"):
-        paged_attention(q[:1].repeat(22, 1, 1), k_pages, v_pages, table, lengths, cumulative([1, 21]))
+        paged_attention(
+            q[:1].repeat(22, 1, 1), k_pages, v_pages, table, lengths, cumulative([1, 21])
+        )
     with pytest.raises(ValueError, match=r"number of queries, 1.* got \[0, 1, 2\]"):
         paged_attention(q[:1], k_pages, v_pages, table, lengths, cu)
     with pytest.raises(ValueError, match=r"lengths \[S\].*\[2, 3\], \[1\]"):

@@ -1,7 +1,6 @@
 """The way of a GPU in Triton's interpreter: SFT, a rollout with scoring, and an IGPO step of a miniature model, with
 every attention call in the Triton kernels, beside the same in plain torch."""
 
-
 import pytest
 import torch
 
@@ -26,8 +25,17 @@ if INTERPRETED:
     pytest.importorskip("triton")
     from minvenus.kernels import paged_triton
 
-MINIATURE = ModelConfig(24, 40, 2, 2, 1, head_dim=16, vocab_size=TOKENIZER.size + 3, rope_theta=100.0,
-                        max_position_embeddings=2048)
+MINIATURE = ModelConfig(
+    24,
+    40,
+    2,
+    2,
+    1,
+    head_dim=16,
+    vocab_size=TOKENIZER.size + 3,
+    rope_theta=100.0,
+    max_position_embeddings=2048,
+)
 PATHS = ("torch", "triton")
 SHORT = Notices(malformed="ERROR", last_turn="Answer.", context="Answer.")
 close = {"rtol": 1e-4, "atol": 1e-4}
@@ -38,16 +46,22 @@ def model() -> Qwen3:
     with torch.no_grad():
         for parameter in made.parameters():
             if parameter.dim() == 2:
-                parameter *= 10                                # so that attention looks at something
+                parameter *= 10  # so that attention looks at something
     return made
 
 
 @pytest.fixture(params=PATHS, scope="module")
 def path(request):
     """Attention on this path, and on no other."""
-    refused = {"torch": [(packed, "attention_triton")],
-               "triton": [(packed, "attention_torch"), (paged, "paged_attention_torch"), (runner, "DecodeCache"),
-                          (runner, "MergedModel")]}
+    refused = {
+        "torch": [(packed, "attention_triton")],
+        "triton": [
+            (packed, "attention_torch"),
+            (paged, "paged_attention_torch"),
+            (runner, "DecodeCache"),
+            (runner, "MergedModel"),
+        ],
+    }
 
     def refuse(*_, **__):
         raise AssertionError(f"this is not the way of {request.param}")
@@ -74,7 +88,9 @@ def same_as_torch(path: str, name: str, tensors: list[torch.Tensor]) -> None:
 
 def example(length: int, seed: int) -> Example:
     """Random tokens; the second half of them is trained."""
-    tokens = torch.randint(0, TOKENIZER.size, (length,), generator=torch.Generator().manual_seed(seed))
+    tokens = torch.randint(
+        0, TOKENIZER.size, (length,), generator=torch.Generator().manual_seed(seed)
+    )
     return Example(tokens.int(), torch.arange(length) >= length // 2)
 
 
@@ -89,15 +105,25 @@ def test_a_step_of_sft(path):
     grads = gradients(trained)
     assert grads.norm() > 1e-3
     same_as_torch(path, "sft", [loss.detach(), grads / grads.norm()])
-    assert validation_loss(trained, EXAMPLES, 100, "token-mean") == pytest.approx(loss.item(), abs=1e-5)
+    assert validation_loss(trained, EXAMPLES, 100, "token-mean") == pytest.approx(
+        loss.item(), abs=1e-5
+    )
 
 
 def test_a_rollout_with_scoring_and_a_step_of_igpo(path):
     """Two short turns, and layers that are computed again in the backward pass."""
     trained = model()
     trained.model.recompute = True
-    turns = [[[5, 6, TOKENIZER.im_end], [7, TOKENIZER.im_end]], [[8, TOKENIZER.im_end], [9, 9, TOKENIZER.im_end]]]
-    policy = policy_for(lambda name, turn, attempt: turns[int(name[-1])][turn], pages=20, page_size=16, model=trained)
+    turns = [
+        [[5, 6, TOKENIZER.im_end], [7, TOKENIZER.im_end]],
+        [[8, TOKENIZER.im_end], [9, 9, TOKENIZER.im_end]],
+    ]
+    policy = policy_for(
+        lambda name, turn, attempt: turns[int(name[-1])][turn],
+        pages=20,
+        page_size=16,
+        model=trained,
+    )
     truth, scores = TOKENIZER.encode_untrusted("cat"), []
 
     def score(episodes):
@@ -117,18 +143,32 @@ def test_a_rollout_with_scoring_and_a_step_of_igpo(path):
     rows = [row_of(rollouts[0], [0.5, 1.0]), row_of(rollouts[1], [1.5, -1.0])]
     numbers = backward(trained, with_reference(rows, model(), config), config)
     grads = gradients(trained)
-    assert numbers["logprob_gap"] < 1e-4 and numbers["kl"] == pytest.approx(0, abs=1e-6) and grads.norm() > 1e-3
-    same_as_torch(path, "igpo", [torch.tensor([numbers[key] for key in sorted(numbers)]), grads / grads.norm()])
+    assert (
+        numbers["logprob_gap"] < 1e-4
+        and numbers["kl"] == pytest.approx(0, abs=1e-6)
+        and grads.norm() > 1e-3
+    )
+    same_as_torch(
+        path,
+        "igpo",
+        [torch.tensor([numbers[key] for key in sorted(numbers)]), grads / grads.norm()],
+    )
 
 
-@pytest.mark.parametrize("path", ["triton"], indirect=True)                # a CPU does not wait
+@pytest.mark.parametrize("path", ["triton"], indirect=True)  # a CPU does not wait
 def test_no_kernel_waits_for_the_device_to_learn_a_length(path, monkeypatch):
     """The launchers get the longest lengths as plain numbers."""
     given = []
     for module, name in ((packed, "attention_triton"), (paged_triton, "paged_attention_triton")):
         real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *a, real=real, **k: given.append([*a, *k.values()]) or real(*a, **k))
-    Engine(model().requires_grad_(False), pages=9, page_size=16).generate([[1, 2, 3]], Sampling(2), n=2)
+        monkeypatch.setattr(
+            module,
+            name,
+            lambda *a, real=real, **k: given.append([*a, *k.values()]) or real(*a, **k),
+        )
+    Engine(model().requires_grad_(False), pages=9, page_size=16).generate(
+        [[1, 2, 3]], Sampling(2), n=2
+    )
     [pack] = step_packs(EXAMPLES[1:], 100, "token-mean")
     sft_loss(model(), pack)
     longest = [[x for x in arguments if not isinstance(x, torch.Tensor)] for arguments in given]

@@ -15,8 +15,11 @@ INDEX = "model.safetensors.index.json"
 def same(one, other):
     """Bit for bit, types and config included."""
     a, b = one.state_dict(), other.state_dict()
-    return one.config == other.config and a.keys() == b.keys() and all(
-        a[name].dtype == b[name].dtype and torch.equal(a[name], b[name]) for name in a)
+    return (
+        one.config == other.config
+        and a.keys() == b.keys()
+        and all(a[name].dtype == b[name].dtype and torch.equal(a[name], b[name]) for name in a)
+    )
 
 
 def edit_index(folder, change):

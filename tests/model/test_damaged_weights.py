@@ -23,17 +23,26 @@ def test_everything_missing_unexpected_misshapen_or_quantised_is_listed_in_one_e
     del tensors["model.norm.weight"], tensors["model.layers.1.mlp.up_proj.weight"]
     tensors["model.layers.2.mlp.up_proj.weight"] = tensors["model.extra"] = torch.zeros(1)
     tensors["model.layers.0.self_attn.q_norm.weight"] = torch.ones(4)
-    tensors["model.layers.0.self_attn.o_proj.weight"] = tensors["model.layers.0.self_attn.o_proj.weight"].T.contiguous()
+    tensors["model.layers.0.self_attn.o_proj.weight"] = tensors[
+        "model.layers.0.self_attn.o_proj.weight"
+    ].T.contiguous()
     tensors["model.layers.0.self_attn.k_norm.weight"] = torch.ones(8, dtype=torch.int8)
-    save_file({name: tensor.clone() for name, tensor in tensors.items()}, single / "model.safetensors")
+    save_file(
+        {name: tensor.clone() for name, tensor in tensors.items()}, single / "model.safetensors"
+    )
     with pytest.raises(ConfigError) as error:
         load(single)
-    assert sorted(str(error.value).split("\n  ")[1:]) == sorted([
-        "missing model.norm.weight", "missing model.layers.1.mlp.up_proj.weight",
-        "unexpected model.extra", "unexpected model.layers.2.mlp.up_proj.weight",
-        "model.layers.0.self_attn.q_norm.weight is [4], the config says [8]",
-        "model.layers.0.self_attn.o_proj.weight is [32, 24], the config says [24, 32]",
-        "model.layers.0.self_attn.k_norm.weight is I8, only F64, F32, F16, BF16 can be read"])
+    assert sorted(str(error.value).split("\n  ")[1:]) == sorted(
+        [
+            "missing model.norm.weight",
+            "missing model.layers.1.mlp.up_proj.weight",
+            "unexpected model.extra",
+            "unexpected model.layers.2.mlp.up_proj.weight",
+            "model.layers.0.self_attn.q_norm.weight is [4], the config says [8]",
+            "model.layers.0.self_attn.o_proj.weight is [32, 24], the config says [24, 32]",
+            "model.layers.0.self_attn.k_norm.weight is I8, only F64, F32, F16, BF16 can be read",
+        ]
+    )
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, 0.5, -1])
@@ -49,7 +58,9 @@ def test_a_truncated_file_is_named(keep, layout, request):
 
 @settings(max_examples=settings.default.max_examples * 2)
 @given(place=st.integers(0, 3000), value=st.integers(0, 255))
-def test_one_wrong_byte_in_the_header_never_crashes_or_loads_another_shape(place, value, tmp_path_factory):
+def test_one_wrong_byte_in_the_header_never_crashes_or_loads_another_shape(
+    place, value, tmp_path_factory
+):
     folder = tmp_path_factory.getbasetemp() / "flipped"
     if not folder.exists():
         save(Qwen3(TIED), folder)
@@ -75,6 +86,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed(single, monkeypatch):
         if len(opened) == 9:
             os.truncate(path, path.stat().st_size - 1)
         return safe_open(path, *args)
+
     monkeypatch.setattr(weights, "safe_open", cut_after_some)
     with pytest.raises(ConfigError, match="changed while it was read"):
         load(single)
@@ -83,10 +95,19 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed(single, monkeypatch):
 PLAIN, MISSING = "plain name of a .safetensors file", r"missing model\.norm\.weight$"
 
 
-@pytest.mark.parametrize("file, message", [
-    ("../other/model.safetensors", PLAIN), ("/etc/model.safetensors", PLAIN), ("..\\model.safetensors", PLAIN),
-    ("model.bin", PLAIN), (None, PLAIN), ("gone.safetensors", "gone.safetensors is not a complete"),
-    ("first", MISSING), ("nowhere", MISSING)])
+@pytest.mark.parametrize(
+    "file, message",
+    [
+        ("../other/model.safetensors", PLAIN),
+        ("/etc/model.safetensors", PLAIN),
+        ("..\\model.safetensors", PLAIN),
+        ("model.bin", PLAIN),
+        (None, PLAIN),
+        ("gone.safetensors", "gone.safetensors is not a complete"),
+        ("first", MISSING),
+        ("nowhere", MISSING),
+    ],
+)
 def test_a_tensor_with_a_wrong_place_in_the_index_is_refused(file, message, sharded):
     def change(raw):
         if file == "nowhere":
@@ -123,5 +144,7 @@ def test_the_folder_of_a_training_run_is_no_model_and_the_error_names_its_newest
     checkpoint = tmp_path / "checkpoints" / "step-00000003"
     write_json(checkpoint / "state.json", {})
     (tmp_path / "latest").write_text(checkpoint.name)
-    with pytest.raises(ConfigError, match=f"a training run: its newest model is {checkpoint}/model"):
+    with pytest.raises(
+        ConfigError, match=f"a training run: its newest model is {checkpoint}/model"
+    ):
         load(tmp_path)

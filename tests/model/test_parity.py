@@ -17,8 +17,13 @@ from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 
 FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "qwen3_parity.safetensors"
-CASES = ["tied-1-query-per-kv", "untied-2-queries-per-kv", "tied-4-queries-per-kv", "untied-one-kv-head",
-         "tied-one-layer-longer"]
+CASES = [
+    "tied-1-query-per-kv",
+    "untied-2-queries-per-kv",
+    "tied-4-queries-per-kv",
+    "untied-one-kv-head",
+    "tied-one-layer-longer",
+]
 LIMIT = 1e-5
 
 
@@ -43,7 +48,11 @@ def configs(tmp_path_factory):
 def build(config, stored, case):
     model = Qwen3(config)
     prefix = f"{case}/weights/"
-    own = {name.removeprefix(prefix): tensor for name, tensor in stored.items() if name.startswith(prefix)}
+    own = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in stored.items()
+        if name.startswith(prefix)
+    }
     model.load_state_dict(own)
     return model.requires_grad_(False)
 
@@ -53,7 +62,9 @@ def run(model, tokens):
     hidden = []
     parts = (model.model.embed_tokens, *model.model.layers, model.model.norm)
     for part in parts:
-        part.register_forward_hook(lambda part, args, out: hidden.append(out.view(*tokens.shape, -1)))
+        part.register_forward_hook(
+            lambda part, args, out: hidden.append(out.view(*tokens.shape, -1))
+        )
     return model(tokens), hidden
 
 
@@ -82,24 +93,38 @@ save_file({"logits": model.float()(tokens).logits.detach().contiguous(), **saved
 """
 
 
-@pytest.mark.skipif("MINVENUS_TRANSFORMERS_PYTHON" not in os.environ,
-                    reason="set MINVENUS_TRANSFORMERS_PYTHON to a python that has transformers")
-@pytest.mark.parametrize("case, dtype, shard_bytes", [
-    ("tied-4-queries-per-kv", torch.float32, 10**9), ("tied-4-queries-per-kv", torch.bfloat16, 9_000),
-    ("untied-2-queries-per-kv", torch.float32, 20_000), ("untied-2-queries-per-kv", torch.bfloat16, 10**9)])
-def test_transformers_loads_a_saved_folder_bit_for_bit_with_the_same_logits(case, dtype, shard_bytes, configs, stored,
-                                                                            tmp_path):
+@pytest.mark.skipif(
+    "MINVENUS_TRANSFORMERS_PYTHON" not in os.environ,
+    reason="set MINVENUS_TRANSFORMERS_PYTHON to a python that has transformers",
+)
+@pytest.mark.parametrize(
+    "case, dtype, shard_bytes",
+    [
+        ("tied-4-queries-per-kv", torch.float32, 10**9),
+        ("tied-4-queries-per-kv", torch.bfloat16, 9_000),
+        ("untied-2-queries-per-kv", torch.float32, 20_000),
+        ("untied-2-queries-per-kv", torch.bfloat16, 10**9),
+    ],
+)
+def test_transformers_loads_a_saved_folder_bit_for_bit_with_the_same_logits(
+    case, dtype, shard_bytes, configs, stored, tmp_path
+):
     model = build(configs[case], stored, case).to(dtype)
     weights.save(model, tmp_path / "saved", shard_bytes=shard_bytes)
     assert (tmp_path / "saved" / "model.safetensors").exists() == (shard_bytes == 10**9)
     out = tmp_path / "theirs.safetensors"
-    done = subprocess.run([os.environ["MINVENUS_TRANSFORMERS_PYTHON"], "-c", LOAD, tmp_path / "saved", out],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [os.environ["MINVENUS_TRANSFORMERS_PYTHON"], "-c", LOAD, tmp_path / "saved", out],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     theirs = load_file(out)
     logits = theirs.pop("logits")
     ours = model.state_dict()
     assert theirs.keys() == ours.keys()
-    assert all(theirs[name].dtype == dtype and torch.equal(theirs[name], ours[name]) for name in ours)
+    assert all(
+        theirs[name].dtype == dtype and torch.equal(theirs[name], ours[name]) for name in ours
+    )
     tokens = torch.arange(35).view(5, 7) % configs[case].vocab_size
     torch.testing.assert_close(model.float()(tokens), logits, rtol=0, atol=LIMIT)

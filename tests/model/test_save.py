@@ -29,7 +29,9 @@ def test_save_refuses_to_delete_files_that_are_not_a_checkpoints(single, tmp_pat
 
 def test_save_again_with_fewer_shards_or_the_same_tokenizer_replaces_everything(sharded):
     (sharded / "tokenizer.json").write_text("{}")
-    save(Qwen3(TIED, seed=1), sharded, tokenizer_files={"tokenizer.json": sharded / "tokenizer.json"})
+    save(
+        Qwen3(TIED, seed=1), sharded, tokenizer_files={"tokenizer.json": sharded / "tokenizer.json"}
+    )
     assert sorted(os.listdir(sharded)) == ["config.json", "model.safetensors", "tokenizer.json"]
     assert same(load(sharded), Qwen3(TIED, seed=1))
 
@@ -61,6 +63,7 @@ def die_at(step, patch, for_good):
                     half(*args)
                 raise Death(name)
             return real(*args, **kwargs)
+
         patch.setattr(module, name, touch)
 
     def half_deleted(folder, *args, **kwargs):
@@ -78,7 +81,9 @@ def die_at(step, patch, for_good):
 
 @pytest.mark.parametrize("for_good", [True, False], ids=["process-dies", "one-error"])
 @pytest.mark.parametrize("fresh", [True, False], ids=["no-folder-before", "replacing"])
-def test_a_crash_at_any_step_leaves_the_old_checkpoint_or_the_new_one(for_good, fresh, tmp_path, monkeypatch):
+def test_a_crash_at_any_step_leaves_the_old_checkpoint_or_the_new_one(
+    for_good, fresh, tmp_path, monkeypatch
+):
     old, new = Qwen3(TIED, seed=1), Qwen3(UNTIED, seed=2)
     step, outcomes, done = 0, [], False
     while not done:
@@ -98,11 +103,17 @@ def test_a_crash_at_any_step_leaves_the_old_checkpoint_or_the_new_one(for_good, 
             except Death:
                 pass
         outcomes.append(what_is_there(folder, old, new))
-        assert fresh or for_good or folder.exists()          # a process that lives on puts the old one back itself
-        save(old, folder, {"tokenizer.json": vocab})                           # and life goes on
+        assert (
+            fresh or for_good or folder.exists()
+        )  # a process that lives on puts the old one back itself
+        save(old, folder, {"tokenizer.json": vocab})  # and life goes on
         assert same(load(folder), old) and sorted(os.listdir(root)) == ["m", "tokenizer.json"]
     before = "nothing" if fresh else "old"
-    assert step > 15 and outcomes == sorted(outcomes, key=[before, "new"].index) and {*outcomes} == {before, "new"}
+    assert (
+        step > 15
+        and outcomes == sorted(outcomes, key=[before, "new"].index)
+        and {*outcomes} == {before, "new"}
+    )
 
 
 def what_is_there(folder, old, new):
@@ -120,18 +131,22 @@ def what_is_there(folder, old, new):
     return found
 
 
-def test_between_the_two_renames_load_reads_the_old_one_and_the_next_save_puts_it_back_first(single, tmp_path):
+def test_between_the_two_renames_load_reads_the_old_one_and_the_next_save_puts_it_back_first(
+    single, tmp_path
+):
     os.rename(single, tmp_path / ".single.old")
     save(Qwen3(TIED, seed=9), tmp_path / "other")
     os.rename(tmp_path / "other", tmp_path / ".single.new")
     assert same(load(single), Qwen3(TIED))
-    assert not single.exists()                               # reading renames nothing
+    assert not single.exists()  # reading renames nothing
     with pytest.raises(FileNotFoundError, match=r"gone\.json"):
         save(Qwen3(TIED), single, tokenizer_files={"gone.json": tmp_path / "gone.json"})
     assert same(load(single), Qwen3(TIED)) and os.listdir(tmp_path) == ["single"]
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads the names of open files from /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(), reason="reads the names of open files from /proc"
+)
 def test_every_file_is_on_the_disk_before_the_folder_gets_its_name(single, monkeypatch):
     synced, real_sync, real_rename = set(), os.fsync, os.rename
 
@@ -143,16 +158,21 @@ def test_every_file_is_on_the_disk_before_the_folder_gets_its_name(single, monke
         if target == single:
             assert {*source.iterdir(), source} <= synced and len(synced) >= 4
         real_rename(source, target)
+
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "rename", rename)
     save(Qwen3(TIED, seed=1), single)
-    assert single.parent in synced, "and the new name is on the disk before the old folder is deleted"
+    assert single.parent in synced, (
+        "and the new name is on the disk before the old folder is deleted"
+    )
 
 
 def test_a_file_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     order, real = [], Path.replace
     monkeypatch.setattr(atomic, "sync", lambda path: order.append(path.name))
-    monkeypatch.setattr(Path, "replace", lambda new, path: order.append(path.name) or real(new, path))
+    monkeypatch.setattr(
+        Path, "replace", lambda new, path: order.append(path.name) or real(new, path)
+    )
     atomic.write_text(tmp_path / "latest", "step 1")
     assert order == [".latest.new", "latest"] and (tmp_path / "latest").read_text() == "step 1"
 
@@ -160,6 +180,7 @@ def test_a_file_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
 def test_a_failed_save_frees_the_disk_at_once(single, tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(weights, "save_file", full)
     with pytest.raises(OSError, match="No space left"):
         save(Qwen3(TIED, seed=1), single)

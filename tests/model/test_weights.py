@@ -31,7 +31,9 @@ def test_save_then_load_is_bit_exact(config, dtype, shard_bytes, tmp_path):
     model = Qwen3(config, seed=5).to(dtype)
     save(model, tmp_path / "m", shard_bytes=shard_bytes)
     assert same(load(tmp_path / "m", dtype=dtype), model)
-    assert all(load_file(path) for path in (tmp_path / "m").glob("*.safetensors")), "no file is empty"
+    assert all(load_file(path) for path in (tmp_path / "m").glob("*.safetensors")), (
+        "no file is empty"
+    )
 
 
 @settings(max_examples=max(5, settings.default.max_examples // 4))
@@ -40,13 +42,17 @@ def test_every_bfloat16_bit_pattern_survives(bits, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bits") / "m"
     model = Qwen3(TIED).bfloat16()
     pattern = torch.tensor(bits, dtype=torch.int32).to(torch.int16)
-    model.model.layers[0].self_attn.q_norm.weight.data = pattern.view(torch.bfloat16)         # NaN payloads among them
+    model.model.layers[0].self_attn.q_norm.weight.data = pattern.view(
+        torch.bfloat16
+    )  # NaN payloads among them
     save(model, folder)
     loaded = load(folder, dtype=torch.bfloat16).model.layers[0].self_attn.q_norm.weight
     assert torch.equal(loaded.view(torch.int16), pattern)
 
 
-@pytest.mark.parametrize("stored, wanted", [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)])
+@pytest.mark.parametrize(
+    "stored, wanted", [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)]
+)
 def test_load_converts_to_the_type_asked_for_and_defaults_to_float32(stored, wanted, single):
     model = Qwen3(TIED).to(stored)
     save(model, single)
@@ -72,10 +78,20 @@ def test_loading_draws_no_random_numbers_and_its_parameters_can_be_trained(singl
 
 def test_a_saved_folder_holds_what_transformers_asks_for(tmp_path):
     (tmp_path / "tiny.json").write_text("{}")
-    save(Qwen3(TIED).bfloat16(), tmp_path / "m", tokenizer_files={"tokenizer.json": tmp_path / "tiny.json"})
-    assert sorted(os.listdir(tmp_path / "m")) == ["config.json", "model.safetensors", "tokenizer.json"]
+    save(
+        Qwen3(TIED).bfloat16(),
+        tmp_path / "m",
+        tokenizer_files={"tokenizer.json": tmp_path / "tiny.json"},
+    )
+    assert sorted(os.listdir(tmp_path / "m")) == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
     config = json.loads((tmp_path / "m" / "config.json").read_text())
-    assert config["dtype"] == config["torch_dtype"] == "bfloat16" and config["architectures"] == ["Qwen3ForCausalLM"]
+    assert config["dtype"] == config["torch_dtype"] == "bfloat16" and config["architectures"] == [
+        "Qwen3ForCausalLM"
+    ]
     assert ModelConfig.from_json(tmp_path / "m") == TIED
     with safe_open(tmp_path / "m" / "model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
@@ -98,7 +114,9 @@ def test_shards_keep_to_the_limit_and_the_index_lists_every_tensor_once(sharded)
         held = load_file(sharded / name)
         sizes.append(sum(t.nbytes for t in held.values()))
         assert {n for n, file in index["weight_map"].items() if file == name} == held.keys()
-    assert max(sizes) <= 8_000 and all(a + b > 8_000 for a, b in pairwise(sizes)), "and no shard more than it takes"
+    assert max(sizes) <= 8_000 and all(a + b > 8_000 for a, b in pairwise(sizes)), (
+        "and no shard more than it takes"
+    )
 
 
 def test_a_second_copy_of_the_embedding_is_ignored_when_tied(single):
@@ -123,7 +141,9 @@ for dtype in (torch.bfloat16, torch.float32):      # the larger one last: the pe
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="reads the peak memory from /proc"
+)
 def test_peak_memory_while_loading_stays_under_1_2_times_the_weights(single, tmp_path):
     """Peak resident memory (VmHWM, which counts mapped file pages too) of a fresh process, less what it held before
     the load.
@@ -134,11 +154,19 @@ def test_peak_memory_while_loading_stays_under_1_2_times_the_weights(single, tmp
     config = ModelConfig(512, 1024, 10, 8, 4, head_dim=64, vocab_size=50_000)
     with torch.device("meta"):
         model = Qwen3(config)
-    save(model.to_empty(device="cpu"), tmp_path / "big")     # what the numbers are does not matter here
+    save(
+        model.to_empty(device="cpu"), tmp_path / "big"
+    )  # what the numbers are does not matter here
     assert 180e6 < (tmp_path / "big" / "model.safetensors").stat().st_size < 400e6
-    done = subprocess.run([sys.executable, "-c", MEASURE, single, tmp_path / "big"], capture_output=True, text=True,
-                          env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])})
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, single, tmp_path / "big"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+    )
     assert done.returncode == 0, done.stderr
     shutil.rmtree(tmp_path / "big")
     halves, wholes = map(float, done.stdout.split())
-    assert 0.9 < halves < 1.2 and 0.9 < wholes < 1.2, f"bfloat16 {halves:.2f} x, float32 {wholes:.2f} x the weights"
+    assert 0.9 < halves < 1.2 and 0.9 < wholes < 1.2, (
+        f"bfloat16 {halves:.2f} x, float32 {wholes:.2f} x the weights"
+    )

@@ -4,29 +4,95 @@ from tests.mutants.mutant import mutant
 
 LOGITS = "model/test_parity.py::test_logits_and_every_layers_hidden_states_agree_with_transformers"
 UNTIED, GROUPED = LOGITS + "[untied-2-queries-per-kv]", LOGITS + "[tied-4-queries-per-kv]"
-ATTENTION, ROTATE, MLP = (f"minvenus.model.qwen3:{name}" for name in ("Attention.forward", "rotate", "MLP.forward"))
+ATTENTION, ROTATE, MLP = (
+    f"minvenus.model.qwen3:{name}" for name in ("Attention.forward", "rotate", "MLP.forward")
+)
 FUSED = "minvenus.kernels.attention:attention_torch"
 
 MUTANTS = (
     mutant(59, "queries are not normalised", LOGITS, (ATTENTION, "self.q_norm(q)", "q")),
     mutant(59, "keys are not normalised", LOGITS, (ATTENTION, "self.k_norm(k)", "k")),
-    mutant(59, "values are normalised, too", LOGITS, (ATTENTION, "(v.dtype), v)", "(v.dtype), self.k_norm(v))")),
-    mutant(59, "keys are normalised after they are rotated", LOGITS,
-           (ATTENTION, "rotate(self.k_norm(k), cos, sin)", "self.k_norm(rotate(k, cos, sin))")),
-    mutant(59, "the scale is that of hidden size / heads", GROUPED,
-           (ATTENTION, "q.to(v.dtype)", "(q * (self.head_dim * q.shape[1] / x.shape[-1]) ** 0.5).to(v.dtype)")),
-    mutant(59, "rope turns neighbouring channels", LOGITS,
-           (ROTATE, "    partners =", "    x = torch.cat((x[..., ::2], x[..., 1::2]), dim=-1)\n    partners =")),
-    mutant(59, "rope turns backwards", LOGITS, (ROTATE, "x * cos + partners * sin", "x * cos - partners * sin")),
+    mutant(
+        59,
+        "values are normalised, too",
+        LOGITS,
+        (ATTENTION, "(v.dtype), v)", "(v.dtype), self.k_norm(v))"),
+    ),
+    mutant(
+        59,
+        "keys are normalised after they are rotated",
+        LOGITS,
+        (ATTENTION, "rotate(self.k_norm(k), cos, sin)", "self.k_norm(rotate(k, cos, sin))"),
+    ),
+    mutant(
+        59,
+        "the scale is that of hidden size / heads",
+        GROUPED,
+        (
+            ATTENTION,
+            "q.to(v.dtype)",
+            "(q * (self.head_dim * q.shape[1] / x.shape[-1]) ** 0.5).to(v.dtype)",
+        ),
+    ),
+    mutant(
+        59,
+        "rope turns neighbouring channels",
+        LOGITS,
+        (
+            ROTATE,
+            "    partners =",
+            "    x = torch.cat((x[..., ::2], x[..., 1::2]), dim=-1)\n    partners =",
+        ),
+    ),
+    mutant(
+        59,
+        "rope turns backwards",
+        LOGITS,
+        (ROTATE, "x * cos + partners * sin", "x * cos - partners * sin"),
+    ),
     mutant(59, "no rope", LOGITS, (ROTATE, "(x * cos + partners * sin)", "x")),
-    mutant(59, "another theta", LOGITS, ("minvenus.model.qwen3:Decoder.forward", "self.theta", "5 * self.theta")),
-    mutant(59, "query heads are dealt to the kv heads in turn", GROUPED,
-           (FUSED, "(qs, ks, vs,", "(qs, *(x.repeat(1, qs.shape[1] // x.shape[1], 1, 1) for x in (ks, vs)),")),
+    mutant(
+        59,
+        "another theta",
+        LOGITS,
+        ("minvenus.model.qwen3:Decoder.forward", "self.theta", "5 * self.theta"),
+    ),
+    mutant(
+        59,
+        "query heads are dealt to the kv heads in turn",
+        GROUPED,
+        (
+            FUSED,
+            "(qs, ks, vs,",
+            "(qs, *(x.repeat(1, qs.shape[1] // x.shape[1], 1, 1) for x in (ks, vs)),",
+        ),
+    ),
     mutant(59, "tokens see the future", LOGITS, (FUSED, "is_causal=True", "is_causal=False")),
     mutant(59, "gelu for silu", LOGITS, (MLP, "F.silu", "F.gelu")),
-    mutant(59, "gate and up are swapped", LOGITS,
-           (MLP, "F.silu(self.gate_proj(x)) * self.up_proj(x)", "F.silu(self.up_proj(x)) * self.gate_proj(x)")),
-    mutant(59, "a larger epsilon", LOGITS, ("minvenus.model.qwen3:RMSNorm.forward", "self.eps", "100 * self.eps")),
-    mutant(59, "the head is the embedding although they are not tied", UNTIED,
-           ("minvenus.model.qwen3:Qwen3.head_weight", "if self.config.tie_word_embeddings else", "if True else")),
+    mutant(
+        59,
+        "gate and up are swapped",
+        LOGITS,
+        (
+            MLP,
+            "F.silu(self.gate_proj(x)) * self.up_proj(x)",
+            "F.silu(self.up_proj(x)) * self.gate_proj(x)",
+        ),
+    ),
+    mutant(
+        59,
+        "a larger epsilon",
+        LOGITS,
+        ("minvenus.model.qwen3:RMSNorm.forward", "self.eps", "100 * self.eps"),
+    ),
+    mutant(
+        59,
+        "the head is the embedding although they are not tied",
+        UNTIED,
+        (
+            "minvenus.model.qwen3:Qwen3.head_weight",
+            "if self.config.tie_word_embeddings else",
+            "if True else",
+        ),
+    ),
 )

@@ -25,10 +25,10 @@ class StaleMutant(Exception):
 
 @dataclass(frozen=True)
 class Mutant:
-    bug: int                                   # number in the list of known bugs
-    says: str                                  # the mistake in words
-    test: str                                  # the test that must fail, below tests/
-    edits: tuple[tuple[str, str, str], ...]    # (target, old text, new text)
+    bug: int  # number in the list of known bugs
+    says: str  # the mistake in words
+    test: str  # the test that must fail, below tests/
+    edits: tuple[tuple[str, str, str], ...]  # (target, old text, new text)
 
 
 def mutant(bug: int, says: str, test: str, *edits: tuple[str, str, str]) -> Mutant:
@@ -58,12 +58,14 @@ def edited_codes(m: Mutant) -> dict[FunctionType, CodeType]:
         body = "".join(lines)
         for old, new in ((old, new) for edited, old, new in m.edits if edited == target):
             if body.count(old) != 1:
-                raise StaleMutant(f"{target}: {body.count(old)} places read {old!r}, expected one; adapt the mutant "
-                                  f"(bug {m.bug}: {m.says})")
+                raise StaleMutant(
+                    f"{target}: {body.count(old)} places read {old!r}, expected one; adapt the mutant "
+                    f"(bug {m.bug}: {m.says})"
+                )
             body = body.replace(old, new)
         path = inspect.getsourcefile(function)
         source = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
-        source[first - 1:first - 1 + len(lines)] = [body]
+        source[first - 1 : first - 1 + len(lines)] = [body]
         codes[function] = code_named(compile("".join(source), path, "exec"), function.__qualname__)
     return codes
 
@@ -77,7 +79,7 @@ def function_at(target: str) -> FunctionType:
             found = inspect.getattr_static(found, name)
     except AttributeError:
         raise StaleMutant(f"{target} does not exist") from None
-    for inner in ("fget", "func"):                      # of a property, a cached property
+    for inner in ("fget", "func"):  # of a property, a cached property
         found = getattr(found, inner, found)
     found = inspect.unwrap(found)
     if not inspect.isfunction(found):

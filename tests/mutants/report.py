@@ -3,70 +3,189 @@ page that are not those of the credit (48, too: what is shown must be what the c
 
 from tests.mutants.mutant import mutant
 
-HOSTILE_PIECES = "report/test_page.py::test_hostile_text_makes_no_element_and_no_attribute_wherever_it_stands"
+HOSTILE_PIECES = (
+    "report/test_page.py::test_hostile_text_makes_no_element_and_no_attribute_wherever_it_stands"
+)
 CHANGED_FILE = "report/test_saved.py::test_a_file_that_was_changed_is_refused_with_the_place"
-EXPLAINED = "report/test_explain.py::test_every_number_is_that_of_the_code_and_follows_from_its_inputs"
+EXPLAINED = (
+    "report/test_explain.py::test_every_number_is_that_of_the_code_and_follows_from_its_inputs"
+)
 GROUP = "report/test_explain.py::test_the_numbers_of_a_group_are_those_of_the_code_and_follow_from_its_rewards"
 SHOWN = "report/test_xray.py::test_the_numbers_of_the_page_are_those_of_the_saved_batch"
 
 MUTANTS = (
-    mutant(47, "text unescaped in an element", HOSTILE_PIECES,
-           ("minvenus.report.page:text", "escape(UNSAFE", "str(UNSAFE")),
-    mutant(47, "quotes unescaped inside an attribute", HOSTILE_PIECES,
-           ("minvenus.report.page:text", '"\\n"))))', '"\\n")), quote=False))')),
-    mutant(47, "an address unescaped inside an attribute", HOSTILE_PIECES,
-           ("minvenus.report.page:el", "{text(str(value))}", "{value}")),
-    mutant(47, "any string of a plot taken for markup",
-           "report/test_curves.py::test_any_plot_is_well_formed_with_every_point_inside_the_axes_and_ticks_that_differ",
-           ("minvenus.report.page:html", "isinstance(content, Html)", "isinstance(content, str)")),
-    mutant(47, "what came back taken for markup",
-           "report/test_xray.py::test_hostile_text_is_text_wherever_a_model_or_a_web_page_can_put_it",
-           ("minvenus.report.xray:folded", 'el("div", content', 'el("div", Html(content)')),
-    mutant(47, "a policy that allows any script",
-           "report/test_page.py::test_a_page_has_no_script_and_its_policy_allows_its_style_alone",
-           ("minvenus.report.page:page", "default-src 'none'", "default-src 'none'; script-src 'unsafe-inline'")),
-    mutant(48, "saved arithmetic accepted although it disagrees", CHANGED_FILE,
-           ("minvenus.report.saved:load_batch", "if wrong := difference(", "if wrong := None and difference(")),
-    mutant(48, "the largest advantage in a colour that does not exist",
-           "report/test_xray.py::test_every_advantage_has_one_of_the_five_strengths_of_the_style_sheet",
-           ("minvenus.report.xray:shade", "min(5, ceil(5 * abs(x) / largest))", "ceil(5 * abs(x) / largest)")),
-    mutant(48, "only the first number of a list compared", CHANGED_FILE,
-           ("minvenus.report.saved:difference", "enumerate(zip(stored, computed, strict=True))]",
-            "enumerate(zip(stored[:1], computed[:1], strict=True))]")),
-    mutant(48, "a number compared up to a percent", CHANGED_FILE,
-           ("minvenus.report.saved:difference", "abs_tol=1e-9", "abs_tol=1e-2")),
-    mutant(48, "lines of two batches credited as one", CHANGED_FILE,
-           ("minvenus.report.saved:load_batch", "difference(line, computed)",
-            'difference(line["arithmetic"], computed["arithmetic"])')),
-    mutant(48, "the numbers shown are another rollout's", SHOWN,
-           ("minvenus.report.xray:write_page", "credited[i]", "credited[i - 1]")),
-    mutant(48, "recipes that disagree on a number share its line",
-           "report/test_xray.py::test_recipes_that_agree_on_a_number_share_its_line",
-           ("minvenus.report.xray:arithmetic", "recipes.setdefault(step, [])",
-            "recipes.setdefault(next((s for s in recipes if s.id == step.id), step), [])")),
-    mutant(48, "a step of a turn that shows another turn's advantage", EXPLAINED,
-           ("minvenus.report.explain:advantage_steps", 'c.numbers["advantages"][t]', 'c.numbers["advantages"][0]')),
-    mutant(48, "a gain explained by the value of the turn before", EXPLAINED,
-           ("minvenus.report.explain:reward_steps", "p = max(", "p = min(")),
-    mutant(48, "the outcome's spread shown for a turn", EXPLAINED,
-           ("minvenus.report.explain:advantage_steps", '("gain", n["turn_z"][t])', '("outcome", n["turn_z"][t])')),
-    mutant(48, "the outcomes' mean shown for the turn rewards of a group", GROUP,
-           ("minvenus.report.explain:group_steps", '("gain", rewards)', '("outcome", rewards)')),
-    mutant(48, "a penalty that is not shared explained as shared", EXPLAINED,
-           ("minvenus.report.explain:next_turn", 'c.recipe.penalty_scope == "turn"', "False")),
-    mutant(48, "later turns with one factor gamma too many", EXPLAINED,
-           ("minvenus.report.explain:advantage_steps", "c.recipe.gamma * following[1]",
-            "c.recipe.gamma ** 2 * following[1]")),
-    mutant(48, "one group of a batch scaled as if it were the whole batch",
-           "report/test_xray.py::test_a_page_of_one_group_keeps_the_batchs_scale",
-           ("minvenus.report.xray:write_page", "if batch is None:", "if True:")),
-    mutant(48, "a search's copied gain shown as its own",
-           "report/test_xray.py::test_a_row_of_turns_shows_what_each_is_paid_and_marks_what_a_search_was_given",
-           ("minvenus.report.xray:payments_of", "gain is None and not broken", "False")),
-    mutant(48, "a point that stands for several steps shows one of them",
-           "report/test_run_page.py::test_neighbouring_steps_become_one_point_the_mean_of_them",
-           ("minvenus.report.run_page:smooth", "map(fmean,", "map(max,")),
-    mutant(48, "the colour of a method given to another line",
-           "report/test_curves.py::test_a_method_has_one_colour_in_every_plot_and_no_other_line_has_it",
-           ("minvenus.report.curves:places", "if place not in taken", "")),
+    mutant(
+        47,
+        "text unescaped in an element",
+        HOSTILE_PIECES,
+        ("minvenus.report.page:text", "escape(UNSAFE", "str(UNSAFE"),
+    ),
+    mutant(
+        47,
+        "quotes unescaped inside an attribute",
+        HOSTILE_PIECES,
+        ("minvenus.report.page:text", '"\\n"))))', '"\\n")), quote=False))'),
+    ),
+    mutant(
+        47,
+        "an address unescaped inside an attribute",
+        HOSTILE_PIECES,
+        ("minvenus.report.page:el", "{text(str(value))}", "{value}"),
+    ),
+    mutant(
+        47,
+        "any string of a plot taken for markup",
+        "report/test_curves.py::test_any_plot_is_well_formed_with_every_point_inside_the_axes_and_ticks_that_differ",
+        ("minvenus.report.page:html", "isinstance(content, Html)", "isinstance(content, str)"),
+    ),
+    mutant(
+        47,
+        "what came back taken for markup",
+        "report/test_xray.py::test_hostile_text_is_text_wherever_a_model_or_a_web_page_can_put_it",
+        ("minvenus.report.xray:folded", 'el("div", content', 'el("div", Html(content)'),
+    ),
+    mutant(
+        47,
+        "a policy that allows any script",
+        "report/test_page.py::test_a_page_has_no_script_and_its_policy_allows_its_style_alone",
+        (
+            "minvenus.report.page:page",
+            "default-src 'none'",
+            "default-src 'none'; script-src 'unsafe-inline'",
+        ),
+    ),
+    mutant(
+        48,
+        "saved arithmetic accepted although it disagrees",
+        CHANGED_FILE,
+        (
+            "minvenus.report.saved:load_batch",
+            "if wrong := difference(",
+            "if wrong := None and difference(",
+        ),
+    ),
+    mutant(
+        48,
+        "the largest advantage in a colour that does not exist",
+        "report/test_xray.py::test_every_advantage_has_one_of_the_five_strengths_of_the_style_sheet",
+        (
+            "minvenus.report.xray:shade",
+            "min(5, ceil(5 * abs(x) / largest))",
+            "ceil(5 * abs(x) / largest)",
+        ),
+    ),
+    mutant(
+        48,
+        "only the first number of a list compared",
+        CHANGED_FILE,
+        (
+            "minvenus.report.saved:difference",
+            "enumerate(zip(stored, computed, strict=True))]",
+            "enumerate(zip(stored[:1], computed[:1], strict=True))]",
+        ),
+    ),
+    mutant(
+        48,
+        "a number compared up to a percent",
+        CHANGED_FILE,
+        ("minvenus.report.saved:difference", "abs_tol=1e-9", "abs_tol=1e-2"),
+    ),
+    mutant(
+        48,
+        "lines of two batches credited as one",
+        CHANGED_FILE,
+        (
+            "minvenus.report.saved:load_batch",
+            "difference(line, computed)",
+            'difference(line["arithmetic"], computed["arithmetic"])',
+        ),
+    ),
+    mutant(
+        48,
+        "the numbers shown are another rollout's",
+        SHOWN,
+        ("minvenus.report.xray:write_page", "credited[i]", "credited[i - 1]"),
+    ),
+    mutant(
+        48,
+        "recipes that disagree on a number share its line",
+        "report/test_xray.py::test_recipes_that_agree_on_a_number_share_its_line",
+        (
+            "minvenus.report.xray:arithmetic",
+            "recipes.setdefault(step, [])",
+            "recipes.setdefault(next((s for s in recipes if s.id == step.id), step), [])",
+        ),
+    ),
+    mutant(
+        48,
+        "a step of a turn that shows another turn's advantage",
+        EXPLAINED,
+        (
+            "minvenus.report.explain:advantage_steps",
+            'c.numbers["advantages"][t]',
+            'c.numbers["advantages"][0]',
+        ),
+    ),
+    mutant(
+        48,
+        "a gain explained by the value of the turn before",
+        EXPLAINED,
+        ("minvenus.report.explain:reward_steps", "p = max(", "p = min("),
+    ),
+    mutant(
+        48,
+        "the outcome's spread shown for a turn",
+        EXPLAINED,
+        (
+            "minvenus.report.explain:advantage_steps",
+            '("gain", n["turn_z"][t])',
+            '("outcome", n["turn_z"][t])',
+        ),
+    ),
+    mutant(
+        48,
+        "the outcomes' mean shown for the turn rewards of a group",
+        GROUP,
+        ("minvenus.report.explain:group_steps", '("gain", rewards)', '("outcome", rewards)'),
+    ),
+    mutant(
+        48,
+        "a penalty that is not shared explained as shared",
+        EXPLAINED,
+        ("minvenus.report.explain:next_turn", 'c.recipe.penalty_scope == "turn"', "False"),
+    ),
+    mutant(
+        48,
+        "later turns with one factor gamma too many",
+        EXPLAINED,
+        (
+            "minvenus.report.explain:advantage_steps",
+            "c.recipe.gamma * following[1]",
+            "c.recipe.gamma ** 2 * following[1]",
+        ),
+    ),
+    mutant(
+        48,
+        "one group of a batch scaled as if it were the whole batch",
+        "report/test_xray.py::test_a_page_of_one_group_keeps_the_batchs_scale",
+        ("minvenus.report.xray:write_page", "if batch is None:", "if True:"),
+    ),
+    mutant(
+        48,
+        "a search's copied gain shown as its own",
+        "report/test_xray.py::test_a_row_of_turns_shows_what_each_is_paid_and_marks_what_a_search_was_given",
+        ("minvenus.report.xray:payments_of", "gain is None and not broken", "False"),
+    ),
+    mutant(
+        48,
+        "a point that stands for several steps shows one of them",
+        "report/test_run_page.py::test_neighbouring_steps_become_one_point_the_mean_of_them",
+        ("minvenus.report.run_page:smooth", "map(fmean,", "map(max,"),
+    ),
+    mutant(
+        48,
+        "the colour of a method given to another line",
+        "report/test_curves.py::test_a_method_has_one_colour_in_every_plot_and_no_other_line_has_it",
+        ("minvenus.report.curves:places", "if place not in taken", ""),
+    ),
 )

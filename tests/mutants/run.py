@@ -26,14 +26,24 @@ FAILED = pytest.ExitCode.TESTS_FAILED
 
 def all_mutants() -> list[Mutant]:
     names = sorted(file.name for file in pkgutil.iter_modules([str(HERE)]))
-    areas = [name for name in names if name not in ("mutant", "run") and not name.startswith("test_")]
+    areas = [
+        name for name in names if name not in ("mutant", "run") and not name.startswith("test_")
+    ]
     return [m for name in areas for m in importlib.import_module(f"tests.mutants.{name}").MUTANTS]
 
 
 def run_tests(tests: list[str]) -> tuple[int, str]:
     """pytest's exit code and output. Test modules stay imported from run to run."""
-    arguments = ["-x", "--tb=short", "--assert=plain", "--hypothesis-profile=mutants", "-p", "no:cacheprovider",
-                 "-p", "no:unraisableexception"]        # that plugin collects garbage for half a second per run
+    arguments = [
+        "-x",
+        "--tb=short",
+        "--assert=plain",
+        "--hypothesis-profile=mutants",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:unraisableexception",
+    ]  # that plugin collects garbage for half a second per run
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         code = pytest.main(arguments + [str(HERE.parent / test) for test in tests])
@@ -42,18 +52,32 @@ def run_tests(tests: list[str]) -> tuple[int, str]:
 
 def main(words: list[str]) -> int:
     baseline = "--skip-baseline" not in words
-    chosen = [m for m in all_mutants() if all(word in str(m) for word in words if word != "--skip-baseline")]
-    if not chosen:                             # pytest without a name would run all tests
+    chosen = [
+        m
+        for m in all_mutants()
+        if all(word in str(m) for word in words if word != "--skip-baseline")
+    ]
+    if not chosen:  # pytest without a name would run all tests
         print(f"no mutant has the words {' '.join(words)}")
         return 1
     start = time.perf_counter()
     # No shrinking of counter-examples: it is enough that a test fails.
-    settings.register_profile("mutants", derandomize=True, database=None, deadline=None, max_examples=40,
-                              phases=[Phase.explicit, Phase.generate])
+    settings.register_profile(
+        "mutants",
+        derandomize=True,
+        database=None,
+        deadline=None,
+        max_examples=40,
+        phases=[Phase.explicit, Phase.generate],
+    )
     if baseline:
         code, output = run_tests(sorted({m.test for m in chosen}))
         if code != pytest.ExitCode.OK:
-            print(output, f"the named tests must pass before any mutant is tried, and pytest says {code!r}", sep="\n")
+            print(
+                output,
+                f"the named tests must pass before any mutant is tried, and pytest says {code!r}",
+                sep="\n",
+            )
             return 2
     killed = 0
     for m in chosen:
@@ -72,7 +96,7 @@ def verdict(m: Mutant) -> str:
         return f"STALE: {error};"
     if code == pytest.ExitCode.OK:
         return "ALIVE after"
-    if code != FAILED or "NameError" in output:                  # an edit that cannot run proves nothing
+    if code != FAILED or "NameError" in output:  # an edit that cannot run proves nothing
         return f"{output}\nERROR, pytest says {code!r}, in"
     return "killed by"
 

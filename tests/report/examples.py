@@ -16,8 +16,12 @@ from minvenus.types import Question, Rollout, Turn
 from tests.agent.scripted import BROKEN, QUESTION, SYSTEM, TOKENIZER, answer, search, visit
 
 
-def rollout(turns: list[str], observations: list[str] | None = None, question: Question = QUESTION,
-            forced: int | None = None) -> Rollout:
+def rollout(
+    turns: list[str],
+    observations: list[str] | None = None,
+    question: Question = QUESTION,
+    forced: int | None = None,
+) -> Rollout:
     """`turns` begin after <think>; turn number `forced` was cut by its cap, so that its end token was not sampled."""
     stream, made = Stream(TOKENIZER, SYSTEM, question.text), []
     for t, text in enumerate(turns):
@@ -29,17 +33,41 @@ def rollout(turns: list[str], observations: list[str] | None = None, question: Q
         ran = parsed.arguments is not None and not last
         call = {"name": parsed.tool, "arguments": parsed.arguments} if ran else None
         seen = None if last else (observations[t] if observations else "Bob sings")
-        made.append(Turn(parsed.kind if ran or parsed.kind == "answer" else "none", start, end, whole, call, seen,
-                         not is_well_formed(whole, last), seconds=0.1))
+        made.append(
+            Turn(
+                parsed.kind if ran or parsed.kind == "answer" else "none",
+                start,
+                end,
+                whole,
+                call,
+                seen,
+                not is_well_formed(whole, last),
+                seconds=0.1,
+            )
+        )
         if seen is not None:
             stream.add_observation(seen)
     logprobs = [-0.5 - 0.001 * i if flag else None for i, flag in enumerate(stream.sampled)]
-    return Rollout(question, stream.ids, stream.sampled, logprobs, made,
-                   "answered" if made[-1].kind == "answer" else "max_steps", system=SYSTEM)
+    return Rollout(
+        question,
+        stream.ids,
+        stream.sampled,
+        logprobs,
+        made,
+        "answered" if made[-1].kind == "answer" else "max_steps",
+        system=SYSTEM,
+    )
 
 
-def saved_batch(rollouts: list[Rollout], groups: list[int], outcomes: list[float], recipe: Recipe, logprobs=None,
-                seed: int = 0, step: int = 19) -> SavedBatch:
+def saved_batch(
+    rollouts: list[Rollout],
+    groups: list[int],
+    outcomes: list[float],
+    recipe: Recipe,
+    logprobs=None,
+    seed: int = 0,
+    step: int = 19,
+) -> SavedBatch:
     """`logprobs` of the answers, or made up: they rise with the visits of a rollout."""
     rng = random.Random(seed)
     measured = []
@@ -55,10 +83,20 @@ def saved_batch(rollouts: list[Rollout], groups: list[int], outcomes: list[float
 
 
 # Everything that would act if it were taken for HTML or script, in the places where a model or a web page can put it.
-HOSTILE = ["<script>window.hit = 1</script>", "</script><script>window.hit = 2</script>", "<!-- <script>", "]]>",
-           "<img src=x onerror='window.hit = 3'>", "<svg onload=window.hit=4>", '"><iframe src="https://example.com">',
-           "' onclick='window.hit = 5", "javascript:window.hit=6", "&lt;b&gt; & \u2028\u2029 \u202e",
-           "<style>body { display: none }</style>", "</textarea></title>"]
+HOSTILE = [
+    "<script>window.hit = 1</script>",
+    "</script><script>window.hit = 2</script>",
+    "<!-- <script>",
+    "]]>",
+    "<img src=x onerror='window.hit = 3'>",
+    "<svg onload=window.hit=4>",
+    '"><iframe src="https://example.com">',
+    "' onclick='window.hit = 5",
+    "javascript:window.hit=6",
+    "&lt;b&gt; & \u2028\u2029 \u202e",
+    "<style>body { display: none }</style>",
+    "</textarea></title>",
+]
 
 
 def hostile_rollout() -> Rollout:
@@ -75,10 +113,15 @@ def random_batch(seed: int, recipe: Recipe) -> SavedBatch:
     made, groups, outcomes = [], [], []
     for group in rng.sample(range(-5, 50), rng.randint(1, 3)):
         for _ in range(rng.randint(1, 4)):
-            kinds = [rng.choice((search, search, visit, visit, None)) for _ in range(rng.randint(0, 6))]
-            if not made:                 # malformed turns between searches and their visit, and after the last one
+            kinds = [
+                rng.choice((search, search, visit, visit, None)) for _ in range(rng.randint(0, 6))
+            ]
+            if not made:  # malformed turns between searches and their visit, and after the last one
                 kinds = [search, None, search, visit, search, None, visit, None, search]
-            turns = [BROKEN if kind is None else kind(rng.choice(("Bob", "Ada", "Kim"))) for kind in kinds]
+            turns = [
+                BROKEN if kind is None else kind(rng.choice(("Bob", "Ada", "Kim")))
+                for kind in kinds
+            ]
             made.append(rollout([*turns, rng.choice((answer(), answer("dog"), BROKEN))]))
             groups.append(group)
             outcomes.append(rng.choice((0.0, 1.0, 0.5, rng.random())))
@@ -86,9 +129,15 @@ def random_batch(seed: int, recipe: Recipe) -> SavedBatch:
 
 
 def group_of_four(recipe=None) -> SavedBatch:
-    turns = [[search(), visit(), search("Ada"), visit("Ada"), answer()], [search(), visit(), answer("dog")],
-             [BROKEN, visit(), answer()], [search(), answer("dog")]]
-    return saved_batch([rollout(t) for t in turns], [0] * 4, [1.0, 0.0, 1.0, 0.0], recipe or Recipe.paper())
+    turns = [
+        [search(), visit(), search("Ada"), visit("Ada"), answer()],
+        [search(), visit(), answer("dog")],
+        [BROKEN, visit(), answer()],
+        [search(), answer("dog")],
+    ]
+    return saved_batch(
+        [rollout(t) for t in turns], [0] * 4, [1.0, 0.0, 1.0, 0.0], recipe or Recipe.paper()
+    )
 
 
 def xray(folder, batch: SavedBatch, **options) -> Path:
@@ -97,7 +146,9 @@ def xray(folder, batch: SavedBatch, **options) -> Path:
     write_text(folder / "latest", "step-1")
     checkpoint = folder / "checkpoints" / "step-1"
     write_text(checkpoint / "state.json", "{}")
-    write_text(checkpoint / "model" / "tokenizer.json", TOKENIZER.files["tokenizer.json"].read_text())
+    write_text(
+        checkpoint / "model" / "tokenizer.json", TOKENIZER.files["tokenizer.json"].read_text()
+    )
     return write_page(path_of(folder, batch.step), folder / "xray.html", **options)
 
 
@@ -124,14 +175,20 @@ class Part:
 
     def all(self, *names: str) -> list["Part"]:
         """Everything that has these classes."""
-        return [Part(e) for e in self.element.iter() if set(names) <= set(e.get("class", "").split())]
+        return [
+            Part(e) for e in self.element.iter() if set(names) <= set(e.get("class", "").split())
+        ]
 
     def texts(self, *names: str) -> list[str]:
         return [part.words for part in self.all(*names)]
 
     def numbers(self, recipe: str) -> dict[str, str]:
         """The numbers of a turn, or of a group, under a recipe."""
-        return {name: value for name, value, recipes, _, _ in self.rows() if recipe in recipes.split(", ")}
+        return {
+            name: value
+            for name, value, recipes, _, _ in self.rows()
+            if recipe in recipes.split(", ")
+        }
 
     def rows(self) -> list[list[str]]:
         """The lines of its tables of numbers."""

@@ -13,14 +13,20 @@ from tests.report.examples import HOSTILE
 
 SVG = "{http://www.w3.org/2000/svg}"
 ATTACK = " ".join(HOSTILE) + "\x00\x1b[0m\ud800"
-numbers = (st.floats(-1e99, 1e99) | st.floats(-2, 2) | st.integers(-1000, 1000)
-           | st.sampled_from([0.0, 5e-324, -1e-310, 1e-99, 1.0, 1.0001, 1.00011]))
+numbers = (
+    st.floats(-1e99, 1e99)
+    | st.floats(-2, 2)
+    | st.integers(-1000, 1000)
+    | st.sampled_from([0.0, 5e-324, -1e-310, 1e-99, 1.0, 1.0001, 1.00011])
+)
 
 
 def lines_of(svg: str) -> list[list[tuple[float, float]]]:
     root = ET.fromstring(svg)
-    return [[tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
-            for line in [*root.iter(f"{SVG}polyline"), *root.iter(f"{SVG}polygon")]]
+    return [
+        [tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
+        for line in [*root.iter(f"{SVG}polyline"), *root.iter(f"{SVG}polygon")]
+    ]
 
 
 def texts_of(svg: str) -> list[str]:
@@ -28,7 +34,11 @@ def texts_of(svg: str) -> list[str]:
 
 
 def y_ticks(svg: str) -> list[str]:
-    return [text.text for text in ET.fromstring(svg).iter(f"{SVG}text") if text.get("text-anchor") == "end"]
+    return [
+        text.text
+        for text in ET.fromstring(svg).iter(f"{SVG}text")
+        if text.get("text-anchor") == "end"
+    ]
 
 
 @st.composite
@@ -40,15 +50,39 @@ def some_series(draw):
 
 
 def test_a_line_from_corner_to_corner_worked_by_hand():
-    svg = line_plot([Series("rising", [0, 5, 10], [0.0, 0.25, 1.0])], "success", "step", "share", covers=(0.0, 1.0))
+    svg = line_plot(
+        [Series("rising", [0, 5, 10], [0.0, 0.25, 1.0])],
+        "success",
+        "step",
+        "share",
+        covers=(0.0, 1.0),
+    )
     middle = (LEFT + RIGHT) / 2, BOTTOM - 0.25 * (BOTTOM - TOP)
     assert lines_of(svg) == [[(LEFT, BOTTOM), middle, (RIGHT, TOP)]]
-    assert texts_of(svg) == ["success", "step", "share", "0", "2", "4", "6", "8", "10", "0", "0.2", "0.4", "0.6",
-                             "0.8", "1", "rising"]
+    assert texts_of(svg) == [
+        "success",
+        "step",
+        "share",
+        "0",
+        "2",
+        "4",
+        "6",
+        "8",
+        "10",
+        "0",
+        "0.2",
+        "0.4",
+        "0.6",
+        "0.8",
+        "1",
+        "rising",
+    ]
 
 
 def test_an_interval_is_drawn_around_its_line():
-    svg = line_plot([Series("a", [0, 1], [1, 2], low=[0, 1], high=[2, 4])], "t", "x", "y", covers=(0, 4))
+    svg = line_plot(
+        [Series("a", [0, 1], [1, 2], low=[0, 1], high=[2, 4])], "t", "x", "y", covers=(0, 4)
+    )
     line, band = lines_of(svg)
     height = {y: BOTTOM - y / 4 * (BOTTOM - TOP) for y in range(5)}
     assert [y for _, y in line] == [height[1], height[2]]
@@ -57,11 +91,26 @@ def test_an_interval_is_drawn_around_its_line():
 
 @example([Series(ATTACK, [0, 1], [0, 1])], ATTACK, ATTACK, [])
 @given(st.lists(some_series(), max_size=4), st.text(), st.text(), st.lists(numbers, max_size=2))
-def test_any_plot_is_well_formed_with_every_point_inside_the_axes_and_ticks_that_differ(series, title, text, covers):
+def test_any_plot_is_well_formed_with_every_point_inside_the_axes_and_ticks_that_differ(
+    series, title, text, covers
+):
     svg = line_plot(series, title, text, text, covers=covers)
-    for element in ET.fromstring(svg).iter():                # text from outside stays text, and nothing is fetched
-        assert element.tag.removeprefix(SVG) in ("svg", "title", "text", "g", "path", "polyline", "polygon", "circle")
-        assert not any(name.startswith("on") or name in ("href", "src", "style") for name in element.attrib)
+    for element in ET.fromstring(
+        svg
+    ).iter():  # text from outside stays text, and nothing is fetched
+        assert element.tag.removeprefix(SVG) in (
+            "svg",
+            "title",
+            "text",
+            "g",
+            "path",
+            "polyline",
+            "polygon",
+            "circle",
+        )
+        assert not any(
+            name.startswith("on") or name in ("href", "src", "style") for name in element.attrib
+        )
     names = [title, text, text, *(s.name for s in series)]
     shown = [words or "" for words in texts_of(svg)]
     assert all(UNSAFE.sub("\ufffd", name) in shown for name in names)
@@ -73,10 +122,17 @@ def test_any_plot_is_well_formed_with_every_point_inside_the_axes_and_ticks_that
     assert 2 <= len(shown) <= 8 and len(set(map(float, shown))) == len(shown)
 
 
-@pytest.mark.parametrize(("low", "high", "labels"), [
-    (0, 79, "0 20 40 60"), (0, 0.3, "0 0.05 0.1 0.15 0.2 0.25 0.3"),
-    (-0.31, 0.47, "-0.2 0 0.2 0.4"), (0, 12_000, "0 2000 4000 6000 8000 10000 12000"),
-    (0, 2.4e7, "0 5e+06 1e+07 1.5e+07 2e+07"), (1e-7, 3e-7, "1e-07 1.5e-07 2e-07 2.5e-07 3e-07")])
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (0, 79, "0 20 40 60"),
+        (0, 0.3, "0 0.05 0.1 0.15 0.2 0.25 0.3"),
+        (-0.31, 0.47, "-0.2 0 0.2 0.4"),
+        (0, 12_000, "0 2000 4000 6000 8000 10000 12000"),
+        (0, 2.4e7, "0 5e+06 1e+07 1.5e+07 2e+07"),
+        (1e-7, 3e-7, "1e-07 1.5e-07 2e-07 2.5e-07 3e-07"),
+    ],
+)
 def test_ticks_are_round_numbers(low, high, labels):
     assert y_ticks(line_plot([], "t", "x", "y", covers=(low, high))) == labels.split()
 
@@ -90,14 +146,18 @@ def test_a_constant_line_runs_through_the_middle_and_a_single_point_is_visible(v
 
 def test_40_lines_differ_in_colour_or_dashes_show_below_one_another_and_fit_the_legend_an_empty_one_keeps_its_place():
     names = ["empty", "n" * 60, *map(str, range(39))]
-    series = [Series(name, [0, 1] if i else [], [i, i] if i else []) for i, name in enumerate(names)]
+    series = [
+        Series(name, [0, 1] if i else [], [i, i] if i else []) for i, name in enumerate(names)
+    ]
     root = ET.fromstring(line_plot(series, "t", "x", "y"))
     lines = list(root.iter(f"{SVG}polyline"))
     assert len({(line.get("stroke"), line.get("stroke-dasharray")) for line in lines}) == 40
     widths = [float(line.get("stroke-width")) for line in lines]
-    assert widths == sorted(set(widths), reverse=True)                          # the later ones are on top
+    assert widths == sorted(set(widths), reverse=True)  # the later ones are on top
     assert lines[0].get("stroke") == COLOURS[1]
-    _, *legend = [t for t in root.iter(f"{SVG}text") if t.get("text-anchor") == "start"]         # the title is first
+    _, *legend = [
+        t for t in root.iter(f"{SVG}text") if t.get("text-anchor") == "start"
+    ]  # the title is first
     assert [t.text for t in legend] == names and len({t.get("y") for t in legend}) == len(legend)
     assert all(float(t.get("x")) + 6.5 * len(t.text) <= float(root.get("width")) for t in legend)
     assert all(curves.HEIGHT < float(t.get("y")) <= float(root.get("height")) for t in legend)
@@ -106,17 +166,25 @@ def test_40_lines_differ_in_colour_or_dashes_show_below_one_another_and_fit_the_
 @pytest.mark.parametrize("colour", COLOURS)
 def test_every_colour_stands_out_on_white_and_on_near_black(colour):
     """Contrast of at least 3 : 1, what the web's accessibility guidelines ask of graphics."""
+
     def luminance(text):
-        parts = [int(text[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+        parts = [int(text[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True)) + 0.05
-    assert luminance("#ffffff") / luminance(colour) >= 3 and luminance(colour) / luminance("#121212") >= 3
+
+    assert (
+        luminance("#ffffff") / luminance(colour) >= 3
+        and luminance(colour) / luminance("#121212") >= 3
+    )
 
 
 def test_a_method_has_one_colour_in_every_plot_and_no_other_line_has_it():
     def colours(*names):
-        lines = ET.fromstring(line_plot([Series(name, [0, 1], [0, 1]) for name in names], "t", "x", "y"))
+        lines = ET.fromstring(
+            line_plot([Series(name, [0, 1], [0, 1]) for name in names], "t", "x", "y")
+        )
         return [line.get("stroke") for line in lines.iter(f"{SVG}polyline")]
+
     grpo, paper, released, uncentred = colours("grpo", "paper", "released", "uncentred")
     assert len({grpo, paper, released, uncentred}) == 4
     assert colours("uncentred", "GRPO") == [uncentred, grpo]

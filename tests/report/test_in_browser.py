@@ -20,8 +20,16 @@ from tests.report.test_run_page import ROW, TIME, log
 from tests.report.test_source import SCORER, messages
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
-         "--window-size=1300,900", "--virtual-time-budget=3000", "--dump-dom")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--enable-logging=stderr",
+    "--window-size=1300,900",
+    "--virtual-time-budget=3000",
+    "--dump-dom",
+)
 # A page is shown in a frame, because a window has a least width. It tells the window what it sees.
 WINDOW = """<!doctype html><iframe src="{name}" style="width: {width}px; height: 800px"></iframe><pre id="told"></pre>
 <script>onmessage = ({{ data }}) => document.getElementById("told").textContent = data</script>"""
@@ -29,22 +37,34 @@ PROBE = "addEventListener('load', () => parent.postMessage(JSON.stringify({}), '
 OPEN_ALL = "document.querySelectorAll('details').forEach(d => { d.open = true; })"
 
 
-def look(path: Path, expression: str, width: int = 1200, dark: bool = False) -> tuple[Any, list[str]]:
+def look(
+    path: Path, expression: str, width: int = 1200, dark: bool = False
+) -> tuple[Any, list[str]]:
     """The value of a JavaScript expression in the page when it has loaded, and what the console says. Only this one
     script is added to the page's policy."""
     browser = next((found for name in NAMES if (found := shutil.which(name))), None)
     if browser is None:
         assert not os.environ.get("CI"), "no browser"
-        pytest.skip(f"no browser here: none of {', '.join(NAMES)} (Debian: apt-get install chromium)")
+        pytest.skip(
+            f"no browser here: none of {', '.join(NAMES)} (Debian: apt-get install chromium)"
+        )
     script = PROBE.format(expression)
-    document = path.read_text(encoding="utf-8").replace("'none';", f"'none'; script-src '{digest(script)}';", 1)
+    document = path.read_text(encoding="utf-8").replace(
+        "'none';", f"'none'; script-src '{digest(script)}';", 1
+    )
     probed = path.with_name("probed.html")
-    probed.write_text(document.replace("<title>", f"<script>{script}</script><title>", 1), encoding="utf-8")
+    probed.write_text(
+        document.replace("<title>", f"<script>{script}</script><title>", 1), encoding="utf-8"
+    )
     window = path.with_name("window.html")
     window.write_text(WINDOW.format(name=probed.name, width=width))
-    command = [browser, *FLAGS, f"--user-data-dir={path.parent / 'profile'}",
-               f"--blink-settings=preferredColorScheme={int(not dark)}",
-               window.as_uri()]
+    command = [
+        browser,
+        *FLAGS,
+        f"--user-data-dir={path.parent / 'profile'}",
+        f"--blink-settings=preferredColorScheme={int(not dark)}",
+        window.as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     told = re.search('<pre id="told">(.*?)</pre>', done.stdout, re.S)
     assert told and told[1], done.stderr
@@ -53,11 +73,21 @@ def look(path: Path, expression: str, width: int = 1200, dark: bool = False) -> 
 
 def test_pages_of_every_kind_fit_a_wide_and_a_narrow_window_without_a_complaint(tmp_path):
     (tmp_path / "messages.json").write_text(json.dumps({"messages": messages(), "gt": "cat"}))
-    log(tmp_path / "run", [ROW, ROW | {"test_exact_match": 0.5}], [TIME, TIME], evaluate_questions=10)
-    pages = [xray(tmp_path / "batch", group_of_four()), write_run_page(tmp_path / "run"),
-             write_page(tmp_path / "messages.json", tmp_path / "scored.html", scorer=SCORER)]
-    see = f"({OPEN_ALL}, [document.documentElement.scrollWidth, getComputedStyle(document.body).backgroundColor, " \
-          "document.querySelector('main').innerText])"
+    log(
+        tmp_path / "run",
+        [ROW, ROW | {"test_exact_match": 0.5}],
+        [TIME, TIME],
+        evaluate_questions=10,
+    )
+    pages = [
+        xray(tmp_path / "batch", group_of_four()),
+        write_run_page(tmp_path / "run"),
+        write_page(tmp_path / "messages.json", tmp_path / "scored.html", scorer=SCORER),
+    ]
+    see = (
+        f"({OPEN_ALL}, [document.documentElement.scrollWidth, getComputedStyle(document.body).backgroundColor, "
+        "document.querySelector('main').innerText])"
+    )
     for path in pages:
         for width, dark in ((1200, False), (380, True)):
             (reached, ground, text), console = look(path, see, width, dark)
@@ -68,17 +98,23 @@ def test_pages_of_every_kind_fit_a_wide_and_a_narrow_window_without_a_complaint(
 
 def test_a_number_has_the_colour_of_its_own_recipe_whatever_the_colour_of_its_turn(tmp_path):
     batch = group_of_four()
-    alike = saved_batch(batch.rollouts, [0] * 4, [1.0] * 4, Recipe.paper())          # so that GRPO pays nothing
+    alike = saved_batch(
+        batch.rollouts, [0] * 4, [1.0] * 4, Recipe.paper()
+    )  # so that GRPO pays nothing
     see = f"""({OPEN_ALL}, [...document.querySelectorAll(".chip")].map(chip => [chip.className.split(" ")[1],
       getComputedStyle(chip.parentNode.parentNode).borderLeftColor, getComputedStyle(chip).backgroundColor]))"""
     chips, console = look(xray(tmp_path, alike), see)
     grpo = chips[2::3]
     assert {kind for kind, _, _ in grpo} == {"none"} and len({turn for _, turn, _ in grpo}) == 3
     assert len({colour for _, _, colour in grpo}) == 1 and console == []
-    assert not {colour for _, _, colour in grpo} & {colour for kind, _, colour in chips if kind != "none"}
+    assert not {colour for _, _, colour in grpo} & {
+        colour for kind, _, colour in chips if kind != "none"
+    }
 
 
-def test_hostile_text_does_nothing_and_even_html_that_gets_in_can_neither_run_nor_load_anything(tmp_path):
+def test_hostile_text_does_nothing_and_even_html_that_gets_in_can_neither_run_nor_load_anything(
+    tmp_path,
+):
     """The page's policy is the second wall, as if the escaping had failed."""
     made = hostile_rollout()
     path = xray(tmp_path, saved_batch([made, made], [0, 0], [1.0, 0.0], Recipe.paper()))
@@ -87,12 +123,21 @@ def test_hostile_text_does_nothing_and_even_html_that_gets_in_can_neither_run_no
       [...document.querySelectorAll("*")].flatMap(e => [...e.attributes].map(a => a.name)).filter(a => /^on/.test(a)),
       document.querySelectorAll("script, img, iframe, textarea, object").length]"""
     found, console = look(path, see)
-    assert found == [None, "block", " ".join(HOSTILE), [], 1] and console == []              # one script, the test's
-    injected = ("<script>window.hit = 1</script>", "<img src='data:,' onerror='window.hit = 2'>",
-                "<iframe src='javascript:parent.hit=3'></iframe>", "<img src='http://localhost:9/a.png'>",
-                "<link rel=stylesheet href='http://localhost:9/a.css'>", "<style>body { display: none }</style>")
+    assert (
+        found == [None, "block", " ".join(HOSTILE), [], 1] and console == []
+    )  # one script, the test's
+    injected = (
+        "<script>window.hit = 1</script>",
+        "<img src='data:,' onerror='window.hit = 2'>",
+        "<iframe src='javascript:parent.hit=3'></iframe>",
+        "<img src='http://localhost:9/a.png'>",
+        "<link rel=stylesheet href='http://localhost:9/a.css'>",
+        "<style>body { display: none }</style>",
+    )
     document = path.read_text(encoding="utf-8")
-    path.write_text(document.replace("</header>", "</header>" + "".join(injected), 1), encoding="utf-8")
+    path.write_text(
+        document.replace("</header>", "</header>" + "".join(injected), 1), encoding="utf-8"
+    )
     found, console = look(path, see)
     assert found[:2] == [None, "block"]
     assert len(console) >= 6 and all("Content Security Policy" in line for line in console), console

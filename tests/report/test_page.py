@@ -11,8 +11,13 @@ from tests.report.examples import HOSTILE
 
 def built(words: str) -> ET.Element:
     """A page with every piece, and the words wherever text can stand."""
-    pieces = [page.table([words], [[words, words]], words), page.note(words, words), page.pairs([(words, words)]),
-              page.figures([page.figure(page.el("svg"), words)]), page.el("a", words, href=words)]
+    pieces = [
+        page.table([words], [[words, words]], words),
+        page.note(words, words),
+        page.pairs([(words, words)]),
+        page.figures([page.figure(page.el("svg"), words)]),
+        page.el("a", words, href=words),
+    ]
     parts = [page.section(words, pieces, words)]
     return ET.fromstring(page.page(words, parts, words, [(words, words)], words))
 
@@ -20,14 +25,22 @@ def built(words: str) -> ET.Element:
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_hostile_text_makes_no_element_and_no_attribute_wherever_it_stands(hostile):
     for plain, attacked in zip(built("plain").iter(), built(hostile).iter(), strict=True):
-        assert attacked.tag == plain.tag and attacked.text == (hostile if plain.text == "plain" else plain.text)
-        assert attacked.attrib == {name: hostile if value == "plain" else value for name, value in plain.items()}
+        assert attacked.tag == plain.tag and attacked.text == (
+            hostile if plain.text == "plain" else plain.text
+        )
+        assert attacked.attrib == {
+            name: hostile if value == "plain" else value for name, value in plain.items()
+        }
 
 
 def test_what_is_no_text_is_replaced_so_that_every_page_can_be_written():
     document = page.page("a\x00b\ud800c", [page.note("\x1b[0m", "warning")], "")
     assert page.text("a\r\nb\rc") == "a\nb\ufffdc"
-    assert "<h1>a\ufffdb\ufffdc</h1>" in document and "\x1b" not in document and document.encode("utf-8")
+    assert (
+        "<h1>a\ufffdb\ufffdc</h1>" in document
+        and "\x1b" not in document
+        and document.encode("utf-8")
+    )
 
 
 def test_a_page_has_no_script_and_its_policy_allows_its_style_alone():
@@ -35,6 +48,10 @@ def test_a_page_has_no_script_and_its_policy_allows_its_style_alone():
     assert "<script" not in document and not re.search(r"https?://|@import|url\(", document)
     elements = list(ET.fromstring(document).iter())
     assert not any({"src", "href"} & set(element.attrib) for element in elements)
-    [policy] = [e.get("content") for e in elements if e.get("http-equiv") == "Content-Security-Policy"]
+    [policy] = [
+        e.get("content") for e in elements if e.get("http-equiv") == "Content-Security-Policy"
+    ]
     style = re.search("<style>(.*?)</style>", document, re.S)[1]
-    assert policy == (f"default-src 'none'; style-src '{page.digest(style)}'; base-uri 'none'; form-action 'none'")
+    assert policy == (
+        f"default-src 'none'; style-src '{page.digest(style)}'; base-uri 'none'; form-action 'none'"
+    )

@@ -23,27 +23,55 @@ def log(run, rows, timing=(), **settings):
     (run / "run.json").write_text(json.dumps(asdict(IGPOConfig(**settings))))
 
 
-ROW = {"outcome": 0.5, "turns": 4.0, "groups_without_outcome_signal": 0.25, "groups_without_any_signal": 0.0,
-       "gain_mean": 0.1, "browse_correct": 0.5, "browse_wrong": 0.25, "malformed": 0.0, "entropy": 1.0}
-TIME = {"rollout_seconds": 3.0, "scoring_seconds": 1.0, "seconds": 4.0, "rollout_tokens_per_second": 10.0}
+ROW = {
+    "outcome": 0.5,
+    "turns": 4.0,
+    "groups_without_outcome_signal": 0.25,
+    "groups_without_any_signal": 0.0,
+    "gain_mean": 0.1,
+    "browse_correct": 0.5,
+    "browse_wrong": 0.25,
+    "malformed": 0.0,
+    "entropy": 1.0,
+}
+TIME = {
+    "rollout_seconds": 3.0,
+    "scoring_seconds": 1.0,
+    "seconds": 4.0,
+    "rollout_tokens_per_second": 10.0,
+}
 
 
-def test_a_run_of_igpo_has_its_curves_its_times_and_links_to_its_first_and_last_saved_step(tmp_path):
+def test_a_run_of_igpo_has_its_curves_its_times_and_links_to_its_first_and_last_saved_step(
+    tmp_path,
+):
     rows = [ROW] * 9 + [ROW | {"test_exact_match": 0.75}]
     log(tmp_path, rows, [TIME] * 10, evaluate_questions=100)
     made = [rollout([visit(), answer()])] * 2
     for step in (1, 5, 10):
-        save_batch(tmp_path, saved_batch(made, [0, 0], [1.0, 0.0], Recipe.paper(), seed=step, step=step))
+        save_batch(
+            tmp_path, saved_batch(made, [0, 0], [1.0, 0.0], Recipe.paper(), seed=step, step=step)
+        )
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
-    for words in ("Right answers", "Groups that teach nothing", "Gain of a turn", "Turns", "Browse ratio",
-                  "held-out exact match", "&quot;gamma&quot;: 0.95"):
+    for words in (
+        "Right answers",
+        "Groups that teach nothing",
+        "Gain of a turn",
+        "Turns",
+        "Browse ratio",
+        "held-out exact match",
+        "&quot;gamma&quot;: 0.95",
+    ):
         assert words in html, words
-    assert "Right pages" not in html and "<script" not in html          # nothing was logged of them
+    assert "Right pages" not in html and "<script" not in html  # nothing was logged of them
     for step in (1, 10):
         assert f'<a href="xray-step-{step:08d}.html">X-ray of step {step}</a>' in html
         assert (tmp_path / f"xray-step-{step:08d}.html").is_file()
     assert not (tmp_path / "xray-step-00000005.html").exists()
-    assert "<dt>work</dt><dd>0:40, 4 s per step</dd>" in html and "<dt>trained with</dt><dd>paper</dd>" in html
+    assert (
+        "<dt>work</dt><dd>0:40, 4 s per step</dd>" in html
+        and "<dt>trained with</dt><dd>paper</dd>" in html
+    )
 
 
 def test_a_saved_step_that_does_not_add_up_is_named_on_the_page_and_hides_nothing_else(tmp_path):
@@ -64,7 +92,9 @@ def test_neighbouring_steps_become_one_point_the_mean_of_them(tmp_path):
     log(tmp_path, [{"outcome": 0.75 + step % 2 / 2} for step in range(160)])
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
     [line] = re.findall(r'<title>training</title><polyline points="([^"]*)"', html)
-    assert len(line.split()) == 40 and {point.split(",")[1] for point in line.split()} == {f"{TOP}.0"}       # all 1
+    assert len(line.split()) == 40 and {point.split(",")[1] for point in line.split()} == {
+        f"{TOP}.0"
+    }  # all 1
 
 
 def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path):
@@ -72,13 +102,13 @@ def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path)
     after = {"test_exact_match": 0.875, "test_turns": 5.0}
     log(tmp_path, [ROW | before, ROW, ROW | after], evaluate_questions=8)
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
-    assert '<p>0.25 → 0.88</p><p>held-out exact match</p><p>step 0 → 3</p>' in html
+    assert "<p>0.25 → 0.88</p><p>held-out exact match</p><p>step 0 → 3</p>" in html
     [held_out] = re.findall(r'<title>held out, exact match</title><polyline points="([^"]*)"', html)
-    [band] = re.findall(r'<polygon points="([^"]*)"', html)                  # only exact match has an interval
+    [band] = re.findall(r'<polygon points="([^"]*)"', html)  # only exact match has an interval
     high = (BOTTOM - float(band.split()[0].split(",")[1])) / (BOTTOM - TOP)
     assert high == pytest.approx(wilson(2, 8)[1], abs=1e-4), "of as many questions as are held out"
     first, last = [float(point.split(",")[0]) for point in held_out.split()]
-    assert (first, last) == (LEFT, RIGHT)                            # from step 0 to step 3
+    assert (first, last) == (LEFT, RIGHT)  # from step 0 to step 3
 
 
 def test_a_run_says_its_recipe_and_tiles_of_many_steps_say_which_they_are_means_of(tmp_path):
@@ -86,4 +116,6 @@ def test_a_run_says_its_recipe_and_tiles_of_many_steps_say_which_they_are_means_
     log(tmp_path, [{"outcome": step / 20} for step in range(20)], recipe=recipe)
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
     assert "<dt>trained with</dt><dd>uncentred</dd>" in html
-    assert "<p>0.03 → 0.93</p><p>training outcome</p><p>steps 1–2 → 19–20</p>" in html          # (0 + .05) / 2
+    assert (
+        "<p>0.03 → 0.93</p><p>training outcome</p><p>steps 1–2 → 19–20</p>" in html
+    )  # (0 + .05) / 2

@@ -13,7 +13,10 @@ from tests.report.examples import saved_batch
 
 RECIPE = Recipe.paper(lead_in="Answer.")
 ROLLOUTS = [run([search(), visit(), answer(words)]) for words in ("cat", "\u2028dog")] * 2
-LOGPROBS = [[[-2.0, -1.5], None, last] for last in ([-0.1, -1 / 3], [-2.5, -2.0], [-1.1, -1 / 3], [-2.5, -2.0])]
+LOGPROBS = [
+    [[-2.0, -1.5], None, last]
+    for last in ([-0.1, -1 / 3], [-2.5, -2.0], [-1.1, -1 / 3], [-2.5, -2.0])
+]
 BATCH = saved_batch(ROLLOUTS, [0, 0, 1, 1], [1.0, 0.0, 1.0, 0.0], RECIPE, LOGPROBS, step=20)
 
 
@@ -27,8 +30,17 @@ def test_what_was_saved_comes_back_whole(lines, tmp_path):
     assert load_batch(path_of(tmp_path, 20)) == BATCH
     assert [path.name for path in (tmp_path / "rollouts").iterdir()] == ["step-00000020.jsonl"]
     for line, rollout, measured in zip(lines, BATCH.rollouts, BATCH.measured, strict=True):
-        assert line.keys() == {"format", "step", "group", "gain_policy", "recipe", "rollout", "answer_logprobs",
-                               "outcome", "arithmetic"}
+        assert line.keys() == {
+            "format",
+            "step",
+            "group",
+            "gain_policy",
+            "recipe",
+            "rollout",
+            "answer_logprobs",
+            "outcome",
+            "arithmetic",
+        }
         assert line["recipe"] == asdict(RECIPE) and line["rollout"] == rollout_to_json(rollout)
         assert (line["answer_logprobs"], line["outcome"]) == (measured.logprobs, measured.outcome)
 
@@ -39,6 +51,7 @@ def set_at(number, *keys):
         for key in keys[:-2]:
             place = place[key]
         place[keys[-2]] = keys[-1]
+
     return change
 
 
@@ -46,31 +59,49 @@ def nudged(lines):
     lines[2]["arithmetic"]["terms"][0] += 1e-7
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    (lambda lines: lines[1]["arithmetic"].pop("terms"), "line 2: stored and computed"),
-    (nudged, r"line 3: stored and computed differ: arithmetic\.terms\[0\]"),
-    (set_at(2, "arithmetic", "advantages", 1, 0.5), r"line 3: .* arithmetic\.advantages\[1\] 0\.5, computed"),
-    (set_at(0, "arithmetic", "gains", 0, 0.0), r"line 1: .*\.gains\[0\] 0\.0, computed None"),
-    (set_at(1, "outcome", 1.0), "line 1: stored and computed"),             # changes its group, so line 1 too
-    (set_at(3, "answer_logprobs", 0, [-1.0, -1.0]), "stored and computed"),
-    (set_at(3, "answer_logprobs", 0, None), "rollout 3, context before turn 0: .* not measured"),
-    (set_at(1, "answer_logprobs", 0, []), "rollout 1, context before turn 0: no token"),
-    (set_at(1, "recipe", "gamma", 0.5), r"line 2: .* recipe\.gamma 0\.5, computed 0\.95"),
-    (set_at(3, "step", 21), "line 4: .* step 21, computed 20"),
-    (set_at(0, "recipe", "gama", 0.5), "no batch of rollouts .* 'gama'"),                    # of another version
-    (lambda lines: lines[0]["recipe"].pop("gamma"), "line 1: stored and computed differ: recipe"),
-    (set_at(0, "recipe", None), "no batch of rollouts"),
-    (set_at(2, "format", "minvenus credit 0"), "line 3 is of another format"),
-    (lambda lines: lines.pop(), "line 1: stored and computed"),             # IG-Scale is over the whole batch
-    (lambda lines: lines.clear(), "no batch of rollouts"),
-])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda lines: lines[1]["arithmetic"].pop("terms"), "line 2: stored and computed"),
+        (nudged, r"line 3: stored and computed differ: arithmetic\.terms\[0\]"),
+        (
+            set_at(2, "arithmetic", "advantages", 1, 0.5),
+            r"line 3: .* arithmetic\.advantages\[1\] 0\.5, computed",
+        ),
+        (set_at(0, "arithmetic", "gains", 0, 0.0), r"line 1: .*\.gains\[0\] 0\.0, computed None"),
+        (
+            set_at(1, "outcome", 1.0),
+            "line 1: stored and computed",
+        ),  # changes its group, so line 1 too
+        (set_at(3, "answer_logprobs", 0, [-1.0, -1.0]), "stored and computed"),
+        (
+            set_at(3, "answer_logprobs", 0, None),
+            "rollout 3, context before turn 0: .* not measured",
+        ),
+        (set_at(1, "answer_logprobs", 0, []), "rollout 1, context before turn 0: no token"),
+        (set_at(1, "recipe", "gamma", 0.5), r"line 2: .* recipe\.gamma 0\.5, computed 0\.95"),
+        (set_at(3, "step", 21), "line 4: .* step 21, computed 20"),
+        (set_at(0, "recipe", "gama", 0.5), "no batch of rollouts .* 'gama'"),  # of another version
+        (
+            lambda lines: lines[0]["recipe"].pop("gamma"),
+            "line 1: stored and computed differ: recipe",
+        ),
+        (set_at(0, "recipe", None), "no batch of rollouts"),
+        (set_at(2, "format", "minvenus credit 0"), "line 3 is of another format"),
+        (
+            lambda lines: lines.pop(),
+            "line 1: stored and computed",
+        ),  # IG-Scale is over the whole batch
+        (lambda lines: lines.clear(), "no batch of rollouts"),
+    ],
+)
 def test_a_file_that_was_changed_is_refused_with_the_place(change, words, lines, tmp_path):
     change(lines)
     path = tmp_path / "changed.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(ConfigError, match=words) as refused:
         load_batch(path)
-    assert len(str(refused.value).replace(str(path), "")) < 500             # one place, not all of the numbers
+    assert len(str(refused.value).replace(str(path), "")) < 500  # one place, not all of the numbers
 
 
 def test_a_torn_file_is_refused(lines, tmp_path):

@@ -29,7 +29,9 @@ def messages(turns=TURNS):
     for t, turn in enumerate(turns):
         listed.append({"role": "assistant", "content": "<think>\n" + turn})
         if t < len(turns) - 1:
-            listed.append({"role": "user", "content": f"<tool_response>\nresult {t}\n</tool_response>"})
+            listed.append(
+                {"role": "user", "content": f"<tool_response>\nresult {t}\n</tool_response>"}
+            )
     return listed
 
 
@@ -57,22 +59,38 @@ def test_a_trajectory_of_messages_shows_kinds_format_and_duplicates(tmp_path):
     assert page.texts("badge") == ["search", "search", "visit", "no action", "visit", "answer"]
     notices = [turn.texts("notice") for turn in page.all("turn")]
     assert notices[1] == ["the very same call as in turn 1"]
-    assert notices[3][0].startswith("✗ malformed: The tool call is not JSON") and BROKEN in page.texts("raw")[0]
+    assert (
+        notices[3][0].startswith("✗ malformed: The tool call is not JSON")
+        and BROKEN in page.texts("raw")[0]
+    )
     assert [len(listed) for listed in notices] == [0, 1, 0, 1, 0, 0] and len(page.all("raw")) == 1
-    assert page.texts("observation") == [f"what came back (8 characters)result {t}" for t in range(5)]
+    assert page.texts("observation") == [
+        f"what came back (8 characters)result {t}" for t in range(5)
+    ]
     assert page.texts("strip") == ["SSVNVA"]
     assert page.all("strip")[0][3].get("title") == "turn 4, no action malformed"
     assert page.facts["searches, visits"] == "2, 2" and page.facts["malformed turns"] == "1 of 6"
     assert "tokens sampled" not in page.facts
     assert not page.all("arithmetic") and "No log P(answer) was measured" in page.words
     [group] = page.texts("group")
-    assert "S search" in group and "more probable" not in group, "no words about colours of advantages"
+    assert "S search" in group and "more probable" not in group, (
+        "no words about colours of advantages"
+    )
 
 
-def test_a_last_turn_that_calls_a_tool_is_no_answer_and_an_answer_of_the_users_own_question_is_unknown(tmp_path):
-    page = shown(tmp_path, {"messages": messages([search(), visit()]), "tokens": 7})       # a column of their own
-    assert page.texts("badge") == ["search", "no action"] and "must be an answer" in page.texts("notice")[0]
-    assert page.facts["searches, visits"] == "1, 0" and page.texts("warning") == ["it ends without an answer"]
+def test_a_last_turn_that_calls_a_tool_is_no_answer_and_an_answer_of_the_users_own_question_is_unknown(
+    tmp_path,
+):
+    page = shown(
+        tmp_path, {"messages": messages([search(), visit()]), "tokens": 7}
+    )  # a column of their own
+    assert (
+        page.texts("badge") == ["search", "no action"]
+        and "must be an answer" in page.texts("notice")[0]
+    )
+    assert page.facts["searches, visits"] == "1, 0" and page.texts("warning") == [
+        "it ends without an answer"
+    ]
     own = rollout([answer()], question=Question("question", "Why?", ["(unknown)"]))
     assert shown(tmp_path, rollout_to_json(own)).facts["true answer"] == "not known"
 
@@ -87,7 +105,10 @@ def test_a_run_that_failed_shows_its_reason_and_no_format_error(tmp_path):
 def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group(tmp_path):
     [case], _ = read_source(saved(tmp_path, {"messages": messages(), "gt": "cat"}), SCORER)
     measured = scored(case, SCORER).measured
-    values = [value(row, "log_prob") if t in (0, 3, 5) else None for t, row in enumerate(measured.logprobs)]
+    values = [
+        value(row, "log_prob") if t in (0, 3, 5) else None
+        for t, row in enumerate(measured.logprobs)
+    ]
     gains = segment_gains(values, measured.kinds, Recipe.paper())
     page = shown(tmp_path, {"messages": messages(), "gt": "cat"}, scorer=SCORER)
     found = [turn.numbers("paper") for turn in page.all("turn")]
@@ -95,24 +116,37 @@ def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group
     paid = [f"{gain:.6g}" for gain in (gains[2], gains[2], gains[2], -1.0, gains[4])]
     assert [turn.get("reward r") for turn in found] == [*paid, None]
     assert {name for turn in found for name in turn} == {"gain", "reward r"} and found[-1] == {}
-    assert [pair[0].words for pair in page.all("glossary")[1]] == ["paper", "released"] and not page.all("chip")
+    assert [pair[0].words for pair in page.all("glossary")[1]] == [
+        "paper",
+        "released",
+    ] and not page.all("chip")
     assert page.facts["true answer"] == "cat" and "the arithmetic ends at rewards" in page.words
     assert "S search" in page.texts("group")[0] and "more probable" not in page.texts("group")[0]
 
 
 def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
-    page = shown(tmp_path, {"messages": messages(), "gt": "cat"}, scorer=replace(SCORER, answer="a small dog"))
+    page = shown(
+        tmp_path,
+        {"messages": messages(), "gt": "cat"},
+        scorer=replace(SCORER, answer="a small dog"),
+    )
     assert page.facts["true answer"] == "a small dog"
-    assert page.words.count(f"token {len(TOKENIZER.encode_untrusted('a small dog'))} = ") == 3         # of three V
+    assert (
+        page.words.count(f"token {len(TOKENIZER.encode_untrusted('a small dog'))} = ") == 3
+    )  # of three V
     assert f"token {len(TOKENIZER.encode_untrusted('a small dog')) + 1}" not in page.words
 
 
 def test_a_rollout_must_fit_the_models_context_and_its_tokenizer(tmp_path):
     made = rollout([search(), visit(), answer()])
     [case], _ = read_source(saved(tmp_path, rollout_to_json(made)), SCORER)
-    longest = len(made.tokens) + len(wrap_answer("cat", TOKENIZER, LEAD_IN).ids)             # it needs room for both
+    longest = len(made.tokens) + len(
+        wrap_answer("cat", TOKENIZER, LEAD_IN).ids
+    )  # it needs room for both
     scored(case, replace(SCORER, recipe=LEAD_IN, context=longest))
-    with pytest.raises(ConfigError, match=rf"tokens and its answer \d+; a model takes {longest - 1} at most"):
+    with pytest.raises(
+        ConfigError, match=rf"tokens and its answer \d+; a model takes {longest - 1} at most"
+    ):
         scored(case, replace(SCORER, recipe=LEAD_IN, context=longest - 1))
     changed = replace(made.turns[0], text="<think>\nOther words.")
     other = rollout_to_json(replace(made, turns=[changed, *made.turns[1:]]))
@@ -128,10 +162,12 @@ def test_a_model_folder_scores_the_answer_before_every_turn_as_a_fresh_forward_d
     [case], _ = read_source(saved(tmp_path, rollout_to_json(made)), scorer)
     wrapped = wrap_answer("cat", TOKENIZER, LEAD_IN)
     for turn, row in zip(made.turns, scored(case, scorer).measured.logprobs, strict=True):
-        tokens = [*made.tokens[:turn.start], *wrapped.ids]
+        tokens = [*made.tokens[: turn.start], *wrapped.ids]
         logprobs = model(torch.tensor([tokens])).log_softmax(-1)[0].detach()
         first = turn.start + wrapped.start
-        assert row == pytest.approx([float(logprobs[k - 1, tokens[k]]) for k in range(first, len(tokens))], abs=1e-5)
+        assert row == pytest.approx(
+            [float(logprobs[k - 1, tokens[k]]) for k in range(first, len(tokens))], abs=1e-5
+        )
     assert scorer.context == shape.max_position_embeddings
 
 
@@ -143,30 +179,53 @@ def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_
     first, second = shown(tmp_path, "\n".join(lines) + "\n").all("group")
     assert first[0].words == "a: Pet of a?" and second[0].words == "b: Pet of b?"
     heads = [rollout[0].words for rollout in [*first.all("rollout"), *second.all("rollout")]]
-    assert heads == ["rollout 1outcome rightcatSA", "rollout 2outcome wrongcatSA", "rollout 1outcome unknowncatSA"]
+    assert heads == [
+        "rollout 1outcome rightcatSA",
+        "rollout 2outcome wrongcatSA",
+        "rollout 1outcome unknowncatSA",
+    ]
     assert len(shown(tmp_path, "\n".join(lines), group="a").all("rollout")) == 2
 
 
-def test_a_conversation_without_a_true_answer_or_that_cannot_be_rendered_is_shown_but_not_scored(tmp_path):
+def test_a_conversation_without_a_true_answer_or_that_cannot_be_rendered_is_shown_but_not_scored(
+    tmp_path,
+):
     for given in (None, "  "):
         with pytest.raises(ConfigError, match="does not say what the true answer is"):
             shown(tmp_path, {"messages": messages()}, scorer=replace(SCORER, answer=given))
-    loose = {"messages": [*messages([search()]), {"role": "user", "content": "Answer now!"},
-                          {"role": "assistant", "content": "no thought <answer>cat</answer>"}]}
-    assert shown(tmp_path, loose).texts("observation") == ["what came back (11 characters)Answer now!"]
+    loose = {
+        "messages": [
+            *messages([search()]),
+            {"role": "user", "content": "Answer now!"},
+            {"role": "assistant", "content": "no thought <answer>cat</answer>"},
+        ]
+    }
+    assert shown(tmp_path, loose).texts("observation") == [
+        "what came back (11 characters)Answer now!"
+    ]
     with pytest.raises(ConfigError, match="cannot be scored: message 3 must be"):
         shown(tmp_path, loose, scorer=replace(SCORER, answer="cat"))
 
 
-@pytest.mark.parametrize(("record", "message"), [
-    ("", "is empty"), ("[1]", "record 1 holds no rollout: 1"), ("{", "line 1 holds no rollout: not JSON"),
-    ('{"a": 1}\n{"a"', "line 2 holds no rollout: not JSON"),
-    pytest.param("[" * 100_000, "is not JSON: maximum recursion", id="nested without end"),
-    ('{"a": 1}', "record 1: not a saved rollout"), ('{"messages": 3}', '"messages" must be objects'),
-    ('{"messages": [{"role": "user", "content": null}]}', '"messages" must be objects'),
-    ('{"messages": [{"role": "user", "content": "q"}]}', "a question, then an assistant"),
-    ('{"format": "minvenus credit 1"}', "no batch of rollouts with their reward arithmetic: 'rollout'"),
-    ('{"tokens": [], "format": "other"}', "record 1: not a saved rollout")])
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ("", "is empty"),
+        ("[1]", "record 1 holds no rollout: 1"),
+        ("{", "line 1 holds no rollout: not JSON"),
+        ('{"a": 1}\n{"a"', "line 2 holds no rollout: not JSON"),
+        pytest.param("[" * 100_000, "is not JSON: maximum recursion", id="nested without end"),
+        ('{"a": 1}', "record 1: not a saved rollout"),
+        ('{"messages": 3}', '"messages" must be objects'),
+        ('{"messages": [{"role": "user", "content": null}]}', '"messages" must be objects'),
+        ('{"messages": [{"role": "user", "content": "q"}]}', "a question, then an assistant"),
+        (
+            '{"format": "minvenus credit 1"}',
+            "no batch of rollouts with their reward arithmetic: 'rollout'",
+        ),
+        ('{"tokens": [], "format": "other"}', "record 1: not a saved rollout"),
+    ],
+)
 def test_a_file_that_cannot_be_shown_is_refused_in_one_line(tmp_path, record, message):
     with pytest.raises(ConfigError, match=message) as caught:
         shown(tmp_path, record)

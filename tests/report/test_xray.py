@@ -45,7 +45,12 @@ def turns_of(folder, made):
 def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
     batch = random_batch(3, Recipe.released(gamma=0.9))
     page = Part.of(xray(tmp_path, batch))
-    assert [pair[0].words for pair in page.all("glossary")[1]] == ["this run", "paper", "released", "GRPO"]
+    assert [pair[0].words for pair in page.all("glossary")[1]] == [
+        "this run",
+        "paper",
+        "released",
+        "GRPO",
+    ]
     for i, shown in enumerate(page.all("rollout")):
         found = [turn.numbers("this run") for turn in shown.all("turn")]
         rewards, advantages = batch.credit.rewards[i], batch.credit.record.advantages[i]
@@ -53,23 +58,39 @@ def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
         assert [turn["reward r"] for turn in found] == digits([*rewards.turns, rewards.outcome])
         assert [turn.get("gain", "none") for turn in found] == digits(batch.credit.gains[i])
         values = shown.all("arithmetic")[0].numbers("this run").values()
-        assert list(values) == digits(value for value in batch.credit.values[i] if value is not None)
+        assert list(values) == digits(
+            value for value in batch.credit.values[i] if value is not None
+        )
         assert f"outcome {batch.measured[i].outcome:.3g}" in shown[0].words
         label, *letters = shown[0].all("strip")[0]
-        assert [letter.get("title").split()[-1] for letter in letters] == [f"{a:.3g}" for a in advantages]
-        assert label.words == "this run" and shown.texts("chip")[0] == f"this run {advantages[0]:.3g}"
+        assert [letter.get("title").split()[-1] for letter in letters] == [
+            f"{a:.3g}" for a in advantages
+        ]
+        assert (
+            label.words == "this run" and shown.texts("chip")[0] == f"this run {advantages[0]:.3g}"
+        )
 
 
 def test_recipes_that_agree_on_a_number_share_its_line(tmp_path):
     head, gain, *rows = Part.of(xray(tmp_path, group_of_four())).all("turn")[1].rows()
     assert head == ["number", "value", "recipe", "formula", "made of"]
     name, value, recipes, formula, made_of = gain
-    assert (name, recipes, formula) == ("gain", "paper, released", "IG = V after − V before [P eq.3]")
-    after, before = re.fullmatch("V after turn 2 = (.*); V of the question = (.*)", made_of).groups()
+    assert (name, recipes, formula) == (
+        "gain",
+        "paper, released",
+        "IG = V after − V before [P eq.3]",
+    )
+    after, before = re.fullmatch(
+        "V after turn 2 = (.*); V of the question = (.*)", made_of
+    ).groups()
     assert float(after) - float(before) == pytest.approx(float(value), abs=2e-5)
     shared = [(name, recipes) for name, _, recipes, _, _ in rows]
     assert shared[:2] == [("reward r", "paper, released"), ("reward r", "GRPO")]
-    assert [recipes for name, recipes in shared if name == "advantage A"] == ["paper", "released", "GRPO"]
+    assert [recipes for name, recipes in shared if name == "advantage A"] == [
+        "paper",
+        "released",
+        "GRPO",
+    ]
 
 
 def test_a_page_of_one_group_keeps_the_batchs_scale(tmp_path):
@@ -87,36 +108,57 @@ def test_a_run_that_scored_nothing_says_so_and_shows_no_gains(tmp_path):
     assert page.numbers("GRPO") and not page.numbers("paper")
 
 
-def test_a_group_that_ends_alike_is_remarked_upon_and_equal_rollouts_share_a_line_of_the_plot(tmp_path):
-    right, broken = rollout([visit(), answer()]), rollout([visit(), BROKEN])        # a malformed end is penalised
+def test_a_group_that_ends_alike_is_remarked_upon_and_equal_rollouts_share_a_line_of_the_plot(
+    tmp_path,
+):
+    right, broken = (
+        rollout([visit(), answer()]),
+        rollout([visit(), BROKEN]),
+    )  # a malformed end is penalised
     measured = [[[-2.0], [-1.0]], [[-2.0], [-1.0]], [[-2.0], [-1.0]], [[-2.0], [-1.5]]]
-    batch = saved_batch([right, right, right, broken], [0, 0, 1, 1], [1.0, 1.0, 0.0, 0.0], Recipe.paper(), measured)
+    batch = saved_batch(
+        [right, right, right, broken], [0, 0, 1, 1], [1.0, 1.0, 0.0, 0.0], Recipe.paper(), measured
+    )
     alike, different = Part.of(xray(tmp_path, batch)).all("group")
-    assert "All 2 rollouts have the same outcome, 1:" in alike.texts("remark")[0] and not different.all("remark")
-    lines = [[line.text for line in group.element.iter(SVG + "title")][1:] for group in (alike, different)]
+    assert "All 2 rollouts have the same outcome, 1:" in alike.texts("remark")[
+        0
+    ] and not different.all("remark")
+    lines = [
+        [line.text for line in group.element.iter(SVG + "title")][1:]
+        for group in (alike, different)
+    ]
     assert lines == [["rollout 1, 2"], ["rollout 1", "rollout 2"]]
 
 
-def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_largest_advantage(tmp_path):
+def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_largest_advantage(
+    tmp_path,
+):
     batch = group_of_four()
     path = xray(tmp_path, replace(batch, step=20))
     assert "<h1>Rollouts of step-00000020.jsonl</h1>" in path.read_text(encoding="utf-8")
     assert "<dt>training step</dt><dd>20</dd>" in path.read_text(encoding="utf-8")
     recipes = [Recipe.paper(), Recipe.released(), Recipe.paper(use_gain=False, gamma=1.0)]
-    every = [[a for row in credit(batch.measured, recipe).record.advantages for a in row] for recipe in recipes]
+    every = [
+        [a for row in credit(batch.measured, recipe).record.advantages for a in row]
+        for recipe in recipes
+    ]
     largest = max(abs(a) for listed in every for a in listed)
     page = Part.of(path)
     for k, advantages in enumerate(every):
         wanted = [shade(a, largest) for a in advantages]
-        assert [chip.get("class") for chip in page.all("chip")[k::3]] == [f"chip {classes}" for classes in wanted]
-        letters = [letter.get("class") for strip in page.all("strip")[k::3] for letter in list(strip)[1:]]
+        assert [chip.get("class") for chip in page.all("chip")[k::3]] == [
+            f"chip {classes}" for classes in wanted
+        ]
+        letters = [
+            letter.get("class") for strip in page.all("strip")[k::3] for letter in list(strip)[1:]
+        ]
         assert [letter.removesuffix(" malformed") for letter in letters] == wanted
-    for turn, advantage in zip(page.all("turn"), every[0], strict=True):                 # as it was trained
+    for turn, advantage in zip(page.all("turn"), every[0], strict=True):  # as it was trained
         assert turn.get("class") == ("turn plus" if advantage > 0 else "turn minus")
 
 
 @given(st.floats(1e-6, 1e6), st.floats(0, 1))
-@example(3.42, 1.0)                                                       # 5 * 3.42 / 3.42 is above 5
+@example(3.42, 1.0)  # 5 * 3.42 / 3.42 is above 5
 def test_every_advantage_has_one_of_the_five_strengths_of_the_style_sheet(largest, share):
     assert shade(-share * largest, largest).split()[1] in ("a0", "a1", "a2", "a3", "a4", "a5")
     assert shade(largest, largest) == "plus a5" and shade(0.0, 0.0) == "none a0"
@@ -126,7 +168,9 @@ def test_every_advantage_has_one_of_the_five_strengths_of_the_style_sheet(larges
 def test_a_row_of_turns_shows_what_each_is_paid_and_marks_what_a_search_was_given(tmp_path):
     turns = [search(), visit(), BROKEN, search(), answer()]
     logprobs = [[[-2.0], None, [-1.5], None, None], [[-2.0], None, [-2.25], None, None]]
-    batch = saved_batch([rollout(turns)] * 2, [0, 0], [1.0, 0.0], Recipe.paper(center_gain=False), logprobs)
+    batch = saved_batch(
+        [rollout(turns)] * 2, [0, 0], [1.0, 0.0], Recipe.paper(center_gain=False), logprobs
+    )
     page = Part.of(xray(tmp_path, batch))
     assert "whatever helped is paid" in page.all("glossary")[1][0].words
     first, second = page.all("rollout")
@@ -139,7 +183,9 @@ def test_a_row_of_turns_shows_what_each_is_paid_and_marks_what_a_search_was_give
 def test_a_run_of_igpo_without_any_visit_is_no_run_without_gains(tmp_path):
     made = rollout([search(), answer()])
     page = Part.of(xray(tmp_path, saved_batch([made, made], [0, 0], [1.0, 0.0], Recipe.paper())))
-    assert "No log P(answer) was measured" not in page.words and "IG-Scale s" not in page.numbers("paper")
+    assert "No log P(answer) was measured" not in page.words and "IG-Scale s" not in page.numbers(
+        "paper"
+    )
 
 
 # ------------------------------------------------------------------------------------------------- turns
@@ -149,8 +195,11 @@ def test_what_was_recorded_of_a_turn_is_shown_whatever_its_text_says(tmp_path):
     made = rollout([search(), search(), answer()])
     recorded = replace(made.turns[0], malformed=True, tool_error="timeout", discarded=["duplicate"])
     first, second, last = turns_of(tmp_path, replace(made, turns=[recorded, *made.turns[1:]]))
-    assert first.texts("notice") == ["✗ malformed: recorded as malformed when it was sampled",
-                                      "the tool reported an error: timeout", "attempts thrown away: duplicate"]
+    assert first.texts("notice") == [
+        "✗ malformed: recorded as malformed when it was sampled",
+        "the tool reported an error: timeout",
+        "attempts thrown away: duplicate",
+    ]
     assert second.texts("notice") == ["the very same call as in turn 1"] and not last.all("notice")
 
 
@@ -160,15 +209,20 @@ def test_tokens_are_those_that_were_sampled_with_their_log_probs(tmp_path):
         tokens = shown.all("tokens")[0].all("verbatim")[0]
         for i, token in zip(range(turn.start, turn.end), tokens, strict=True):
             assert token.words.replace("↵", "") == TOKENIZER.decode([made.tokens[i]])
-            assert token.get("title") == (f"log-prob {made.logprobs[i]:.3f}" if made.sampled[i]
-                                          else "not sampled, never trained")
+            assert token.get("title") == (
+                f"log-prob {made.logprobs[i]:.3f}"
+                if made.sampled[i]
+                else "not sampled, never trained"
+            )
 
 
 def test_a_tokenizer_that_does_not_spell_the_rollouts_is_not_used(tmp_path):
     made = rollout([search(), answer()])
     renamed = replace(made.turns[0], text=made.turns[0].text.replace("Bob", "Ada"))
     for other, count in ((made, 4), (replace(made, turns=[renamed, made.turns[1]]), 0)):
-        page = Part.of(xray(tmp_path, saved_batch([made, other], [0, 0], [1.0, 0.0], Recipe.paper())))
+        page = Part.of(
+            xray(tmp_path, saved_batch([made, other], [0, 0], [1.0, 0.0], Recipe.paper()))
+        )
         assert len(page.all("tokens")) == count
 
 
@@ -181,25 +235,38 @@ def test_hostile_text_is_text_wherever_a_model_or_a_web_page_can_put_it(tmp_path
     for one in (plain, made):
         page = Part.of(xray(tmp_path, saved_batch([one, one], [0, 0], [1.0, 0.0], Recipe.paper())))
         shapes.append({(e.tag, *e.attrib) for e in page.element.iter()})
-    assert shapes[0] == shapes[1]                                  # no element and no attribute of their own
+    assert shapes[0] == shapes[1]  # no element and no attribute of their own
     assert page.texts("observation")[1].endswith(" ".join(HOSTILE))
     assert page.texts("thought")[0] == "thought" + " ".join(HOSTILE)
     assert "<script" not in (tmp_path / "xray.html").read_text(encoding="utf-8")
 
 
-def test_a_missing_group_a_page_that_is_too_large_and_a_second_scoring_are_refused(tmp_path, monkeypatch):
+def test_a_missing_group_a_page_that_is_too_large_and_a_second_scoring_are_refused(
+    tmp_path, monkeypatch
+):
     with pytest.raises(ConfigError, match="has no group 3; it has 0"):
         xray(tmp_path, group_of_four(), group="3")
     monkeypatch.setattr("minvenus.report.xray.LARGEST", 1000)
-    with pytest.raises(ConfigError, match="is a training batch with its own numbers: leave out the model"):
+    with pytest.raises(
+        ConfigError, match="is a training batch with its own numbers: leave out the model"
+    ):
         xray(tmp_path, group_of_four(), scorer=SCORER)
-    with pytest.raises(ConfigError, match="4 rollouts, too many for one page: choose one --group of 0"):
+    with pytest.raises(
+        ConfigError, match="4 rollouts, too many for one page: choose one --group of 0"
+    ):
         xray(tmp_path, group_of_four())
 
 
 def test_the_default_name_of_a_page_fits_a_file_system_and_tells_groups_apart():
-    names = [default_page("runs/a.jsonl", group).name for group in ("问" * 100, "x" * 200 + "1", "x" * 200 + "2", "q")]
-    assert all(len(name.encode()) <= 255 for name in names) and len(set(names)) == 4 and names[3] == "a-q.html"
+    names = [
+        default_page("runs/a.jsonl", group).name
+        for group in ("问" * 100, "x" * 200 + "1", "x" * 200 + "2", "q")
+    ]
+    assert (
+        all(len(name.encode()) <= 255 for name in names)
+        and len(set(names)) == 4
+        and names[3] == "a-q.html"
+    )
 
 
 def test_a_copy_of_a_run_without_its_checkpoints_is_shown(tmp_path):

@@ -4,8 +4,18 @@ import json
 
 from hypothesis import strategies as st
 
-WORDS = ["Rome", "the museum", "who's who", "東京 駅", "a [b] (c)", 'say "hi"', "x < y", "two\nlines", "<summary>",
-         "\ud83d"]
+WORDS = [
+    "Rome",
+    "the museum",
+    "who's who",
+    "東京 駅",
+    "a [b] (c)",
+    'say "hi"',
+    "x < y",
+    "two\nlines",
+    "<summary>",
+    "\ud83d",
+]
 words = st.sampled_from(WORDS)
 queries = st.lists(st.sampled_from(["a", "b", "c", " a "]), min_size=1, max_size=2)
 NAMES = ["search", "visit", "Search", "PythonInterpreter", "google_scholar"]
@@ -16,7 +26,11 @@ def think(thought):
 
 
 def call(name, arguments):
-    return "<tool_call>\n" + json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False) + "\n</tool_call>"
+    return (
+        "<tool_call>\n"
+        + json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+        + "\n</tool_call>"
+    )
 
 
 def search_turn(*query, thought="I look."):
@@ -38,8 +52,14 @@ def observation(text="something"):
 def conversation(*contents, system="Be good."):
     """A clean record from a question, turns and observations in order."""
     roles = ["user", "assistant"] * len(contents)
-    messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
-    return {"question": contents[0], "messages": [{"role": "system", "content": system}, *messages], "gt": "Rome"}
+    messages = [
+        {"role": role, "content": content} for role, content in zip(roles, contents, strict=False)
+    ]
+    return {
+        "question": contents[0],
+        "messages": [{"role": "system", "content": system}, *messages],
+        "gt": "Rome",
+    }
 
 
 def of_turns(turns, name="Where?", answer="Rome"):
@@ -50,8 +70,13 @@ def of_turns(turns, name="Where?", answer="Rome"):
 
 def raw(*contents):
     roles = ["user", "assistant"] * len(contents)
-    return {"meta": {"question": contents[0], "answer": "Rome"},
-            "messages": [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]}
+    return {
+        "meta": {"question": contents[0], "answer": "Rome"},
+        "messages": [
+            {"role": role, "content": content}
+            for role, content in zip(roles, contents, strict=False)
+        ],
+    }
 
 
 def contents(record):
@@ -60,39 +85,65 @@ def contents(record):
 
 def readable_turns():
     """Our own tools, now and then one that does not exist here."""
-    return (st.builds(lambda q: search_turn(*q), queries)
-            | st.builds(lambda u, goal: visit_turn(*u, goal=goal), queries, words)
-            | st.just(think("compute") + call("PythonInterpreter", {})))
+    return (
+        st.builds(lambda q: search_turn(*q), queries)
+        | st.builds(lambda u, goal: visit_turn(*u, goal=goal), queries, words)
+        | st.just(think("compute") + call("PythonInterpreter", {}))
+    )
 
 
 @st.composite
 def tool_turns(draw):
     name = draw(st.sampled_from(NAMES))
-    target = draw(st.sampled_from(["query", "queries"] if name.lower() == "search"
-                                  else ["url", "urls", "query", "code"]))
+    target = draw(
+        st.sampled_from(
+            ["query", "queries"] if name.lower() == "search" else ["url", "urls", "query", "code"]
+        )
+    )
     arguments = {target: draw(queries | words)}
     if draw(st.booleans()):
         arguments["goal"] = draw(words | st.lists(words, max_size=1))
     return think(draw(words)) + call(name, arguments)
 
 
-INVALID = ["", call("search", {"query": ["a"]}), think("x"), "<think>open",
-           think("x") + call("search", {"query": ["a"]}) + "<answer>x</answer>"]
-TURNS = [                                                    # a turn before the last, and what cleaning makes of it
+INVALID = [
+    "",
+    call("search", {"query": ["a"]}),
+    think("x"),
+    "<think>open",
+    think("x") + call("search", {"query": ["a"]}) + "<answer>x</answer>",
+]
+TURNS = [  # a turn before the last, and what cleaning makes of it
     (think("x") + call(" Search ", {"query": ["a"]}), search_turn("a", thought="x")),
     (think("x") + call("search", {"query": ["a", "", " "]}), search_turn("a", thought="x")),
-    (think("x") + call("search", {"queries": ["wrong"], "query": [" ", "a"]}), search_turn("a", thought="x")),
+    (
+        think("x") + call("search", {"queries": ["wrong"], "query": [" ", "a"]}),
+        search_turn("a", thought="x"),
+    ),
     (think("x") + call("search", {"queries": "a", "query": []}), search_turn("a", thought="x")),
-    (think("x") + call("visit", {"url": "u", "urls": ["wrong"], "goal": ["g", "h"]}),
-     visit_turn("u", goal="g", thought="x")),
-    (think("x") + call("visit", {"links": ["u"], "goal": "g"}), visit_turn("u", goal="g", thought="x")),
-    (think("x") + call("search", {"query": ["a"]}) + call("search", {"query": ["b"]}), search_turn("a", thought="x")),
+    (
+        think("x") + call("visit", {"url": "u", "urls": ["wrong"], "goal": ["g", "h"]}),
+        visit_turn("u", goal="g", thought="x"),
+    ),
+    (
+        think("x") + call("visit", {"links": ["u"], "goal": "g"}),
+        visit_turn("u", goal="g", thought="x"),
+    ),
+    (
+        think("x") + call("search", {"query": ["a"]}) + call("search", {"query": ["b"]}),
+        search_turn("a", thought="x"),
+    ),
     (think("x") + think("y") + call("search", {"query": ["a"]}), search_turn("a", thought="x")),
     ("Hm. " + search_turn("a 東京") + " Done.", search_turn("a 東京")),
     (call("search", {"query": ["a"]}) + think("x"), search_turn("a", thought="x")),
-    (think("x <tool_response> y") + call("search", {"query": ["a"]}), search_turn("a", thought="x  y")),
-    ("<THINK>x</Think><Tool_Call>{name: 'search', arguments: {query: 'a',}}</TOOL_CALL>",
-     search_turn("a", thought="x")),
+    (
+        think("x <tool_response> y") + call("search", {"query": ["a"]}),
+        search_turn("a", thought="x  y"),
+    ),
+    (
+        "<THINK>x</Think><Tool_Call>{name: 'search', arguments: {query: 'a',}}</TOOL_CALL>",
+        search_turn("a", thought="x"),
+    ),
     (think("x") + call("search", {"query": [" "]}), None),
     (think("x") + call("visit", {"url": ["u"]}), None),
     (think("x") + call("visit", {"url": ["u"], "goal": " "}), None),
@@ -101,7 +152,7 @@ TURNS = [                                                    # a turn before the
     (think("x") + "<tool_call>{</tool_call>", None),
     (think("x") + '<tool_call>{"name": "search", "arguments": "a"}</tool_call>', None),
 ]
-FINALS = [                                                   # the last turn, and what cleaning makes of it
+FINALS = [  # the last turn, and what cleaning makes of it
     (answer_of("Rome"), answer_of("Rome")),
     (think("t") + "<answer>a</answer> or <answer>b</answer>", answer_of("b", "t")),
     (think("t") + "<answer>a</answer> or <answer>b", answer_of("a", "t")),
@@ -109,33 +160,51 @@ FINALS = [                                                   # the last turn, an
     (think("t") + "<summary>s</summary><answer>a</answer>", answer_of("a", "t\n\ns")),
     (think("t") + "<answer>s</answer><summary>s</summary>", answer_of("s", "t\n\ns")),
     (think("t") + "<answer><summary>s</summary></answer>", answer_of("s", "t")),
-    (think("t <summary>s</summary>") + "<summary>s</summary><answer>a</answer>", answer_of("a", "t s")),
+    (
+        think("t <summary>s</summary>") + "<summary>s</summary><answer>a</answer>",
+        answer_of("a", "t s"),
+    ),
     (think("so <answer>a</answer>"), answer_of("a", "so a")),
     ("<answer>a</answer>" + think("t"), answer_of("a", "t")),
     (answer_of("a") + call("search", {"query": ["b"]}), answer_of("a")),
     ("<THINK>t</Think><Answer>a</ANSWER>", answer_of("a", "t")),
-    (think("t"), None), ("<answer>a</answer>", None), (think("t") + "<answer> </answer>", None),
+    (think("t"), None),
+    ("<answer>a</answer>", None),
+    (think("t") + "<answer> </answer>", None),
     (think("") + "<answer>a</answer>", None),
-    (think("Enough.") + "<answer>\n<summary>\nAll fits.\n</summary>\n<answer>\nRome\n</answer>",
-     answer_of("Rome", "Enough.\n\nAll fits.")),
+    (
+        think("Enough.") + "<answer>\n<summary>\nAll fits.\n</summary>\n<answer>\nRome\n</answer>",
+        answer_of("Rome", "Enough.\n\nAll fits."),
+    ),
 ]
 ODD_TURNS = INVALID + [turn for turn, _ in TURNS]
-observations = st.sampled_from([
-    observation(), observation() + "\n", "bare text", "<tool_response></tool_response>",
-    observation("</tool_response>"),
-    observation(""),
-    "A Google search for 'a' found 1 results:\n\n## Web Results\n1. [T](http://t)\nDate published: 1\ntext",
-    observation("Web Results"),
-    "<tool_response>\n</tool_response>",
-])
+observations = st.sampled_from(
+    [
+        observation(),
+        observation() + "\n",
+        "bare text",
+        "<tool_response></tool_response>",
+        observation("</tool_response>"),
+        observation(""),
+        "A Google search for 'a' found 1 results:\n\n## Web Results\n1. [T](http://t)\nDate published: 1\ntext",
+        observation("Web Results"),
+        "<tool_response>\n</tool_response>",
+    ]
+)
 
 
 @st.composite
 def records(draw):
     """Raw or clean; most are nearly good, so that the late stages see work."""
     good = draw(st.booleans())
-    turns = readable_turns() if good else readable_turns() | tool_turns() | st.sampled_from(ODD_TURNS)
-    contents = ["Where?" if good else draw(st.sampled_from(["Where?", "Which city?", " ", "<tool_response>"]))]
+    turns = (
+        readable_turns() if good else readable_turns() | tool_turns() | st.sampled_from(ODD_TURNS)
+    )
+    contents = [
+        "Where?"
+        if good
+        else draw(st.sampled_from(["Where?", "Which city?", " ", "<tool_response>"]))
+    ]
     for _ in range(draw(st.integers(0, 6))):
         contents += [draw(turns), observation() if good else draw(observations)]
     contents.append(draw(st.just(answer_of()) | st.sampled_from([turn for turn, _ in FINALS])))

@@ -21,15 +21,25 @@ from minvenus.sft.clean import clean, copies
 from minvenus.sft.dataset import load, read_records
 from minvenus.text.tokenizer import Tokenizer
 from tests.scripts import exit_code
-from tests.sft.conversations import answer_of, contents, conversation, observation, of_turns, records, search_turn
+from tests.sft.conversations import (
+    answer_of,
+    contents,
+    conversation,
+    observation,
+    of_turns,
+    records,
+    search_turn,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def write(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows),
-                    encoding="utf-8")
+    path.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows),
+        encoding="utf-8",
+    )
     return str(path)
 
 
@@ -42,7 +52,9 @@ def read(path):
 
 
 def start(tmp_path, rows, **options):
-    config = CleanConfig(write(tmp_path / "in.jsonl", rows), str(tmp_path / "out" / "train.jsonl"), **options)
+    config = CleanConfig(
+        write(tmp_path / "in.jsonl", rows), str(tmp_path / "out" / "train.jsonl"), **options
+    )
     return run(config), config
 
 
@@ -56,51 +68,98 @@ def test_the_command_worked_by_hand(tmp_path, capsys):
     assert ended_with(["--in", source, "--out", str(out)]) == 0
     said = capsys.readouterr()
     stats = json.loads((tmp_path / "out" / "stats.json").read_text())
-    assert json.loads(said.out) == stats and stats["settings"]["in_"] == source and stats["files"] == [source]
-    assert stats["rows"] == {"source": 7, "bad_lines": 3, "stage2_valid": 3, "stage3_correct": 3, "final_resampled": 8}
+    assert (
+        json.loads(said.out) == stats
+        and stats["settings"]["in_"] == source
+        and stats["files"] == [source]
+    )
+    assert stats["rows"] == {
+        "source": 7,
+        "bad_lines": 3,
+        "stage2_valid": 3,
+        "stage3_correct": 3,
+        "final_resampled": 8,
+    }
     assert stats["drop_reasons"] == {"missing_question_or_gt": 1}
-    assert stats["turn_buckets"] == {"original": {"<=50": 1, "51-100": 1, ">100": 1},
-                                     "resampled": {"<=50": 1, "51-100": 2, ">100": 5}}
-    assert stats["turns_in"] == stats["turns_kept"] == 251 and stats["duplicate_tool_turns_removed"] == 0
+    assert stats["turn_buckets"] == {
+        "original": {"<=50": 1, "51-100": 1, ">100": 1},
+        "resampled": {"<=50": 1, "51-100": 2, ">100": 5},
+    }
+    assert (
+        stats["turns_in"] == stats["turns_kept"] == 251
+        and stats["duplicate_tool_turns_removed"] == 0
+    )
     assert stats["tools_after_cleaning"] == {"search": 248}
     assert Counter(row["question"] for row in read(out)) == {"short": 1, "medium": 2, "long": 5}
     assert sorted(p.name for p in out.parent.iterdir()) == [".lock", "stats.json", "train.jsonl"]
-    assert [line.split(":")[0] for line in said.err.splitlines()] == [f"{source}, line {n}" for n in (2, 6, 8)]
-    assert len(load(read_records(out), Tokenizer.tiny(), max_tokens=100_000)[0]) == 8, "training reads what is written"
+    assert [line.split(":")[0] for line in said.err.splitlines()] == [
+        f"{source}, line {n}" for n in (2, 6, 8)
+    ]
+    assert len(load(read_records(out), Tokenizer.tiny(), max_tokens=100_000)[0]) == 8, (
+        "training reads what is written"
+    )
 
 
 @settings(max_examples=max(5, settings.default.max_examples // 4))
-@given(st.lists(records() | st.sampled_from(["{", "[]", "3", ""]), max_size=8), st.booleans(), st.integers(0, 99))
-def test_the_file_holds_what_clean_gives_and_the_counts_add_up(tmp_path_factory, rows, resample, seed):
+@given(
+    st.lists(records() | st.sampled_from(["{", "[]", "3", ""]), max_size=8),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_the_file_holds_what_clean_gives_and_the_counts_add_up(
+    tmp_path_factory, rows, resample, seed
+):
     stats, config = start(tmp_path_factory.mktemp("run"), rows, resample=resample, seed=seed)
     kept = [out for row in rows if isinstance(row, dict) and (out := clean(row)[0])]
-    expected = [out for out in kept for _ in range(copies(len(out["messages"]) // 2) if resample else 1)]
+    expected = [
+        out for out in kept for _ in range(copies(len(out["messages"]) // 2) if resample else 1)
+    ]
     assert Path(config.out).exists() == bool(kept), "nothing kept, nothing written"
     written = read(config.out) if kept else []
     assert sorted(map(json.dumps, written)) == sorted(map(json.dumps, expected))
     count = stats["rows"]
     assert count["source"] == sum(row != "" for row in rows)
-    assert count["source"] == count["bad_lines"] + sum(stats["drop_reasons"].values()) + count["stage3_correct"]
+    assert (
+        count["source"]
+        == count["bad_lines"] + sum(stats["drop_reasons"].values()) + count["stage3_correct"]
+    )
     assert count["stage3_correct"] == count["stage2_valid"] == len(kept)
-    assert count["final_resampled"] == len(written) == sum(stats["turn_buckets"]["resampled"].values())
+    assert (
+        count["final_resampled"] == len(written) == sum(stats["turn_buckets"]["resampled"].values())
+    )
     assert stats["turns_in"] == stats["turns_kept"] + stats["turns_dropped"] + sum(
-        stats[f"{why}_turns_removed"] for why in ("unreadable_tool", "pruned_tool", "duplicate_tool"))
+        stats[f"{why}_turns_removed"]
+        for why in ("unreadable_tool", "pruned_tool", "duplicate_tool")
+    )
     assert sum(stats["tools_after_cleaning"].values()) + len(kept) == stats["turns_kept"]
 
 
 def test_the_order_is_a_function_of_the_seed(tmp_path):
     rows = [of_turns(turns, f"Q{i}") for i, turns in enumerate((1, 51, 1, 101))]
-    orders = [[row["question"] for row in read(start(tmp_path, rows, seed=seed)[1].out)] for seed in (42, 1)]
+    orders = [
+        [row["question"] for row in read(start(tmp_path, rows, seed=seed)[1].out)]
+        for seed in (42, 1)
+    ]
     assert orders[0] == [f"Q{i}" for i in (2, 3, 3, 3, 3, 1, 3, 0, 1)] != orders[1]
     assert sorted(orders[0]) == sorted(orders[1])
 
 
-def test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_disk(tmp_path, monkeypatch):
-    names, out = ["a.jsonl", "b.jsonl", "c.jsonl"], tmp_path / "in" / "out.jsonl"      # the output is no input
+def test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_disk(
+    tmp_path, monkeypatch
+):
+    names, out = (
+        ["a.jsonl", "b.jsonl", "c.jsonl"],
+        tmp_path / "in" / "out.jsonl",
+    )  # the output is no input
     for name in names:
         write(tmp_path / "in" / name, [of_turns(2, name), "garbage"])
-    monkeypatch.setattr(Path, "glob", lambda folder, pattern: [
-        path for path in sorted(folder.iterdir(), reverse=True) if path.match(pattern)])
+    monkeypatch.setattr(
+        Path,
+        "glob",
+        lambda folder, pattern: [
+            path for path in sorted(folder.iterdir(), reverse=True) if path.match(pattern)
+        ],
+    )
     stats = run(CleanConfig(str(tmp_path / "in"), str(out)))
     assert [Path(name).name for name in stats["files"]] == names and stats["rows"]["bad_lines"] == 3
     assert sorted(row["question"] for row in read(out)) == names
@@ -111,22 +170,33 @@ def test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_di
 
 def test_a_second_process_in_the_same_folder_is_refused_and_changes_nothing(tmp_path):
     source = write(tmp_path / "in" / "raw.jsonl", [of_turns(2)])
-    with claimed(tmp_path, "cleaning"), pytest.raises(ConfigError, match="another process is cleaning into"):
+    with (
+        claimed(tmp_path, "cleaning"),
+        pytest.raises(ConfigError, match="another process is cleaning into"),
+    ):
         run(CleanConfig(source, str(tmp_path / "out.jsonl")))
     assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_half_a_character_in_the_name_of_a_tool_loses_no_statistics(tmp_path):
     strange = of_turns(3)
-    strange["messages"][2]["content"] = '<think>a</think><tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>'
+    strange["messages"][2]["content"] = (
+        '<think>a</think><tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>'
+    )
     stats = run(CleanConfig(write(tmp_path / "in.jsonl", [strange]), str(tmp_path / "out.jsonl")))
     saved = json.loads((tmp_path / "stats.json").read_text(encoding="utf-8"))
-    assert stats["pruned_tool_name_counts"] == {"\ud800": 1} and saved["pruned_tool_name_counts"] == {"?": 1}
+    assert stats["pruned_tool_name_counts"] == {"\ud800": 1} and saved[
+        "pruned_tool_name_counts"
+    ] == {"?": 1}
 
 
-def test_nothing_kept_is_said_is_no_success_and_leaves_the_files_of_an_earlier_cleaning(tmp_path, capsys):
+def test_nothing_kept_is_said_is_no_success_and_leaves_the_files_of_an_earlier_cleaning(
+    tmp_path, capsys
+):
     out, stats = tmp_path / "out.jsonl", tmp_path / "stats.json"
-    assert ended_with(["--in", write(tmp_path / "good.jsonl", [of_turns(2)]), "--out", str(out)]) == 0
+    assert (
+        ended_with(["--in", write(tmp_path / "good.jsonl", [of_turns(2)]), "--out", str(out)]) == 0
+    )
     before = out.read_bytes(), stats.read_bytes()
     source = write(tmp_path / "in.jsonl", [of_turns(2, answer="in Rome")])
     assert ended_with(["--in", source, "--out", str(out), "--correct", "exact_match"]) == 2
@@ -137,7 +207,8 @@ def test_nothing_kept_is_said_is_no_success_and_leaves_the_files_of_an_earlier_c
 
 @pytest.mark.parametrize("renames", [0, 1])
 def test_an_interruption_leaves_the_old_files_or_new_data_and_never_statistics_of_other_data(
-        tmp_path, monkeypatch, renames):
+    tmp_path, monkeypatch, renames
+):
     source, out = write(tmp_path / "in.jsonl", [of_turns(2)] * 3), tmp_path / "out.jsonl"
     assert ended_with(["--in", source, "--out", str(out), "--seed", "1"]) == 0
     old, done, rename = out.read_text(), [], Path.replace
@@ -152,22 +223,35 @@ def test_an_interruption_leaves_the_old_files_or_new_data_and_never_statistics_o
     monkeypatch.setattr(Path, "replace", interrupted)
     assert ended_with(["--in", source, "--out", str(out)]) == 130
     assert done == [out][:renames] and (len(read(out)) == 2 if renames else out.read_text() == old)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "in.jsonl", "out.jsonl"], "no half file"
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "in.jsonl", "out.jsonl"], (
+        "no half file"
+    )
 
 
 def test_a_judge_without_its_settings_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "fill", Mock(side_effect=AssertionError("work")))
     source = write(tmp_path / "in.jsonl", [of_turns(1)])
-    assert ended_with(["--in", source, "--out", str(tmp_path / "out.jsonl"), "--correct", "judge"]) == 2
-    assert "JUDGE_" in capsys.readouterr().err and [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+    assert (
+        ended_with(["--in", source, "--out", str(tmp_path / "out.jsonl"), "--correct", "judge"])
+        == 2
+    )
+    assert "JUDGE_" in capsys.readouterr().err and [path.name for path in tmp_path.iterdir()] == [
+        "in.jsonl"
+    ]
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"in_": ""}, "both --in FILE and --out FILE.jsonl"), ({"out": "x.parquet"}, "both --in FILE and --out FILE.jsonl"),
-    ({"in_": "nowhere.jsonl"}, "nowhere.jsonl is no file"), ({"in_": "{folder}/empty"}, "empty is no file and no"),
-    ({"in_": "{folder}/empty/../in.jsonl", "out": "{input}"}, "must differ"),
-    ({"in_": "{folder}/stats.json"}, "must differ"), ({"correct": "maybe"}, "exact_match"),
-])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"in_": ""}, "both --in FILE and --out FILE.jsonl"),
+        ({"out": "x.parquet"}, "both --in FILE and --out FILE.jsonl"),
+        ({"in_": "nowhere.jsonl"}, "nowhere.jsonl is no file"),
+        ({"in_": "{folder}/empty"}, "empty is no file and no"),
+        ({"in_": "{folder}/empty/../in.jsonl", "out": "{input}"}, "must differ"),
+        ({"in_": "{folder}/stats.json"}, "must differ"),
+        ({"correct": "maybe"}, "exact_match"),
+    ],
+)
 def test_impossible_options_are_refused_before_any_work(tmp_path, change, words):
     source = write(tmp_path / "in.jsonl", [])
     (tmp_path / "empty").mkdir()
@@ -180,10 +264,17 @@ def test_impossible_options_are_refused_before_any_work(tmp_path, change, words)
 # ----------------------------------------------------------------------------------------------------- options, filters
 
 
-def test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart(tmp_path, monkeypatch):
+def test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart(
+    tmp_path, monkeypatch
+):
     def verdicts(pairs):
-        assert all(question.answers == ["Rome"] and answer == "in Rome" for question, answer in pairs)
-        return [Verdict({"right": True, "wrong": False, "odd": None}[question.text]) for question, _ in pairs]
+        assert all(
+            question.answers == ["Rome"] and answer == "in Rome" for question, answer in pairs
+        )
+        return [
+            Verdict({"right": True, "wrong": False, "odd": None}[question.text])
+            for question, _ in pairs
+        ]
 
     judge = Mock(return_value=Mock(verdicts=verdicts))
     monkeypatch.setattr(command, "Judge", judge)
@@ -209,13 +300,16 @@ def test_the_system_prompt_comes_from_a_file_and_one_without_a_text_is_refused(t
 def test_memory_does_not_grow_with_the_file(tmp_path):
     page = observation("All of it is known. " * 1650)
     body = [text for i in range(3) for text in (search_turn(f"q {i}"), page)]
-    line = json.dumps(conversation("Where?", *body, answer_of())).encode() + b"\n"           # about 100 kB
+    line = json.dumps(conversation("Where?", *body, answer_of())).encode() + b"\n"  # about 100 kB
     peaks = {}
     for size in (5, 200):
         source = tmp_path / f"{size}.jsonl"
         source.write_bytes(line * size)
         tracemalloc.start()
-        assert run(CleanConfig(str(source), str(tmp_path / "out.jsonl")))["rows"]["final_resampled"] == size
+        assert (
+            run(CleanConfig(str(source), str(tmp_path / "out.jsonl")))["rows"]["final_resampled"]
+            == size
+        )
         peaks[size] = tracemalloc.get_traced_memory()[1] / 1e6
         tracemalloc.stop()
     assert source.stat().st_size > 19e6
@@ -230,7 +324,7 @@ def test_cleaning_needs_no_torch():
 def test_a_folder_of_parquet_files_gives_the_same_records(tmp_path):
     arrow = pytest.importorskip("pyarrow", reason="the parquet extra is not installed")
     parquet = pytest.importorskip("pyarrow.parquet")
-    rows = [of_turns(2, f"Q{i}") for i in range(70)]                     # more than one batch of the reader
+    rows = [of_turns(2, f"Q{i}") for i in range(70)]  # more than one batch of the reader
     (tmp_path / "in").mkdir()
     parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "in" / "train-0.parquet")
     run(CleanConfig(str(tmp_path / "in"), str(tmp_path / "out.jsonl")))

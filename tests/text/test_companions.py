@@ -44,10 +44,12 @@ def test_the_rendering_of_messages_encoded_in_one_go_is_their_stream(tiny, parts
     messages = conversation(*parts)
     ids, _, spans = stream(messages, tiny)
     assert render(messages) == tiny.decode(ids)
-    if not re.search(r"<think>\n\s*[\r\n]", render(messages)):         # chat.py's cut after the opened thought
+    if not re.search(
+        r"<think>\n\s*[\r\n]", render(messages)
+    ):  # chat.py's cut after the opened thought
         assert tiny.encode(render(messages)) == ids
     for turn, (start, _) in enumerate(spans):
-        context = render(messages[:2 + 2 * turn], add_generation_prompt=True)
+        context = render(messages[: 2 + 2 * turn], add_generation_prompt=True)
         assert context == tiny.decode(ids[:start]), "and so is the context of every turn"
 
 
@@ -55,11 +57,18 @@ def test_real_trajectories_give_their_streams(trajectory, qwen):
     assert qwen.encode(render(trajectory)) == stream(trajectory, qwen)[0]
 
 
-@pytest.mark.parametrize(("messages", "tools"), [
-    ([{"role": "tool", "content": "a"}], None), ([{"role": "user", "content": "a"}], [{"name": "search"}]),
-    ([{"role": "assistant", "content": "", "tool_calls": [{"name": "search"}]}], None)])
+@pytest.mark.parametrize(
+    ("messages", "tools"),
+    [
+        ([{"role": "tool", "content": "a"}], None),
+        ([{"role": "user", "content": "a"}], [{"name": "search"}]),
+        ([{"role": "assistant", "content": "", "tool_calls": [{"name": "search"}]}], None),
+    ],
+)
 def test_tools_calls_and_results_outside_the_text_are_refused(messages, tools):
-    with pytest.raises(jinja2.TemplateError, match="must be text of system, assistant and user messages"):
+    with pytest.raises(
+        jinja2.TemplateError, match="must be text of system, assistant and user messages"
+    ):
         render(messages, tools=tools)
 
 
@@ -68,32 +77,61 @@ def test_tools_calls_and_results_outside_the_text_are_refused(messages, tools):
 
 def test_a_new_folder_has_the_special_tokens_and_the_ends_of_its_vocabulary(tiny):
     """Served without them the tiny model never stopped: all of its answers were wrong."""
-    settings, generation = (tiny.files[f"{name}_config.json"] for name in ("tokenizer", "generation"))
+    settings, generation = (
+        tiny.files[f"{name}_config.json"] for name in ("tokenizer", "generation")
+    )
     assert (settings["eos_token"], settings["pad_token"]) == ("<|im_end|>", "<|endoftext|>")
-    assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>"} <= set(settings["additional_special_tokens"])
+    assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>"} <= set(
+        settings["additional_special_tokens"]
+    )
     assert "<think>" not in settings["additional_special_tokens"], "a tag is part of the text"
     assert generation["eos_token_id"] == [tiny.im_end, tiny.end_of_text] == [728, 726]
     assert generation["do_sample"] and generation["pad_token_id"] == tiny.end_of_text
 
 
-@pytest.mark.parametrize(("own", "stops"), [
-    ({"eos_token_id": 726}, [728, 726]), ({"eos_token_id": [5, 728]}, [728, 726, 5]), ({}, [728, 726]),
-    ({"eos_token_id": None}, [728, 726])])
+@pytest.mark.parametrize(
+    ("own", "stops"),
+    [
+        ({"eos_token_id": 726}, [728, 726]),
+        ({"eos_token_id": [5, 728]}, [728, 726, 5]),
+        ({}, [728, 726]),
+        ({"eos_token_id": None}, [728, 726]),
+    ],
+)
 def test_a_start_checkpoint_s_own_files_stay_but_for_end_and_template(tmp_path, own, stops):
-    files = {"tokenizer.json": TINY.read_text(), "merges.txt": "a b", "chat_template.jinja": "{{ other }}",
-             "tokenizer_config.json": json.dumps({"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<|endoftext|>",
-                                                  "chat_template": "{{ other }}", "errors": "replace"}),
-             "generation_config.json": json.dumps({"temperature": 0.3} | own)}
+    files = {
+        "tokenizer.json": TINY.read_text(),
+        "merges.txt": "a b",
+        "chat_template.jinja": "{{ other }}",
+        "tokenizer_config.json": json.dumps(
+            {
+                "tokenizer_class": "Qwen2Tokenizer",
+                "eos_token": "<|endoftext|>",
+                "chat_template": "{{ other }}",
+                "errors": "replace",
+            }
+        ),
+        "generation_config.json": json.dumps({"temperature": 0.3} | own),
+    }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     kept = Tokenizer.from_file(tmp_path).files
-    assert kept.keys() == files.keys() - {"chat_template.jinja"} and kept["merges.txt"] == tmp_path / "merges.txt"
+    assert (
+        kept.keys() == files.keys() - {"chat_template.jinja"}
+        and kept["merges.txt"] == tmp_path / "merges.txt"
+    )
     assert kept["generation_config.json"] == {"temperature": 0.3, "eos_token_id": stops}
-    assert kept["tokenizer_config.json"] == {"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<|im_end|>",
-                                             "chat_template": CHAT_TEMPLATE, "errors": "replace"}
+    assert kept["tokenizer_config.json"] == {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "eos_token": "<|im_end|>",
+        "chat_template": CHAT_TEMPLATE,
+        "errors": "replace",
+    }
     again = tmp_path / "again"
     weights.save(weights.load(TINY_BASE), again, kept)
-    assert Tokenizer.from_file(again).files["generation_config.json"] == kept["generation_config.json"]
+    assert (
+        Tokenizer.from_file(again).files["generation_config.json"] == kept["generation_config.json"]
+    )
 
 
 # -------------------------------------------------------------------------------------------------- transformers itself
@@ -115,20 +153,28 @@ if limit:
 print(json.dumps(found))
 """
 PEER = os.environ.get("MINVENUS_TRANSFORMERS_PYTHON")
-with_transformers = pytest.mark.skipif(PEER is None, reason="set MINVENUS_TRANSFORMERS_PYTHON to a python that has "
-                                                            "transformers")
+with_transformers = pytest.mark.skipif(
+    PEER is None, reason="set MINVENUS_TRANSFORMERS_PYTHON to a python that has transformers"
+)
 
 
 def in_transformers(folder: Path, conversations: list, limit: int) -> dict:
     (folder.parent / "conversations.json").write_text(json.dumps(conversations))
-    done = subprocess.run([PEER, "-c", THEIRS, folder, folder.parent / "conversations.json", str(limit)],
-                          capture_output=True, text=True, env=os.environ | {"PYTHONPATH": ""}, check=False)
+    done = subprocess.run(
+        [PEER, "-c", THEIRS, folder, folder.parent / "conversations.json", str(limit)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": ""},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
 @with_transformers
-def test_transformers_renders_encodes_and_generates_as_we_do_with_no_argument_by_hand(tmp_path, tiny):
+def test_transformers_renders_encodes_and_generates_as_we_do_with_no_argument_by_hand(
+    tmp_path, tiny
+):
     model = weights.load(TINY_BASE)
     weights.save(model, tmp_path / "model", Tokenizer.from_file(TINY_BASE).files | TOYWEB.files)
     taught = demonstrations(ToyWeb(0), 8, Teacher(wrong_result=0.5, wrong_relation=0.3))
@@ -136,13 +182,21 @@ def test_transformers_renders_encodes_and_generates_as_we_do_with_no_argument_by
     assert theirs["whole"] == [stream(messages, tiny)[0] for messages in taught]
     assert theirs["ends"] == list(tiny.stop_ids) and theirs["shown"] == "<think>a</think>"
     engine = Engine(model, 200, 16)
-    prompts = [prompt_ids(tiny, *(message["content"] for message in messages[:2])) for messages in taught]
+    prompts = [
+        prompt_ids(tiny, *(message["content"] for message in messages[:2])) for messages in taught
+    ]
     ours = engine.generate(prompts, Sampling(64, temperature=0.0, stop_ids=tiny.stop_ids))
     assert theirs["written"] == [completions[0].tokens for completions in ours]
-    assert all(written[-1] == tiny.im_end for written in theirs["written"]), "every turn ends by itself"
+    assert all(written[-1] == tiny.im_end for written in theirs["written"]), (
+        "every turn ends by itself"
+    )
 
 
 @with_transformers
-def test_transformers_gives_the_streams_of_real_trajectories_with_qwen3_s_tokenizer(tmp_path, trajectory, qwen):
+def test_transformers_gives_the_streams_of_real_trajectories_with_qwen3_s_tokenizer(
+    tmp_path, trajectory, qwen
+):
     weights.save(weights.load(TINY_BASE), tmp_path / "model", qwen.files)
-    assert in_transformers(tmp_path / "model", [trajectory], limit=0)["whole"] == [stream(trajectory, qwen)[0]]
+    assert in_transformers(tmp_path / "model", [trajectory], limit=0)["whole"] == [
+        stream(trajectory, qwen)[0]
+    ]

@@ -11,49 +11,112 @@ from minvenus.text.json_repair import loads
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 values = st.recursive(
-    scalars, lambda v: st.lists(v, max_size=4) | st.dictionaries(st.text(), v, max_size=4), max_leaves=20)
+    scalars,
+    lambda v: st.lists(v, max_size=4) | st.dictionaries(st.text(), v, max_size=4),
+    max_leaves=20,
+)
 REPAIR = " // a comment, so that the text is no strict JSON"
 
 
 @given(values, st.booleans(), st.sampled_from([None, 0, 2, "\t"]))
-def test_all_json_is_read_like_the_json_module_reads_it_with_and_without_repair(value, ascii_only, indent):
+def test_all_json_is_read_like_the_json_module_reads_it_with_and_without_repair(
+    value, ascii_only, indent
+):
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     assert loads(text + REPAIR) == loads(text) == value
     assert json.dumps(loads(text + REPAIR)) == json.dumps(value), "1 stays an int, 1.0 a float"
 
 
-@pytest.mark.parametrize("text", ['"\\ud83d\\ude00"', '"\\ud83d"', '"\\ude00\\ud83d"', '"\\u00e9\\/\\b\\f\\n\\r\\t"',
-                                  '"it\'s"', "-0.5e+3", "1e5", "2E-3", "-0", " [ ] ", "{}", "[Infinity, -Infinity]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"\\ud83d\\ude00"',
+        '"\\ud83d"',
+        '"\\ude00\\ud83d"',
+        '"\\u00e9\\/\\b\\f\\n\\r\\t"',
+        '"it\'s"',
+        "-0.5e+3",
+        "1e5",
+        "2E-3",
+        "-0",
+        " [ ] ",
+        "{}",
+        "[Infinity, -Infinity]",
+    ],
+)
 def test_the_corners_of_json_agree_with_the_json_module(text):
     assert loads(text + REPAIR) == json.loads(text)
 
 
-@pytest.mark.parametrize("text, value", [
-    ("{'name': 'search'}", {"name": "search"}),
-    ("'say \"hi\"'", 'say "hi"'),
-    ("'it\\'s \\$5, a \\\\\" b'", "it's $5, a \\\" b"),
-    ("{name: 1, $b_2: 2, été: 3, 名: 4}", {"name": 1, "$b_2": 2, "été": 3, "名": 4}),
-    ("{true: 1, null: 2, NaN: 3}", {"true": 1, "null": 2, "NaN": 3}),
-    ("[1, 2,]", [1, 2]),
-    ("{a: [1,], }", {"a": [1]}),
-    ("// before\n{a: 1 /* inside */, // behind\n b: 2} // at the end", {"a": 1, "b": 2}),
-    ("/**/[/* * / */]/***/", []),
-    ("{url: 'http://x.org/*not a comment*/'}", {"url": "http://x.org/*not a comment*/"}),
-    ("'a\tb'", "a\tb"),
-    ("\ufeff\u00a0{}\u2028", {}),
-    ('{"a": 1, a: 2, \'a\': 3}', {"a": 3}),                       # of equal keys the last one
-])
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("{'name': 'search'}", {"name": "search"}),
+        ("'say \"hi\"'", 'say "hi"'),
+        ("'it\\'s \\$5, a \\\\\" b'", "it's $5, a \\\" b"),
+        ("{name: 1, $b_2: 2, été: 3, 名: 4}", {"name": 1, "$b_2": 2, "été": 3, "名": 4}),
+        ("{true: 1, null: 2, NaN: 3}", {"true": 1, "null": 2, "NaN": 3}),
+        ("[1, 2,]", [1, 2]),
+        ("{a: [1,], }", {"a": [1]}),
+        ("// before\n{a: 1 /* inside */, // behind\n b: 2} // at the end", {"a": 1, "b": 2}),
+        ("/**/[/* * / */]/***/", []),
+        ("{url: 'http://x.org/*not a comment*/'}", {"url": "http://x.org/*not a comment*/"}),
+        ("'a\tb'", "a\tb"),
+        ("\ufeff\u00a0{}\u2028", {}),
+        ("{\"a\": 1, a: 2, 'a': 3}", {"a": 3}),  # of equal keys the last one
+    ],
+)
 def test_json5_freedoms(text, value):
     with pytest.raises(json.JSONDecodeError):
         json.loads(text)
     assert loads(text) == value
 
 
-@pytest.mark.parametrize("text", [
-    "", "// only a comment", "[,]", "[1,,]", "{,}", "{a: 1,,}", "{-a: 1}", "{1a: 1}", "{a 1}", "{'a' 1}", "{a:}",
-    "[a: 1]", "[1 2]", "{a: 1 b: 2}", "[1}", "[1,}", "{a: [1, 2", "{} {}", "{},", ",}", "01", "0x10", ".5", "+1", "- 1",
-    "5.", "True", "search Rome", "'open", "['two\nlines']", "'mixed\"", "'\\u12g4'", "'\\x41'", "'\\v'", "'\\1'", "'\\",
-    "'one \\\nline'", "[1 /* open", "[1] / 2", "9" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "// only a comment",
+        "[,]",
+        "[1,,]",
+        "{,}",
+        "{a: 1,,}",
+        "{-a: 1}",
+        "{1a: 1}",
+        "{a 1}",
+        "{'a' 1}",
+        "{a:}",
+        "[a: 1]",
+        "[1 2]",
+        "{a: 1 b: 2}",
+        "[1}",
+        "[1,}",
+        "{a: [1, 2",
+        "{} {}",
+        "{},",
+        ",}",
+        "01",
+        "0x10",
+        ".5",
+        "+1",
+        "- 1",
+        "5.",
+        "True",
+        "search Rome",
+        "'open",
+        "['two\nlines']",
+        "'mixed\"",
+        "'\\u12g4'",
+        "'\\x41'",
+        "'\\v'",
+        "'\\1'",
+        "'\\",
+        "'one \\\nline'",
+        "[1 /* open",
+        "[1] / 2",
+        "9" * 5000,
+    ],
+)
 def test_everything_else_is_refused(text):
     with pytest.raises(ValueError):
         loads(text)
@@ -72,10 +135,24 @@ def write_json5(value, draw) -> str:
     gap = draw(st.sampled_from(["", " ", "\n", "/* , } */", "// ] '\n"]))
     if isinstance(value, dict):
         items = [write_key(k, draw) + gap + ":" + write_json5(v, draw) for k, v in value.items()]
-        return gap + "{" + ",".join(items) + draw(st.sampled_from(["", ","] if items else [""])) + gap + "}"
+        return (
+            gap
+            + "{"
+            + ",".join(items)
+            + draw(st.sampled_from(["", ","] if items else [""]))
+            + gap
+            + "}"
+        )
     if isinstance(value, list):
         items = [write_json5(v, draw) for v in value]
-        return gap + "[" + ",".join(items) + draw(st.sampled_from(["", ","] if items else [""])) + gap + "]"
+        return (
+            gap
+            + "["
+            + ",".join(items)
+            + draw(st.sampled_from(["", ","] if items else [""]))
+            + gap
+            + "]"
+        )
     return gap + (write_string(value, draw) if isinstance(value, str) else json.dumps(value)) + gap
 
 
@@ -107,11 +184,30 @@ def test_any_text_gives_a_value_or_a_value_error(text):
     assert value is None or isinstance(value, (bool, int, float, str, list, dict))
 
 
-@pytest.mark.parametrize("piece", ["[", "{a:", "{'a':[", "/*", "/**/", "//\n", "'\\", "\\u12",
-                                   '"', "'a',", "1,", " ", "9", "a", "-", "\\\n"])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "[",
+        "{a:",
+        "{'a':[",
+        "/*",
+        "/**/",
+        "//\n",
+        "'\\",
+        "\\u12",
+        '"',
+        "'a',",
+        "1,",
+        " ",
+        "9",
+        "a",
+        "-",
+        "\\\n",
+    ],
+)
 @pytest.mark.parametrize("start", ["", "[", "'", "/*"])
 def test_a_hundred_kilobytes_of_soup_take_linear_time_and_end_in_a_value_error(start, piece):
     begin = time.process_time()
     with pytest.raises(ValueError):
         loads(start + piece * (100_000 // len(piece)))
-    assert time.process_time() - begin < 2.0    # linear: about 0.2 s at worst; quadratic: minutes
+    assert time.process_time() - begin < 2.0  # linear: about 0.2 s at worst; quadratic: minutes

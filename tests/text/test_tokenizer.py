@@ -14,18 +14,42 @@ from minvenus.text.tokenizer import TINY, Tokenizer
 from tests.text.conftest import library
 
 ADDED = SPECIAL + NOT_SPECIAL
-SIZE = 256 + MERGES + len(ADDED)      # ids of the tiny tokenizer; the added tokens are the last ones
+SIZE = 256 + MERGES + len(ADDED)  # ids of the tiny tokenizer; the added tokens are the last ones
 
 
 # Spellings whole, cut anywhere and joined in both orders; what NFC changes (accents, Hangul); bytes without a merge;
 # line ends.
-halves = st.sampled_from(ADDED).flatmap(lambda s: st.integers(1, len(s) - 1).map(lambda cut: (s[:cut], s[cut:])))
-joined = st.one_of(halves.map(lambda h: h[0] + h[1]), halves.map(lambda h: h[1] + h[0]), halves.map(lambda h: h[0]))
-odd = st.sampled_from(["e\u0301", "\u0301", "\u0338", "\u1100\u1161", "日本", "🙂", ".\n", " \n\n ", "\r\n",
-                       "\x00", "12", "don't", "<", "|>"])
+halves = st.sampled_from(ADDED).flatmap(
+    lambda s: st.integers(1, len(s) - 1).map(lambda cut: (s[:cut], s[cut:]))
+)
+joined = st.one_of(
+    halves.map(lambda h: h[0] + h[1]), halves.map(lambda h: h[1] + h[0]), halves.map(lambda h: h[0])
+)
+odd = st.sampled_from(
+    [
+        "e\u0301",
+        "\u0301",
+        "\u0338",
+        "\u1100\u1161",
+        "日本",
+        "🙂",
+        ".\n",
+        " \n\n ",
+        "\r\n",
+        "\x00",
+        "12",
+        "don't",
+        "<",
+        "|>",
+    ]
+)
 plain = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 hostile = st.lists(st.one_of(st.sampled_from(ADDED), joined, odd, plain), max_size=12).map("".join)
-tame = st.lists(st.one_of(odd, plain), max_size=12).map("".join).filter(lambda text: not any(s in text for s in ADDED))
+tame = (
+    st.lists(st.one_of(odd, plain), max_size=12)
+    .map("".join)
+    .filter(lambda text: not any(s in text for s in ADDED))
+)
 
 
 # ------------------------------------------------------------------------------------------------------- trust
@@ -47,7 +71,9 @@ def test_trusted_encoding_and_decoding_are_the_library_s(tokenizer, text):
 
 @given(text=tame)
 def test_ordinary_text_encodes_alike_trusted_or_not(tokenizer, text):
-    assert tokenizer.encode_untrusted(text) == tokenizer.encode(text) == tokenizer.encode_tagged(text)
+    assert (
+        tokenizer.encode_untrusted(text) == tokenizer.encode(text) == tokenizer.encode_tagged(text)
+    )
 
 
 # ----------------------------------------------------------------------------------------------------- offsets
@@ -56,13 +82,15 @@ def test_ordinary_text_encodes_alike_trusted_or_not(tokenizer, text):
 def test_offsets_keep_whitespace_and_the_newline_merged_with_a_full_stop(tokenizer):
     text = "the  city.\n\n"
     spans = tokenizer.untrusted_offsets(text)
-    assert [tokenizer.decode([i]) for i, _, _ in spans] == [text[a:b] for _, a, b in spans]     # ASCII
-    assert text[spans[-1][1]:spans[-1][2]].endswith("\n")
+    assert [tokenizer.decode([i]) for i, _, _ in spans] == [text[a:b] for _, a, b in spans]  # ASCII
+    assert text[spans[-1][1] : spans[-1][2]].endswith("\n")
     assert any(text[a:b].startswith(".") and text[a:b].endswith("\n") for _, a, b in spans)
 
 
-def test_the_ids_of_one_character_share_its_span_and_an_accent_that_normalisation_joins_is_covered(tokenizer):
-    spans = tokenizer.untrusted_offsets("x𓀀y")                              # four bytes, in neither vocabulary
+def test_the_ids_of_one_character_share_its_span_and_an_accent_that_normalisation_joins_is_covered(
+    tokenizer,
+):
+    spans = tokenizer.untrusted_offsets("x𓀀y")  # four bytes, in neither vocabulary
     assert len(spans) > 3 and [s[1:] for s in spans[1:-1]] == [(1, 2)] * (len(spans) - 2)
     assert {span[1:] for span in tokenizer.untrusted_offsets("e\u0301")} == {(0, 2)}
 
@@ -82,10 +110,19 @@ def test_offsets_cover_the_text_in_order_and_their_ids_are_the_encoding(tokenize
 
 
 def test_the_ids_of_qwen3_are_those_of_the_protocol(qwen):
-    assert (qwen.size, qwen.im_start, qwen.im_end, qwen.end_of_text) == (151_669, 151_644, 151_645, 151_643)
+    assert (qwen.size, qwen.im_start, qwen.im_end, qwen.end_of_text) == (
+        151_669,
+        151_644,
+        151_645,
+        151_643,
+    )
     assert qwen.stop_ids == (151_645, 151_643)
     assert (qwen.think, qwen.think_end, qwen.tool_response, qwen.tool_response_end) == (
-        151_667, 151_668, 151_665, 151_666)
+        151_667,
+        151_668,
+        151_665,
+        151_666,
+    )
     assert qwen.encode("\n") == [198] and qwen.encode("\n\n") == [271]
 
 
@@ -111,20 +148,39 @@ def list_a_tag_as_a_merge(raw):
     raw["model"]["merges"][:0] = [[step[:-1], step[-1]] for step in steps]
 
 
-@pytest.mark.parametrize("message, text", [
-    ("lacks the added tokens </think>, <think>: not a Qwen3",
-     changed(lambda raw: raw.update(added_tokens=raw["added_tokens"][:-2]))),
-    ("cannot be read as JSON", "{"),
-    ("not a tokenizer.json with a BPE model", changed(lambda raw: raw["model"].update(type="WordPiece"))),
-    ("lacks some of the 256 byte symbols", changed(lambda raw: raw["model"]["vocab"].pop("!"))),
-    *[("with lstrip, rstrip or single_word",
-       changed(lambda raw, option=option: raw["added_tokens"][-1].update({option: True})))
-      for option in ("lstrip", "rstrip", "single_word")],
-    (f"has {SIZE} ids up to {SIZE}", changed(lambda raw: raw["added_tokens"][-1].update(id=SIZE))),
-    ("not a byte-level tokenizer",
-     changed(lambda raw: raw["pre_tokenizer"]["pretokenizers"][1].update(add_prefix_space=True))),
-    ("cannot be loaded", changed(list_a_tag_as_a_merge)),
-])
+@pytest.mark.parametrize(
+    "message, text",
+    [
+        (
+            "lacks the added tokens </think>, <think>: not a Qwen3",
+            changed(lambda raw: raw.update(added_tokens=raw["added_tokens"][:-2])),
+        ),
+        ("cannot be read as JSON", "{"),
+        (
+            "not a tokenizer.json with a BPE model",
+            changed(lambda raw: raw["model"].update(type="WordPiece")),
+        ),
+        ("lacks some of the 256 byte symbols", changed(lambda raw: raw["model"]["vocab"].pop("!"))),
+        *[
+            (
+                "with lstrip, rstrip or single_word",
+                changed(lambda raw, option=option: raw["added_tokens"][-1].update({option: True})),
+            )
+            for option in ("lstrip", "rstrip", "single_word")
+        ],
+        (
+            f"has {SIZE} ids up to {SIZE}",
+            changed(lambda raw: raw["added_tokens"][-1].update(id=SIZE)),
+        ),
+        (
+            "not a byte-level tokenizer",
+            changed(
+                lambda raw: raw["pre_tokenizer"]["pretokenizers"][1].update(add_prefix_space=True)
+            ),
+        ),
+        ("cannot be loaded", changed(list_a_tag_as_a_merge)),
+    ],
+)
 def test_a_file_that_cannot_serve_is_refused_in_one_message(tmp_path, message, text):
     (tmp_path / "tokenizer.json").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
@@ -136,7 +192,9 @@ def test_where_one_added_token_begins_another_the_longer_one_is_taken(tmp_path):
     file = changed(lambda raw: raw["added_tokens"].append(raw["added_tokens"][-2] | longer))
     (tmp_path / "tokenizer.json").write_text(file, encoding="utf-8")
     ids = Tokenizer.from_file(tmp_path).encode("<think>!<think>")
-    assert ids == [SIZE, SIZE - 2] == tokenizers.Tokenizer.from_str(file).encode("<think>!<think>").ids
+    assert (
+        ids == [SIZE, SIZE - 2] == tokenizers.Tokenizer.from_str(file).encode("<think>!<think>").ids
+    )
 
 
 def test_truncation_padding_a_bos_and_trimmed_offsets_in_the_file_change_nothing(tiny, tmp_path):
@@ -144,7 +202,8 @@ def test_truncation_padding_a_bos_and_trimmed_offsets_in_the_file_change_nothing
     loaded.enable_truncation(3)
     loaded.enable_padding(length=20)
     bos = tokenizers.processors.TemplateProcessing(
-        "<|endoftext|> $A", special_tokens=[("<|endoftext|>", tiny.end_of_text)])
+        "<|endoftext|> $A", special_tokens=[("<|endoftext|>", tiny.end_of_text)]
+    )
     text = " The founder of the  company was born in the city. "
     for processor in (bos, tokenizers.processors.ByteLevel(trim_offsets=True)):
         loaded.post_processor = processor
@@ -163,9 +222,13 @@ def test_the_committed_tiny_tokenizer_is_what_the_command_makes_and_fits_the_tin
 
 
 def test_the_tiny_tokenizer_cuts_text_as_qwen3_does(tiny, qwen):
-    small, large = (json.loads(t.files["tokenizer.json"].read_text(encoding="utf-8")) for t in (tiny, qwen))
+    small, large = (
+        json.loads(t.files["tokenizer.json"].read_text(encoding="utf-8")) for t in (tiny, qwen)
+    )
     for part in ("normalizer", "pre_tokenizer", "post_processor"):
         assert small[part] == large[part]
-    assert small["decoder"]["type"] == large["decoder"]["type"] == "ByteLevel"  # its other fields do nothing here
+    assert (
+        small["decoder"]["type"] == large["decoder"]["type"] == "ByteLevel"
+    )  # its other fields do nothing here
     for ours, theirs in zip(small["added_tokens"], large["added_tokens"], strict=True):
         assert ours | {"id": 0} == theirs | {"id": 0}

@@ -14,12 +14,12 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 64                       # the default of 5 makes the sixth client wait a second
+    request_queue_size = 64  # the default of 5 makes the sixth client wait a second
 
     def __init__(self, answer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer, self.seen = answer, []
-        self.stop = threading.Event()             # for handlers that go on until the test ends
+        self.stop = threading.Event()  # for handlers that go on until the test ends
 
     @property
     def url(self) -> str:
@@ -43,7 +43,9 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *arguments):
         pass
 
-    def reply(self, data: bytes | str | dict, kind: str | None = "text/html", status: int = 200, **headers):
+    def reply(
+        self, data: bytes | str | dict, kind: str | None = "text/html", status: int = 200, **headers
+    ):
         """Headers are given with underscores: Retry_After="1"."""
         if isinstance(data, dict):
             data, kind = json.dumps(data), "application/json"
@@ -60,7 +62,9 @@ class Handler(BaseHTTPRequestHandler):
 def serve(answer):
     """A running server; `answer(handler)` writes the reply. Meanwhile the waits between attempts are short."""
     server = Server(answer)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     try:
         with mock.patch.object(endpoint, "BACKOFF", 0.01):

@@ -50,13 +50,19 @@ def outcome(cassette, call, live):
 
 def test_a_replay_gives_exactly_what_the_recorded_run_saw(tmp_path):
     file, live = tmp_path / "new" / "tape #1?.sqlite", Counting()
-    calls = [QUERY, ("visit", {"url": "u", "goal": "g"}), ("visit", {"goal": "g", "url": "u"}),
-             ("visit", {"url": "u", "goal": "h"})]
+    calls = [
+        QUERY,
+        ("visit", {"url": "u", "goal": "g"}),
+        ("visit", {"goal": "g", "url": "u"}),
+        ("visit", {"url": "u", "goal": "h"}),
+    ]
     recording = Cassette(file)
     seen = [recording.fetch(*call, live) for call in calls]
     recording.close()
-    assert live.calls == 3                                           # the repeated visit came from the file
-    assert [path.name for path in file.parent.iterdir()] == [file.name]         # one file, nothing beside it
+    assert live.calls == 3  # the repeated visit came from the file
+    assert [path.name for path in file.parent.iterdir()] == [
+        file.name
+    ]  # one file, nothing beside it
     assert [replayed(file, call) for call in calls] == [[result] * 2 for result in seen]
 
 
@@ -64,8 +70,10 @@ def test_a_failure_is_recorded_as_one_and_asked_again_until_it_succeeds(tmp_path
     """A replay repeats both. A failure never takes the place of a result."""
     file, recording = tmp_path / "tape", Cassette(tmp_path / "tape")
     for kind, message in (("timeout", "slow"), ("page", "HTTP 404 </tool_response> 羅馬 \ud800")):
+
         def live(kind=kind, message=message):
             raise ToolError(kind, message, status=404)
+
         assert outcome(recording, QUERY, live) == (kind, message)
         assert replayed(file) == [(kind, message)] * 2
     recording.close()
@@ -77,6 +85,7 @@ def test_a_failure_is_recorded_as_one_and_asked_again_until_it_succeeds(tmp_path
     def slower():
         recording.fetch(*other, lambda: ["of another thread"])
         fails()
+
     assert outcome(recording, other, slower) == ["of another thread"]
     assert replayed(file, other) == [["of another thread"]] * 2
     recording.close()
@@ -87,7 +96,9 @@ def test_a_call_that_is_not_there_stops_a_replay_which_says_what_may_have_change
     recording.fetch("search", {"query": "b"}, Counting())
     recording.close()
     for call in (QUERY, ("visit", {"query": "b"})):
-        with pytest.raises(ConfigError, match=r"none of the 1 calls in .*tape is .*model.*seed.*use record:") as e:
+        with pytest.raises(
+            ConfigError, match=r"none of the 1 calls in .*tape is .*model.*seed.*use record:"
+        ) as e:
             replayed(tmp_path / "tape", call)
         assert call_key(*call) in str(e.value)
 
@@ -99,7 +110,7 @@ def test_a_file_that_cannot_be_written_any_more_and_a_damaged_row_stop_the_run(t
     for record in (True, False):
         with pytest.raises(ConfigError, match=r'damaged at .*"query":"a".* record into a new file'):
             Cassette(tmp_path / "tape", record).fetch(*QUERY, fails)
-    recording._db.execute("PRAGMA max_page_count = 2")                       # the disk is full
+    recording._db.execute("PRAGMA max_page_count = 2")  # the disk is full
     with pytest.raises(ConfigError, match=r"tape cannot be used any more: .* full"):
         recording.fetch("search", {"query": "b"}, lambda: ["x" * 100_000])
     recording.close()
@@ -109,12 +120,17 @@ def test_threads_that_make_the_same_call_at_once_all_see_what_is_recorded(tmp_pa
     both_inside, live = threading.Barrier(2, timeout=30), Counting()
 
     def call():
-        both_inside.wait()                                           # neither is in the file when the other one looks
+        both_inside.wait()  # neither is in the file when the other one looks
         return live()
+
     recording = Cassette(tmp_path / "tape")
     with ThreadPoolExecutor(8) as pool:
         one, two = pool.map(lambda _: recording.fetch(*QUERY, call), range(2))
-        seen = list(pool.map(lambda i: (i % 7, *recording.fetch("search", {"query": i % 7}, live)), range(140)))
+        seen = list(
+            pool.map(
+                lambda i: (i % 7, *recording.fetch("search", {"query": i % 7}, live)), range(140)
+            )
+        )
     assert live.calls >= 2 and one == two and len(set(seen)) == 7
 
 
@@ -130,10 +146,17 @@ for i in range(1_000_000):
 
 
 def test_a_recording_killed_in_the_middle_keeps_every_finished_call_and_can_go_on(tmp_path):
-    file, names = tmp_path / "tape", ("one", "two")                  # two processes at once into one file
+    file, names = tmp_path / "tape", ("one", "two")  # two processes at once into one file
     Cassette(file).close()
-    children = [subprocess.Popen([sys.executable, "-c", CHILD, str(file), name], cwd=ROOT, stdout=subprocess.PIPE,
-                                 text=True) for name in names]
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(file), name],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in names
+    ]
     try:
         assert all(child.stdout.readline() == "0\n" for child in children)
         time.sleep(0.3)
@@ -142,14 +165,24 @@ def test_a_recording_killed_in_the_middle_keeps_every_finished_call_and_can_go_o
             child.kill()
     done = [1 + len(child.communicate()[0].split()) for child in children]
     db = sqlite3.connect(file)
-    [kept], integrity = db.execute("SELECT count(*) FROM calls").fetchone(), db.execute("PRAGMA integrity_check")
-    assert sum(done) <= kept <= sum(done) + 2 and integrity.fetchone() == ("ok",)      # + the call being reported
+    [kept], integrity = (
+        db.execute("SELECT count(*) FROM calls").fetchone(),
+        db.execute("PRAGMA integrity_check"),
+    )
+    assert sum(done) <= kept <= sum(done) + 2 and integrity.fetchone() == (
+        "ok",
+    )  # + the call being reported
     db.close()
     recording = Cassette(file)
     for name, count in zip(names, done, strict=True):
         for i in range(count):
-            assert recording.fetch("search", {"query": f"{name} {i}"}, fails) == [f"{name} {i} " + "x" * 20_000]
-    assert recording.fetch("search", {"query": "more"}, Counting()) == replayed(file, ("search", {"query": "more"}))[0]
+            assert recording.fetch("search", {"query": f"{name} {i}"}, fails) == [
+                f"{name} {i} " + "x" * 20_000
+            ]
+    assert (
+        recording.fetch("search", {"query": "more"}, Counting())
+        == replayed(file, ("search", {"query": "more"}))[0]
+    )
     recording.close()
 
 
@@ -159,9 +192,16 @@ def other_database() -> bytes:
     return db.serialize()
 
 
-@pytest.mark.parametrize(("content", "record"), [
-    (b"", False), (b"not a database " * 100, False), (b"not a database " * 100, True), (other_database(), False),
-    (other_database(), True)])
+@pytest.mark.parametrize(
+    ("content", "record"),
+    [
+        (b"", False),
+        (b"not a database " * 100, False),
+        (b"not a database " * 100, True),
+        (other_database(), False),
+        (other_database(), True),
+    ],
+)
 def test_a_file_that_is_no_recording_is_a_clear_error_and_not_written_to(tmp_path, content, record):
     (tmp_path / "tape").write_bytes(content)
     with pytest.raises(ConfigError, match="tape is no recording of tools"):

@@ -22,7 +22,7 @@ from tests.tools.servers import chat, serve
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "planted-endpoint-5b1e"
-LONG = 20.0           # seconds that no test may need
+LONG = 20.0  # seconds that no test may need
 MESSAGES = [{"role": "user", "content": "hello"}]
 
 
@@ -32,7 +32,14 @@ def key(monkeypatch, names):
 
 
 def endpoint(server, **limits):
-    return Endpoint("test endpoint", server.url + "/v1/", "TEST_API_KEY", "venus", url_source="TEST_BASE_URL", **limits)
+    return Endpoint(
+        "test endpoint",
+        server.url + "/v1/",
+        "TEST_API_KEY",
+        "venus",
+        url_source="TEST_BASE_URL",
+        **limits,
+    )
 
 
 def failure(server, **limits) -> ToolError:
@@ -46,23 +53,51 @@ def test_a_chat_and_a_completion_send_model_settings_and_key_and_return_the_firs
     with serve(lambda h: h.reply(chat("hi"))) as server:
         assert endpoint(server).chat(MESSAGES, temperature=0.5) == "hi"
     method, path, headers, body = server.seen[0]
-    assert (method, path, headers["Authorization"]) == ("POST", "/v1/chat/completions", f"Bearer {KEY}")
+    assert (method, path, headers["Authorization"]) == (
+        "POST",
+        "/v1/chat/completions",
+        f"Bearer {KEY}",
+    )
     assert json.loads(body) == {"model": "venus", "messages": MESSAGES, "temperature": 0.5}
-    with serve(lambda h: h.reply({"choices": [{"text": "cat"}], "error": None}, status=201)) as server:
+    with serve(
+        lambda h: h.reply({"choices": [{"text": "cat"}], "error": None}, status=201)
+    ) as server:
         for prompt in ([1, 2, 3], "From Bob"):
             assert endpoint(server).complete(prompt, max_tokens=7)["text"] == "cat"
             assert server.seen[-1][1] == "/v1/completions"
-            assert json.loads(server.seen[-1][3]) == {"model": "venus", "prompt": prompt, "max_tokens": 7}
+            assert json.loads(server.seen[-1][3]) == {
+                "model": "venus",
+                "prompt": prompt,
+                "max_tokens": 7,
+            }
 
 
 CUT_OFF = {"choices": [{"message": {"content": "correct: y"}, "finish_reason": "length"}]}
 
 
-@pytest.mark.parametrize(("reply", "words"), [
-    *((reply, "sent no 'content'") for reply in ({}, {"choices": []}, {"choices": "x"}, {"choices": [{"message": {}}]},
-                                                 chat(None), chat([1]))),
-    *((reply, "JSON object") for reply in ("[1]", "<html>blocked</html>", "", "[" * 50_000, '{"choices": [')),
-    ({"error": "why"}, "JSON object of results.*why"), (CUT_OFF, "cut its reply off")], ids=range(13))
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        *(
+            (reply, "sent no 'content'")
+            for reply in (
+                {},
+                {"choices": []},
+                {"choices": "x"},
+                {"choices": [{"message": {}}]},
+                chat(None),
+                chat([1]),
+            )
+        ),
+        *(
+            (reply, "JSON object")
+            for reply in ("[1]", "<html>blocked</html>", "", "[" * 50_000, '{"choices": [')
+        ),
+        ({"error": "why"}, "JSON object of results.*why"),
+        (CUT_OFF, "cut its reply off"),
+    ],
+    ids=range(13),
+)
 def test_a_reply_that_cannot_be_used_is_an_error_and_not_asked_for_again(reply, words):
     with serve(lambda h: h.reply(reply, "application/json")) as server:
         with pytest.raises(ToolError, match=words):
@@ -73,11 +108,16 @@ def test_a_reply_that_cannot_be_used_is_an_error_and_not_asked_for_again(reply, 
                 endpoint(server).complete("x")
 
 
-@pytest.mark.parametrize(("status", "requests"), [(302, 1), (307, 1), (400, 1), (401, 1), (413, 1), (429, 5), (500, 5),
-                                                  (503, 5)])
-def test_only_429_and_5xx_are_tried_again_a_redirect_is_not_followed_and_the_error_says_why(status, requests):
+@pytest.mark.parametrize(
+    ("status", "requests"),
+    [(302, 1), (307, 1), (400, 1), (401, 1), (413, 1), (429, 5), (500, 5), (503, 5)],
+)
+def test_only_429_and_5xx_are_tried_again_a_redirect_is_not_followed_and_the_error_says_why(
+    status, requests
+):
     def answer(handler):
         handler.reply("too\nlong, " + "why " * 1000, status=status, Location=thief.url)
+
     with serve(lambda h: h.reply({})) as thief, serve(answer) as server:
         error = failure(server)
     assert len(server.seen) == requests and thief.seen == []
@@ -87,30 +127,53 @@ def test_only_429_and_5xx_are_tried_again_a_redirect_is_not_followed_and_the_err
     assert (status < 400) == ("(a redirect: check TEST_BASE_URL)" in str(error))
 
 
-@pytest.mark.parametrize(("words", "statuses", "too_long"), [
-    *[(words, (200, 400, 413, 422), True) for words in (
-        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens",           # vLLM
-        "the request exceeds the available context size, try increasing it",                                # llama.cpp
-        "The input (900 tokens) is longer than the model's context length (512 tokens).",                   # SGLang
-        "`inputs` tokens + `max_new_tokens` must be <= 2048.", "prompt is too long", "context_length_exceeded")],
-    ("temperature must be 1", (400,), False), ("no model long-context", (404,), False),
-    ("too long", (401, 500), False)])
-def test_a_prompt_that_does_not_fit_the_context_is_recognised_by_the_words_of_many_servers(words, statuses, too_long):
+@pytest.mark.parametrize(
+    ("words", "statuses", "too_long"),
+    [
+        *[
+            (words, (200, 400, 413, 422), True)
+            for words in (
+                "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens",  # vLLM
+                "the request exceeds the available context size, try increasing it",  # llama.cpp
+                "The input (900 tokens) is longer than the model's context length (512 tokens).",  # SGLang
+                "`inputs` tokens + `max_new_tokens` must be <= 2048.",
+                "prompt is too long",
+                "context_length_exceeded",
+            )
+        ],
+        ("temperature must be 1", (400,), False),
+        ("no model long-context", (404,), False),
+        ("too long", (401, 500), False),
+    ],
+)
+def test_a_prompt_that_does_not_fit_the_context_is_recognised_by_the_words_of_many_servers(
+    words, statuses, too_long
+):
     for status in statuses:
-        with serve(lambda h, status=status: h.reply({"error": {"message": words}}, status=status)) as server:
+        with serve(
+            lambda h, status=status: h.reply({"error": {"message": words}}, status=status)
+        ) as server:
             error = failure(server)
         assert is_too_long(error) == too_long and words in str(error)
 
 
-@pytest.mark.parametrize(("body", "shown"), [
-    ("", ""), ("<html>blocked</html>", ""), ("\x1b[2J\x1b]0;mine\x07 no\n\x9bso", ": [2J ]0;mine no so")])
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ("", ""),
+        ("<html>blocked</html>", ""),
+        ("\x1b[2J\x1b]0;mine\x07 no\n\x9bso", ": [2J ]0;mine no so"),
+    ],
+)
 def test_an_error_reply_is_shown_without_web_pages_and_control_codes(body, shown):
     with serve(lambda h: h.reply(body, status=404)) as server:
         assert str(failure(server)) == "the test endpoint answered with HTTP status 404" + shown
 
 
 def reset(handler):
-    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")      # close sends a reset
+    handler.connection.setsockopt(
+        socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
+    )  # close sends a reset
     handler.connection.close()
 
 
@@ -122,19 +185,28 @@ def silent(handler):
     handler.server.stop.wait(LONG)
 
 
-@pytest.mark.parametrize(("broken", "kind", "message"), [
-    (reset, "http", "check TEST_BASE_URL"), (half_a_reply, "http", "check TEST_BASE_URL"),
-    (lambda h: h.wfile.write(b"nonsense\r\n\r\n"), "http", "check TEST_BASE_URL"), (silent, "timeout", "in time")],
-    ids=["reset", "half a reply", "nonsense", "silence"])
+@pytest.mark.parametrize(
+    ("broken", "kind", "message"),
+    [
+        (reset, "http", "check TEST_BASE_URL"),
+        (half_a_reply, "http", "check TEST_BASE_URL"),
+        (lambda h: h.wfile.write(b"nonsense\r\n\r\n"), "http", "check TEST_BASE_URL"),
+        (silent, "timeout", "in time"),
+    ],
+    ids=["reset", "half a reply", "nonsense", "silence"],
+)
 def test_a_connection_that_breaks_is_tried_again(broken, kind, message):
     def once_broken(handler):
         broken(handler) if len(handler.server.seen) == 1 else handler.reply(chat("hi"))
+
     with serve(once_broken) as server:
         assert endpoint(server, read_seconds=1.0).chat(MESSAGES) == "hi"
     with serve(broken) as server:
         error = failure(server, read_seconds=1.0)
     assert len(server.seen) == 5
-    assert error.kind == kind and message in str(error) and str(server.server_port) not in str(error)
+    assert (
+        error.kind == kind and message in str(error) and str(server.server_port) not in str(error)
+    )
 
 
 def bomb(status):
@@ -151,7 +223,10 @@ def endless(handler):
 @pytest.mark.parametrize("answer", [bomb(200), bomb(302), bomb(400), endless])
 def test_a_reply_is_neither_read_nor_unpacked_beyond_the_limit(answer):
     with serve(answer) as server:
-        assert "more than 4,000,000 bytes" in str(failure(server, seconds=LONG)) and len(server.seen) == 1
+        assert (
+            "more than 4,000,000 bytes" in str(failure(server, seconds=LONG))
+            and len(server.seen) == 1
+        )
 
 
 def dripping(start: bytes):
@@ -159,12 +234,20 @@ def dripping(start: bytes):
         handler.wfile.write(start)
         while not handler.server.stop.wait(0.05):
             handler.wfile.write(b"x")
+
     return answer
 
 
-@pytest.mark.parametrize("answer", [
-    silent, dripping(b"HTTP/1.1 200 OK\r\nX-Header: "), dripping(b"HTTP/1.1 200 OK\r\n\r\n"), None],
-    ids=["silent", "drips headers", "drips its body", "slow look-up of the name"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        silent,
+        dripping(b"HTTP/1.1 200 OK\r\nX-Header: "),
+        dripping(b"HTTP/1.1 200 OK\r\n\r\n"),
+        None,
+    ],
+    ids=["silent", "drips headers", "drips its body", "slow look-up of the name"],
+)
 def test_the_deadline_holds_against_a_server_that_never_ends(monkeypatch, answer):
     with serve(answer) as server:
         if answer is None:
@@ -175,10 +258,15 @@ def test_the_deadline_holds_against_a_server_that_never_ends(monkeypatch, answer
         assert len(server.seen) <= 1
 
 
-@pytest.mark.parametrize(("asked", "requests"), [("1", 2), ("90", 1), ("9" * 400, 1), ("soon", 2), ("²", 2)])
+@pytest.mark.parametrize(
+    ("asked", "requests"), [("1", 2), ("90", 1), ("9" * 400, 1), ("soon", 2), ("²", 2)]
+)
 def test_a_retry_after_is_waited_for_if_the_deadline_allows_it(asked, requests):
     def busy_once(handler):
-        handler.reply(chat("hi"), status=429 if len(handler.server.seen) == 1 else 200, Retry_After=asked)
+        handler.reply(
+            chat("hi"), status=429 if len(handler.server.seen) == 1 else 200, Retry_After=asked
+        )
+
     with serve(busy_once) as server:
         start = time.monotonic()
         if requests == 1:
@@ -199,7 +287,9 @@ def test_after_the_deadline_no_request_is_made_and_the_earlier_of_the_two_limits
         assert len(server.seen) <= 2, "none after the deadline"
 
 
-def test_a_request_that_is_cancelled_while_it_waits_is_not_made_again_and_fails_at_once(monkeypatch):
+def test_a_request_that_is_cancelled_while_it_waits_is_not_made_again_and_fails_at_once(
+    monkeypatch,
+):
     monkeypatch.setattr(module, "LONGEST_WAIT", 1000.0)
     with serve(lambda h: h.reply("busy", status=503)) as server:
         monkeypatch.setattr(module, "BACKOFF", 1000.0)
@@ -208,7 +298,11 @@ def test_a_request_that_is_cancelled_while_it_waits_is_not_made_again_and_fails_
         while not server.seen:
             time.sleep(0.01)
         client.cancelled.set()
-        assert "busy" in str(asked.exception(LONG)) and time.monotonic() - start < LONG and len(server.seen) == 1
+        assert (
+            "busy" in str(asked.exception(LONG))
+            and time.monotonic() - start < LONG
+            and len(server.seen) == 1
+        )
 
 
 def test_waits_double_up_to_a_limit_and_are_jittered(monkeypatch):
@@ -230,7 +324,12 @@ def test_a_key_that_the_server_echoes_appears_nowhere(status, caplog, capsys):
     caplog.set_level(logging.DEBUG)
 
     def echo(handler):
-        handler.reply("x" * 195 + KEY + json.dumps(handler.server.seen[-1][2]), "application/json", status=status)
+        handler.reply(
+            "x" * 195 + KEY + json.dumps(handler.server.seen[-1][2]),
+            "application/json",
+            status=status,
+        )
+
     with serve(echo) as server:
         failure(server)
         client = endpoint(server)
@@ -243,12 +342,17 @@ def test_a_key_that_the_server_echoes_appears_nowhere(status, caplog, capsys):
 SPELLINGS = {
     "JSON": lambda key: "".join(f"\\u{ord(c):04X}" for c in key),
     "JSON in part": lambda key: key.replace("-", "\\u002d"),
-    "slashes": lambda key: key.replace("/", "\\/"), "URL": lambda key: quote(key, safe=""),
+    "slashes": lambda key: key.replace("/", "\\/"),
+    "URL": lambda key: quote(key, safe=""),
     "URL, lower case": lambda key: "".join(f"%{ord(c):02x}" for c in key),
-    "HTML": lambda key: "".join(f"&#{ord(c)};" for c in key), "other case": str.swapcase,
+    "HTML": lambda key: "".join(f"&#{ord(c)};" for c in key),
+    "other case": str.swapcase,
     "base64": lambda key: base64.b64encode(key.encode()).decode(),
     "a header in base64": lambda key: base64.b64encode(f"Bearer {key}".encode()).decode(),
-    "base64 in a URL": lambda key: base64.urlsafe_b64encode(f"me:{key}, and more".encode()).decode()}
+    "base64 in a URL": lambda key: base64.urlsafe_b64encode(
+        f"me:{key}, and more".encode()
+    ).decode(),
+}
 
 
 @pytest.mark.parametrize("key", [KEY, "sk-Ab/cd+ef_89==", "8letters", "?~>?~>?~>~"])
@@ -256,10 +360,17 @@ SPELLINGS = {
 def test_an_echo_of_the_key_is_found_in_other_spellings(monkeypatch, spelling, key):
     monkeypatch.setenv("TEST_API_KEY", key)
     echo = SPELLINGS[spelling](key)
-    with serve(lambda h: h.reply(f'{{"choices": [{{"message": {{"content": "it was {echo} !"}}}}]}}')) as server:
+    with serve(
+        lambda h: h.reply(f'{{"choices": [{{"message": {{"content": "it was {echo} !"}}}}]}}')
+    ) as server:
         text = endpoint(server).chat(MESSAGES)
         data = endpoint(server).request("/", None).decode()
-    assert "[key]" in text and text.endswith(" !") and text.startswith("it was ") and len(text) < 15 + 24
+    assert (
+        "[key]" in text
+        and text.endswith(" !")
+        and text.startswith("it was ")
+        and len(text) < 15 + 24
+    )
     assert key not in text + data and echo not in data
 
 
@@ -267,32 +378,65 @@ def test_a_text_of_megabytes_is_searched_for_the_key_in_time_linear_in_its_lengt
     for data in (KEY[:-1].encode() * 190_000, b"\\u00" * 1_000_000, b"cGxhbnRlZ" * 400_000):
         start = time.process_time()
         assert module.spellings(KEY).sub(b"", data) == data
-        assert time.process_time() - start < 10                       # about 0.3 s
+        assert time.process_time() - start < 10  # about 0.3 s
 
 
-def test_the_key_is_read_for_each_request_no_key_is_no_header_and_a_placeholder_is_no_secret(monkeypatch, tmp_path):
+def test_the_key_is_read_for_each_request_no_key_is_no_header_and_a_placeholder_is_no_secret(
+    monkeypatch, tmp_path
+):
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password netrc-password\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     with serve(lambda h: h.reply(chat("an EMPTY 8letters room"))) as server:
         client = endpoint(server)
-        for key, text in (("8letters", "an EMPTY [key] room"), ("EMPTY", "an EMPTY 8letters room"),
-                          ("", "an EMPTY 8letters room")):
+        for key, text in (
+            ("8letters", "an EMPTY [key] room"),
+            ("EMPTY", "an EMPTY 8letters room"),
+            ("", "an EMPTY 8letters room"),
+        ):
             monkeypatch.setenv("TEST_API_KEY", key)
             assert client.chat(MESSAGES) == text
     sent = [headers.get("Authorization") for _, _, headers, _ in server.seen]
     assert sent == ["Bearer 8letters", "Bearer EMPTY", None]
 
 
-URLS = ["", "localhost:8000", "ftp://host", "http:///v1", f"https://{KEY}@host", f"http://me:{KEY}@host/v1",
-        f"http://[{KEY}", f"https://host/v1?api_key={KEY}", f"http://host#{KEY}", f"http://host\\@{KEY}",
-        f"http://a b/{KEY}", f"http://host?{KEY}"]
+URLS = [
+    "",
+    "localhost:8000",
+    "ftp://host",
+    "http:///v1",
+    f"https://{KEY}@host",
+    f"http://me:{KEY}@host/v1",
+    f"http://[{KEY}",
+    f"https://host/v1?api_key={KEY}",
+    f"http://host#{KEY}",
+    f"http://host\\@{KEY}",
+    f"http://a b/{KEY}",
+    f"http://host?{KEY}",
+]
 
 
-@pytest.mark.parametrize(("url", "key", "message"), [
-    *[(url, KEY, r"^--api-base must begin with http.*put the key into TEST_API_KEY") for url in URLS],
-    *[("http://host", key, "^TEST_API_KEY has characters") for key in (f"{KEY}\nX-Evil: 1", f"{KEY}é", f"“{KEY}”")]])
-def test_an_address_or_a_key_that_cannot_be_used_is_refused_without_showing_it(monkeypatch, url, key, message):
-    for good in ("http://host", "https://a.example/v1/", "http://10.0.0.1:8/v1", "HTTP://[::1]:8/v1"):
+@pytest.mark.parametrize(
+    ("url", "key", "message"),
+    [
+        *[
+            (url, KEY, r"^--api-base must begin with http.*put the key into TEST_API_KEY")
+            for url in URLS
+        ],
+        *[
+            ("http://host", key, "^TEST_API_KEY has characters")
+            for key in (f"{KEY}\nX-Evil: 1", f"{KEY}é", f"“{KEY}”")
+        ],
+    ],
+)
+def test_an_address_or_a_key_that_cannot_be_used_is_refused_without_showing_it(
+    monkeypatch, url, key, message
+):
+    for good in (
+        "http://host",
+        "https://a.example/v1/",
+        "http://10.0.0.1:8/v1",
+        "HTTP://[::1]:8/v1",
+    ):
         assert Endpoint("test endpoint", good, "TEST_API_KEY").base_url == good
     monkeypatch.setenv("TEST_API_KEY", key)
     with pytest.raises(ConfigError, match=message) as caught:
@@ -301,13 +445,22 @@ def test_an_address_or_a_key_that_cannot_be_used_is_refused_without_showing_it(m
 
 
 def test_the_documentation_has_every_environment_variable_that_the_code_reads_and_no_other():
-    source = "\n".join(path.read_text() for path in [*ROOT.glob("*.py"), *(ROOT / "minvenus").rglob("*.py")])
+    source = "\n".join(
+        path.read_text() for path in [*ROOT.glob("*.py"), *(ROOT / "minvenus").rglob("*.py")]
+    )
     prefixes = re.findall(r'from_environment\("([A-Z]+)"', source)
     services = "|".join([*prefixes, *re.findall(r'"([A-Z]+)_API_KEY"', source)])
     read = set(re.findall(rf'"((?:{services})_[A-Z_]+)"', source))
     read |= set(re.findall(r'(?:setting\(|environ\.get\(|environ\[)"([A-Z_]+)"', source))
-    read |= {f"{prefix}_{ending}" for prefix in prefixes for ending in ("BASE_URL", "MODEL", "API_KEY")}
+    read |= {
+        f"{prefix}_{ending}" for prefix in prefixes for ending in ("BASE_URL", "MODEL", "API_KEY")
+    }
     assert {"JUDGE_MODEL", "SERPER_API_KEY", "EXTRACT_BASE_URL", "POLICY_API_KEY"} <= read
-    table = (ROOT / "docs" / "evaluation.md").read_text().split("## Environment variables")[1].split("\n## ")[0]
+    table = (
+        (ROOT / "docs" / "evaluation.md")
+        .read_text()
+        .split("## Environment variables")[1]
+        .split("\n## ")[0]
+    )
     first_cells = " ".join(row.split("|")[1] for row in table.splitlines() if row.startswith("| `"))
     assert set(re.findall("`([A-Z_]+)`", first_cells)) == read

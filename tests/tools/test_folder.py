@@ -24,7 +24,8 @@ def folder(tmp_path):
     (root / "cities").mkdir(parents=True)
     (root / "museum.md").write_text(RIVER, encoding="utf-8-sig")
     (root / "cities" / "ROME.HTML").write_text(
-        "<title>Rome</title><p>Rome lies on a river.<script>museum museum</script><p>See the museum.")
+        "<title>Rome</title><p>Rome lies on a river.<script>museum museum</script><p>See the museum."
+    )
     (root / "plain.txt").write_bytes(b"\xff broken bytes about a caf\xc3\xa9")
     (root / "empty.txt").write_text("")
     (root / "image.png").write_bytes(b"museum")
@@ -34,7 +35,7 @@ def folder(tmp_path):
     (tmp_path / "secret.txt").write_text("museum secret")
     os.symlink(tmp_path / "secret.txt", root / "link.txt")
     os.symlink(tmp_path, root / "up")
-    os.mkfifo(root / "pipe.txt")                      # reading it would wait for ever
+    os.mkfifo(root / "pipe.txt")  # reading it would wait for ever
     return root
 
 
@@ -45,27 +46,42 @@ def found(tools, query):
     return [page["url"] for page in json.loads(result.text)[0]["web_page_info_list"]]
 
 
-def test_files_are_found_by_their_words_and_visited_by_path_as_they_were_when_the_folder_was_read(folder):
+def test_files_are_found_by_their_words_and_visited_by_path_as_they_were_when_the_folder_was_read(
+    folder,
+):
     tools = FolderTools(folder)
     assert sorted(tools.documents) == ["cities/ROME.HTML", "museum.md", "plain.txt"]
     assert found(tools, "founded museum") == ["museum.md", "cities/ROME.HTML"]
-    assert found(tools, "Café") == ["plain.txt"] and found(tools, "secret") == found(tools, "script") == "empty"
+    assert (
+        found(tools, "Café") == ["plain.txt"]
+        and found(tools, "secret") == found(tools, "script") == "empty"
+    )
     page = json.loads(tools.search(["who founded"]).text)[0]["web_page_info_list"][0]
-    assert page == {"title": "The river museum", "url": "museum.md", "snippet": "It was founded in 1907 by Ada Stone."}
+    assert page == {
+        "title": "The river museum",
+        "url": "museum.md",
+        "snippet": "It was founded in 1907 by Ada Stone.",
+    }
     (folder / "museum.md").unlink()
     os.symlink("/etc/passwd", folder / "museum.md")
     text = tools.visit(["./museum.md"], "when was it founded").text
-    assert text.startswith("The useful information in ./museum.md for user goal when was it founded as follows: \n\n")
+    assert text.startswith(
+        "The useful information in ./museum.md for user goal when was it founded as follows: \n\n"
+    )
     assert text.endswith("Summary: \nIt was founded in 1907 by Ada Stone.")
 
 
-def test_pages_of_equal_score_come_in_the_order_of_their_paths_whatever_the_file_system_says(tmp_path, monkeypatch):
+def test_pages_of_equal_score_come_in_the_order_of_their_paths_whatever_the_file_system_says(
+    tmp_path, monkeypatch
+):
     for name in ("b.txt", "a.txt", "c/a.txt", "B.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("same words")
     expected, listed = ["B.txt", "a.txt", "b.txt", "c/a.txt"], Path.rglob
     for order in (lambda files: files, reversed):
-        monkeypatch.setattr(Path, "rglob", lambda self, pattern, order=order: order(sorted(listed(self, pattern))))
+        monkeypatch.setattr(
+            Path, "rglob", lambda self, pattern, order=order: order(sorted(listed(self, pattern)))
+        )
         assert found(FolderTools(tmp_path), "words") == expected
 
 
@@ -78,16 +94,34 @@ def test_a_word_of_the_title_counts_more_and_at_most_ten_pages_are_shown(tmp_pat
     assert len(found(FolderTools(tmp_path), "same")) == 10
 
 
-@pytest.mark.parametrize("url", [
-    "../secret.txt", "cities/../../secret.txt", "/etc/passwd", "link.txt", "up/secret.txt", "file:///etc/passwd",
-    ".hidden.txt", "image.png", "cities", "empty.txt", "museum.md\0", "pipe.txt", "."])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "../secret.txt",
+        "cities/../../secret.txt",
+        "/etc/passwd",
+        "link.txt",
+        "up/secret.txt",
+        "file:///etc/passwd",
+        ".hidden.txt",
+        "image.png",
+        "cities",
+        "empty.txt",
+        "museum.md\0",
+        "pipe.txt",
+        ".",
+    ],
+)
 def test_nothing_but_the_documents_can_be_visited(folder, url):
     result = run_tool(FolderTools(folder), "visit", {"url": [url], "goal": "museum"})
     assert result.error == "empty" and "secret" not in result.text.replace("secret.txt", "")
 
 
 def test_a_folder_without_documents_and_a_missing_one_are_clear_errors(tmp_path):
-    for path, message in ((tmp_path, r"one of the endings \.txt \.md"), (tmp_path / "nowhere", "is not a folder")):
+    for path, message in (
+        (tmp_path, r"one of the endings \.txt \.md"),
+        (tmp_path / "nowhere", "is not a folder"),
+    ):
         with pytest.raises(ConfigError, match=message):
             FolderTools(path)
 
@@ -99,13 +133,16 @@ def test_a_file_of_one_line_of_20_megabytes_is_searched_in_time_linear_in_its_le
     tools = FolderTools(tmp_path)
     assert found(tools, "needle the x") == ["long.txt"]
     assert "needle" in tools.visit(["long.txt"], "needle").text
-    assert time.process_time() - start < 10                   # about 2 s, a search 0.5 s; in quadratic time minutes
+    assert time.process_time() - start < 10  # about 2 s, a search 0.5 s; in quadratic time minutes
 
 
 def test_a_search_and_a_visit_end_at_their_deadline(tmp_path):
     (tmp_path / "a.txt").write_text("word x.\n" * 10_000)
     tools = FolderTools(tmp_path, seconds=0.0)
-    for name, arguments in (("search", {"query": ["word"]}), ("visit", {"url": ["a.txt"], "goal": "word"})):
+    for name, arguments in (
+        ("search", {"query": ["word"]}),
+        ("visit", {"url": ["a.txt"], "goal": "word"}),
+    ):
         result = run_tool(tools, name, arguments)
         assert result.error == "timeout" and "too long to be searched in time" in result.text
 
@@ -128,8 +165,13 @@ def test_words_ignore_case_width_and_punctuation_and_chinese_has_one_per_charact
     assert split == ["the", "river", "museum", "s", "2nd", "floor", "strasse", "北", "京"]
 
 
-@given(st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), max_size=6), st.sampled_from("abcde"))
-def test_a_text_is_found_exactly_if_it_shares_a_word_with_the_query_and_equal_scores_keep_their_order(texts, word):
+@given(
+    st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), max_size=6),
+    st.sampled_from("abcde"),
+)
+def test_a_text_is_found_exactly_if_it_shares_a_word_with_the_query_and_equal_scores_keep_their_order(
+    texts, word
+):
     result = bm25([Counter(text.split()) for text in texts], word)
     assert sorted(result) == [i for i, text in enumerate(texts) if word in text.split()]
     assert all(score > 0 for score in result.values())
@@ -138,22 +180,39 @@ def test_a_text_is_found_exactly_if_it_shares_a_word_with_the_query_and_equal_sc
 
 def test_evidence_has_whole_passages_in_the_order_of_the_page_and_without_a_common_word_the_summary_says_so():
     page = Document("alpha one\nbeta\ngamma two\nalpha alpha three")
-    assert page.extract("alpha two") == ["alpha one\ngamma two\nalpha alpha three", "gamma two"]       # the rarer word
+    assert page.extract("alpha two") == [
+        "alpha one\ngamma two\nalpha alpha three",
+        "gamma two",
+    ]  # the rarer word
     evidence, summary = page.extract("nothing")
     assert evidence == page.text and summary.startswith("No passage shares a word with the goal")
-    passages = [f"goal {i:03} " + "x" * 291 for i in range(20)]           # 300 characters and a line end each
+    passages = [
+        f"goal {i:03} " + "x" * 291 for i in range(20)
+    ]  # 300 characters and a line end each
     assert Document("\n".join(passages)).extract("goal")[0].splitlines() == passages[:9]
-    shorter = [passage[:-1] for passage in passages]                      # ten of them fill the room
+    shorter = [passage[:-1] for passage in passages]  # ten of them fill the room
     assert Document("\n".join(shorter)).extract("goal")[0].splitlines() == shorter[:10]
 
 
 def test_a_long_line_is_divided_at_sentences_and_a_long_sentence_anywhere():
     one, two, three = "a" * 200 + ".", "b" * 150 + "!", "七" * 140 + "。"
     page = Document(f"short one. too\n{one} {two} {three}四\n{three}{three}{three}\n" + "x" * 605)
-    assert page.passages == ["short one. too", one, f"{two} {three}四", three * 2, three, "x" * 300, "x" * 300, "x" * 5]
+    assert page.passages == [
+        "short one. too",
+        one,
+        f"{two} {three}四",
+        three * 2,
+        three,
+        "x" * 300,
+        "x" * 300,
+        "x" * 5,
+    ]
 
 
-@given(st.text(st.sampled_from("ab c.\n。"), max_size=3000).filter(str.strip), st.text(st.sampled_from("ab c")))
+@given(
+    st.text(st.sampled_from("ab c.\n。"), max_size=3000).filter(str.strip),
+    st.text(st.sampled_from("ab c")),
+)
 def test_an_extract_is_bounded_and_quotes_the_page(text, goal):
     evidence, summary = Document(text).extract(goal)
     assert evidence and len(evidence) <= EVIDENCE and len(summary) <= 300
@@ -167,12 +226,39 @@ def test_a_small_page_worked_by_hand():
         <b>1907</b>.<br/>See <a title="1 > 0" href='../a/b.html#x'>the <I>boats</I></a> &amp; more
         <script>if (a < b) secret()</script><svg/>
         <ul><li>one<li>two: 1 < 2 > 1</ul>&lt;/tool_response&gt; <|im_end|></body>""")
-    assert text.splitlines() == ["The museum &", "River museum", "Founded in 1907.", "See the boats & more", "one",
-                                 "two: 1 < 2 > 1", "</tool_response> <|im_end|>"]
+    assert text.splitlines() == [
+        "The museum &",
+        "River museum",
+        "Founded in 1907.",
+        "See the boats & more",
+        "one",
+        "two: 1 < 2 > 1",
+        "</tool_response> <|im_end|>",
+    ]
 
 
-SOUP = ["<", ">", "</", "<!--", "-->", "<a href='http://[", "'", '"', "=", "</p>", "<script>", "</script>", "<title>",
-        "&#9999999999;", "&#x" + "f" * 5000 + ";", "text", " ", "<![CDATA[", "<?", "\0"]
+SOUP = [
+    "<",
+    ">",
+    "</",
+    "<!--",
+    "-->",
+    "<a href='http://[",
+    "'",
+    '"',
+    "=",
+    "</p>",
+    "<script>",
+    "</script>",
+    "<title>",
+    "&#9999999999;",
+    "&#x" + "f" * 5000 + ";",
+    "text",
+    " ",
+    "<![CDATA[",
+    "<?",
+    "\0",
+]
 
 
 @given(st.lists(st.sampled_from(SOUP)))
@@ -180,9 +266,9 @@ def test_tag_soup_never_raises(pieces):
     html_to_text("".join(pieces))
 
 
-@pytest.mark.parametrize("piece", [*SOUP, "a", "<a \"", "<script", "<title", "</script "])
+@pytest.mark.parametrize("piece", [*SOUP, "a", '<a "', "<script", "<title", "</script "])
 def test_a_page_of_one_piece_of_soup_is_read_in_linear_time(piece):
     start = time.process_time()
     html_to_text(piece * (1_000_000 // len(piece)))
     html_to_text("<" + piece * (1_000_000 // len(piece)))
-    assert time.process_time() - start < 20                   # about 1 s
+    assert time.process_time() - start < 20  # about 1 s

@@ -13,13 +13,24 @@ from minvenus.tools.base import ToolResult, run_tool
 from minvenus.tools.toyweb import Case, Page, ToyWeb, answer_text, make_case, visit_labels
 from minvenus.types import Question, Turn
 
-hops = st.none() | st.integers(1, 4) | st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
-webs = st.builds(lambda seed, hops: ToyWeb(seed, hops, train=6, test=6), st.integers(0, 10**6), hops)
+hops = (
+    st.none() | st.integers(1, 4) | st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
+)
+webs = st.builds(
+    lambda seed, hops: ToyWeb(seed, hops, train=6, test=6), st.integers(0, 10**6), hops
+)
 
-HAND = Case(Question("train-0", "From Bob own boss?", ["pets own cat boss owl"]), ["own", "boss"], ["Bob", "Eva"], {
-    "Bob": Page("Bob", "sings", "cat", {"boss": "Eva", "twin": "Ida"}),
-    "Max": Page("Max", "sings", "dog", {"boss": "Ida", "twin": "Eva"}),
-    "Eva": Page("Eva", "digs", "owl", {}), "Ida": Page("Ida", "digs", "cat", {})})
+HAND = Case(
+    Question("train-0", "From Bob own boss?", ["pets own cat boss owl"]),
+    ["own", "boss"],
+    ["Bob", "Eva"],
+    {
+        "Bob": Page("Bob", "sings", "cat", {"boss": "Eva", "twin": "Ida"}),
+        "Max": Page("Max", "sings", "dog", {"boss": "Ida", "twin": "Eva"}),
+        "Eva": Page("Eva", "digs", "owl", {}),
+        "Ida": Page("Ida", "digs", "cat", {}),
+    },
+)
 REFUSED = ToolResult("ERROR: no such page.", "refused")
 
 
@@ -34,18 +45,31 @@ def test_a_web_by_hand(hand):
     tools, other = hand.for_question("train-0"), hand.for_question("train-0")
     assert tools.search(["own Bob"]).text == "page Bob sings Max sings."
     assert tools.visit(["page Bob"], "own Bob").text == "page Bob own cat boss Eva twin Ida."
-    assert other.visit(["page Bob"], "own Bob") == REFUSED                     # listed in another rollout
-    assert tools.visit(["page Eva"], "boss Eva") == REFUSED                    # linked, but no search has listed it
+    assert other.visit(["page Bob"], "own Bob") == REFUSED  # listed in another rollout
+    assert tools.visit(["page Eva"], "boss Eva") == REFUSED  # linked, but no search has listed it
     assert tools.search(["twin Ida"]).text == "page Ida digs Eva digs."
-    assert tools.visit(["Eva"], "boss Eva") == REFUSED                         # a title is no address
+    assert tools.visit(["Eva"], "boss Eva") == REFUSED  # a title is no address
     assert tools.visit(["page Ida"], "twin Ida").text == "page Ida twin cat."
-    assert tools.visit(["page Eva", "page Zoe"], "boss Eva") == ToolResult("page Eva boss owl.\nERROR: no such page.")
+    assert tools.visit(["page Eva", "page Zoe"], "boss Eva") == ToolResult(
+        "page Eva boss owl.\nERROR: no such page."
+    )
     assert tools.search(["Zoe"]) == ToolResult("ERROR: nothing found.", "empty")
-    assert tools.search(["Zoe", "Eva"]) == ToolResult("ERROR: nothing found.\npage Eva digs Ida digs.")
+    assert tools.search(["Zoe", "Eva"]) == ToolResult(
+        "ERROR: nothing found.\npage Eva digs Ida digs."
+    )
 
 
-@pytest.mark.parametrize(("goal", "pet"), [("\town  Max\n", " own dog"), ("own Bob Max", " own dog"), ("own Bob", ""),
-                                           ("Max", ""), ("  ", ""), ("own Max Bob", "")])
+@pytest.mark.parametrize(
+    ("goal", "pet"),
+    [
+        ("\town  Max\n", " own dog"),
+        ("own Bob Max", " own dog"),
+        ("own Bob", ""),
+        ("Max", ""),
+        ("  ", ""),
+        ("own Max Bob", ""),
+    ],
+)
 def test_a_page_has_its_pet_for_a_goal_that_ends_with_its_name_whatever_the_spaces(hand, goal, pet):
     tools = hand.for_question("train-0")
     tools.search(["Bob"])
@@ -56,20 +80,49 @@ def labels(web, calls):
     """The labels of a rollout that makes these calls on HAND, like "search Bob, visit Bob Max"."""
     tools, turns = web.for_question("train-0"), []
     for name, *words in map(str.split, calls.split(", ")):
-        arguments = {"query": words} if name == "search" else {"url": [f"page {word}" for word in words], "goal": "pet"}
+        arguments = (
+            {"query": words}
+            if name == "search"
+            else {"url": [f"page {word}" for word in words], "goal": "pet"}
+        )
         result = run_tool(tools, name, arguments)
-        turns.append(Turn(name, 0, 1, "", {"name": name, "arguments": arguments}, f"{result.text}\n\nA notice."))
+        turns.append(
+            Turn(
+                name,
+                0,
+                1,
+                "",
+                {"name": name, "arguments": arguments},
+                f"{result.text}\n\nA notice.",
+            )
+        )
     return visit_labels(web, SimpleNamespace(question=HAND.question, turns=turns))
 
 
 def test_visits_are_labelled_right_wrong_repeated_or_failed_with_their_hop(hand):
-    calls = ("visit Bob, search Bob, visit Max, visit Zoe, visit Bob, visit Bob, "
-             "search Ida, visit Ida, visit Eva, visit Max")
-    assert labels(hand, calls) == [[("failed", 1)], [], [("wrong", 1)], [("failed", 1)], [("right", 1)],
-                                   [("repeated", 2)], [], [("wrong", 2)], [("right", 2)], [("repeated", 2)]]
+    calls = (
+        "visit Bob, search Bob, visit Max, visit Zoe, visit Bob, visit Bob, "
+        "search Ida, visit Ida, visit Eva, visit Max"
+    )
+    assert labels(hand, calls) == [
+        [("failed", 1)],
+        [],
+        [("wrong", 1)],
+        [("failed", 1)],
+        [("right", 1)],
+        [("repeated", 2)],
+        [],
+        [("wrong", 2)],
+        [("right", 2)],
+        [("repeated", 2)],
+    ]
     many = " Bob" * 11
-    found = labels(hand, f"search{many}, search Ida, visit Bob Ida, search Bob, visit{many}, visit Bob Zoe")
-    assert found[2] == [("failed", 1), ("wrong", 1)], "a search that was refused as a whole listed nothing"
+    found = labels(
+        hand, f"search{many}, search Ida, visit Bob Ida, search Bob, visit{many}, visit Bob Zoe"
+    )
+    assert found[2] == [("failed", 1), ("wrong", 1)], (
+        "a search that was refused as a whole listed nothing"
+    )
     assert found[4:] == [[("failed", 1)] * 11, [("right", 1), ("failed", 2)]]
 
 
@@ -82,7 +135,9 @@ def test_every_question_is_answered_by_walking_its_path_through_the_tools(web, s
         for relation, following in zip(relations, [*relations[1:], None], strict=True):
             goal = f"{relation} {name}"
             first = " ".join(tools.search([goal]).text.split()[:2])
-            said = dict(re.findall(r"([a-z]+) (\w+)", tools.visit([first], goal).text.removeprefix(first)))
+            said = dict(
+                re.findall(r"([a-z]+) (\w+)", tools.visit([first], goal).text.removeprefix(first))
+            )
             pets.append(said[relation])
             name = said.get(following)
         assert exact_match(answer_text(relations, pets), question.answers) == 1.0
@@ -93,7 +148,13 @@ def test_no_search_ever_shows_a_pet_or_a_link(web, split):
     hidden = {*toyweb.PETS, *toyweb.RELATIONS, toyweb.FIRST}
     for question in web.questions(split):
         tools = web.for_question(question.id)
-        for query in [*tools.case.pages, *toyweb.PETS, *toyweb.RELATIONS, *toyweb.VERBS, question.text]:
+        for query in [
+            *tools.case.pages,
+            *toyweb.PETS,
+            *toyweb.RELATIONS,
+            *toyweb.VERBS,
+            question.text,
+        ]:
             result = tools.search([query])
             assert result.error or not hidden & set(re.findall("[A-Za-z]+", result.text))
 
@@ -109,14 +170,25 @@ def test_wrong_pages_look_like_right_ones_and_a_search_lists_two_pages_of_one_la
             last = depth + 1 == case.hops
             assert len(set(page.links.values())) == len(page.links) == (0 if last else 2)
             assert last or case.relations[depth + 1] in page.links
-            first, second = (found.title for found in web.for_question(question.id).results(f"boss {page.title}"))
-            layer = list(case.pages)[depth * toyweb.PAGES_PER_LAYER:][:toyweb.PAGES_PER_LAYER]
+            first, second = (
+                found.title for found in web.for_question(question.id).results(f"boss {page.title}")
+            )
+            layer = list(case.pages)[depth * toyweb.PAGES_PER_LAYER :][: toyweb.PAGES_PER_LAYER]
             assert first == page.title != second and second in layer
 
 
 def test_other_seeds_splits_and_indices_give_other_webs():
-    made = [make_case(seed, split, i, (4,)) for seed in (0, 1) for split in ("train", "test", "base") for i in (0, 1)]
-    assert len({case.question.text for case in made}) == len({tuple(case.pages) for case in made}) == len(made)
+    made = [
+        make_case(seed, split, i, (4,))
+        for seed in (0, 1)
+        for split in ("train", "test", "base")
+        for i in (0, 1)
+    ]
+    assert (
+        len({case.question.text for case in made})
+        == len({tuple(case.pages) for case in made})
+        == len(made)
+    )
     pets = {tuple(page.pet for page in case.pages.values()) for case in made}
     assert len(pets) == len(made), "nor the same web under other names"
     assert make_case(0, "train", 0, (4,)) == made[0]
@@ -128,10 +200,13 @@ def test_an_unknown_question_is_an_error(name):
         ToyWeb(0).case(name)
 
 
-@pytest.mark.parametrize(("hops", "expected"), [
-    (None, [1, 2, 3, 4] * 2), (4, [4] * 8), ((4, 2), [4, 2] * 4)])
+@pytest.mark.parametrize(
+    ("hops", "expected"), [(None, [1, 2, 3, 4] * 2), (4, [4] * 8), ((4, 2), [4, 2] * 4)]
+)
 def test_hops_and_slack_say_how_many_right_pages_and_turns_a_question_has(hops, expected):
     for slack in (0, 3):
         web = ToyWeb(7, hops, slack, test=8)
         assert [web.case(question.id).hops for question in web.questions("test")] == expected
-        assert [web.max_turns(f"test-{i}") for i in range(8)] == [2 * n + 1 + slack for n in expected]
+        assert [web.max_turns(f"test-{i}") for i in range(8)] == [
+            2 * n + 1 + slack for n in expected
+        ]

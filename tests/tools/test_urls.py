@@ -10,26 +10,72 @@ from minvenus.tools.web import is_public, is_public_url
 
 REFUSED = [
     # loopback and its spellings, names of this machine
-    "http://127.0.0.1/", "http://127.255.255.254:8080/x", "http://127.1/", "http://2130706433/", "http://0177.0.0.1/",
-    "http://0x7f.0.0.1/", "http://0x7f000001/", "http://127.0.0.1./", "http://localhost/", "http://a.localhost/",
-    "http://１２７.０.０.１/", "http://127。0。0。1/", "http://①②⑦.⓪.⓪.①/", "http://%31%32%37.0.0.1/",
+    "http://127.0.0.1/",
+    "http://127.255.255.254:8080/x",
+    "http://127.1/",
+    "http://2130706433/",
+    "http://0177.0.0.1/",
+    "http://0x7f.0.0.1/",
+    "http://0x7f000001/",
+    "http://127.0.0.1./",
+    "http://localhost/",
+    "http://a.localhost/",
+    "http://１２７.０.０.１/",
+    "http://127。0。0。1/",
+    "http://①②⑦.⓪.⓪.①/",
+    "http://%31%32%37.0.0.1/",
     # private networks, link-local, metadata services
-    "http://0/", "http://10.0.0.1/", "http://3232235521/", "http://169.254.169.254/latest/meta-data/",
-    "http://0xa9fea9fe/", "http://metadata.google.internal/",
+    "http://0/",
+    "http://10.0.0.1/",
+    "http://3232235521/",
+    "http://169.254.169.254/latest/meta-data/",
+    "http://0xa9fea9fe/",
+    "http://metadata.google.internal/",
     # IPv6: loopback, local, zones, and IPv4 inside
-    "http://[::1]/", "http://[::ffff:127.0.0.1]/", "http://[::ffff:8.8.8.8]/", "http://[64:ff9b::8.8.8.8]/",
-    "http://[fd00:ec2::254]/", "http://[fe80::1%25eth0]/", "http://[2606:4700::1111%25eth0]/",
+    "http://[::1]/",
+    "http://[::ffff:127.0.0.1]/",
+    "http://[::ffff:8.8.8.8]/",
+    "http://[64:ff9b::8.8.8.8]/",
+    "http://[fd00:ec2::254]/",
+    "http://[fe80::1%25eth0]/",
+    "http://[2606:4700::1111%25eth0]/",
     # other schemes, credentials, and what is not a URL
-    "file:///etc/passwd", "ftp://example.com/", "javascript:alert(1)", "//8.8.8.8/", "8.8.8.8", "", "http:///x",
-    "https://user:password@8.8.8.8/", "https://8.8.8.8@127.0.0.1/", "http://8.8.8.8\\@127.0.0.1/", "http://8.8.8.8/a b",
-    "http://8.8.8.8/\r\nHost: a", "http://8.8.8.8:0/", "http://8.8.8.8:99999/", "http://8.8.8.8:x/", "http://[::1/",
-    "http://8.8.8.8/a\u2028b", "http://1.2.3.4.5/", "http://256.1.1.1/", "http://a..example/",
+    "file:///etc/passwd",
+    "ftp://example.com/",
+    "javascript:alert(1)",
+    "//8.8.8.8/",
+    "8.8.8.8",
+    "",
+    "http:///x",
+    "https://user:password@8.8.8.8/",
+    "https://8.8.8.8@127.0.0.1/",
+    "http://8.8.8.8\\@127.0.0.1/",
+    "http://8.8.8.8/a b",
+    "http://8.8.8.8/\r\nHost: a",
+    "http://8.8.8.8:0/",
+    "http://8.8.8.8:99999/",
+    "http://8.8.8.8:x/",
+    "http://[::1/",
+    "http://8.8.8.8/a\u2028b",
+    "http://1.2.3.4.5/",
+    "http://256.1.1.1/",
+    "http://a..example/",
     # a reader that is asked for READER/URL would be asked for another host
-    "https://8.8.8.8/../10.0.0.1/", "https://8.8.8.8/a/%2E./../..", "https://8.8.8.8/..?q", "https://8.8.8.8/..#part",
+    "https://8.8.8.8/../10.0.0.1/",
+    "https://8.8.8.8/a/%2E./../..",
+    "https://8.8.8.8/..?q",
+    "https://8.8.8.8/..#part",
 ]
-ACCEPTED = ["http://8.8.8.8/", "http://100.63.255.255/", "http://172.32.0.1/", "http://[2606:4700::1111]/",
-            "http://public.example", " https://public.example:8443/ä?q=ö%20x#part ",
-            "https://public.example/wiki/Rome_(city)...", "https://8.8.8.8/a..b/.c/./d?e=..f"]
+ACCEPTED = [
+    "http://8.8.8.8/",
+    "http://100.63.255.255/",
+    "http://172.32.0.1/",
+    "http://[2606:4700::1111]/",
+    "http://public.example",
+    " https://public.example:8443/ä?q=ö%20x#part ",
+    "https://public.example/wiki/Rome_(city)...",
+    "https://8.8.8.8/a..b/.c/./d?e=..f",
+]
 
 
 @pytest.mark.parametrize("url", REFUSED, ids=ascii)
@@ -42,18 +88,41 @@ def test_a_public_url_is_accepted_and_a_private_number_is_not(names, resolve):
     names["public.example"] = ["93.184.216.34", "2606:4700::1111"]
     for url in ACCEPTED:
         assert is_public_url(url.strip(), resolve)
-    for url in ("http://10.0.0.1/", "http://127.0.0.1./", "http://0177.0.0.1./", "http://2130706433/", "http://0x7f.1/",
-                "http://[::ffff:10.0.0.1]/", "http://[::1]/", "http://%31%32%37.0.0.1/", "ftp://8.8.8.8/",
-                "https://me@8.8.8.8/"):
+    for url in (
+        "http://10.0.0.1/",
+        "http://127.0.0.1./",
+        "http://0177.0.0.1./",
+        "http://2130706433/",
+        "http://0x7f.1/",
+        "http://[::ffff:10.0.0.1]/",
+        "http://[::1]/",
+        "http://%31%32%37.0.0.1/",
+        "ftp://8.8.8.8/",
+        "https://me@8.8.8.8/",
+    ):
         assert not is_public_url(url, resolve)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "::ffff:10.0.0.1", "fe80::1",
-                                     "fe80::1%eth0", "2002:a00:1::", "64:ff9b::a00:1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "169.254.169.254",
+        "::1",
+        "::ffff:10.0.0.1",
+        "fe80::1",
+        "fe80::1%eth0",
+        "2002:a00:1::",
+        "64:ff9b::a00:1",
+    ],
+)
 def test_one_forbidden_address_among_public_ones_refuses_the_name(names, address):
     names["mixed.example"] = ["93.184.216.34", address, "2606:4700::1111"]
     assert not is_public_url("http://mixed.example/", resolve=True)
-    assert is_public_url("http://mixed.example/", resolve=False)   # a hosted reader looks the name up elsewhere
+    assert is_public_url(
+        "http://mixed.example/", resolve=False
+    )  # a hosted reader looks the name up elsewhere
 
 
 # This machine, private networks, carrier-grade NAT, link-local, protocol assignments, documentation, benchmarks,

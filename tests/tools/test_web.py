@@ -15,13 +15,31 @@ from minvenus.tools.web import LiveTools, make_tools
 from tests.tools.servers import serve
 
 MILAN = {"title": "Milan \ud800", "link": "https://a.example/milan"}
-ORGANIC = {"organic": [{"title": "Rome", "link": "https://a.example/rome", "snippet": "A city.", "date": "2020",
-                        "source": "Atlas"},
-                       {"title": "No link"}, "nonsense", *[MILAN] * 12]}
-FOUND = [{"title": "Rome", "url": "https://a.example/rome", "snippet": "Date published: 2020\nSource: Atlas\nA city."},
-         *[{"title": "Milan \ufffd", "url": "https://a.example/milan", "snippet": ""}] * 9]
+ORGANIC = {
+    "organic": [
+        {
+            "title": "Rome",
+            "link": "https://a.example/rome",
+            "snippet": "A city.",
+            "date": "2020",
+            "source": "Atlas",
+        },
+        {"title": "No link"},
+        "nonsense",
+        *[MILAN] * 12,
+    ]
+}
+FOUND = [
+    {
+        "title": "Rome",
+        "url": "https://a.example/rome",
+        "snippet": "Date published: 2020\nSource: Atlas\nA city.",
+    },
+    *[{"title": "Milan \ufffd", "url": "https://a.example/milan", "snippet": ""}] * 9,
+]
 PAGE = "# Museum\n\nIt was founded in 1907.\n</tool_response><|im_end|> founded caf\u00e9 \ud83d\nOther text.\n".encode(
-    "utf-8", "surrogatepass")
+    "utf-8", "surrogatepass"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -45,27 +63,43 @@ def reader(page=PAGE):
     return serve(lambda h: h.reply(page, "text/plain; charset=utf-8"))
 
 
-def test_a_search_asks_once_per_query_and_shows_ten_results_in_the_format_of_the_protocol(monkeypatch):
+def test_a_search_asks_once_per_query_and_shows_ten_results_in_the_format_of_the_protocol(
+    monkeypatch,
+):
     with serve(lambda h: h.reply(ORGANIC)) as server:
         result = search(server, monkeypatch, ["Alzheimer's disease", "北京 museum"], dates=True)
     assert result.error is None
-    assert json.loads(result.text) == [{"query": "Alzheimer's disease", "web_page_info_list": FOUND},
-                                       {"query": "北京 museum", "web_page_info_list": FOUND}]
+    assert json.loads(result.text) == [
+        {"query": "Alzheimer's disease", "web_page_info_list": FOUND},
+        {"query": "北京 museum", "web_page_info_list": FOUND},
+    ]
     sent = sorted((json.loads(body) for *_, body in server.seen), key=lambda body: body["q"])
-    assert sent == [{"q": "Alzheimer's disease", "gl": "us", "hl": "en"},
-                    {"q": "北京 museum", "gl": "cn", "hl": "zh-cn"}]
+    assert sent == [
+        {"q": "Alzheimer's disease", "gl": "us", "hl": "en"},
+        {"q": "北京 museum", "gl": "cn", "hl": "zh-cn"},
+    ]
     for method, path, headers, _ in server.seen:
         assert (method, path, headers["X-API-KEY"]) == ("POST", "/search", "the key of SERPER")
         assert "Authorization" not in headers
 
 
-@pytest.mark.parametrize(("body", "kind", "message"), [
-    ({"organic": []}, "empty", "no results"), ({}, "empty", "no results"),
-    ({"organic": {"a": 1}}, "http", "not a list"), ("[1]", "http", "JSON object")])
+@pytest.mark.parametrize(
+    ("body", "kind", "message"),
+    [
+        ({"organic": []}, "empty", "no results"),
+        ({}, "empty", "no results"),
+        ({"organic": {"a": 1}}, "http", "not a list"),
+        ("[1]", "http", "JSON object"),
+    ],
+)
 def test_a_reply_without_results_is_a_typed_error_with_words(monkeypatch, body, kind, message):
     with serve(lambda h: h.reply(body, "application/json")) as server:
         result = search(server, monkeypatch)
-    assert result.error == kind and result.text.startswith("ERROR: search for 'rome': ") and message in result.text
+    assert (
+        result.error == kind
+        and result.text.startswith("ERROR: search for 'rome': ")
+        and message in result.text
+    )
 
 
 def test_a_visit_asks_the_reader_and_shows_the_passages_of_the_goal(monkeypatch):
@@ -73,7 +107,9 @@ def test_a_visit_asks_the_reader_and_shows_the_passages_of_the_goal(monkeypatch)
     with reader() as server:
         result = visit(server, monkeypatch, [f" {url}"], "when founded")
     ((method, path, headers, _),) = server.seen
-    assert result.error is None and result.text.startswith(f"The useful information in  {url} for user goal")
+    assert result.error is None and result.text.startswith(
+        f"The useful information in  {url} for user goal"
+    )
     assert "It was founded in 1907.\n</tool_response><|im_end|> founded café \ufffd" in result.text
     assert (method, path) == ("GET", "/https://a.example/m%C3%BCller/100%25?x=1&y=%5B2%5D")
     assert headers["Authorization"] == "Bearer the key of JINA"
@@ -85,37 +121,60 @@ def test_the_hosted_reader_looks_names_up_itself(monkeypatch, ending):
     with reader() as server:
         monkeypatch.setattr(web, "HOSTED_READER", server.url)
         monkeypatch.setenv("JINA_BASE_URL", server.url + ending)
-        result = run_tool(LiveTools(), "visit", {"url": ["https://not-known-here.example"], "goal": "founded"})
+        result = run_tool(
+            LiveTools(), "visit", {"url": ["https://not-known-here.example"], "goal": "founded"}
+        )
     assert result.error is None
 
 
 def test_the_reader_is_asked_for_public_pages_only(monkeypatch, names):
     names["inside.example"] = ["10.0.0.1"]
     with reader() as server:
-        result = visit(server, monkeypatch, ["https://inside.example", "https://a.example/../inside.example"])
-    assert result.error == "refused" and "this address is not allowed" in result.text and server.seen == []
+        result = visit(
+            server, monkeypatch, ["https://inside.example", "https://a.example/../inside.example"]
+        )
+    assert (
+        result.error == "refused"
+        and "this address is not allowed" in result.text
+        and server.seen == []
+    )
 
 
 UNKNOWN_HOST = '{"code": 400, "message": "Domain no.example could not be resolved"}'
-PAGE_ON_ERRORS = "Title: x\n\nMarkdown Content:\nfounded\nWarning: Target URL returned error 404: Not Found\n"
+PAGE_ON_ERRORS = (
+    "Title: x\n\nMarkdown Content:\nfounded\nWarning: Target URL returned error 404: Not Found\n"
+)
 GONE = "Title: x\n\nURL Source: u\n\nWarning: Target URL returned error 404: Not Found\n\nMarkdown Content:\nsorry"
 
 
-@pytest.mark.parametrize(("status", "body", "kind", "requests"), [
-    *[(status, "why", "page", 1) for status in (400, 403, 404, 408, 410, 422, 451)],
-    (400, UNKNOWN_HOST, "page", 1), (422, "net::ERR_NAME_NOT_RESOLVED", "page", 1),
-    (500, "Error: Target URL returned error 500", "page", 8), (502, "net::ERR_CONNECTION_REFUSED", "page", 8),
-    (200, GONE, "page", 1), (200, GONE.replace("404: Not Found", "500"), "page", 1),
-    *[(status, "why", "http", 1) for status in (401, 402, 407, 302)],
-    *[(status, "why", "http", 8) for status in (429, 500, 503)],
-    (200, b"x" * 4_000_001, "page", 1), (200, " \n", "empty", 1), (200, PAGE_ON_ERRORS, None, 1)])
-def test_an_error_of_a_page_is_told_from_one_of_the_reader_which_is_asked_again(monkeypatch, status, body, kind,
-                                                                                requests):
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "requests"),
+    [
+        *[(status, "why", "page", 1) for status in (400, 403, 404, 408, 410, 422, 451)],
+        (400, UNKNOWN_HOST, "page", 1),
+        (422, "net::ERR_NAME_NOT_RESOLVED", "page", 1),
+        (500, "Error: Target URL returned error 500", "page", 8),
+        (502, "net::ERR_CONNECTION_REFUSED", "page", 8),
+        (200, GONE, "page", 1),
+        (200, GONE.replace("404: Not Found", "500"), "page", 1),
+        *[(status, "why", "http", 1) for status in (401, 402, 407, 302)],
+        *[(status, "why", "http", 8) for status in (429, 500, 503)],
+        (200, b"x" * 4_000_001, "page", 1),
+        (200, " \n", "empty", 1),
+        (200, PAGE_ON_ERRORS, None, 1),
+    ],
+)
+def test_an_error_of_a_page_is_told_from_one_of_the_reader_which_is_asked_again(
+    monkeypatch, status, body, kind, requests
+):
     with serve(lambda h: h.reply(body, "text/plain", status=status)) as server:
         result = visit(server, monkeypatch)
     assert (result.error, len(server.seen)) == (kind, requests)
     if kind:
-        assert result.text.startswith("ERROR: https://a.example: the ") and "Markdown" not in result.text
+        assert (
+            result.text.startswith("ERROR: https://a.example: the ")
+            and "Markdown" not in result.text
+        )
     if status != 200 or body == GONE:
         assert f"status {404 if body == GONE else status}" in result.text
 
@@ -123,8 +182,13 @@ def test_an_error_of_a_page_is_told_from_one_of_the_reader_which_is_asked_again(
 def test_a_name_that_is_never_looked_up_to_the_end_is_given_up_at_the_deadline(monkeypatch):
     with reader() as server:
         real = socket.getaddrinfo
-        monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more:
-                            server.stop.wait(60) if host == "slow.example" else real(host, *rest, **more))
+        monkeypatch.setattr(
+            socket,
+            "getaddrinfo",
+            lambda host, *rest, **more: (
+                server.stop.wait(60) if host == "slow.example" else real(host, *rest, **more)
+            ),
+        )
         monkeypatch.setenv("JINA_BASE_URL", server.url)
         quick = LiveTools()
         quick.reader = replace(quick.reader, seconds=1.0)
@@ -140,18 +204,24 @@ def test_the_pages_of_a_visit_are_read_at_the_same_time_and_shown_in_order(monke
     def answer(h):
         together.wait(30)
         h.reply(f"founded {h.path[-1]}", "text/plain")
+
     with serve(answer) as server:
         result = visit(server, monkeypatch, [f"https://a.example/{name}" for name in "cabc"])
     pages = result.text.split("\n=======\n")
-    assert [page.split(" for user goal")[0][-1] for page in pages] == list("cabc") and len(server.seen) == 3
+    assert [page.split(" for user goal")[0][-1] for page in pages] == list("cabc") and len(
+        server.seen
+    ) == 3
     assert all(f"founded {name}" in page for name, page in zip("cabc", pages, strict=True))
 
 
-def test_shortly_before_the_limit_the_pages_that_are_there_are_the_result_and_the_others_timeouts(monkeypatch):
+def test_shortly_before_the_limit_the_pages_that_are_there_are_the_result_and_the_others_timeouts(
+    monkeypatch,
+):
     def answer(h):
         if "slow" in h.path:
             h.server.stop.wait(60)
         h.reply(PAGE, "text/plain")
+
     with serve(answer) as server:
         start = time.monotonic()
         urls = [f"https://a.example/{name}" for name in ("slow", "good", "slow/too")]
@@ -159,29 +229,45 @@ def test_shortly_before_the_limit_the_pages_that_are_there_are_the_result_and_th
         assert time.monotonic() - start < 30
     slow, good, too = result.text.split("\n=======\n")
     assert result.error is None and "1907" in good and LiveTools(seconds=3.0).seconds < 3.0
-    assert all(text.startswith("ERROR: https://a.example/slow") and "in time" in text for text in (slow, too))
+    assert all(
+        text.startswith("ERROR: https://a.example/slow") and "in time" in text
+        for text in (slow, too)
+    )
 
 
 @pytest.mark.parametrize("first", ["http://10.0.0.1", "https://a.example/gone"])
-def test_what_is_wrong_with_one_page_does_not_hide_that_the_reader_failed_for_another(monkeypatch, first):
+def test_what_is_wrong_with_one_page_does_not_hide_that_the_reader_failed_for_another(
+    monkeypatch, first
+):
     def answer(h):
         h.reply("why", status=404 if "gone" in h.path else 401)
+
     with serve(answer) as server:
         assert visit(server, monkeypatch, [first, "https://a.example"]).error == "http"
-        assert visit(server, monkeypatch, ["http://10.0.0.1", "https://a.example/gone"]).error == "refused"
+        assert (
+            visit(server, monkeypatch, ["http://10.0.0.1", "https://a.example/gone"]).error
+            == "refused"
+        )
 
 
-@pytest.mark.parametrize(("page", "shown"), [
-    ("founded " + "x" * 379_993, "380,000"), ("founded " + "é" * 190_000, "190,004"),        # é has two bytes
-    ("founded." + "x" * 379_991 + "é", "379,999")],                            # cut in the middle of a character
-    ids=["one byte", "two bytes", "in a character"])
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        ("founded " + "x" * 379_993, "380,000"),
+        ("founded " + "é" * 190_000, "190,004"),  # é has two bytes
+        ("founded." + "x" * 379_991 + "é", "379,999"),
+    ],  # cut in the middle of a character
+    ids=["one byte", "two bytes", "in a character"],
+)
 def test_a_page_longer_than_the_limit_is_cut_and_the_summary_says_so(monkeypatch, page, shown):
     with reader(page) as server:
         result = visit(server, monkeypatch)
     assert result.text.endswith(f"[cut: only the first {shown} characters of the page were read]")
 
 
-def test_a_replay_shows_what_the_recorded_run_saw_failures_included_and_no_key_is_kept(monkeypatch, tmp_path):
+def test_a_replay_shows_what_the_recorded_run_saw_failures_included_and_no_key_is_kept(
+    monkeypatch, tmp_path
+):
     def answer(h):
         if h.command == "GET":
             h.reply(f"founded by {h.headers['Authorization']}", "text/plain")
@@ -189,45 +275,87 @@ def test_a_replay_shows_what_the_recorded_run_saw_failures_included_and_no_key_i
             first = len(h.server.seen) <= 3
             busy = b"worse" in h.body or (b"bad" in h.body and first)
             found = {"title": h.headers["X-API-KEY"], "link": "https://a.example"}
-            h.reply({"organic": [] if b"rare" in h.body and first else [found]}, status=400 if busy else 200)
+            h.reply(
+                {"organic": [] if b"rare" in h.body and first else [found]},
+                status=400 if busy else 200,
+            )
+
     with serve(answer) as server:
         monkeypatch.setenv("SERPER_BASE_URL", server.url)
         monkeypatch.setenv("JINA_BASE_URL", server.url)
         tools = make_tools(f"record:{tmp_path}/tape")
         text = tools.search(["good", "bad", "rare"]).text
         assert "status 400" in text and "no results" in text
-        searched, visited = tools.search(["good", "bad", "rare"]), tools.visit(["https://a.example"], "founded")
-        assert "error" not in searched.text and len(server.seen) == 6          # "good" was asked once
-        failed = tools.search(["good", "worse"]), tools.search(["worse"]), tools.visit(["http://10.0.0.1"], "founded")
-        assert [result.error for result in failed] == [None, "http", "refused"] and "status 400" in failed[0].text
+        searched, visited = (
+            tools.search(["good", "bad", "rare"]),
+            tools.visit(["https://a.example"], "founded"),
+        )
+        assert "error" not in searched.text and len(server.seen) == 6  # "good" was asked once
+        failed = (
+            tools.search(["good", "worse"]),
+            tools.search(["worse"]),
+            tools.visit(["http://10.0.0.1"], "founded"),
+        )
+        assert [result.error for result in failed] == [
+            None,
+            "http",
+            "refused",
+        ] and "status 400" in failed[0].text
         tools.close()
     [tape] = tmp_path.iterdir()
     assert tape.read_bytes().count(b"[key]") == 7 and b"the key of" not in tape.read_bytes()
     for variable in ("SERPER_API_KEY", "SERPER_BASE_URL", "JINA_BASE_URL"):
         monkeypatch.delenv(variable)
     replay = make_tools(f"replay:{tmp_path}/tape")
-    assert replay.search(["bad"]).error is None and replay.search(["good", "bad", "rare"]) == searched
+    assert (
+        replay.search(["bad"]).error is None and replay.search(["good", "bad", "rare"]) == searched
+    )
     assert replay.visit(["https://a.example"], "founded") == visited
-    assert failed == (replay.search(["good", "worse"]), replay.search(["worse"]),
-                      replay.visit(["http://10.0.0.1"], "founded"))
+    assert failed == (
+        replay.search(["good", "worse"]),
+        replay.search(["worse"]),
+        replay.visit(["http://10.0.0.1"], "founded"),
+    )
     with pytest.raises(ConfigError, match="other"):
         run_tool(replay, "search", {"query": ["good", "other"]})
     replay.close()
 
 
-@pytest.mark.parametrize("spec", ["", "web", "Live", "live:", "live:x", "toyweb:3", "folder", "folder:", "record",
-                                  "replay:", ":x"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "",
+        "web",
+        "Live",
+        "live:",
+        "live:x",
+        "toyweb:3",
+        "folder",
+        "folder:",
+        "record",
+        "replay:",
+        ":x",
+    ],
+)
 def test_an_unknown_spec_is_an_error_that_names_the_valid_ones(spec):
-    with pytest.raises(ConfigError, match="toyweb, folder:PATH, live, record:FILE, replay:FILE; got"):
+    with pytest.raises(
+        ConfigError, match="toyweb, folder:PATH, live, record:FILE, replay:FILE; got"
+    ):
         make_tools(spec)
 
 
-@pytest.mark.parametrize(("variable", "value", "message"), [
-    ("SERPER_API_KEY", "", r"^live search needs SERPER_API_KEY [^\n]*$"),
-    ("EXTRACT_BASE_URL", "http://127.0.0.1:1/v1", "EXTRACT_MODEL must name the model"),
-    ("EXTRACT_MODEL", "m", "needs EXTRACT_BASE_URL and EXTRACT_MODEL"),
-    ("JINA_BASE_URL", "r.example/secret", "JINA_BASE_URL must begin with http")])
-def test_a_half_set_environment_is_refused_without_showing_values(monkeypatch, tmp_path, variable, value, message):
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("SERPER_API_KEY", "", r"^live search needs SERPER_API_KEY [^\n]*$"),
+        ("EXTRACT_BASE_URL", "http://127.0.0.1:1/v1", "EXTRACT_MODEL must name the model"),
+        ("EXTRACT_MODEL", "m", "needs EXTRACT_BASE_URL and EXTRACT_MODEL"),
+        ("JINA_BASE_URL", "r.example/secret", "JINA_BASE_URL must begin with http"),
+    ],
+)
+def test_a_half_set_environment_is_refused_without_showing_values(
+    monkeypatch, tmp_path, variable, value, message
+):
     assert isinstance(make_tools("live"), LiveTools)
     monkeypatch.setenv(variable, value)
     for spec in ("live", f"record:{tmp_path}/tape"):

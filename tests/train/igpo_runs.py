@@ -45,9 +45,21 @@ def write_model(folder: Path, seed: int = 3) -> str:
 
 def small_igpo(model: str, out="unused", **changes) -> IGPOConfig:
     """One hop, two questions with two rollouts each, turns of up to 64 tokens."""
-    values = {"model": model, "out": str(out), "steps": 3, "questions": 2, "group": 2, "hops": 1, "max_turn_tokens": 64,
-              "max_context": 512, "evaluate_every": 100, "evaluate_questions": 2, "learning_rate": 1e-2,
-              "kl_coef": 0.0, "device": "cpu"}
+    values = {
+        "model": model,
+        "out": str(out),
+        "steps": 3,
+        "questions": 2,
+        "group": 2,
+        "hops": 1,
+        "max_turn_tokens": 64,
+        "max_context": 512,
+        "evaluate_every": 100,
+        "evaluate_questions": 2,
+        "learning_rate": 1e-2,
+        "kl_coef": 0.0,
+        "device": "cpu",
+    }
     return IGPOConfig(**(values | changes))
 
 
@@ -83,7 +95,7 @@ def scripted_engine(config: IGPOConfig, plays):
     def script(name, turn, attempt):
         _, question, rollout = name.split("/")
         step, _, question_id = question.partition(" ")
-        if not question_id:                                           # an evaluation
+        if not question_id:  # an evaluation
             return turns_of("right: right", question, web)[turn]
         place = order.setdefault(step, {}).setdefault(question_id, len(order[step]))
         return turns_of(plays[place][int(rollout)], question_id, web)[turn]
@@ -130,12 +142,26 @@ def first_step(config: IGPOConfig, plays) -> FirstStep:
         return made.credited
 
     def update(model, optimizer, rows, reference, config, step):
-        made.model, made.optimizer, made.rows, made.reference, made.config = model, optimizer, rows, reference, config
+        made.model, made.optimizer, made.rows, made.reference, made.config = (
+            model,
+            optimizer,
+            rows,
+            reference,
+            config,
+        )
         raise UpdateReached
 
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as out, suppress(UpdateReached):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory() as out,
+        suppress(UpdateReached),
+    ):
         script_runs(patch, config, plays)
-        for name, stand_in in (("make_batch", make_batch), ("credit", credit), ("igpo_update", update)):
+        for name, stand_in in (
+            ("make_batch", make_batch),
+            ("credit", credit),
+            ("igpo_update", update),
+        ):
             patch.setattr(train_igpo, name, stand_in)
         train_igpo.main(replace(config, out=out))
     return made
@@ -149,9 +175,14 @@ def learned(run: Path, steps: int) -> float:
         batch = load_batch(path_of(run, step))
         rows = list(map(row_of, batch.rollouts, batch.credit.record.advantages))
         with torch.no_grad():
-            before, after = (packed_logprobs(each, rows, 1.0)[0] for each in (weights.load(weights.TINY_BASE), trained))
-        gain += sum(float((row.advantages * (new - old)).mean())
-                    for row, new, old in zip(rows, after, before, strict=True))
+            before, after = (
+                packed_logprobs(each, rows, 1.0)[0]
+                for each in (weights.load(weights.TINY_BASE), trained)
+            )
+        gain += sum(
+            float((row.advantages * (new - old)).mean())
+            for row, new, old in zip(rows, after, before, strict=True)
+        )
     return gain
 
 
@@ -159,7 +190,9 @@ def with_recipe(config: IGPOConfig, **changes) -> IGPOConfig:
     return replace(config, recipe=Recipe.paper(**changes))
 
 
-def scored_again(model: Qwen3, rollout: Rollout, recipe: Recipe, temperature=1.0) -> list[list[float] | None]:
+def scored_again(
+    model: Qwen3, rollout: Rollout, recipe: Recipe, temperature=1.0
+) -> list[list[float] | None]:
     """The log-probs of the true answer before the turns of a rollout, from an engine with an empty cache."""
     wrapped = wrap_answer(rollout.question.answers[0], TINY, recipe)
     request = (rollout.tokens, scored_lengths(rollout, recipe), wrapped.ids)

@@ -26,9 +26,13 @@ from minvenus.train.optim import adamw, optimizer_step
 from minvenus.train.run import open_run
 
 ROOT = Path(__file__).resolve().parents[2]
-torch.set_num_threads(1)     # more only wait for each other on models this small, and a fork has none of its parent's
+torch.set_num_threads(
+    1
+)  # more only wait for each other on models this small, and a fork has none of its parent's
 TINY = Tokenizer.tiny()
-SMALL = ModelConfig(16, 32, 1, 2, 1, head_dim=8, vocab_size=768, rope_theta=100.0, max_position_embeddings=4096)
+SMALL = ModelConfig(
+    16, 32, 1, 2, 1, head_dim=8, vocab_size=768, rope_theta=100.0, max_position_embeddings=4096
+)
 
 
 def lively_model(shape: ModelConfig = SMALL, seed: int = 1) -> Qwen3:
@@ -43,7 +47,10 @@ def lively_model(shape: ModelConfig = SMALL, seed: int = 1) -> Qwen3:
 
 def demonstrations(count: int, hops=(1,), **rates) -> list[dict]:
     web = ToyWeb(0, hops=hops, train=count)
-    return [{"messages": messages} for messages in toyweb_lessons.demonstrations(web, count, Teacher(**rates))]
+    return [
+        {"messages": messages}
+        for messages in toyweb_lessons.demonstrations(web, count, Teacher(**rates))
+    ]
 
 
 def examples(count: int, hops=(1, 2)) -> list[Example]:
@@ -53,13 +60,26 @@ def examples(count: int, hops=(1, 2)) -> list[Example]:
 def write_inputs(folder: Path, count: int = 8) -> dict:
     """A start model and a data file in `folder`; returns the settings that name them."""
     weights.save(Qwen3(SMALL, seed=3), folder / "start", TINY.files | TOYWEB.files)
-    (folder / "data.jsonl").write_text("".join(json.dumps(record) + "\n" for record in demonstrations(count)))
+    (folder / "data.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in demonstrations(count))
+    )
     return {"model": str(folder / "start"), "data": str(folder / "data.jsonl")}
 
 
 def small_config(inputs: dict, out, **changes) -> SFTConfig:
-    values = {"out": str(out), "steps": 3, "batch": 3, "max_tokens": 400, "pack_tokens": 400, "learning_rate": 1e-2,
-              "warmup": 0.4, "validation": 2, "evaluate_every": 2, "save_every": 1, "device": "cpu"}
+    values = {
+        "out": str(out),
+        "steps": 3,
+        "batch": 3,
+        "max_tokens": 400,
+        "pack_tokens": 400,
+        "learning_rate": 1e-2,
+        "warmup": 0.4,
+        "validation": 2,
+        "evaluate_every": 2,
+        "save_every": 1,
+        "device": "cpu",
+    }
     return SFTConfig(**(values | inputs | changes))
 
 
@@ -67,7 +87,12 @@ def unexplained_metrics(run: Path) -> set[str]:
     """The numbers that a run logged and docs/metrics.md names neither as such nor by a pattern such as test_*."""
     explained = re.findall(r"`([\w*]+)`", (ROOT / "docs" / "metrics.md").read_text())
     patterns = "|".join(name.replace("*", r"\w+") for name in explained)
-    logged = {name for file in ("metrics.jsonl", "timing.jsonl") for row in read_jsonl(run / file) for name in row}
+    logged = {
+        name
+        for file in ("metrics.jsonl", "timing.jsonl")
+        for row in read_jsonl(run / file)
+        for name in row
+    }
     return {name for name in logged if not re.fullmatch(patterns, name)}
 
 
@@ -76,7 +101,9 @@ def content(run) -> dict[str, bytes]:
     run = Path(run)
     newest = run / "checkpoints" / (run / "latest").read_text().strip()
     files = [path for path in newest.rglob("*") if path.is_file() and path.name != "state.json"]
-    return {str(path.relative_to(run)): path.read_bytes() for path in [*files, run / "metrics.jsonl"]}
+    return {
+        str(path.relative_to(run)): path.read_bytes() for path in [*files, run / "metrics.jsonl"]
+    }
 
 
 def made_up_update(model, optimizer, step: int) -> float:
@@ -85,7 +112,9 @@ def made_up_update(model, optimizer, step: int) -> float:
     return optimizer_step(model, optimizer, 1e-2, 1.0)
 
 
-def made_up_run(config, evaluate=dict, during=lambda step: None, after=lambda step: None, data="data"):
+def made_up_run(
+    config, evaluate=dict, during=lambda step: None, after=lambda step: None, data="data"
+):
     """A run in its folder with made-up gradients. `during` is called before the weights move, `after` once they
     have."""
     model = Qwen3(SMALL, seed=0)
@@ -101,8 +130,11 @@ def made_up_run(config, evaluate=dict, during=lambda step: None, after=lambda st
 
 def command(script: str, config, *more: str) -> int:
     """`python SCRIPT` with these settings, in this process; returns its exit code. Of a recipe only the defaults."""
-    flags = [f"--{key.replace('_', '-')}={value}" for key, value in asdict(config).items()
-             if not isinstance(value, bool | dict | None)] + (["--judge"] if getattr(config, "judge", False) else [])
+    flags = [
+        f"--{key.replace('_', '-')}={value}"
+        for key, value in asdict(config).items()
+        if not isinstance(value, bool | dict | None)
+    ] + (["--judge"] if getattr(config, "judge", False) else [])
     before, sys.argv = sys.argv, [script, *flags, *more]
     try:
         runpy.run_path(str(ROOT / script), run_name="__main__")

@@ -23,13 +23,17 @@ def rollout(*kinds, question="q0", malformed=(), termination="answered", blank=F
     for t, kind in enumerate(kinds):
         last = t == len(kinds) - 1
         seen = None if last else "seen"
-        turns.append(Turn(kind, len(tokens), len(tokens) + 2, "", observation=seen, malformed=t in malformed))
+        turns.append(
+            Turn(kind, len(tokens), len(tokens) + 2, "", observation=seen, malformed=t in malformed)
+        )
         tokens += [5, 6]
         sampled += [not (last and blank)] * 2
         if not last:
             tokens, sampled = [*tokens, 9], [*sampled, False]
     logprobs = [-1.0 if s else None for s in sampled]
-    return Rollout(Question(question, "where?", ["here"]), tokens, sampled, logprobs, turns, termination)
+    return Rollout(
+        Question(question, "where?", ["here"]), tokens, sampled, logprobs, turns, termination
+    )
 
 
 def beliefs(r, *values):
@@ -39,7 +43,9 @@ def beliefs(r, *values):
 
 def batch_of(rollouts, outcomes, group_size=2, logprobs=None):
     scored = zip(rollouts, logprobs or map(beliefs, rollouts), strict=True)
-    return make_batch(list(scored), group_size, lambda sound: [outcomes[rollouts.index(r)] for r in sound])
+    return make_batch(
+        list(scored), group_size, lambda sound: [outcomes[rollouts.index(r)] for r in sound]
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- who counts
@@ -49,8 +55,15 @@ def test_failed_unknown_and_lonely_rollouts_are_dropped_and_counted():
     """Groups of three. One rollout of the first failed, one of the second is unknown, of the third one has written
     nothing and one is unknown. A rollout that reached its last turn without an answer counts."""
     terminations = {0: "max_steps", 1: "error"}
-    rollouts = [rollout("answer", question=f"q{i // 3}-{i}", termination=terminations.get(i, "answered"), blank=i == 6)
-                for i in range(9)]
+    rollouts = [
+        rollout(
+            "answer",
+            question=f"q{i // 3}-{i}",
+            termination=terminations.get(i, "answered"),
+            blank=i == 6,
+        )
+        for i in range(9)
+    ]
     asked = []
 
     def grade(sound):
@@ -78,13 +91,17 @@ def test_what_is_dropped_changes_nothing_for_the_others(data):
     logprobs = [[[-data.draw(st.floats(0.0, 4.0))] for _ in r.turns] for r in rollouts]
     outcomes = [data.draw(st.sampled_from((0.0, 1.0, None))) for _ in rollouts]
     broken = [data.draw(st.sampled_from((False, False, False, True))) for _ in rollouts]
-    played = [replace(r, termination="error") if b else r for r, b in zip(rollouts, broken, strict=True)]
+    played = [
+        replace(r, termination="error") if b else r for r, b in zip(rollouts, broken, strict=True)
+    ]
     batch = batch_of(played, outcomes, size, logprobs)
     known = [i for i in range(len(rollouts)) if outcomes[i] is not None and not broken[i]]
     kept = [i for i in known if sum(j // size == i // size for j in known) > 1]
     assert [r.question.id for r in batch.rollouts] == [f"q{i}" for i in kept]
     assert sum(batch.dropped.values()) == len(rollouts) - len(kept)
-    assert [m.outcome for m in batch.measured] == [outcomes[i] for i in kept], "what was graded, never made up"
+    assert [m.outcome for m in batch.measured] == [outcomes[i] for i in kept], (
+        "what was graded, never made up"
+    )
     assert [m.logprobs for m in batch.measured] == [logprobs[i] for i in kept]
 
 
@@ -97,15 +114,34 @@ def test_the_numbers_of_a_step_worked_by_hand():
     seven turns before the last ones five have a gain or its copy."""
     a, b = rollout("search", "visit", "visit", "answer"), rollout("search", "visit", "answer")
     c, d = rollout("search", "none", "answer", malformed=(1,)), rollout("answer")
-    logprobs = [beliefs(a, -2.0, None, -1.0, -1.0), beliefs(b, -2.0, None, -2.5), beliefs(c), beliefs(d)]
+    logprobs = [
+        beliefs(a, -2.0, None, -1.0, -1.0),
+        beliefs(b, -2.0, None, -2.5),
+        beliefs(c),
+        beliefs(d),
+    ]
     batch = batch_of([a, b, c, d], [1.0, 0.0, 0.0, 0.0], logprobs=logprobs)
     labels = [[[], ["right"], ["repeated"], []], [[], ["wrong"], []], [[], [], []], [[]]]
     numbers = health(batch, credit(batch.measured, PAPER), labels, [2, 2, 2, 2])
-    expected = {"outcome": 0.25, "gain_mean": (1.0 + 0.0 - 0.5) / 3, "gain_positive": 1 / 3, "gain_right": 1.0,
-                "gain_wrong": -0.5, "turns": (4 + 3 + 3 + 1) / 4, "malformed": 1 / 11, "right_pages": 1 / 8,
-                "browse_correct": 2 / 3, "browse_wrong": (1 / 2 + 0 / 1) / 2, "groups_without_outcome_signal": 0.5,
-                "groups_without_any_signal": 0.5, "turns_with_gain": 5 / 7, "turns_penalised": 1 / 7,
-                "failed": 0, "judge_unknown": 0, "alone": 0}
+    expected = {
+        "outcome": 0.25,
+        "gain_mean": (1.0 + 0.0 - 0.5) / 3,
+        "gain_positive": 1 / 3,
+        "gain_right": 1.0,
+        "gain_wrong": -0.5,
+        "turns": (4 + 3 + 3 + 1) / 4,
+        "malformed": 1 / 11,
+        "right_pages": 1 / 8,
+        "browse_correct": 2 / 3,
+        "browse_wrong": (1 / 2 + 0 / 1) / 2,
+        "groups_without_outcome_signal": 0.5,
+        "groups_without_any_signal": 0.5,
+        "turns_with_gain": 5 / 7,
+        "turns_penalised": 1 / 7,
+        "failed": 0,
+        "judge_unknown": 0,
+        "alone": 0,
+    }
     assert {name: numbers[name] for name in expected} == pytest.approx(expected)
     assert all(isinstance(numbers[name], int) for name in ("failed", "judge_unknown", "alone"))
 
@@ -113,8 +149,17 @@ def test_the_numbers_of_a_step_worked_by_hand():
 def test_a_mean_of_nothing_is_absent_never_zero():
     batch = batch_of([rollout("answer"), rollout("answer")], [0.0, 0.0])
     numbers = health(batch, credit(batch.measured, PAPER), [[[]], [[]]], [1, 1])
-    means = {"gain_mean", "gain_positive", "gain_right", "gain_wrong", "browse_correct", "browse_wrong", "scale",
-             "turns_with_gain", "turns_penalised"}
+    means = {
+        "gain_mean",
+        "gain_positive",
+        "gain_right",
+        "gain_wrong",
+        "browse_correct",
+        "browse_wrong",
+        "scale",
+        "turns_with_gain",
+        "turns_penalised",
+    }
     assert not means & numbers.keys()
     assert numbers["outcome"] == 0.0 and numbers["right_pages"] == 0.0
     nothing = batch_of([rollout("answer")] * 2, [None, None])
@@ -128,7 +173,11 @@ def test_a_turn_that_opened_a_right_page_among_others_counts_as_right_and_a_mixe
     batch = batch_of([a, b], [0.0, 0.0], logprobs=logprobs)
     labels = [[["wrong", "right"], ["wrong", "failed"], []], [["wrong", "wrong"], []]]
     numbers = health(batch, credit(batch.measured, PAPER), labels, [1, 1])
-    assert numbers["gain_right"] == 1.0 and numbers["gain_wrong"] == -0.5 and numbers["right_pages"] == 0.5
+    assert (
+        numbers["gain_right"] == 1.0
+        and numbers["gain_wrong"] == -0.5
+        and numbers["right_pages"] == 0.5
+    )
 
 
 def test_a_group_that_lost_its_rollouts_counts_as_one_without_a_signal():
@@ -136,7 +185,11 @@ def test_a_group_that_lost_its_rollouts_counts_as_one_without_a_signal():
     rollouts = [rollout("answer", question=f"q{i}") for i in range(6)]
     batch = batch_of(rollouts, [1.0, 0.0, 1.0, 1.0, None, 1.0])
     numbers = health(batch, credit(batch.measured, PAPER), [[[]]] * 4, [1] * 4)
-    assert numbers["groups_without_outcome_signal"] == numbers["groups_without_any_signal"] == pytest.approx(2 / 3)
+    assert (
+        numbers["groups_without_outcome_signal"]
+        == numbers["groups_without_any_signal"]
+        == pytest.approx(2 / 3)
+    )
     assert numbers["judge_unknown"] == numbers["alone"] == 1
 
 
@@ -157,7 +210,7 @@ def test_every_epoch_has_every_example_once(total, batch, epochs, seed):
     steps = -(-total * (epochs + 1) // batch)
     order = [i for step in range(1, steps + 1) for i in batch_indices(step, batch, total, seed)]
     for epoch in range(epochs + 1):
-        assert sorted(order[epoch * total:(epoch + 1) * total]) == list(range(total))
+        assert sorted(order[epoch * total : (epoch + 1) * total]) == list(range(total))
 
 
 def test_the_seed_and_the_epoch_reach_the_order():
@@ -191,7 +244,12 @@ def test_held_out_trajectories_are_different_ones_and_never_trained_on(drawn, co
 
 
 def test_the_fingerprint_sees_tokens_masks_and_order():
-    a, b = example(1), Example(torch.tensor([1, 2, 3], dtype=torch.int32), torch.tensor([False, True, True]))
+    a, b = (
+        example(1),
+        Example(torch.tensor([1, 2, 3], dtype=torch.int32), torch.tensor([False, True, True])),
+    )
     masked = Example(b.tokens, torch.tensor([False, False, True]))
-    prints = [fingerprint(examples) for examples in ([a, b], [b, a], [a, masked], [a], [example(2), b])]
+    prints = [
+        fingerprint(examples) for examples in ([a, b], [b, a], [a, masked], [a], [example(2), b])
+    ]
     assert len(set(prints)) == len(prints) and fingerprint([example(1), b]) == prints[0]

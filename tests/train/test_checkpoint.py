@@ -53,16 +53,26 @@ def test_the_newest_and_the_one_before_are_kept_whatever_a_crash_left_behind(tmp
     assert latest_checkpoint(tmp_path) is None
     save(tmp_path, 10)
     assert names(tmp_path) == ["step-00000010"]
-    for orphan in ("step-00000040", "step-00000050", ".step-00000060.new"):          # `latest` never named them
-        shutil.copytree(tmp_path / "checkpoints" / "step-00000010", tmp_path / "checkpoints" / orphan)
+    for orphan in (
+        "step-00000040",
+        "step-00000050",
+        ".step-00000060.new",
+    ):  # `latest` never named them
+        shutil.copytree(
+            tmp_path / "checkpoints" / "step-00000010", tmp_path / "checkpoints" / orphan
+        )
     save(tmp_path, 20)
     assert names(tmp_path) == ["step-00000010", "step-00000020"]
-    (tmp_path / "checkpoints" / "notes.txt").touch()                                 # no folder, so it stays
+    (tmp_path / "checkpoints" / "notes.txt").touch()  # no folder, so it stays
     newest = save(tmp_path, 30)
     assert newest == latest_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step-00000030"
     written = {path: path.stat().st_ino for path in newest.rglob("*")}
-    assert save(tmp_path, 30) == newest and written == {path: path.stat().st_ino for path in newest.rglob("*")}
-    assert names(tmp_path) == ["notes.txt", "step-00000020", "step-00000030"], "step 30 is not written again"
+    assert save(tmp_path, 30) == newest and written == {
+        path: path.stat().st_ino for path in newest.rglob("*")
+    }
+    assert names(tmp_path) == ["notes.txt", "step-00000020", "step-00000030"], (
+        "step 30 is not written again"
+    )
 
 
 def test_the_pointer_is_on_the_disk_before_an_older_checkpoint_is_deleted(tmp_path, monkeypatch):
@@ -77,27 +87,40 @@ def test_the_pointer_is_on_the_disk_before_an_older_checkpoint_is_deleted(tmp_pa
 
 def test_a_checkpoint_holds_only_safetensors_and_json_and_says_what_made_it(tmp_path):
     folder = save(tmp_path)
-    assert {path.suffix for path in folder.rglob("*") if path.is_file()} <= {".safetensors", ".json"}
+    assert {path.suffix for path in folder.rglob("*") if path.is_file()} <= {
+        ".safetensors",
+        ".json",
+    }
     versions = read_json(folder / "state.json")["versions"]
-    assert versions["torch"] == torch.__version__ and {"python", "commit", "safetensors", "numpy"} < versions.keys()
+    assert (
+        versions["torch"] == torch.__version__
+        and {"python", "commit", "safetensors", "numpy"} < versions.keys()
+    )
 
 
 def test_a_damaged_checkpoint_is_refused_with_the_way_back_and_changes_nothing(tmp_path):
     folder = save(tmp_path)
     moments = load_file(folder / "optimizer.safetensors")
     some = next(name for name in moments if name.endswith("exp_avg"))
-    damages = {"optimizer does not fit": lambda: save_file({k: v for k, v in moments.items() if k != some},
-                                                           folder / "optimizer.safetensors"),
-               "torn state": lambda: (folder / "state.json").write_text("{"),
-               "torn optimizer": lambda: (folder / "optimizer.safetensors").write_bytes(b"123"),
-               "no optimizer": lambda: (folder / "optimizer.safetensors").unlink(),
-               "torn weights": lambda: (folder / "model" / "model.safetensors").write_bytes(b"123")}
+    damages = {
+        "optimizer does not fit": lambda: save_file(
+            {k: v for k, v in moments.items() if k != some}, folder / "optimizer.safetensors"
+        ),
+        "torn state": lambda: (folder / "state.json").write_text("{"),
+        "torn optimizer": lambda: (folder / "optimizer.safetensors").write_bytes(b"123"),
+        "no optimizer": lambda: (folder / "optimizer.safetensors").unlink(),
+        "torn weights": lambda: (folder / "model" / "model.safetensors").write_bytes(b"123"),
+    }
     for name, damage in damages.items():
         damage()
         model, optimizer = trained(0, seed=9)
-        with pytest.raises(ConfigError, match=r"cannot be read: .* write that one's name into .*latest"):
+        with pytest.raises(
+            ConfigError, match=r"cannot be read: .* write that one's name into .*latest"
+        ):
             checkpoint.restore(folder, model, optimizer)
-        assert torch.equal(parameters(model), parameters(Qwen3(SMALL, seed=9))) and not optimizer.state, name
+        assert (
+            torch.equal(parameters(model), parameters(Qwen3(SMALL, seed=9))) and not optimizer.state
+        ), name
 
 
 def test_a_pointer_to_nothing_is_an_error(tmp_path):

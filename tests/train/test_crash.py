@@ -69,6 +69,7 @@ def ended(pid) -> int:
 
 def in_child(work, folder) -> None:
     """Run `work` in a child, because an audit hook cannot be removed; its error is raised here."""
+
     def watched():
         try:
             work()
@@ -95,7 +96,9 @@ class Boundaries:
             path, changes = arguments[0], True
         else:
             return
-        relative = event in ("os.remove", "os.rmdir") and not os.path.isabs(path)     # so rmtree names what it removes
+        relative = event in ("os.remove", "os.rmdir") and not os.path.isabs(
+            path
+        )  # so rmtree names what it removes
         if changes and (relative or str(path).startswith(self.folder)):
             self.act(event, path)
 
@@ -105,7 +108,7 @@ class Boundaries:
         save_file(tensors, whole, **options)
         written = whole.read_bytes()
         whole.unlink()
-        Path(path).write_bytes(written[:len(written) // 2])
+        Path(path).write_bytes(written[: len(written) // 2])
         self.act("half a tensor file", path)
         Path(path).write_bytes(written)
 
@@ -117,7 +120,10 @@ def goes_on(config, what) -> None:
     made_up_run(config)
     assert content(run) == content(run.parent / "whole"), what
     kept = sorted(path.name for path in (run / "checkpoints").iterdir())
-    assert kept[-2:] == ["step-00000002", "step-00000003"] and kept[:-2] in ([], ["step-00000001"]), what
+    assert kept[-2:] == ["step-00000002", "step-00000003"] and kept[:-2] in (
+        [],
+        ["step-00000001"],
+    ), what
     assert [path.name for path in run.glob(".*")] == [".lock"], what
     shutil.rmtree(run)
 
@@ -148,20 +154,23 @@ def test_a_kill_at_any_change_of_the_disk_loses_nothing(config):
 
 def test_a_disk_that_fills_up_at_any_change_is_a_clear_error_and_loses_nothing(config):
     """It stays full: from a change on, whatever needs room fails. Removing and renaming need none."""
+
     def work():
-        left = 0                                                  # changes until the disk is full
+        left = 0  # changes until the disk is full
         messages = ["full"]
 
         def change(event, path):
             nonlocal left
             left -= 1
-            if left < 0 and event == "half a tensor file":        # as the library itself says it
-                raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+            if left < 0 and event == "half a tensor file":  # as the library itself says it
+                raise SafetensorError(
+                    "Error while serializing: I/O error: No space left on device (os error 28)"
+                )
             if left < 0 and event in ("open", "os.mkdir"):
                 raise OSError(errno.ENOSPC, "No space left on device", path)
 
         Boundaries(config.out, change)
-        while messages[-1]:                                       # until one run has room enough
+        while messages[-1]:  # until one run has room enough
             first = left = 2 * len(messages)
             messages.append("")
             try:
@@ -172,17 +181,29 @@ def test_a_disk_that_fills_up_at_any_change_is_a_clear_error_and_loses_nothing(c
             left = sys.maxsize
             goes_on(config, f"full from change {first} on")
         for step in (1, 2, 3):
-            assert any(f"the checkpoint after step {step} could not be written" in text for text in messages)
+            assert any(
+                f"the checkpoint after step {step} could not be written" in text
+                for text in messages
+            )
 
     in_child(work, Path(config.out).parent)
 
 
-@pytest.mark.parametrize(("size", "step", "words"), [
-    (10, 0, "File too large: '{run}/run.json'"),
-    (10, 1, "File too large: '{run}/metrics.jsonl'"),
-    (20_000, 0, "the checkpoint after step 1 could not be written to {run}/checkpoints/step-00000001: "),
-])
-def test_a_write_that_really_fails_half_way_names_the_file_and_loses_nothing(size, step, words, config):
+@pytest.mark.parametrize(
+    ("size", "step", "words"),
+    [
+        (10, 0, "File too large: '{run}/run.json'"),
+        (10, 1, "File too large: '{run}/metrics.jsonl'"),
+        (
+            20_000,
+            0,
+            "the checkpoint after step 1 could not be written to {run}/checkpoints/step-00000001: ",
+        ),
+    ],
+)
+def test_a_write_that_really_fails_half_way_names_the_file_and_loses_nothing(
+    size, step, words, config
+):
     """A limit on the size of files, so that the system's or the tensor library's own error comes."""
     run, message = Path(config.out), Path(config.out).parent / "message"
 
@@ -216,19 +237,28 @@ def computing_seconds(pid: int) -> float:
 
 def kill_after(pid: int, seconds: float) -> int:
     """Kill a child once it has computed for so long; returns how it ended."""
-    while computing_seconds(pid) < seconds and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+    while (
+        computing_seconds(pid) < seconds
+        and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    ):
         time.sleep(0.001)
     os.kill(pid, signal.SIGKILL)
     return ended(pid)
 
 
 @pytest.mark.parametrize("script", ["train_sft.py", "train_igpo.py"])
-def test_a_script_killed_at_random_moments_loses_one_step_at_most_and_no_bit(script, config, tmp_path, monkeypatch):
+def test_a_script_killed_at_random_moments_loses_one_step_at_most_and_no_bit(
+    script, config, tmp_path, monkeypatch
+):
     """Three runs, each killed twice."""
     if script == "train_igpo.py":
-        config = small_igpo(write_model(tmp_path / "model"), kl_coef=0.001, evaluate_every=2, rollouts_every=2)
+        config = small_igpo(
+            write_model(tmp_path / "model"), kl_coef=0.001, evaluate_every=2, rollouts_every=2
+        )
         script_runs(monkeypatch, config, MIXED)
-    assert command(script, replace(config, out=str(tmp_path / "whole"))) == 0       # here, so that no child warms up
+    assert (
+        command(script, replace(config, out=str(tmp_path / "whole"))) == 0
+    )  # here, so that no child warms up
     pid = fork(lambda: command(script, replace(config, out=str(tmp_path / "timed"))))
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     seconds, dice = computing_seconds(pid), random.Random(0)
@@ -237,12 +267,18 @@ def test_a_script_killed_at_random_moments_loses_one_step_at_most_and_no_bit(scr
         run = tmp_path / str(number)
         mine = replace(config, out=str(run))
         for _ in range(2):
-            assert kill_after(fork(partial(command, script, mine)), dice.uniform(0, seconds)) in (0, -signal.SIGKILL)
+            assert kill_after(fork(partial(command, script, mine)), dice.uniform(0, seconds)) in (
+                0,
+                -signal.SIGKILL,
+            )
             newest = latest_checkpoint(run)
-            steps = len(read_jsonl(run / "metrics.jsonl"))                          # that had ended
+            steps = len(read_jsonl(run / "metrics.jsonl"))  # that had ended
             assert steps - (int(newest.name.removeprefix("step-")) if newest else 0) in (0, 1)
         assert command(script, mine) == 0 and content(run) == content(tmp_path / "whole")
         rollouts = sorted((run / "rollouts").glob("*.jsonl"))
         assert len(rollouts) == (3 if script == "train_igpo.py" else 0)
         for path in rollouts:
-            assert load_batch(path).credit == load_batch(tmp_path / "whole" / "rollouts" / path.name).credit
+            assert (
+                load_batch(path).credit
+                == load_batch(tmp_path / "whole" / "rollouts" / path.name).credit
+            )

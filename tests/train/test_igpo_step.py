@@ -30,11 +30,15 @@ def belief(made, rollout, turn: int) -> float:
     """Mean log-prob of the truth's tokens before a turn, from a fresh forward over nothing but that context and the
     answer."""
     wrapped = wrap_answer(rollout.question.answers[0], TINY, made.config.recipe)
-    context = rollout.tokens[:rollout.turns[turn].start]
+    context = rollout.tokens[: rollout.turns[turn].start]
     with torch.no_grad():
-        logp = made.model(torch.tensor([context + wrapped.ids]))[0].double().log_softmax(-1)        # [L, V]
-    return sum(logp[len(context) + j - 1, wrapped.ids[j]].item() for j in range(wrapped.start, len(wrapped.ids))) / (
-        len(wrapped.ids) - wrapped.start)
+        logp = (
+            made.model(torch.tensor([context + wrapped.ids]))[0].double().log_softmax(-1)
+        )  # [L, V]
+    return sum(
+        logp[len(context) + j - 1, wrapped.ids[j]].item()
+        for j in range(wrapped.start, len(wrapped.ids))
+    ) / (len(wrapped.ids) - wrapped.start)
 
 
 def z_scores(values: list[float]) -> list[float]:
@@ -70,15 +74,19 @@ def test_rewards_and_advantages_of_the_batch_are_those_worked_out_by_hand(made):
     assert [row[1] for row in credited.gains] == pytest.approx(gains, abs=1e-5)
     assert [r.turns[:2] for r in credited.rewards] == [[gain[1]] * 2 for gain in credited.gains]
     assert credited.rewards[3].turns[2] is None
-    for own, expected in zip(credited.record.advantages, advantages_by_hand(gains, [1.0, 0.0, 0.0, 0.0]), strict=True):
-        assert own == pytest.approx(expected, abs=2e-4)              # z-scores divide rounding by the spread
+    for own, expected in zip(
+        credited.record.advantages, advantages_by_hand(gains, [1.0, 0.0, 0.0, 0.0]), strict=True
+    ):
+        assert own == pytest.approx(expected, abs=2e-4)  # z-scores divide rounding by the spread
 
 
 def loss_by_hand(made):
     """-1/B sum over rollouts of the mean over their sampled tokens of A log pi, whose gradient is the policy
     gradient; and the logits of every rollout [L, V]."""
     loss, logits = 0.0, []
-    for rollout, advantages in zip(made.batch.rollouts, made.credited.record.advantages, strict=True):
+    for rollout, advantages in zip(
+        made.batch.rollouts, made.credited.record.advantages, strict=True
+    ):
         logits.append(made.model(torch.tensor([rollout.tokens]))[0])
         logits[-1].retain_grad()
         logp = logits[-1].log_softmax(-1)
@@ -94,12 +102,17 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
     batch, credited = made.batch, made.credited
     made.model.zero_grad()
     stats = backward(made.model, made.rows, made.config)
-    assert stats["ratio_min"] == pytest.approx(1.0, abs=1e-5) and stats["ratio_max"] == pytest.approx(1.0, abs=1e-5)
+    assert stats["ratio_min"] == pytest.approx(1.0, abs=1e-5) and stats[
+        "ratio_max"
+    ] == pytest.approx(1.0, abs=1e-5)
     assert stats["logprob_gap"] < 1e-5 and stats["clip_fraction"] == 0.0
     shipped = gradients(made.model)
     # the value of the loss, every ratio being 1: minus the mean over rollouts of the token mean of A
-    means = [sum(a * sum(r.sampled[t.start:t.end]) for t, a in zip(r.turns, row, strict=True)) / sum(r.sampled)
-             for r, row in zip(batch.rollouts, credited.record.advantages, strict=True)]
+    means = [
+        sum(a * sum(r.sampled[t.start : t.end]) for t, a in zip(r.turns, row, strict=True))
+        / sum(r.sampled)
+        for r, row in zip(batch.rollouts, credited.record.advantages, strict=True)
+    ]
     assert stats["policy_loss"] == pytest.approx(-sum(means) / 4, abs=1e-5) == stats["loss"]
 
     made.model.zero_grad()
@@ -114,7 +127,10 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
         rollout, k = batch.rollouts[i], batch.rollouts[i].turns[1].start
         p = logits[i][k - 1].softmax(-1)[rollout.tokens[k]].item()
         wanted = -credited.record.advantages[i][1] * (1.0 - p) / sum(rollout.sampled) / 4
-        assert logits[i].grad[k - 1, rollout.tokens[k]].item() == pytest.approx(wanted, rel=1e-4) and wanted * sign > 0
+        assert (
+            logits[i].grad[k - 1, rollout.tokens[k]].item() == pytest.approx(wanted, rel=1e-4)
+            and wanted * sign > 0
+        )
 
 
 # ----------------------------------------------------------------------------- what a step samples, scores and grades
@@ -123,10 +139,17 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
 @pytest.mark.parametrize("policy", ["current", "reference"])
 def test_gains_and_kl_are_at_the_sampling_temperature(made, policy):
     """The script's stored log-probs are at temperature 1, so nothing is said about them here."""
-    step = first_step(replace(made.config, temperature=0.7, gain_policy=policy, kl_coef=0.1, logprob_gap=100.0), PLAYS)
+    step = first_step(
+        replace(made.config, temperature=0.7, gain_policy=policy, kl_coef=0.1, logprob_gap=100.0),
+        PLAYS,
+    )
     for rollout, measured in zip(step.collected, step.logprobs, strict=True):
-        for own, fresh in zip(measured, scored_again(step.model, rollout, step.config.recipe, 0.7), strict=True):
-            assert (own is None) == (fresh is None) and (own is None or own == pytest.approx(fresh, abs=1e-4))
+        for own, fresh in zip(
+            measured, scored_again(step.model, rollout, step.config.recipe, 0.7), strict=True
+        ):
+            assert (own is None) == (fresh is None) and (
+                own is None or own == pytest.approx(fresh, abs=1e-4)
+            )
     assert step.update()["kl"] == pytest.approx(0.0, abs=1e-6)
 
 
@@ -136,7 +159,9 @@ def test_there_is_no_reference_where_nothing_needs_it_and_adam_is_the_papers(mad
     assert not any(parameter.requires_grad for parameter in step.reference.parameters())
 
 
-def test_training_and_evaluation_have_one_sampling_and_draw_only_ids_of_the_tokenizer(made, tmp_path, monkeypatch):
+def test_training_and_evaluation_have_one_sampling_and_draw_only_ids_of_the_tokenizer(
+    made, tmp_path, monkeypatch
+):
     policies = []
 
     class Watched(RolloutLoop):
@@ -145,14 +170,30 @@ def test_training_and_evaluation_have_one_sampling_and_draw_only_ids_of_the_toke
             return self
 
     monkeypatch.setattr(train_igpo, "RolloutLoop", Watched)
-    train_igpo.main(replace(made.config, steps=1, temperature=0.7, top_p=0.9, max_turn_tokens=8, out=str(tmp_path)))
+    train_igpo.main(
+        replace(
+            made.config, steps=1, temperature=0.7, top_p=0.9, max_turn_tokens=8, out=str(tmp_path)
+        )
+    )
     sampling = policies[0].sampling
-    assert [policy.sampling for policy in policies] == [sampling] * 3, "an evaluation, a step, an evaluation"
+    assert [policy.sampling for policy in policies] == [sampling] * 3, (
+        "an evaluation, a step, an evaluation"
+    )
     assert (sampling.temperature, sampling.top_p) == (0.7, 0.9)
-    assert {policy.engine.vocab_limit for policy in policies} == {TINY.size} and TINY.size < SMALL.vocab_size
+    assert {policy.engine.vocab_limit for policy in policies} == {
+        TINY.size
+    } and TINY.size < SMALL.vocab_size
 
 
 def test_an_answer_that_is_half_right_is_graded_by_f1_where_that_is_asked(made):
-    step = first_step(replace(made.config, outcome="f1"), [["right: pets own dog", "right: right"]] * 2)
-    wanted = [f1(final_answer(rollout.turns), rollout.question.answers) for rollout in step.batch.rollouts]
-    assert [m.outcome for m in step.batch.measured] == wanted and wanted[1::2] == [1.0, 1.0] and 0 < wanted[0] < 1
+    step = first_step(
+        replace(made.config, outcome="f1"), [["right: pets own dog", "right: right"]] * 2
+    )
+    wanted = [
+        f1(final_answer(rollout.turns), rollout.question.answers) for rollout in step.batch.rollouts
+    ]
+    assert (
+        [m.outcome for m in step.batch.measured] == wanted
+        and wanted[1::2] == [1.0, 1.0]
+        and 0 < wanted[0] < 1
+    )

@@ -39,13 +39,18 @@ def trained_model(run) -> Path:
     return latest_checkpoint(run) / "model"
 
 
-def test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same_bytes(inputs, tmp_path, capsys,
-                                                                                       monkeypatch):
+def test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same_bytes(
+    inputs, tmp_path, capsys, monkeypatch
+):
     config = small_config(inputs, tmp_path / "run", lora_rank=2, learning_rate=3e-2)
     train_sft.main(config)
     assert " of them trained\n" in capsys.readouterr().out
     start, merged = weights.load(inputs["model"]), weights.load(trained_model(config.out))
-    same = {name for name, tensor in merged.state_dict().items() if torch.equal(tensor, start.get_parameter(name))}
+    same = {
+        name
+        for name, tensor in merged.state_dict().items()
+        if torch.equal(tensor, start.get_parameter(name))
+    }
     assert same == {name for name in start.state_dict() if "norm" in name or "embed" in name}
     assert adapter_rank(trained_model(config.out)) == 2
     rows = read_jsonl(tmp_path / "run" / "metrics.jsonl")
@@ -56,7 +61,9 @@ def test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same
         train_sft.main(stopped)
     assert len(read_jsonl(tmp_path / "stopped" / "metrics.jsonl")) == 2
     train_sft.main(stopped)
-    assert content(stopped.out) == content(config.out) and any("adapter" in name for name in content(config.out))
+    assert content(stopped.out) == content(config.out) and any(
+        "adapter" in name for name in content(config.out)
+    )
 
 
 def test_an_adapter_goes_on_only_with_the_weights_that_it_was_trained_beside(inputs, tmp_path):
@@ -68,11 +75,15 @@ def test_an_adapter_goes_on_only_with_the_weights_that_it_was_trained_beside(inp
     other.model.layers[0].mlp.up_proj.weight.data.mul_(1.5)
     shutil.rmtree(start)
     weights.save(other, start, TINY.files)
-    with pytest.raises(ConfigError, match="was made with other data, another prompt, start model or judge"):
+    with pytest.raises(
+        ConfigError, match="was made with other data, another prompt, start model or judge"
+    ):
         train_sft.main(config)
 
 
-def test_another_rank_is_refused_for_a_run_that_goes_on_and_for_a_model_that_has_an_adapter(inputs, tmp_path, capsys):
+def test_another_rank_is_refused_for_a_run_that_goes_on_and_for_a_model_that_has_an_adapter(
+    inputs, tmp_path, capsys
+):
     config = small_config(inputs, tmp_path / "run", lora_rank=2, steps=1)
     assert command("train_sft.py", config) == 0
     assert command("train_sft.py", replace(config, lora_rank=4)) == 2
@@ -80,9 +91,16 @@ def test_another_rank_is_refused_for_a_run_that_goes_on_and_for_a_model_that_has
     next_run = replace(config, out=str(tmp_path / "next"), model=str(trained_model(config.out)))
     assert command("train_sft.py", replace(next_run, lora_rank=4)) == 2
     err = capsys.readouterr().err
-    assert "an adapter of rank 2, --lora-rank is 4: use 2, or remove its folder adapter" in err and "Trace" not in err
-    assert command("train_sft.py", next_run) == 0, "the same rank: a new adapter on the merged weights"
-    assert command("train_sft.py", replace(next_run, out=str(tmp_path / "all"), lora_rank=0)) == 0, "all weights"
+    assert (
+        "an adapter of rank 2, --lora-rank is 4: use 2, or remove its folder adapter" in err
+        and "Trace" not in err
+    )
+    assert command("train_sft.py", next_run) == 0, (
+        "the same rank: a new adapter on the merged weights"
+    )
+    assert (
+        command("train_sft.py", replace(next_run, out=str(tmp_path / "all"), lora_rank=0)) == 0
+    ), "all weights"
     assert adapter_rank(trained_model(tmp_path / "all")) == 0
 
 
@@ -104,16 +122,29 @@ def test_the_reference_is_the_model_itself_with_its_adapters_switched_off(model)
     numbers = first_step(config, MIXED).update()
     assert numbers["kl"] == 0.0, "the policy is the reference before its first step"
     step.config = replace(config, logprob_gap=100.0)
-    assert step.update()["kl"] > 0, "the KL term compares with the start, not with the model as it is"
+    assert step.update()["kl"] > 0, (
+        "the KL term compares with the start, not with the model as it is"
+    )
 
 
 def test_a_tiny_run_learns_and_engine_and_trainer_agree_in_every_step(tmp_path):
-    config = IGPOConfig(out=str(tmp_path), steps=3, questions=4, hops=1, lora_rank=8, learning_rate=3e-3, device="cpu",
-                        evaluate_questions=0, rollouts_every=1)
+    config = IGPOConfig(
+        out=str(tmp_path),
+        steps=3,
+        questions=4,
+        hops=1,
+        lora_rank=8,
+        learning_rate=3e-3,
+        device="cpu",
+        evaluate_questions=0,
+        rollouts_every=1,
+    )
     train_igpo.main(config)
     rows = read_jsonl(tmp_path / "metrics.jsonl")
     assert [row["updates"] for row in rows] == [1, 1, 1]
-    assert all(row["logprob_gap_mean"] < 1e-5 for row in rows), "merged in the engine, unmerged in the trainer"
+    assert all(row["logprob_gap_mean"] < 1e-5 for row in rows), (
+        "merged in the engine, unmerged in the trainer"
+    )
     assert rows[0]["kl"] == 0.0 < rows[-1]["kl"] and learned(tmp_path, 3) > 0.5
 
 
@@ -141,7 +172,9 @@ def test_adapters_in_two_processes_have_the_gradient_of_one(width):
     plain = validation_loss(model_of(), examples(2), 2000, "token-mean")
     assert base == pytest.approx(plain, rel=1e-6), "switched off it is the base"
     for other in on_ranks(2, lambda: adapted_numbers(width, recompute=True)):
-        assert other[0] == pytest.approx(loss, rel=1e-5) and other[2] == pytest.approx(base, rel=1e-5)
+        assert other[0] == pytest.approx(loss, rel=1e-5) and other[2] == pytest.approx(
+            base, rel=1e-5
+        )
         assert difference(other[1], gradient) < 1e-5
         assert difference(other[3], merged) < 1e-6 and difference(other[4], engine) < 1e-6
         assert torch.equal(other[3], other[4]), "the engine has the merged weights"

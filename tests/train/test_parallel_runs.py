@@ -39,7 +39,12 @@ def igpo(out, **changes):
 def stop_rank_1(script, update: str) -> None:
     """In this process, for the rest of its life: SIGTERM comes to rank 1 during its first step."""
     if rank() == 1:
-        signalled(ExitStack().enter_context(pytest.MonkeyPatch.context()), script, update, [signal.SIGTERM])
+        signalled(
+            ExitStack().enter_context(pytest.MonkeyPatch.context()),
+            script,
+            update,
+            [signal.SIGTERM],
+        )
 
 
 def losses(run) -> list[float]:
@@ -49,7 +54,9 @@ def losses(run) -> list[float]:
 # --------------------------------------------------------------------------------------------- checkpoints and signals
 
 
-def test_a_signal_to_one_rank_stops_all_and_resumed_in_two_or_one_the_run_ends_as_if_never_stopped(inputs, tmp_path):
+def test_a_signal_to_one_rank_stops_all_and_resumed_in_two_or_one_the_run_ends_as_if_never_stopped(
+    inputs, tmp_path
+):
     """Saved by two, loaded by two: to the last bit. Saved by two and loaded by one, or the other way: to rounding."""
     one, two, stopped = tmp_path / "one", tmp_path / "two", tmp_path / "stopped"
     config = small_config(inputs, one, save_every=10, evaluate_every=1)
@@ -84,7 +91,9 @@ def test_a_signal_to_one_rank_stops_all_and_resumed_in_two_or_one_the_run_ends_a
 # ------------------------------------------------------------------------------------------------------------ failures
 
 
-def test_a_rank_that_fails_alone_ends_the_other_and_only_its_own_error_is_shown(inputs, tmp_path, monkeypatch):
+def test_a_rank_that_fails_alone_ends_the_other_and_only_its_own_error_is_shown(
+    inputs, tmp_path, monkeypatch
+):
     """In an update: the other waits for it in a collective, so they can save no checkpoint together."""
     monkeypatch.setattr(parallel, "FAILURE_WAIT", timedelta(seconds=1))
     config = small_config(inputs, tmp_path / "run", save_every=10)
@@ -123,7 +132,9 @@ class Judge:
 
 
 @pytest.mark.parametrize("judge", [False, True])
-def test_tools_of_one_rank_or_a_judge_that_fail_stop_all_with_the_last_whole_step(judge, tmp_path, monkeypatch):
+def test_tools_of_one_rank_or_a_judge_that_fail_stop_all_with_the_last_whole_step(
+    judge, tmp_path, monkeypatch
+):
     config = igpo(tmp_path / "run", steps=3, save_every=10, judge=judge)
     collect = train_igpo.collect
 
@@ -136,10 +147,16 @@ def test_tools_of_one_rank_or_a_judge_that_fail_stop_all_with_the_last_whole_ste
     monkeypatch.setattr(train_igpo, "collect", failing)
     monkeypatch.setattr(train_igpo, "Judge", Judge)
     codes, printed, _ = ranks_that_end(2, lambda: train_igpo.main(config))
-    words = "6 of 50 verdicts of the judge failed" if judge else "script.py: rank 1: 7 of 9 tool calls failed"
+    words = (
+        "6 of 50 verdicts of the judge failed"
+        if judge
+        else "script.py: rank 1: 7 of 9 tool calls failed"
+    )
     assert codes == [2, 2] and printed[1] == "" and printed[0].rstrip().endswith(words)
     assert latest_checkpoint(config.out).name == "step-00000001"
-    assert not judge or (tmp_path / "run" / "asked").read_text() == "0 4\n0 4\n", "all four rollouts, by rank 0"
+    assert not judge or (tmp_path / "run" / "asked").read_text() == "0 4\n0 4\n", (
+        "all four rollouts, by rank 0"
+    )
 
 
 def test_a_second_run_in_the_folder_is_refused_once(inputs, tmp_path):
@@ -154,22 +171,44 @@ def test_a_second_run_in_the_folder_is_refused_once(inputs, tmp_path):
 
 def test_impossible_numbers_of_processes_are_refused_at_once_by_rank_0(tmp_path, monkeypatch):
     monkeypatch.setattr(train_igpo, "load_start", lambda config: pytest.fail("a model is loaded"))
-    codes, printed, _ = ranks_that_end(2, lambda: train_igpo.main(igpo(tmp_path, sequence_parallel=4)))
-    message = "sequence_parallel 4 must divide the number of processes, 2, and of the model's kv heads, 2"
-    assert codes == [2, 2] and message in printed[0] and printed[0].count("\n") == 1 and printed[1] == ""
+    codes, printed, _ = ranks_that_end(
+        2, lambda: train_igpo.main(igpo(tmp_path, sequence_parallel=4))
+    )
+    message = (
+        "sequence_parallel 4 must divide the number of processes, 2, and of the model's kv heads, 2"
+    )
+    assert (
+        codes == [2, 2]
+        and message in printed[0]
+        and printed[0].count("\n") == 1
+        and printed[1] == ""
+    )
 
 
-@pytest.mark.parametrize("config, ranks, kv_heads, message", [
-    (IGPOConfig(questions=8), 8, 2, None),
-    (IGPOConfig(questions=7), 8, 2, "8 processes need --questions of at least 8, not 7"),
-    (IGPOConfig(questions=8, sequence_parallel=4), 8, 8, None),
-    (IGPOConfig(questions=7, sequence_parallel=4), 8, 8, "--questions of at least 8, not 7"),
-    (SFTConfig(batch=2, sequence_parallel=4), 8, 8, None),                  # four ranks share a pack: two sets of ranks
-    (SFTConfig(batch=1, sequence_parallel=4), 8, 8, "8 processes need --batch of at least 2, not 1"),
-    (SFTConfig(sequence_parallel=2), 2, 1, "processes, 2, and of the model's kv heads, 1"),
-    (SFTConfig(sequence_parallel=2), 3, 2, "processes, 3, and of the model's kv heads, 2"),
-    (SFTConfig(sequence_parallel=2), 1, 2, "must divide the number of processes, 1"),
-])
+@pytest.mark.parametrize(
+    "config, ranks, kv_heads, message",
+    [
+        (IGPOConfig(questions=8), 8, 2, None),
+        (IGPOConfig(questions=7), 8, 2, "8 processes need --questions of at least 8, not 7"),
+        (IGPOConfig(questions=8, sequence_parallel=4), 8, 8, None),
+        (IGPOConfig(questions=7, sequence_parallel=4), 8, 8, "--questions of at least 8, not 7"),
+        (
+            SFTConfig(batch=2, sequence_parallel=4),
+            8,
+            8,
+            None,
+        ),  # four ranks share a pack: two sets of ranks
+        (
+            SFTConfig(batch=1, sequence_parallel=4),
+            8,
+            8,
+            "8 processes need --batch of at least 2, not 1",
+        ),
+        (SFTConfig(sequence_parallel=2), 2, 1, "processes, 2, and of the model's kv heads, 1"),
+        (SFTConfig(sequence_parallel=2), 3, 2, "processes, 3, and of the model's kv heads, 2"),
+        (SFTConfig(sequence_parallel=2), 1, 2, "must divide the number of processes, 1"),
+    ],
+)
 def test_which_numbers_of_processes_fit(config, ranks, kv_heads, message, monkeypatch):
     monkeypatch.setattr(parallel, "size", lambda: ranks)
     with pytest.raises(ConfigError, match=message) if message else nullcontext():
@@ -181,10 +220,32 @@ def test_which_numbers_of_processes_fit(config, ranks, kv_heads, message, monkey
 
 def test_torchrun_starts_a_run_whose_first_process_alone_speaks(inputs, tmp_path):
     flags = [f"--{key}={value}" for key, value in inputs.items()]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train_sft.py",
-               *flags, f"--out={tmp_path / 'run'}", "--steps=1", "--batch=3", "--validation=2", "--device=cpu"]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-                          timeout=100, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "train_sft.py",
+        *flags,
+        f"--out={tmp_path / 'run'}",
+        "--steps=1",
+        "--batch=3",
+        "--validation=2",
+        "--device=cpu",
+    ]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    assert len(re.findall("^model ", done.stdout, re.MULTILINE)) == 2 and done.stdout.count("start       step 0") == 1
+    assert (
+        len(re.findall("^model ", done.stdout, re.MULTILINE)) == 2
+        and done.stdout.count("start       step 0") == 1
+    )
     assert len(losses(tmp_path / "run")) == 1 and latest_checkpoint(tmp_path / "run")

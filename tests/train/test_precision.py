@@ -38,7 +38,9 @@ def test_as_on_a_gpu_the_engine_has_a_bfloat16_copy_that_follows_the_master_weig
     model = Qwen3(SMALL, seed=1)
     engine = Engine(engine_model(model), pages=4, page_size=16)
     copy, master = engine.runner.model, parameters(model)
-    assert {p.dtype for p in copy.parameters()} == {torch.bfloat16} and engine.runner.k_pages.dtype == torch.bfloat16
+    assert {p.dtype for p in copy.parameters()} == {
+        torch.bfloat16
+    } and engine.runner.k_pages.dtype == torch.bfloat16
     assert not any(p.requires_grad for p in copy.parameters())
     assert torch.equal(parameters(copy), master.bfloat16())
     places = [p.data_ptr() for p in copy.parameters()]
@@ -46,7 +48,9 @@ def test_as_on_a_gpu_the_engine_has_a_bfloat16_copy_that_follows_the_master_weig
     made_up_update(model, adamw(model, (0.9, 0.95), 0.01), 1)
     assert torch.equal(parameters(copy), master.bfloat16()), "stale until it is told"
     copy_weights(model, engine)
-    assert torch.equal(parameters(copy), parameters(model).bfloat16()) and not torch.equal(parameters(model), master)
+    assert torch.equal(parameters(copy), parameters(model).bfloat16()) and not torch.equal(
+        parameters(model), master
+    )
     assert [p.data_ptr() for p in copy.parameters()] == places, "in place"
     assert {p.dtype for p in model.parameters()} == {torch.float32}
 
@@ -57,7 +61,11 @@ def test_copied_weights_drop_what_was_computed_with_the_old_ones():
     before = engine.score([5] * 40, [[7, 8]])
     made_up_update(model, adamw(model, (0.9, 0.95), 0.01), 1)
     copy_weights(model, engine)
-    assert engine.score([5] * 40, [[7, 8]]) == Engine(model, pages=8, page_size=16).score([5] * 40, [[7, 8]]) != before
+    assert (
+        engine.score([5] * 40, [[7, 8]])
+        == Engine(model, pages=8, page_size=16).score([5] * 40, [[7, 8]])
+        != before
+    )
 
 
 def test_pages_take_no_memory_between_freeing_and_the_next_step():
@@ -81,19 +89,25 @@ def shifted(rows, by: list[float]):
     return [replace(row, old_logp=row.old_logp + own) for row, own in zip(rows, by, strict=True)]
 
 
-@pytest.mark.parametrize("by, bound, passes", [
-    (0.5e-4, None, True), (2e-4, None, False), (2e-4, 0.01, True), (0.02, 0.01, False)])
+@pytest.mark.parametrize(
+    "by, bound, passes",
+    [(0.5e-4, None, True), (2e-4, None, False), (2e-4, 0.01, True), (0.02, 0.01, False)],
+)
 def test_the_gate_is_on_the_mean_gap_and_a_flag_moves_it(config, by, bound, passes):
     step = first_step(replace(config, logprob_gap=bound), MIXED)
     before = parameters(step.model)
     words = f"differ by {by:g} in the mean .* more than {bound or 1e-4:g}"
     with nullcontext() if passes else pytest.raises(Diverged, match=words):
-        assert step.update(shifted(step.rows, [by] * 4))["logprob_gap_mean"] == pytest.approx(by, rel=0.05)
+        assert step.update(shifted(step.rows, [by] * 4))["logprob_gap_mean"] == pytest.approx(
+            by, rel=0.05
+        )
     assert torch.equal(parameters(step.model), before) != passes
 
 
 @pytest.mark.parametrize("pack_tokens", [512, 4096])
-def test_the_mean_gap_is_over_the_tokens_of_all_packs_and_a_larger_one_is_logged_and_stops_nothing(config, pack_tokens):
+def test_the_mean_gap_is_over_the_tokens_of_all_packs_and_a_larger_one_is_logged_and_stops_nothing(
+    config, pack_tokens
+):
     step = first_step(replace(config, pack_tokens=pack_tokens, logprob_gap=0.035), MIXED)
     by = [0.01, 0.02, 0.03, 0.04]
     counts = [len(row.sources) for row in step.rows]
@@ -118,17 +132,28 @@ def test_forward_and_backward_read_nothing_back_from_the_device(width, monkeypat
         return q * 1.0
 
     monkeypatch.setitem(PRECISION, "meta", PRECISION["cpu"])
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())                # it does not know the device
+    monkeypatch.setattr(
+        torch, "autocast", lambda *_, **__: nullcontext()
+    )  # it does not know the device
     monkeypatch.setattr(qwen3, "attention", attention)
     monkeypatch.setattr(sequence, "attention", attention)
-    monkeypatch.setattr(sequence, "dist", SimpleNamespace(
-        new_subgroups=lambda width: (None, None), get_rank=lambda group: 1,
-        all_to_all_single=lambda *_, **__: None, all_reduce=lambda *_, **__: None))
+    monkeypatch.setattr(
+        sequence,
+        "dist",
+        SimpleNamespace(
+            new_subgroups=lambda width: (None, None),
+            get_rank=lambda group: 1,
+            all_to_all_single=lambda *_, **__: None,
+            all_reduce=lambda *_, **__: None,
+        ),
+    )
     with torch.device("meta"):
         model = Qwen3(replace(SMALL, num_key_value_heads=2))
     if width > 1:
         sequence.split_sequences(model, width)
-    rows = [Row(torch.arange(n), torch.tensor([3, 4]), torch.zeros(2), torch.ones(2)) for n in (9, 7)]
+    rows = [
+        Row(torch.arange(n), torch.tensor([3, 4]), torch.zeros(2), torch.ones(2)) for n in (9, 7)
+    ]
     logp, _ = packed_logprobs(model, rows, 1.0)
     sum(own.sum() for own in logp).backward()
     [pack] = step_packs([Example(torch.arange(8).int(), torch.arange(8) > 4)], 100)
@@ -149,7 +174,9 @@ def test_adamw_is_one_kernel_on_a_gpu():
 @pytest.mark.parametrize("recompute", [False, True])
 def test_layers_are_checkpointed_only_where_a_gradient_is_needed(monkeypatch, recompute):
     calls = []
-    monkeypatch.setattr(qwen3, "checkpoint", lambda layer, *rest, **_: calls.append(layer) or layer(*rest))
+    monkeypatch.setattr(
+        qwen3, "checkpoint", lambda layer, *rest, **_: calls.append(layer) or layer(*rest)
+    )
     model = Qwen3(SMALL)
     model.model.recompute = recompute
     Engine(model, pages=4, page_size=16).score([5] * 9, [[7, 8]])
@@ -180,13 +207,28 @@ def runs(tmp_path_factory):
     """Three steps of IGPO (the last one resumed) and of SFT. In a process of its own, because some virtual machines
     announce matrix instructions for bfloat16 that they cannot run."""
     folder = tmp_path_factory.mktemp("runs")
-    igpo = IGPOConfig(out=str(folder / "igpo"), steps=2, questions=4, hops=1, rollouts_every=1, evaluate_questions=0,
-                      device="cpu")
-    sft = SFTConfig(out=str(folder / "sft"), steps=3, demonstrations=40, validation=8, batch=4, device="cpu")
+    igpo = IGPOConfig(
+        out=str(folder / "igpo"),
+        steps=2,
+        questions=4,
+        hops=1,
+        rollouts_every=1,
+        evaluate_questions=0,
+        device="cpu",
+    )
+    sft = SFTConfig(
+        out=str(folder / "sft"), steps=3, demonstrations=40, validation=8, batch=4, device="cpu"
+    )
     program = AS_ON_A_GPU.format(igpo=igpo, resumed=replace(igpo, steps=3), sft=sft)
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True,
-                          check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -195,7 +237,9 @@ def test_both_stages_learn_as_on_a_gpu_and_igpo_passes_the_gate_in_every_step(ru
     rows = read_jsonl(runs / "igpo" / "metrics.jsonl")
     assert [row["updates"] for row in rows] == [1, 1, 1]
     for row in rows:
-        assert 1e-4 < row["logprob_gap_mean"] < 0.02 == PRECISION["cuda"].mean_gap, "bfloat16, and one model"
+        assert 1e-4 < row["logprob_gap_mean"] < 0.02 == PRECISION["cuda"].mean_gap, (
+            "bfloat16, and one model"
+        )
         assert row["logprob_gap_mean"] < row["logprob_gap"] and 0 <= row["kl"] < 0.1
     assert learned(runs / "igpo", 3) > 0.5
     rows = read_jsonl(runs / "sft" / "metrics.jsonl")

@@ -27,27 +27,93 @@ MAIN = {"sft": train_sft.main, "igpo": train_igpo.main}
 # Every setting of the two scripts with another value of it. A resumed run may change these: they decide memory,
 # speed and what is looked at ...
 MAY_CHANGE = {
-    "sft": {"device": "auto", "pack_tokens": 999, "recompute": True, "evaluate_every": 7, "save_every": 7,
-            "sequence_parallel": 1, "plan": True},
-    "igpo": {"device": "auto", "pack_tokens": 999, "recompute": True, "evaluate_every": 7, "save_every": 7,
-             "sequence_parallel": 1, "plan": True, "pages": 999, "tool_seconds": 9.0, "tool_threads": 9,
-             "rollouts_every": 7, "logprob_gap": 0.5, "steps": 2},
+    "sft": {
+        "device": "auto",
+        "pack_tokens": 999,
+        "recompute": True,
+        "evaluate_every": 7,
+        "save_every": 7,
+        "sequence_parallel": 1,
+        "plan": True,
+    },
+    "igpo": {
+        "device": "auto",
+        "pack_tokens": 999,
+        "recompute": True,
+        "evaluate_every": 7,
+        "save_every": 7,
+        "sequence_parallel": 1,
+        "plan": True,
+        "pages": 999,
+        "tool_seconds": 9.0,
+        "tool_threads": 9,
+        "rollouts_every": 7,
+        "logprob_gap": 0.5,
+        "steps": 2,
+    },
 }
 # ... and not these: they decide what is learned. A dictionary changes other settings with it.
 ON_A_FILE = {"data": "questions.jsonl", "tools": "folder:.", "hops": 4}
 MAY_NOT = {
-    "sft": {"preset": "dr-venus-4b", "like": "minvenus", "lora_rank": 2, "lora_alpha": 2.0,
-            "data": "toyweb", "model": "tiny", "seed": 1, "steps": 4, "batch": 2, "max_tokens": 300,
-            "reduction": "trajectory-mean", "learning_rate": 1.0, "warmup": 0.5, "weight_decay": 0.5, "clip": 0.5,
-            "validation": 1, "demonstrations": 7, "most_hops": 5, "replay": 0.5,
-            "wrong_result": 0.25},
-    "igpo": {"preset": "dr-venus-4b", "like": "minvenus", "lora_rank": 2, "lora_alpha": 2.0,
-             "data": ON_A_FILE, "tools": ON_A_FILE, "model": "tiny", "system_prompt": __file__, "seed": 1,
-             "question_seed": 1, "recipe": Recipe(gamma=0.5), "gain_policy": "reference", "questions": 3, "group": 3,
-             "epochs": 2, "minibatches": 2, "learning_rate": 1.0, "weight_decay": 0.5, "clip": 0.5, "clip_low": 0.1,
-             "clip_high": 0.1, "dual_clip": 3.0, "kl_coef": 0.5, "aggregate": "token-mean", "outcome": "f1",
-             "judge": True, "temperature": 0.5, "top_p": 0.5, "max_turns": 9, "max_turn_tokens": 9, "max_context": 400,
-             "max_observation_tokens": 99, "hops": 2, "slack": 1, "evaluate_questions": 1},
+    "sft": {
+        "preset": "dr-venus-4b",
+        "like": "minvenus",
+        "lora_rank": 2,
+        "lora_alpha": 2.0,
+        "data": "toyweb",
+        "model": "tiny",
+        "seed": 1,
+        "steps": 4,
+        "batch": 2,
+        "max_tokens": 300,
+        "reduction": "trajectory-mean",
+        "learning_rate": 1.0,
+        "warmup": 0.5,
+        "weight_decay": 0.5,
+        "clip": 0.5,
+        "validation": 1,
+        "demonstrations": 7,
+        "most_hops": 5,
+        "replay": 0.5,
+        "wrong_result": 0.25,
+    },
+    "igpo": {
+        "preset": "dr-venus-4b",
+        "like": "minvenus",
+        "lora_rank": 2,
+        "lora_alpha": 2.0,
+        "data": ON_A_FILE,
+        "tools": ON_A_FILE,
+        "model": "tiny",
+        "system_prompt": __file__,
+        "seed": 1,
+        "question_seed": 1,
+        "recipe": Recipe(gamma=0.5),
+        "gain_policy": "reference",
+        "questions": 3,
+        "group": 3,
+        "epochs": 2,
+        "minibatches": 2,
+        "learning_rate": 1.0,
+        "weight_decay": 0.5,
+        "clip": 0.5,
+        "clip_low": 0.1,
+        "clip_high": 0.1,
+        "dual_clip": 3.0,
+        "kl_coef": 0.5,
+        "aggregate": "token-mean",
+        "outcome": "f1",
+        "judge": True,
+        "temperature": 0.5,
+        "top_p": 0.5,
+        "max_turns": 9,
+        "max_turn_tokens": 9,
+        "max_context": 400,
+        "max_observation_tokens": 99,
+        "hops": 2,
+        "slack": 1,
+        "evaluate_questions": 1,
+    },
 }
 
 
@@ -55,8 +121,10 @@ MAY_NOT = {
 def finished(tmp_path_factory):
     """The settings of a finished run of each script, of one step."""
     folder = tmp_path_factory.mktemp("finished")
-    configs = {"sft": small_config(write_inputs(folder), folder / "sft", steps=1),
-               "igpo": small_igpo(write_model(folder / "model"), folder / "igpo", steps=1)}
+    configs = {
+        "sft": small_config(write_inputs(folder), folder / "sft", steps=1),
+        "igpo": small_igpo(write_model(folder / "model"), folder / "igpo", steps=1),
+    }
     with pytest.MonkeyPatch.context() as patch:
         script_runs(patch, configs["igpo"], MIXED)
         for script, config in configs.items():
@@ -80,22 +148,32 @@ def test_every_setting_is_in_one_of_the_two_lists(script, finished):
     assert sorted(field.name for field in fields(finished[script])) == sorted(listed)
 
 
-@pytest.mark.parametrize(("script", "name"), [(script, name) for script in MAY_NOT for name in MAY_NOT[script]])
+@pytest.mark.parametrize(
+    ("script", "name"), [(script, name) for script in MAY_NOT for name in MAY_NOT[script]]
+)
 def test_a_setting_that_changes_what_is_learned_is_refused(script, name, finished, no_model):
     value = MAY_NOT[script][name]
-    shown = "gamma" if name == "recipe" else name                # the fields of a recipe are shown one by one
+    shown = "gamma" if name == "recipe" else name  # the fields of a recipe are shown one by one
     with pytest.raises(ConfigError, match=rf"other settings: (.*; )?{shown} was "):
-        MAIN[script](replace(finished[script], **(value if isinstance(value, dict) else {name: value})))
+        MAIN[script](
+            replace(finished[script], **(value if isinstance(value, dict) else {name: value}))
+        )
 
 
 def test_a_disk_without_locks_is_not_taken_for_another_process(tmp_path, monkeypatch):
-    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
+    monkeypatch.setattr(
+        "fcntl.flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available"))
+    )
     with pytest.raises(OSError, match="No locks available"), claimed(tmp_path, "training"):
         pass
 
 
-@pytest.mark.parametrize(("script", "name"), [(script, name) for script in MAY_CHANGE for name in MAY_CHANGE[script]])
-def test_a_run_goes_on_with_other_memory_speed_and_cadence_and_run_json_holds_them(script, name, finished, monkeypatch):
+@pytest.mark.parametrize(
+    ("script", "name"), [(script, name) for script in MAY_CHANGE for name in MAY_CHANGE[script]]
+)
+def test_a_run_goes_on_with_other_memory_speed_and_cadence_and_run_json_holds_them(
+    script, name, finished, monkeypatch
+):
     config = replace(finished[script], **{name: MAY_CHANGE[script][name]})
     script_runs(monkeypatch, finished["igpo"], MIXED)
     MAIN[script](config)
@@ -108,11 +186,17 @@ def test_igpo_with_more_steps_learns_what_a_longer_run_learns(finished, tmp_path
     config = finished["igpo"]
     script_runs(monkeypatch, config, MIXED)
     for steps in (1, 2):
-        train_igpo.main(replace(config, steps=steps, out=str(tmp_path / "extended"), pack_tokens=512 * steps))
+        train_igpo.main(
+            replace(config, steps=steps, out=str(tmp_path / "extended"), pack_tokens=512 * steps)
+        )
     train_igpo.main(replace(config, steps=2, out=str(tmp_path / "whole"), pack_tokens=1024))
-    extended, whole = (read_jsonl(tmp_path / name / "metrics.jsonl") for name in ("extended", "whole"))
+    extended, whole = (
+        read_jsonl(tmp_path / name / "metrics.jsonl") for name in ("extended", "whole")
+    )
     assert extended[1] == pytest.approx(whole[1], rel=1e-3, abs=1e-5) and len(extended) == 2
-    with pytest.raises(ConfigError, match="step-00000002 is after step 2, --steps is 1: give as many or more"):
+    with pytest.raises(
+        ConfigError, match="step-00000002 is after step 2, --steps is 1: give as many or more"
+    ):
         train_igpo.main(replace(config, steps=1, out=str(tmp_path / "whole")))
 
 
@@ -121,7 +205,9 @@ def test_igpo_with_more_steps_learns_what_a_longer_run_learns(finished, tmp_path
 
 @pytest.fixture
 def config(finished, tmp_path):
-    return replace(finished["sft"], steps=6, out=str(tmp_path / "run"), save_every=100, evaluate_every=2)
+    return replace(
+        finished["sft"], steps=6, out=str(tmp_path / "run"), save_every=100, evaluate_every=2
+    )
 
 
 def fails(call, error):
@@ -141,7 +227,12 @@ def test_a_run_evaluates_before_its_first_step_every_so_many_and_after_its_last(
     made_up_run(replace(config, steps=5), evaluate=lambda: {"score": float(next(calls))})
     rows = read_jsonl(f"{config.out}/metrics.jsonl")
     assert [(row["step"], row.get("before_score"), row.get("score")) for row in rows] == [
-        (1, 0.0, None), (2, None, 1.0), (3, None, None), (4, None, 2.0), (5, None, 3.0)]
+        (1, 0.0, None),
+        (2, None, 1.0),
+        (3, None, None),
+        (4, None, 2.0),
+        (5, None, 3.0),
+    ]
 
 
 def test_the_time_of_a_step_and_of_its_phases(config, monkeypatch):
@@ -157,7 +248,9 @@ def test_the_time_of_a_step_and_of_its_phases(config, monkeypatch):
     model = Qwen3(SMALL, seed=0)
     with open_run("sft", replace(config, steps=1)) as run:
         score = run.phase("scoring")(work)
-        for _ in run.steps(model, adamw(model, (0.9, 0.95), 0.01), TINY.files, data="", evaluate=lambda: work(32)):
+        for _ in run.steps(
+            model, adamw(model, (0.9, 0.95), 0.01), TINY.files, data="", evaluate=lambda: work(32)
+        ):
             work(1)
             with run.phase("rollout"):
                 work(2)
@@ -167,25 +260,46 @@ def test_the_time_of_a_step_and_of_its_phases(config, monkeypatch):
             work(16)
             run.log({}, tokens=62)
     assert read_jsonl(f"{config.out}/timing.jsonl") == [
-        {"step": 1, "scoring_seconds": 4, "rollout_seconds": 14, "evaluation_seconds": 32, "seconds": 63,
-         "tokens_per_second": 2}]
+        {
+            "step": 1,
+            "scoring_seconds": 4,
+            "rollout_seconds": 14,
+            "evaluation_seconds": 32,
+            "seconds": 63,
+            "tokens_per_second": 2,
+        }
+    ]
 
 
-@pytest.mark.parametrize(("where", "call", "error", "kept"), [
-    ("during", 4, Diverged("the loss is nan"), "step-00000003"),
-    ("during", 4, KeyboardInterrupt("at once"), "step-00000003"),
-    ("after", 4, Diverged("the loss is nan"), "step-00000002"),            # the weights have moved: that of save_every
-    ("evaluate", 2, ValueError("no tools"), "step-00000002"),              # step 2 itself is whole
-    ("during", 1, RuntimeError("out of memory"), None)])
-def test_an_error_keeps_the_last_whole_step_and_the_run_goes_on_to_the_same_bytes(where, call, error, kept, config,
-                                                                                  tmp_path):
+@pytest.mark.parametrize(
+    ("where", "call", "error", "kept"),
+    [
+        ("during", 4, Diverged("the loss is nan"), "step-00000003"),
+        ("during", 4, KeyboardInterrupt("at once"), "step-00000003"),
+        (
+            "after",
+            4,
+            Diverged("the loss is nan"),
+            "step-00000002",
+        ),  # the weights have moved: that of save_every
+        ("evaluate", 2, ValueError("no tools"), "step-00000002"),  # step 2 itself is whole
+        ("during", 1, RuntimeError("out of memory"), None),
+    ],
+)
+def test_an_error_keeps_the_last_whole_step_and_the_run_goes_on_to_the_same_bytes(
+    where, call, error, kept, config, tmp_path
+):
     config = replace(config, save_every=2)
     made_up_run(replace(config, out=str(tmp_path / "whole")))
-    with pytest.raises(type(error), match="step 4: the loss is nan" if isinstance(error, Diverged) else str(error)):
+    with pytest.raises(
+        type(error), match="step 4: the loss is nan" if isinstance(error, Diverged) else str(error)
+    ):
         made_up_run(config, **{where: fails(call, error)})
     newest = latest_checkpoint(config.out)
     assert (newest and newest.name) == kept
-    made_up_run(config if kept else replace(config, batch=1))     # nothing is left that other settings contradict
+    made_up_run(
+        config if kept else replace(config, batch=1)
+    )  # nothing is left that other settings contradict
     assert content(config.out) == content(tmp_path / "whole")
 
 
@@ -193,7 +307,10 @@ def test_a_number_that_is_not_finite_ends_the_run_by_name_and_is_not_written(con
     for bad in (float("nan"), float("inf")):
         with pytest.raises(Diverged, match=r"step 2: score (nan|inf) is not a finite number"):
             made_up_run(config, evaluate=iter([{}, {"score": bad}]).__next__)
-        assert len(read_jsonl(f"{config.out}/metrics.jsonl")) == 1 and latest_checkpoint(config.out) is None
+        assert (
+            len(read_jsonl(f"{config.out}/metrics.jsonl")) == 1
+            and latest_checkpoint(config.out) is None
+        )
 
 
 def test_the_lines_of_a_step_are_on_the_disk_before_its_checkpoint(config, monkeypatch):
@@ -215,13 +332,20 @@ def test_other_data_is_refused_and_nothing_changes(config):
 # --------------------------------------------------------------------------------------------------- the two files
 
 
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=6), st.integers(0, 6),
-       st.integers(0, 200))
-def test_cutting_back_after_any_tear_leaves_the_first_lines_byte_for_byte(tmp_path_factory, losses, step, torn):
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=6),
+    st.integers(0, 6),
+    st.integers(0, 200),
+)
+def test_cutting_back_after_any_tear_leaves_the_first_lines_byte_for_byte(
+    tmp_path_factory, losses, step, torn
+):
     path = tmp_path_factory.mktemp("torn") / "metrics.jsonl"
     lines = [json.dumps({"step": i, "loss": loss}) + "\n" for i, loss in enumerate(losses, 1)]
     kept, full = "".join(lines[:step]), "".join(lines)
-    path.write_text(full[:max(len(kept), len(full) - torn)])              # nothing before the checkpoint is lost
+    path.write_text(
+        full[: max(len(kept), len(full) - torn)]
+    )  # nothing before the checkpoint is lost
     cut_back(path, step)
     assert path.read_text() == kept
 

@@ -28,7 +28,9 @@ def total_loss(model, batch, reduction="trajectory-mean"):
 def budget_for(packs):
     """The largest token budget for which the batch needs so many packs, in whatever order."""
     lengths = [len(e) for e in BATCH]
-    return next(budget for budget in range(sum(lengths), 0, -1) if len(fill_packs(lengths, budget)) == packs)
+    return next(
+        budget for budget in range(sum(lengths), 0, -1) if len(fill_packs(lengths, budget)) == packs
+    )
 
 
 def gradient(batch, budget, reduction="trajectory-mean", recompute=False):
@@ -53,8 +55,11 @@ def test_the_loss_is_the_mean_over_trajectories_of_their_mean_over_the_agents_to
     model = lively_model()
     means = []
     for e in BATCH:
-        logp = model(e.tokens.long()[None])[0].log_softmax(-1)                     # [L, V]; row k predicts token k + 1
-        means.append(-sum(logp[k - 1, e.tokens[k]].item() for k in range(1, len(e)) if e.sampled[k]) / e.trained)
+        logp = model(e.tokens.long()[None])[0].log_softmax(-1)  # [L, V]; row k predicts token k + 1
+        means.append(
+            -sum(logp[k - 1, e.tokens[k]].item() for k in range(1, len(e)) if e.sampled[k])
+            / e.trained
+        )
     assert total_loss(model, BATCH) == pytest.approx(sum(means) / len(means), rel=1e-5)
 
 
@@ -68,8 +73,10 @@ def test_an_observations_label_is_not_trained_and_its_input_is_read(e, data):
     tokens[k] = (tokens[k] + 1) % 700
     old, new = (step_packs([Example(t, e.sampled)], 10_000)[0] for t in (e.tokens, tokens))
     with torch.no_grad():
-        loss, label, read = (float(sft_loss(model, pack)) for pack in (old, replace(new, tokens=old.tokens),
-                                                                       replace(old, tokens=new.tokens)))
+        loss, label, read = (
+            float(sft_loss(model, pack))
+            for pack in (old, replace(new, tokens=old.tokens), replace(old, tokens=new.tokens))
+        )
     assert (label == loss) == (not e.sampled[k])
     assert read != loss
 
@@ -94,18 +101,25 @@ def test_one_two_or_five_packs_give_the_same_step(reduction):
 @given(st.permutations(range(len(BATCH))), st.integers(1, 5))
 def test_the_order_of_trajectories_and_packs_does_not_matter(order, packs):
     slope = gradient(BATCH, 10_000)
-    assert (gradient([BATCH[i] for i in order], budget_for(packs)) - slope).norm() < 1e-6 * slope.norm()
+    assert (
+        gradient([BATCH[i] for i in order], budget_for(packs)) - slope
+    ).norm() < 1e-6 * slope.norm()
 
 
 def test_recomputing_layers_gives_the_same_gradients():
-    assert torch.equal(gradient(BATCH, budget_for(2)), gradient(BATCH, budget_for(2), recompute=True))
+    assert torch.equal(
+        gradient(BATCH, budget_for(2)), gradient(BATCH, budget_for(2), recompute=True)
+    )
 
 
 def test_a_step_starts_from_no_gradient():
     """Two steps with a rate of zero see the same gradient; left-over gradients would double its norm."""
     model = lively_model()
     optimizer = adamw(model, (0.9, 0.95), 0.0)
-    norms = [sft_step(model, optimizer, BATCH, 0.0, 1.0, 10_000, "trajectory-mean")["grad_norm"] for _ in range(2)]
+    norms = [
+        sft_step(model, optimizer, BATCH, 0.0, 1.0, 10_000, "trajectory-mean")["grad_norm"]
+        for _ in range(2)
+    ]
     assert norms[0] == norms[1] > 0
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -116,7 +130,9 @@ def test_a_gradient_that_is_not_finite_stops_training_and_changes_nothing():
         model.model.norm.weight[0] = float("inf")
     before = parameters(model)
     with pytest.raises(Diverged, match="norm is nan: lower the learning rate"):
-        sft_step(model, adamw(model, (0.9, 0.95), 0.01), BATCH, 1e-3, 1.0, 10_000, "trajectory-mean")
+        sft_step(
+            model, adamw(model, (0.9, 0.95), 0.01), BATCH, 1e-3, 1.0, 10_000, "trajectory-mean"
+        )
     assert torch.equal(parameters(model), before)
 
 
@@ -125,7 +141,9 @@ def test_validation_is_the_loss_without_a_gradient_or_a_change():
     before = parameters(model)
     loss = validation_loss(model, BATCH, budget_for(3), "trajectory-mean")
     assert loss == pytest.approx(total_loss(model, BATCH), rel=1e-6)
-    assert torch.equal(parameters(model), before) and all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(parameters(model), before) and all(
+        parameter.grad is None for parameter in model.parameters()
+    )
 
 
 # ----------------------------------------------------------------------------------------------- the learning rate
@@ -146,4 +164,6 @@ def test_every_step_moves_up_to_the_peak_and_down_again(steps, share, peak):
     assert all(0 < rate <= peak for rate in rates)
     top = max(warmup - 1, 0)
     assert rates[top] == pytest.approx(peak)
-    assert rates[:top + 1] == sorted(rates[:top + 1]) and rates[top:] == sorted(rates[top:], reverse=True)
+    assert rates[: top + 1] == sorted(rates[: top + 1]) and rates[top:] == sorted(
+        rates[top:], reverse=True
+    )

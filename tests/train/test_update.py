@@ -14,7 +14,7 @@ from tests.train.igpo_runs import MIXED, first_step, small_igpo, with_recipe, wr
 from tests.train.runs import gradients, parameters
 
 FAILED = [["right: dog", "wrong: dog"], ["wrong: dog", "right: dog"]]
-SEARCHES = [["search: right", "search: dog"], [": dog", "search: right"]]       # no visit, so no gain
+SEARCHES = [["search: right", "search: dog"], [": dog", "search: right"]]  # no visit, so no gain
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +54,22 @@ def test_grpo_and_igpo_without_gains_give_the_same_update_to_the_last_bit(config
 def test_where_all_have_failed_grpo_gives_no_gradient_at_all_and_igpo_gives_one(config):
     step = grpo(config, FAILED)
     before = parameters(step.model)
-    assert [m.outcome for m in step.batch.measured] == [0.0] * 4 and not any(row.advantages.any() for row in step.rows)
-    assert step.update() == {"updates": 0, "tokens": 0} and torch.equal(parameters(step.model), before)
-    assert all(parameter.grad is None for parameter in step.model.parameters()) and not step.optimizer.state
+    assert [m.outcome for m in step.batch.measured] == [0.0] * 4 and not any(
+        row.advantages.any() for row in step.rows
+    )
+    assert step.update() == {"updates": 0, "tokens": 0} and torch.equal(
+        parameters(step.model), before
+    )
+    assert (
+        all(parameter.grad is None for parameter in step.model.parameters())
+        and not step.optimizer.state
+    )
     assert gradient_of(first_step(config, FAILED))[0].norm() > 1e-3
 
 
-def test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term_alone(config, tmp_path):
+def test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term_alone(
+    config, tmp_path
+):
     """The reference is another model, or the term would have none either."""
     config = replace(config, kl_coef=0.1)
     step = grpo(config, FAILED)
@@ -69,7 +78,11 @@ def test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term
     shipped, numbers = gradient_of(step, rows)
     assert numbers["policy_loss"] == 0.0 and numbers["kl"] > 0.01
     new, _ = packed_logprobs(step.model, step.rows, 1.0)
-    (0.1 * sum(k3(logp, row.ref_logp).mean() for logp, row in zip(new, rows, strict=True)) / len(rows)).backward()
+    (
+        0.1
+        * sum(k3(logp, row.ref_logp).mean() for logp, row in zip(new, rows, strict=True))
+        / len(rows)
+    ).backward()
     assert (shipped - gradients(step.model)).norm() < 1e-5 * shipped.norm()
     assert step.update()["updates"] == 1, "so the mini-batch is not skipped"
 
@@ -78,7 +91,9 @@ def test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATIONS)
-def test_a_group_without_a_signal_does_not_run_and_still_counts_in_the_mean(config, aggregate, monkeypatch):
+def test_a_group_without_a_signal_does_not_run_and_still_counts_in_the_mean(
+    config, aggregate, monkeypatch
+):
     step = grpo(config, MIXED, aggregate=aggregate)
     assert [row.has_signal for row in step.rows] == [True, True, False, False]
     skipped, some = gradient_of(step)
@@ -104,20 +119,41 @@ def test_a_mini_batch_without_a_signal_costs_no_optimiser_step(config):
 
 
 def test_the_numbers_of_several_optimiser_steps_are_means_extremes_and_the_gaps_before_the_first():
-    first = {"tokens": 10, "entropy": 1.0, "logprob_gap": 1e-6, "logprob_gap_mean": 1e-7, "ratio_min": 1.0,
-             "ratio_max": 1.0}
-    second = {"tokens": 10, "entropy": 2.0, "logprob_gap": 0.5, "logprob_gap_mean": 0.25, "ratio_min": 0.75,
-              "ratio_max": 1.5}
-    assert summary([first, second]) == {"tokens": 20, "entropy": 1.5, "logprob_gap": 1e-6, "logprob_gap_mean": 1e-7,
-                                        "ratio_min": 0.75, "ratio_max": 1.5, "updates": 2}
+    first = {
+        "tokens": 10,
+        "entropy": 1.0,
+        "logprob_gap": 1e-6,
+        "logprob_gap_mean": 1e-7,
+        "ratio_min": 1.0,
+        "ratio_max": 1.0,
+    }
+    second = {
+        "tokens": 10,
+        "entropy": 2.0,
+        "logprob_gap": 0.5,
+        "logprob_gap_mean": 0.25,
+        "ratio_min": 0.75,
+        "ratio_max": 1.5,
+    }
+    assert summary([first, second]) == {
+        "tokens": 20,
+        "entropy": 1.5,
+        "logprob_gap": 1e-6,
+        "logprob_gap_mean": 1e-7,
+        "ratio_min": 0.75,
+        "ratio_max": 1.5,
+        "updates": 2,
+    }
 
 
 def test_gradient_and_numbers_do_not_depend_on_how_rollouts_are_packed(config):
     step = first_step(replace(config, epochs=2), MIXED)
-    step.update()                                                         # now ratios are not 1
+    step.update()  # now ratios are not 1
     longest = max(len(row.tokens) for row in step.rows)
     together, numbers = gradient_of(step)
-    apart, others = gradient_of(step, config=replace(config, max_context=longest, pack_tokens=longest))
+    apart, others = gradient_of(
+        step, config=replace(config, max_context=longest, pack_tokens=longest)
+    )
     assert numbers["ratio_max"] > 1.01 and (together - apart).norm() < 1e-5 * together.norm()
     assert others == pytest.approx(numbers, rel=1e-4, abs=1e-6)
 
@@ -134,9 +170,9 @@ def test_every_step_and_every_epoch_has_an_order_of_its_own(config, monkeypatch)
     monkeypatch.setattr(updating, "backward", watched)
     for number in range(1, 9):
         step.update(step=number)
-    epochs = [tuple(running[i:i + 4]) for i in range(0, len(running), 4)]
+    epochs = [tuple(running[i : i + 4]) for i in range(0, len(running), 4)]
     assert len(epochs) == 24 and all(sorted(epoch) == [0, 1, 2, 3] for epoch in epochs)
-    assert len({tuple(epochs[i:i + 3]) for i in range(0, 24, 3)}) == 8, "steps differ"
+    assert len({tuple(epochs[i : i + 3]) for i in range(0, 24, 3)}) == 8, "steps differ"
     assert len(set(epochs[:3])) > 1 and len(set(epochs)) > 10, "epochs differ"
 
 
@@ -157,20 +193,31 @@ def test_the_settings_of_the_loss_are_those_of_the_run(config, monkeypatch):
 def test_a_gradient_longer_than_the_clip_is_cut_to_it_and_a_shorter_one_is_not(clip, length):
     model = torch.nn.Linear(2, 1, bias=False)
     before = model.weight.detach().clone()
-    model.weight.grad = torch.tensor([[5.0, 12.0]])                            # of length 13
-    assert optimizer_step(model, torch.optim.SGD(model.parameters(), lr=0.0), 0.1, clip) == pytest.approx(13.0)
+    model.weight.grad = torch.tensor([[5.0, 12.0]])  # of length 13
+    assert optimizer_step(
+        model, torch.optim.SGD(model.parameters(), lr=0.0), 0.1, clip
+    ) == pytest.approx(13.0)
     assert float((model.weight.detach() - before).norm()) == pytest.approx(0.1 * length, rel=1e-4)
 
 
 # --------------------------------------------------------------------------------------------------------- divergence
 
 
-@pytest.mark.parametrize(("column", "change", "words"), [
-    ("advantages", lambda a: a * float("inf"), "the loss is .*: look at the last lines of metrics.jsonl"),
-    ("old_logp", lambda x: x * float("nan"), "the loss is nan"),
-    ("advantages", lambda a: a * 1e38, "the (loss|gradient's norm) is"),
-])
-def test_a_number_that_cannot_be_trained_on_stops_before_the_weights_move(config, column, change, words):
+@pytest.mark.parametrize(
+    ("column", "change", "words"),
+    [
+        (
+            "advantages",
+            lambda a: a * float("inf"),
+            "the loss is .*: look at the last lines of metrics.jsonl",
+        ),
+        ("old_logp", lambda x: x * float("nan"), "the loss is nan"),
+        ("advantages", lambda a: a * 1e38, "the (loss|gradient's norm) is"),
+    ],
+)
+def test_a_number_that_cannot_be_trained_on_stops_before_the_weights_move(
+    config, column, change, words
+):
     step = first_step(config, MIXED)
     before = parameters(step.model)
     spoilt = [replace(row, **{column: change(getattr(row, column))}) for row in step.rows]
