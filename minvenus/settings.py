@@ -21,11 +21,11 @@ from minvenus.config import (
     ModelConfig,
     NotNegative,
     Positive,
-    Recipe,
     Share,
     check,
     check_address,
 )
+from minvenus.igpo.recipes import Recipe
 
 Device = Literal["auto", "cpu", "cuda"]
 Hops = Literal[1, 2, 3, 4, 5, 6]
