@@ -47,6 +47,9 @@ from minvenus.train.update import igpo_update, row_of
 from minvenus.types import Rollout
 
 
+TOOL_THREADS = 16                 # calls of live tools at once; other tools answer in order, reproducibly
+
+
 def main(config: IGPOConfig) -> Path:
     """Train, and return the folder of the trained model."""
     config, agent = with_agent_format(config)
@@ -191,7 +194,7 @@ def loop_maker(config: IGPOConfig, agent: AgentFormat, source: QuestionSource, e
                          max_observation_tokens=config.max_observation_tokens)
     # the answer_from, last_turn_tokens and time_limit of the format are for inference
     return partial(RolloutLoop, policy, tokenizer, run_as, tool_seconds=config.tool_seconds, guard=FailureGuard(),
-                   tool_threads=None if source.immediate else config.tool_threads)
+                   tool_threads=None if source.immediate else TOOL_THREADS)
 
 
 if __name__ == "__main__":

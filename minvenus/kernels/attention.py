@@ -52,7 +52,9 @@ def attention_triton(q, k, v, cu_seqlens, max_seqlen=None):
         max_seqlen = int(cu_seqlens.diff().max()) if len(cu_seqlens) > 1 else 0
     if max_seqlen == 0:
         return q * 1.0                                                           # no tokens; still part of the graph
-    from minvenus.kernels.attention_triton import PackedAttention  # here: triton does not exist everywhere
+    from minvenus.kernels.attention_triton import (
+        PackedAttention,  # here: triton does not exist everywhere
+    )
 
     return PackedAttention.apply(q, k, v, cu_seqlens, max_seqlen)
 

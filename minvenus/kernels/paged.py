@@ -102,7 +102,9 @@ def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries, max_q
     check(q, k_pages, v_pages, block_table, lengths, cu_queries)
     if not uses_triton(q.device):
         return paged_attention_torch(q, k_pages, v_pages, block_table, lengths, cu_queries)
-    from minvenus.kernels.paged_triton import paged_attention_triton  # here: triton does not exist everywhere
+    from minvenus.kernels.paged_triton import (
+        paged_attention_triton,  # here: triton does not exist everywhere
+    )
 
     max_queries = int(cu_queries.diff().max()) if max_queries is None else max_queries
     max_length = int(lengths.max()) if max_length is None else max_length

@@ -18,7 +18,13 @@ linear time: a non-greedy regex would take quadratic time on many openings witho
 import json
 import re
 
-from minvenus.agent.protocol import ALLOWED_ARGS, is_well_formed, parse_turn, read_call, whole_characters
+from minvenus.agent.protocol import (
+    ALLOWED_ARGS,
+    is_well_formed,
+    parse_turn,
+    read_call,
+    whole_characters,
+)
 from minvenus.text.chat import CLOSE, OPEN, ChatError, split_turn
 
 # The keys under which a call may list its queries or addresses; the first one that holds any counts.
