@@ -18,7 +18,7 @@ from minvenus.agent.policy import EnginePolicy
 from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.rollout import Episode, RolloutLoop
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
 from minvenus.console import one_line_errors
 from minvenus.engine import Engine, Sampling
 from minvenus.evaluation.judge import Judge, WordGrader, make_grader
@@ -27,6 +27,7 @@ from minvenus.files import digest, read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.igpo.credit import credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
+from minvenus.igpo.recipes import Recipe
 from minvenus.model.lora import base_of
 from minvenus.model.precision import copy_weights, engine_model
 from minvenus.model.qwen3 import Qwen3
