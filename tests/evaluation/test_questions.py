@@ -238,7 +238,7 @@ def test_every_epoch_has_each_training_question_once_and_one_that_comes_twice_ha
     rows = [{"id": str(i), "question": f"Who is {i}?", "answer": "x"} for i in range(7)]
     (tmp_path / "page.txt").write_text("x")
     path = str(write(tmp_path, *rows))
-    source = open_questions(path, f"folder:{tmp_path}", 3, limit=2, per_step=2)
+    source = open_questions(path, f"folder:{tmp_path}", 1, limit=2, per_step=2)
     steps = [source.of_step(step) for step in range(1, 41)]
     asked = [question.id for groups in steps for _, question in groups]
     epochs = [asked[i : i + 5] for i in range(0, 80, 5)]
