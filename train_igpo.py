@@ -38,7 +38,7 @@ from minvenus.report.saved import SavedBatch, save_batch
 from minvenus.settings import IGPOConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard
-from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
+from minvenus.train.batch import behaviour, health, make_batch, mean
 from minvenus.train.optim import adamw
 from minvenus.train.parallel import everywhere, gather, on_rank_0, processes, share, size, together
 from minvenus.train.plan import PAGE_SIZE, plan_table
@@ -99,14 +99,10 @@ def main(config: IGPOConfig) -> Path:
 
 
 def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:
-    """`group` rollouts of each question of the step; under torchrun, of this rank's share of the questions. The name of
-    a group and the step, counted from 0, decide its random numbers. Where an epoch ends within the step a question may
-    come twice: its second group has another name."""
+    """`group` rollouts of each question of the step; under torchrun, of this rank's share of the
+    questions. The name of a group and the step, counted from 0, decide its random numbers."""
     episodes: list[Episode] = []
-    chosen = batch_indices(step, config.questions, len(source.training), config.web_seed)
-    for place, i in share(list(enumerate(chosen))):
-        question = source.training[i]
-        name = f"again {question.id}" if i in chosen[:place] else question.id
+    for name, question in share(source.of_step(step)):
         episodes += loop.add(question, source.tools_for, config.group, name=name, step=step - 1,
                              max_turns=source.max_turns(question))
     loop.run()
