@@ -23,7 +23,7 @@ from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.agent.protocol import parse_turn
 from minvenus.config import ConfigError, check
 from minvenus.console import one_line_errors
-from minvenus.evaluation.judge import Judge, WordGrader
+from minvenus.evaluation.judge import Judge, WordGrader, make_grader
 from minvenus.files import claimed, read_record, read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
 from minvenus.sft.clean import PromptMode, clean
@@ -74,7 +74,7 @@ def run(config: CleanConfig) -> dict:
     out = Path(config.out)
     files = input_files(config.in_)
     counts: Counter = Counter()
-    grader = Judge(out.with_name("judge.sqlite")) if config.correct == "judge" else WordGrader()
+    grader = make_grader("judge" if config.correct == "judge" else "em", out.parent)
     with claimed(out.parent, "cleaning"), closing(grader):
         valid = clean_records(files, config, counts)
         correct = valid
@@ -159,11 +159,12 @@ def correct_ones(records: list[CleanRecord], grader: WordGrader | Judge,
                  counts: Counter) -> list[CleanRecord]:
     """The records whose answer is correct; the others are counted by reason."""
     correct = []
-    verdicts = grader.verdicts([(record.question, record.answer) for record in records])
-    for record, verdict in zip(records, verdicts, strict=True):
-        if verdict.correct:
+    questions = [record.question for record in records]
+    grades = grader.grade(questions, [record.answer for record in records])
+    for record, grade in zip(records, grades, strict=True):
+        if grade:
             correct.append(record)
-        elif verdict.correct is None:
+        elif grade is None:
             counts["drop_reasons/judge_could_not_tell"] += 1
         else:
             counts["drop_reasons/answer_not_correct"] += 1

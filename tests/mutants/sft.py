@@ -44,17 +44,13 @@ MUTANTS = (
         39,
         "an answer that the judge could not tell is kept as correct",
         "sft/test_command.py::test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart",
-        (
-            "minvenus.sft.__main__:correct_ones",
-            "if verdict.correct:",
-            "if verdict.correct is not False:",
-        ),
+        ("minvenus.sft.__main__:correct_ones", "if grade:", "if grade is None or grade:"),
     ),
     mutant(
         39,
         "an answer that the judge could not tell is counted as wrong",
         "sft/test_command.py::test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart",
-        ("minvenus.sft.__main__:correct_ones", "elif verdict.correct is None:", "elif False:"),
+        ("minvenus.sft.__main__:correct_ones", "elif grade is None:", "elif False:"),
     ),
     mutant(
         40,
