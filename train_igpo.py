@@ -9,7 +9,7 @@ policy.
 # the questions and nothing to gather.
 
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,16 +18,16 @@ from minvenus.agent.policy import LocalWriter
 from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.rollout import Episode, RolloutLoop
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
 from minvenus.console import one_line_errors
 from minvenus.engine import Engine, Sampling
-from minvenus.evaluation.answers import exact_match, f1
-from minvenus.evaluation.judge import Judge
+from minvenus.evaluation.judge import Judge, WordGrader, make_grader
 from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.files import digest, read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.igpo.credit import credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
+from minvenus.igpo.recipes import Recipe
 from minvenus.model.lora import base_of
 from minvenus.model.precision import engine_model
 from minvenus.model.qwen3 import Qwen3
@@ -53,7 +53,7 @@ def main(config: IGPOConfig) -> Path:
     # the learning rate is constant, so a resumed run may be given more steps
     with (open_run("igpo", config, MAY_CHANGE | {"steps"}) as run,
           closing(questions_of(config)) as source,
-          closing(Judge(run.folder / "judge.sqlite")) if config.judge else nullcontext() as judge):
+          closing(make_grader("judge" if config.judge else config.outcome, run.folder)) as grader):
         model, tokenizer = load_start(config)
         reference = load_reference(config, model)
         optimizer = adamw(model, (0.9, 0.999), config.weight_decay)
@@ -64,9 +64,9 @@ def main(config: IGPOConfig) -> Path:
         new_loop = loop_maker(config, agent, source, engine, tokenizer)
         check_questions(new_loop(), source, tokenizer, config)
         score = run.phase("scoring")(partial(score_answers, scorer, tokenizer, config))       # the same, but timed
-        grade = partial(on_rank_0, outcomes, judge=judge, kind=config.outcome)
+        grade = partial(on_rank_0, outcomes, grader=grader)
         test = partial(evaluate, model, new_loop, source, engine)
-        data = digest([source.fingerprint, agent.prompt, judge.graded_by if judge else None])  # compared on resume
+        data = digest([source.fingerprint, agent.prompt, grader.name])                       # compared on resume
 
         # run.steps resumes from the last checkpoint, evaluates, saves, stops on signals; run.phase measures the time;
         # source.visits says of every page that was visited whether it was the right one, where that is known
@@ -126,14 +126,11 @@ def score_answers(scorer: Engine, tokenizer: Tokenizer, config: IGPOConfig, epis
         episode.answer_logprobs = answer_logprobs(episode.rollout, wrapped[episode], own, config.recipe)
 
 
-def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[float | None]:
-    """The outcome of every rollout: 0 or 1 by the judge, None where it gave no verdict; without a judge exact match or
-    F1, 0 without an answer. Penalties come later (igpo/rewards.py)."""
-    answered = [(rollout.question, final_answer(rollout.turns)) for rollout in rollouts]
-    if judge:
-        return [None if verdict.correct is None else float(verdict.correct) for verdict in judge.verdicts(answered)]
-    compare = exact_match if kind == "em" else f1
-    return [compare(answer, question.answers) for question, answer in answered]
+def outcomes(rollouts: list[Rollout], grader: Judge | WordGrader) -> list[float | None]:
+    """The outcome of every rollout, None where the judge gave no verdict. Penalties come later
+    (igpo/rewards.py)."""
+    questions = [rollout.question for rollout in rollouts]
+    return grader.grade(questions, [final_answer(rollout.turns) for rollout in rollouts])
 
 
 def evaluate(model: Qwen3, new_loop: Callable[[], RolloutLoop], source: QuestionSource, engine: Engine) -> dict:
@@ -147,7 +144,7 @@ def evaluate(model: Qwen3, new_loop: Callable[[], RolloutLoop], source: Question
         for _ in loop.run():
             pass
     done = gather([episode.rollout for episode in episodes])
-    numbers = {"exact_match": mean(outcomes(done, None, "em")), **behaviour(done, *source.visits(done))}
+    numbers = {"exact_match": mean(outcomes(done, WordGrader("em"))), **behaviour(done, *source.visits(done))}
     return {f"test_{name}": number for name, number in numbers.items() if number is not None}
 
 

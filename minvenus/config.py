@@ -1,4 +1,4 @@
-"""The shape of a model, the recipe of the rewards, and how every settings dataclass checks itself.
+"""The shape of a model, and how every settings dataclass checks itself.
 
 A class calls `check` when it is built: types, choices and the limits of numbers come from its annotations. A value that
 cannot be used is a ConfigError that names what would be valid. The comment after a field is its help text on the
@@ -8,10 +8,10 @@ command line (flags.py). The scripts' own settings are in settings.py. Nothing h
 import json
 import re
 import sys
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 
 class ConfigError(ValueError):
@@ -186,42 +186,3 @@ def read_json(path) -> dict:
     if not isinstance(value, dict):
         raise ConfigError(f"{path} must hold a JSON object, not {type(value).__name__}")
     return value
-
-
-# --------------------------------------------------------------------------------------- the recipe of the rewards
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How rewards become advantages: `paper` (the defaults) and `released` by name, or every field on its own."""
-
-    NAMES: ClassVar[tuple[str, ...]] = ("paper", "released")
-
-    gain: Literal["log_prob", "prob"] = "log_prob"          # value of the truth: mean log-prob, or its exponential
-    browse: Literal["replicate", "segment", "off"] = "replicate"  # gains on visits and searches, visits, or all turns
-    discount_over: Literal["turns", "rewards"] = "turns"    # a factor gamma for every turn, or for rewarded turns only
-    penalty_scope: Literal["turn", "segment"] = "turn"      # penalise a malformed turn only, or searches before it too
-    normalize: Literal["scaled", "separate", "joint", "none"] = "scaled"  # z-scores with IG-Scale, without; pooled; raw
-    center_gain: bool = True              # z-scores of gains subtract the group's mean; those of outcomes always do
-    spread: Literal["std", "rms", "one"] = "std"  # gains are divided by std or root mean square; one: not divided
-    gamma: Share = 0.95                   # discount, from 0 to 1
-    ig_weight: float = 1.0                # factor on the z-scores of gains and penalties
-    use_gain: bool = True                 # off = GRPO with the same outcome normalisation
-    clip_gain: bool = False               # a gain below 0 counts as 0
-    take_back: bool = False               # the last turn also pays back what the gains add up to
-    format_penalty: NotNegative | None = 1.0  # a malformed turn's reward is minus this; none = it keeps its own reward
-    newlines_after_think: Literal[1, 2] = 2   # in the scored answer's wrapper: 2 as the template renders, 1 as released
-    lead_in: str = "Now there's enough information to answer"      # before the scored answer; this: as agent.json
-
-    def __post_init__(self):
-        check(self)
-
-    @classmethod
-    def paper(cls, **changes) -> "Recipe":
-        return cls(**changes)
-
-    @classmethod
-    def released(cls, **changes) -> "Recipe":
-        """The released code as its own training script runs it."""
-        own = cls(browse="segment", discount_over="rewards", penalty_scope="segment", newlines_after_think=1)
-        return replace(own, **changes)

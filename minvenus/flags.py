@@ -47,7 +47,7 @@ def parse_flags(cls, argv: list[str] | None = None, description: str | None = No
         if saved.get("preset", preset) != preset:
             raise ConfigError(f"{file} is of preset {saved['preset']}: leave --preset {preset} out, or --config")
         return build(cls, (presets or {}).get(preset, {}) | saved, flags)
-    except ConfigError as error:
+    except ValueError as error:                        # a ConfigError, or what a recipe refuses
         parser.error(str(error))
 
 
@@ -64,12 +64,13 @@ def build(cls, values: dict[str, Any], flags: dict[str, Any]):
         raise ConfigError(f"unknown keys {', '.join(unknown)}; valid keys are {', '.join(names)}")
     own = values | {name: flags[name] for name in names if name in flags}
     for field in fields(cls):
-        name, kind = field.name, field.type
+        name: str = field.name
+        kind: Any = field.type
         if is_dataclass(kind):
             saved = values.get(name, {})
             if not isinstance(saved, dict):
                 raise ConfigError(f"{name} must be an object with fields of its own, got {saved!r}")
-            start: Any = getattr(kind, flags[name])() if name in flags else field.default
+            start: Any = kind.NAMES[flags[name]] if name in flags else field.default
             own[name] = build(kind, asdict(start) | ({} if name in flags else saved), flags)
         elif isinstance(own.get(name), list):                   # JSON and the command line have lists for tuples
             own[name] = tuple(own[name])
@@ -82,7 +83,8 @@ def add_flags(parser: argparse.ArgumentParser, cls) -> None:
     for field in fields(cls):
         kind: Any = field.type
         flag = "--" + field.name.rstrip("_").replace("_", "-")
-        text = comments[field.name] + ("" if is_dataclass(kind) else f" (default: {field.default})")
+        text = field.metadata.get("help") or comments[field.name]
+        text += "" if is_dataclass(kind) else f" (default: {field.default})"
         shared: dict[str, Any] = {"dest": field.name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
         if is_dataclass(kind):
             if hasattr(kind, "NAMES"):

@@ -21,11 +21,11 @@ from minvenus.config import (
     ModelConfig,
     NotNegative,
     Positive,
-    Recipe,
     Share,
     check,
     check_address,
 )
+from minvenus.igpo.recipes import Recipe
 
 Device = Literal["auto", "cpu", "cuda"]
 Hops = Literal[1, 2, 3, 4, 5, 6]
@@ -157,6 +157,11 @@ def check_preset(config: "SFTConfig | IGPOConfig") -> None:
                           f"and turns: choose --preset from {others}; flags beside it change single values")
 
 
+def check_offload(config: "SFTConfig | IGPOConfig") -> None:
+    if config.offload and not config.recompute:
+        raise ConfigError("offload moves the layer inputs that --recompute keeps to the host's memory: add --recompute")
+
+
 @dataclass(frozen=True)
 class SFTConfig:
     """train_sft.py: supervised fine-tuning on trajectories."""
@@ -179,6 +184,7 @@ class SFTConfig:
     lora_rank: CountOrZero = 0                 # train adapters of this rank, not the weights; 0 = train all weights
     lora_alpha: Positive = 32.0                # of the adapters: their product counts alpha / rank times
     recompute: bool = False                    # keep only layer inputs, compute the rest again: less memory, slower
+    offload: bool = False                      # with --recompute: keep these inputs in the host's memory
     sequence_parallel: Count = 1               # under torchrun: processes that share the tokens of each forward pass
     validation: CountOrZero = 64               # trajectories held out of the training data
     evaluate_every: Count = 50                 # steps between validations
@@ -195,6 +201,7 @@ class SFTConfig:
         if self.pack_tokens < self.max_tokens:
             raise ConfigError(f"pack_tokens {self.pack_tokens} must hold a trajectory of max_tokens {self.max_tokens}")
         check_preset(self)
+        check_offload(self)
 
 
 @dataclass(frozen=True)
@@ -240,6 +247,7 @@ class IGPOConfig:
     lora_rank: CountOrZero = 0                 # train adapters of this rank, not the weights; 0 = train all weights
     lora_alpha: Positive = 32.0                # of the adapters: their product counts alpha / rank times
     recompute: bool = False                    # keep only layer inputs, compute the rest again: less memory, slower
+    offload: bool = False                      # with --recompute: keep these inputs in the host's memory
     sequence_parallel: Count = 1               # under torchrun: processes that share the tokens of each forward pass
     hops: Hops | None = 4                      # toy web: hops of every question; none = 1, 2, 3 and 4 in turn
     slack: CountOrZero = 0                     # toy web: turns beyond what is needed
@@ -258,6 +266,7 @@ class IGPOConfig:
         check(self)
         check_tools(None if toy else self.data, self.tools, "--data")
         check_preset(self)
+        check_offload(self)
         if not toy and (self.hops, self.slack) != (4, 0):
             raise ConfigError("--hops and --slack are of the toy web: leave them out for a file of questions")
         if self.minibatches > self.questions * self.group:

@@ -1,25 +1,21 @@
-"""The records that every part uses: a question, a turn, a rollout and its rewards.
+"""The records that every part uses: a question, a turn, a rollout, a scored sample, its rewards.
 
-A rollout is one append-only token stream. Ids and log-probs are kept exactly as they were sampled; text is for display.
+A rollout is one append-only token stream. Ids and log-probs are kept exactly as they were
+sampled; text is for display.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+import math
+import sys
+from dataclasses import dataclass, field, fields
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 Kind = Literal["search", "visit", "answer", "none"]
-UNKNOWN = "(unknown)"                 # in place of the answer to a question whose answer nobody has given
 KINDS: tuple[str, ...] = get_args(Kind)
+UNKNOWN = "(unknown)"                 # in place of a truth that nobody has given
 
 TERMINATIONS = ("answered", "answered_token_limit", "answered_max_steps",
                 "token_limit_no_answer", "max_steps", "malformed", "timeout", "error")
-
-
-def setting(default: Any, help: str, heading: str | None = None, **limits: float) -> Any:
-    """A field of a settings dataclass: its default and its help text. `heading` begins a new group of flags.
-
-    `limits` bound a number: least=1 (at least), above=0, most=1 (at most), below=1.
-    """
-    return field(default=default, metadata={"help": help, "heading": heading, "limits": limits})
 
 
 @dataclass(frozen=True)
@@ -112,3 +108,44 @@ class TurnRewards:
 
     def is_penalty(self) -> list[bool]:
         return [False] * len(self.turns) if self.penalties is None else self.penalties
+
+
+# ------------------------------------------------------------------------------------ settings
+
+
+def setting(default: Any, help: str, heading: str | None = None, **limits: float) -> Any:
+    """A field of a settings dataclass: its default and its help text.
+
+    `heading` begins a new group of flags. `limits` bound a number: least=1 (at least), above=0,
+    most=1 (at most), below=1.
+    """
+    return field(default=default, metadata={"help": help, "heading": heading, "limits": limits})
+
+
+def check_settings(settings) -> None:
+    """Raise a ValueError for a field without its type, its choices or its limits."""
+    for f in fields(settings):
+        value = getattr(settings, f.name)
+        limits = f.metadata["limits"]
+        kinds = get_args(f.type) or (f.type,)          # choices, or the types of a union
+
+        if get_origin(f.type) is Literal:
+            valid = value in kinds and type(value) is type(kinds[0])
+            words = "one of " + ", ".join(map(str, kinds))
+        elif float in kinds:
+            valid = value is None and NoneType in kinds or is_number(value, **limits)
+            bounds = [f"{name} {limit:g}" for name, limit in limits.items()]
+            words = "a finite number" + ", ".join(["", *bounds]) + ", or none" * (len(kinds) > 1)
+        else:
+            valid = type(value) is f.type
+            words = {bool: "true or false", str: "text"}[f.type]
+
+        if not valid:
+            raise ValueError(f"{f.name} must be {words}, got {value!r}")
+
+
+def is_number(value, least=-math.inf, above=-math.inf, most=math.inf, below=math.inf) -> bool:
+    """Whether it is a finite number within these limits. True is none, nor is "1"."""
+    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
+        return False
+    return least <= value <= most and above < value < below

@@ -7,9 +7,10 @@ from dataclasses import fields
 
 import pytest
 
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
 from minvenus.experiments.calculator import CreditConfig, main
 from minvenus.flags import add_flags, parse_flags
+from minvenus.igpo.recipes import Recipe
 from minvenus.sft.__main__ import CleanConfig
 from tests import docs
 from tests.docs import RESULTS, ROOT

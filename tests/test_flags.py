@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.config import Count, Recipe, check
+from minvenus.config import Count, check
 from minvenus.flags import parse_flags, save_config
+from minvenus.igpo.recipes import Recipe
 from minvenus.settings import AgentConfig, EvalConfig, IGPOConfig, InferConfig, SFTConfig
 
 
@@ -98,7 +99,7 @@ def test_every_kind_of_field_has_its_flag():
         ({"name": None}, ["name must be text"]),
         ({"files": ["a"]}, ["files must be"]),
         ({"recipe": {"gama": 1.0}}, ["unknown keys gama"]),
-        ({"recipe": {"gamma": "1"}}, ["gamma must be a finite number from 0 to 1, got '1'"]),
+        ({"recipe": {"gamma": "1"}}, ["gamma must be a finite number, least 0, most 1, got '1'"]),
         ({"recipe": "paper"}, ["recipe must be an object"]),
         ("a text", ["JSON object"]),
     ],

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from minvenus.config import ConfigError, Count, CountOrZero, Fraction, Positive, Recipe, check, read_json
+from minvenus.config import ConfigError, Count, CountOrZero, Fraction, Positive, check, read_json
 from minvenus.flags import build
+from minvenus.igpo.recipes import Recipe
 from minvenus.settings import Like, ResultSize, Temperature
 from minvenus.tools import toyweb_lessons as toy
 from minvenus.tools.base import PAGE, PLAIN, ResultFormat, filled

@@ -25,11 +25,12 @@ from statistics import StatisticsError, correlation, fmean, pstdev
 from typing import NamedTuple
 
 from minvenus.agent.policy import load_scorer
-from minvenus.config import ConfigError, Recipe, check, read_json
+from minvenus.config import ConfigError, check, read_json
 from minvenus.console import table
 from minvenus.experiments.scripts import run
 from minvenus.files import latest_checkpoint
 from minvenus.igpo.gain import value, wrap_answer
+from minvenus.igpo.recipes import Recipe
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.settings import Hops

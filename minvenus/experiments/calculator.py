@@ -25,10 +25,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-from minvenus.config import ConfigError, Recipe, check, has_type, in_words, one_of
+from minvenus.config import ConfigError, check, has_type, in_words, one_of
 from minvenus.console import table
 from minvenus.igpo.credit import Credit, Measured, credit
-from minvenus.report.explain import RECIPES
+from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import SavedBatch
 from minvenus.report.source import read_records
 from minvenus.report.xray import write_page

@@ -26,13 +26,14 @@ from typing import Annotated
 
 import numpy as np
 
-from minvenus.config import Count, Positive, Recipe, check
+from minvenus.config import Count, Positive, check
 from minvenus.console import table
 from minvenus.experiments.compare import ARMS, CHANGES, check_names, method_flags
 from minvenus.experiments.results import Curves, Runs, line, over_seeds
 from minvenus.files import write_text
 from minvenus.flags import parse_flags
 from minvenus.igpo.credit import Measured, credit
+from minvenus.igpo.recipes import Recipe
 from minvenus.report.curves import line_plot
 from minvenus.report.page import Html
 from minvenus.settings import IGPOConfig

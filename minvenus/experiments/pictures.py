@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from minvenus.config import ConfigError, Recipe, check, read_json
+from minvenus.config import ConfigError, check, read_json
 from minvenus.experiments import lab, theory
 from minvenus.experiments.calculator import EXAMPLES, measured
 from minvenus.experiments.compare import CompareConfig, read_runs
@@ -24,8 +24,8 @@ from minvenus.experiments.results import ACCURACY, plot_of
 from minvenus.files import write_text
 from minvenus.flags import build
 from minvenus.igpo.credit import Credit, credit
+from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.curves import COLOURS, label, svg
-from minvenus.report.explain import RECIPES
 from minvenus.report.page import Html, el
 from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.report.xray import write_page

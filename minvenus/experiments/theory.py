@@ -22,20 +22,20 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from minvenus.config import GroupSize, Recipe, check
+from minvenus.config import GroupSize, check
 from minvenus.console import table
 from minvenus.experiments.lab import RIGHT, START, STOP, WRONG
 from minvenus.igpo.advantage import turn_advantages
 from minvenus.igpo.loss import igpo_loss
+from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.curves import Series, line_plot
-from minvenus.report.explain import RECIPES
 from minvenus.report.page import Html
 from minvenus.types import TurnRewards
 
 PROFILES = {"equal": (0.8, 0.8, 0.8), "rising": (0.4, 0.8, 1.2), "front": (2.0, 0.2, 0.2)}    # of the right visits
 VISITS = 4
-ARMS = {name: replace(RECIPES[name], normalize="separate") for name in ("GRPO", "paper", "uncentred")}   # no IG-Scale
-ARMS["uncentred, rms"] = replace(ARMS["uncentred"], spread="rms")
+ARMS = {name: replace(RECIPES[name], normalize="separate") for name in ("grpo", "paper", "uncentred")}   # no IG-Scale
+ARMS["uncentred, std"] = replace(ARMS["uncentred"], spread="std")
 
 
 @dataclass(frozen=True)

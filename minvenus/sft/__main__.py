@@ -23,7 +23,7 @@ from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.agent.protocol import parse_turn
 from minvenus.config import ConfigError, check
 from minvenus.console import one_line_errors
-from minvenus.evaluation.judge import Judge, WordGrader
+from minvenus.evaluation.judge import Judge, WordGrader, make_grader
 from minvenus.files import claimed, read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
 from minvenus.sft.clean import COPIES, bucket, clean, copies
@@ -85,7 +85,7 @@ def run(config: CleanConfig) -> dict:
     out = Path(config.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     files, counts = input_files(config.in_), Counter[str]()
-    grader = Judge(out.with_name("judge.sqlite")) if config.correct == "judge" else WordGrader()
+    grader = make_grader("judge" if config.correct == "judge" else "em", out.parent)
     with claimed(out.parent, "cleaning"), closing(grader), tempfile.TemporaryFile(dir=out.parent) as spool:
         valid = fill(spool, files, config, counts)
         kept = valid if config.correct == "off" else correct_ones(valid, grader, counts)
@@ -143,12 +143,13 @@ def fill(spool, files: list[Path], config: CleanConfig, counts: Counter) -> list
 def correct_ones(valid: list[Spooled], grader: WordGrader | Judge, counts: Counter) -> list[Spooled]:
     """The records that were found correct; the others are counted."""
     kept = []
-    verdicts = grader.verdicts([record.answered for record in valid])
-    for record, verdict in zip(valid, verdicts, strict=True):
-        if verdict.correct:
+    questions = [record.answered[0] for record in valid]
+    grades = grader.grade(questions, [record.answered[1] for record in valid])
+    for record, grade in zip(valid, grades, strict=True):
+        if grade:
             kept.append(record)
         else:
-            reason = "judge_could_not_tell" if verdict.correct is None else "answer_not_correct"
+            reason = "judge_could_not_tell" if grade is None else "answer_not_correct"
             counts[f"drop_reasons/{reason}"] += 1
     return kept
 

@@ -45,8 +45,8 @@ MUTANTS = (
         "sft/test_command.py::test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart",
         (
             "minvenus.sft.__main__:correct_ones",
-            "if verdict.correct:",
-            "if verdict.correct is not False:",
+            "if grade:",
+            "if grade != 0:",
         ),
     ),
     mutant(
@@ -55,7 +55,7 @@ MUTANTS = (
         "sft/test_command.py::test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart",
         (
             "minvenus.sft.__main__:correct_ones",
-            '"judge_could_not_tell" if verdict.correct is None else ',
+            '"judge_could_not_tell" if grade is None else ',
             "",
         ),
     ),

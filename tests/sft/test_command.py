@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
-from minvenus.evaluation.judge import Verdict
 from minvenus.files import claimed
 from minvenus.sft import __main__ as command
 from minvenus.sft.__main__ import CleanConfig, run
@@ -267,23 +266,18 @@ def test_impossible_options_are_refused_before_any_work(tmp_path, change, words)
 def test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart(
     tmp_path, monkeypatch
 ):
-    def verdicts(pairs):
-        assert all(
-            question.answers == ["Rome"] and answer == "in Rome" for question, answer in pairs
-        )
-        return [
-            Verdict({"right": True, "wrong": False, "odd": None}[question.text])
-            for question, _ in pairs
-        ]
+    def grade(questions, answers):
+        assert {*answers} == {"in Rome"} and all(q.answers == ["Rome"] for q in questions)
+        return [{"right": 1.0, "wrong": 0.0, "odd": None}[q.text] for q in questions]
 
-    judge = Mock(return_value=Mock(verdicts=verdicts))
-    monkeypatch.setattr(command, "Judge", judge)
+    judge = Mock(return_value=Mock(grade=grade))
+    monkeypatch.setattr(command, "make_grader", judge)
     rows = [of_turns(2, name, "in Rome") for name in ("wrong", "odd", "right", "odd")]
     stats, config = start(tmp_path, rows, correct="judge")
     assert [row["question"] for row in read(config.out)] == ["right"]
     assert stats["drop_reasons"] == {"answer_not_correct": 1, "judge_could_not_tell": 2}
     assert stats["rows"]["stage2_valid"] == 4 and stats["rows"]["stage3_correct"] == 1
-    judge.assert_called_once_with(tmp_path / "out" / "judge.sqlite")
+    judge.assert_called_once_with("judge", tmp_path / "out")
     judge.return_value.close.assert_called_once_with()
 
 

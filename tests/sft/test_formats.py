@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minvenus.agent.record import rollout_to_json
-from minvenus.config import Recipe
 from minvenus.evaluation.answers import ALIAS_MARK
+from minvenus.igpo.recipes import Recipe
 from minvenus.report.saved import path_of, save_batch
 from minvenus.sft.__main__ import CleanConfig, run
 from minvenus.sft.clean import clean
