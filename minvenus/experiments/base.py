@@ -45,7 +45,7 @@ from tokenizers.trainers import BpeTrainer
 from torch import Tensor, nn
 
 from minvenus.agent.prompt import TOYWEB
-from minvenus.config import Count, ModelConfig, check
+from minvenus.config import ModelConfig, check
 from minvenus.console import Progress
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
@@ -54,6 +54,7 @@ from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import NAMES, PETS, RELATIONS, VERBS
 from minvenus.tools.toyweb_lessons import Teacher, base_case, notes, reading, teach
 from minvenus.train.update import sft_step
+from minvenus.types import setting
 
 WANDERER = Teacher(wrong_result=0.5, wrong_relation=0.1, at_once=0.05, stop_early=0.1)
 NOTES_FROM = 120                  # steps
@@ -72,9 +73,9 @@ DECAY = 0.4                       # share of the steps, the last ones, in which 
 class BaseConfig:
     """python -m minvenus.experiments base: pretrain the tiny model on generated text."""
 
-    out: str = "runs/base"                 # folder of the model
-    seed: int = 0                          # of the weights and the texts
-    steps: Count = 1000                    # optimiser steps
+    out: str = setting("runs/base", "folder of the model")
+    seed: int = setting(0, "of the weights and the texts")
+    steps: int = setting(1000, "optimiser steps", least=1)
 
     def __post_init__(self):
         check(self)

@@ -5,10 +5,10 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from minvenus.agent.protocol import is_well_formed, parse_turn
-from minvenus.config import Recipe
 from minvenus.files import write_text
 from minvenus.igpo.credit import Measured, credit
 from minvenus.igpo.gain import needed_values
+from minvenus.igpo.recipes import Recipe
 from minvenus.report.saved import SavedBatch, path_of, save_batch
 from minvenus.report.xray import write_page
 from minvenus.text.chat import Stream
@@ -27,7 +27,8 @@ def rollout(
     for t, text in enumerate(turns):
         last = t == len(turns) - 1
         ids = TOKENIZER.encode_tagged(text)
-        start, end = stream.add_turn(ids if t == forced else [*ids, TOKENIZER.im_end])
+        stream.ids += ids if t == forced else [*ids, TOKENIZER.im_end]
+        start, end = stream.end_turn()
         whole = "<think>\n" + text
         parsed = parse_turn(whole)
         ran = parsed.arguments is not None and not last
