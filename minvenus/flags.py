@@ -67,10 +67,11 @@ def build(cls, values: dict[str, Any], flags: dict[str, Any]):
         name: str = field.name
         kind: Any = field.type
         if is_dataclass(kind):
+            named: Any = getattr(kind, "NAMES", None)
             saved = values.get(name, {})
             if not isinstance(saved, dict):
                 raise ConfigError(f"{name} must be an object with fields of its own, got {saved!r}")
-            start: Any = kind.NAMES[flags[name]] if name in flags else field.default
+            start: Any = named[flags[name]] if name in flags else field.default
             own[name] = build(kind, asdict(start) | ({} if name in flags else saved), flags)
         elif isinstance(own.get(name), list):                   # JSON and the command line have lists for tuples
             own[name] = tuple(own[name])

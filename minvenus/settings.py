@@ -11,7 +11,6 @@ from typing import Annotated, Literal, get_args
 
 from minvenus.config import (
     MODELS,
-    AboveOne,
     BelowOne,
     ConfigError,
     Count,
@@ -25,6 +24,7 @@ from minvenus.config import (
     check,
     check_address,
 )
+from minvenus.igpo.loss import LossConfig
 from minvenus.igpo.recipes import Recipe
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -220,11 +220,7 @@ class IGPOConfig:
     learning_rate: Positive = 6e-4             # constant
     weight_decay: NotNegative = 0.01           # on all parameters
     clip: Positive = 1.0                       # gradients are scaled down to this norm
-    clip_low: BelowOne = 0.2                   # the ratio is clipped to 1 - clip_low ...
-    clip_high: NotNegative = 0.2               # ... and 1 + clip_high
-    dual_clip: AboveOne | None = None          # cap of the ratio of bad tokens; none = no cap
-    kl_coef: NotNegative = 0.001               # weight of the KL term to the start checkpoint; 0 = no reference
-    aggregate: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum"] = "seq-mean-token-mean"  # see loss.py
+    loss: LossConfig = LossConfig()            # the policy loss; its fields are flags
     outcome: Literal["em", "f1"] = "em"        # reward of the answer, compared with the accepted ones
     judge: bool = False                        # an LLM judge instead: JUDGE_BASE_URL, JUDGE_MODEL, JUDGE_API_KEY
     temperature: AboveZero = 1.0               # of sampling, and of the log-probs that are trained
