@@ -60,7 +60,7 @@ def evaluate(config: EvalConfig) -> dict:
         if missing:
             loop, description = load_loop(agent, concurrency, config.pages)
             there = f"{len(wanted) - len(missing)} of {len(wanted)} runs there already"
-            print(f"{description}; graded by {results.grader.graded_by}\n{results.folder}: {there}", file=sys.stderr)
+            print(f"{description}; graded by {results.grader.name}\n{results.folder}: {there}", file=sys.stderr)
             with loop, stop_on_signals() as stop:
                 collect(loop, source, missing, concurrency, results, stop)
         done = [key for key in wanted if key in results.runs]

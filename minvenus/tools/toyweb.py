@@ -85,32 +85,41 @@ class Case:
         return len(self.path)
 
 
-def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] = HOPS) -> Case:
+def make_case(
+    seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] = HOPS
+) -> Case:
     """Question `index` of a split. The same arguments give the same web."""
     rng = random.Random(f"toy web {seed} {split}-{index}")
     hops = hops_in_turn[index % len(hops_in_turn)]
     titles = rng.sample(SPLITS[split], hops * PAGES_PER_LAYER)
-    layers = [titles[i:i + PAGES_PER_LAYER] for i in range(0, len(titles), PAGES_PER_LAYER)]
-    asked = rng.sample(RELATIONS, hops - 1)
-    verbs = rng.sample(VERBS, hops)                 # one per layer: a search lists pages of one layer together
-    others = [relation for relation in RELATIONS if relation not in asked]
+    asked = rng.sample(RELATIONS, hops - 1)         # from each layer to the next
+    unasked = [relation for relation in RELATIONS if relation not in asked]
+    verbs = rng.sample(VERBS, hops)                 # one per layer: a search lists pages of a layer
+
     pages: dict[str, Page] = {}
-    for layer, following, relation, verb in zip(layers, [*layers[1:], []], [*asked, None], verbs, strict=True):
-        # the relation that is asked for here, and one that never is; the last layer has no links
-        relations = [relation, *rng.sample(others, 1)] if relation else []
-        for title in layer:
-            targets = rng.sample(following, len(relations))
-            links = dict(zip(rng.sample(relations, len(relations)), targets, strict=True))
-            for _ in links:
-                rng.random()      # unused, but the webs that the committed base model was trained on drew it
-            pages[title] = Page(title, verb, rng.choice(PETS), links)
-    path = [layers[0][0]]
+    for hop in range(hops):
+        start = hop * PAGES_PER_LAYER
+        end = start + PAGES_PER_LAYER
+        next_layer = titles[end:end + PAGES_PER_LAYER]
+
+        relations = []                              # the last layer has no links
+        if next_layer:
+            relations = [asked[hop], rng.choice(unasked)]
+
+        for title in titles[start:end]:
+            order = rng.sample(relations, len(relations))
+            targets = rng.sample(next_layer, len(relations))
+            links = dict(zip(order, targets, strict=True))
+            pages[title] = Page(title, verbs[hop], rng.choice(PETS), links)
+
+    path = [titles[0]]
     for relation in asked:
         path.append(pages[path[-1]].links[relation])
-    named = [FIRST, *asked]
-    answer = answer_text(named, [pages[title].pet for title in path])
-    question = Question(f"{split}-{index}", f"From {' '.join([path[0], *named])}?", [answer])
-    return Case(question, named, path, pages)
+
+    chain = [FIRST, *asked]
+    answer = answer_text(chain, [pages[title].pet for title in path])
+    text = f"From {' '.join([path[0], *chain])}?"
+    return Case(Question(f"{split}-{index}", text, [answer]), chain, path, pages)
 
 
 def answer_text(relations: list[str], pets: list[str]) -> str:

@@ -48,10 +48,14 @@ MUTANTS = (
     ),
     mutant(
         44,
-        "one draw less in a web: another base model",
+        "one draw more in a web: another base model",
         LESSONS
         + "test_every_text_of_a_seed_is_the_one_that_the_committed_base_model_was_trained_on",
-        ("minvenus.tools.toyweb:make_case", "for _ in links:", "for _ in ():"),
+        (
+            "minvenus.tools.toyweb:make_case",
+            "rng.sample(VERBS, hops)",
+            "rng.sample(VERBS, hops + 1)",
+        ),
     ),
     mutant(
         49,

@@ -11,7 +11,7 @@ import train_igpo
 from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
 from minvenus.files import latest_checkpoint
-from minvenus.igpo import assign_credit as crediting
+from minvenus.igpo import credit as crediting
 from minvenus.igpo.loss import LossConfig
 from minvenus.model import qwen3
 from minvenus.model.lora import adapters, add_adapters
@@ -132,17 +132,14 @@ def test_an_error_of_one_rank_comes_to_all_with_what_it_says():
 def test_the_rollouts_of_a_question_stay_on_one_rank(monkeypatch):
     config = IGPOConfig(questions=3, group=4, device="cpu")
     loop = SimpleNamespace(add=lambda question, tools, n, **_: [question.id] * n, run=lambda: None)
-    source = SimpleNamespace(
-        training=[Question(name, "?", ["!"]) for name in "abc"],
-        tools_for=None,
-        max_turns=lambda question: None,
-    )
-    whole_batch = train_igpo.collect(loop, source, 1, config)
+    training = [Question(name, "?", ["!"]) for name in "abc"]
+    source = question_files.QuestionSource([], training, per_step=3)
+    whole_batch = train_igpo.add_questions(loop, source, 1, config)
     monkeypatch.setattr(parallel, "size", lambda: 2)
     own = []
     for number in (0, 1):
         monkeypatch.setattr(parallel, "rank", lambda number=number: number)
-        own.append(train_igpo.collect(loop, source, 1, config))
+        own.append(train_igpo.add_questions(loop, source, 1, config))
     assert own == [whole_batch[:4] + whole_batch[8:], whole_batch[4:8]]
 
 
