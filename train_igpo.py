@@ -38,13 +38,16 @@ from minvenus.report.saved import SavedBatch, save_batch
 from minvenus.settings import IGPOConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard
-from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
+from minvenus.train.batch import behaviour, health, make_batch, mean
 from minvenus.train.optim import adamw
 from minvenus.train.parallel import everywhere, gather, on_rank_0, processes, share, size, together
 from minvenus.train.plan import PAGE_SIZE, plan_table
 from minvenus.train.run import MAY_CHANGE, load_reference, load_start, open_run
 from minvenus.train.update import igpo_update, row_of
 from minvenus.types import Rollout
+
+
+TOOL_THREADS = 16                 # calls of live tools at once; other tools answer in order, reproducibly
 
 
 def main(config: IGPOConfig) -> Path:
@@ -97,14 +100,10 @@ def main(config: IGPOConfig) -> Path:
 
 
 def add_questions(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:
-    """`group` rollouts of each question of the step; under torchrun, of this rank's share of the questions. The name of
-    a group and the step, counted from 0, decide its random numbers. Where an epoch ends within the step a question may
-    come twice: its second group has another name."""
+    """`group` rollouts of each question of the step; under torchrun, of this rank's share of the
+    questions. The name of a group and the step, counted from 0, decide its random numbers."""
     episodes: list[Episode] = []
-    chosen = batch_indices(step, config.questions, len(source.training), config.web_seed)
-    for place, i in share(list(enumerate(chosen))):
-        question = source.training[i]
-        name = f"again {question.id}" if i in chosen[:place] else question.id
+    for name, question in share(source.of_step(step)):
         episodes += loop.add(question, source.tools_for, config.group, name=name, step=step - 1,
                              max_turns=source.max_turns(question))
     return episodes
@@ -190,7 +189,7 @@ def loop_maker(config: IGPOConfig, agent: AgentFormat, source: QuestionSource, e
                          max_observation_tokens=config.max_observation_tokens)
     # the answer_from, last_turn_tokens and time_limit of the format are for inference
     return partial(RolloutLoop, writer, tokenizer, run_as, tool_seconds=config.tool_seconds, guard=FailureGuard(),
-                   tool_threads=None if source.immediate else config.tool_threads)
+                   tool_threads=None if source.immediate else TOOL_THREADS)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ from minvenus.settings import Hops
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import Case, ToyTools, ToyWeb, visit_labels
 from minvenus.tools.toyweb_lessons import LEAD_IN, Teacher, assistant, call_text, teach
+from minvenus.types import setting
 
 KINDS = ("right", "wrong", "repeated", "failed")
 
@@ -52,9 +53,11 @@ class Visit(NamedTuple):
 class AuditConfig:
     """python -m minvenus.experiments audit: what the gains of a checkpoint, or of a training run, reward."""
 
-    model: str | None = None          # a checkpoint of the tiny model: 256 rollouts, 2 turns to spare
-    hops: Hops = 4                    # of its questions
-    run: str | None = None            # or a folder of train_igpo.py: its first and its last saved rollouts
+    model: str | None = setting(None,
+        "a checkpoint of the tiny model: 256 rollouts, 2 turns to spare")
+    hops: Hops = setting(4, "of its questions")
+    run: str | None = setting(None,
+        "or a folder of train_igpo.py: its first and its last saved rollouts")
 
     def __post_init__(self):
         check(self)

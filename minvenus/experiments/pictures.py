@@ -29,6 +29,7 @@ from minvenus.report.curves import COLOURS, label, svg
 from minvenus.report.page import Html, el
 from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.report.xray import write_page
+from minvenus.types import setting
 
 INK = {"light": "#1c2230", "dark": "#e4e7ec"}
 LAB, THEORY = lab.LabConfig(), theory.TheoryConfig()
@@ -41,9 +42,9 @@ STEP, LEFT, LEVEL = 74, 92, 250          # pixels: of a turn, before the first o
 class PicturesConfig:
     """python -m minvenus.experiments pictures: the pictures of the README and docs/."""
 
-    demo: str = "runs/demo"          # the folder of `make demo`
-    compare: str = "runs/compare"    # that of `make compare`; without it there are no curves
-    out: str = "docs/pictures"       # where they go
+    demo: str = setting("runs/demo", "the folder of `make demo`")
+    compare: str = setting("runs/compare", "that of `make compare`; without it there are no curves")
+    out: str = setting("docs/pictures", "where they go")
 
     def __post_init__(self):
         check(self)
