@@ -188,7 +188,7 @@ def loop_maker(config: IGPOConfig, agent: AgentFormat, source: QuestionSource, e
                          max_new_tokens=config.max_turn_tokens, retries=0,
                          max_observation_tokens=config.max_observation_tokens)
     # the answer_from, last_turn_tokens and time_limit of the format are for inference
-    return partial(RolloutLoop, policy, tokenizer, run_as, tool_seconds=config.tool_seconds, guard=FailureGuard(),
+    return partial(RolloutLoop, writer, tokenizer, run_as, tool_seconds=config.tool_seconds, guard=FailureGuard(),
                    tool_threads=None if source.immediate else TOOL_THREADS)
 
 
