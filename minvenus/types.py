@@ -93,6 +93,29 @@ class Rollout:
         if inside != sum(self.sampled):
             raise ValueError(f"{sum(self.sampled) - inside} sampled tokens lie outside every turn")
 
+    @property
+    def kinds(self) -> list[str]:
+        return [turn.kind for turn in self.turns]
+
+    @property
+    def malformed(self) -> list[bool]:
+        return [turn.malformed for turn in self.turns]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A rollout and what was measured of it: all that its credit is computed from."""
+
+    rollout: Rollout
+    truth_logprobs: list[list[float] | None]   # of the truth's tokens before each turn; None = not scored
+    outcome: float | None                      # the score of the answer; None until it is graded
+    group: int                                 # the same for all rollouts of a question
+
+    def __post_init__(self):
+        if len(self.truth_logprobs) != len(self.rollout.turns):
+            raise ValueError(f"one entry per turn: turns {len(self.rollout.turns)}, "
+                             f"truth_logprobs {len(self.truth_logprobs)}")
+
 
 @dataclass(frozen=True)
 class TurnRewards:

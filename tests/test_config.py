@@ -12,6 +12,7 @@ from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.demo import DemoConfig
 from minvenus.experiments.lab import LabConfig
 from minvenus.files import write_json
+from minvenus.igpo.loss import LossConfig
 from minvenus.igpo.recipes import Recipe
 from minvenus.presets import IGPO_PRESETS, SFT_PRESETS
 from minvenus.settings import AgentConfig, EvalConfig, IGPOConfig, InferConfig, Preset, SFTConfig
@@ -142,6 +143,7 @@ MODEL = {
 CLASSES = {
     ModelConfig: MODEL,
     Recipe: {},
+    LossConfig: {},
     AgentConfig: {},
     InferConfig: {},
     EvalConfig: {},
@@ -338,7 +340,7 @@ def test_one_epoch_is_585_steps_of_the_released_trajectories_and_62_of_a_thousan
     sft, igpo = SFT_PRESETS["dr-venus-4b"], IGPO_PRESETS["dr-venus-4b"]
     assert sft["steps"] == 18_745 // sft["batch"] and igpo["steps"] == 1000 // igpo["questions"]
     large = IGPOConfig(preset="dr-venus-4b", plan=True, **igpo)  # as in the paper
-    assert (large.questions, large.group, large.learning_rate, large.kl_coef) == (
+    assert (large.questions, large.group, large.learning_rate, large.loss.kl_coef) == (
         16,
         8,
         1e-6,

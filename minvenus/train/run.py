@@ -63,7 +63,7 @@ def load_start(config) -> tuple[Qwen3, Tokenizer]:
 def load_reference(config, model: Qwen3) -> Qwen3 | None:
     """The start checkpoint, not trained, where something is measured against it. A model with adapters holds it: see
     lora.switched_off."""
-    if not config.kl_coef and config.gain_policy == "current":
+    if not config.loss.kl_coef and config.gain_policy == "current":
         return None
     if config.lora_rank:
         return model
