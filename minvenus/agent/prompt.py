@@ -9,11 +9,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from minvenus.config import ConfigError, Count, CountOrZero, Fraction, Positive, Recipe, check, read_json
+from minvenus.agent.observation import PAGE, PLAIN, ResultFormat, filled
+from minvenus.config import (
+    ConfigError,
+    Count,
+    CountOrZero,
+    Fraction,
+    Positive,
+    Recipe,
+    check,
+    read_json,
+)
 from minvenus.flags import build
 from minvenus.settings import Like, ResultSize, Temperature
 from minvenus.tools import toyweb_lessons as toy
-from minvenus.tools.base import PAGE, PLAIN, ResultFormat, filled
 
 AGENT_FILE = "agent.json"
 

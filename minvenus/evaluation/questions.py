@@ -52,8 +52,7 @@ class QuestionSource:
 
 
 def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | None = None, slack: int | None = None,
-                   max_turns: int | None = None, limit: int | None = None, per_step: int = 0,
-                   tool_seconds: float = 450.0) -> QuestionSource:
+                   max_turns: int | None = None, limit: int | None = None, per_step: int = 0) -> QuestionSource:
     """The questions of the file `path`, or of the toy web. The first `limit` are for evaluation (None = all). Training
     passes the number of questions in a step as `per_step`; then the others are training questions."""
     if tools == "toyweb":
@@ -66,7 +65,7 @@ def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | N
     if per_step and (len(questions) < (limit or 0) or len(training) < per_step):
         raise ConfigError(f"{path} has {len(questions)} questions: {limit} are held out, {len(training)} others are "
                           f"left to train on, and a step takes {per_step}: lower --questions or --evaluate-questions")
-    tool_set = make_tools(tools, tool_seconds)
+    tool_set = make_tools(tools)
     return QuestionSource(
         held_out=held_out, training=training, fingerprint=digest([asdict(question) for question in questions]),
         tools_for=lambda question: tool_set,

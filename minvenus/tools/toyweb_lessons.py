@@ -26,7 +26,17 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, Case, ToyTools, ToyWeb, answer_text, make_case
+from minvenus.tools.toyweb import (
+    FIRST,
+    NAMES,
+    PETS,
+    RELATIONS,
+    Case,
+    ToyTools,
+    ToyWeb,
+    answer_text,
+    make_case,
+)
 
 SYSTEM = "Tools."                        # the system prompt of toy runs
 LEAD_IN = "Answer."                      # the thought of every answer turn: Recipe.lead_in of a toy run
@@ -109,12 +119,12 @@ def steps(case: Case, teacher: Teacher, rng: random.Random) -> Iterator[tuple[st
             wanted.insert(0, (wrong, links[wrong]))
         for relation, title in wanted:
             goal = f" {relation} {title}"
-            yield f"{done} {relation}.", None, goal, tools.search([goal]).text
+            yield f"{done} {relation}.", None, goal, tools.search(goal).text
             visits = [case.pages[title]]
             if title == right and rng.random() < teacher.wrong_result:
                 visits.insert(0, rng.choice([page for page in tools.results(goal) if page.title != title]))
             for page in visits:
-                yield f" {relation}.", page.url, goal, tools.visit([page.url], goal).text
+                yield f" {relation}.", page.url, goal, tools.visit(page.url, goal).text
         done = f" {case.relations[hop]}"
 
 
