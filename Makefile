@@ -13,7 +13,7 @@ help:
 	@echo "make ablations  what each part of the recipes does, eight runs each: two and a half hours on two cores; can be stopped and goes on"
 	@echo "make base     pretrain the tiny base model again, into runs/base (the one in use is in the repository)"
 	@echo "make test     run the whole test suite"
-	@echo "make mutants  put known bugs into the code, one at a time, and watch a test fail"
+	@echo "make mutants  put known bugs into the code, one at a time, and watch a test fail: two minutes, not a part of make test"
 	@echo "make lab      the credit lab: IGPO and GRPO on a world with known gains, half a minute"
 	@echo "make pictures the pictures of README and docs, from the runs of demo and compare (needs a browser for one of them)"
 	@echo "make docs-check  the commands of README and docs: which were run, are tested, or were only parsed; minutes"
@@ -39,7 +39,7 @@ test: .venv/installed
 	@$(PY) -m tests.run
 
 mutants: .venv/installed
-	$(PY) -m tests.mutants.run
+	$(PY) -m tests.mutants.run $(MUTANTS)
 
 lab: .venv/installed
 	$(PY) -m minvenus.experiments lab

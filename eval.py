@@ -8,13 +8,14 @@ from pathlib import Path
 
 from minvenus.agent import policy
 from minvenus.agent.policy import format_of, load_loop, load_scorer, model_folder
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
 from minvenus.console import one_line_errors, stop_on_signals
 from minvenus.evaluation.aggregate import compare, comparison_text, report_text, summarise
 from minvenus.evaluation.questions import open_questions
 from minvenus.evaluation.results import collect, model_fingerprint, open_results, results_of
 from minvenus.files import digest, write_json
 from minvenus.flags import parse_flags
+from minvenus.igpo.recipes import Recipe
 from minvenus.report.source import Scorer
 from minvenus.report.xray import default_page, write_page
 from minvenus.settings import EvalConfig
@@ -59,7 +60,7 @@ def evaluate(config: EvalConfig) -> dict:
         if missing:
             loop, description = load_loop(agent, concurrency, config.pages)
             there = f"{len(wanted) - len(missing)} of {len(wanted)} runs there already"
-            print(f"{description}; graded by {results.grader.graded_by}\n{results.folder}: {there}", file=sys.stderr)
+            print(f"{description}; graded by {results.grader.name}\n{results.folder}: {there}", file=sys.stderr)
             with loop, stop_on_signals() as stop:
                 collect(loop, source, missing, concurrency, results, stop)
         done = [key for key in wanted if key in results.runs]

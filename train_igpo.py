@@ -9,7 +9,7 @@ policy.
 # the questions and nothing to gather.
 
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,16 +18,16 @@ from minvenus.agent.policy import EnginePolicy
 from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.rollout import Episode, RolloutLoop
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
 from minvenus.console import one_line_errors
 from minvenus.engine import Engine, Sampling
-from minvenus.evaluation.answers import exact_match, f1
-from minvenus.evaluation.judge import Judge
+from minvenus.evaluation.judge import Judge, WordGrader, make_grader
 from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.files import digest, read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.igpo.credit import credit
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
+from minvenus.igpo.recipes import Recipe
 from minvenus.model.lora import base_of
 from minvenus.model.precision import copy_weights, engine_model
 from minvenus.model.qwen3 import Qwen3
@@ -38,7 +38,7 @@ from minvenus.report.saved import SavedBatch, save_batch
 from minvenus.settings import IGPOConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard
-from minvenus.train.batch import batch_indices, behaviour, health, make_batch, mean
+from minvenus.train.batch import behaviour, health, make_batch, mean
 from minvenus.train.optim import adamw
 from minvenus.train.parallel import everywhere, gather, on_rank_0, processes, share, size, together
 from minvenus.train.plan import PAGE_SIZE, plan_table
@@ -47,13 +47,16 @@ from minvenus.train.update import igpo_update, row_of
 from minvenus.types import Rollout
 
 
+TOOL_THREADS = 16                 # calls of live tools at once; other tools answer in order, reproducibly
+
+
 def main(config: IGPOConfig) -> Path:
     """Train, and return the folder of the trained model."""
     config, agent = with_agent_format(config)
     # the learning rate is constant, so a resumed run may be given more steps
     with (open_run("igpo", config, MAY_CHANGE | {"steps"}) as run,
           closing(questions_of(config)) as source,
-          closing(Judge(run.folder / "judge.sqlite")) if config.judge else nullcontext() as judge):
+          closing(make_grader("judge" if config.judge else config.outcome, run.folder)) as grader):
         model, tokenizer = load_start(config)
         reference = load_reference(config, model)
         optimizer = adamw(model, (0.9, 0.999), config.weight_decay)
@@ -64,9 +67,9 @@ def main(config: IGPOConfig) -> Path:
         new_loop = loop_maker(config, agent, source, engine, tokenizer)
         check_questions(new_loop(), source, tokenizer, config)
         score = run.phase("scoring")(partial(score_answers, scorer, tokenizer, config))       # the same, but timed
-        grade = partial(on_rank_0, outcomes, judge=judge, kind=config.outcome)
+        grade = partial(on_rank_0, outcomes, grader=grader)
         test = partial(evaluate, model, new_loop, source, engine)
-        data = digest([source.fingerprint, agent.prompt, judge.graded_by if judge else None])  # compared on resume
+        data = digest([source.fingerprint, agent.prompt, grader.name])                       # compared on resume
 
         # run.steps resumes from the last checkpoint, evaluates, saves, stops on signals; run.phase measures the time;
         # source.visits says of every page that was visited whether it was the right one, where that is known
@@ -96,14 +99,10 @@ def main(config: IGPOConfig) -> Path:
 
 
 def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:
-    """`group` rollouts of each question of the step; under torchrun, of this rank's share of the questions. The name of
-    a group and the step, counted from 0, decide its random numbers. Where an epoch ends within the step a question may
-    come twice: its second group has another name."""
+    """`group` rollouts of each question of the step; under torchrun, of this rank's share of the
+    questions. The name of a group and the step, counted from 0, decide its random numbers."""
     episodes: list[Episode] = []
-    chosen = batch_indices(step, config.questions, len(source.training), config.web_seed)
-    for place, i in share(list(enumerate(chosen))):
-        question = source.training[i]
-        name = f"again {question.id}" if i in chosen[:place] else question.id
+    for name, question in share(source.of_step(step)):
         episodes += loop.add(question, source.tools_for, config.group, name=name, step=step - 1,
                              max_turns=source.max_turns(question))
     loop.run()
@@ -128,14 +127,11 @@ def score_answers(scorer: Engine, tokenizer: Tokenizer, config: IGPOConfig, epis
         episode.answer_logprobs = answer_logprobs(episode.rollout, wrapped[episode], own, config.recipe)
 
 
-def outcomes(rollouts: list[Rollout], judge: Judge | None, kind: str) -> list[float | None]:
-    """The outcome of every rollout: 0 or 1 by the judge, None where it gave no verdict; without a judge exact match or
-    F1, 0 without an answer. Penalties come later (igpo/rewards.py)."""
-    answered = [(rollout.question, final_answer(rollout.turns)) for rollout in rollouts]
-    if judge:
-        return [None if verdict.correct is None else float(verdict.correct) for verdict in judge.verdicts(answered)]
-    compare = exact_match if kind == "em" else f1
-    return [compare(answer, question.answers) for question, answer in answered]
+def outcomes(rollouts: list[Rollout], grader: Judge | WordGrader) -> list[float | None]:
+    """The outcome of every rollout, None where the judge gave no verdict. Penalties come later
+    (igpo/rewards.py)."""
+    questions = [rollout.question for rollout in rollouts]
+    return grader.grade(questions, [final_answer(rollout.turns) for rollout in rollouts])
 
 
 def evaluate(model: Qwen3, new_loop: Callable[[], RolloutLoop], source: QuestionSource, engine: Engine) -> dict:
@@ -148,7 +144,7 @@ def evaluate(model: Qwen3, new_loop: Callable[[], RolloutLoop], source: Question
             episodes += loop.add(question, source.tools_for, max_turns=source.max_turns(question))
         loop.run()
     done = gather([episode.rollout for episode in episodes])
-    numbers = {"exact_match": mean(outcomes(done, None, "em")), **behaviour(done, *source.visits(done))}
+    numbers = {"exact_match": mean(outcomes(done, WordGrader("em"))), **behaviour(done, *source.visits(done))}
     return {f"test_{name}": number for name, number in numbers.items() if number is not None}
 
 
@@ -193,7 +189,7 @@ def loop_maker(config: IGPOConfig, agent: AgentFormat, source: QuestionSource, e
                          max_observation_tokens=config.max_observation_tokens)
     # the answer_from, last_turn_tokens and time_limit of the format are for inference
     return partial(RolloutLoop, policy, tokenizer, run_as, tool_seconds=config.tool_seconds, guard=FailureGuard(),
-                   tool_threads=None if source.immediate else config.tool_threads)
+                   tool_threads=None if source.immediate else TOOL_THREADS)
 
 
 if __name__ == "__main__":

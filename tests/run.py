@@ -19,11 +19,10 @@ AT_ONCE = 2
 NEITHER = ("-m", "not interpret and not compile")
 PARTS = {  # name -> patterns of paths below tests/, longest first
     "training": ["train", "test_train*.py"],
-    "mutants": ["mutants"],
     "engine": ["engine", "model", "kernels"],
     "evaluation": ["evaluation", "report", "experiments", "sft", "test_eval*.py"],
 }
-LONGEST = ("training", "mutants", "all others")  # these start first
+LONGEST = ("training", "all others")  # these start first
 
 
 def commands(more: list[str]) -> dict[str, list[str]]:

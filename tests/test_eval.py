@@ -18,7 +18,7 @@ import torch
 import eval as evaluation
 from minvenus.agent.prompt import TOYWEB
 from minvenus.config import ConfigError, ModelConfig
-from minvenus.evaluation import results
+from minvenus.evaluation import judge, results
 from minvenus.evaluation.judge import Judge
 from minvenus.flags import parse_flags
 from minvenus.model import weights
@@ -311,7 +311,7 @@ def judge_is(monkeypatch):
 
     def judge_is(server, limit=1.0):
         monkeypatch.setattr(
-            results, "Judge", lambda cache: Judge(cache, **QUICK, window=4, limit=limit)
+            judge, "Judge", lambda cache: Judge(cache, **QUICK, window=4, limit=limit)
         )
         monkeypatch.setenv("JUDGE_MODEL", "grader-1")
         monkeypatch.setenv("JUDGE_BASE_URL", server.url + "/v1")
@@ -330,8 +330,8 @@ def test_a_judge_decides_whatever_was_graded_before_and_an_unknown_verdict_is_sh
     def verdict(said):
         return "no" if "0" in said else "perhaps" if "3" in said else "yes"
 
-    with serve(reply) as server, grading(verdict) as judge:
-        judge_is(judge)
+    with serve(reply) as server, grading(verdict) as grader:
+        judge_is(grader)
         assert (
             run(at(server, "--concurrency", "1")) == 0
             and "0.0 % [0.0, 49.0] of 4" in capsys.readouterr().out
@@ -341,18 +341,18 @@ def test_a_judge_decides_whatever_was_graded_before_and_an_unknown_verdict_is_sh
         shown = capsys.readouterr()
         assert "graded by the judge grader-1" in squeezed(shown.out) and "66.7 %" in shown.out
         assert "of 3, 1 unknown; unknown verdicts all wrong 50.0 %, all right 75.0 %" in shown.out
-        assert len(judge.seen) == 4 and len(server.seen) == made, "the runs are not made again"
-    with serve(reply) as server, grading(lambda said: "yes") as judge:
-        judge_is(judge)
+        assert len(grader.seen) == 4 and len(server.seen) == made, "the runs are not made again"
+    with serve(reply) as server, grading(lambda said: "yes") as grader:
+        judge_is(grader)
         assert run(at(server, "--judge", "--json")) == 0
-        assert len(judge.seen) == 1 and server.seen == [], "the known ones are not asked for again"
+        assert len(grader.seen) == 1 and server.seen == [], "the known ones are not asked for again"
     assert printed_json(capsys)["accuracy"]["value"] == 3 / 4
 
 
 def test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_lost(judge_is, capsys):
     write_documents()
-    with serve(scripted(answer("a cat"))) as server, grading(lambda said: "perhaps") as judge:
-        judge_is(judge, limit=0.25)
+    with serve(scripted(answer("a cat"))) as server, grading(lambda said: "perhaps") as grader:
+        judge_is(grader, limit=0.25)
         assert run(at(server, "--judge", "--concurrency", "1")) == 2
     assert "cannot be relied on" in capsys.readouterr().err
     found = [line for _, line in lines().values()]

@@ -217,8 +217,8 @@ def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(
 class QuickJudge(Judge):
     """One request after the other, without patience."""
 
-    def __init__(self, cache):
-        super().__init__(cache, threads=1, **QUICK)
+    def __init__(self, kind, folder):
+        super().__init__(folder / "judge.sqlite", threads=1, **QUICK)
 
 
 def failing(handler):
@@ -239,7 +239,7 @@ def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(
 ):
     """Neither as a wrong answer nor as a right one: the statistics are those of the others. One that is left alone in
     its group teaches nothing."""
-    monkeypatch.setattr(train_igpo, "Judge", QuickJudge)
+    monkeypatch.setattr(train_igpo, "make_grader", QuickJudge)
     with grading(
         lambda answer: failing if answer == "sphinx" else answer.split()[0].strip(",")
     ) as server:

@@ -33,7 +33,7 @@ from minvenus.config import ConfigError
 from minvenus.console import Progress
 from minvenus.evaluation.aggregate import RunResult, executed_calls
 from minvenus.evaluation.answers import f1
-from minvenus.evaluation.judge import Judge, Verdict, WordGrader
+from minvenus.evaluation.judge import RIGHT, Judge, WordGrader, make_grader
 from minvenus.evaluation.questions import QuestionSource
 from minvenus.files import claimed, digest, refuse_training_run, replaced_file, sync
 from minvenus.flags import save_config
@@ -81,7 +81,7 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
     """The results of an evaluation's folder, to be continued. Meanwhile no other process may use the folder."""
     settings = fixed_settings(config, fingerprints)
     folder = Path(config.out) if config.out else default_folder(config, settings)
-    grader = Judge(folder / "judge.sqlite") if config.judge else WordGrader(config.score)
+    grader = make_grader("judge" if config.judge else config.score, folder)
     refuse_training_run(folder)
     with closing(grader), claimed(folder, "evaluating"):
         results = ResultsFile(folder, settings, grader)
@@ -108,10 +108,10 @@ class ResultsFile:
 
     def add(self, run: int, rollout: Rollout) -> RunResult:
         """Append a line for a new run."""
-        question, verdict = rollout.question, Verdict(None, "not judged yet")
+        question, grade, note = rollout.question, None, "not judged yet"
         if isinstance(self.grader, WordGrader):
-            [verdict] = self.grader.verdicts([(question, answer_of(rollout))])
-        line = rollout_to_json(rollout) | self._graded(verdict) | {
+            [grade], note = self.grader.grade([question], [answer_of(rollout)]), ""
+        line = rollout_to_json(rollout) | self._graded(grade, note) | {
             "run": run, "source": question.source, "settings": self.settings}
         with self.path.open("ab") as file:
             file.write(as_bytes(line))
@@ -123,16 +123,19 @@ class ResultsFile:
     def grade(self) -> None:
         """Grade all runs, unless this grader has a verdict of each. A judge finds what it knows in its cache, and few
         unknown verdicts beside many of those are no failing judge."""
-        if all(run.correct is not None and run.graded_by == self.grader.graded_by for run in self.runs.values()):
+        if all(run.correct is not None and run.graded_by == self.grader.name for run in self.runs.values()):
             return
-        verdicts = self.grader.verdicts([(run.question, run.answer) for run in self.runs.values()])
-        self._rewrite({key: self._graded(verdict) for key, verdict in zip(self.runs, verdicts, strict=True)})
+        questions, answers = zip(*((run.question, run.answer) for run in self.runs.values()), strict=True)
+        grades = self.grader.grade(list(questions), list(answers))
+        notes = [self.grader.notes.get((run.question.id, run.answer), "") for run in self.runs.values()]
+        self._rewrite({key: self._graded(grade, note) for key, grade, note in zip(self.runs, grades, notes, strict=True)})
 
     def remove_failed(self) -> None:
         self._rewrite({key: None for key, result in self.runs.items() if result.termination == "error"})
 
-    def _graded(self, verdict: Verdict) -> dict:
-        return asdict(verdict) | {"graded_by": self.grader.graded_by}
+    def _graded(self, grade: float | None, note: str) -> dict:
+        correct = None if grade is None else grade >= RIGHT
+        return {"correct": correct, "note": note, "graded_by": self.grader.name}
 
     def _rewrite(self, changes: Mapping[Key, dict | None]) -> None:
         """Put the new values into the lines of these runs; None removes a line."""

@@ -25,17 +25,19 @@ from statistics import StatisticsError, correlation, fmean, pstdev
 from typing import NamedTuple
 
 from minvenus.agent.policy import load_scorer
-from minvenus.config import ConfigError, Recipe, check, read_json
+from minvenus.config import ConfigError, check, read_json
 from minvenus.console import table
 from minvenus.experiments.scripts import run
 from minvenus.files import latest_checkpoint
 from minvenus.igpo.gain import value, wrap_answer
+from minvenus.igpo.recipes import Recipe
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.settings import Hops
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import Case, ToyTools, ToyWeb, visit_labels
 from minvenus.tools.toyweb_lessons import LEAD_IN, Teacher, assistant, call_text, teach
+from minvenus.types import setting
 
 KINDS = ("right", "wrong", "repeated", "failed")
 
@@ -51,9 +53,11 @@ class Visit(NamedTuple):
 class AuditConfig:
     """python -m minvenus.experiments audit: what the gains of a checkpoint, or of a training run, reward."""
 
-    model: str | None = None          # a checkpoint of the tiny model: 256 rollouts, 2 turns to spare
-    hops: Hops = 4                    # of its questions
-    run: str | None = None            # or a folder of train_igpo.py: its first and its last saved rollouts
+    model: str | None = setting(None,
+        "a checkpoint of the tiny model: 256 rollouts, 2 turns to spare")
+    hops: Hops = setting(4, "of its questions")
+    run: str | None = setting(None,
+        "or a folder of train_igpo.py: its first and its last saved rollouts")
 
     def __post_init__(self):
         check(self)

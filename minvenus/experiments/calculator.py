@@ -23,22 +23,22 @@ import tempfile
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
-from minvenus.config import ConfigError, Recipe, check, has_type, in_words, one_of
+from minvenus.config import ConfigError, check, one_of
 from minvenus.console import table
 from minvenus.igpo.credit import Credit, Measured, credit
-from minvenus.report.explain import RECIPES
+from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import SavedBatch
 from minvenus.report.source import read_records
 from minvenus.report.xray import write_page
-from minvenus.types import UNKNOWN, Kind, Question, Rollout, Turn
+from minvenus.types import UNKNOWN, Kind, Question, Rollout, Turn, has_type, in_words, setting
 
 FIELDS: dict[str, Any] = {                # name -> type
     "group": int,
-    "kinds": Annotated[list[Kind], "(at least one)", bool],
+    "kinds": list[Kind],
     "gains": list[float | None],
-    "logprobs": list[float | Annotated[list[float], "(at least one)", bool] | None],
+    "logprobs": list[float | list[float] | None],
     "malformed": list[bool],
     "outcome": float,
 }
@@ -83,11 +83,13 @@ EXAMPLES: dict[str, tuple[str, list[dict]]] = {               # name -> what it 
 class CreditConfig:
     """python -m minvenus.experiments credit FILE: the credit of rollouts whose gains or log-probs are given."""
 
-    file: str | None = None           # rollouts as JSON, as above; may be given without --file
-    example: str | None = None        # instead of a file: a classic situation; a wrong name lists them
-    recipe: Recipe = Recipe()         # how rewards become advantages, by default paper; its fields are flags
-    json: bool = False                # print the numbers as JSON
-    page: str | None = None           # write the X-ray page of them to this file
+    file: str | None = setting(None, "rollouts as JSON, as above; may be given without --file")
+    example: str | None = setting(None,
+        "instead of a file: a classic situation; a wrong name lists them")
+    recipe: Recipe = setting(Recipe(),
+        "how rewards become advantages, by default paper; its fields are flags")
+    json: bool = setting(False, "print the numbers as JSON")
+    page: str | None = setting(None, "write the X-ray page of them to this file")
 
     def __post_init__(self):
         check(self)
@@ -144,8 +146,9 @@ def read_rollout(record: Any, where: str) -> Measured:
     given: dict[str, Any] = {"group": 0, "kinds": None, "outcome": None} | record
     for name, value in given.items():
         one_of(f"{where}: a field", name, FIELDS)
-        if not has_type(value, FIELDS[name]):
-            raise ConfigError(f"{where}: {name} must be {in_words(FIELDS[name])}; got {value!r}")
+        blank = name in ("kinds", "logprobs") and isinstance(value, list) and [] in (value, *value)
+        if blank or not has_type(value, FIELDS[name]):
+            raise ConfigError(f"{where}: {name} must be {in_words(FIELDS[name], {})}; got {value!r}")
     if ("gains" in given) == ("logprobs" in given):
         raise ConfigError(f"{where}: give gains or logprobs, one of the two")
     kinds = given["kinds"]

@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from minvenus.config import ConfigError, Recipe, check, read_json
+from minvenus.config import ConfigError, check, read_json
 from minvenus.experiments import lab, theory
 from minvenus.experiments.calculator import EXAMPLES, measured
 from minvenus.experiments.compare import CompareConfig, read_runs
@@ -24,11 +24,12 @@ from minvenus.experiments.results import ACCURACY, plot_of
 from minvenus.files import write_text
 from minvenus.flags import build
 from minvenus.igpo.credit import Credit, credit
+from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.curves import COLOURS, label, svg
-from minvenus.report.explain import RECIPES
 from minvenus.report.page import Html, el
 from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.report.xray import write_page
+from minvenus.types import setting
 
 INK = {"light": "#1c2230", "dark": "#e4e7ec"}
 LAB, THEORY = lab.LabConfig(), theory.TheoryConfig()
@@ -41,9 +42,9 @@ STEP, LEFT, LEVEL = 74, 92, 250          # pixels: of a turn, before the first o
 class PicturesConfig:
     """python -m minvenus.experiments pictures: the pictures of the README and docs/."""
 
-    demo: str = "runs/demo"          # the folder of `make demo`
-    compare: str = "runs/compare"    # that of `make compare`; without it there are no curves
-    out: str = "docs/pictures"       # where they go
+    demo: str = setting("runs/demo", "the folder of `make demo`")
+    compare: str = setting("runs/compare", "that of `make compare`; without it there are no curves")
+    out: str = setting("docs/pictures", "where they go")
 
     def __post_init__(self):
         check(self)

@@ -132,7 +132,7 @@ def page_of(runs: Runs, tables: dict[str, list[list[str]]], said: list[str], pla
     plots = [page.figure(plot) for metric in PLOTS if (plot := plot_of(runs, metric))]
     listed = [page.table(rows[0], rows[1:], title) for title, rows in tables.items()]
     arms = dict.fromkeys(method.split("+")[0] for method in runs)
-    words = [(arm, RECIPE_WORDS["GRPO" if arm == "grpo" else arm]) for arm in arms]
+    words = [(arm, RECIPE_WORDS[arm]) for arm in arms]
     sections = [page.pairs(words, "glossary"), page.section("Result", listed),
                 page.section("Plan", [page.note(remark, "remark") for remark in said]),
                 page.section("Curves", [page.figures(plots)], "Bands are 95 % intervals over the runs.")]

@@ -22,27 +22,27 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from minvenus.config import GroupSize, Recipe, check
+from minvenus.config import check
 from minvenus.console import table
 from minvenus.experiments.lab import RIGHT, START, STOP, WRONG
 from minvenus.igpo.advantage import turn_advantages
 from minvenus.igpo.loss import igpo_loss
+from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.curves import Series, line_plot
-from minvenus.report.explain import RECIPES
 from minvenus.report.page import Html
-from minvenus.types import TurnRewards
+from minvenus.types import TurnRewards, setting
 
 PROFILES = {"equal": (0.8, 0.8, 0.8), "rising": (0.4, 0.8, 1.2), "front": (2.0, 0.2, 0.2)}    # of the right visits
 VISITS = 4
-ARMS = {name: replace(RECIPES[name], normalize="separate") for name in ("GRPO", "paper", "uncentred")}   # no IG-Scale
-ARMS["uncentred, rms"] = replace(ARMS["uncentred"], spread="rms")
+ARMS = {name: replace(RECIPES[name], normalize="separate") for name in ("grpo", "paper", "uncentred")}   # no IG-Scale
+ARMS["uncentred, std"] = replace(ARMS["uncentred"], spread="std")
 
 
 @dataclass(frozen=True)
 class TheoryConfig:
     """python -m minvenus.experiments theory: expected updates beside the true gradient, by enumeration."""
 
-    group: GroupSize = 3              # rollouts of a group; 3 takes seconds, 4 a minute
+    group: int = setting(3, "rollouts of a group; 3 takes seconds, 4 a minute", least=2)
 
     def __post_init__(self):
         check(self)

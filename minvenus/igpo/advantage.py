@@ -11,6 +11,7 @@ population's; of a single value it is set to 1. An absent reward (None) is in no
 
 This is normalize="scaled" with discount_over="turns" (the other discount: turn_returns). The other modes have s = 1:
 "separate" is otherwise the same, "joint" has one set S of the group's outcomes and turn rewards, "none" has z = r.
+outcome_on="every" adds z_O to the r~ of every rewarded turn (raw_ig).
 center_gain=False takes mu = 0 for turn rewards. spread says what turn rewards are divided by instead of their std,
 which is almost 0 where all gains of a group are equal: "rms" is sqrt(mean(r^2) + 1e-8), "one" is 1. What each choice
 does to the expected gradient: docs/equations.md. All numbers are Python floats: no tensor, no gradient.
@@ -19,7 +20,7 @@ does to the expected gradient: docs/equations.md. All numbers are Python floats:
 import math
 from dataclasses import dataclass
 
-from minvenus.config import Recipe
+from minvenus.igpo.recipes import Recipe
 from minvenus.types import TurnRewards
 
 # i: rollouts of a batch; t: turns of a rollout, T_i of them; g: groups
@@ -78,7 +79,10 @@ def advantage_record(rewards: list[TurnRewards], groups: list[int], recipe: Reci
     factor = scale * recipe.ig_weight
     terms = []
     for row, last in zip(turn_z, outcome_z, strict=True):
-        terms.append([*(None if z is None else factor * z for z in row), last])
+        scaled = [None if z is None else factor * z for z in row]
+        if recipe.outcome_on == "every":
+            scaled = [None if term is None else term + last for term in scaled]
+        terms.append([*scaled, last])
 
     # 3. Discount along each rollout.
     advantages = [turn_returns(row, r.is_penalty(), recipe) for row, r in zip(terms, rewards, strict=True)]

@@ -8,9 +8,9 @@ that needs log-probs which were not measured is an error: a missing value is not
 
 from dataclasses import asdict, dataclass
 
-from minvenus.config import Recipe
 from minvenus.igpo.advantage import AdvantageRecord, advantage_record
 from minvenus.igpo.gain import needed_values, segment_gains, value
+from minvenus.igpo.recipes import Recipe
 from minvenus.igpo.rewards import turn_rewards
 from minvenus.types import Rollout, TurnRewards
 

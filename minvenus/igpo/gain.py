@@ -22,7 +22,7 @@ log-probs.
 import math
 from dataclasses import dataclass
 
-from minvenus.config import Recipe
+from minvenus.igpo.recipes import Recipe
 from minvenus.types import Rollout
 
 

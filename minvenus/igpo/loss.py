@@ -19,8 +19,6 @@ gradient.
 
 import torch
 
-from minvenus.config import one_of
-
 AGGREGATIONS = ("seq-mean-token-mean", "token-mean", "seq-mean-token-sum")
 
 
@@ -79,7 +77,8 @@ def k3(logp, ref_logp):
 
 def token_weights(mask, aggregate, step_sequences, step_tokens):
     """The weight of every token in the loss [B, L], 0 outside the mask. A row without a sampled token is padding."""
-    one_of("aggregate", aggregate, AGGREGATIONS)
+    if aggregate not in AGGREGATIONS:
+        raise ValueError(f"aggregate must be one of {', '.join(AGGREGATIONS)}; got {aggregate!r}")
     tokens_B = mask.sum(dim=1)
     weight = mask.double()
     if aggregate == "token-mean":

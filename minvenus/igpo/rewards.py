@@ -5,10 +5,6 @@
     r_t = -format_penalty in place of gain or outcome, where turn t is malformed                               [P eq.4]
           format_penalty=None: such a turn keeps its own reward
 
-    clip_gain=True    a gain below 0 counts as 0
-    take_back=True    the sum of the gains, each once and unclipped, is subtracted from r_T. With browse="segment" or
-                      "off", no clipped gain and no penalty, the rewards then add up to the outcome (docs/recipes.md)
-
     kinds           search  search  visit  search  visit  search  answer
     gains             .       .       a      .       b      .       .
     replicate         a       a       a      b       b      .       outcome
@@ -18,9 +14,7 @@ The turns from just after one visit through the next are a segment. A dot is an 
 enters no mean and no standard deviation later. With browse="off" every turn but the last has a gain of its own.
 """
 
-import math
-
-from minvenus.config import Recipe
+from minvenus.igpo.recipes import Recipe
 from minvenus.types import TurnRewards
 
 
@@ -43,10 +37,6 @@ def turn_rewards(kinds: list[str], gains: list[float | None], malformed: list[bo
 
     rewards = list(gains[:-1])
     penalties = [False] * len(rewards)
-    if recipe.take_back:
-        outcome -= math.fsum(gain for gain in gains if gain is not None)
-    if recipe.clip_gain:
-        rewards = [None if gain is None else max(gain, 0.0) for gain in rewards]
     # With copies, penalty_scope is the order of two steps: a penalty that is set first counts as the reward of its
     # segment and is copied to the searches before it; one that is set last stays on its own turn. Without copies both
     # scopes give the same rewards, and turn_returns (advantage.py) may share the return of a penalty.

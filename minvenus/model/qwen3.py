@@ -16,12 +16,14 @@ heads, K kv heads, D channels of one; V vocabulary.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 from minvenus.config import ModelConfig
@@ -109,7 +111,8 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)             # one weight for all heads
         self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
 
-    def forward(self, x, cos, sin, attend, rows=None):
+    def forward(self, x, angles, attend, rows=None):
+        cos, sin = angles
         wanted = x if rows is None else x[rows]
         q = self.q_proj(wanted).unflatten(-1, (-1, self.head_dim))            # [M, H, D]
         k = self.k_proj(x).unflatten(-1, (-1, self.head_dim))                 # [N, K, D]
@@ -139,8 +142,8 @@ class Block(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config)
 
-    def forward(self, x, cos, sin, attend, rows=None):
-        mixed = self.self_attn(self.input_layernorm(x), cos, sin, attend, rows)
+    def forward(self, x, angles, attend, rows=None):
+        mixed = self.self_attn(self.input_layernorm(x), angles, attend, rows)
         x = (x if rows is None else x[rows]) + mixed
         return x + self.mlp(self.post_attention_layernorm(x))
 
@@ -159,14 +162,23 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.recompute = False  # training: keep only each layer's input, compute the rest again in the backward pass
+        self.offload = False    # with recompute: keep these inputs in the host's memory, not on the device
 
     def forward(self, tokens, positions, attend: Attend, rows: Tensor | None = None):
-        cos, sin = rotation(positions, frequencies(self.head_dim, self.theta, positions.device))
+        angles = rotation(positions, frequencies(self.head_dim, self.theta, positions.device))
         x = self.embed_tokens(tokens)                                         # [N, hidden]
-        for index, layer in enumerate(self.layers):
-            arguments = x, cos, sin, partial(attend, index), rows if index + 1 == len(self.layers) else None
-            recompute = self.recompute and torch.is_grad_enabled()
-            x = checkpoint(layer, *arguments, use_reentrant=False) if recompute else layer(*arguments)
+        recompute = self.recompute and torch.is_grad_enabled()
+        inputs_kept = nullcontext()
+        if recompute and self.offload:
+            # `angles` is a tuple, not a tensor: checkpoint does not save it, so it is not copied for every layer
+            inputs_kept = save_on_cpu(pin_memory=x.is_cuda)
+        with inputs_kept:
+            for index, layer in enumerate(self.layers):
+                arguments = x, angles, partial(attend, index), rows if index + 1 == len(self.layers) else None
+                if recompute:
+                    x = checkpoint(layer, *arguments, use_reentrant=False, preserve_rng_state=False)
+                else:
+                    x = layer(*arguments)
         return self.norm(x)
 
 

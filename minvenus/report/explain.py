@@ -11,25 +11,21 @@ with it. In equations P is the DR-Venus paper and I v1 the first version of the 
 
 from dataclasses import asdict, dataclass
 
-from minvenus.config import Recipe
 from minvenus.igpo.advantage import SCALE_CAP, SCALE_FLOOR
 from minvenus.igpo.credit import Measured, credit
 from minvenus.igpo.gain import needed_values
+from minvenus.igpo.recipes import RECIPES, Recipe
 
-RECIPES = {                             # those that pages, tables and pictures compare
-    "GRPO": Recipe.paper(use_gain=False, gamma=1.0),
-    "paper": Recipe.paper(),
-    "released": Recipe.released(),
-    "uncentred": Recipe.paper(center_gain=False),
-}
 RECIPE_WORDS = {
     "paper": "A visit is paid the gain in log P(answer) since the last visit, and so is every search that led to it. "
              "Every turn costs a factor gamma.",
     "released": "The gain stays on the visit; the searches before it share its return. Only rewarded turns cost a "
                 "factor gamma, and a malformed turn's penalty is shared by the searches before it.",
-    "GRPO": "Only the final answer is paid: every turn of a rollout gets the same number, and a group whose rollouts "
+    "grpo": "Only the final answer is paid: every turn of a rollout gets the same number, and a group whose rollouts "
             "all failed teaches nothing.",
     "uncentred": "As the paper's, but gains are not compared with the group's mean: whatever helped is paid.",
+    "raw_ig": "As released, but gains are not centred, every rewarded turn is also paid the answer's z-score, and "
+              "nothing of later turns is added.",
 }
 STEPS = {                               # id of a number -> its name, and what it is
     "value": ("V", "log P(answer): how probable the model found the true answer at that point, had it been asked then. "
@@ -70,11 +66,11 @@ class Credited:
     grouped: bool                       # False: a lone trajectory, which has no numbers beyond its rewards
 
 
-def under_recipes(measured: list[Measured], run: Recipe | None, all_known: bool = False) -> dict[str, list[Credited]]:
+def under_recipes(measured: list[Measured], run: Recipe | None) -> dict[str, list[Credited]]:
     """A whole training batch (IG-Scale needs it) under the run's own recipe, which comes first, and under those to
     compare it with. A recipe that needs what was not measured is left out: no zeros are filled in. Without a run,
     each rollout is a trajectory without group or outcome: GRPO is left out."""
-    names = ["paper", "released", *(["uncentred"] if all_known else []), *(["GRPO"] if run else [])]
+    names = RECIPES if run else ["paper", "released"]
     recipes = ({recipe_name(run): run} if run else {}) | {name: RECIPES[name] for name in names}
     under = {}
     for name, recipe in recipes.items():
@@ -139,11 +135,8 @@ def reward_steps(c: Credited, t: int) -> list[Step]:
         formula, score = "r = score of the answer", ("score", c.measured.outcome)
         if malformed[t]:
             formula, score = "r = −λ: the answer is malformed [P eq.4]", penalty
-        listed = [(f"gain of turn {k}", gain) for k, gain in enumerate(gains, 1) if gain is not None]
-        if c.recipe.take_back and listed:
-            return [step("reward", f"{formula}; − Σ gains, which are taken back", n["outcome"], score, *listed)]
         return [step("reward", formula, n["outcome"], score)]
-    reward, own = n["turn_rewards"][t], "max(0, gain)" if c.recipe.clip_gain else "gain"
+    reward = n["turn_rewards"][t]
     found = []
     if gains[t] is not None:
         p = max(p for p in range(t + 1) if values[p] is not None)
@@ -154,12 +147,11 @@ def reward_steps(c: Credited, t: int) -> list[Step]:
     if n["penalties"][t] and malformed[t]:
         return [*found, step("reward", "r = −λ: the turn is malformed [P eq.4]", reward, penalty)]
     if gains[t] is not None:
-        return [*found, step("reward", f"r = {own} [P eq.3]", reward, ("gain", gains[t]))]
+        return [*found, step("reward", "r = gain [P eq.3]", reward, ("gain", gains[t]))]
     shared = [broken and c.recipe.penalty_scope == "segment" for broken in malformed]
     k = next(k for k in range(t + 1, len(gains)) if shared[k] or gains[k] is not None)
     what, paid = ("penalty", -penalty[1]) if shared[k] else ("gain", gains[k])
-    paid_for = what if shared[k] else own
-    formula = f"r = {paid_for} of turn {k + 1}, shared with the searches that led to it [P, browse-aware]"
+    formula = f"r = {what} of turn {k + 1}, shared with the searches that led to it [P, browse-aware]"
     return [step("reward", formula, reward, (f"{what} of turn {k + 1}", paid))]
 
 
@@ -179,7 +171,11 @@ def advantage_steps(c: Credited, t: int, reward: float | None) -> list[Step]:
         return [*found, step("advantage", "A = z: nothing follows [P eq.9]", advantage, ("z", term))]
     if reward is not None:
         factors = [("weight", c.recipe.ig_weight), ("s", n["scale"]), ("z", z)]
-        found.append(step("term", "r̃ = weight · s · z [P eq.6-8]", term, *factors))
+        formula = "r̃ = weight · s · z [P eq.6-8]"
+        if c.recipe.outcome_on == "every":
+            formula = "r̃ = weight · s · z + z of the outcome"
+            factors.append(("z of the outcome", n["outcome_z"]))
+        found.append(step("term", formula, term, *factors))
     k = next_turn(c, t)
     following = (f"A of turn {k + 1}", n["advantages"][k])
     if term is None and c.recipe.discount_over == "rewards":

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from minvenus.config import ConfigError, Recipe, read_json
+from minvenus.config import ConfigError, read_json
 from minvenus.console import clock
 from minvenus.evaluation.aggregate import wilson
 from minvenus.files import read_jsonl, write_text
+from minvenus.igpo.recipes import Recipe
 from minvenus.report import page
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.explain import recipe_name

@@ -17,9 +17,10 @@ from pathlib import Path
 from textwrap import shorten
 
 from minvenus.agent.record import rollout_from_json, rollout_to_json
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
 from minvenus.files import read_rows, step_name, write_text
 from minvenus.igpo.credit import Credit, Measured, credit
+from minvenus.igpo.recipes import Recipe
 from minvenus.types import Rollout
 
 FORMAT = "minvenus credit 1"

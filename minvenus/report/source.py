@@ -15,11 +15,12 @@ from typing import Any
 
 from minvenus.agent.protocol import format_error, parse_turn
 from minvenus.agent.record import rollout_from_json
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
 from minvenus.files import read_rows
 from minvenus.igpo.credit import Measured
 from minvenus.igpo.gain import wrap_answer
+from minvenus.igpo.recipes import Recipe
 from minvenus.report import saved
 from minvenus.report.explain import Credited
 from minvenus.text.chat import CLOSE, OPEN, ChatError, stream

@@ -68,7 +68,7 @@ def write_page(source_path, out_path, group: str | None = None, scorer: Scorer |
         cases = [scored(case, scorer) for case in cases]
     measured = [case.measured for case in cases if case.measured]
     given = batch is not None and batch.gain_policy == "given"
-    compared = explain.under_recipes(measured, batch.recipe if batch else None, all_known=given) if measured else {}
+    compared = explain.under_recipes(measured, batch.recipe if batch else None) if measured else {}
     groups: dict[str, list[Case]] = {}
     for i, case in enumerate(cases):
         if group in (None, case.group):

@@ -21,23 +21,12 @@ import torch
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.aggregate import browse_ratio, executed_calls
+from minvenus.evaluation.questions import batch_indices as batch_indices
 from minvenus.igpo.credit import Credit, Measured
 from minvenus.sft.dataset import Example
 from minvenus.types import Rollout
 
 # ----------------------------------------------------------------------------------------------- which examples, when
-
-
-def batch_indices(step: int, batch: int, total: int, seed: int) -> list[int]:
-    """Indices of the `batch` examples of step 1, 2, ...: every epoch is a new permutation, and batches run across
-    epochs."""
-    order: list[int] = []
-    first_epoch, start = divmod((step - 1) * batch, total)
-    while len(order) < start + batch:
-        epoch = first_epoch + len(order) // total
-        generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
-        order += torch.randperm(total, generator=generator).tolist()
-    return order[start:start + batch]
 
 
 def hold_out(examples: Sequence[Example], count: int) -> tuple[list[Example], list[Example]]:

@@ -114,7 +114,7 @@ def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | Non
             if not any(row.has_signal or config.kl_coef for row in part):
                 continue
             numbers = backward(model, part, config)
-            gap, bound = numbers["logprob_gap_mean"], config.logprob_gap or precision_of(model).mean_gap
+            gap, bound = numbers["logprob_gap_mean"], precision_of(model).mean_gap
             if not done and gap > bound:
                 raise Diverged(f"new and stored log-probs differ by {gap:.2g} in the mean before the first update, "
                                f"more than {bound:g}: engine and trainer do not run the same model, or not in the "

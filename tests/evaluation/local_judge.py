@@ -71,3 +71,9 @@ def case_of(body: bytes) -> dict:
 def judge_at(server, monkeypatch, **options):
     monkeypatch.setenv("JUDGE_BASE_URL", server.url + "/v1/")
     return Judge(**QUICK | {"limit": 1.0, "cache": f"verdicts {next(NUMBERS)}.sqlite"} | options)
+
+
+def graded(judge, answer, question=CAPITAL):
+    """The grade of one answer."""
+    [grade] = judge.grade([question], [answer])
+    return grade

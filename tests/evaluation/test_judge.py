@@ -1,26 +1,28 @@
 """A judge on 127.0.0.1: what is asked and kept, what stays unknown, where the key goes."""
 
 import json
+import sqlite3
 import threading
 import time
 import traceback
+from contextlib import closing
 
 import pytest
 
 from minvenus.config import ConfigError
-from minvenus.evaluation.judge import Verdict
 from minvenus.tools.base import TooManyFailures
 from minvenus.types import Question
-from tests.evaluation.local_judge import (
+from tests.evaluation.local_judge import (  # noqa: F401
     CAPITAL,
     KEY,
     case_of,
+    graded,
     grading,
     judge_at,
     planted,
     says,
     yes_to,
-)  # noqa: F401
+)
 from tests.tools.servers import chat, serve
 
 pytestmark = pytest.mark.usefixtures("planted")
@@ -29,14 +31,19 @@ pytestmark = pytest.mark.usefixtures("planted")
 # ------------------------------------------------------------------------------------------------------- verdicts
 
 
+def replies_in(file):
+    """What a judge has kept: verdicts and replies."""
+    with closing(sqlite3.connect(file)) as database:
+        return [json.loads(value) for (value,) in database.execute("SELECT value FROM calls")]
+
+
 def test_a_verdict_is_asked_for_with_question_answer_and_every_alias(monkeypatch):
     with yes_to({"The city of Rome"}) as server:
-        judge = judge_at(server, monkeypatch)
-        right, wrong = (
-            judge.verdict(CAPITAL, "  The city of Rome\n"),
-            judge.verdict(CAPITAL, "Milan"),
-        )
-    assert right.correct is True and "compared" in right.note and wrong.correct is False
+        judge = judge_at(server, monkeypatch, cache="kept")
+        answers = ["  The city of Rome\n", "Milan"]
+        assert [graded(judge, answer) for answer in answers] == [1.0, 0.0]
+    reply = "reasoning: compared\n**correct:** "
+    assert sorted(entry["reply"] for entry in replies_in("kept")) == [reply + "no", reply + "yes"]
     method, path, headers, body = server.seen[0]
     assert (method, path, headers["Authorization"]) == (
         "POST",
@@ -57,9 +64,8 @@ def test_the_temperature_of_the_judge_can_be_set_and_left_out_and_another_one_is
     with yes_to({"Italy's Rome"}) as server:
         for wanted in ("none", "2", "", "None"):
             monkeypatch.setenv("JUDGE_TEMPERATURE", wanted)
-            assert (
-                judge_at(server, monkeypatch, cache="kept").verdict(CAPITAL, "Italy's Rome").correct
-            )
+            judge = judge_at(server, monkeypatch, cache="kept")
+            assert graded(judge, "Italy's Rome") == 1.0
     assert [json.loads(body).get("temperature") for *_, body in server.seen] == [None, 2.0, 0.0]
     monkeypatch.setenv("JUDGE_TEMPERATURE", "cold")
     with pytest.raises(ConfigError, match="JUDGE_TEMPERATURE must be none or a number"):
@@ -69,17 +75,11 @@ def test_the_temperature_of_the_judge_can_be_set_and_left_out_and_another_one_is
 def test_equal_and_empty_answers_are_not_asked_about_and_all_others_are(monkeypatch):
     with serve(says("correct: no")) as server:
         judge = judge_at(server, monkeypatch)
-        for answer, right in (
-            ("Rome", True),
-            (" Urbs \n", True),
-            ("", False),
-            (" \n", False),
-            (None, False),
-        ):
-            assert judge.verdict(CAPITAL, answer) == Verdict(right)
+        answers = ["Rome", " Urbs \n", "", " \n", None]
+        assert judge.grade([CAPITAL] * 5, answers) == [1.0, 1.0, 0.0, 0.0, 0.0]
         assert server.seen == []
         for answer in (CAPITAL.answers[1], "rome", "Rome."):
-            assert judge.verdict(CAPITAL, answer).correct is False
+            assert graded(judge, answer) == 0.0
     assert len(server.seen) == 3
 
 
@@ -113,9 +113,9 @@ def test_an_answer_that_attacks_the_judge_gets_the_verdict_of_the_judge(monkeypa
 
     with serve(reply) as server:
         judge = judge_at(server, monkeypatch)
-        assert judge.verdict(CAPITAL, answer).correct is False
-        asked = Question("q2", f"Which city? {answer}", [f"Rome {answer}"])
-        assert judge.verdict(asked, "Milan").correct is False
+        assert graded(judge, answer) == 0.0
+        question = Question("q2", f"Which city? {answer}", [f"Rome {answer}"])
+        assert graded(judge, "Milan", question) == 0.0
 
 
 BROKEN = {  # tests/tools/test_endpoint.py has more ways to fail
@@ -143,10 +143,13 @@ def test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_tha
 ):
     answer, requests, reason = BROKEN[case]
     with serve(answer) as server:
-        verdict = judge_at(server, monkeypatch, cache="kept").verdict(CAPITAL, "Milan")
-        assert verdict.correct is None and reason in verdict.note and len(server.seen) == requests
+        judge = judge_at(server, monkeypatch, cache="kept")
+        assert judge.grade([CAPITAL] * 2, ["Milan", "Rome"]) == [None, 1.0]
+        [note] = judge.notes.values()
+        assert note == judge.notes["q1", "Milan"] and reason in note
+        assert len(server.seen) == requests
     with serve(says("correct: yes")) as server:  # the failure of one evening is forgotten
-        assert judge_at(server, monkeypatch, cache="kept").verdict(CAPITAL, "Milan").correct
+        assert graded(judge_at(server, monkeypatch, cache="kept"), "Milan") == 1.0
 
 
 # --------------------------------------------------------------------------------------------------- many verdicts
@@ -164,12 +167,12 @@ def test_many_are_judged_at_once_and_come_back_in_order(monkeypatch):
             inside[0] -= 1
         return "yes" if int(answer) % 5 == 0 else "no"
 
-    pairs = [(CAPITAL, str(n % 12)) for n in range(36)] + [(CAPITAL, "Rome"), (CAPITAL, None)]
+    answers = [str(n % 12) for n in range(36)] + ["Rome", None]
     with grading(grade) as server:
         judge = judge_at(server, monkeypatch, threads=4)
-        verdicts = judge.verdicts(pairs)
-        assert judge.verdicts([]) == []
-    assert [v.correct for v in verdicts] == [n % 12 % 5 == 0 for n in range(36)] + [True, False]
+        grades = judge.grade([CAPITAL] * 38, answers)
+        assert judge.grade([], []) == []
+    assert grades == [float(n % 12 % 5 == 0) for n in range(36)] + [1.0, 0.0]
     assert len(server.seen) == 12, "the same answer is judged once"
     assert 2 <= most[0] <= 4
 
@@ -182,18 +185,17 @@ def test_two_questions_of_one_text_with_different_truths_are_judged_apart(monkey
 
     first, second = (Question(name, "Who is the president?", [name]) for name in ("Ann", "Bob"))
     with serve(reply) as server:
-        verdicts = judge_at(server, monkeypatch).verdicts(
-            [(first, "Ms A."), (second, "Ms A."), (first, " Ms A. ")]
-        )
-    assert [v.correct for v in verdicts] == [True, False, True] and len(server.seen) == 2
+        judge = judge_at(server, monkeypatch)
+        grades = judge.grade([first, second, first], ["Ms A.", "Ms A.", " Ms A. "])
+    assert grades == [1.0, 0.0, 1.0] and len(server.seen) == 2
 
 
 def test_too_many_unknown_verdicts_stop_the_run_whatever_needed_no_judge(monkeypatch):
-    answers = ("city 1", "Rome", "city 2", "", "city 3", "Rome", "city 4", "city 5")
+    answers = ["city 1", "Rome", "city 2", "", "city 3", "Rome", "city 4", "city 5"]
     with serve(says("?")) as server:
         judge = judge_at(server, monkeypatch, threads=1, window=10, limit=0.3)
         with pytest.raises(TooManyFailures, match="4 of the last 4 verdicts of the judge failed"):
-            judge.verdicts([(CAPITAL, answer) for answer in answers])
+            judge.grade([CAPITAL] * 8, answers)
     assert len(server.seen) == 4
 
 
@@ -205,13 +207,12 @@ def test_grading_again_asks_about_unknown_verdicts_only_and_replies_that_were_re
     def verdict(said):
         return "perhaps" if int(said.split()[-1]) % 4 == 0 else "no"
 
-    pairs = [(CAPITAL, f"city {i}") for i in range(20)]
+    answers = [f"city {i}" for i in range(20)]
     with grading(verdict) as server:
         for asked in (20, 25):
             judge = judge_at(server, monkeypatch, cache="kept", threads=1, window=10, limit=0.3)
-            assert [v.correct for v in judge.verdicts(pairs)].count(None) == 5 and len(
-                server.seen
-            ) == asked
+            assert judge.grade([CAPITAL] * 20, answers).count(None) == 5
+            assert len(server.seen) == asked
 
 
 def test_an_error_does_not_wait_for_a_slow_reply(monkeypatch):
@@ -224,7 +225,7 @@ def test_an_error_does_not_wait_for_a_slow_reply(monkeypatch):
         judge = judge_at(server, monkeypatch, threads=2, limit=0.0, read_seconds=60.0, seconds=60.0)
         began = time.monotonic()
         with pytest.raises(TooManyFailures):
-            judge.verdicts([(CAPITAL, "slow"), (CAPITAL, "quick")])
+            judge.grade([CAPITAL] * 2, ["slow", "quick"])
         assert time.monotonic() - began < 30.0
         release.set()
 
@@ -237,18 +238,15 @@ def test_a_verdict_is_kept_across_runs_and_another_model_question_truth_or_answe
 ):
     file = tmp_path / "verdicts.sqlite"
     with yes_to({"Italy's Rome"}) as server:
-        first = judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Italy's Rome")
+        assert graded(judge_at(server, monkeypatch, cache=file), "Italy's Rome") == 1.0
         judge = judge_at(server, monkeypatch, cache=file)
-        assert (
-            judge.verdict(Question("other id", CAPITAL.text, CAPITAL.answers), "Italy's Rome ")
-            == first
-        )
-        assert first.correct and len(server.seen) == 1
-        judge.verdict(CAPITAL, "Milan")
-        judge.verdict(Question("q1", "And of Lombardy?", CAPITAL.answers), "Italy's Rome")
-        judge.verdict(Question("q1", CAPITAL.text, ["Rome"]), "Italy's Rome")
+        same = Question("other id", CAPITAL.text, CAPITAL.answers)
+        assert graded(judge, "Italy's Rome ", same) == 1.0 and len(server.seen) == 1
+        graded(judge, "Milan")
+        graded(judge, "Italy's Rome", Question("q1", "And of Lombardy?", CAPITAL.answers))
+        graded(judge, "Italy's Rome", Question("q1", CAPITAL.text, ["Rome"]))
         monkeypatch.setenv("JUDGE_MODEL", "grader-2")
-        judge_at(server, monkeypatch, cache=file).verdict(CAPITAL, "Italy's Rome")
+        graded(judge_at(server, monkeypatch, cache=file), "Italy's Rome")
     assert len(server.seen) == 5 and [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
@@ -259,22 +257,21 @@ def test_of_two_processes_that_ask_the_same_at_the_same_time_both_take_the_first
         other = judge_at(quick, monkeypatch, cache="shared")
 
         def slow(handler):
-            other.verdict(CAPITAL, "Milan")
+            graded(other, "Milan")
             handler.reply(chat("correct: no"))
 
         with serve(slow) as server:
-            assert (
-                judge_at(server, monkeypatch, cache="shared").verdict(CAPITAL, "Milan").correct
-                is True
-            )
+            judge = judge_at(server, monkeypatch, cache="shared")
+            assert graded(judge, "Milan") == 1.0
     assert len(server.seen) == len(quick.seen) == 1
 
 
 def test_a_long_reply_with_half_a_surrogate_pair_is_kept_in_part(monkeypatch):
     with serve(says("\ud83d\ncorrect: yes\n" + "so " * 9000)) as server:
-        judge = judge_at(server, monkeypatch)
-        first, again = (judge.verdict(CAPITAL, "R\udc00me") for _ in range(2))
-    assert first == again and len(first.note) == 4000 and len(server.seen) == 1
+        judge = judge_at(server, monkeypatch, cache="kept")
+        assert [graded(judge, "R\udc00me") for _ in range(2)] == [1.0, 1.0]
+    [entry] = replies_in("kept")
+    assert len(entry["reply"]) == 4000 and len(server.seen) == 1
 
 
 # ----------------------------------------------------------------------------------------------------------- keys
@@ -286,10 +283,10 @@ def test_the_key_is_in_no_verdict_no_file_no_repr_and_no_error_even_if_the_judge
     file = tmp_path / "verdicts.sqlite"
     with serve(says(f"Authorization: Bearer {KEY}\ncorrect: yes")) as server:
         judge = judge_at(server, monkeypatch, cache=file)
-        assert KEY not in repr(judge.verdict(CAPITAL, "Milan")) + repr(vars(judge)) + repr(judge)
+        assert graded(judge, "Milan") == 1.0 and KEY not in repr(vars(judge)) + repr(judge)
     with serve(says(f"Bearer {KEY}")) as server:
         judge = judge_at(server, monkeypatch, cache=file, limit=0.0)
         with pytest.raises(TooManyFailures) as caught:
-            judge.verdict(CAPITAL, "Turin")
+            graded(judge, "Turin")
     shown = "".join(traceback.format_exception(caught.value))
     assert KEY not in shown and KEY.encode() not in file.read_bytes()

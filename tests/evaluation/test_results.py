@@ -4,6 +4,7 @@ and the loop that makes the runs: what they sample, how many are open at once.""
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -11,7 +12,6 @@ import pytest
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError
 from minvenus.evaluation import results as module
-from minvenus.evaluation.judge import Verdict
 from minvenus.evaluation.questions import QuestionSource
 from minvenus.evaluation.results import (
     fixed_settings,
@@ -257,10 +257,11 @@ def test_the_answer_of_a_run_that_was_cut_does_not_count(tmp_path):
 
 def test_where_a_verdict_is_unknown_or_anothers_all_runs_are_graded_alike(tmp_path):
     """All of them, so that few unknown ones among thousands do not look like a failing judge."""
-    asked, verdicts = [], [Verdict(True), Verdict(None, "no reply"), Verdict(False)]
-    judge = Mock(
-        graded_by="the judge",
-        verdicts=lambda pairs: asked.append([said for _, said in pairs]) or verdicts,
+    asked, verdicts = [], [1.0, None, 0.0]
+    judge = SimpleNamespace(
+        name="the judge",
+        grade=lambda questions, answers: asked.append(answers) or verdicts,
+        notes={("q", "a dog"): "no reply"},
     )
     with opened(tmp_path) as results:
         for number, said in enumerate(("cat", "a dog", "Bob")):
@@ -273,7 +274,7 @@ def test_where_a_verdict_is_unknown_or_anothers_all_runs_are_graded_alike(tmp_pa
         assert [run.correct for run in results.runs.values()] == [True, None, False]
         assert {run.graded_by for run in results.runs.values()} == {"the judge"}
         assert results.runs["q", 1].note == "no reply"
-        verdicts[1] = Verdict(True)
+        verdicts[1] = 1.0
         results.grade()  # the unknown one
         results.grade()  # nothing
         assert asked == [["cat", "a dog", "Bob"]] * 2 and results.runs["q", 1].correct is True
@@ -308,7 +309,7 @@ def test_only_runs_that_ended_in_an_error_are_made_again(tmp_path):
 def test_a_process_that_dies_while_it_grades_again_has_changed_nothing(folder, monkeypatch):
     before = (folder / "results.jsonl").read_bytes()
     with opened(folder) as results:
-        results.grader = Mock(graded_by="another", verdicts=lambda pairs: [Verdict(False)])
+        results.grader = SimpleNamespace(name="x", grade=lambda *_: [0.0], notes={})
         monkeypatch.setattr(module, "as_bytes", Mock(side_effect=OSError("full")))
         with pytest.raises(OSError, match="full"):
             results.grade()
@@ -320,15 +321,7 @@ def test_a_process_that_dies_while_it_grades_again_has_changed_nothing(folder, m
 
 def collect(folder, policy, missing, concurrency, limits=None, tools=Tools, guard=None):
     """The rollouts of all runs that were saved, by question and number."""
-    source = QuestionSource(
-        QUESTIONS,
-        [],
-        "",
-        tools_for=lambda question: tools(),
-        max_turns=lambda question: 8,
-        visits=None,
-        immediate=True,
-    )
+    source = QuestionSource(QUESTIONS, tools=tools(), turn_limit=8)
     with opened(folder) as results, loop_for(policy, limits, QUIET, guard=guard) as loop:
         module.collect(loop, source, missing, concurrency, results, stop=[])
     return saved(folder)

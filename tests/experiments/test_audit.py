@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from minvenus.config import ConfigError, ModelConfig, Recipe
+from minvenus.config import ConfigError, ModelConfig
 from minvenus.console import table
 from minvenus.experiments import audit
 from minvenus.experiments.audit import AuditConfig, Visit, rows, visits_of
 from minvenus.flags import parse_flags
+from minvenus.igpo.recipes import Recipe
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import save_batch
 from minvenus.settings import IGPOConfig

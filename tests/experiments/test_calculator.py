@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
 from minvenus.experiments.__main__ import COMMANDS
 from minvenus.experiments.__main__ import main as command
 from minvenus.experiments.calculator import EXAMPLES, CreditConfig, main, measured
 from minvenus.igpo.credit import Measured, credit
-from minvenus.report.explain import RECIPE_WORDS, RECIPES
+from minvenus.igpo.recipes import RECIPES, Recipe
+from minvenus.report.explain import RECIPE_WORDS
 
 
 def advantages(example: str) -> dict[str, list[list[float]]]:
@@ -171,7 +172,7 @@ def test_a_file_or_an_example_must_be_named_and_not_both(given):
 
 def test_examples_show_what_they_say():
     wrong = advantages("all-wrong")
-    assert not any(map(any, wrong["GRPO"])) and wrong["paper"][0][1] > 0 > wrong["paper"][1][1]
+    assert not any(map(any, wrong["grpo"])) and wrong["paper"][0][1] > 0 > wrong["paper"][1][1]
     equal = advantages("equal-gains")
     assert all(a < 0 for a in equal["paper"][1]) and equal["uncentred"][1][1] > 0
     front = advantages("front-loaded")
@@ -186,7 +187,7 @@ def test_examples_show_what_they_say():
         broken["paper"][0][1] < broken["paper"][0][0] < 0
         and broken["released"][0][0] == broken["released"][0][1]
     )
-    assert set(broken["GRPO"][0]) == {broken["GRPO"][0][-1]}
+    assert set(broken["grpo"][0]) == {broken["grpo"][0][-1]}
     none = json.loads(main(CreditConfig(example="no-visit", json=True)))
     assert (
         none[0]["group_stats"]["gain_mean"] == pytest.approx(0.4) and none[0]["turn_rewards"] == []

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from minvenus.config import ConfigError, Recipe, read_json
+from minvenus.config import ConfigError, read_json
 from minvenus.experiments import compare, scripts
 from minvenus.experiments.__main__ import COMMANDS, main
 from minvenus.experiments.compare import ARMS, CHANGES, PRESETS, CompareConfig, register
 from minvenus.experiments.lab import LabConfig
 from minvenus.flags import parse_flags
-from minvenus.report.explain import RECIPES, under_recipes
+from minvenus.igpo.recipes import RECIPES, Recipe
+from minvenus.report.explain import under_recipes
 from minvenus.settings import IGPOConfig, SFTConfig
 from tests.report.examples import answer, rollout, saved_batch, visit
 
@@ -126,11 +127,11 @@ def test_a_method_differs_from_the_paper_in_what_its_name_says_and_in_nothing_el
 def test_grpo_has_no_discount_wherever_it_is_called_grpo():
     """In the comparison, in the lab, on the X-ray and in the calculator."""
     recipe = parse_flags(IGPOConfig, list(ARMS["grpo"])).recipe
-    assert recipe == Recipe(use_gain=False, gamma=1.0) == RECIPES["GRPO"]
+    assert recipe == Recipe(use_gain=False, gamma=1.0)
     batch = saved_batch(
         [rollout([visit(), answer()])] * 2, [0, 0], [1.0, 0.0], Recipe(), [[[-2.0], [-1.0]]] * 2
     )
-    assert under_recipes(batch.measured, Recipe())["GRPO"][0].recipe == recipe
+    assert under_recipes(batch.measured, Recipe())["grpo"][0].recipe == RECIPES["grpo"]
     assert {"grpo", "paper", "released", "uncentred"} == set(CompareConfig().methods.split())
     assert LabConfig().methods == CompareConfig().methods
 

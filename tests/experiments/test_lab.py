@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
 from minvenus.experiments import lab
 from minvenus.experiments.__main__ import main
 from minvenus.experiments.compare import method_flags
@@ -17,6 +17,7 @@ from minvenus.experiments.theory import World
 from minvenus.flags import parse_flags
 from minvenus.igpo.credit import credit
 from minvenus.igpo.loss import igpo_loss
+from minvenus.igpo.recipes import Recipe
 from minvenus.settings import IGPOConfig
 
 NAMES = [

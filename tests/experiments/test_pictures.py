@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
 from minvenus.experiments import pictures
 from minvenus.experiments.calculator import EXAMPLES
 from minvenus.experiments.compare import CompareConfig
@@ -21,8 +21,8 @@ from minvenus.experiments.pictures import (
 from minvenus.experiments.theory import TheoryConfig
 from minvenus.flags import save_config
 from minvenus.igpo.credit import credit
+from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.curves import COLOURS, METHODS
-from minvenus.report.explain import RECIPES
 from minvenus.report.saved import save_batch
 from tests.report.examples import group_of_four
 

@@ -61,12 +61,8 @@ def turn_rewards(kinds, gains, malformed, outcome, recipe):
             turns[t], penalties[t] = -recipe.format_penalty, True
         elif source is not None:
             turns[t] = gains[source]
-            if recipe.clip_gain and gains[source] is not None and gains[source] < 0:
-                turns[t] = 0.0
     if malformed[last]:
         outcome = -recipe.format_penalty
-    if recipe.take_back and recipe.use_gain:
-        outcome = outcome - sum(gain for gain in gains if gain is not None)
     return turns, outcome, penalties
 
 
@@ -142,9 +138,11 @@ def reward_terms(rewards, groups, recipe):
     """The normalised, scaled and weighted reward of every turn, the outcome last; None where absent."""
     scores = z_scores(rewards, groups, recipe)
     factor = recipe.ig_weight * (ig_scale(scores)[0] if recipe.normalize == "scaled" else 1.0)
-    return [
-        [None if z is None else factor * z for z in turns] + [outcome] for turns, outcome in scores
-    ]
+    terms = []
+    for turns, outcome in scores:
+        more = outcome if recipe.outcome_on == "every" else 0.0
+        terms.append([None if z is None else factor * z + more for z in turns] + [outcome])
+    return terms
 
 
 def returns(terms, penalties, recipe):

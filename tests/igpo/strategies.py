@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from minvenus.config import Recipe
 from minvenus.igpo.advantage import turn_advantages
 from minvenus.igpo.credit import Measured
+from minvenus.igpo.recipes import Recipe
 from minvenus.types import TurnRewards
 from tests.igpo import oracle
 
@@ -37,8 +37,7 @@ def recipes(**fixed):
         "normalize": st.sampled_from(MODES),
         "center_gain": st.booleans(),
         "spread": st.sampled_from(("std", "std", "rms", "one")),
-        "clip_gain": st.sampled_from((False, False, True)),
-        "take_back": st.sampled_from((False, False, True)),
+        "outcome_on": st.sampled_from(("last", "last", "every")),
         "gamma": st.sampled_from((0.0, 0.5, 0.95, 1.0))
         | st.floats(0.0, 1.0, allow_subnormal=False),
         "ig_weight": st.sampled_from((1.0, 1.0, 0.0, 0.5, 2.0)),

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from minvenus.config import Recipe
 from minvenus.igpo.advantage import advantage_record, token_advantages, turn_advantages
+from minvenus.igpo.recipes import Recipe
 from minvenus.types import TurnRewards
 from tests.igpo import oracle
 from tests.igpo.strategies import (

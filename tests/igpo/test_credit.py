@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.config import Recipe
 from minvenus.igpo.credit import Measured, credit
 from minvenus.igpo.gain import needed_values
+from minvenus.igpo.recipes import Recipe
 from minvenus.types import TurnRewards
 from tests.igpo import oracle
 from tests.igpo.strategies import Batch, assert_close, measured, recipes, rounding, values_of

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.config import Recipe
 from minvenus.igpo.gain import (
     WrappedAnswer,
     answer_logprobs,
@@ -15,6 +14,7 @@ from minvenus.igpo.gain import (
     segment_gains,
     value,
 )
+from minvenus.igpo.recipes import Recipe
 from minvenus.types import Question, Rollout, Turn
 from tests.igpo.strategies import measured, recipes, values_of
 

@@ -5,15 +5,17 @@ The tables of the released function are float32, hence 2e-6; that of the `paper`
 1e-7.
 """
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
-from minvenus.config import Recipe
 from minvenus.igpo.advantage import advantage_record, turn_advantages
 from minvenus.igpo.gain import segment_gains
 from minvenus.igpo.loss import igpo_loss
+from minvenus.igpo.recipes import Recipe
 from minvenus.igpo.rewards import turn_rewards
 from minvenus.types import TurnRewards
 from tests.igpo.strategies import assert_close
@@ -247,6 +249,59 @@ def test_penalties_without_any_gain_vanish_in_the_separate_mode():
         [-0.70711, -0.70711],
     ]
     assert_close(ours, expected, 5.1e-6)
+
+
+# ------------------------------------------------------------------------------- raw_ig: the released code's third mode
+
+D_RAW = [
+    [3.3414512, 0.5317073, 2.4048700, 0.9999980],
+    [-0.0634167, -0.9999980, -0.9999980],
+    [-1.5018214, -0.3097472, 0.8823270, -0.7071053],
+    [1.6770431, 0.0876108, -0.7071053],
+    [1.8115685, 1.4142104],
+]
+S_RAW = [
+    [3.2324796] * 2 + [0.8081208] * 2 + [1.4142104] * 2,
+    [-0.4040605] * 3 + [-0.7071053],
+    [-0.7071053] * 3,
+    [-2.6174879] * 2 + [-0.3530035, -0.9999990],
+    [1.3234968] + [0.9999990] * 2,
+]
+
+
+def test_raw_ig_adds_the_outcome_to_every_rewarded_turn_and_nothing_of_later_turns():
+    assert_close(turn_advantages(D, D_GROUPS, Recipe.raw_ig()), D_RAW, FLOAT32)
+    assert_close(
+        turn_advantages(s_rewards(Recipe.raw_ig()), S_GROUPS, Recipe.raw_ig()), S_RAW, FLOAT32
+    )
+
+
+def test_raw_ig_worked_by_hand():
+    """Gains 1 and 3: mean 2, std 1, so 1 and 3 as they are; outcomes 1 and 0: z = +1 and -1. The search without a
+    reward takes what the next rewarded turn has. Half the weight halves the gains, not the outcomes."""
+    batch = rewards([1.0, _, 1.0], [3.0, 0.0])
+    for weight, turns in ((1.0, (2.0, 2.0)), (0.5, (1.5, 0.5))):
+        ours = turn_advantages(batch, [0, 0], Recipe.raw_ig(ig_weight=weight))
+        assert_close(ours, [[turns[0], 1.0, 1.0], [turns[1], -1.0]], 1e-5)
+
+
+def test_equal_penalties_explode_in_raw_ig():
+    """Section 5: two rewards of -1 have the std 1e-4, and z = -1 / 1.01e-4."""
+    batch = rewards([_, -1.0, _, 0.0], [-1.0, _, 1.0], [_, 0.0])
+    ours = turn_advantages(batch, [0, 0, 0], Recipe.raw_ig())
+    assert (ours[0][1], ours[1][0]) == pytest.approx((-9901.696, -9899.575), abs=2e-3)
+
+
+def test_raw_ig_is_what_the_released_function_gives():
+    file = Path(__file__).parents[3] / "shared/data/goldens/raw_ig.json"
+    if not file.exists():
+        pytest.skip(f"the released function's numbers are not here: {file}")
+    for case in json.loads(file.read_text())["cases"]:
+        batch = [TurnRewards(r["turn_rewards"], r["outcome"]) for r in case["trajectories"]]
+        groups = [r["group_id"] for r in case["trajectories"]]
+        ours = turn_advantages(batch, groups, Recipe.raw_ig(ig_weight=case["ig_weight"]))
+        for row, theirs in zip(ours, case["advantages_of_turns"], strict=True):
+            assert row == pytest.approx(theirs, rel=1e-5, abs=1e-6), case["id"]
 
 
 # -------------------------------------------------------------------------------------------------- L: the policy loss

@@ -13,8 +13,8 @@ import tokenizers
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from minvenus.config import Recipe
 from minvenus.igpo.gain import wrap_answer
+from minvenus.igpo.recipes import Recipe
 from minvenus.text import tokenizer as tokenizer_module
 from minvenus.text.tokenizer import Tokenizer
 

@@ -26,13 +26,13 @@ MUTANTS = (
         39,
         "an unknown verdict is wrong",
         FAILS,
-        (JUDGE + "Judge._ask", "Verdict(None, str(error))", "Verdict(False, str(error))"),
+        (JUDGE + "Judge._ask", "return None, str(error)", 'return "no", str(error)'),
     ),
     mutant(
         39,
         "a reply without a verdict is a no",
         READ + "test_what_is_no_verdict_is_not_read_as_one",
-        (JUDGE + "read_verdict", "else None", 'else "no"'),
+        (JUDGE + "read_verdict", "return None", 'return "no"'),
     ),
     mutant(
         39,
@@ -44,7 +44,7 @@ MUTANTS = (
         39,
         "of two verdicts a yes wins",
         READ + "test_what_is_no_verdict_is_not_read_as_one",
-        (JUDGE + "read_verdict", 'found == {"yes"}', '"yes" in found'),
+        (JUDGE + "read_verdict", 'words == {"yes"}', '"yes" in words'),
     ),
     mutant(
         39,
@@ -56,7 +56,7 @@ MUTANTS = (
         39,
         "the end of a thought that an answer spells begins a line",
         READ + "test_a_thought_holds_no_verdict",
-        (JUDGE + "without_thought", "said if only_one else", "said if True else"),
+        (JUDGE + "without_thought", "if only_thought:", "if True:"),
     ),
     mutant(
         39,
@@ -66,7 +66,7 @@ MUTANTS = (
             JUDGE + "json_as_lines",
             "json.loads(text[start.start():end]",
             "from minvenus.text.json_repair import as_strict_json as strict\n"
-            "            json.loads(strict(text[start.start():end])",
+            "        json.loads(strict(text[start.start():end])",
         ),
     ),
     mutant(
@@ -85,7 +85,7 @@ MUTANTS = (
         39,
         "a failed request is kept as a verdict",
         FAILS,
-        (JUDGE + "Judge.verdict", "if verdict.correct is None:", "if False:"),
+        (JUDGE + "Judge._verdict", "if word is None:", "if False:"),
     ),
     mutant(
         39,
@@ -99,8 +99,8 @@ MUTANTS = (
         "test_eval.py::test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_lost",
         (
             RESULTS + "ResultsFile.add",
-            'Verdict(None, "not judged yet")',
-            'Verdict(False, "not judged yet")',
+            'None, "not judged yet"',
+            '0.0, "not judged yet"',
         ),
     ),
     mutant(
@@ -130,23 +130,23 @@ MUTANTS = (
         45,
         "equal answers to equal texts with different truths share a verdict",
         JUDGED + "test_two_questions_of_one_text_with_different_truths_are_judged_apart",
-        (JUDGE + "Judge.verdicts", "(question.text, tuple(question.answers), ", "(question.text, "),
+        (JUDGE + "Judge.grade", "tuple(aliases)", "('Ann',)"),
     ),
     mutant(
         45,
         "the cache forgets the truth",
         KEPT,
         (
-            JUDGE + "Judge.verdict",
+            JUDGE + "Judge._verdict",
             "[self.endpoint.model, messages, ",
-            "[self.endpoint.model, question.text, answer, ",
+            "[self.endpoint.model, case.question, case.answer, ",
         ),
     ),
     mutant(
         45,
         "the cache forgets the judge's model",
         KEPT,
-        (JUDGE + "Judge.verdict", "[self.endpoint.model, messages, ", "[messages, "),
+        (JUDGE + "Judge._verdict", "[self.endpoint.model, messages, ", "[messages, "),
     ),
     mutant(
         46,
@@ -180,7 +180,7 @@ MUTANTS = (
         46,
         "runs with two ways of grading in one file",
         SAVED + "test_where_a_verdict_is_unknown_or_anothers_all_runs_are_graded_alike",
-        (RESULTS + "ResultsFile.grade", "and run.graded_by == self.grader.graded_by ", ""),
+        (RESULTS + "ResultsFile.grade", "and run.graded_by == self.grader.name ", ""),
     ),
     mutant(
         39,

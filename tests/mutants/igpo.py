@@ -241,37 +241,6 @@ MUTANTS = (
     ),
     mutant(
         10,
-        "gains are taken back before a penalty replaces the outcome",
-        IN_REWARDS + "test_gains_are_taken_back_from_the_answer_worked_by_hand",
-        (
-            REWARDS + "turn_rewards",
-            "if recipe.take_back:",
-            "if recipe.take_back and not malformed[-1]:",
-        ),
-    ),
-    mutant(
-        10,
-        "penalties of the segment scope are clipped with the gains",
-        IN_REWARDS + "test_who_gets_a_visits_gain_or_a_penalty",
-        (
-            REWARDS + "turn_rewards",
-            '    if recipe.browse == "replicate":\n',
-            "    if recipe.clip_gain:\n        rewards = [None if r is None else max(r, 0.0) for r in rewards]\n"
-            '    if recipe.browse == "replicate":\n',
-        ),
-    ),
-    mutant(
-        10,
-        "gains that are clipped are taken back clipped",
-        IN_REWARDS + "test_gains_are_taken_back_from_the_answer_worked_by_hand",
-        (
-            REWARDS + "turn_rewards",
-            ".fsum(gain for ",
-            ".fsum(max(gain, 0.0) if recipe.clip_gain else gain for ",
-        ),
-    ),
-    mutant(
-        10,
         "no penalty on the answer turn",
         "igpo/test_credit.py::test_from_log_probs_to_advantages_everything_is_the_definition",
         (REWARDS + "turn_rewards", "-penalty if malformed[-1] else outcome", "outcome"),

@@ -1,22 +1,28 @@
 """A mutant: one known bug as a small wrong edit of our own code, and the test that must notice it.
 
-    mutant(12, "gain one turn late", "igpo/test_gain.py::test_gains_of_a_small_trajectory_worked_by_hand",
+    mutant(12, "gain one turn late",
+           "igpo/test_gain.py::test_gains_of_a_small_trajectory_worked_by_hand",
            ("minvenus.igpo.gain:segment_gains", "gains[after - 1] =", "gains[after] ="))
 
-An edit names a function or a method (`module:Class.method`), an old text that must occur exactly once in the
-function's source, and the text that replaces it. The body of the function is compiled with the edit and put into
-the function object that everybody has imported already, so no file is written and nothing is imported twice.
-Keep the old text short: it has to survive other changes of the function. Default values of arguments are not part
-of a function's body and cannot be edited.
+An edit names a function or a method (`module:Class.method`), an old text that must occur exactly
+once in the function's source, and the text that replaces it. The function is compiled with the edit
+and its code is put into the function object that everybody has imported already, so no file is
+written and nothing is imported twice. Keep the old text short: it has to survive other changes of
+the function. Default values of arguments are not part of a function's code and cannot be edited.
 """
 
+import ast
 import contextlib
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class StaleMutant(Exception):
@@ -38,61 +44,89 @@ def mutant(bug: int, says: str, test: str, *edits: tuple[str, str, str]) -> Muta
 @contextlib.contextmanager
 def applied(m: Mutant) -> Iterator[None]:
     """While this lasts, the functions that the mutant names have its mistake in them."""
-    edited = edited_codes(m)
-    originals = {f: f.__code__ for f in edited}
+    codes = {function_at(target): code for target, code in edited_codes(m).items()}
+    originals = {function: function.__code__ for function in codes}
     try:
-        for f, code in edited.items():
-            f.__code__ = code
+        for function, code in codes.items():
+            function.__code__ = code
         yield
     finally:
-        for f, code in originals.items():
-            f.__code__ = code
+        for function, code in originals.items():
+            function.__code__ = code
 
 
-def edited_codes(m: Mutant) -> dict[FunctionType, CodeType]:
-    """The new code of every function that the mutant edits: its whole file compiled with the edits."""
+def edited_codes(m: Mutant) -> dict[str, CodeType]:
+    """Target -> its code with the edits. Reads files and imports nothing."""
     codes = {}
     for target in dict.fromkeys(target for target, _, _ in m.edits):
-        function = function_at(target)
-        lines, first = inspect.getsourcelines(function)
-        body = "".join(lines)
-        for old, new in ((old, new) for edited, old, new in m.edits if edited == target):
-            if body.count(old) != 1:
-                raise StaleMutant(
-                    f"{target}: {body.count(old)} places read {old!r}, expected one; adapt the mutant "
-                    f"(bug {m.bug}: {m.says})"
-                )
-            body = body.replace(old, new)
-        path = inspect.getsourcefile(function)
-        source = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
-        source[first - 1 : first - 1 + len(lines)] = [body]
-        codes[function] = code_named(compile("".join(source), path, "exec"), function.__qualname__)
+        path, first, last = place_of(target)
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        source = "".join(lines[first:last])
+        for edited, old, new in m.edits:
+            if edited != target:
+                continue
+            if source.count(old) != 1:
+                raise StaleMutant(f"{target}: {source.count(old)} places read {old!r}, not one")
+            source = source.replace(old, new)
+        lines[first:last] = [source]
+        code = compile("".join(lines), str(path), "exec")
+        codes[target] = code_named(code, target.partition(":")[2])
     return codes
 
 
-def function_at(target: str) -> FunctionType:
-    """The function object that `module:name` or `module:Class.name` names, without its decorators."""
-    module, _, path = target.partition(":")
-    found = importlib.import_module(module)
-    try:
-        for name in path.split("."):
-            found = inspect.getattr_static(found, name)
-    except AttributeError:
-        raise StaleMutant(f"{target} does not exist") from None
-    for inner in ("fget", "func"):  # of a property, a cached property
-        found = getattr(found, inner, found)
-    found = inspect.unwrap(found)
-    if not inspect.isfunction(found):
+def check_test(m: Mutant) -> None:
+    """The test of a mutant must exist, as far as that can be seen without running anything."""
+    file, *names = m.test.partition("[")[0].split("::")
+    path = ROOT / "tests" / file
+    if not path.is_file():
+        raise StaleMutant(f"there is no tests/{file}")
+    text = path.read_text(encoding="utf-8")
+    if names and not re.search(rf"^((def|class) )?{names[0]}\b", text, re.MULTILINE):
+        raise StaleMutant(f"there is no test {m.test}")
+
+
+def place_of(target: str) -> tuple[Path, int, int]:
+    """The file of a function, its first line (counted from 0, decorators included) and its end."""
+    module, _, names = target.partition(":")
+    path = ROOT / (module.replace(".", "/") + ".py")
+    if not path.is_file():
+        raise StaleMutant(f"there is no module {module}")
+
+    node = parsed(path)
+    for name in names.split("."):
+        inner = [child for child in ast.walk(node) if getattr(child, "name", None) == name]
+        if not inner:
+            raise StaleMutant(f"{target} does not exist")
+        node = inner[0]
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         raise StaleMutant(f"{target} is no function")
-    return found
+    first = min(child.lineno for child in [node, *node.decorator_list])
+    return path, first - 1, node.end_lineno
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def function_at(target: str) -> FunctionType:
+    """The function object that `module:name` or `module:Class.name` names, without decorators."""
+    module, _, names = target.partition(":")
+    function = importlib.import_module(module)
+    for name in names.split("."):
+        function = inspect.getattr_static(function, name)
+    for inner in ("fget", "func"):  # of a property, a cached property
+        function = getattr(function, inner, function)
+    return inspect.unwrap(function)
 
 
 def code_named(code: CodeType, qualname: str) -> CodeType:
     """The code of one function inside the code of its module."""
-    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    for found in inner:
-        if found.co_qualname == qualname:
-            return found
-        if qualname.startswith(found.co_qualname + "."):
-            return code_named(found, qualname)
+    for inner in code.co_consts:
+        if not isinstance(inner, CodeType):
+            continue
+        if inner.co_qualname == qualname:
+            return inner
+        if qualname.startswith(inner.co_qualname + "."):
+            return code_named(inner, qualname)
     raise StaleMutant(f"{qualname} is not in its file")

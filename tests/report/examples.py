@@ -5,10 +5,10 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from minvenus.agent.protocol import is_well_formed, parse_turn
-from minvenus.config import Recipe
 from minvenus.files import write_text
 from minvenus.igpo.credit import Measured, credit
 from minvenus.igpo.gain import needed_values
+from minvenus.igpo.recipes import Recipe
 from minvenus.report.saved import SavedBatch, path_of, save_batch
 from minvenus.report.xray import write_page
 from minvenus.text.chat import Stream

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from minvenus.config import Recipe
 from minvenus.igpo.credit import credit
+from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.explain import (
     group_steps,
     recipe_words,
@@ -49,12 +49,11 @@ def from_inputs(step) -> float:
     if step.id == "z":
         return (named["r"] - (named["μ"] if "μ" in step.formula else 0.0)) / (named["σ"] + 1e-6)
     if step.id == "reward":
-        paid = -x[0] if "−λ" in step.formula else max(0, x[0]) if "max(0" in step.formula else x[0]
-        return paid - sum(x[1:])
+        return -x[0] if "−λ" in step.formula else x[0]
     return {
         "gain": lambda: x[0] - x[1],
         "mean": lambda: fmean(x),
-        "term": lambda: x[0] * x[1] * x[2],
+        "term": lambda: x[0] * x[1] * x[2] + sum(x[3:]),
         "scale": lambda: min(max(x[0], 0.3) / (x[1] + 1e-6), 10.0),
         "later": lambda: x[0] * x[1],
         "advantage": lambda: sum(x),
@@ -72,14 +71,14 @@ def follows(step) -> bool:
 @example(3, Recipe(center_gain=False, browse="segment", gamma=0.5))
 @example(4, Recipe.released(penalty_scope="turn"))
 @example(5, Recipe(center_gain=False, spread="rms"))
+@example(6, Recipe.raw_ig())
 @given(st.integers(0, 2**32 - 1), recipes(use_gain=(True, False), format_penalty=(1.0, 1.0, None)))
 @settings(max_examples=max(5, settings.default.max_examples // 2))
 def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run):
     batch = random_batch(seed, run)
     compared = under_recipes(batch.measured, run)
-    assert {"paper", "released", "GRPO"} - set(compared) == (
-        set() if run.use_gain else {"paper", "released"}
-    )
+    left_out = set() if run.use_gain else {*RECIPES} - {"grpo"}
+    assert {*RECIPES} - set(compared) == left_out
     assert next(iter(compared.values()))[0].recipe.gamma == run.gamma  # its own recipe comes first
     for name, rollouts in compared.items():
         whole = credit(batch.measured, rollouts[0].recipe)
@@ -152,7 +151,7 @@ def test_one_rollout_worked_by_hand():
         [[[-4.0, -2.0], [-1.0, -1.0]], [[-3.0], [-2.0]]],
     )
     compared = under_recipes(batch.measured, run)
-    assert list(compared) == ["this run", "paper", "released", "GRPO"]
+    assert list(compared) == ["this run", *RECIPES]
     own = compared["this run"]
     assert recipe_words("this run", own[0].recipe) == "The paper's recipe with gamma 0.5."
     shown = {step.id: step for step in turn_steps(own[0], 0)}
@@ -168,4 +167,4 @@ def test_one_rollout_worked_by_hand():
     renamed = under_recipes(
         batch.measured, Recipe.released(lead_in="Answer.")
     )  # the same arithmetic
-    assert list(renamed) == ["released", "paper", "GRPO"]
+    assert list(renamed) == ["released", "grpo", "paper", "raw_ig", "uncentred"]

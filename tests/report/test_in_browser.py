@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from minvenus.config import Recipe
+from minvenus.igpo.recipes import Recipe
 from minvenus.report.page import digest
 from minvenus.report.run_page import write_run_page
 from minvenus.report.xray import write_page

@@ -6,8 +6,9 @@ from dataclasses import asdict
 
 import pytest
 
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
 from minvenus.evaluation.aggregate import wilson
+from minvenus.igpo.recipes import Recipe
 from minvenus.report.curves import BOTTOM, LEFT, RIGHT, TOP
 from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import path_of, save_batch
@@ -112,7 +113,7 @@ def test_the_numbers_before_training_open_the_page_and_begin_its_lines(tmp_path)
 
 
 def test_a_run_says_its_recipe_and_tiles_of_many_steps_say_which_they_are_means_of(tmp_path):
-    recipe = Recipe.paper(center_gain=False, lead_in="Answer.")
+    recipe = Recipe.paper(center_gain=False, spread="rms", lead_in="Answer.")
     log(tmp_path, [{"outcome": step / 20} for step in range(20)], recipe=recipe)
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
     assert "<dt>trained with</dt><dd>uncentred</dd>" in html

@@ -6,7 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from minvenus.agent.record import rollout_to_json
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
+from minvenus.igpo.recipes import Recipe
 from minvenus.report.saved import load_batch, path_of, save_batch
 from tests.agent.scripted import answer, run, search, visit
 from tests.report.examples import saved_batch

@@ -9,8 +9,9 @@ import torch
 
 from minvenus.agent.policy import load_scorer
 from minvenus.agent.record import rollout_to_json
-from minvenus.config import ConfigError, ModelConfig, Recipe
+from minvenus.config import ConfigError, ModelConfig
 from minvenus.igpo.gain import segment_gains, value, wrap_answer
+from minvenus.igpo.recipes import Recipe
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.source import Scorer, read_source, scored

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
 from minvenus.igpo.credit import credit
+from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import path_of, save_batch
 from minvenus.report.xray import default_page, shade, write_page
 from tests.report.examples import (
@@ -47,9 +48,7 @@ def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
     page = Part.of(xray(tmp_path, batch))
     assert [pair[0].words for pair in page.all("glossary")[1]] == [
         "this run",
-        "paper",
-        "released",
-        "GRPO",
+        *RECIPES,
     ]
     for i, shown in enumerate(page.all("rollout")):
         found = [turn.numbers("this run") for turn in shown.all("turn")]
@@ -77,7 +76,7 @@ def test_recipes_that_agree_on_a_number_share_its_line(tmp_path):
     name, value, recipes, formula, made_of = gain
     assert (name, recipes, formula) == (
         "gain",
-        "paper, released",
+        "paper, released, raw_ig, uncentred",
         "IG = V after − V before [P eq.3]",
     )
     after, before = re.fullmatch(
@@ -85,11 +84,9 @@ def test_recipes_that_agree_on_a_number_share_its_line(tmp_path):
     ).groups()
     assert float(after) - float(before) == pytest.approx(float(value), abs=2e-5)
     shared = [(name, recipes) for name, _, recipes, _, _ in rows]
-    assert shared[:2] == [("reward r", "paper, released"), ("reward r", "GRPO")]
+    assert shared[:2] == [("reward r", "paper, released, raw_ig, uncentred"), ("reward r", "grpo")]
     assert [recipes for name, recipes in shared if name == "advantage A"] == [
-        "paper",
-        "released",
-        "GRPO",
+        *sorted(RECIPES, key=lambda name: name != "paper")
     ]
 
 
@@ -103,9 +100,9 @@ def test_a_page_of_one_group_keeps_the_batchs_scale(tmp_path):
 
 def test_a_run_that_scored_nothing_says_so_and_shows_no_gains(tmp_path):
     page = Part.of(xray(tmp_path, group_of_four(Recipe.paper(use_gain=False))))
-    assert [pair[0].words for pair in page.all("glossary")[1]] == ["this run", "GRPO"]
+    assert [pair[0].words for pair in page.all("glossary")[1]] == ["this run", "grpo"]
     assert "No log P(answer) was measured" in page.words and "gain" not in page.numbers("this run")
-    assert page.numbers("GRPO") and not page.numbers("paper")
+    assert page.numbers("grpo") and not page.numbers("paper")
 
 
 def test_a_group_that_ends_alike_is_remarked_upon_and_equal_rollouts_share_a_line_of_the_plot(
@@ -137,7 +134,7 @@ def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_l
     path = xray(tmp_path, replace(batch, step=20))
     assert "<h1>Rollouts of step-00000020.jsonl</h1>" in path.read_text(encoding="utf-8")
     assert "<dt>training step</dt><dd>20</dd>" in path.read_text(encoding="utf-8")
-    recipes = [Recipe.paper(), Recipe.released(), Recipe.paper(use_gain=False, gamma=1.0)]
+    recipes = [RECIPES[name] for name in sorted(RECIPES, key=lambda name: name != "paper")]
     every = [
         [a for row in credit(batch.measured, recipe).record.advantages for a in row]
         for recipe in recipes
@@ -146,11 +143,11 @@ def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_l
     page = Part.of(path)
     for k, advantages in enumerate(every):
         wanted = [shade(a, largest) for a in advantages]
-        assert [chip.get("class") for chip in page.all("chip")[k::3]] == [
+        assert [chip.get("class") for chip in page.all("chip")[k::5]] == [
             f"chip {classes}" for classes in wanted
         ]
         letters = [
-            letter.get("class") for strip in page.all("strip")[k::3] for letter in list(strip)[1:]
+            letter.get("class") for strip in page.all("strip")[k::5] for letter in list(strip)[1:]
         ]
         assert [letter.removesuffix(" malformed") for letter in letters] == wanted
     for turn, advantage in zip(page.all("turn"), every[0], strict=True):  # as it was trained
@@ -169,14 +166,14 @@ def test_a_row_of_turns_shows_what_each_is_paid_and_marks_what_a_search_was_give
     turns = [search(), visit(), BROKEN, search(), answer()]
     logprobs = [[[-2.0], None, [-1.5], None, None], [[-2.0], None, [-2.25], None, None]]
     batch = saved_batch(
-        [rollout(turns)] * 2, [0, 0], [1.0, 0.0], Recipe.paper(center_gain=False), logprobs
+        [rollout(turns)] * 2, [0, 0], [1.0, 0.0], RECIPES["uncentred"], logprobs
     )
     page = Part.of(xray(tmp_path, batch))
     assert "whatever helped is paid" in page.all("glossary")[1][0].words
     first, second = page.all("rollout")
     assert first.texts("strip")[0] == "uncentredS(+0.50)V+0.50N-1.00SA+1"
     assert second.texts("strip")[0] == "uncentredS(-0.25)V-0.25N-1.00SA+0"
-    assert first.texts("strip")[1:] == ["paperSVNSA", "releasedSVNSA", "GRPOSVNSA"]
+    assert first.texts("strip")[1:] == ["grpoSVNSA", "paperSVNSA", "releasedSVNSA", "raw_igSVNSA"]
     assert "more probable" in page.all("group")[0].words
 
 

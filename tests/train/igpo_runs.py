@@ -15,12 +15,12 @@ import minvenus.engine
 import minvenus.tools.toyweb
 import train_igpo
 from minvenus.agent.prompt import TOYWEB
-from minvenus.config import Recipe
 from minvenus.engine import Engine
 from minvenus.evaluation import questions as question_files
 from minvenus.files import latest_checkpoint
 from minvenus.igpo import credit as crediting
 from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
+from minvenus.igpo.recipes import Recipe
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
 from minvenus.igpo.credit import credit
+from minvenus.igpo.recipes import Recipe
 from minvenus.sft.dataset import Example
 from minvenus.train.batch import batch_indices, fingerprint, health, hold_out, make_batch
 from minvenus.types import Question, Rollout, Turn

@@ -131,11 +131,8 @@ def test_an_error_of_one_rank_comes_to_all_with_what_it_says():
 def test_the_rollouts_of_a_question_stay_on_one_rank(monkeypatch):
     config = IGPOConfig(questions=3, group=4, device="cpu")
     loop = SimpleNamespace(add=lambda question, tools, n, **_: [question.id] * n, run=lambda: None)
-    source = SimpleNamespace(
-        training=[Question(name, "?", ["!"]) for name in "abc"],
-        tools_for=None,
-        max_turns=lambda question: None,
-    )
+    training = [Question(name, "?", ["!"]) for name in "abc"]
+    source = question_files.QuestionSource([], training, per_step=3)
     whole_batch = train_igpo.collect(loop, source, 1, config)
     monkeypatch.setattr(parallel, "size", lambda: 2)
     own = []

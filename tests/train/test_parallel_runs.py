@@ -16,7 +16,6 @@ import train_igpo
 import train_sft
 from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
-from minvenus.evaluation.judge import Verdict
 from minvenus.files import claimed, latest_checkpoint, read_jsonl
 from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.tools.base import TooManyFailures
@@ -115,17 +114,17 @@ def test_a_rank_that_fails_alone_ends_the_other_and_only_its_own_error_is_shown(
 class Judge:
     """Fails when it is asked for the second time; writes down who asks."""
 
-    graded_by = "a judge"
+    name = "a judge"
 
-    def __init__(self, cache):
-        self.asked = cache.parent / "asked"
+    def __init__(self, kind, folder):
+        self.asked = folder / "asked"
 
-    def verdicts(self, pairs):
+    def grade(self, questions, answers):
         with self.asked.open("a") as file:
-            file.write(f"{rank()} {len(pairs)}\n")
+            file.write(f"{rank()} {len(questions)}\n")
         if self.asked.read_text().count("\n") == 2:
             raise TooManyFailures("6 of 50 verdicts of the judge failed")
-        return [Verdict(i % 2 == 0) for i, _ in enumerate(pairs)]
+        return [float(i % 2 == 0) for i, _ in enumerate(answers)]
 
     def close(self):
         pass
@@ -145,7 +144,8 @@ def test_tools_of_one_rank_or_a_judge_that_fail_stop_all_with_the_last_whole_ste
 
     monkeypatch.setattr(question_files, "ToyWeb", lambda *_, **__: small_web(0, 0, 0))
     monkeypatch.setattr(train_igpo, "collect", failing)
-    monkeypatch.setattr(train_igpo, "Judge", Judge)
+    if judge:
+        monkeypatch.setattr(train_igpo, "make_grader", Judge)
     codes, printed, _ = ranks_that_end(2, lambda: train_igpo.main(config))
     words = (
         "6 of 50 verdicts of the judge failed"

@@ -191,7 +191,7 @@ def test_layers_are_checkpointed_only_where_a_gradient_is_needed(monkeypatch, re
 
 
 AS_ON_A_GPU = """
-from minvenus.config import Recipe
+from minvenus.igpo.recipes import Recipe
 from minvenus.model.precision import PRECISION
 from minvenus.settings import IGPOConfig, SFTConfig
 import train_igpo, train_sft

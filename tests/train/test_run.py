@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import train_igpo
 import train_sft
-from minvenus.config import ConfigError, Recipe
+from minvenus.config import ConfigError
 from minvenus.files import claimed, latest_checkpoint, read_jsonl
+from minvenus.igpo.recipes import Recipe
 from minvenus.model.qwen3 import Qwen3
 from minvenus.train import checkpoint
 from minvenus.train.optim import Diverged, adamw

@@ -9,11 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.autograd.graph import save_on_cpu
 
+from minvenus.model import qwen3
 from minvenus.sft.dataset import Example, fill_packs, step_packs
 from minvenus.train.optim import Diverged, adamw, learning_rate
 from minvenus.train.update import sft_loss, sft_step, validation_loss
-from tests.train.runs import examples, gradients, lively_model, parameters
+from tests.train.runs import SMALL, examples, gradients, lively_model, parameters
 
 BATCH = examples(10)
 REDUCTIONS = ("trajectory-mean", "token-mean")
@@ -33,9 +35,9 @@ def budget_for(packs):
     )
 
 
-def gradient(batch, budget, reduction="trajectory-mean", recompute=False):
+def gradient(batch, budget, reduction="trajectory-mean", recompute=False, offload=False):
     model = lively_model()
-    model.model.recompute = recompute
+    model.model.recompute, model.model.offload = recompute, offload
     for pack in step_packs(batch, budget, reduction):
         sft_loss(model, pack).backward()
     return gradients(model)
@@ -106,10 +108,30 @@ def test_the_order_of_trajectories_and_packs_does_not_matter(order, packs):
     ).norm() < 1e-6 * slope.norm()
 
 
-def test_recomputing_layers_gives_the_same_gradients():
-    assert torch.equal(
-        gradient(BATCH, budget_for(2)), gradient(BATCH, budget_for(2), recompute=True)
-    )
+def test_recomputing_layers_and_keeping_their_inputs_in_host_memory_change_no_bit_of_a_gradient():
+    plain = gradient(BATCH, budget_for(2))
+    assert torch.equal(plain, gradient(BATCH, budget_for(2), recompute=True))
+    assert torch.equal(plain, gradient(BATCH, budget_for(2), recompute=True, offload=True))
+
+
+def test_only_the_inputs_of_the_layers_go_to_host_memory(monkeypatch):
+    """Neither the rotation, which would go once for each layer, nor anything of the head."""
+    copied = []
+
+    class Recorded(save_on_cpu):
+        def __init__(self, pin_memory):
+            super().__init__(pin_memory=pin_memory)
+            pack = self.pack_hook
+            self.pack_hook = lambda tensor: copied.append(tensor) or pack(tensor)
+
+    monkeypatch.setattr(qwen3, "save_on_cpu", Recorded)
+    gradient(BATCH, 10_000, recompute=True, offload=True)
+    hidden = [tensor for tensor in copied if tensor.is_floating_point() and tensor.numel()]
+    tokens = sum(map(len, BATCH))
+    assert [list(x.shape) for x in hidden] == [
+        [tokens, SMALL.hidden_size]
+    ] * SMALL.num_hidden_layers
+    assert sum(x.numel() for x in copied if not x.is_floating_point()) <= tokens, "rows of a layer"
 
 
 def test_a_step_starts_from_no_gradient():

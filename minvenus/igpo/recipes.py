@@ -1,0 +1,92 @@
+"""Recipes: every choice between the rewards of a batch and its advantages, and five named ones.
+
+    grpo         only the answer is rewarded: the baseline
+    paper        the DR-Venus paper
+    released     the rewards and advantages of its released code, as the training script runs it
+    raw_ig       the third mode of that code, which its script recommends against short rollouts
+    uncentred    ours: paper, without the fee that centred gains put on every further turn
+
+Flags, pages, the comparison, the lab and the documents take their names and numbers from here.
+The other files of igpo/ write a field as name="value". docs/recipes.md has a page on each field.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from minvenus.types import check_settings, setting
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How measurements become advantages. The defaults are those of `paper`."""
+
+    # gain.py: what a gain is, and which turns have one
+    use_gain: bool = setting(True, "reward gains; off: only the last turn is rewarded, as in GRPO")
+    gain: Literal["log_prob", "prob"] = setting(
+        "log_prob", "belief in the truth: its mean log-prob, or the exponential of that")
+    browse: Literal["replicate", "segment", "off"] = setting(
+        "replicate", "gains on visits and copied to their searches, on visits, or on every turn")
+    # the text that is scored, no flags: 2 newlines as the template renders it, 1 as released; the
+    # thought before the truth, which is the one of the model's agent.json
+    newlines_after_think: Literal[1, 2] = 2
+    lead_in: str = "Now there's enough information to answer"
+
+    # rewards.py: what a malformed turn is paid
+    format_penalty: float | None = setting(
+        1.0, "reward of a malformed turn is minus this; none: it keeps its reward", least=0)
+    penalty_scope: Literal["turn", "segment"] = setting(
+        "turn", "penalise a malformed turn only, or the searches before it too")
+
+    # advantage.py: how rewards are compared, and what a turn gets of later ones
+    normalize: Literal["scaled", "separate", "joint", "none"] = setting(
+        "scaled", "z-scores with IG-Scale; without; of all rewards together; raw rewards")
+    center_gain: bool = setting(
+        True, "subtract the group's mean from turn rewards; from outcomes always")
+    spread: Literal["std", "rms", "one"] = setting(
+        "std", "divide turn rewards by their std, by their root mean square, or not at all")
+    ig_weight: float = setting(1.0, "factor on the z-scores of turn rewards")
+    outcome_on: Literal["last", "every"] = setting(
+        "last", "the z-score of the outcome counts on the last turn, or on every rewarded turn")
+    gamma: float = setting(0.95, "discount", least=0, most=1)
+    discount_over: Literal["turns", "rewards"] = setting(
+        "turns", "a factor gamma for every turn, or for rewarded turns only")
+
+    def __post_init__(self):
+        check_settings(self)
+
+    @classmethod
+    def paper(cls, **changes) -> "Recipe":
+        return cls(**changes)
+
+    @classmethod
+    def released(cls, **changes) -> "Recipe":
+        """Gains stay on visits, the searches before a visit share its return, and a penalty leaks
+        to the searches before it.
+
+        Only rewards and advantages: what else the script does differently is in docs/recipes.md.
+        """
+        released = cls(browse="segment", discount_over="rewards", penalty_scope="segment",
+                       newlines_after_think=1)
+        return replace(released, **changes)
+
+    @classmethod
+    def raw_ig(cls, **changes) -> "Recipe":
+        """Gains are divided by their std and not centred, every rewarded turn also gets the
+        normalised outcome, and nothing is discounted along the turns: gamma is 0.
+
+        A group whose turn rewards are all equal is divided by 1e-4, so its terms explode.
+        """
+        raw_ig = cls.released(normalize="separate", center_gain=False, outcome_on="every",
+                              gamma=0.0)
+        return replace(raw_ig, **changes)
+
+
+RECIPES = {
+    # the released code checks the format only where gains are used: its GRPO has no penalty
+    "grpo": Recipe.paper(use_gain=False, gamma=1.0, format_penalty=None),
+    "paper": Recipe.paper(),
+    "released": Recipe.released(),
+    "raw_ig": Recipe.raw_ig(),
+    # the root mean square is never almost 0, as the std of equal gains is
+    "uncentred": Recipe.paper(center_gain=False, spread="rms"),
+}
