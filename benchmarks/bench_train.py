@@ -74,7 +74,7 @@ def our_step(model: Qwen3, prompts: list[list[int]]):
                     )
                 )
         igpo_update(model, optimizer, rows, None, config, 1)
-        engine.weights_changed()
+        engine.load_weights(model)
 
     return step
 

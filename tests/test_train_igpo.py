@@ -291,9 +291,9 @@ def test_a_rollout_that_is_cut_before_its_last_turn_begins_is_scored_whole():
         episode.started -= 1000.0
         return ToolResult("Bob has a cat.")
 
-    with agent.loop_for(policy, agent.budget(3, time_limit=1000.0), score=score) as loop:
+    with agent.loop_for(policy, agent.budget(3, time_limit=1000.0)) as loop:
         [episode] = loop.add(agent.QUESTION, lambda question: agent.Tools(visit=late))
-        loop.run()
-        loop.score_ended()
+        for ended in loop.run():
+            score(ended)
     assert episode.rollout.termination == "timeout" and len(episode.rollout.turns) == 2
     assert all(episode.answer_logprobs), "before the visit and after it"

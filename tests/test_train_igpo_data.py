@@ -125,14 +125,13 @@ def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_we
 
 def test_an_evaluation_leaves_nothing_that_the_next_step_could_find(config, tmp_path, monkeypatch):
     """A run that goes on right there begins with an empty cache, and sums in other batches have other last bits."""
-    computed, real = [], train_igpo.collect
+    computed, real = [], train_igpo.score_answers
 
-    def collect(loop, *rest):
-        episodes = real(loop, *rest)
-        computed.append(loop.policy.engine.counters().prefilled)
-        return episodes
+    def score_answers(engine, *rest):
+        computed.append(engine.counters().prefilled)
+        real(engine, *rest)
 
-    monkeypatch.setattr(train_igpo, "collect", collect)
+    monkeypatch.setattr(train_igpo, "score_answers", score_answers)
     for every in (1, 100):  # before the second step there is an evaluation, or none
         train_igpo.main(replace(config, evaluate_every=every, out=str(tmp_path / str(every))))
     assert computed[:2] == computed[2:]
@@ -322,7 +321,7 @@ def test_a_question_that_comes_twice_in_a_step_is_sampled_under_two_names(config
             pass
 
     source = open_questions(config.data, config.tools, limit=1, per_step=2)
-    train_igpo.collect(Loop(), source, 3, replace(config, questions=3))
+    train_igpo.add_questions(Loop(), source, 3, replace(config, questions=3))
     assert (
         sorted(name for _, name in asked if "again" not in name) == ["Bob", "Cleo"]
         and len({*asked}) == 3

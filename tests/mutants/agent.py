@@ -176,7 +176,7 @@ MUTANTS = (
         "agent/test_remote.py::"
         "test_patience_begins_when_the_server_is_first_missed_however_long_the_turn_took_before",
         (
-            "minvenus.agent.remote:RemotePolicy._ask",
+            "minvenus.agent.remote:RemoteWriter._ask",
             "until = None ",
             "until = time.monotonic() + PATIENCE ",
         ),
@@ -185,7 +185,7 @@ MUTANTS = (
         44,
         "every attempt at a turn has the same seed",
         "agent/test_remote.py::test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_again",
-        ("minvenus.agent.remote:RemotePolicy.start", "/{len(episode.discarded)}", ""),
+        ("minvenus.agent.remote:RemoteWriter.start", "/{len(episode.discarded)}", ""),
     ),
     mutant(
         43,
@@ -203,7 +203,7 @@ MUTANTS = (
         "a server that is started again costs the runs that it was writing",
         "agent/test_remote.py::"
         "test_a_server_that_was_there_and_is_gone_for_a_while_costs_no_run_and_each_outage_is_said_once",
-        ("minvenus.agent.remote:RemotePolicy._ask", "if not gone or", "if True or"),
+        ("minvenus.agent.remote:RemoteWriter._ask", "if not gone or", "if True or"),
     ),
     mutant(
         43,
@@ -235,7 +235,7 @@ MUTANTS = (
         54,
         "a turn that was cut goes on asking",
         "agent/test_remote.py::test_a_turn_that_was_cut_is_not_waited_for_and_does_not_go_on_asking[gone-time]",
-        ("minvenus.agent.remote:RemotePolicy.close", "cancelled.set()", "pass"),
+        ("minvenus.agent.remote:RemoteWriter.close", "cancelled.set()", "pass"),
     ),
     mutant(
         61,

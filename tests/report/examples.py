@@ -27,7 +27,8 @@ def rollout(
     for t, text in enumerate(turns):
         last = t == len(turns) - 1
         ids = TOKENIZER.encode_tagged(text)
-        start, end = stream.add_turn(ids if t == forced else [*ids, TOKENIZER.im_end])
+        stream.ids += ids if t == forced else [*ids, TOKENIZER.im_end]
+        start, end = stream.end_turn()
         whole = "<think>\n" + text
         parsed = parse_turn(whole)
         ran = parsed.arguments is not None and not last

@@ -166,7 +166,7 @@ def test_training_and_evaluation_have_one_sampling_and_draw_only_ids_of_the_toke
 
     class Watched(RolloutLoop):
         def __enter__(self):
-            policies.append(self.policy)
+            policies.append(self.writer)
             return self
 
     monkeypatch.setattr(train_igpo, "RolloutLoop", Watched)

@@ -136,12 +136,12 @@ def test_the_rollouts_of_a_question_stay_on_one_rank(monkeypatch):
         tools_for=None,
         max_turns=lambda question: None,
     )
-    whole_batch = train_igpo.collect(loop, source, 1, config)
+    whole_batch = train_igpo.add_questions(loop, source, 1, config)
     monkeypatch.setattr(parallel, "size", lambda: 2)
     own = []
     for number in (0, 1):
         monkeypatch.setattr(parallel, "rank", lambda number=number: number)
-        own.append(train_igpo.collect(loop, source, 1, config))
+        own.append(train_igpo.add_questions(loop, source, 1, config))
     assert own == [whole_batch[:4] + whole_batch[8:], whole_batch[4:8]]
 
 
