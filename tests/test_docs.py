@@ -136,7 +136,7 @@ def test_every_flag_that_a_document_names_exists():
         *(config for config, _ in [*docs.SCRIPTS.values(), *docs.COMMANDS.values()]),
     ]:
         parser = argparse.ArgumentParser()
-        add_flags(parser, config)
+        add_flags(parser, parser, config)
         known |= {flag for action in parser._actions for flag in action.option_strings}
     for page in PAGES:
         named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text(encoding="utf-8")))

@@ -40,7 +40,16 @@ from minvenus.agent.protocol import ParsedTurn, parse_turn, retry_reason
 from minvenus.config import ConfigError
 from minvenus.text.chat import Stream, observation_ids, prompt_ids
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import FAULTS, FailureGuard, ToolError, ToolResult, cap_text, filled, in_thread, run_tool
+from minvenus.tools.base import (
+    FAULTS,
+    FailureGuard,
+    ToolError,
+    ToolResult,
+    cap_text,
+    filled,
+    in_thread,
+    run_tool,
+)
 from minvenus.tools.endpoint import is_too_long
 from minvenus.types import Question
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from minvenus.agent.prompt import TOYWEB
-from minvenus.config import Count, ModelConfig, check
+from minvenus.config import ModelConfig, check
 from minvenus.console import Progress
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
@@ -36,6 +36,7 @@ from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import make_case
 from minvenus.tools.toyweb_lessons import Teacher, notes, reading, teach
 from minvenus.train.update import sft_step
+from minvenus.types import setting
 
 WANDERER = Teacher(wrong_result=0.5, wrong_relation=0.1, at_once=0.05, stop_early=0.1)
 INIT_STD = 0.08                   # of the random weights; projections into the residual stream start at zero
@@ -50,9 +51,9 @@ RATE = 0.02                       # of Muon on matrices and of AdamW on the rest
 class BaseConfig:
     """python -m minvenus.experiments base: pretrain the tiny model on generated text."""
 
-    out: str = "runs/base"                 # folder of the model
-    seed: int = 0                          # of the weights and the texts
-    steps: Count = 1000                    # optimiser steps
+    out: str = setting("runs/base", "folder of the model")
+    seed: int = setting(0, "of the weights and the texts")
+    steps: int = setting(1000, "optimiser steps", least=1)
 
     def __post_init__(self):
         check(self)

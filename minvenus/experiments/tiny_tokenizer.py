@@ -13,7 +13,17 @@ The tiny model has 768 rows; ids 752 .. 767 are unused, as are the last 267 rows
 
 from pathlib import Path
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 from minvenus.text import tokenizer as text_tokenizer
 from minvenus.tools.toyweb import NAMES, PETS, RELATIONS, VERBS

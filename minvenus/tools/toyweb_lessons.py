@@ -26,7 +26,17 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, Case, ToyTools, ToyWeb, answer_text, make_case
+from minvenus.tools.toyweb import (
+    FIRST,
+    NAMES,
+    PETS,
+    RELATIONS,
+    Case,
+    ToyTools,
+    ToyWeb,
+    answer_text,
+    make_case,
+)
 
 SYSTEM = "Tools."                        # the system prompt of toy runs
 LEAD_IN = "Answer."                      # the thought of every answer turn: Recipe.lead_in of a toy run

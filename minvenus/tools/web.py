@@ -30,7 +30,14 @@ from urllib.parse import urlsplit
 from minvenus.config import ConfigError
 from minvenus.text import json_repair
 from minvenus.text.untrusted import break_up, restore
-from minvenus.tools.base import ToolError, ToolResult, in_thread, nothing_found, search_each, visit_each
+from minvenus.tools.base import (
+    ToolError,
+    ToolResult,
+    in_thread,
+    nothing_found,
+    search_each,
+    visit_each,
+)
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, is_too_long, setting, temperature
 from minvenus.tools.folder import Document, FolderTools

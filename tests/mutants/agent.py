@@ -9,13 +9,13 @@ MUTANTS = (
         61,
         "rollouts start whether there is room or not",
         "agent/test_admission.py::test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages",
-        ("minvenus.agent.policy:EnginePolicy._has_room", "<= pool.count", "< float('inf')"),
+        ("minvenus.agent.policy:LocalWriter._has_room", "<= pool.count", "< float('inf')"),
     ),
     mutant(
         61,
         "one more rollout than there is room for always starts",
         "agent/test_admission.py::test_a_pool_that_holds_no_group_runs_what_it_holds_of_it",
-        ("minvenus.agent.policy:EnginePolicy.fitting", "least = 0 if opened else 1", "least = 1"),
+        ("minvenus.agent.policy:LocalWriter.fitting", "least = 0 if opened else 1", "least = 1"),
     ),
     mutant(
         61,
@@ -23,7 +23,7 @@ MUTANTS = (
         "agent/test_admission.py::"
         "test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token",
         (
-            "minvenus.agent.policy:EnginePolicy._has_room",
+            "minvenus.agent.policy:LocalWriter._has_room",
             "pool.pages_for(length) - shared[e.name]",
             "pool.pages_for(length)",
         ),
@@ -42,7 +42,7 @@ MUTANTS = (
         61,
         "the rest of a group samples what its first rollouts have sampled",
         "agent/test_admission.py::test_a_pool_that_holds_no_group_runs_what_it_holds_of_it",
-        ("minvenus.agent.policy:EnginePolicy.open", "first.step, first.number", "first.step, 0"),
+        ("minvenus.agent.policy:LocalWriter.open", "first.number, first.step", "0, first.step"),
     ),
     mutant(
         23,
@@ -68,7 +68,7 @@ MUTANTS = (
         16,
         "ids that were made from text count as sampled",
         "agent/test_remote.py::test_the_same_loop_runs_against_an_endpoint_and_nothing_of_it_counts_as_sampled",
-        ("minvenus.agent.episode:Episode.add_turn", "sampled=logprobs is not None", "sampled=True"),
+        ("minvenus.agent.episode:Episode.end_turn", "end_turn(sampled)", "end_turn(True)"),
     ),
     mutant(
         43,
@@ -106,16 +106,16 @@ MUTANTS = (
         "the step is missing from the name of the sampling",
         MANY + "test_equal_seeds_give_equal_rollouts_and_names_separate_them",
         (
-            "minvenus.agent.policy:EnginePolicy.open",
-            "[first.name], first.step",
-            "[first.name], None",
+            "minvenus.agent.policy:LocalWriter.open",
+            "first.number, first.step",
+            "first.number, None",
         ),
     ),
     mutant(
         44,
         "another attempt at a turn draws the same tokens",
         ROLLOUT + "test_another_attempt_of_a_random_policy_is_another_draw",
-        ("minvenus.agent.policy:EnginePolicy.start", "question} again", "question}"),
+        ("minvenus.agent.policy:LocalWriter.discard", "question} again", "question}"),
     ),
     mutant(
         54,
@@ -216,7 +216,7 @@ MUTANTS = (
         "a last turn with less room than others writes beyond the context",
         "agent/test_like.py::test_the_last_turn_writes_what_is_left_and_never_beyond_the_context",
         (
-            "minvenus.agent.rollout:RolloutLoop.step",
+            "minvenus.agent.rollout:RolloutLoop._advance",
             "min(self.agent.max_new_tokens, room)",
             "self.agent.max_new_tokens",
         ),
@@ -242,8 +242,12 @@ MUTANTS = (
         "runs of a question that were opened apart count as sharing their prompt",
         "agent/test_admission.py::"
         "test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token",
-        ("minvenus.agent.policy:EnginePolicy._has_room", "{e.name:", "{e.question.id:"),
-        ("minvenus.agent.policy:EnginePolicy._has_room", "shared[e.name]", "shared[e.question.id]"),
+        ("minvenus.agent.policy:LocalWriter._has_room", "shared[e.name] =", "shared[e.question.id] ="),
+        (
+            "minvenus.agent.policy:LocalWriter._has_room",
+            "- shared[e.name] for",
+            "- shared[e.question.id] for",
+        ),
     ),
     mutant(
         54,

@@ -252,12 +252,6 @@ MUTANTS = (
         ),
     ),
     mutant(
-        42,
-        "a rollout that was cut is scored on a sequence that lacks its last observation",
-        "test_train_igpo.py::test_a_rollout_that_is_cut_before_its_last_turn_begins_is_scored_whole",
-        ("train_igpo:score_answers", " and len(episode.sequence.tokens) >= lengths[-1]", ""),
-    ),
-    mutant(
         46,
         "a run is told to have made fewer steps than it has",
         "train/test_run.py::test_igpo_with_more_steps_learns_what_a_longer_run_learns",
