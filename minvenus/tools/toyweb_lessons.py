@@ -137,14 +137,14 @@ def steps(case: Case, teacher: Teacher, rng: random.Random) -> Iterator[Step]:
 
         for relation, title in targets:
             goal = f" {relation} {title}"
-            yield Step(f"{done} {relation}.", None, goal, tools.search([goal]).text)
+            yield Step(f"{done} {relation}.", None, goal, tools.search(goal).text)
 
             pages = [case.pages[title]]
             if title == right and rng.random() < teacher.wrong_result:
                 others = [page for page in tools.results(goal) if page.title != title]
                 pages.insert(0, rng.choice(others))
             for page in pages:
-                observation = tools.visit([page.url], goal).text
+                observation = tools.visit(page.url, goal).text
                 yield Step(f" {relation}.", page.url, goal, observation)
         done = f" {asked}"
 
