@@ -3,8 +3,8 @@
     web = ToyWeb(seed=0, hops=4)
     for question in web.questions("train"):
         tools = web.for_question(question.id)     a tool set for one rollout
-        tools.search(["boss Eva"])                page Eva sings Ida sings.              titles and verbs
-        tools.visit(["page Eva"], "boss Eva")     page Eva boss owl twin Max heir Uma.   only if a search has listed it
+        tools.search("boss Eva")                  page Eva sings Ida sings.              titles and verbs
+        tools.visit("page Eva", "boss Eva")       page Eva boss owl twin Max heir Uma.   only if a search has listed it
         web.case(question.id).path                the truth, for tests and audits
 
 A web has one layer of pages for each hop of its question. A page has a title, a pet, and links to pages of the
@@ -24,11 +24,12 @@ other questions. A name stands right after its relation and a pet right after it
 learned such look-ups in 150 steps, and with one token in between not in 300.
 """
 
+import math
 import random
 from collections import Counter
 from dataclasses import dataclass
 
-from minvenus.tools.base import ToolResult
+from minvenus.tools.base import Text
 from minvenus.tools.folder import bm25, words
 from minvenus.types import Question, Rollout
 
@@ -166,18 +167,19 @@ class ToyTools:
         self.listed: dict[str, Page] = {}           # url -> page
         self.counts = [Counter(words(f"{page.title} {page.verb}")) for page in case.pages.values()]
 
-    def search(self, queries: list[str]) -> ToolResult:
-        lines = []
-        for query in queries:
-            found = self.results(query)
-            self.listed.update((page.url, page) for page in found)
-            shown = " ".join(f"{page.title} {page.verb}" for page in found)
-            lines.append(f"page {shown}." if found else "ERROR: nothing found.")
-        return ToolResult("\n".join(lines), None if any(line.startswith("page") for line in lines) else "empty")
+    def search(self, query: str, deadline: float = math.inf) -> Text:
+        """The titles and verbs of the pages that are found."""
+        pages = self.results(query)
+        if not pages:
+            return Text("ERROR: nothing found.", "empty")
+        self.listed.update((page.url, page) for page in pages)
+        listing = " ".join(f"{page.title} {page.verb}" for page in pages)
+        return Text(f"page {listing}.")
 
-    def visit(self, urls: list[str], goal: str) -> ToolResult:
-        texts = [self.listed[url].text(goal) if url in self.listed else "ERROR: no such page." for url in urls]
-        return ToolResult("\n".join(texts), None if any(url in self.listed for url in urls) else "refused")
+    def visit(self, url: str, goal: str, deadline: float = math.inf) -> Text:
+        if url not in self.listed:
+            return Text("ERROR: no such page.", "refused")
+        return Text(self.listed[url].text(goal))
 
     def results(self, query: str) -> list[Page]:
         """The best page and one more: the second best, else the next one with the verb of the best."""

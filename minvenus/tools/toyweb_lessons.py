@@ -119,12 +119,12 @@ def steps(case: Case, teacher: Teacher, rng: random.Random) -> Iterator[tuple[st
             wanted.insert(0, (wrong, links[wrong]))
         for relation, title in wanted:
             goal = f" {relation} {title}"
-            yield f"{done} {relation}.", None, goal, tools.search([goal]).text
+            yield f"{done} {relation}.", None, goal, tools.search(goal).text
             visits = [case.pages[title]]
             if title == right and rng.random() < teacher.wrong_result:
                 visits.insert(0, rng.choice([page for page in tools.results(goal) if page.title != title]))
             for page in visits:
-                yield f" {relation}.", page.url, goal, tools.visit([page.url], goal).text
+                yield f" {relation}.", page.url, goal, tools.visit(page.url, goal).text
         done = f" {case.relations[hop]}"
 
 
