@@ -124,7 +124,7 @@ def test_every_flag_that_a_document_names_exists():
     commands = [*docs.SCRIPTS.values(), *docs.COMMANDS.values()]
     for config in [CleanConfig, *(config for config, _ in commands)]:
         parser = argparse.ArgumentParser()
-        add_flags(parser, config)
+        add_flags(parser, parser, config)
         known |= {flag for action in parser._actions for flag in action.option_strings}
     for page in PAGES:
         named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text(encoding="utf-8")))

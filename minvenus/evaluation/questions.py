@@ -1,16 +1,21 @@
-"""Questions and the tools to answer them with: the toy web's own, or a file of questions with any other tool set.
+"""Questions and the tools to answer them with: the toy web's own, or a file of questions with any
+other tool set.
 
-    JSONL     {"question": "...", "answer": "..." or ["...", ...]}, optional "id" and "source"; others are ignored
-    Parquet   the same columns, or those of the released data: prompt (one user message), reward_model.ground_truth and
-              data_source
-    CSV       BrowseComp: problem, answer, canary, optional problem_topic. Problem and answer are encrypted, row by row:
+    JSONL     {"question": "...", "answer": "..." or ["...", ...]}, optional "id" and "source";
+              other keys are ignored
+    Parquet   the same columns, or those of the released data: prompt (one user message),
+              reward_model.ground_truth and data_source
+    CSV       BrowseComp: problem, answer, canary, optional problem_topic. Problem and answer are
+              encrypted, row by row:
                   text = base64^-1(cell) XOR key,   key = SHA-256(canary), repeated
 
-Several accepted answers are a list, or one string joined by answers.ALIAS_MARK. A question without an id gets one from
-its text, "who-founded-rome-0b9c2f61", so sorting or shortening the file renames nothing; the same text again gets "-2"
-after it and is a question of its own. A line that cannot be read is an error, not a smaller evaluation.
+Several accepted answers are a list, or one string joined by answers.ALIAS_MARK. A question without
+an id gets one from its text, "who-founded-rome-0b9c2f61", so sorting or shortening the file renames
+nothing; the same text again gets "-2" after it and is a question of its own. A line that cannot be
+read is an error, not a smaller evaluation.
 
-BrowseComp is encrypted so that its answers stay out of training data: do not publish what is decrypted here.
+BrowseComp is encrypted so that its answers stay out of training data: do not publish what is
+decrypted here.
 """
 
 import base64
@@ -18,11 +23,13 @@ import csv
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
 from types import NoneType
+
+import torch
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
@@ -31,76 +38,147 @@ from minvenus.tools.toyweb import ToyWeb, visit_labels
 from minvenus.tools.web import IMMEDIATE, make_tools
 from minvenus.types import Question, Rollout
 
-SHAPE = ('a question is {"question": text, "answer": text or list of texts}, optionally with "id": text or number and '
-         '"source": text; or {"prompt": [one user message], "reward_model": {"ground_truth": text}}; '
-         "or a row of BrowseComp with problem, answer and canary")
+MAX_TURNS = 200                       # of a question from a file
+SHAPE = (
+    'a question is {"question": text, "answer": text or list of texts}, optionally with "id": text '
+    'or number and "source": text; or {"prompt": [one user message], "reward_model": '
+    '{"ground_truth": text}}; or a row of BrowseComp with problem, answer and canary')
 
 
 @dataclass(frozen=True)
 class QuestionSource:
     """Questions with their tools, for eval.py and train_igpo.py."""
 
-    held_out: list[Question]                       # to evaluate on
-    training: list[Question]                       # empty unless asked for
-    fingerprint: str                               # of all questions in the source: a resumed run must have the same
-    tools_for: Callable[[Question], object]        # the tools of one rollout; may be shared
-    max_turns: Callable[[Question], int]
-    # per rollout: per turn the labels of its pages ("right", "wrong", ...); how many right pages there are, if known
-    visits: Callable[[list[Rollout]], tuple[list[list[list[str]]], list[int | None]]]
-    immediate: bool                                # no tool call can hang, so none needs a thread
-    close: Callable[[], None] = lambda: None       # closes the tools
+    held_out: list[Question]          # to evaluate on
+    training: list[Question] = field(default_factory=list)      # empty unless asked for
+    per_step: int = 0                 # training questions of a step
+    seed: int = 0                     # of the order of the training questions
+    fingerprint: str = ""             # of all questions: a resumed run must have the same
+    turn_limit: int | None = None     # of every question; None = as the source says
+    web: ToyWeb | None = None         # the toy web, which has tools for each question; or ...
+    tools: object = None              # ... one tool set for all questions
+    immediate: bool = True            # no tool call can hang, so none needs a thread
+
+    def of_step(self, step: int) -> list[tuple[str, Question]]:
+        """The training questions of step 1, 2, ..., each with the name of its group of rollouts.
+
+        The name decides the group's random numbers. Where an epoch ends within the step, a question
+        may come twice: its second group has another name.
+        """
+        indices = batch_indices(step, self.per_step, len(self.training), self.seed)
+        groups: dict[str, Question] = {}
+        for index in indices:
+            question = self.training[index]
+            name = question.id
+            if name in groups:
+                name = f"again {name}"
+            groups[name] = question
+        return list(groups.items())
+
+    def tools_for(self, question: Question) -> object:
+        """The tools of one rollout; may be shared."""
+        if self.web is None:
+            return self.tools
+        return self.web.for_question(question.id)
+
+    def max_turns(self, question: Question) -> int:
+        if self.turn_limit is not None:
+            return self.turn_limit
+        if self.web is None:
+            return MAX_TURNS
+        return self.web.max_turns(question.id)
+
+    def visits(self, rollouts: list[Rollout]) -> tuple[list[list[list[str]]], list[int | None]]:
+        """Per rollout and turn, the labels of the pages that it visited ("right", "wrong", ...);
+        and per rollout how many right pages there are, None if that is not known."""
+        labels: list[list[list[str]]] = []
+        right_pages: list[int | None] = []
+        for rollout in rollouts:
+            if self.web is None:
+                labels.append([[] for _ in rollout.turns])
+                right_pages.append(None)
+            else:
+                turns = visit_labels(self.web, rollout)
+                labels.append([[label for label, _ in visited] for visited in turns])
+                right_pages.append(self.web.case(rollout.question.id).hops)
+        return labels, right_pages
+
+    def close(self) -> None:
+        """Close the tools, if they have something open."""
+        if hasattr(self.tools, "close"):
+            self.tools.close()
 
 
-def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | None = None, slack: int | None = None,
-                   max_turns: int | None = None, limit: int | None = None, per_step: int = 0,
-                   tool_seconds: float = 450.0) -> QuestionSource:
-    """The questions of the file `path`, or of the toy web. The first `limit` are for evaluation (None = all). Training
-    passes the number of questions in a step as `per_step`; then the others are training questions."""
+def batch_indices(step: int, batch: int, total: int, seed: int) -> list[int]:
+    """Indices of the `batch` examples of step 1, 2, ...: every epoch is a new permutation, and
+    batches run across epochs."""
+    order: list[int] = []
+    first_epoch, start = divmod((step - 1) * batch, total)
+    while len(order) < start + batch:
+        epoch = first_epoch + len(order) // total
+        generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+        order += torch.randperm(total, generator=generator).tolist()
+    return order[start:start + batch]
+
+
+def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | None = None,
+                   slack: int | None = None, max_turns: int | None = None,
+                   limit: int | None = None, per_step: int = 0) -> QuestionSource:
+    """The questions of the file `path`, or of the toy web. The first `limit` are for evaluation
+    (None = all). Training passes the number of questions in a step as `per_step`; then the others
+    are training questions."""
     if tools == "toyweb":
-        return toy_questions(ToyWeb(seed, hops, slack or 0), limit, max_turns, per_step)
-    assert path is not None
+        source = toy_questions(ToyWeb(seed, hops, slack or 0), limit, per_step)
+    else:
+        assert path is not None
+        source = file_questions(path, limit, per_step)
+        source = replace(
+            source,
+            tools=make_tools(tools),
+            immediate=tools.partition(":")[0] in IMMEDIATE)
+    return replace(source, per_step=per_step, seed=seed, turn_limit=max_turns)
+
+
+def toy_questions(web: ToyWeb, limit: int | None, per_step: int) -> QuestionSource:
+    """The toy web's test and training questions; a report breaks the accuracy down by hops."""
+    if limit and limit > web.size["test"]:
+        raise ConfigError(f"the toy web has {web.size['test']} test questions, not {limit}: lower "
+                          "--limit or --evaluate-questions")
+    # a question twice in a step would have the same random numbers
+    if per_step > web.size["train"]:
+        raise ConfigError(f"the toy web has {web.size['train']} training questions, a step takes "
+                          f"{per_step}: lower --questions")
+    test = []
+    for question in web.questions("test"):
+        hops = web.case(question.id).hops
+        test.append(replace(question, source=f"{hops}-hop"))
+    return QuestionSource(
+        held_out=test[:limit],
+        training=web.questions("train") if per_step else [],
+        fingerprint=fingerprint(test),
+        web=web)
+
+
+def file_questions(path: str, limit: int | None, per_step: int) -> QuestionSource:
+    """The questions of a file. The same text may come twice: it is never held out and trained on."""
     questions = read_questions(path)
     held_out = questions[:limit]
-    held_out_texts = {question.text for question in held_out}         # the same text may come again further down
-    training = [question for question in questions if question.text not in held_out_texts] if per_step else []
-    if per_step and (len(questions) < (limit or 0) or len(training) < per_step):
-        raise ConfigError(f"{path} has {len(questions)} questions: {limit} are held out, {len(training)} others are "
-                          f"left to train on, and a step takes {per_step}: lower --questions or --evaluate-questions")
-    tool_set = make_tools(tools, tool_seconds)
-    return QuestionSource(
-        held_out=held_out, training=training, fingerprint=digest([asdict(question) for question in questions]),
-        tools_for=lambda question: tool_set,
-        max_turns=lambda question: max_turns or 200,
-        visits=lambda done: ([[[] for _ in rollout.turns] for rollout in done], [None] * len(done)),
-        immediate=tools.partition(":")[0] in IMMEDIATE,
-        close=getattr(tool_set, "close", lambda: None))
+    training = []
+    if per_step:
+        held_out_texts = {question.text for question in held_out}
+        training = [question for question in questions if question.text not in held_out_texts]
+        if len(questions) < (limit or 0) or len(training) < per_step:
+            raise ConfigError(f"{path} has {len(questions)} questions: {limit} are held out, "
+                              f"{len(training)} others are left to train on, and a step takes "
+                              f"{per_step}: lower --questions or --evaluate-questions")
+    return QuestionSource(held_out, training, fingerprint=fingerprint(questions))
 
 
-def toy_questions(web: ToyWeb, limit: int | None, max_turns: int | None, per_step: int) -> QuestionSource:
-    """The toy web's test and training questions; a report breaks the accuracy down by hops."""
-    def hops(question: Question) -> int:
-        return web.case(question.id).hops
-
-    def kinds(rollout: Rollout) -> list[list[str]]:
-        return [[kind for kind, _ in turn] for turn in visit_labels(web, rollout)]
-
-    test = [replace(question, source=f"{hops(question)}-hop") for question in web.questions("test")]
-    if limit and limit > len(test):
-        raise ConfigError(f"the toy web has {len(test)} test questions, not {limit}: lower --limit or "
-                          "--evaluate-questions")
-    if per_step > web.size["train"]:                     # a question twice in a step would have the same random numbers
-        raise ConfigError(f"the toy web has {web.size['train']} training questions, a step takes {per_step}: lower "
-                          "--questions")
-    return QuestionSource(
-        held_out=test[:limit], training=web.questions("train") if per_step else [],
-        fingerprint=digest([asdict(question) for question in test]),
-        tools_for=lambda question: web.for_question(question.id),
-        max_turns=lambda question: max_turns or web.max_turns(question.id),
-        visits=lambda done: (list(map(kinds, done)), [hops(rollout.question) for rollout in done]),
-        immediate=True)
+def fingerprint(questions: list[Question]) -> str:
+    return digest([asdict(question) for question in questions])
 
 
-# ---------------------------------------------------------------------------------------------------- question files
+# ------------------------------------------------------------------------------------ question files
 
 
 def read_questions(path) -> list[Question]:
@@ -112,15 +190,14 @@ def read_questions(path) -> list[Question]:
     texts: Counter[str] = Counter()           # of questions without an id
     number = 1
     try:
-        rows: Iterable[tuple[int, dict | str]] = read_rows(path)
-        if path.suffix == ".csv":
-            rows = enumerate(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines(), strict=True), start=2)
-        for number, record in rows:  # noqa: B007
+        for number, record in question_rows(path):  # noqa: B007
             question = read_question(record)
             if not question.id:
-                made = made_id(question.text)
-                texts[made] += 1
-                question = replace(question, id=made if texts[made] == 1 else f"{made}-{texts[made]}")
+                name = id_of_text(question.text)
+                texts[name] += 1
+                if texts[name] > 1:
+                    name = f"{name}-{texts[name]}"
+                question = replace(question, id=name)
             if question.id in questions:
                 raise ValueError(f"the id {question.id!r} is there twice")
             questions[question.id] = question
@@ -131,10 +208,19 @@ def read_questions(path) -> list[Question]:
     return list(questions.values())
 
 
-def made_id(text: str) -> str:
+def question_rows(path: Path) -> Iterable[tuple[int, dict | str]]:
+    """The number and the record of every row; or why the row is no record."""
+    if path.suffix != ".csv":
+        return read_rows(path)
+    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    return enumerate(csv.DictReader(lines, strict=True), start=2)
+
+
+def id_of_text(text: str) -> str:
     """The first words of a text, for readers, and a hash that tells it from others."""
     words = "-".join(re.findall(r"\w+", text.lower()))
-    return f"{words[:40].rstrip('-')}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    code = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{words[:40].rstrip('-')}-{code[:8]}"
 
 
 def read_question(record: dict | str) -> Question:
@@ -143,26 +229,35 @@ def read_question(record: dict | str) -> Question:
         raise ValueError(record)
     match record:
         case {"problem": str(text), "answer": str(answer), "canary": str(canary)}:
-            text, answer = decrypt(text, canary), decrypt(answer, canary)
+            text = decrypt(text, canary)
+            answer = decrypt(answer, canary)
             source = record.get("problem_topic")
         case {"question": str(text), "answer": str() | list() as answer}:
             source = record.get("source")
-        case {"prompt": [{"role": "user", "content": str(text)}], "reward_model": {"ground_truth": str(answer)}}:
+        case {"prompt": [{"role": "user", "content": str(text)}],
+              "reward_model": {"ground_truth": str(answer)}}:
             source = record.get("data_source")
         case _:
             raise ValueError(f"{SHAPE}; got {str(record)[:200]}")
+
     name = record.get("id")
-    listed = [answer] if isinstance(answer, str) else answer
-    if type(name) not in (NoneType, str, int) or not all(isinstance(item, str) for item in [source or "", *listed]):
+    joined_answers = [answer] if isinstance(answer, str) else answer
+    texts = [source or "", *joined_answers]
+    if type(name) not in (NoneType, str, int) or not all(isinstance(item, str) for item in texts):
         raise ValueError(f"{SHAPE}; got {str(record)[:200]}")
-    answers = [alias for item in listed for alias in split_aliases(item)]
-    return Question("" if name is None else str(name), text.strip(), list(dict.fromkeys(answers)), source or None)
+
+    answers: list[str] = []
+    for joined in joined_answers:
+        answers += split_aliases(joined)
+    name = "" if name is None else str(name)
+    return Question(name, text.strip(), list(dict.fromkeys(answers)), source or None)
 
 
 def decrypt(cell: str, canary: str) -> str:
     key = cycle(hashlib.sha256(canary.encode()).digest())
     try:
-        hidden = base64.b64decode(cell, validate=True)
-        return bytes(a ^ b for a, b in zip(hidden, key, strict=False)).decode()
+        encrypted = base64.b64decode(cell, validate=True)
+        return bytes(a ^ b for a, b in zip(encrypted, key, strict=False)).decode()
     except ValueError:
-        raise ValueError("a cell does not decrypt: is the file BrowseComp's own, with its canaries?") from None
+        raise ValueError("a cell does not decrypt: is the file BrowseComp's own, with its "
+                         "canaries?") from None

@@ -128,7 +128,7 @@ class ResultsFile:
         questions, answers = zip(*((run.question, run.answer) for run in self.runs.values()), strict=True)
         grades = self.grader.grade(list(questions), list(answers))
         notes = [self.grader.notes.get((run.question.id, run.answer), "") for run in self.runs.values()]
-        self._rewrite({key: self._graded(*graded) for key, *graded in zip(self.runs, grades, notes, strict=True)})
+        self._rewrite({key: self._graded(grade, note) for key, grade, note in zip(self.runs, grades, notes, strict=True)})
 
     def remove_failed(self) -> None:
         self._rewrite({key: None for key, result in self.runs.items() if result.termination == "error"})

@@ -27,7 +27,7 @@ from minvenus.evaluation.judge import Judge, WordGrader, make_grader
 from minvenus.files import claimed, read_record, read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
 from minvenus.sft.clean import PromptMode, clean
-from minvenus.types import UNKNOWN, Question
+from minvenus.types import UNKNOWN, Question, setting
 
 BAD_LINES_SHOWN = 10
 COPIES = {"<=50": 1, "51-100": 2, ">100": 5}     # bucket of turns -> how often a record is written
@@ -45,13 +45,17 @@ NAME_COUNTS = ("drop_reasons", "pruned_tool_name_counts", "tools_after_cleaning"
 class CleanConfig:
     """python -m minvenus.sft: raw or clean trajectories to training data."""
 
-    in_: str = ""                          # a .jsonl, .json or .parquet file, or a folder of them: docs/cleaning.md
-    out: str = ""                          # the .jsonl file to write; stats.json appears beside it
-    system_prompt: str | None = None       # a text file or a trajectory with the prompt to use; none = our own
-    prompt_mode: PromptMode = "template"   # one prompt for all, or a record's own where it has one
-    correct: Literal["off", "exact_match", "judge"] = "off"    # keep only answers that are correct by this measure
-    resample: bool = True                  # write trajectories of 51 to 100 turns twice, longer ones five times
-    seed: int = 42                         # of the shuffle
+    in_: str = setting("", "a .jsonl, .json or .parquet file, or a folder of them: docs/cleaning.md")
+    out: str = setting("", "the .jsonl file to write; stats.json appears beside it")
+    system_prompt: str | None = setting(None,
+        "a text file or a trajectory with the prompt to use; none = our own")
+    prompt_mode: PromptMode = setting("template",
+        "one prompt for all, or a record's own where it has one")
+    correct: Literal["off", "exact_match", "judge"] = setting("off",
+        "keep only answers that are correct by this measure")
+    resample: bool = setting(True,
+        "write trajectories of 51 to 100 turns twice, longer ones five times")
+    seed: int = setting(42, "of the shuffle")
 
     def __post_init__(self):
         check(self)

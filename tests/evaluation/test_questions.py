@@ -229,3 +229,21 @@ def test_all_questions_of_the_toy_web_can_be_taken_and_more_held_out_ones_are_re
     assert len(open_questions("toyweb", "toyweb", limit=256, per_step=2048).held_out) == 256
     with pytest.raises(ConfigError, match="the toy web has 256 test questions, not 257"):
         open_questions("toyweb", "toyweb", limit=257, per_step=8)
+
+
+def test_every_epoch_has_each_training_question_once_and_one_that_comes_twice_has_two_names(
+    tmp_path,
+):
+    """Five questions, two in a step: every second epoch ends within a step."""
+    rows = [{"id": str(i), "question": f"Who is {i}?", "answer": "x"} for i in range(7)]
+    (tmp_path / "page.txt").write_text("x")
+    path = str(write(tmp_path, *rows))
+    source = open_questions(path, f"folder:{tmp_path}", 1, limit=2, per_step=2)
+    steps = [source.of_step(step) for step in range(1, 41)]
+    asked = [question.id for groups in steps for _, question in groups]
+    epochs = [asked[i : i + 5] for i in range(0, 80, 5)]
+    assert all(sorted(epoch) == ["2", "3", "4", "5", "6"] for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) > 10, "each in an order of its own"
+    twice = [groups for groups in steps if groups[0][1] == groups[1][1]]
+    assert twice and all(groups[1][0] == f"again {groups[0][0]}" for groups in twice)
+    assert all(len(dict(groups)) == 2 for groups in steps)

@@ -321,15 +321,7 @@ def test_a_process_that_dies_while_it_grades_again_has_changed_nothing(folder, m
 
 def collect(folder, policy, missing, concurrency, limits=None, tools=Tools, guard=None):
     """The rollouts of all runs that were saved, by question and number."""
-    source = QuestionSource(
-        QUESTIONS,
-        [],
-        "",
-        tools_for=lambda question: tools(),
-        max_turns=lambda question: 8,
-        visits=None,
-        immediate=True,
-    )
+    source = QuestionSource(QUESTIONS, tools=tools(), turn_limit=8)
     with opened(folder) as results, loop_for(policy, limits, QUIET, guard=guard) as loop:
         module.collect(loop, source, missing, concurrency, results, stop=[])
     return saved(folder)

@@ -127,7 +127,11 @@ def test_centring_takes_the_mean_gain_from_every_rewarded_turn_to_come(batch, re
     for row, r, group in zip(without, batch.rewards, batch.groups, strict=True):
         ones = [None if v is None else 1.0 for v in r.turns]
         to_come = oracle.returns([*ones, 0.0], r.penalties, recipe)
-        fee = recipe.ig_weight * stats[group].gain_mean / (stats[group].gain_std + 1e-6)
+        fee = (
+            recipe.ig_weight
+            * stats[group].turn_reward_mean
+            / (stats[group].turn_reward_spread + 1e-6)
+        )
         expected.append([a - fee * d for a, d in zip(row, to_come, strict=True)])
     assert_close(advantages(batch, recipe), expected, 20 * rounding(batch, recipe))
 
