@@ -49,7 +49,7 @@ def evaluate(config: EvalConfig) -> dict:
     with ExitStack() as stack:
         source = stack.enter_context(closing(open_questions(
             config.questions, agent.tools, agent.web_seed, hops=config.hops, slack=config.slack,
-            max_turns=agent.max_turns, limit=config.limit, tool_seconds=agent.tool_seconds)))
+            max_turns=agent.max_turns, limit=config.limit)))
         fingerprints = {"questions": source.fingerprint, "system_prompt": digest(format_of(agent).prompt),
                         "model": model_fingerprint(agent.model)}
         if not source.immediate:                     # the others are named by --tools alone

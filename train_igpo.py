@@ -161,8 +161,7 @@ def with_agent_format(config: IGPOConfig) -> tuple[IGPOConfig, AgentFormat]:
 
 def questions_of(config: IGPOConfig) -> QuestionSource:
     return open_questions(config.data, config.tools, config.web_seed, hops=config.hops, slack=config.slack,
-                          max_turns=config.max_turns, limit=config.evaluate_questions, per_step=config.questions,
-                          tool_seconds=config.tool_seconds)
+                          max_turns=config.max_turns, limit=config.evaluate_questions, per_step=config.questions)
 
 
 def check_questions(loop: RolloutLoop, source: QuestionSource, tokenizer: Tokenizer, config: IGPOConfig) -> None:

@@ -299,7 +299,7 @@ class IGPOConfig:
     learning_rate: float = setting(6e-4, "constant", above=0)
     weight_decay: float = setting(0.01, "on all parameters", least=0)
     clip: float = setting(1.0, "gradients are scaled down to this norm", above=0)
-    loss: LossConfig = setting(LossConfig(), "the policy loss; single fields:")
+    loss: LossConfig = LossConfig()
     lora_rank: int = setting(0,
         "train adapters of this rank, not the weights; 0 = train all weights", least=0)
 

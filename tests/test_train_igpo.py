@@ -16,7 +16,6 @@ from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.model import weights
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPOConfig
-from minvenus.tools.base import ToolResult
 from tests.agent import scripted as agent
 from tests.evaluation.local_judge import QUICK, grading, planted  # noqa: F401
 from tests.train.igpo_runs import (
@@ -289,7 +288,7 @@ def test_a_rollout_that_is_cut_before_its_last_turn_begins_is_scored_whole():
 
     def late(*_):
         episode.started -= 1000.0
-        return ToolResult("Bob has a cat.")
+        return "Bob has a cat."
 
     with agent.loop_for(policy, agent.budget(3, time_limit=1000.0)) as loop:
         [episode] = loop.add(agent.QUESTION, lambda question: agent.Tools(visit=late))

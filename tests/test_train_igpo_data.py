@@ -23,7 +23,7 @@ from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import load_batch, path_of
 from minvenus.tools import base
-from minvenus.tools.base import FailureGuard, ToolResult
+from minvenus.tools.base import FailureGuard, ToolError
 from minvenus.tools.web import make_tools
 from tests.agent.scripted import Tools, answer, engine_for, search, visit
 from tests.train.igpo_runs import small_igpo, write_model
@@ -185,15 +185,17 @@ class Breaking:
     def __init__(self, spec):
         self.real, self.left = make_tools(spec), -1
 
-    def __call__(self, spec, seconds=0.0):
+    def __call__(self, spec):
         return Tools(
-            lambda queries: self.answer(lambda: self.real.search(queries)),
-            lambda urls, goal: self.answer(lambda: self.real.visit(urls, goal)),
+            lambda query: self.answer(lambda: self.real.search(query)),
+            lambda url, goal: self.answer(lambda: self.real.visit(url, goal)),
         )
 
     def answer(self, call):
         self.left -= self.left > 0
-        return ToolResult("ERROR: down", "http") if self.left == 0 else call()
+        if self.left == 0:
+            raise ToolError("http", "down")
+        return call()
 
 
 def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint(
@@ -242,7 +244,7 @@ def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
         train_igpo, "open_questions", lambda *arguments, **options: (arguments, options)
     )
     config = replace(
-        config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3, tool_seconds=9.0
+        config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3
     )
     expected = {
         "hops": 2,
@@ -250,7 +252,6 @@ def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
         "max_turns": 5,
         "limit": 1,
         "per_step": 2,
-        "tool_seconds": 9.0,
     }
     assert train_igpo.questions_of(config) == (("toyweb", "toyweb", 5), expected)
 

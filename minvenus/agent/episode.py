@@ -1,12 +1,12 @@
 """A rollout while it grows: the turn loop (rollout.py) adds a turn, its observation, the next turn, and ends it."""
 
 import time
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from minvenus.agent.protocol import ParsedTurn, is_well_formed
 from minvenus.text.chat import Stream
+from minvenus.tools.base import ToolCall
 from minvenus.types import Question, Rollout, Turn
 
 
@@ -27,7 +27,7 @@ class Episode:
     sequence: Any = None                 # the engine's sequence, while it is open; None at an endpoint
     writing: bool = False                # the policy is writing a turn
     call: dict | None = None             # the tool call of the newest turn, until its result is there
-    result: Future | None = None         # of the call's thread; None while it waits for a free one
+    result: ToolCall | None = None       # of the call; None while it waits for a free thread
     call_started: float = 0.0
     started: float = field(default_factory=time.monotonic)        # when it was opened
     turn_started: float = field(default_factory=time.monotonic)

@@ -35,21 +35,13 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 
 from minvenus.agent.episode import Episode
+from minvenus.agent.observation import filled, observe
 from minvenus.agent.prompt import AgentFormat
 from minvenus.agent.protocol import ParsedTurn, parse_turn, retry_reason
 from minvenus.config import ConfigError
 from minvenus.text.chat import Stream, observation_ids, prompt_ids
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import (
-    FAULTS,
-    FailureGuard,
-    ToolError,
-    ToolResult,
-    cap_text,
-    filled,
-    in_thread,
-    run_tool,
-)
+from minvenus.tools.base import FAULTS, FailureGuard, ToolCall, ToolError, ToolResult, run_tool
 from minvenus.tools.endpoint import is_too_long
 from minvenus.types import Question
 
@@ -239,28 +231,20 @@ class RolloutLoop:
         for episode, call in calls:
             if self.tool_threads is None:
                 episode.call_started = time.monotonic()
-                self._finish_call(episode, call, self._run_tool(episode.tools, call))
+                self._finish_call(episode, call, run_tool(episode.tools, call["name"], call["arguments"]))
             elif episode.result is None:
                 if free > 0:
                     free -= 1
                     episode.call_started = time.monotonic()
-                    episode.result = in_thread(f"tool {call['name']}", self._run_tool, episode.tools, call)
+                    episode.result = ToolCall(episode.tools, call["name"], call["arguments"], self.tool_seconds)
             elif episode.result.done():
                 self._finish_call(episode, call, episode.result.result())       # raises what stops the run: ConfigError
-            elif time.monotonic() - episode.call_started >= self.tool_seconds:
-                late = f"{call['name']} did not return within {self.tool_seconds:g} seconds"
-                message = filled(self.agent.notices.results.failed_call, error=late)
-                self._finish_call(episode, call, ToolResult(message, "timeout"))
-
-    def _run_tool(self, tools: object, call: dict) -> ToolResult:
-        """The tool's result, cut to its limit of tokens. Runs in a thread, so it changes nothing of the loop."""
-        result = run_tool(tools, call["name"], call["arguments"], self.agent.notices.results)
-        return ToolResult(cap_text(result.text, self.tokenizer, self.agent.max_observation_tokens), result.error)
 
     def _finish_call(self, episode: Episode, call: dict, result: ToolResult) -> None:
         episode.call = episode.result = None                  # the result of a thread that still runs is dropped
         self.guard.add(f"{call['name']} {result.error}" if result.error in FAULTS else None)
-        self._show(episode, result.text, result.error, time.monotonic() - episode.call_started)
+        seen = observe(result, self.agent.notices.results, self.tokenizer, self.agent.max_observation_tokens)
+        self._show(episode, seen.text, seen.error, time.monotonic() - episode.call_started)
 
     def _show(self, episode: Episode, text: str, error: str | None, seconds: float = 0.0) -> None:
         """Show the observation of the newest turn; the next step() starts the next turn."""

@@ -15,7 +15,7 @@ from minvenus.engine import Engine, Sampling
 from minvenus.model.qwen3 import Qwen3
 from minvenus.text.chat import observation_ids, prompt_ids
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import ToolResult
+from minvenus.tools.base import Text
 from minvenus.types import Question
 
 TOKENIZER = Tokenizer.tiny()
@@ -99,19 +99,19 @@ def policy_for(script, sampling=None, **options) -> LocalWriter:
 class Tools:
     """Answers by function; `seen` has every call."""
 
-    def __init__(self, search=lambda queries: "Bob sings", visit=lambda urls, goal: "Bob\ncat."):
+    def __init__(self, search=lambda query: "Bob sings", visit=lambda url, goal: "Bob\ncat."):
         self._search, self._visit, self.seen = search, visit, []
 
-    def search(self, queries):
-        self.seen.append(("search", queries))
-        return self._result(self._search(queries))
+    def search(self, query, deadline):
+        self.seen.append(("search", query))
+        return self._content(self._search(query))
 
-    def visit(self, urls, goal):
-        self.seen.append(("visit", urls, goal))
-        return self._result(self._visit(urls, goal))
+    def visit(self, url, goal, deadline):
+        self.seen.append(("visit", url, goal))
+        return self._content(self._visit(url, goal))
 
-    def _result(self, value):
-        return value if isinstance(value, ToolResult) else ToolResult(value)
+    def _content(self, value):
+        return Text(value) if isinstance(value, str) else value
 
 
 def all_threads_end() -> bool:
