@@ -34,6 +34,7 @@ def main(config: EvalConfig) -> dict | Path:
 
 def evaluate(config: EvalConfig) -> dict:
     """Make the runs that the folder does not have yet, grade all that are asked for, report."""
+    assert config.concurrency is not None
     kind = "judge" if config.judge else config.score
     with (closing(questions_of(config)) as source,
           open_results(config, fingerprints(config, source)) as results,
@@ -91,7 +92,7 @@ def questions_of(config: EvalConfig) -> QuestionSource:
     agent = config.agent
     return open_questions(
         config.questions, agent.tools, agent.web_seed, hops=config.hops, slack=config.slack,
-        max_turns=agent.max_turns, limit=config.limit, tool_seconds=agent.tool_seconds)
+        max_turns=agent.max_turns, limit=config.limit)
 
 
 def fingerprints(config: EvalConfig, source: QuestionSource) -> dict[str, str]:

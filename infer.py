@@ -23,14 +23,17 @@ def main(config: InferConfig) -> Rollout:
     question, tools, max_turns = question_and_tools(config)
     refuse_training_run(config.out)
     with claimed(config.out, "answering"):
-        loop, description = load_loop(agent, watch=None if config.json else show)
+        loop, description = load_loop(agent)
+        if not config.json:
+            loop.watch = show
         with loop, stop_on_signals(once_more=False) as stop:
             save_config(config, config.out)
             [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
             try:
                 if not config.json:
                     introduce(config, description, question)
-                loop.run(stop)
+                for _ in loop.run(stop):
+                    pass                                     # it needs no pages any more
             except BaseException as error:
                 loop.watch = lambda event, episode: None     # it may be what failed: the reader of the output is gone
                 loop.cut_all(str(error) or type(error).__name__)
@@ -69,7 +72,7 @@ def question_and_tools(config: InferConfig) -> tuple[Question, object, int | Non
             ids = " and ".join(f"{split}-0 to {split}-{size - 1}" for split, size in web.size.items())
             raise ConfigError(f"the toy web answers its own questions only, {ids}, not {name!r}; for others choose "
                               "--tools") from None
-    tools = make_tools(agent.tools, agent.tool_seconds)
+    tools = make_tools(agent.tools)
     if config.question is None:
         raise ConfigError(f"--tools {agent.tools} needs a --question")
     return Question("question", config.question, [UNKNOWN]), tools, None

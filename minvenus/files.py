@@ -171,14 +171,17 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict | str]]:
         return
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            if line.isspace():
-                continue
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:    # also bytes that are not UTF-8, and endless nesting
-                yield number, f"not JSON: {error}"
-                continue
-            yield number, record if isinstance(record, dict) else f"not a JSON object, but {type(record).__name__}"
+            if not line.isspace():
+                yield number, read_record(line)
+
+
+def read_record(text: bytes) -> dict | str:
+    """The JSON object in a text, or a string that says why there is none."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:            # also bytes that are not UTF-8, and endless nesting
+        return f"not JSON: {error}"
+    return record if isinstance(record, dict) else f"not a JSON object, but {type(record).__name__}"
 
 
 def read_jsonl(path) -> list[dict]:

@@ -4,11 +4,11 @@ A rollout is one append-only token stream. Ids and log-probs are kept exactly as
 sampled; text is for display.
 """
 
-import math
+import operator
 import sys
 from dataclasses import dataclass, field, fields
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 Kind = Literal["search", "visit", "answer", "none"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -93,6 +93,29 @@ class Rollout:
         if inside != sum(self.sampled):
             raise ValueError(f"{sum(self.sampled) - inside} sampled tokens lie outside every turn")
 
+    @property
+    def kinds(self) -> list[str]:
+        return [turn.kind for turn in self.turns]
+
+    @property
+    def malformed(self) -> list[bool]:
+        return [turn.malformed for turn in self.turns]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A rollout and what was measured of it: all that its credit is computed from."""
+
+    rollout: Rollout
+    truth_logprobs: list[list[float] | None]   # of the truth's tokens before each turn; None = not scored
+    outcome: float | None                      # the score of the answer; None until it is graded
+    group: int                                 # the same for all rollouts of a question
+
+    def __post_init__(self):
+        if len(self.truth_logprobs) != len(self.rollout.turns):
+            raise ValueError(f"one entry per turn: turns {len(self.rollout.turns)}, "
+                             f"truth_logprobs {len(self.truth_logprobs)}")
+
 
 @dataclass(frozen=True)
 class TurnRewards:
@@ -112,6 +135,24 @@ class TurnRewards:
 
 # ------------------------------------------------------------------------------------ settings
 
+WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    NoneType: "none",
+}
+LIMITS = {
+    "least": ("of at least", operator.ge),
+    "above": ("above", operator.gt),
+    "most": ("of at most", operator.le),
+    "below": ("below", operator.lt),
+}
+
+
+class ConfigError(ValueError):
+    """A setting or a file that cannot be used; the message says what would be valid."""
+
 
 def setting(default: Any, help: str, heading: str | None = None, **limits: float) -> Any:
     """A field of a settings dataclass: its default and its help text.
@@ -123,29 +164,47 @@ def setting(default: Any, help: str, heading: str | None = None, **limits: float
 
 
 def check_settings(settings) -> None:
-    """Raise a ValueError for a field without its type, its choices or its limits."""
+    """Raise a ConfigError unless every field has its type, one of its choices, and its limits."""
     for f in fields(settings):
         value = getattr(settings, f.name)
-        limits = f.metadata["limits"]
-        kinds = get_args(f.type) or (f.type,)          # choices, or the types of a union
-
-        if get_origin(f.type) is Literal:
-            valid = value in kinds and type(value) is type(kinds[0])
-            words = "one of " + ", ".join(map(str, kinds))
-        elif float in kinds:
-            valid = value is None and NoneType in kinds or is_number(value, **limits)
-            bounds = [f"{name} {limit:g}" for name, limit in limits.items()]
-            words = "a finite number" + ", ".join(["", *bounds]) + ", or none" * (len(kinds) > 1)
-        else:
-            valid = type(value) is f.type
-            words = {bool: "true or false", str: "text"}[f.type]
-
-        if not valid:
-            raise ValueError(f"{f.name} must be {words}, got {value!r}")
+        limits = f.metadata.get("limits", {})
+        if not (has_type(value, f.type) and is_within(value, limits)):
+            raise ConfigError(f"{f.name} must be {in_words(f.type, limits)}, got {value!r}")
 
 
-def is_number(value, least=-math.inf, above=-math.inf, most=math.inf, below=math.inf) -> bool:
-    """Whether it is a finite number within these limits. True is none, nor is "1"."""
-    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
-        return False
-    return least <= value <= most and above < value < below
+def has_type(value, kind: Any) -> bool:
+    """Whether a value, perhaps from a JSON file, has this type. True is no number, 3 is a float,
+    NaN is not."""
+    if get_origin(kind) in (Union, UnionType):
+        return any(has_type(value, choice) for choice in get_args(kind))
+    if get_origin(kind) is Literal:
+        choices = get_args(kind)
+        return value in choices and type(value) is type(choices[0])
+    if get_origin(kind) is list:
+        return type(value) is list and all(has_type(item, get_args(kind)[0]) for item in value)
+    if get_origin(kind) is tuple:
+        return type(value) is tuple and len(value) == len(get_args(kind))
+    if kind is float:
+        return type(value) in (int, float) and abs(value) <= sys.float_info.max
+    if kind in WORDS:
+        return type(value) is kind
+    return isinstance(value, kind)
+
+
+def is_within(value, limits: dict[str, float]) -> bool:
+    return value is None or all(LIMITS[name][1](value, limit) for name, limit in limits.items())
+
+
+def in_words(kind: Any, limits: dict[str, float]) -> str:
+    """A type and its limits for a message: "a whole number of at least 1 or none"."""
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(in_words(choice, limits) for choice in get_args(kind))
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(map(str, get_args(kind)))
+    if get_origin(kind) is list:
+        return f"a list, each {in_words(get_args(kind)[0], limits)}"
+    words = WORDS.get(kind, str(kind))
+    if kind in (int, float) and limits:
+        bounds = [f"{LIMITS[name][0]} {limit:g}" for name, limit in limits.items()]
+        words += " " + " and ".join(bounds)
+    return words

@@ -147,7 +147,7 @@ def follow(monkeypatch):
 
     def follow(script):
         monkeypatch.setattr(
-            "minvenus.agent.policy.load_policy",
+            "minvenus.agent.policy.load_writer",
             lambda *_: (policy_for(script), TOKENIZER, "a script"),
         )
 
@@ -424,13 +424,15 @@ def same(found: dict, whole: dict) -> None:
 
 
 def test_killed_at_any_moment_it_goes_on_and_ends_with_the_same_file():
+    began = time.monotonic()
     evaluation.main(replace(SHORT, out="whole"))
+    seconds = time.monotonic() - began
     whole, rng, kills = lines("whole"), random.Random(7), 0
     for trial in range(3):
         config = replace(SHORT, out=f"killed {trial}", concurrency=rng.choice((1, 3, 12)))
         for attempt in range(40):
             pid = fork(lambda config=config: evaluation.main(config))
-            until = time.monotonic() + rng.uniform(0.01, 0.1) * 1.3**attempt
+            until = time.monotonic() + rng.uniform(0.1, 0.6) * seconds * 1.1**attempt
             while time.monotonic() < until and not (gone := os.waitpid(pid, os.WNOHANG)[0]):
                 time.sleep(0.005)
             if gone:

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LEAVES = {"types", "config", "settings", "files", "console", "flags"}
+LEAVES = {"types", "igpo", "config", "settings", "files", "console", "flags"}
 MAY_IMPORT = {  # folder or file of minvenus -> the others that it may import
     "types": set(),
-    "config": set(),
+    "config": {"types"},
     "console": {"config"},
-    "settings": {"config", "igpo"},
+    "settings": {"types", "config", "igpo"},
     "presets": set(),
     "files": {"config"},
-    "flags": {"config", "files"},
+    "flags": {"types", "config", "files", "igpo"},
     "igpo": {"types"},
     "text": LEAVES,
     "kernels": LEAVES,

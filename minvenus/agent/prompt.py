@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from minvenus.config import ConfigError, Count, CountOrZero, Fraction, Positive, check, read_json
+from minvenus.agent.observation import PAGE, PLAIN, ResultFormat, filled
+from minvenus.config import ConfigError, check, read_json
 from minvenus.flags import build
 from minvenus.igpo.recipes import Recipe
-from minvenus.settings import Like, ResultSize, Temperature
+from minvenus.settings import Like, check_temperature
 from minvenus.tools import toyweb_lessons as toy
-from minvenus.tools.base import PAGE, PLAIN, ResultFormat, filled
+from minvenus.types import setting
 
 AGENT_FILE = "agent.json"
 
@@ -84,21 +85,22 @@ class AgentFormat:
     system: str | None = SYSTEM_PROMPT          # the system prompt; None = not known, it must be given
     notices: Notices = Notices()
     lead_in: str = Recipe.lead_in               # the thought in the scored answer's wrapper
-    max_turns: Count = 200                      # of the model, the last one included
-    max_context: Count = 40_960                 # tokens of the whole conversation
-    max_new_tokens: Count = 8192                # of one turn
-    max_observation_tokens: ResultSize = 8192   # longer results of tools are cut
-    answer_from: Count | None = None            # tokens from which the next turn is the last; None = when room ends
-    last_turn_tokens: Count | None = None       # kept free for the last turn; None = as many as for any
-    time_limit: Positive | None = None          # seconds of a conversation
-    temperature: Temperature = 1.0              # the paper's sampling for evaluations
-    top_p: Fraction = 0.95
-    top_k: CountOrZero = 20                     # 0 = all
+    max_turns: int = setting(200, "", least=1)                      # of the model, the last one included
+    max_context: int = setting(40_960, "", least=1)                 # tokens of the whole conversation
+    max_new_tokens: int = setting(8192, "", least=1)                # of one turn
+    max_observation_tokens: int = setting(8192, "", least=64)   # longer results of tools are cut
+    answer_from: int | None = setting(None, "", least=1)            # tokens from which the next turn is the last; None = when room ends
+    last_turn_tokens: int | None = setting(None, "", least=1)       # kept free for the last turn; None = as many as for any
+    time_limit: float | None = setting(None, "", above=0)          # seconds of a conversation
+    temperature: float = setting(1.0, "", least=0)              # the paper's sampling for evaluations
+    top_p: float = setting(0.95, "", above=0, most=1)
+    top_k: int = setting(20, "", least=0)                     # 0 = all
     presence_penalty: float = 1.1
-    retries: CountOrZero = 4                    # more attempts at a malformed, repetitive or duplicate turn
+    retries: int = setting(4, "", least=0)                    # more attempts at a malformed, repetitive or duplicate turn
 
     def __post_init__(self):
         check(self)
+        check_temperature(self.temperature)
 
     @property
     def prompt(self) -> str:

@@ -113,8 +113,8 @@ class Runner:
             k_pages, v_pages = self.k_pages[layer], self.v_pages[layer]
             write_pages(k, v, k_pages, v_pages, slots)
             cu_queries = all_queries if len(q) == len(k) else last_queries
-            return paged_attention(q, k_pages, v_pages, block_table, device_lengths, cu_queries, max_queries=max(new),
-                                   max_length=max(lengths))
+            return paged_attention(q, k_pages, v_pages, block_table, device_lengths, cu_queries,
+                                   longest=(max(new), max(lengths)))
 
         return self.merged.paged(tokens, positions, attend, None if len(rows) == len(tokens) else self._tensor(rows))
 

@@ -123,8 +123,7 @@ def batch_indices(step: int, batch: int, total: int, seed: int) -> list[int]:
 
 def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | None = None,
                    slack: int | None = None, max_turns: int | None = None,
-                   limit: int | None = None, per_step: int = 0,
-                   tool_seconds: float = 450.0) -> QuestionSource:
+                   limit: int | None = None, per_step: int = 0) -> QuestionSource:
     """The questions of the file `path`, or of the toy web. The first `limit` are for evaluation
     (None = all). Training passes the number of questions in a step as `per_step`; then the others
     are training questions."""
@@ -135,7 +134,7 @@ def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | N
         source = file_questions(path, limit, per_step)
         source = replace(
             source,
-            tools=make_tools(tools, tool_seconds),
+            tools=make_tools(tools),
             immediate=tools.partition(":")[0] in IMMEDIATE)
     return replace(source, per_step=per_step, seed=seed, turn_limit=max_turns)
 

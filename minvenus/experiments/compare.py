@@ -20,13 +20,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from minvenus.config import ConfigError, Count, CountOrZero, GroupSize, Positive, Share, check, read_json
+from minvenus.config import ConfigError, check, read_json
 from minvenus.console import clock, table
-from minvenus.experiments.results import ACCURACY, COLLAPSED, TURNS, Runs, page_of, read_curves, results
+from minvenus.experiments.results import (
+    ACCURACY,
+    COLLAPSED,
+    TURNS,
+    Runs,
+    page_of,
+    read_curves,
+    results,
+)
 from minvenus.experiments.scripts import train_all
 from minvenus.files import write_json, write_text
 from minvenus.flags import save_config
 from minvenus.settings import Hops, SFTConfig
+from minvenus.types import setting
 
 ARMS = {                          # flags of train_igpo.py, beside those that all methods share
     "grpo": ("--no-use-gain", "--gamma", "1"),                    # outcomes only, as its authors write it
@@ -71,23 +80,28 @@ SECONDS = 0.017                   # of one core for a rollout of one hop, its tr
 class CompareConfig:
     """python -m minvenus.experiments compare: methods side by side on the toy web, on fresh seeds."""
 
-    preset: Literal["methods", "ablations", "rates", "sparse"] = "methods"        # settings of the others: above
-    out: str = "runs/compare"                # folder of the runs, the plan and the page
-    methods: str = "grpo paper released uncentred"       # ARM or ARM+CHANGE; a wrong name lists them all
-    seeds: Count = 12                        # runs of each method
-    first_seed: int = 3000                   # seeds of the questions count up from here
-    first_sampling_seed: int = 103_000       # those of the sampling from here
-    checkpoints: Count = 3                   # start checkpoints, each from demonstrations and SFT of its own
-    first_sft_seed: int = 10                 # their seeds count up from here
-    sft_steps: Count = SFTConfig.steps       # optimiser steps on demonstrations
-    wrong_result: Share = 0.5                # how often their teacher opens a wrong result first, per hop
-    steps: Count = 40                        # of each run; an evaluation every 10, and after the last
-    hops: Hops = 4                           # of every question; demonstrations have up to 4, or as many
-    slack: CountOrZero = 0                   # turns beyond what is needed
-    questions: Count = 8                     # per step
-    group: GroupSize = 4                     # rollouts of each question
-    learning_rate: Positive = 12e-4          # of all methods; the best one for GRPO, see docs/experiment.md
-    jobs: Count = 2                          # processes at the same time, of one thread each
+    preset: Literal["methods", "ablations", "rates", "sparse"] = setting("methods",
+        "settings of the others: above")
+    out: str = setting("runs/compare", "folder of the runs, the plan and the page")
+    methods: str = setting("grpo paper released uncentred",
+        "ARM or ARM+CHANGE; a wrong name lists them all")
+    seeds: int = setting(12, "runs of each method", least=1)
+    first_seed: int = setting(3000, "seeds of the questions count up from here")
+    first_sampling_seed: int = setting(103_000, "those of the sampling from here")
+    checkpoints: int = setting(3,
+        "start checkpoints, each from demonstrations and SFT of its own", least=1)
+    first_sft_seed: int = setting(10, "their seeds count up from here")
+    sft_steps: int = setting(SFTConfig.steps, "optimiser steps on demonstrations", least=1)
+    wrong_result: float = setting(0.5,
+        "how often their teacher opens a wrong result first, per hop", least=0, most=1)
+    steps: int = setting(40, "of each run; an evaluation every 10, and after the last", least=1)
+    hops: Hops = setting(4, "of every question; demonstrations have up to 4, or as many")
+    slack: int = setting(0, "turns beyond what is needed", least=0)
+    questions: int = setting(8, "per step", least=1)
+    group: int = setting(4, "rollouts of each question", least=2)
+    learning_rate: float = setting(12e-4,
+        "of all methods; the best one for GRPO, see docs/experiment.md", above=0)
+    jobs: int = setting(2, "processes at the same time, of one thread each", least=1)
 
     def __post_init__(self):
         check(self)

@@ -11,28 +11,27 @@ Given again, the command goes on where it was stopped.
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from minvenus.config import Count, check
+from minvenus.config import check
 from minvenus.console import clock
 from minvenus.experiments import audit
 from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.scripts import run, train
 from minvenus.report.run_page import write_run_page
 from minvenus.settings import SFTConfig
-
-Asked = Annotated[int, "from 1 to 256, the test questions of the toy web", lambda v: 1 <= v <= 256]
+from minvenus.types import setting
 
 
 @dataclass(frozen=True)
 class DemoConfig:
     """python -m minvenus.experiments demo: base, SFT, IGPO, evaluation, one question, report."""
 
-    out: str = "runs/demo"            # folder of everything that it makes
-    sft_steps: Count = SFTConfig.steps  # optimiser steps on demonstrations
-    igpo_steps: Count = 60            # batches of rollouts
-    batch: Count = 8                  # questions of a batch, 4 rollouts each
-    questions: Asked = 256            # held-out ones, 1 to 4 hops, asked before and after
+    out: str = setting("runs/demo", "folder of everything that it makes")
+    sft_steps: int = setting(SFTConfig.steps, "optimiser steps on demonstrations", least=1)
+    igpo_steps: int = setting(60, "batches of rollouts", least=1)
+    batch: int = setting(8, "questions of a batch, 4 rollouts each", least=1)
+    questions: int = setting(256,
+        "held-out ones, 1 to 4 hops, asked before and after", least=1, most=256)
 
     def __post_init__(self):
         check(self)

@@ -22,15 +22,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from minvenus.config import GroupSize, check
+from minvenus.config import check
 from minvenus.console import table
 from minvenus.experiments.lab import RIGHT, START, STOP, WRONG
 from minvenus.igpo.advantage import turn_advantages
-from minvenus.igpo.loss import igpo_loss
+from minvenus.igpo.loss import LossConfig, igpo_loss, token_weights
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.page import Html
-from minvenus.types import TurnRewards
+from minvenus.types import TurnRewards, setting
 
 PROFILES = {"equal": (0.8, 0.8, 0.8), "rising": (0.4, 0.8, 1.2), "front": (2.0, 0.2, 0.2)}    # of the right visits
 VISITS = 4
@@ -42,7 +42,7 @@ ARMS["uncentred, std"] = replace(ARMS["uncentred"], spread="std")
 class TheoryConfig:
     """python -m minvenus.experiments theory: expected updates beside the true gradient, by enumeration."""
 
-    group: GroupSize = 3              # rollouts of a group; 3 takes seconds, 4 a minute
+    group: int = setting(3, "rollouts of a group; 3 takes seconds, 4 a minute", least=2)
 
     def __post_init__(self):
         check(self)
@@ -110,7 +110,9 @@ def loss_direction(world: World, advantages: Tensor, aggregate: str) -> Tensor:
     logp = world.logprobs()
     turns = torch.tensor([len(r.turns) + 1 for r in world.rewards])
     mask = torch.arange(logp.size(1)) < turns[:, None]
-    loss, _ = igpo_loss(logp, logp.detach(), None, advantages, mask, kl_coef=0.0, aggregate=aggregate)
+    segments = torch.arange(len(turns)).repeat_interleave(turns)
+    weights = token_weights(segments, aggregate, len(turns), int(turns.sum()))
+    loss = igpo_loss(logp[mask], logp[mask].detach(), None, advantages[mask], weights, LossConfig(kl_coef=0.0))
     return -torch.autograd.grad(loss, world.logits)[0]
 
 

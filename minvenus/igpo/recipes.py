@@ -11,7 +11,7 @@ The other files of igpo/ write a field as name="value". docs/recipes.md has a pa
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from minvenus.types import check_settings, setting
 
@@ -20,18 +20,16 @@ from minvenus.types import check_settings, setting
 class Recipe:
     """How measurements become advantages. The defaults are those of `paper`."""
 
-    NAMES: ClassVar[dict[str, "Recipe"]]
-
     # gain.py: what a gain is, and which turns have one
     use_gain: bool = setting(True, "reward gains; off: only the last turn is rewarded, as in GRPO")
     gain: Literal["log_prob", "prob"] = setting(
         "log_prob", "belief in the truth: its mean log-prob, or the exponential of that")
     browse: Literal["replicate", "segment", "off"] = setting(
         "replicate", "gains on visits and copied to their searches, on visits, or on every turn")
-    newlines_after_think: Literal[1, 2] = setting(
-        2, "in the text that is scored: 2 as the template renders it, 1 as released")
-    lead_in: str = setting(
-        "Now there's enough information to answer", "the thought before the truth that is scored")
+    # the text that is scored, no flags: 2 newlines as the template renders it, 1 as released; the
+    # thought before the truth, which is the one of the model's agent.json
+    newlines_after_think: Literal[1, 2] = 2
+    lead_in: str = "Now there's enough information to answer"
 
     # rewards.py: what a malformed turn is paid
     format_penalty: float | None = setting(
@@ -92,4 +90,3 @@ RECIPES = {
     # the root mean square is never almost 0, as the std of equal gains is
     "uncentred": Recipe.paper(center_gain=False, spread="rms"),
 }
-Recipe.NAMES = RECIPES

@@ -12,7 +12,8 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 
-TRITON_DEVICES = {"cuda"}          # the switch of both dispatchers; tests add "cpu", for Triton's interpreter
+# Devices that run Triton kernels, here and in paged.py. Tests add "cpu", for Triton's interpreter.
+TRITON_DEVICES = {"cuda"}
 
 
 def uses_triton(device) -> bool:
@@ -20,57 +21,72 @@ def uses_triton(device) -> bool:
 
 
 def attention_reference(q, k, v, cu_seqlens):
-    """The definition, one query at a time in float32. q [N, H, D], k and v [N, K, D] -> [N, H, D]."""
-    scale, group = q.shape[-1] ** -0.5, q.shape[1] // k.shape[1]
+    """The definition, one query at a time in float32.
+
+    q [N, H, D], k and v [N, K, D] -> [N, H, D].
+    """
+    scale = q.shape[-1] ** -0.5
+    group = q.shape[1] // k.shape[1]
     rows = []
     for start, end in pairwise(cu_seqlens.tolist()):
         for i in range(start, end):
-            keys = k[start:i + 1].repeat_interleave(group, dim=1).float()        # [i + 1 - start, H, D]
+            keys = k[start:i + 1].repeat_interleave(group, dim=1).float()  # [i + 1 - start, H, D]
             values = v[start:i + 1].repeat_interleave(group, dim=1).float()
             scores = torch.einsum("hd,jhd->hj", q[i].float(), keys) * scale
-            rows.append(torch.einsum("hj,jhd->hd", scores.softmax(dim=-1), values).to(q.dtype))
+            weights = scores.softmax(dim=-1)
+            rows.append(torch.einsum("hj,jhd->hd", weights, values).to(q.dtype))
     return torch.stack(rows) if rows else torch.empty_like(q)
 
 
 def attention_torch(q, k, v, cu_seqlens):
     """One fused call per sequence: no padding and no mask, so no work on masked pairs."""
     lengths = cu_seqlens.diff().tolist()
-    out = []
-    # split, not slices: the backward pass of a slice fills a whole [N, ...] tensor for each sequence
-    for parts in zip(*(x.split(lengths) for x in (q, k, v)), strict=True):
-        qs, ks, vs = (x.transpose(0, 1)[None] for x in parts)                    # [1, heads, L, D]
-        o = F.scaled_dot_product_attention(qs, ks, vs, is_causal=True, enable_gqa=True)
-        out.append(o[0].transpose(0, 1))
-    return torch.cat(out) if out else torch.empty_like(q)
+    # split, not slices: the backward pass of a slice fills a whole [N, ...] tensor per sequence
+    sequences = zip(q.split(lengths), k.split(lengths), v.split(lengths), strict=True)
+    outputs = []
+    for qkv in sequences:
+        qs, ks, vs = (x.transpose(0, 1)[None] for x in qkv)                    # [1, heads, L, D]
+        out = F.scaled_dot_product_attention(qs, ks, vs, is_causal=True, enable_gqa=True)
+        outputs.append(out[0].transpose(0, 1))
+    return torch.cat(outputs) if outputs else torch.empty_like(q)
 
 
 def attention_triton(q, k, v, cu_seqlens, max_seqlen=None):
-    """The kernels of attention_triton.py. Without `max_seqlen` the host waits for the device to read cu_seqlens."""
+    """The kernels of attention_triton.py.
+
+    Without `max_seqlen` the host waits for the device to read cu_seqlens.
+    """
     if not 16 <= q.shape[2] <= 128:
         raise ValueError(f"the Triton kernels take a head_dim from 16 to 128, got {q.shape[2]}")
     if max_seqlen is None:
         max_seqlen = int(cu_seqlens.diff().max()) if len(cu_seqlens) > 1 else 0
     if max_seqlen == 0:
-        return q * 1.0                                                           # no tokens; still part of the graph
-    from minvenus.kernels.attention_triton import PackedAttention  # here: triton does not exist everywhere
+        return q * 1.0                                       # no tokens; still part of the graph
+    # imported here: triton does not exist everywhere
+    from minvenus.kernels.attention_triton import PackedAttention
 
     return PackedAttention.apply(q, k, v, cu_seqlens, max_seqlen)
 
 
 def attention(q, k, v, cu_seqlens, max_seqlen=None):
-    """q [N, H, D], k and v [N, K, D], cu_seqlens [S + 1] -> [N, H, D]. Triton on a GPU, plain torch elsewhere.
+    """q [N, H, D], k and v [N, K, D], cu_seqlens [S + 1] -> [N, H, D].
 
-    `max_seqlen` is the length of the longest sequence, or more. On a GPU it avoids a wait for cu_seqlens.
+    Triton on a GPU, plain torch elsewhere. `max_seqlen` is the length of the longest sequence, or
+    more; with it a GPU need not be asked for cu_seqlens.
     """
-    check(q, k, v, cu_seqlens)
+    check_shapes(q, k, v, cu_seqlens)
     if uses_triton(q.device):
         return attention_triton(q, k, v, cu_seqlens, max_seqlen)
     return attention_torch(q, k, v, cu_seqlens)
 
 
-def check(q, k, v, cu_seqlens):
+def check_shapes(q, k, v, cu_seqlens):
     """Shapes only: values would have to be fetched from the device."""
-    n, heads, channels = q.shape
-    if k.shape != v.shape or k.shape[0] != n or k.shape[2] != channels or heads % k.shape[1] or cu_seqlens.dim() != 1:
-        found = f"{list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}, cu_seqlens {list(cu_seqlens.shape)}"
-        raise ValueError(f"need q [N, H, D], k and v [N, K, D] with H a multiple of K, cu_seqlens [S + 1]; got {found}")
+    tokens, heads, channels = q.shape
+    kv_heads = k.shape[1]
+    k_fits = k.shape == (tokens, kv_heads, channels) and heads % kv_heads == 0
+    if not k_fits or v.shape != k.shape or cu_seqlens.dim() != 1:
+        shapes = f"{list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
+        raise ValueError(
+            "need q [N, H, D], k and v [N, K, D] with H a multiple of K, cu_seqlens [S + 1]; "
+            f"got {shapes}, cu_seqlens {list(cu_seqlens.shape)}")

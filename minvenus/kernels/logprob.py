@@ -1,48 +1,62 @@
-"""Log-probs of given targets straight from hidden states, without the [tokens, vocabulary] matrix of logits.
+"""Log-probs of given targets straight from hidden states, without the matrix of all logits.
 
-    z = hidden @ weight.T / temperature          logp = z[target] - logsumexp(z)          p = softmax(z)
-    H = logsumexp(z) - sum_v p_v z_v             the entropy, on request, without a gradient
+    z = hidden @ weight.T / temperature        logp = z[target] - logsumexp(z)      p = softmax(z)
+    H = logsumexp(z) - sum_v p_v z_v           the entropy, on request, without a gradient
 
     for the upstream gradient g of logp:
         dz_v = g ([v = target] - p_v)
-        dhidden = dz @ weight / temperature      dweight = dz.T @ hidden / temperature
+        dhidden = dz @ weight / temperature    dweight = dz.T @ hidden / temperature
 
-Both passes walk over the positions in chunks; the backward pass computes z again instead of keeping it. So logits take
-two [chunk, V] tiles at most, whatever the number of positions. Callers select the positions that count before the call
-(`hidden[mask]`); no others are computed.
+Both passes walk over the positions in chunks; the backward pass computes z again instead of
+keeping it. So logits take two [chunk, V] tiles at most, whatever the number of positions. Callers
+select the positions that count before the call (`hidden[mask]`); no others are computed.
 
 Shapes: N positions, d channels, V vocabulary.
 """
 
 import torch
 
-TILE = 2**26    # logits held at once when no chunk is given: 256 MiB in float32, 441 tokens of Qwen3's vocabulary
+# Logits held at once when no chunk is given: 256 MiB in float32, 441 tokens of Qwen3's vocabulary.
+TILE = 2**26
 
 
 def token_logprobs_reference(hidden, weight, targets, temperature=1.0, entropy=False):
-    """The definition, with all logits at once: hidden [N, d], weight [V, d], targets [N] -> [N], and entropies [N]."""
+    """The definition, with all logits at once.
+
+    hidden [N, d], weight [V, d], targets [N] -> log-probs [N], and entropies [N] if asked for.
+    """
     dtype = accumulator(hidden)
-    logp = (hidden.to(dtype) @ weight.to(dtype).T / temperature).log_softmax(dim=-1)          # [N, V]
-    chosen = logp.gather(1, targets[:, None])[:, 0]
-    return (chosen, -(logp.exp() * logp).sum(dim=-1)) if entropy else chosen
+    logits = hidden.to(dtype) @ weight.to(dtype).T / temperature
+    logp = logits.log_softmax(dim=-1)                                          # [N, V]
+    target_logp = logp.gather(1, targets[:, None])[:, 0]
+    if not entropy:
+        return target_logp
+    return target_logp, -(logp.exp() * logp).sum(dim=-1)
 
 
 def token_logprobs(hidden, weight, targets, temperature=1.0, chunk=None, entropy=False):
-    """hidden [N, d], weight [V, d], targets [N] -> log-probs [N] in float32 (float64 for float64 inputs), and with
-    `entropy` also entropies [N].
+    """hidden [N, d], weight [V, d], targets [N] -> log-probs [N], and entropies [N] if asked for.
 
-    `chunk` is the number of positions whose logits exist at the same time; it changes memory and speed, and the result
-    only by rounding.
+    The results are float32 (float64 for float64 inputs). `chunk` is the number of positions whose
+    logits exist at the same time: it changes memory and speed, and the result only by rounding.
     """
-    if (hidden.dim() != 2 or weight.shape[1:] != hidden.shape[1:] or targets.shape != hidden.shape[:1]
-            or hidden.dtype != weight.dtype or targets.dtype != torch.int64):
-        found = ", ".join(f"{list(x.shape)} {x.dtype}" for x in (hidden, weight, targets))
-        raise ValueError(f"need hidden [N, d] and weight [V, d] of one dtype, targets [N] int64; got {found}")
-    if not temperature > 0:
-        raise ValueError(f"temperature must be > 0, got {temperature}; greedy decoding has no log-probs to train on")
+    check_inputs(hidden, weight, targets, temperature)
     chunk = chunk or max(1, TILE // weight.shape[0])
-    logp, entropies = ChunkedLogprob.apply(hidden, weight, targets, float(temperature), chunk, entropy)
+    logp, entropies = ChunkedLogprob.apply(
+        hidden, weight, targets, float(temperature), chunk, entropy)
     return (logp, entropies) if entropy else logp
+
+
+def check_inputs(hidden, weight, targets, temperature):
+    same_type = hidden.dtype == weight.dtype and targets.dtype == torch.int64
+    weight_fits = hidden.dim() == 2 and weight.shape[1:] == hidden.shape[1:]
+    if not same_type or not weight_fits or targets.shape != hidden.shape[:1]:
+        inputs = ", ".join(f"{list(x.shape)} {x.dtype}" for x in (hidden, weight, targets))
+        raise ValueError("need hidden [N, d] and weight [V, d] of one dtype, targets [N] int64; "
+                         f"got {inputs}")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be > 0, got {temperature}; "
+                         "greedy decoding has no log-probs to train on")
 
 
 def accumulator(x):
@@ -51,39 +65,49 @@ def accumulator(x):
 
 
 def multiplicand(x):
-    """The operand of a product: as it is on a GPU, whose tensor cores add in float32; at least float32 on a CPU."""
+    """The operand of a matrix product.
+
+    As it is on a GPU, whose tensor cores add in float32; at least float32 on a CPU.
+    """
     return x if x.is_cuda else x.to(accumulator(x))
 
 
 def matmul(a, b, out, add=False, factor=1.0):
-    """out = factor * a @ b, or added to out; summed in the dtype of `out` however narrow a and b are."""
+    """out = factor * a @ b, or added to out; summed in the dtype of `out`, whatever a has."""
     if a.dtype == out.dtype:
-        torch.addmm(out, a, b, beta=1 if add else 0, alpha=factor, out=out)       # with beta 0 `out` is not read
+        beta = 1 if add else 0                               # with beta 0 `out` is not read
+        torch.addmm(out, a, b, beta=beta, alpha=factor, out=out)
+        return
+    product = torch.mm(a, b, out_dtype=out.dtype).mul_(factor)
+    if add:
+        out.add_(product)
     else:
-        product = torch.mm(a, b, out_dtype=out.dtype).mul_(factor)
-        out.add_(product) if add else out.copy_(product)
+        out.copy_(product)
 
 
 class ChunkedLogprob(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, weight, targets, temperature, chunk, entropy):
-        dtype, n, vocabulary = accumulator(hidden), hidden.shape[0], weight.shape[0]
+        n, dtype = len(hidden), accumulator(hidden)
         h, w = multiplicand(hidden), multiplicand(weight)
-        tile = h.new_empty((min(chunk, n), vocabulary), dtype=dtype)
+        tile = h.new_empty((min(chunk, n), len(w)), dtype=dtype)
         logp, lse, entropies = (h.new_empty(n, dtype=dtype) for _ in range(3))
-        for i in range(0, n, chunk):
-            rows = slice(i, min(i + chunk, n))
-            z = tile[:rows.stop - i]                                            # [chunk, V]
+
+        for start in range(0, n, chunk):
+            rows = slice(start, min(start + chunk, n))
+            z = tile[:rows.stop - start]                                       # [chunk, V]
             matmul(h[rows], w.T, z, factor=1 / temperature)
-            chosen = z.gather(1, targets[rows, None])[:, 0]
+
+            target_z = z.gather(1, targets[rows, None])[:, 0]
             highest = z.amax(dim=1)
-            z.sub_(highest[:, None])                                            # so that exp cannot overflow
+            z.sub_(highest[:, None])                         # so that exp cannot overflow
             exp = z.exp() if entropy else z.exp_()
             total = exp.sum(dim=1)
             lse[rows] = highest + total.log()
-            logp[rows] = chosen - lse[rows]
+            logp[rows] = target_z - lse[rows]
             if entropy:
                 entropies[rows] = total.log() - exp.mul_(z).sum(dim=1) / total
+
         ctx.save_for_backward(hidden, weight, targets, lse)
         ctx.options = temperature, chunk
         ctx.mark_non_differentiable(entropies)
@@ -94,21 +118,29 @@ class ChunkedLogprob(torch.autograd.Function):
     def backward(ctx, grad_logp, _):
         hidden, weight, targets, lse = ctx.saved_tensors
         temperature, chunk = ctx.options
-        n, vocabulary = hidden.shape[0], weight.shape[0]
+        hidden_trained, weight_trained = ctx.needs_input_grad[:2]
+
+        n, dtype = len(hidden), lse.dtype
         h, w = multiplicand(hidden), multiplicand(weight)
-        tile = torch.empty((min(chunk, n), vocabulary), dtype=lse.dtype, device=h.device)
-        d_hidden = torch.empty_like(h, dtype=lse.dtype) if ctx.needs_input_grad[0] else None
-        d_weight = torch.zeros_like(w, dtype=lse.dtype) if ctx.needs_input_grad[1] else None
-        for i in range(0, n, chunk):
-            rows = slice(i, min(i + chunk, n))
-            g = grad_logp[rows, None]                                           # [chunk, 1]
-            z = tile[:rows.stop - i]                                            # [chunk, V]: logits, then p, then dz
+        tile = h.new_empty((min(chunk, n), len(w)), dtype=dtype)
+        d_hidden = torch.empty_like(h, dtype=dtype) if hidden_trained else None
+        d_weight = torch.zeros_like(w, dtype=dtype) if weight_trained else None
+
+        for start in range(0, n, chunk):
+            rows = slice(start, min(start + chunk, n))
+            g = grad_logp[rows, None]                                          # [chunk, 1]
+            z = tile[:rows.stop - start]                     # [chunk, V]: logits, then p, then dz
             matmul(h[rows], w.T, z, factor=1 / temperature)
             z.sub_(lse[rows, None]).exp_().mul_(-g)
             dz = z.scatter_add_(1, targets[rows, None], g).to(h.dtype)
-            if d_hidden is not None:
+
+            if hidden_trained:
                 matmul(dz, w, d_hidden[rows], factor=1 / temperature)
-            if d_weight is not None:                                            # summed over all chunks, rounded once
+            if weight_trained:                               # summed over all chunks, rounded once
                 matmul(dz.T, h[rows], d_weight, add=True, factor=1 / temperature)
-        return (None if d_hidden is None else d_hidden.to(hidden.dtype),
-                None if d_weight is None else d_weight.to(weight.dtype), None, None, None, None)
+
+        if hidden_trained:
+            d_hidden = d_hidden.to(hidden.dtype)
+        if weight_trained:
+            d_weight = d_weight.to(weight.dtype)
+        return d_hidden, d_weight, None, None, None, None

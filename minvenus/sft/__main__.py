@@ -1,19 +1,19 @@
-"""python -m minvenus.sft --in FILE --out FILE: clean trajectories, keep the correct ones, resample by length,
-shuffle, count.
+"""python -m minvenus.sft --in FILE --out FILE: clean trajectories, keep the correct ones, resample
+them by length, shuffle and count.
 
-    rows of the input -> clean.clean -> spool (a nameless file on the disk, one line per clean record)
-    spool -> is the answer correct? -> copies by length -> shuffle -> output, then stats.json
+    rows of the input -> clean.clean -> is the answer correct? -> copies by length -> shuffle
+    -> output, then stats.json
 
-Records stay on the disk: the shuffle moves their places in the spool. Without a shuffle, the five copies of a long
-trajectory would stand in one batch. The correctness filter keeps only what was found correct: what a judge could not
-tell goes, and is counted apart.
+Clean records are held in memory, as the lines that are written. Without a shuffle, the five copies
+of a long trajectory would stand in one batch. The correctness filter keeps only what is found
+correct: what a judge cannot tell goes, and is counted apart.
 """
 
 import json
 import random
 import sys
-import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,35 +24,45 @@ from minvenus.agent.protocol import parse_turn
 from minvenus.config import ConfigError, check
 from minvenus.console import one_line_errors
 from minvenus.evaluation.judge import Judge, WordGrader, make_grader
-from minvenus.files import claimed, read_rows, replaced_file, write_json
+from minvenus.files import claimed, read_record, read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
-from minvenus.sft.clean import COPIES, bucket, clean, copies
-from minvenus.types import UNKNOWN, Question
+from minvenus.sft.clean import PromptMode, clean
+from minvenus.types import UNKNOWN, Question, setting
 
-SHOWN = 10                   # bad lines in the terminal
-TURN_COUNTS = ("turns_in", "turns_kept", "turns_dropped",
-               "unreadable_tool_turns_removed", "unreadable_tool_response_turns_removed",
-               "pruned_tool_turns_removed", "pruned_tool_response_turns_removed",
-               "duplicate_tool_turns_removed", "duplicate_tool_response_turns_removed", "messages_repaired")
+BAD_LINES_SHOWN = 10
+COPIES = {"<=50": 1, "51-100": 2, ">100": 5}     # bucket of turns -> how often a record is written
+TURN_COUNTS = (
+    "turns_in", "turns_kept", "turns_dropped",
+    "unreadable_tool_turns_removed", "unreadable_tool_response_turns_removed",
+    "pruned_tool_turns_removed", "pruned_tool_response_turns_removed",
+    "duplicate_tool_turns_removed", "duplicate_tool_response_turns_removed",
+    "messages_repaired",
+)
+NAME_COUNTS = ("drop_reasons", "pruned_tool_name_counts", "tools_after_cleaning")
 
 
 @dataclass(frozen=True)
 class CleanConfig:
     """python -m minvenus.sft: raw or clean trajectories to training data."""
 
-    in_: str = ""                                  # a .jsonl or .parquet file, or a folder of them: docs/cleaning.md
-    out: str = ""                                  # the .jsonl file to write; stats.json appears beside it
-    system_prompt: str | None = None               # a text file or a trajectory with the prompt to use; none = our own
-    prompt_mode: Literal["template", "row"] = "template"       # one prompt for all, or a record's own where it has one
-    correct: Literal["off", "exact_match", "judge"] = "off"    # keep only answers that are correct by this measure
-    resample: bool = True                          # write trajectories of 51 to 100 turns twice, longer ones five times
-    seed: int = 42                                 # of the shuffle
+    in_: str = setting("", "a .jsonl, .json or .parquet file, or a folder of them: docs/cleaning.md")
+    out: str = setting("", "the .jsonl file to write; stats.json appears beside it")
+    system_prompt: str | None = setting(None,
+        "a text file or a trajectory with the prompt to use; none = our own")
+    prompt_mode: PromptMode = setting("template",
+        "one prompt for all, or a record's own where it has one")
+    correct: Literal["off", "exact_match", "judge"] = setting("off",
+        "keep only answers that are correct by this measure")
+    resample: bool = setting(True,
+        "write trajectories of 51 to 100 turns twice, longer ones five times")
+    seed: int = setting(42, "of the shuffle")
 
     def __post_init__(self):
         check(self)
         if not self.in_ or Path(self.out).suffix != ".jsonl":
             raise ConfigError("both --in FILE and --out FILE.jsonl are needed")
-        if {Path(self.out).resolve(), self.stats_path.resolve()} & {file.resolve() for file in input_files(self.in_)}:
+        inputs = {file.resolve() for file in input_files(self.in_)}
+        if inputs & {Path(self.out).resolve(), self.stats_path.resolve()}:
             raise ConfigError(f"{self.out} and {self.stats_path} must differ from the input")
 
     @property
@@ -60,72 +70,76 @@ class CleanConfig:
         return Path(self.out).with_name("stats.json")
 
 
-def input_files(path: str) -> list[Path]:
-    """The file itself, or the train-*.parquet or else the *.jsonl files of a folder, by name."""
-    root = Path(path)
-    if root.is_file():
-        return [root]
-    found = sorted(root.glob("train-*.parquet")) or sorted(root.glob("*.jsonl"))
-    if not found:
-        raise ConfigError(f"{root} is no file and no folder with train-*.parquet or *.jsonl files")
-    return found
-
-
-class Spooled(NamedTuple):
-    """A clean record in the spool."""
-
-    offset: int
-    turns: int
-    answered: tuple[Question, str | None]          # to grade
-
-
 def run(config: CleanConfig) -> dict:
-    """Write the output and stats.json, if anything is kept, and return what stats.json has. The turns add up as in
-    clean.py, the rows are source = bad_lines + the sum of drop_reasons + stage3_correct."""
+    """Write the output and stats.json, if anything is kept, and return what stats.json has.
+
+    The turns add up as in clean.py, the rows are source = bad_lines + the sum of drop_reasons +
+    stage3_correct."""
     out = Path(config.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    files, counts = input_files(config.in_), Counter[str]()
+    files = input_files(config.in_)
+    counts: Counter = Counter()
     grader = make_grader("judge" if config.correct == "judge" else "em", out.parent)
-    with claimed(out.parent, "cleaning"), closing(grader), tempfile.TemporaryFile(dir=out.parent) as spool:
-        valid = fill(spool, files, config, counts)
-        kept = valid if config.correct == "off" else correct_ones(valid, grader, counts)
-        order = []
-        for record in kept:
-            order += [record] * (copies(record.turns) if config.resample else 1)
-        random.Random(config.seed).shuffle(order)
-        stats = {
-            "settings": asdict(config),
-            "files": list(map(str, files)),
-            "rows": {"source": counts["source"], "bad_lines": counts["bad_lines"], "stage2_valid": len(valid),
-                     "stage3_correct": len(kept), "final_resampled": len(order)},
-            **{name: counts[name] for name in TURN_COUNTS},
-            **{group: by_name(counts, group) for group in ("drop_reasons", "pruned_tool_name_counts",
-                                                           "tools_after_cleaning")},
-            "turn_buckets": {"original": by_bucket(kept), "resampled": by_bucket(order)},
-        }
+    with claimed(out.parent, "cleaning"), closing(grader):
+        valid = clean_records(files, config, counts)
+        correct = valid
+        if config.correct != "off":
+            correct = correct_ones(valid, grader, counts)
+        order = resampled(correct, config)
+
+        stats = statistics(config, files, counts, valid, correct, order)
         if not order:
-            return stats                                     # files of an earlier cleaning stay as they are
-        with replaced_file(out) as data, data.open("wb") as lines:
-            for record in order:
-                spool.seek(record.offset)
-                lines.write(spool.readline())
-            config.stats_path.unlink(missing_ok=True)        # never beside data that it does not describe
+            return stats                         # the files of an earlier cleaning stay as they are
+        with replaced_file(out) as new:
+            with new.open("wb") as lines:
+                lines.writelines(record.line for record in order)
+            config.stats_path.unlink(missing_ok=True)      # never beside data of another cleaning
         write_json(config.stats_path, stats)
     return stats
 
 
-def fill(spool, files: list[Path], config: CleanConfig, counts: Counter) -> list[Spooled]:
-    """Put every clean record into the spool, one line each."""
-    valid: list[Spooled] = []
+# ------------------------------------------------------------------------------------------ input
+
+
+def input_files(path: str) -> list[Path]:
+    """The file itself, or the files of a folder by name: Parquet, else JSONL, else JSON."""
+    root = Path(path)
+    if root.is_file():
+        return [root]
+    for pattern in ("train-*.parquet", "*.jsonl", "*.json"):
+        files = sorted(root.glob(pattern))
+        if files:
+            return files
+    raise ConfigError(f"{root} is no file and no folder with train-*.parquet, *.jsonl or "
+                      "*.json files")
+
+
+def read_input(file: Path) -> Iterator[tuple[int, dict | str]]:
+    """(number, record) of each row as in files.read_rows; a .json file is one record."""
+    if file.suffix == ".json":
+        return iter([(1, read_record(file.read_bytes()))])
+    return read_rows(file)
+
+
+class CleanRecord(NamedTuple):
+    line: bytes                        # of the output
+    turns: int                         # messages of the agent, the answer included
+    question: Question
+    answer: str | None
+
+
+def clean_records(files: list[Path], config: CleanConfig, counts: Counter) -> list[CleanRecord]:
+    """Every record of the files that can be cleaned; the others are counted by reason."""
     prompt = read_prompt(config.system_prompt) if config.system_prompt else SYSTEM_PROMPT
+    records: list[CleanRecord] = []
     for file in files:
-        for number, row in read_rows(file):
+        for number, row in read_input(file):
             counts["source"] += 1
             if isinstance(row, str):
                 counts["bad_lines"] += 1
-                if counts["bad_lines"] <= SHOWN:
+                if counts["bad_lines"] <= BAD_LINES_SHOWN:
                     print(f"{file}, line {number}: {row}", file=sys.stderr)
                 continue
+
             record, reason, changes = clean(row, prompt, config.prompt_mode)
             counts.update(changes)
             if record and record["gt"] == UNKNOWN and config.correct != "off":
@@ -133,40 +147,93 @@ def fill(spool, files: list[Path], config: CleanConfig, counts: Counter) -> list
             if record is None:
                 counts[f"drop_reasons/{reason}"] += 1
                 continue
-            question = Question(str(len(valid)), record["question"], [record["gt"]])
-            answer = parse_turn(record["messages"][-1]["content"]).answer
-            valid.append(Spooled(spool.tell(), len(record["messages"]) // 2, (question, answer)))
-            spool.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-    return valid
+
+            messages = record["messages"]
+            line = json.dumps(record, ensure_ascii=False).encode() + b"\n"
+            question = Question(str(len(records)), record["question"], [record["gt"]])
+            answer = parse_turn(messages[-1]["content"]).answer
+            records.append(CleanRecord(line, len(messages) // 2, question, answer))
+    return records
 
 
-def correct_ones(valid: list[Spooled], grader: WordGrader | Judge, counts: Counter) -> list[Spooled]:
-    """The records that were found correct; the others are counted."""
-    kept = []
-    questions = [record.answered[0] for record in valid]
-    grades = grader.grade(questions, [record.answered[1] for record in valid])
-    for record, grade in zip(valid, grades, strict=True):
+# ---------------------------------------------------------------------------- filter and resample
+
+
+def correct_ones(records: list[CleanRecord], grader: WordGrader | Judge,
+                 counts: Counter) -> list[CleanRecord]:
+    """The records whose answer is correct; the others are counted by reason."""
+    correct = []
+    questions = [record.question for record in records]
+    grades = grader.grade(questions, [record.answer for record in records])
+    for record, grade in zip(records, grades, strict=True):
         if grade:
-            kept.append(record)
+            correct.append(record)
+        elif grade is None:
+            counts["drop_reasons/judge_could_not_tell"] += 1
         else:
-            reason = "judge_could_not_tell" if grade is None else "answer_not_correct"
-            counts[f"drop_reasons/{reason}"] += 1
-    return kept
+            counts["drop_reasons/answer_not_correct"] += 1
+    return correct
+
+
+def resampled(records: list[CleanRecord], config: CleanConfig) -> list[CleanRecord]:
+    """The records in the order in which they are written: copied by length, then shuffled.
+
+    Long trajectories are rare and hard, so the model sees them more often."""
+    order = []
+    for record in records:
+        copies = COPIES[bucket(record.turns)] if config.resample else 1
+        order += [record] * copies
+    random.Random(config.seed).shuffle(order)
+    return order
+
+
+def bucket(turns: int) -> str:
+    if turns <= 50:
+        return "<=50"
+    return "51-100" if turns <= 100 else ">100"
+
+
+# ------------------------------------------------------------------------------------- statistics
+
+
+def statistics(config: CleanConfig, files: list[Path], counts: Counter, valid: list[CleanRecord],
+               correct: list[CleanRecord], order: list[CleanRecord]) -> dict:
+    rows = {
+        "source": counts["source"],
+        "bad_lines": counts["bad_lines"],
+        "stage2_valid": len(valid),
+        "stage3_correct": len(correct),
+        "final_resampled": len(order),
+    }
+    stats: dict = {
+        "settings": asdict(config),
+        "files": [str(file) for file in files],
+        "rows": rows,
+    }
+    for name in TURN_COUNTS:
+        stats[name] = counts[name]
+    for group in NAME_COUNTS:
+        stats[group] = by_name(counts, group)
+    stats["turn_buckets"] = {"original": by_bucket(correct), "resampled": by_bucket(order)}
+    return stats
 
 
 def by_name(counts: Counter, group: str) -> dict[str, int]:
-    return {name.split("/", 1)[1]: count for name, count in counts.most_common() if name.startswith(group + "/")}
+    """The counts whose name begins with "group/", largest first."""
+    return {name.removeprefix(f"{group}/"): count for name, count in counts.most_common()
+            if name.startswith(f"{group}/")}
 
 
-def by_bucket(records: list[Spooled]) -> dict[str, int]:
+def by_bucket(records: list[CleanRecord]) -> dict[str, int]:
     return dict.fromkeys(COPIES, 0) | Counter(bucket(record.turns) for record in records)
 
 
 def main(config: CleanConfig) -> None:
     stats = run(config)
-    print(json.dumps(stats, indent=2))                       # ASCII: names of tools may hold control codes
+    print(json.dumps(stats, indent=2))           # ASCII: names of tools may hold control codes
     if not stats["rows"]["final_resampled"]:
-        raise ConfigError("nothing was kept, so nothing was written: the drop reasons above say why")
+        raise ConfigError("nothing was kept, so nothing was written: the drop reasons above say "
+                          "why")
 
 
 if __name__ == "__main__":

@@ -1,99 +1,114 @@
-"""Cleans one trajectory, raw or clean, so that it can be trained on.
+"""Cleans one trajectory so that it can be trained on. Three forms are read:
 
-    raw    {meta: {question, answer}, messages, system_prompt?}     message 0 is the question; no system message
-    clean  {question, messages, gt}                                 system, user, assistant, user, ..., assistant
-    other forms, such as our own rollouts, become raw first         (formats.py)
+    raw      {meta: {question, answer}, messages, system_prompt?}      message 0 is the question
+    clean    {question, messages, gt}          system, user, assistant, user, ..., assistant
+    rollout  {format: "minvenus rollout ..", question, answers, messages, termination, ..}
+             a line of eval.py's results.jsonl, or infer.py's trajectory.json; cleaned like a raw one
 
-    1. prune    a turn with a call of a tool other than search and visit goes, with its observation
-    2. rewrite  every raw turn, and every clean one that fails the strict checker, gets the form of rewrite.py, or goes
-                if that is impossible
-    3. dedup    a turn that repeats an earlier call goes; the goal of a visit does not count
-    4. validate roles, tags and order; a record that fails is dropped, with the name of the fault
+    1. prune     a turn that calls a tool other than search and visit goes, with its observation
+    2. rewrite   every raw turn, and every clean one that fails the strict checker, gets the form of
+                 rewrite.py, or goes if that is impossible
+    3. dedup     a turn that repeats an earlier call goes; the goal of a visit does not count
+    4. validate  roles, tags and order; a record that fails is dropped, with the name of the fault
 
-A record that comes out goes through again unchanged. The turns add up, over all records whose messages can be read:
-turns_in = unreadable + pruned + duplicate + kept + dropped with their record.
+A record that comes out goes through again unchanged. The turns add up, over all records whose
+messages can be read: turns_in = unreadable + pruned + duplicate + kept + dropped with their record.
 
-docs/cleaning.md lists where this differs from the released script, and why. This file reads no files and judges no
-answers.
+docs/cleaning.md lists where this differs from the released script, and why. This file reads no
+files and judges no answers.
 """
 
 from collections import Counter
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal, TypeGuard
 
 from minvenus.agent.prompt import SYSTEM_PROMPT
 from minvenus.agent.protocol import ALLOWED_ARGS, parse_turn, whole_characters
+from minvenus.evaluation.answers import ALIAS_MARK
 from minvenus.sft import rewrite
-from minvenus.sft.formats import as_raw
-from minvenus.text.chat import CLOSE, OPEN
 
 PromptMode = Literal["template", "row"]
-COPIES = {"<=50": 1, "51-100": 2, ">100": 5}         # bucket of turns -> how often a trajectory is written
 
 
-def clean(record: dict, system_prompt: str = SYSTEM_PROMPT,
-          prompt_mode: PromptMode = "template") -> tuple[dict | None, str | None, Counter]:
-    """(clean record, None, counts), or (None, reason for dropping it, counts). The input is not changed.
+def clean(record: dict, system_prompt: str = SYSTEM_PROMPT, prompt_mode: PromptMode = "template",
+          ) -> tuple[dict | None, str | None, Counter]:
+    """(clean record, None, counts), or (None, reason for dropping it, counts).
 
-    prompt_mode "row" keeps a record's own system prompt. A name in `counts` with a "/" counts by what follows it,
-    such as pruned_tool_name_counts/PythonInterpreter."""
+    The input is not changed. prompt_mode "row" keeps a record's own system prompt. A name in
+    `counts` with a "/" counts by what follows it: pruned_tool_name_counts/PythonInterpreter."""
     counts: Counter = Counter()
-    record = as_raw(record)
-    raw = isinstance(record.get("meta"), dict) and "gt" not in record
-    source = record["meta"] if raw else record
-    question, gt = source.get("question"), source.get("answer" if raw else "gt")
-    if not (isinstance(question, str) and question.strip() and isinstance(gt, str) and gt.strip()):
+    question, truth, raw = question_and_truth(record)
+    if not (is_text(question) and is_text(truth)):
         return None, "missing_question_or_gt", counts
     if not str(record.get("termination", "answered")).startswith("answered"):
         return None, "not_answered", counts
-    messages, reason = read_messages(record, system_prompt, prompt_mode)
+
+    messages, fault = read_messages(record, system_prompt, prompt_mode)
     if raw:
         messages = paired(messages, counts)
-        reason = None if messages else "raw_clean_failed"
-    if reason:
-        return None, reason, counts
+        fault = None if messages else "raw_clean_failed"
+    if fault:
+        return None, fault, counts
+
     counts["turns_in"] = agent_turns(messages) + counts["unreadable_tool_turns_removed"]
     messages = clean_messages(messages, raw, counts)
-    reason = validate(messages)
-    counts["turns_dropped" if reason else "turns_kept"] = agent_turns(messages)
-    if reason:
-        return None, reason, +counts
-    counts.update(f"tools_after_cleaning/{parse_turn(turn['content']).kind}" for turn in messages[2:-1:2])
-    return {"question": whole_characters(question), "messages": messages, "gt": whole_characters(gt)}, None, +counts
+    fault = validate(messages)
+    counts["turns_dropped" if fault else "turns_kept"] = agent_turns(messages)
+    if fault:
+        return None, fault, +counts
+
+    for turn in messages[2:-1:2]:
+        counts[f"tools_after_cleaning/{parse_turn(turn['content']).kind}"] += 1
+    result = {
+        "question": whole_characters(question),
+        "messages": messages,
+        "gt": whole_characters(truth),
+    }
+    return result, None, +counts
 
 
-def copies(turns: int) -> int:
-    """How often a trajectory is written: long ones are rare and hard, so the model sees them more often. `turns` are
-    agent messages, the answer included."""
-    if turns < 1:
-        raise ValueError(f"a trajectory has at least one turn, got {turns}")
-    return COPIES[bucket(turns)]
+# ------------------------------------------------------------------------------- reading a record
 
 
-def bucket(turns: int) -> str:
-    return "<=50" if turns <= 50 else "51-100" if turns <= 100 else ">100"
+def question_and_truth(record: dict) -> tuple[Any, Any, bool]:
+    """(the question, its true answer, whether the messages are raw), all as the record has them."""
+    if str(record.get("format")).startswith("minvenus rollout"):
+        answers = record.get("answers")
+        if isinstance(answers, list) and all(map(is_text, answers)):
+            return record.get("question"), ALIAS_MARK.join(answers), True
+        return record.get("question"), None, True
+    meta = record.get("meta")
+    if isinstance(meta, dict) and "gt" not in record:
+        return meta.get("question"), meta.get("answer"), True
+    return record.get("question"), record.get("gt"), False
 
 
-# ------------------------------------------------------------------------------------------------------------- messages
+def is_text(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and bool(value.strip())
 
 
-def read_messages(record: dict, system_prompt: str, prompt_mode: PromptMode) -> tuple[list[dict], str | None]:
-    """(the messages with role and content only, a system message first; None), or (nothing, the name of a fault)."""
-    found = record.get("messages")
-    found = found if isinstance(found, list) else []
-    own_prompt = record.get("system_prompt")
-    if found and isinstance(found[0], dict) and found[0].get("role") == "system":
-        own_prompt = found[0].get("content")
-        found = found[1:]
-    if prompt_mode == "row" and isinstance(own_prompt, str) and own_prompt.strip():
-        system_prompt = own_prompt
+def read_messages(record: dict, system_prompt: str, prompt_mode: PromptMode,
+                  ) -> tuple[list[dict], str | None]:
+    """(the messages with role and content only, a system message first; None), or (nothing, the
+    name of a fault)."""
+    listed = record.get("messages")
+    if not isinstance(listed, list):
+        listed = []
+    row_prompt = record.get("system_prompt")
+    if listed and isinstance(listed[0], dict) and listed[0].get("role") == "system":
+        row_prompt = listed[0].get("content")
+        listed = listed[1:]
+    if prompt_mode == "row" and is_text(row_prompt):
+        system_prompt = row_prompt
+
     messages = []
-    for i, message in enumerate([{"role": "system", "content": system_prompt}, *found]):
+    for i, message in enumerate([{"role": "system", "content": system_prompt}, *listed]):
         if not isinstance(message, dict):
             return [], "non_dict_message"
-        if not isinstance(message.get("content"), str):
+        content = message.get("content")
+        if not isinstance(content, str):
             return [], f"non_str_content_at_{i}"
-        messages.append({"role": message.get("role"), "content": whole_characters(message["content"])})
+        messages.append({"role": message.get("role"), "content": whole_characters(content)})
     return messages, None
 
 
@@ -102,69 +117,89 @@ def agent_turns(messages: list[dict]) -> int:
 
 
 def paired(messages: list[dict], counts: Counter) -> list[dict]:
-    """A raw conversation as system prompt, question, pairs of turn and observation, answer: what has no partner goes.
-    Nothing if the row cannot be used at all."""
-    middle = messages[2:-1]
-    answer = rewrite.answer_turn(rewrite.lower_tags(messages[-1]["content"])) if len(messages) > 2 else None
+    """A raw conversation as system prompt, question, pairs of turn and observation, answer.
+
+    What has no partner goes. Nothing is left if the record cannot be used at all."""
+    if len(messages) < 3:
+        return []
+    system, question, *middle, last = messages
+    answer = rewrite.answer_turn(rewrite.lower_tags(last["content"]))
     if answer is None or any(message["role"] not in ("user", "assistant") for message in middle):
         return []
+
     pairs = []
     for turn, following in pairwise(middle):
         if (turn["role"], following["role"]) == ("assistant", "user"):
             pairs += [turn, following]
-    counts["unreadable_tool_turns_removed"] = agent_turns(middle) - len(pairs) // 2
-    counts["unreadable_tool_response_turns_removed"] = len(middle) - agent_turns(middle) - len(pairs) // 2
-    counts["messages_repaired"] += answer != messages[-1]["content"]
-    return [messages[0], messages[1] | {"role": "user"}, *pairs, {"role": "assistant", "content": answer}]
+    turns = agent_turns(middle)
+    observations = len(middle) - turns
+    counts["unreadable_tool_turns_removed"] = turns - len(pairs) // 2
+    counts["unreadable_tool_response_turns_removed"] = observations - len(pairs) // 2
+    counts["messages_repaired"] += answer != last["content"]
+    return [system, question | {"role": "user"}, *pairs, {"role": "assistant", "content": answer}]
+
+
+# ------------------------------------------------------------------------ prune, rewrite and dedup
 
 
 def clean_messages(messages: list[dict], raw: bool, counts: Counter) -> list[dict]:
-    """Steps 1 to 3: without the turns that go and the observations directly after them. All of it is counted."""
-    kept = messages[:2]
-    seen: set[tuple] = set()
-    removed = None                                           # why the turn before this message went, if it did
+    """The messages without the turns that go and the observations after them, all of it counted."""
+    cleaned = messages[:2]
+    signatures: set[tuple] = set()               # of the calls so far
+    removal = None                               # why the turn before this message went, if it did
+    last = len(messages) - 1
     for i, message in enumerate(messages[2:], start=2):
         role, text = message["role"], message["content"]
         if role == "assistant":
-            text, removed = clean_turn(text, i == len(messages) - 1, raw, seen, counts)
-            if removed:
-                counts[f"{removed}_tool_turns_removed"] += 1
+            text, removal = clean_turn(text, i == last, raw, counts)
+            signature = signature_of(text)
+            if signature and not removal:
+                removal = "duplicate" if signature in signatures else None
+                signatures.add(signature)
+            if removal:
+                counts[f"{removal}_tool_turns_removed"] += 1
                 continue
-        elif removed and role == "user" and (raw or "<tool_response>" in text):
-            counts[f"{removed}_tool_response_turns_removed"] += 1
-            continue
-        elif role == "user" and (raw or not (user_fault(text, i) or is_wrapped(text))):
-            text = rewrite.wrapped_observation(text, parse_turn(kept[-1]["content"]).kind == "search")
-        removed = None
+        elif role == "user":
+            if removal and (raw or "<tool_response>" in text):
+                counts[f"{removal}_tool_response_turns_removed"] += 1
+                continue
+            if raw or not (user_fault(text, i) or rewrite.is_wrapped(text)):
+                text = rewrite.wrapped_observation(text)
+        removal = None
         counts["messages_repaired"] += text != message["content"]
-        kept.append({"role": role, "content": text})
-    return kept
+        cleaned.append({"role": role, "content": text})
+    return cleaned
 
 
-def clean_turn(text: str, final: bool, raw: bool, seen: set[tuple], counts: Counter) -> tuple[str, str | None]:
-    """(the turn as it is trained on, why it goes or None). `seen` are the calls before it. A clean turn that the
-    validation refuses stays as it is, so that the fault gets its name."""
+def clean_turn(text: str, final: bool, raw: bool, counts: Counter) -> tuple[str, str | None]:
+    """(the turn as it is trained on, why it goes or None).
+
+    A clean turn that the validation refuses stays as it is, so that the fault gets its name."""
     lowered = rewrite.lower_tags(text)
-    made = rewrite.calls(lowered)[:1 if raw else None]               # only the first one of a raw turn stays
-    others = [call["name"] for call in made if call and rewrite.tool_of(call) not in ALLOWED_ARGS]
+    calls = rewrite.read_calls(lowered)
+    if raw:
+        calls = calls[:1]                        # the others go when the turn is rewritten
+    others = [call["name"] for call in calls if call and rewrite.tool_of(call) not in ALLOWED_ARGS]
     if others:
         counts.update(f"pruned_tool_name_counts/{name}" for name in others)
         return text, "pruned"
-    if raw or (not turn_fault(lowered, final) and not rewrite.is_trainable(text, final)):
-        repaired = rewrite.answer_turn(lowered) if final else rewrite.call_turn(lowered)
-        if not repaired and not final:
-            return text, "unreadable"
-        text = repaired or text
-    call = next(iter(made), None)
-    if call and rewrite.targets(call):
-        signature = (rewrite.tool_of(call), *sorted({target.strip() for target in rewrite.targets(call)}))
-        if signature in seen:
-            return text, "duplicate"
-        seen.add(signature)
-    return text, None
+
+    if not raw and (turn_fault(lowered, final) or rewrite.is_trainable(text, final)):
+        return text, None
+    if final:
+        return rewrite.answer_turn(lowered) or text, None
+    turn = rewrite.call_turn(lowered)
+    return (turn, None) if turn else (text, "unreadable")
 
 
-# ----------------------------------------------------------------------------------------------------------- validation
+def signature_of(text: str) -> tuple | None:
+    """The tool of a turn's call and its queries or addresses; None if there are none."""
+    call = rewrite.first_call(rewrite.lower_tags(text))
+    texts = {target.strip() for target in rewrite.targets(call)}
+    return (rewrite.tool_of(call), *sorted(texts)) if texts else None
+
+
+# -------------------------------------------------------------------------------------- validation
 
 
 def validate(messages: list[dict]) -> str | None:
@@ -174,34 +209,40 @@ def validate(messages: list[dict]) -> str | None:
     for i, message in enumerate(messages[1:], start=1):
         if message["role"] != ("user" if i % 2 else "assistant"):
             return f"bad_role_at_{i}"
+
+    last = len(messages) - 1
     for i, message in enumerate(messages[1:], start=1):
-        content, final = message["content"], i == len(messages) - 1
-        error = user_fault(content, i) if i % 2 else turn_fault(rewrite.lower_tags(content), final)
-        if error:
-            return error
-    if len(messages) % 2 == 0:
+        content = message["content"]
+        if i % 2:
+            fault = user_fault(content, i)
+        else:
+            fault = turn_fault(rewrite.lower_tags(content), i == last)
+        if fault:
+            return fault
+
+    if last % 2:
         return "last_message_not_assistant"
-    return None if rewrite.is_trainable(messages[-1]["content"], final=True) else "final_answer_unusable"
+    if not rewrite.is_trainable(messages[last]["content"], final=True):
+        return "final_answer_unusable"
+    return None
 
 
 def user_fault(content: str, i: int) -> str | None:
     if i == 1:
         return "first_user_contains_tool_response" if "<tool_response>" in content else None
-    both = "<tool_response>" in content and "</tool_response>" in content
-    return None if both else f"user_missing_tool_response_at_{i}"
-
-
-def is_wrapped(text: str) -> bool:
-    return text.startswith(OPEN) and text.endswith(CLOSE) and len(text) >= len(OPEN) + len(CLOSE)
+    if "<tool_response>" not in content or "</tool_response>" not in content:
+        return f"user_missing_tool_response_at_{i}"
+    return None
 
 
 def turn_fault(text: str, final: bool) -> str | None:
-    has_call, has_answer = bool(rewrite.bodies(text, "tool_call")), bool(rewrite.bodies(text, "answer"))
-    if not rewrite.bodies(text, "think"):
+    has_call = bool(rewrite.blocks(text, "tool_call"))
+    has_answer = bool(rewrite.blocks(text, "answer"))
+    if not rewrite.blocks(text, "think"):
         return "assistant_missing_think"
-    if final and not has_answer:
-        return "final_assistant_missing_answer"
     if final:
+        if not has_answer:
+            return "final_assistant_missing_answer"
         return "final_assistant_contains_tool" if has_call else None
     if not has_call:
         return "assistant_missing_tool_call"

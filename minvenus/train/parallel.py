@@ -191,7 +191,11 @@ def shard(model: Qwen3, width: int = 1) -> Qwen3:
     by itself would average."""
     if size() == 1:
         return model
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method  # slow to import
+    from torch.distributed.fsdp import (  # slow to import
+        MixedPrecisionPolicy,
+        fully_shard,
+        register_fsdp_forward_method,
+    )
 
     if width > 1:
         split_sequences(model, width)

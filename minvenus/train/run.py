@@ -39,7 +39,7 @@ from minvenus.train.plan import check_memory
 
 # Settings that a resumed run may change: they decide memory, speed and what is looked at, not what is learned.
 MAY_CHANGE = {"out", "device", "pack_tokens", "recompute", "offload", "sequence_parallel", "pages", "tool_seconds",
-              "tool_threads", "evaluate_every", "save_every", "rollouts_every", "logprob_gap", "plan"}
+              "evaluate_every", "save_every", "rollouts_every", "plan"}
 
 
 def load_start(config) -> tuple[Qwen3, Tokenizer]:
@@ -54,7 +54,7 @@ def load_start(config) -> tuple[Qwen3, Tokenizer]:
     frozen = PRECISION[device].engine           # the type of weights that are not trained
     model = start_model(config.model, device, config.seed, frozen if config.lora_rank else torch.float32)
     if config.lora_rank:
-        add_adapters(model, config.lora_rank, config.lora_alpha, config.seed)
+        add_adapters(model, config.lora_rank, 32.0, config.seed)
     model.model.recompute, model.model.offload = config.recompute, config.offload
     return shard(model, config.sequence_parallel), Tokenizer.from_file(folder or TINY)
 
@@ -62,7 +62,7 @@ def load_start(config) -> tuple[Qwen3, Tokenizer]:
 def load_reference(config, model: Qwen3) -> Qwen3 | None:
     """The start checkpoint, not trained, where something is measured against it. A model with adapters holds it: see
     lora.switched_off."""
-    if not config.kl_coef and config.gain_policy == "current":
+    if not config.loss.kl_coef and config.gain_policy == "current":
         return None
     if config.lora_rank:
         return model

@@ -38,7 +38,7 @@ def test_advantages_equal_the_definition(batch, recipe):
     rewards, groups = batch.rewards, batch.groups
     record = advantage_record(rewards, groups, recipe)
     scores = oracle.z_scores(rewards, groups, recipe)
-    scale, m_outcome, m_gain = oracle.ig_scale(scores)
+    scale, outcome_size, turn_reward_size = oracle.ig_scale(scores)
     tolerance = rounding(batch, recipe)
     assert_close(record.advantages, oracle.advantages(rewards, groups, recipe), tolerance)
     assert_close(record.terms, oracle.reward_terms(rewards, groups, recipe), tolerance)
@@ -47,7 +47,9 @@ def test_advantages_equal_the_definition(batch, recipe):
         [*(z for z, _ in scores), [z for _, z in scores]],
         tolerance,
     )
-    assert (record.m_outcome, record.m_gain) == pytest.approx((m_outcome, m_gain), abs=tolerance)
+    assert (record.outcome_size, record.turn_reward_size) == pytest.approx(
+        (outcome_size, turn_reward_size), abs=tolerance
+    )
     assert record.scale == pytest.approx(
         scale if recipe.normalize == "scaled" else 1.0, rel=1e-9 + 40 * tolerance
     )
@@ -60,7 +62,9 @@ def test_advantages_equal_the_definition(batch, recipe):
             oracle.stats(outcomes), rel=1e-9, abs=1e-9
         )
         expected = oracle.stats(gains)[0], oracle.divisor(gains, recipe)
-        assert (stats.gain_mean, stats.gain_std) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert (stats.turn_reward_mean, stats.turn_reward_spread) == pytest.approx(
+            expected, rel=1e-9, abs=1e-9
+        )
 
 
 @given(batches(magnitudes=(1.0, 1e9, 1e90, 1e-150)), recipes())

@@ -241,12 +241,12 @@ def test_scaled_gains_are_on_average_as_large_as_the_outcomes_unless_capped(batc
     """Invariants 23 and 24: mean |s z| = max(M_O, 0.3) up to 1e-6 / M_IG; 0 < s <= 10."""
     record = advantage_record(batch.rewards, batch.groups, recipe)
     gains = [abs(z) for row in record.turn_z for z in row if z is not None]
-    m_outcome = math.fsum(abs(z) for z in record.outcome_z) / len(record.outcome_z)
+    outcome_size = math.fsum(abs(z) for z in record.outcome_z) / len(record.outcome_z)
     assert 0 < record.scale <= 10
     if gains and record.scale < 10:
-        m_gain = math.fsum(gains) / len(gains)
-        assert record.scale * m_gain == pytest.approx(
-            max(m_outcome, 0.3), rel=1e-9 + 1.01e-6 / m_gain
+        turn_reward_size = math.fsum(gains) / len(gains)
+        assert record.scale * turn_reward_size == pytest.approx(
+            max(outcome_size, 0.3), rel=1e-9 + 1.01e-6 / turn_reward_size
         )
     if gains and max(gains) == 0:
         assert record.scale == 10
@@ -257,7 +257,7 @@ def test_the_floor_and_the_cap_of_the_scale():
     floor = advantage_record([TurnRewards([0.0], 1.0), TurnRewards([1.0], 1.0)], [0, 0], Recipe())
     assert floor.scale == pytest.approx(0.3, rel=1e-5)
     cap = advantage_record([TurnRewards([0.5], 1.0), TurnRewards([], 0.0)], [0, 0], Recipe())
-    assert cap.scale == 10 and cap.m_gain == 0
+    assert cap.scale == 10 and cap.turn_reward_size == 0
     assert cap.advantages[0][0] == pytest.approx(0.95 * cap.outcome_z[0])
 
 

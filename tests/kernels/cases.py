@@ -1,5 +1,5 @@
-"""Problems that the tests of all implementations share: ragged packed sequences, and pages with everything dead
-poisoned."""
+"""Problems for the tests of all implementations: packed sequences, and pages with NaN in every
+slot that nobody wrote."""
 
 import os
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 NEEDS_INTERPRETER = [
     pytest.mark.interpret,
     pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1 in its own process"),
+    # an empty split: lse is -inf
     pytest.mark.filterwarnings("ignore:divide by zero encountered in log2"),
-]  # an empty split: lse is -inf
+]
 
 
 @dataclass
 class Paged:
-    """S sequences in pages of a pool whose unwritten slots are NaN. The last new_S[s] tokens of sequence s are the
-    queries."""
+    """S sequences in pages. The last new_S[s] tokens of sequence s are the queries."""
 
     q: torch.Tensor  # [N, H, D]
     k_pages: torch.Tensor  # [P, page, K, D]
@@ -29,9 +29,7 @@ class Paged:
     cu_queries: torch.Tensor  # [S + 1]
 
     def __iter__(self):
-        return iter(
-            (self.q, self.k_pages, self.v_pages, self.block_table, self.lengths, self.cu_queries)
-        )
+        return iter(vars(self).values())
 
 
 def cumulative(lengths):
@@ -47,37 +45,28 @@ def packed(lengths, heads, kv_heads, channels, seed=0):
     return q, k, v, cumulative(lengths)
 
 
-def paged(
-    lengths, new, heads, kv_heads, channels, page, seed=0, shared=0, spare=2, contiguous=False
-):
-    """Scattered pages (or consecutive ones); the first `shared` pages are the same for every sequence that fills
-    them."""
+def paged(lengths, new, heads, kv_heads, channels, page, seed=0, shared=0, spare=2):
+    """Scattered pages; every sequence that fills the first `shared` pages has the same ones."""
     g = torch.Generator().manual_seed(seed)
     need = [-(-length // page) for length in lengths]
     pool = sum(need) + shared + 3
-    free = list(range(3, pool)) if contiguous else torch.randperm(pool, generator=g).tolist()
+    free = torch.randperm(pool, generator=g).tolist()
     common, free = free[:shared], free[shared:]
+    # entries that are not used name any page
     width = max(need, default=0) + spare
-    block_table = torch.randint(
-        0, pool, (len(lengths), width), generator=g, dtype=torch.int32
-    )  # unused: any page
-    k_pages, v_pages = (
-        torch.full((pool, page, kv_heads, channels), float("nan")) for _ in range(2)
-    )
+    block_table = torch.randint(0, pool, (len(lengths), width), generator=g, dtype=torch.int32)
+    k_pages, v_pages = torch.full((2, pool, page, kv_heads, channels), float("nan"))
     for s, length in enumerate(lengths):
-        own = [
-            common[i] if i < shared and length >= (i + 1) * page else free.pop(0)
-            for i in range(need[s])
-        ]
-        block_table[s, : need[s]] = torch.tensor(own, dtype=torch.int32)
-        for i, p in enumerate(own):
+        for i in range(need[s]):
+            full = length >= (i + 1) * page
+            p = common[i] if i < shared and full else free.pop(0)
+            block_table[s, i] = p
             live = min(page, length - i * page)
             for pages in (k_pages, v_pages):
                 pages[p, :live] = torch.randn(live, kv_heads, channels, generator=g)
     q = torch.randn(sum(new), heads, channels, generator=g)
-    return Paged(
-        q, k_pages, v_pages, block_table, torch.tensor(lengths, dtype=torch.int32), cumulative(new)
-    )
+    lengths = torch.tensor(lengths, dtype=torch.int32)
+    return Paged(q, k_pages, v_pages, block_table, lengths, cumulative(new))
 
 
 @st.composite
@@ -90,16 +79,13 @@ def paged_cases(draw, heads=((4, 2), (1, 1), (2, 1), (4, 2), (4, 1), (8, 1)), ch
         draw(st.sampled_from([1, 0, length, min(length, page + 1)]) | st.integers(0, length))
         for length in lengths
     ]
-    h, k = draw(st.sampled_from(heads))
     return paged(
         lengths,
         new,
-        h,
-        k,
+        *draw(st.sampled_from(heads)),
         draw(st.sampled_from(channels)),
         page,
         seed=draw(st.integers(0, 2**16)),
         shared=draw(st.integers(0, 2)),
         spare=draw(st.integers(0, 3)),
-        contiguous=draw(st.booleans()),
     )

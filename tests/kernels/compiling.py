@@ -1,5 +1,5 @@
-"""Compile a shipped kernel, with its shipped tiles, for a GPU that is not here, and read what it uses. Imports
-triton."""
+"""Compile a shipped kernel, with its shipped tiles, for a GPU that is not here, and read what it
+uses. Imports triton."""
 
 import os
 import re
@@ -21,38 +21,18 @@ TARGETS = {
     "sm_100": GPUTarget("cuda", 100, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
-SHARED_LIMIT = {
-    "sm_80": 163 * 1024,
-    "sm_90": 227 * 1024,
-    "sm_100": 227 * 1024,
-    "gfx942": 64 * 1024,
-}  # bytes
+KILOBYTES = {"sm_80": 163, "sm_90": 227, "sm_100": 227, "gfx942": 64}  # of shared memory
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 HEADS, KV_HEADS = 32, 8  # Qwen3-4B's
 
-INPUTS = (
-    "Q",
-    "K",
-    "V",
-    "Out",
-    "DOut",
-    "DQ",
-    "DK",
-    "DV",
-    "KPages",
-    "VPages",
-)  # in the model's own type
-ARGUMENTS = {
-    "Lse": "*fp32",
-    "Delta": "*fp32",
-    "Parts": "*fp32",
-    "cu_seqlens": "*i32",
-    "Table": "*i32",
-    "lengths": "*i32",
+# the arguments of kernels: tensors of the model's own type, and others; all else is an i32
+OWN_TYPE = {"Q", "K", "V", "Out", "DOut", "DQ", "DK", "DV", "KPages", "VPages"}
+TYPES = {
+    **dict.fromkeys(("Lse", "Delta", "Parts"), "*fp32"),
+    **dict.fromkeys(("cu_seqlens", "Table", "lengths"), "*i32"),
     "cu_queries": "*i64",
-    "scale": "fp32",
-    "scale2": "fp32",
-}  # everything else is an i32
+    **dict.fromkeys(("scale", "scale2"), "fp32"),
+}
 
 
 @dataclass(frozen=True)
@@ -63,39 +43,30 @@ class Compiled:
     ttir: str  # what Triton made of the kernel before it knew the GPU
 
 
-def kernels(dtype, channels, amd):
-    """name -> kernel, compile-time constants and launch options, as the wrappers choose them."""
+def kernel_of(name, dtype, channels, amd):
+    """The kernel, its constants and its launch options, as the wrappers choose them."""
     shape = {"H": HEADS, "KV": KV_HEADS, "D": channels}
-    packed = {
-        name: attention_triton.tiles(name, dtype, channels, amd)
-        for name in ("forward", "dq", "dkv")
-    }
-    group = HEADS // KV_HEADS
-    decode, chunk = (paged_triton.tiles(dtype, tokens * group, group, amd) for tokens in (1, 512))
-    return {
-        "forward": (attention_triton.forward_kernel, shape | packed["forward"]),
-        "delta": (attention_triton.delta_kernel, {"H": HEADS, "D": channels, "BLOCK_M": 64}),
-        "dq": (attention_triton.dq_kernel, shape | packed["dq"]),
-        "dkv": (attention_triton.dkv_kernel, shape | packed["dkv"]),
-        "paged decode": (paged_triton.split_kernel, shape | {"PAGE": 16} | decode),
-        "paged chunk": (paged_triton.split_kernel, shape | {"PAGE": 16} | chunk),
-        "paged combine": (paged_triton.combine_kernel, {"D": channels, "BLOCK_S": 32}),
-    }
+    if name == "delta":
+        rows = attention_triton.DELTA_ROWS
+        return attention_triton.delta_kernel, {"H": HEADS, "D": channels, "BLOCK_M": rows}
+    if name == "paged combine":
+        return paged_triton.combine_kernel, {"D": channels, "BLOCK_S": 32}
+    if name.startswith("paged"):
+        group = HEADS // KV_HEADS
+        tokens = 1 if name == "paged decode" else 512
+        options = paged_triton.tiles(dtype, tokens * group, group, amd)
+        return paged_triton.split_kernel, shape | {"PAGE": 16} | options
+    kernel = getattr(attention_triton, f"{name}_kernel")
+    return kernel, shape | attention_triton.tiles(name, dtype, channels, amd)
 
 
 def compile_one(case):
     """case (kernel, dtype, head_dim, target), all by name -> Compiled."""
     name, dtype, channels, target = case
-    kernel, constants = kernels(DTYPES[dtype], channels, target == "gfx942")[name]
+    kernel, constants = kernel_of(name, DTYPES[dtype], channels, target == "gfx942")
     options = {key: constants.pop(key) for key in ("num_warps", "num_stages") if key in constants}
-    signature = {
-        a: "constexpr"
-        if a in constants
-        else f"*{dtype}"
-        if a in INPUTS
-        else ARGUMENTS.get(a, "i32")
-        for a in kernel.arg_names
-    }
+    types = TYPES | dict.fromkeys(OWN_TYPE, f"*{dtype}") | dict.fromkeys(constants, "constexpr")
+    signature = {argument: types.get(argument, "i32") for argument in kernel.arg_names}
     aligned = {
         (i,): [["tt.divisibility", 16]]
         for i, kind in enumerate(signature.values())
@@ -103,14 +74,10 @@ def compile_one(case):
     }
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
     compiled = triton.compile(source, target=TARGETS[target], options=options)
-    text = compiled.asm.get("ptx") or compiled.asm["amdgcn"]
+    asm = compiled.asm
+    text = asm.get("ptx") or asm["amdgcn"]
     cores = [word for word in ("tcgen05.mma", "wgmma", "mma.sync", "mfma") if word in text]
-    return Compiled(
-        spills(compiled.asm),
-        compiled.metadata.shared,
-        cores[0] if cores else "",
-        compiled.asm["ttir"],
-    )
+    return Compiled(spills(asm), compiled.metadata.shared, "".join(cores[:1]), asm["ttir"])
 
 
 def spills(asm):

@@ -1,5 +1,4 @@
-"""Packed causal attention, the torch path: the definition, its gradients, memory, and no triton where none is
-needed."""
+"""Packed causal attention, the torch path: the definition, its gradients, memory, no triton."""
 
 import math
 import subprocess
@@ -27,14 +26,12 @@ def with_gradients(function, q, k, v, cu_seqlens):
 
 
 def test_two_sequences_worked_by_hand():
-    q = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]], [[5.0, 5.0]]]) * math.sqrt(
-        2
-    )  # takes out 1 / sqrt(D)
+    root = math.sqrt(2)  # takes out 1 / sqrt(D)
+    q = torch.tensor([[[root, 0.0]], [[root, 0.0]], [[5.0, 5.0]]])
     k = torch.tensor([[[0.0, 9.0]], [[math.log(4.0), 0.0]], [[1.0, 1.0]]])
     v = torch.tensor([[[4.0, 0.0]], [[0.0, 8.0]], [[1.0, 2.0]]])
-    expected = torch.tensor(
-        [[[4.0, 0.0]], [[0.8, 6.4]], [[1.0, 2.0]]]
-    )  # weights 1; 1/5 and 4/5; 1: the third is alone
+    # weights 1; 1/5 and 4/5; 1: the third is alone
+    expected = torch.tensor([[[4.0, 0.0]], [[0.8, 6.4]], [[1.0, 2.0]]])
     for function in (attention_reference, attention):
         torch.testing.assert_close(function(q, k, v, torch.tensor([0, 2, 3])), expected)
 
@@ -42,10 +39,9 @@ def test_two_sequences_worked_by_hand():
 def test_query_heads_read_the_kv_head_of_their_group():
     q, k, v, cu = packed([3], 4, 2, 16)
     v[:, 0], v[:, 1] = 1.0, 2.0
+    expected = torch.tensor([1.0, 1.0, 2.0, 2.0]).expand(3, 4)
     for function in (attention_reference, attention):
-        torch.testing.assert_close(
-            function(q, k, v, cu)[..., 0], torch.tensor([1.0, 1.0, 2.0, 2.0]).expand(3, 4)
-        )
+        torch.testing.assert_close(function(q, k, v, cu)[..., 0], expected)
 
 
 @given(lengths, heads, st.sampled_from([16, 20, 32]), st.integers(0, 2**16))
@@ -61,8 +57,15 @@ def test_the_torch_path_is_the_definition_and_so_are_its_gradients(lengths, head
 
 def test_wrong_arguments_are_refused_with_the_numbers():
     q, k, v, cu = packed([5], 4, 2, 16)
-    with pytest.raises(ValueError, match=r"got \[5, 4, 16\], k \[5, 3, 16\]"):
-        attention(q, k[:, :1].expand(5, 3, 16), v[:, :1].expand(5, 3, 16), cu)
+    for wrong, message in (
+        ((q, k[:, :1].expand(5, 3, 16), v, cu), r"got \[5, 4, 16\], k \[5, 3, 16\]"),
+        ((q, k[:4], v[:4], cu), r"k \[4, 2, 16\]"),
+        ((q, k, v[:, :1], cu), r"v \[5, 1, 16\]"),
+        ((q, k[..., :8], v[..., :8], cu), r"k \[5, 2, 8\]"),
+        ((q, k, v, cu[None]), r"cu_seqlens \[1, 2\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            attention(*wrong)
     with pytest.raises(ValueError, match="head_dim from 16 to 128, got 8"):
         attention_triton(q[..., :8], k[..., :8], v[..., :8], cu)
 
@@ -70,12 +73,13 @@ def test_wrong_arguments_are_refused_with_the_numbers():
 def test_the_torch_paths_never_import_triton():
     script = """
 import sys
-sys.modules["triton"] = None                                   # any import of it now raises
+sys.modules["triton"] = None  # any import of it now raises
 import torch
 from minvenus.kernels import attention, logprob, paged
 q, k = torch.randn(3, 2, 16), torch.randn(3, 1, 16)
-attention.attention(q, k, k, torch.tensor([0, 3]))
-paged.paged_attention(q, k[None], k[None], torch.tensor([[0]]), torch.tensor([3]), torch.tensor([0, 3]))
+zero, three, bounds = torch.tensor([[0]]), torch.tensor([3]), torch.tensor([0, 3])
+attention.attention(q, k, k, bounds)
+paged.paged_attention(q, k[None], k[None], zero, three, bounds)
 logprob.token_logprobs(q[:, 0], k[:, 0], torch.tensor([0, 1, 2]))
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -92,6 +96,5 @@ q.grad = k.grad = v.grad = None
 """
     above = peak_above(setup, "attention(q, k, v, torch.tensor([0, 16384])).sum().backward()")
     inputs = 3 * 16384 * 32 * 4
-    assert (
-        inputs < above < 9 * inputs
-    )  # above: the gradients at least; the scores would be 170 times
+    # at least the gradients; the scores would be 170 times the inputs
+    assert inputs < above < 9 * inputs

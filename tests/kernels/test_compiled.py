@@ -1,5 +1,5 @@
-"""Every Triton kernel, as shipped, compiled for four GPUs that are not here: tensor cores used, memory fits, nothing
-spills. Says nothing about results: test_interpreted.py does."""
+"""Every Triton kernel, as shipped, compiled for four GPUs that are not here: tensor cores used,
+memory fits, nothing spills. Says nothing about results: test_interpreted.py does."""
 
 import os
 import re
@@ -10,90 +10,67 @@ from itertools import product
 import pytest
 
 possible = find_spec("triton") is not None and os.environ.get("TRITON_INTERPRET") != "1"
+reason = "needs triton, and a process without TRITON_INTERPRET=1"
 pytestmark = [
     pytest.mark.compile,
     pytest.mark.seconds(900),
-    pytest.mark.skipif(
-        not possible, reason="needs triton, and a process without TRITON_INTERPRET=1"
-    ),
+    pytest.mark.skipif(not possible, reason=reason),
 ]
 
-TENSOR = (
-    "forward",
-    "dq",
-    "dkv",
-    "paged decode",
-    "paged chunk",
-)  # the kernels that multiply matrices
+MATRIX = ("forward", "dq", "dkv", "paged decode", "paged chunk")  # kernels with matrix products
 OTHERS = ("delta", "paged combine")  # sums of products by rows: limited by memory
-CASES = list(
-    product(TENSOR + OTHERS, ("bf16", "fp32"), (64, 128), ("sm_80", "sm_90", "sm_100", "gfx942"))
-)
 INSTRUCTION = {
     "sm_80": {"mma.sync"},
     "sm_90": {"wgmma", "mma.sync"},
     "sm_100": {"tcgen05.mma", "mma.sync"},
     "gfx942": {"mfma"},
 }
+CASES = list(product(MATRIX + OTHERS, ("bf16", "fp32"), (64, 128), INSTRUCTION))
 
 
 @pytest.fixture(scope="module")
 def results():
-    """All cases, two at a time: compiling is most of this file's time."""
+    """All cases, two at a time: compiling is most of this file's time, unless Triton has them."""
     from tests.kernels.compiling import compile_one
 
     with ProcessPoolExecutor(2) as pool:
         return dict(zip(CASES, pool.map(compile_one, CASES), strict=True))
 
 
-@pytest.mark.parametrize("target", INSTRUCTION)
-def test_matrix_products_use_tensor_cores(results, target):
-    wrong = {
-        case: r.tensor_cores
-        for case, r in results.items()
-        if case[0] in TENSOR and case[3] == target and r.tensor_cores not in INSTRUCTION[target]
-    }
-    assert not wrong
+def test_matrix_products_use_tensor_cores(results):
+    for case, result in results.items():
+        if case[0] in MATRIX:
+            assert result.tensor_cores in INSTRUCTION[case[3]], case
 
 
 def test_large_half_precision_tiles_use_the_newest_instruction_of_their_gpu(results):
     for name, dim in product(("forward", "dq", "dkv", "paged chunk"), (64, 128)):
         assert results[name, "bf16", dim, "sm_90"].tensor_cores == "wgmma", name
-    for name, dim in product(("forward", "dq", "paged chunk"), (64, 128)):
         assert results[name, "bf16", dim, "sm_100"].tensor_cores == "tcgen05.mma", name
 
 
-@pytest.mark.parametrize("target", INSTRUCTION)
-def test_shared_memory_fits_the_gpu(results, target):
-    from tests.kernels.compiling import SHARED_LIMIT
+def test_nothing_spills_and_shared_memory_fits_the_gpu(results):
+    from tests.kernels.compiling import KILOBYTES
 
-    assert not {
-        case: r.shared
-        for case, r in results.items()
-        if case[3] == target and r.shared > SHARED_LIMIT[target]
-    }
-
-
-def test_nothing_spills(results):
     assert len(results) == len(CASES) == 112
-    assert not {case: r.spilled for case, r in results.items() if r.spilled}
+    for case, result in results.items():
+        assert not result.spilled and result.shared <= KILOBYTES[case[3]] * 1024, case
 
 
 @pytest.mark.parametrize("name", ("forward", "dq", "dkv"))
 def test_token_offsets_of_packed_kernels_are_int64(results, name):
-    """A token's index times the size of its row passes 2^31: such a product may be taken in 32 bits only inside a
-    block."""
-    scalar = re.findall(
-        r"arith\.muli %\S+, %c(\d+)_i(32|64)\S* .*: i\d+", results[name, "bf16", 128, "sm_90"].ttir
-    )
+    """A token's index times the size of its row passes 2^31: such a product may be taken in 32
+    bits only inside a block."""
+    ttir = results[name, "bf16", 128, "sm_90"].ttir
+    scalar = re.findall(r"arith\.muli %\S+, %c(\d+)_i(32|64)\S* .*: i\d+", ttir)
     assert not [size for size, bits in scalar if bits == "32" and int(size) in (32 * 128, 8 * 128)]
     assert [size for size, bits in scalar if bits == "64"], "no 64-bit product found at all"
 
 
 @pytest.mark.parametrize("name", ("paged decode", "paged chunk", "paged combine"))
 def test_slot_and_row_offsets_of_paged_kernels_are_int64(results, name):
-    """Blocks of slots, of rows and of parts are far apart: every product over a block is 64 bits wide, and every
-    product with the number of tokens, rows or table columns."""
+    """Blocks of slots, of rows and of parts are far apart: every product over a block is 64 bits
+    wide, and every product with the number of tokens, rows or table columns."""
     ttir = results[name, "bf16", 128, "sm_90"].ttir
     assert not re.findall(r"arith\.muli .*: tensor<[^>]*xi32>", ttir)
     assert not re.findall(r"arith\.muli .*%(?:tokens|rows|table_width)\b.*: i32\b", ttir)

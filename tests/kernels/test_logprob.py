@@ -19,50 +19,42 @@ def problem(n, d, vocabulary, seed=0, dtype=torch.float32):
 
 
 def with_gradients(function, hidden, weight, targets, **options):
-    """Outputs and the gradients of a random weighting of the log-probs: equal weights would hide a missing factor."""
+    """Outputs and the gradients of a random weighting of the log-probs.
+
+    Equal weights would hide a missing factor.
+    """
     h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
     out = function(h, w, targets, **options)
-    outs = out if isinstance(out, tuple) else (out,)
-    factor = torch.randn(outs[0].shape, generator=torch.Generator().manual_seed(7)).to(
-        outs[0].dtype
-    )
-    (outs[0] * factor).sum().backward()
-    return [*(o.detach() for o in outs), h.grad, w.grad]
+    logp, *rest = out if isinstance(out, tuple) else (out,)
+    factor = torch.randn(logp.shape, generator=torch.Generator().manual_seed(7)).to(logp.dtype)
+    (logp * factor).sum().backward()
+    return [logp.detach(), *rest, h.grad, w.grad]
 
 
 def test_two_words_worked_by_hand():
     hidden, weight = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [math.log(3.0)]])
-    logp, entropy = token_logprobs(
-        hidden, weight, torch.tensor([1, 0]), entropy=True
-    )  # odds 3 : 1, then 9 : 1
+    targets = torch.tensor([1, 0])
+    logp, entropy = token_logprobs(hidden, weight, targets, entropy=True)  # odds 3 : 1, then 9 : 1
     assert logp.tolist() == pytest.approx([math.log(3 / 4), math.log(1 / 10)], abs=1e-6)
-    assert entropy.tolist() == pytest.approx(
-        [
-            -(0.75 * math.log(0.75) + 0.25 * math.log(0.25)),
-            -(0.9 * math.log(0.9) + 0.1 * math.log(0.1)),
-        ],
-        abs=1e-6,
-    )
-    cooler = token_logprobs(hidden, weight, torch.tensor([1, 0]), temperature=2.0)
+    entropies = [-sum(p * math.log(p) for p in pair) for pair in ((0.75, 0.25), (0.9, 0.1))]
+    assert entropy.tolist() == pytest.approx(entropies, abs=1e-6)
+    cooler = token_logprobs(hidden, weight, targets, temperature=2.0)
     assert cooler[1].item() == pytest.approx(math.log(1 / 4), abs=1e-6)  # 9 : 1 becomes 3 : 1
 
 
 @given(
-    st.integers(0, 40),
-    st.integers(1, 12),
-    st.integers(1, 50),
+    st.tuples(st.integers(0, 40), st.integers(1, 12), st.integers(1, 50), st.integers(0, 2**16)),
     st.integers(1, 45),
     st.sampled_from([0.3, 1.0, 1.7]),
     st.booleans(),
-    st.integers(0, 2**16),
 )
 def test_chunks_of_any_size_give_the_definition_and_its_gradients(
-    n, d, vocabulary, chunk, temperature, entropy, seed
+    sizes, chunk, temperature, entropy
 ):
-    hidden, weight, targets = problem(n, d, vocabulary, seed, torch.float64)
+    inputs = problem(*sizes, dtype=torch.float64)
     options = {"temperature": temperature, "entropy": entropy}
-    ours = with_gradients(token_logprobs, hidden, weight, targets, chunk=chunk, **options)
-    theirs = with_gradients(token_logprobs_reference, hidden, weight, targets, **options)
+    ours = with_gradients(token_logprobs, *inputs, chunk=chunk, **options)
+    theirs = with_gradients(token_logprobs_reference, *inputs, **options)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
 
@@ -70,18 +62,11 @@ def test_chunks_of_any_size_give_the_definition_and_its_gradients(
 def test_float32_agrees_with_the_definition_to_1e5():
     hidden, weight, targets = problem(300, 64, 5000)
     weight *= 0.3
-    ours = with_gradients(
-        token_logprobs, hidden, weight, targets, temperature=0.8, chunk=128, entropy=True
-    )
-    # in float64: in float32 the definition itself misses it by 2.3e-5 on some CPUs, twice as far as we do
-    exact = with_gradients(
-        token_logprobs_reference,
-        hidden.double(),
-        weight.double(),
-        targets,
-        temperature=0.8,
-        entropy=True,
-    )
+    options = {"temperature": 0.8, "entropy": True}
+    ours = with_gradients(token_logprobs, hidden, weight, targets, chunk=128, **options)
+    # in float64: in float32 the definition itself misses it by 2.3e-5 on some CPUs, twice as far
+    inputs = hidden.double(), weight.double(), targets
+    exact = with_gradients(token_logprobs_reference, *inputs, **options)
     for a, b in zip(ours, exact, strict=True):
         torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=1e-5)
 
@@ -98,30 +83,30 @@ def test_gradients_pass_gradcheck_in_float64_and_the_entropy_has_none():
 
 def test_bfloat16_inputs_are_added_up_in_float32():
     hidden, weight, targets = problem(64, 256, 2000, dtype=torch.bfloat16)
-    ours = with_gradients(token_logprobs, hidden, weight, targets, chunk=8)
+    logp, _, d_weight = with_gradients(token_logprobs, hidden, weight, targets, chunk=8)
     exact = with_gradients(token_logprobs_reference, hidden.double(), weight.double(), targets)
-    assert ours[0].dtype == torch.float32 and ours[2].dtype == torch.bfloat16
+    assert logp.dtype == torch.float32 and d_weight.dtype == torch.bfloat16
     # logits in bfloat16 would miss this by 100 times
-    torch.testing.assert_close(ours[0].double(), exact[0], rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(logp.double(), exact[0], rtol=1e-5, atol=1e-4)
     # rounded to bfloat16 once, not per chunk
-    torch.testing.assert_close(ours[2].double(), exact[2], rtol=2**-8, atol=1e-4)
+    torch.testing.assert_close(d_weight.double(), exact[2], rtol=2**-8, atol=1e-4)
 
 
 def test_half_precision_matmul_of_a_gpu_accepts_the_shapes_and_returns_float32():
-    a, b = (torch.empty(shape, device="meta", dtype=torch.bfloat16) for shape in ((4, 8), (6, 8)))
+    a, b = (torch.empty(n, 8, device="meta", dtype=torch.bfloat16) for n in (4, 6))
     assert torch.mm(a, b.T, out_dtype=torch.float32).dtype == torch.float32
 
 
-def test_a_frozen_weight_or_hidden_gets_no_gradient_and_the_other_is_unchanged():
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_a_frozen_weight_or_hidden_gets_no_gradient_and_the_other_is_unchanged(frozen):
     hidden, weight, targets = problem(20, 8, 30)
     both = with_gradients(token_logprobs, hidden, weight, targets)
     factor = torch.randn(20, generator=torch.Generator().manual_seed(7))
-    for frozen in (0, 1):
-        inputs = [hidden.clone(), weight.clone()]
-        inputs[1 - frozen].requires_grad_()
-        (token_logprobs(*inputs, targets) * factor).sum().backward()
-        assert inputs[frozen].grad is None
-        assert torch.equal(inputs[1 - frozen].grad, both[2 - frozen])
+    inputs = [hidden, weight]
+    inputs[1 - frozen].requires_grad_()
+    (token_logprobs(*inputs, targets) * factor).sum().backward()
+    assert inputs[frozen].grad is None
+    assert torch.equal(inputs[1 - frozen].grad, both[2 - frozen])
 
 
 def test_huge_logits_stay_finite():
@@ -132,12 +117,15 @@ def test_huge_logits_stay_finite():
 
 def test_wrong_arguments_are_refused_with_the_numbers():
     hidden, weight, targets = problem(4, 8, 16)
-    with pytest.raises(ValueError, match=r"\[4, 8\].*\[16, 7\]"):
-        token_logprobs(hidden, weight[:, :7], targets)
-    with pytest.raises(ValueError, match=r"targets \[N\] int64; got .*\[3\]"):
-        token_logprobs(hidden, weight, targets[:3])
-    with pytest.raises(ValueError, match="temperature must be > 0, got 0"):
-        token_logprobs(hidden, weight, targets, temperature=0)
+    for inputs, message in (
+        ((hidden, weight[:, :7], targets), r"\[4, 8\].*\[16, 7\]"),
+        ((hidden, weight, targets[:3]), r"targets \[N\] int64; got .*\[3\]"),
+        ((hidden, weight, targets.int()), "torch.int32"),
+        ((hidden, weight.double(), targets), "of one dtype.*torch.float64"),
+        ((hidden, weight, targets, 0), "temperature must be > 0, got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            token_logprobs(*inputs)
     with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
         token_logprobs(hidden, weight, targets + 16)
 
@@ -146,7 +134,8 @@ def test_4096_positions_of_a_152k_vocabulary_need_less_than_1200_megabytes():
     setup = """
 import torch
 from minvenus.kernels.logprob import token_logprobs
-hidden, weight = torch.randn(4096, 16).requires_grad_(), (torch.randn(151936, 16) * 0.05).requires_grad_()
+hidden = torch.randn(4096, 16).requires_grad_()
+weight = (torch.randn(151936, 16) * 0.05).requires_grad_()
 targets = torch.randint(0, 151936, (4096,))
 token_logprobs(hidden[:8], weight[:64], targets[:8] % 64).sum().backward()
 hidden.grad = weight.grad = None

@@ -1,5 +1,5 @@
-"""Attention over pages, the torch path: decoding, chunks on a cached prefix, fresh prompts, and slots that nobody
-wrote."""
+"""Attention over pages, the torch path: decoding, chunks on a cached prefix, fresh prompts, and
+slots that nobody wrote."""
 
 import pytest
 import torch
@@ -13,23 +13,14 @@ close = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def test_two_tokens_in_two_pages_worked_by_hand():
-    k_pages = torch.full((3, 1, 1, 2), float("nan"))
-    v_pages = torch.full((3, 1, 1, 2), float("nan"))
-    k_pages[2, 0, 0], v_pages[2, 0, 0] = (
-        torch.tensor([0.0, 0.0]),
-        torch.tensor([4.0, 0.0]),
-    )  # token 0 in page 2
-    k_pages[0, 0, 0], v_pages[0, 0, 0] = (
-        torch.tensor([4.0, 1.0]).log(),
-        torch.tensor([0.0, 8.0]),
-    )  # token 1 in page 0
+    k_pages, v_pages = torch.full((2, 3, 1, 1, 2), float("nan"))
+    k_pages[2], v_pages[2] = torch.zeros(2), torch.tensor([4.0, 0.0])  # token 0 in page 2
+    k_pages[0], v_pages[0] = torch.tensor([4.0, 1.0]).log(), torch.tensor([0.0, 8.0])  # token 1
     q = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]]) * 2**0.5  # takes out 1 / sqrt(D)
-    out = paged_attention(
-        q, k_pages, v_pages, torch.tensor([[2, 0, 1]]), torch.tensor([2]), torch.tensor([0, 2])
-    )
-    torch.testing.assert_close(
-        out[:, 0], torch.tensor([[4.0, 0.0], [0.8, 6.4]])
-    )  # weights 1, then 1/5 and 4/5
+    table, length, bounds = torch.tensor([[2, 0, 1]]), torch.tensor([2]), torch.tensor([0, 2])
+    expected = torch.tensor([[[4.0, 0.0]], [[0.8, 6.4]]])  # weights 1, then 1/5 and 4/5
+    for function in (paged_attention, paged_attention_reference):
+        torch.testing.assert_close(function(q, k_pages, v_pages, table, length, bounds), expected)
 
 
 @given(paged_cases())
@@ -39,13 +30,12 @@ def test_the_torch_path_is_the_definition(case):
 
 def test_unwritten_cache_slots_never_reach_the_output():
     case = paged([17, 33, 1, 64, 5], [1, 1, 1, 1, 1], 4, 2, 32, 16)
-    assert case.k_pages.isnan().any() and case.v_pages.isnan().any()
+    dead = case.k_pages.isnan()
+    assert dead.any() and case.v_pages.isnan().any()
     out = paged_attention(*case)
     assert out.isfinite().all()
-    dead = case.k_pages.isnan()
     for filler in (0.0, float("inf"), 1e30):
-        case.k_pages[dead] = filler
-        case.v_pages[dead] = filler
+        case.k_pages[dead] = case.v_pages[dead] = filler
         assert torch.equal(paged_attention(*case), out)
 
 
@@ -53,25 +43,23 @@ def test_tokens_written_one_by_one_or_at_once_give_the_attention_of_the_whole_se
     q, k, v, cu = packed([37], 4, 2, 16)
     whole = attention_reference(q, k, v, cu)
     table = torch.tensor([[4, 1, 3]])
-    k_pages, v_pages = (torch.full((5, 16, 2, 16), float("nan")) for _ in range(2))
+    pages = torch.full((2, 5, 16, 2, 16), float("nan")).unbind()
     slots = table[0, torch.arange(37) // 16] * 16 + torch.arange(37) % 16
     done = 0
     for step in (20, 1, 1, 10, 5):  # prompt, two decoding steps, an observation, another
         part = slice(done, done + step)
-        write_pages(k[part], v[part], k_pages, v_pages, slots[part])
+        write_pages(k[part], v[part], *pages, slots[part])
         done += step
-        out = paged_attention(
-            q[part], k_pages, v_pages, table, torch.tensor([done]), cumulative([step])
-        )
+        out = paged_attention(q[part], *pages, table, torch.tensor([done]), cumulative([step]))
         torch.testing.assert_close(out, whole[part], **close)
 
 
 def test_writing_touches_only_the_named_slots():
-    k_pages, v_pages = torch.zeros(4, 16, 2, 8), torch.zeros(4, 16, 2, 8)
+    k_pages, v_pages = torch.zeros(2, 4, 16, 2, 8)
     k, v = torch.ones(3, 2, 8), torch.full((3, 2, 8), 2.0)
     write_pages(k, v, k_pages, v_pages, torch.tensor([0, 31, 50]))
-    where = [(0, 0), (1, 15), (3, 2)]
-    assert all((k_pages[at] == 1).all() and (v_pages[at] == 2).all() for at in where)
+    for place in ((0, 0), (1, 15), (3, 2)):
+        assert (k_pages[place] == 1).all() and (v_pages[place] == 2).all()
     assert k_pages.sum() == 3 * 16 and v_pages.sum() == 6 * 16
     with pytest.raises((IndexError, RuntimeError), match="out of"):
         write_pages(k, v, k_pages, v_pages, torch.tensor([0, 1, 64]))
@@ -83,22 +71,21 @@ def test_a_chunk_that_is_cut_because_its_mask_is_too_large_gives_the_same(number
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("minvenus.kernels.paged.MASK_NUMBERS", numbers)
         patch.setattr("minvenus.kernels.paged.GROUP_NUMBERS", numbers)
-        torch.testing.assert_close(
-            paged_attention(*case), paged_attention_reference(*case), **close
-        )
+        out = paged_attention(*case)
+    torch.testing.assert_close(out, paged_attention_reference(*case), **close)
 
 
 def test_wrong_arguments_are_refused_with_the_numbers():
     q, k_pages, v_pages, table, lengths, cu = paged([40, 20], [1, 1], 4, 2, 16, 16, spare=0)
-    with pytest.raises(ValueError, match=r"must fit 48 slots; got .* lengths \[49, 29\]"):
-        paged_attention(q, k_pages, v_pages, table, lengths + 9, cu)
-    with pytest.raises(ValueError, match=r"\[0, 1, 22\], lengths \[40, 20\]"):
-        paged_attention(
-            q[:1].repeat(22, 1, 1), k_pages, v_pages, table, lengths, cumulative([1, 21])
-        )
-    with pytest.raises(ValueError, match=r"number of queries, 1.* got \[0, 1, 2\]"):
-        paged_attention(q[:1], k_pages, v_pages, table, lengths, cu)
-    with pytest.raises(ValueError, match=r"lengths \[S\].*\[2, 3\], \[1\]"):
-        paged_attention(q, k_pages, v_pages, table, lengths[:1], cu)
-    with pytest.raises(ValueError, match=r"got \[0, 2, 1\]"):
-        paged_attention(q[:1], k_pages, v_pages, table, lengths, torch.tensor([0, 2, 1]))
+    many = q[:1].repeat(22, 1, 1)
+    for queries, wrong_lengths, bounds, message in (
+        (q, lengths + 9, cu, r"must fit 48 slots; got .* lengths \[49, 29\]"),
+        (many, lengths, cumulative([1, 21]), r"\[0, 1, 22\], lengths \[40, 20\]"),
+        (q[:1], lengths, cu, r"number of queries, 1.* got \[0, 1, 2\]"),
+        (q, lengths[:1], cu, r"lengths \[S\].*\[2, 3\], \[1\]"),
+        (q[:1], lengths, torch.tensor([0, 2, 1]), r"got \[0, 2, 1\]"),
+        (q[..., :8], lengths, cu, r"got \[\[2, 4, 8\]"),
+        (q[:, :3], lengths, cu, r"got \[\[2, 3, 16\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            paged_attention(queries, k_pages, v_pages, table, wrong_lengths, bounds)

@@ -1,4 +1,5 @@
-"""Known bugs of trajectories as training data (20, 33, 37, 39, 40) and of files and statistics about them (49, 50)."""
+"""Known bugs of trajectories as training data (20, 33, 37, 39, 40) and of files and statistics
+about them (49, 50)."""
 
 from tests.mutants.mutant import mutant
 
@@ -37,27 +38,19 @@ MUTANTS = (
         37,
         "the seed does not reach the order of the cleaned file",
         "sft/test_command.py::test_the_order_is_a_function_of_the_seed",
-        ("minvenus.sft.__main__:run", "random.Random(config.seed)", "random.Random(0)"),
+        ("minvenus.sft.__main__:resampled", "random.Random(config.seed)", "random.Random(0)"),
     ),
     mutant(
         39,
         "an answer that the judge could not tell is kept as correct",
         "sft/test_command.py::test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart",
-        (
-            "minvenus.sft.__main__:correct_ones",
-            "if grade:",
-            "if grade != 0:",
-        ),
+        ("minvenus.sft.__main__:correct_ones", "if grade:", "if grade is None or grade:"),
     ),
     mutant(
         39,
         "an answer that the judge could not tell is counted as wrong",
         "sft/test_command.py::test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart",
-        (
-            "minvenus.sft.__main__:correct_ones",
-            '"judge_could_not_tell" if grade is None else ',
-            "",
-        ),
+        ("minvenus.sft.__main__:correct_ones", "elif grade is None:", "elif False:"),
     ),
     mutant(
         40,
@@ -79,8 +72,8 @@ MUTANTS = (
         40,
         "a nested answer gives the text before it",
         "sft/test_rewrite.py::test_the_final_turn",
-        ("minvenus.sft.rewrite:bodies", "if closed", 'if closed or tag == "answer"'),
-        ("minvenus.sft.rewrite:last_answer", "found[-1]", "found[0]"),
+        ("minvenus.sft.rewrite:blocks", "if closed", 'if closed or tag == "answer"'),
+        ("minvenus.sft.rewrite:last_answer", "answers[-1]", "answers[0]"),
     ),
     mutant(
         49,
@@ -88,8 +81,8 @@ MUTANTS = (
         "sft/test_command.py::test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_disk",
         (
             "minvenus.sft.__main__:input_files",
-            'sorted(root.glob("*.jsonl"))',
-            'list(root.glob("*.jsonl"))',
+            "sorted(root.glob(pattern))",
+            "list(root.glob(pattern))",
         ),
     ),
     mutant(
@@ -116,28 +109,22 @@ MUTANTS = (
         "sft/test_clean.py::test_every_turn_of_the_input_is_accounted_for",
         (
             "minvenus.sft.clean:clean_messages",
-            'counts[f"{removed}_tool_turns_removed"] += 1',
+            'counts[f"{removal}_tool_turns_removed"] += 1',
             "pass",
         ),
     ),
     mutant(
         39,
         "records without a true answer are graded against a placeholder",
-        "sft/test_formats.py::test_without_a_true_answer_a_record_can_be_trained_on_but_not_be_found_correct",
-        ("minvenus.sft.__main__:fill", 'record["gt"] == UNKNOWN', "False"),
+        "sft/test_command.py::test_without_a_true_answer_a_record_can_be_trained_on_but_not_be_found_correct",
+        ("minvenus.sft.__main__:clean_records", 'record["gt"] == UNKNOWN', "False"),
     ),
     mutant(
         40,
         "a rollout that did not answer is taken for one",
-        "sft/test_formats.py::test_a_rollout_that_did_not_answer_is_dropped_with_its_own_reason",
+        "sft/test_clean.py::"
+        "test_a_rollout_of_our_own_is_cleaned_like_a_raw_record_if_it_ended_with_an_answer",
         ("minvenus.sft.clean:clean", "if not str(record.get(", "if False and str(record.get("),
-    ),
-    mutant(
-        40,
-        "results of calls in one message go to the wrong call",
-        "sft/test_formats.py::"
-        "test_of_several_calls_in_a_message_the_first_stays_with_its_own_result_and_the_others_are_counted",
-        ("minvenus.sft.formats:from_openai", 'made[k].get("id") == wanted', '"id" in made[k]'),
     ),
     mutant(
         50,

@@ -1,20 +1,13 @@
-"""Random conversations: good ones, raw ones, and every kind of damage that cleaning must name or repair."""
+"""Random conversations: good ones, raw ones, and every kind of damage that cleaning must name or
+repair."""
 
 import json
 
 from hypothesis import strategies as st
 
 WORDS = [
-    "Rome",
-    "the museum",
-    "who's who",
-    "東京 駅",
-    "a [b] (c)",
-    'say "hi"',
-    "x < y",
-    "two\nlines",
-    "<summary>",
-    "\ud83d",
+    *("Rome", "the museum", "who's who", "東京 駅", "a [b] (c)", 'say "hi"', "x < y", "two\nlines"),
+    *("<summary>", "\ud83d"),
 ]
 words = st.sampled_from(WORDS)
 queries = st.lists(st.sampled_from(["a", "b", "c", " a "]), min_size=1, max_size=2)
@@ -25,20 +18,17 @@ def think(thought):
     return f"<think>\n{thought}\n</think>\n"
 
 
-def call(name, arguments):
-    return (
-        "<tool_call>\n"
-        + json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
-        + "\n</tool_call>"
-    )
+def call(name, **arguments):
+    body = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>\n{body}\n</tool_call>"
 
 
 def search_turn(*query, thought="I look."):
-    return think(thought) + call("search", {"query": list(query)})
+    return think(thought) + call("search", query=query)
 
 
 def visit_turn(*url, goal="know", thought="I read."):
-    return think(thought) + call("visit", {"url": list(url), "goal": goal})
+    return think(thought) + call("visit", url=url, goal=goal)
 
 
 def answer_of(text="Rome", thought="Enough."):
@@ -49,34 +39,27 @@ def observation(text="something"):
     return f"<tool_response>\n{text}\n</tool_response>"
 
 
+def messages_of(contents):
+    roles = ["user", "assistant"] * len(contents)
+    pairs = zip(roles, contents, strict=False)
+    return [{"role": role, "content": content} for role, content in pairs]
+
+
 def conversation(*contents, system="Be good."):
     """A clean record from a question, turns and observations in order."""
-    roles = ["user", "assistant"] * len(contents)
-    messages = [
-        {"role": role, "content": content} for role, content in zip(roles, contents, strict=False)
-    ]
-    return {
-        "question": contents[0],
-        "messages": [{"role": "system", "content": system}, *messages],
-        "gt": "Rome",
-    }
+    messages = [{"role": "system", "content": system}, *messages_of(contents)]
+    return {"question": contents[0], "messages": messages, "gt": "Rome"}
+
+
+def raw(*contents):
+    meta = {"question": contents[0], "answer": "Rome"}
+    return {"meta": meta, "messages": messages_of(contents)}
 
 
 def of_turns(turns, name="Where?", answer="Rome"):
     """A clean record of so many turns, the answer included."""
     body = [text for i in range(turns - 1) for text in (search_turn(f"{name} {i}"), observation())]
     return conversation(name, *body, answer_of(answer))
-
-
-def raw(*contents):
-    roles = ["user", "assistant"] * len(contents)
-    return {
-        "meta": {"question": contents[0], "answer": "Rome"},
-        "messages": [
-            {"role": role, "content": content}
-            for role, content in zip(roles, contents, strict=False)
-        ],
-    }
 
 
 def contents(record):
@@ -88,67 +71,44 @@ def readable_turns():
     return (
         st.builds(lambda q: search_turn(*q), queries)
         | st.builds(lambda u, goal: visit_turn(*u, goal=goal), queries, words)
-        | st.just(think("compute") + call("PythonInterpreter", {}))
+        | st.just(think("compute") + call("PythonInterpreter"))
     )
 
 
 @st.composite
 def tool_turns(draw):
     name = draw(st.sampled_from(NAMES))
-    target = draw(
-        st.sampled_from(
-            ["query", "queries"] if name.lower() == "search" else ["url", "urls", "query", "code"]
-        )
-    )
-    arguments = {target: draw(queries | words)}
+    keys = ["query", "queries"] if name.lower() == "search" else ["url", "urls", "query", "code"]
+    arguments = {draw(st.sampled_from(keys)): draw(queries | words)}
     if draw(st.booleans()):
         arguments["goal"] = draw(words | st.lists(words, max_size=1))
-    return think(draw(words)) + call(name, arguments)
+    return think(draw(words)) + call(name, **arguments)
 
 
-INVALID = [
-    "",
-    call("search", {"query": ["a"]}),
-    think("x"),
-    "<think>open",
-    think("x") + call("search", {"query": ["a"]}) + "<answer>x</answer>",
-]
+A = call("search", query=["a"])
+IS_A = search_turn("a", thought="x")
+INVALID = ["", A, think("x"), "<think>open", think("x") + A + "<answer>x</answer>"]
 TURNS = [  # a turn before the last, and what cleaning makes of it
-    (think("x") + call(" Search ", {"query": ["a"]}), search_turn("a", thought="x")),
-    (think("x") + call("search", {"query": ["a", "", " "]}), search_turn("a", thought="x")),
+    (think("x") + call(" Search ", query=["a"]), IS_A),
+    (think("x") + call("search", query=["a", "", " "]), IS_A),
+    (think("x") + call("search", queries=["wrong"], query=[" ", "a"]), IS_A),
+    (think("x") + call("search", queries="a", query=[]), IS_A),
     (
-        think("x") + call("search", {"queries": ["wrong"], "query": [" ", "a"]}),
-        search_turn("a", thought="x"),
-    ),
-    (think("x") + call("search", {"queries": "a", "query": []}), search_turn("a", thought="x")),
-    (
-        think("x") + call("visit", {"url": "u", "urls": ["wrong"], "goal": ["g", "h"]}),
+        think("x") + call("visit", url="u", urls=["wrong"], goal=["g", "h"]),
         visit_turn("u", goal="g", thought="x"),
     ),
-    (
-        think("x") + call("visit", {"links": ["u"], "goal": "g"}),
-        visit_turn("u", goal="g", thought="x"),
-    ),
-    (
-        think("x") + call("search", {"query": ["a"]}) + call("search", {"query": ["b"]}),
-        search_turn("a", thought="x"),
-    ),
-    (think("x") + think("y") + call("search", {"query": ["a"]}), search_turn("a", thought="x")),
+    (think("x") + call("visit", links=["u"], goal="g"), visit_turn("u", goal="g", thought="x")),
+    (think("x") + A + call("search", query=["b"]), IS_A),
+    (think("x") + think("y") + A, IS_A),
     ("Hm. " + search_turn("a 東京") + " Done.", search_turn("a 東京")),
-    (call("search", {"query": ["a"]}) + think("x"), search_turn("a", thought="x")),
-    (
-        think("x <tool_response> y") + call("search", {"query": ["a"]}),
-        search_turn("a", thought="x  y"),
-    ),
-    (
-        "<THINK>x</Think><Tool_Call>{name: 'search', arguments: {query: 'a',}}</TOOL_CALL>",
-        search_turn("a", thought="x"),
-    ),
-    (think("x") + call("search", {"query": [" "]}), None),
-    (think("x") + call("visit", {"url": ["u"]}), None),
-    (think("x") + call("visit", {"url": ["u"], "goal": " "}), None),
-    (think("x") + call("search", {"query": ["<answer>"]}), None),
-    (think(" ") + call("search", {"query": ["a"]}), None),
+    (A + think("x"), IS_A),
+    (think("x <tool_response> y") + A, search_turn("a", thought="x  y")),
+    ("<THINK>x</Think><Tool_Call>{name: 'search', arguments: {query: 'a',}}</TOOL_CALL>", IS_A),
+    (think("x") + call("search", query=[" "]), None),
+    (think("x") + call("visit", url=["u"]), None),
+    (think("x") + call("visit", url=["u"], goal=" "), None),
+    (think("x") + call("search", query=["<answer>"]), None),
+    (think(" ") + A, None),
     (think("x") + "<tool_call>{</tool_call>", None),
     (think("x") + '<tool_call>{"name": "search", "arguments": "a"}</tool_call>', None),
 ]
@@ -166,7 +126,7 @@ FINALS = [  # the last turn, and what cleaning makes of it
     ),
     (think("so <answer>a</answer>"), answer_of("a", "so a")),
     ("<answer>a</answer>" + think("t"), answer_of("a", "t")),
-    (answer_of("a") + call("search", {"query": ["b"]}), answer_of("a")),
+    (answer_of("a") + call("search", query=["b"]), answer_of("a")),
     ("<THINK>t</Think><Answer>a</ANSWER>", answer_of("a", "t")),
     (think("t"), None),
     ("<answer>a</answer>", None),
@@ -180,15 +140,8 @@ FINALS = [  # the last turn, and what cleaning makes of it
 ODD_TURNS = INVALID + [turn for turn, _ in TURNS]
 observations = st.sampled_from(
     [
-        observation(),
-        observation() + "\n",
-        "bare text",
-        "<tool_response></tool_response>",
-        observation("</tool_response>"),
-        observation(""),
-        "A Google search for 'a' found 1 results:\n\n## Web Results\n1. [T](http://t)\nDate published: 1\ntext",
-        observation("Web Results"),
-        "<tool_response>\n</tool_response>",
+        *(observation(), observation() + "\n", "bare text", "<tool_response></tool_response>"),
+        *(observation("</tool_response>"), observation(""), "<tool_response>\n</tool_response>"),
     ]
 )
 
@@ -197,17 +150,16 @@ observations = st.sampled_from(
 def records(draw):
     """Raw or clean; most are nearly good, so that the late stages see work."""
     good = draw(st.booleans())
-    turns = (
-        readable_turns() if good else readable_turns() | tool_turns() | st.sampled_from(ODD_TURNS)
-    )
-    contents = [
-        "Where?"
-        if good
-        else draw(st.sampled_from(["Where?", "Which city?", " ", "<tool_response>"]))
-    ]
+    turns, results, question = readable_turns(), st.just(observation()), "Where?"
+    if not good:
+        turns |= tool_turns() | st.sampled_from(ODD_TURNS)
+        results = observations
+        question = draw(st.sampled_from(["Where?", "Which city?", " ", "<tool_response>"]))
+    contents = [question]
     for _ in range(draw(st.integers(0, 6))):
-        contents += [draw(turns), observation() if good else draw(observations)]
+        contents += [draw(turns), draw(results)]
     contents.append(draw(st.just(answer_of()) | st.sampled_from([turn for turn, _ in FINALS])))
+
     record = draw(st.sampled_from([conversation, raw]))(*contents)
     damage = 4 if good else draw(st.integers(0, 9))
     position = draw(st.integers(0, len(record["messages"]) - 1))

@@ -1,4 +1,5 @@
-"""Cleaning of whole records: each rule on a case worked by hand, then properties over random conversations."""
+"""Cleaning of whole records: each rule on a case worked by hand, then properties over random
+conversations."""
 
 import copy
 import json
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from minvenus.agent.prompt import SYSTEM_PROMPT
 from minvenus.agent.protocol import is_well_formed, parse_turn
-from minvenus.sft.clean import clean, copies
+from minvenus.evaluation.answers import ALIAS_MARK
+from minvenus.sft.clean import clean
 from minvenus.sft.dataset import encode
 from minvenus.text.tokenizer import Tokenizer
 from tests.sft.conversations import (
@@ -26,12 +28,13 @@ from tests.sft.conversations import (
     visit_turn,
 )
 
-PYTHON = think("compute") + call("PythonInterpreter", {})
+PYTHON = think("compute") + call("PythonInterpreter")
 TINY = Tokenizer.tiny()
 TOOLS = ("search", "visit")
+REMOVED = [f"{why}_tool_turns_removed" for why in ("unreadable", "pruned", "duplicate")]
 
 
-# ------------------------------------------------------------------------------------------------------- worked by hand
+# ----------------------------------------------------------------------------------- worked by hand
 
 
 def test_a_good_record_changes_only_in_its_system_prompt():
@@ -41,11 +44,7 @@ def test_a_good_record_changes_only_in_its_system_prompt():
     before = copy.deepcopy(record)
     out, reason, counts = clean(record)
     assert record == before, "the input is not changed"
-    assert (
-        reason is None
-        and contents(out)[1:] == contents(record)[1:]
-        and contents(out)[0] == SYSTEM_PROMPT
-    )
+    assert reason is None and contents(out) == [SYSTEM_PROMPT, *contents(record)[1:]]
     assert counts == {
         "turns_in": 3,
         "turns_kept": 3,
@@ -55,18 +54,16 @@ def test_a_good_record_changes_only_in_its_system_prompt():
 
 
 def test_the_system_prompt_is_replaced_added_or_kept():
+    def prompt(record, mode="row"):
+        return contents(clean(record, "Mine.", mode)[0])[0]
+
     record = conversation("Where?", answer_of())
-    assert contents(clean(record, "Mine.")[0])[0] == "Mine."
-    assert contents(clean(record, "Mine.", prompt_mode="row")[0])[0] == "Be good."
-    without = record | {"messages": record["messages"][1:]}
-    assert contents(clean(without, "Mine.", prompt_mode="row")[0])[0] == "Mine."
-    own = raw("Where?", answer_of()) | {"system_prompt": "Row's own."}
-    assert contents(clean(own, "Mine.", prompt_mode="row")[0])[0] == "Row's own."
-    assert contents(clean(own, "Mine.")[0])[0] == "Mine."
-    own["messages"].insert(
-        0, {"role": "system", "content": "Own."}
-    )  # a prompt, and not the question
-    assert contents(clean(own, prompt_mode="row")[0]) == ["Own.", "Where?", answer_of()]
+    assert prompt(record, "template") == "Mine." and prompt(record) == "Be good."
+    assert prompt(record | {"messages": record["messages"][1:]}) == "Mine."
+    row = raw("Where?", answer_of()) | {"system_prompt": "Row's own."}
+    assert prompt(row, "template") == "Mine." and prompt(row) == "Row's own."
+    row["messages"].insert(0, {"role": "system", "content": "Own."})  # a prompt, not the question
+    assert contents(clean(row, prompt_mode="row")[0]) == ["Own.", "Where?", answer_of()]
 
 
 def test_a_turn_with_a_tool_that_does_not_exist_goes_with_its_observation():
@@ -86,42 +83,32 @@ def test_a_turn_with_a_tool_that_does_not_exist_goes_with_its_observation():
 
 
 def test_one_wrong_call_among_several_removes_a_clean_turn_and_is_ignored_in_a_raw_one():
-    both = think("two") + call("search", {"query": ["a"]}) + call("google_maps", {"q": 1})
+    both = think("two") + call("search", query=["a"]) + call("google_maps", q=1)
     out, _, counts = clean(conversation("Where?", both, observation(), answer_of()))
     assert len(out["messages"]) == 3 and counts["pruned_tool_name_counts/google_maps"] == 1
-    assert contents(clean(raw("Where?", both, observation(), answer_of()))[0])[2] == search_turn(
-        "a", thought="two"
-    )
+    out, _, _ = clean(raw("Where?", both, observation(), answer_of()))
+    assert contents(out)[2] == search_turn("a", thought="two")
+
+
+ADDRESSES = [
+    *({"url": "u"}, {"urls": ["u"]}, {"links": ["u", "u"]}, {"page": " u "}, {"query": "u"}),
+    {"url": [], "uri": "u"},
+]
 
 
 @pytest.mark.parametrize(
     ("first", "second", "same"),
     [
         (search_turn("a"), search_turn("a", thought="again"), True),
-        (
-            search_turn("a", "b"),
-            search_turn("b", " a ", "b"),
-            True,
-        ),  # order, repeats and blanks do not matter
+        (search_turn("a", "b"), search_turn("b", " a ", "b"), True),  # order, repeats and blanks
         (search_turn("a", "b"), search_turn("a"), False),
-        (search_turn("a"), search_turn("A"), False),  # case does
-        (
-            visit_turn("u", goal="one"),
-            visit_turn("u", goal="two"),
-            True,
-        ),  # the goal of a visit does not
+        (search_turn("a"), search_turn("A"), False),
+        (visit_turn("u", goal="one"), visit_turn("u", goal="two"), True),
         (search_turn("u"), visit_turn("u"), False),
-        (search_turn("a"), think("x") + call("Search", {"query": ["a", " "]}), True),
+        (search_turn("a"), think("x") + call("Search", query=["a", " "]), True),
         *(
-            (visit_turn("u"), think("x") + call("Visit", arguments | {"goal": "g"}), True)
-            for arguments in (
-                {"url": "u"},
-                {"urls": ["u"]},
-                {"links": ["u", "u"]},
-                {"page": " u "},
-                {"query": "u"},
-                {"url": [], "uri": "u"},
-            )
+            (visit_turn("u"), think("x") + call("Visit", **address, goal="g"), True)
+            for address in ADDRESSES
         ),
     ],
 )
@@ -129,16 +116,16 @@ def test_what_counts_as_a_duplicate(first, second, same):
     record = conversation("Where?", first, observation("1"), second, observation("2"), answer_of())
     out, _, counts = clean(record)
     assert counts["duplicate_tool_turns_removed"] == same
-    assert contents(out)[2:] == [
-        first,
-        observation("1"),
-        *([] if same else [second, observation("2")]),
-        answer_of(),
-    ]
+    rest = [] if same else [second, observation("2")]
+    assert contents(out)[2:] == [first, observation("1"), *rest, answer_of()]
 
 
 MIDDLE = (search_turn("a"), observation())
 GOOD = conversation("Where?", *MIDDLE, answer_of())["messages"]
+
+
+def of(*texts):
+    return conversation(*texts)["messages"]
 
 
 @pytest.mark.parametrize(
@@ -146,59 +133,34 @@ GOOD = conversation("Where?", *MIDDLE, answer_of())["messages"]
     [
         (GOOD, None),
         (GOOD[1:], None),  # a system prompt is added
-        (
-            conversation("Q", *MIDDLE, think("x") + "<answer>a <answer>b</answer>")["messages"],
-            None,
-        ),  # is repaired
+        (of("Q", *MIDDLE, think("x") + "<answer>a <answer>b</answer>"), None),  # is repaired
         (GOOD[:2], "too_short"),
         ([*GOOD[:2], "text", *GOOD[3:]], "non_dict_message"),
         ([*GOOD[:2], GOOD[3], *GOOD[3:]], "bad_role_at_2"),
         ([*GOOD[:3], {"role": "tool", "content": "x"}, GOOD[4]], "bad_role_at_3"),
         ([*GOOD[:3], {"role": "user", "content": None}, GOOD[4]], "non_str_content_at_3"),
+        (of(observation(), *MIDDLE, answer_of()), "first_user_contains_tool_response"),
+        (of("Q", search_turn("a"), "bare", answer_of()), "user_missing_tool_response_at_3"),
+        (of("Q", "no thought", observation(), answer_of()), "assistant_missing_think"),
+        (of("Q", *MIDDLE, think("x")), "final_assistant_missing_answer"),
+        (of("Q", *MIDDLE, search_turn("b")), "final_assistant_missing_answer"),
+        (of("Q", *MIDDLE, answer_of() + call("search")), "final_assistant_contains_tool"),
+        (of("Q", think("x"), observation(), answer_of()), "assistant_missing_tool_call"),
         (
-            conversation(observation(), *MIDDLE, answer_of())["messages"],
-            "first_user_contains_tool_response",
-        ),
-        (
-            conversation("Q", search_turn("a"), "bare", answer_of())["messages"],
-            "user_missing_tool_response_at_3",
-        ),
-        (
-            conversation("Q", "no thought", observation(), answer_of())["messages"],
-            "assistant_missing_think",
-        ),
-        (conversation("Q", *MIDDLE, think("x"))["messages"], "final_assistant_missing_answer"),
-        (
-            conversation("Q", *MIDDLE, search_turn("b"))["messages"],
-            "final_assistant_missing_answer",
-        ),
-        (
-            conversation("Q", *MIDDLE, answer_of() + call("search", {}))["messages"],
-            "final_assistant_contains_tool",
-        ),
-        (
-            conversation("Q", think("x"), observation(), answer_of())["messages"],
-            "assistant_missing_tool_call",
-        ),
-        (
-            conversation("Q", search_turn("a") + "<answer>x</answer>", observation(), answer_of())[
-                "messages"
-            ],
+            of("Q", search_turn("a") + "<answer>x</answer>", observation(), answer_of()),
             "assistant_tool_turn_contains_answer",
         ),
-        (conversation("Q", *MIDDLE)["messages"], "last_message_not_assistant"),
-        (
-            conversation("Q", PYTHON, "bare", answer_of())["messages"],
-            "bad_role_at_2",
-        ),  # is it its observation?
-        (
-            conversation("Q", *MIDDLE, think(" ") + "<answer>a</answer>")["messages"],
-            "final_answer_unusable",
-        ),
+        (of("Q", *MIDDLE), "last_message_not_assistant"),
+        (of("Q", PYTHON, "bare", answer_of()), "bad_role_at_2"),  # is it its observation?
+        (of("Q", *MIDDLE, think(" ") + "<answer>a</answer>"), "final_answer_unusable"),
     ],
 )
 def test_every_fault_has_its_name(messages, reason):
     assert clean({"question": "Q", "messages": messages, "gt": "x"})[1] == reason
+
+
+ROLLOUT = {"format": "minvenus rollout 2", "question": "Where?", "termination": "answered"}
+ROLLOUT |= {"answers": ["Rome", "Roma"], "messages": GOOD}
 
 
 @pytest.mark.parametrize(
@@ -211,18 +173,30 @@ def test_every_fault_has_its_name(messages, reason):
         {"meta": {"question": "Q"}, "messages": GOOD},
         {"meta": "Q", "messages": GOOD},
         {"question": "Q", "messages": GOOD, "gt": ["x"]},
+        *(ROLLOUT | {"answers": answers} for answers in (None, "Rome", [], [3], [""])),
     ],
 )
 def test_a_record_without_question_or_truth_is_dropped(record):
     assert clean(record) == (None, "missing_question_or_gt", {})
 
 
+def test_a_rollout_of_our_own_is_cleaned_like_a_raw_record_if_it_ended_with_an_answer():
+    malformed = ("<think>\nwhat?\n</think>\n\n<tool_call>\n{}\n</tool_call>", observation("ERROR"))
+    record = ROLLOUT | {"messages": of("Where?", *malformed, *MIDDLE, answer_of())}
+    out, reason, counts = clean(record, prompt_mode="row")
+    assert reason is None and out["question"] == "Where?" and out["gt"] == f"Rome{ALIAS_MARK}Roma"
+    assert contents(out) == ["Be good.", "Where?", *MIDDLE, answer_of()]
+    assert counts["turns_in"] == 3 and counts["unreadable_tool_turns_removed"] == 1
+    assert clean(record | {"termination": "answered_max_steps"})[1] is None
+    for termination in ("max_steps", "error"):
+        assert clean(record | {"termination": termination}) == (None, "not_answered", {})
+
+
 def test_halves_of_surrogate_pairs_are_replaced_everywhere():
-    escaped = (
-        think("x")
-        + '<tool_call>{"name": "search", "arguments": {"query": ["a\\ud83d"]}}</tool_call>'
+    escaped = '<tool_call>{"name": "search", "arguments": {"query": ["a\\ud83d"]}}</tool_call>'
+    record = raw(
+        "Where \ud83d?", think("x") + escaped, observation("\udc00"), answer_of("Ro\ud83dme")
     )
-    record = raw("Where \ud83d?", escaped, observation("\udc00"), answer_of("Ro\ud83dme"))
     record["meta"]["answer"] = "\ud83d"
     out, _, _ = clean(record)
     assert (out["question"], out["gt"]) == ("Where \ufffd?", "\ufffd")
@@ -234,16 +208,7 @@ def test_halves_of_surrogate_pairs_are_replaced_everywhere():
     ]
 
 
-def test_long_trajectories_are_written_more_often():
-    assert [copies(turns) for turns in (1, 50, 51, 100, 101, 400)] == [1, 1, 2, 2, 5, 5]
-    assert 3_720 * copies(50) + 4_400 * copies(100) + 1_245 * copies(101) == 18_745, (
-        "the paper's numbers"
-    )
-    with pytest.raises(ValueError, match="got 0"):
-        copies(0)
-
-
-# ----------------------------------------------------------------------------------------------------------- properties
+# --------------------------------------------------------------------------------------- properties
 
 
 @given(records(), st.sampled_from(["template", "row"]))
@@ -256,42 +221,39 @@ def test_what_comes_out_can_be_trained_on_and_goes_through_again_unchanged(recor
     again, reason, more = clean(out, prompt_mode=mode)
     assert (again, reason) == (out, None) and more["turns_in"] == more["turns_kept"]
     assert list(out) == ["question", "messages", "gt"]
-    turns = [message["content"] for message in out["messages"][2::2]]
-    assert all(is_well_formed(turn, final=i == len(turns) - 1) for i, turn in enumerate(turns))
+    *turns, answer = contents(out)[2::2]
+    assert all(is_well_formed(turn, final=False) for turn in turns)
+    assert is_well_formed(answer, final=True) and parse_turn(answer).kind == "answer"
     kinds = [parse_turn(turn).kind for turn in turns]
-    assert kinds[-1] == "answer" and set(kinds[:-1]) <= set(TOOLS)
+    assert set(kinds) <= set(TOOLS)
     assert all(counts[f"tools_after_cleaning/{name}"] == kinds.count(name) for name in TOOLS)
     one = encode(out, TINY)
-    assert int((one.tokens[one.sampled] == TINY.im_end).sum()) == len(turns)
+    assert int((one.tokens[one.sampled] == TINY.im_end).sum()) == len(turns) + 1
     assert one.tokens[-1] == TINY.im_end and one.sampled[-1]
 
 
 @given(records())
 def test_every_turn_of_the_input_is_accounted_for(record):
     out, reason, counts = clean(record)
-    gone = sum(
-        counts[f"{why}_turns_removed"]
-        for why in ("unreadable_tool", "pruned_tool", "duplicate_tool")
-    )
-    assert counts["turns_in"] == gone + counts["turns_kept"] + counts["turns_dropped"]
+    removed = sum(counts[name] for name in REMOVED)
+    assert counts["turns_in"] == removed + counts["turns_kept"] + counts["turns_dropped"]
     assert counts["turns_kept"] == (0 if out is None else len(out["messages"]) // 2)
-    unread = ("missing_question_or_gt", "raw_clean_failed", "non_dict_message", "non_str_content")
-    if not str(reason).startswith(unread) and isinstance(record.get("messages"), list):
-        roles = [m.get("role") if isinstance(m, dict) else None for m in record["messages"]]
-        roles = roles[1:] if roles[:1] == ["system"] else roles
-        raw_input = "meta" in record  # its first message is the question and its last the answer
-        assert counts["turns_in"] == (
-            roles[1:-1].count("assistant") + 1 if raw_input else roles.count("assistant")
-        )
     assert all(count > 0 for count in counts.values())
+
+    unread = ("missing_question_or_gt", "raw_clean_failed", "non_dict_message", "non_str_content")
+    if str(reason).startswith(unread) or not isinstance(record.get("messages"), list):
+        return
+    roles = [message["role"] for message in record["messages"]]
+    if "meta" in record:  # its first message is the question and its last the answer
+        roles = [*roles[1:-1], "assistant"]
+    assert counts["turns_in"] == roles.count("assistant")
 
 
 @given(records())
 def test_first_occurrences_stay_with_their_observations_and_repeats_go_with_theirs(record):
-    record["messages"] = [m for m in record.get("messages") or [] if isinstance(m, dict)]
-    for i, message in enumerate(
-        record["messages"]
-    ):  # numbers tell which observation belongs to which turn
+    messages = [m for m in record.get("messages") or [] if isinstance(m, dict)]
+    record["messages"] = messages
+    for i, message in enumerate(messages):  # numbers tell which observation is of which turn
         if message.get("role") == "user" and i > 1:
             message["content"] = observation(f"number {i}")
         if message.get("role") == "assistant":
@@ -299,24 +261,20 @@ def test_first_occurrences_stay_with_their_observations_and_repeats_go_with_thei
     out, _, counts = clean(record)
     if out is None:
         return
-    made = []
-    for turn, following in zip(out["messages"][2:-1:2], out["messages"][3::2], strict=True):
-        parsed = parse_turn(turn["content"])
-        made.append(
-            (
-                parsed.tool,
-                *sorted({target.strip() for target in next(iter(parsed.arguments.values()))}),
-            )
-        )
-        number = int(following["content"].split()[2])
-        assert turn["content"].removeprefix("<think>").strip().startswith(f"turn {number - 1}.")
-    assert len(set(made)) == len(made)
+    calls = []
+    for turn, following in zip(contents(out)[2:-1:2], contents(out)[3::2], strict=True):
+        parsed = parse_turn(turn)
+        texts = {text.strip() for text in next(iter(parsed.arguments.values()))}
+        calls.append((parsed.tool, *sorted(texts)))
+        number = int(following.split()[2])
+        assert turn.removeprefix("<think>").strip().startswith(f"turn {number - 1}.")
+    assert len(set(calls)) == len(calls)
     removed = sum(count for name, count in counts.items() if name.endswith("_removed"))
-    given = [message for message in record["messages"] if message.get("role") != "system"]
-    assert len(given) == len(out["messages"]) - 1 + removed
+    conversation = [message for message in messages if message.get("role") != "system"]
+    assert len(conversation) == len(out["messages"]) - 1 + removed
 
 
-# ---------------------------------------------------------------------------------------------------- real trajectories
+# -------------------------------------------------------------------------------- real trajectories
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "trajectories"
 TURNS = {"sft_0000": 25, "sft_0001": 18, "sft_0007": 44}
@@ -332,17 +290,16 @@ def trajectory(name):
 @pytest.mark.parametrize("form", ["clean", "raw"])
 @pytest.mark.parametrize("name", TURNS)
 def test_real_trajectories_pass_with_all_their_turns_and_one_nested_answer_is_repaired(name, form):
-    record = given = trajectory(name)
+    record = trajectory(name)
+    source = record
     if form == "raw":
-        given = {
-            "meta": {"question": record["question"], "answer": record["gt"]},
-            "messages": record["messages"][1:],
-        }
-    out, reason, counts = clean(given, prompt_mode="row")
+        meta = {"question": record["question"], "answer": record["gt"]}
+        source = {"meta": meta, "messages": record["messages"][1:]}
+    out, reason, counts = clean(source, prompt_mode="row")
     assert reason is None and counts["turns_in"] == counts["turns_kept"] == TURNS[name]
     assert out["messages"][1:-1] == record["messages"][1:-1]
     assert form == "raw" or out["messages"][0] == record["messages"][0], "the row's own prompt"
-    last, final = record["messages"][-1]["content"], out["messages"][-1]["content"]
+    last, final = contents(record)[-1], contents(out)[-1]
     assert counts["messages_repaired"] == (last != final) == (name == "sft_0001")
     if last != final:  # a summary that was in the thought already
         assert not is_well_formed(last, final=True) and is_well_formed(final, final=True)
@@ -354,9 +311,6 @@ def test_the_one_duplicate_call_of_a_rollout_is_found():
     messages = trajectory("rl_0008")["messages"]
     out, reason, counts = clean({"question": "Q", "messages": messages, "gt": "x"})
     assert reason is None and len(out["messages"]) == len(messages) - 2
-    assert (
-        counts["duplicate_tool_turns_removed"]
-        == counts["duplicate_tool_response_turns_removed"]
-        == 1
-    )
+    names = ("duplicate_tool_turns_removed", "duplicate_tool_response_turns_removed")
+    assert [counts[name] for name in names] == [1, 1]
     assert clean(trajectory("rl_0008"))[1] == "missing_question_or_gt"
