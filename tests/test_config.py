@@ -69,7 +69,7 @@ def test_what_is_written_for_transformers_reads_back_as_the_same_model(name, tmp
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"model_type": "llama"}, "model_type 'llama'"),
+        ({"model_type": "gemma"}, "model_type 'gemma'"),
         ({"model_type": None}, "model_type 'missing'"),
         (
             {"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"]},
