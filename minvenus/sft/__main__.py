@@ -45,7 +45,8 @@ NAME_COUNTS = ("drop_reasons", "pruned_tool_name_counts", "tools_after_cleaning"
 class CleanConfig:
     """python -m minvenus.sft: raw or clean trajectories to training data."""
 
-    in_: str = setting("", "a .jsonl, .json or .parquet file, or a folder of them: docs/cleaning.md")
+    in_: str = setting("",
+        "a .jsonl, .json or .parquet file, or a folder of them: docs/cleaning.md")
     out: str = setting("", "the .jsonl file to write; stats.json appears beside it")
     system_prompt: str | None = setting(None,
         "a text file or a trajectory with the prompt to use; none = our own")
