@@ -144,7 +144,9 @@ def budget(
     }
 
 
-def loop_for(policy, limits=None, notices=None, system=SYSTEM, **options) -> RolloutLoop:
+def loop_for(
+    policy, limits=None, notices=None, system=SYSTEM, watch=None, **options
+) -> RolloutLoop:
     """`policy` may be a script."""
     policy = policy if hasattr(policy, "start") else policy_for(policy)
     limits = limits or budget()
@@ -153,7 +155,9 @@ def loop_for(policy, limits=None, notices=None, system=SYSTEM, **options) -> Rol
     }
     others = {name: value for name, value in limits.items() if name not in told}
     agent = AgentFormat(system, notices or Notices(), **told)
-    return RolloutLoop(policy, TOKENIZER, agent, **others, **options)
+    loop = RolloutLoop(policy, TOKENIZER, agent, **others, **options)
+    loop.watch = watch or loop.watch
+    return loop
 
 
 def run_groups(
