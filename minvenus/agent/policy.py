@@ -90,7 +90,7 @@ class LocalWriter:
         episode.sequence = sequence
 
     def cut(self, episode: Episode) -> None:
-        self.engine.cut(episode.sequence)
+        episode.sequence.job = None                   # what was drawn stays
 
     def close(self, episode: Episode) -> None:
         self.engine.close(episode.sequence)

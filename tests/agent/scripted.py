@@ -81,9 +81,11 @@ def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engi
             tokens.append(turn[min(len(done), len(turn) - 1)])
         return tokens
 
-    return Engine(
-        model, pages=pages, page_size=page_size, vocab_limit=TOKENIZER.size, draw=draw, **options
+    engine = Engine(
+        model, pages=pages, page_size=page_size, vocab_limit=TOKENIZER.size, **options
     )
+    engine.sampler.tokens = draw
+    return engine
 
 
 def policy_for(script, sampling=None, **options) -> LocalWriter:

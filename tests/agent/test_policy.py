@@ -149,7 +149,7 @@ def test_the_policy_samples_as_its_settings_say_locally_and_at_an_endpoint():
     policy, loop, _ = load(**settings)
     assert set(policy.sampling.stop_ids) == {*loop.tokenizer.stop_ids, loop.tokenizer.tool_response}
     assert (
-        policy.engine.vocab_limit == loop.tokenizer.size and load(top_k=0)[0].sampling.top_k is None
+        policy.engine.sampler.width == loop.tokenizer.size and load(top_k=0)[0].sampling.top_k is None
     )
     at = {"model": str(TINY), "api_base": "http://127.0.0.1:9/v1", "api_model": "m"}
     remote = load(**at, **settings)[0]
