@@ -25,8 +25,8 @@ from minvenus.evaluation.judge import Judge, WordGrader, make_grader
 from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.files import digest, read_jsonl
 from minvenus.flags import parse_flags
-from minvenus.igpo.credit import credit
-from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
+from minvenus.igpo.credit import assign_credit
+from minvenus.igpo.gain import scored_lengths, truth_logprobs, wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.model.lora import base_of
 from minvenus.model.precision import engine_model
@@ -83,12 +83,12 @@ def main(config: IGPOConfig) -> Path:
             scorer.free_pages()
             scored = gather([(own.rollout, own.answer_logprobs) for own in episodes], each=config.group)
             batch = make_batch(scored, config.group, grade)                 # drops and counts rollouts without outcome
-            credited = credit(batch.measured, config.recipe)                # igpo/credit.py: the same on every rank
-            rows = list(map(row_of, batch.rollouts, credited.record.advantages))        # advantages of sampled tokens
+            credited = assign_credit(batch.samples, config.recipe)          # igpo/credit.py: the same on every rank
+            rows = list(map(row_of, batch.rollouts, credited.advantages))               # advantages of sampled tokens
             with run.phase("update"):
                 stats = igpo_update(model, optimizer, rows, reference, config, step)
             if batch.rollouts and (step == 1 or run.is_due(config.rollouts_every)):               # for the X-ray
-                saved = SavedBatch(step, config.gain_policy, config.recipe, batch.rollouts, batch.measured, credited)
+                saved = SavedBatch(step, config.gain_policy, config.recipe, batch.samples, credited)
                 on_rank_0(save_batch, run.folder, saved)
             stats["pages_peak"] = max(everywhere(engine.counters().pages_peak))
             tokens = sum(everywhere(engine.counters().rolled_out)) + stats.pop("tokens")
@@ -115,14 +115,14 @@ def score_answers(scorer: Engine, tokenizer: Tokenizer, config: IGPOConfig, epis
     frozen start checkpoint has an engine of its own and computes the rollouts, too."""
     wrapped, requests = {}, {}
     for episode in episodes:
-        wrapped[episode] = wrap_answer(episode.rollout.question.answers[0], tokenizer, config.recipe)
+        wrapped[episode] = wrap_truth(episode.rollout.question.answers[0], tokenizer, config.recipe)
         if lengths := scored_lengths(episode.rollout, config.recipe):
             prefix = episode.sequence if config.gain_policy == "current" else episode.rollout.tokens
             requests[episode] = (prefix, lengths, wrapped[episode].ids)
     scores = dict(zip(requests, scorer.score_many(list(requests.values()), config.temperature), strict=True))
     for episode in episodes:
         own = scores.get(episode, [])
-        episode.answer_logprobs = answer_logprobs(episode.rollout, wrapped[episode], own, config.recipe)
+        episode.answer_logprobs = truth_logprobs(episode.rollout, wrapped[episode], own, config.recipe)
 
 
 def outcomes(rollouts: list[Rollout], grader: Judge | WordGrader) -> list[float | None]:
@@ -170,7 +170,7 @@ def check_questions(loop: RolloutLoop, source: QuestionSource, tokenizer: Tokeni
         return
     for question in [*source.training, *source.held_out]:
         loop.limits.check_room(question, source.max_turns(question))
-        answer = len(wrap_answer(question.answers[0], tokenizer, config.recipe).ids)
+        answer = len(wrap_truth(question.answers[0], tokenizer, config.recipe).ids)
         needed = config.max_context - loop.limits.last_tokens + answer             # the longest context that is scored
         if config.recipe.use_gain and needed > loop.writer.max_context:
             raise ConfigError(f"question {question.id!r}: its answer of {answer} tokens is scored after up to "

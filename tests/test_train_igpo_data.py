@@ -111,15 +111,15 @@ def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_we
         assert not {"right_pages", "gain_right", "gain_wrong", "test_right_pages"} & row.keys()
     assert rows[0]["before_test_exact_match"] == 1.0 and "before_test_right_pages" not in rows[0]
     batch = load_batch(path_of(whole, 2))
-    assert {rollout.question.id for rollout in batch.rollouts} == {"Bob", "Cleo"}, "Ann is held out"
+    assert {sample.rollout.question.id for sample in batch.samples} == {"Bob", "Cleo"}, "Ann is held out"
     assert (
-        batch.recipe.lead_in == TOYWEB.lead_in and batch.rollouts[0].system == "Search and visit."
+        batch.recipe.lead_in == TOYWEB.lead_in and batch.samples[0].rollout.system == "Search and visit."
     )
     told = read_format(latest_checkpoint(whole) / "model")
     assert told == replace(TOYWEB, system="Search and visit."), (
         "the trained model's folder says so, too"
     )
-    looked_up = batch.rollouts[0]
+    looked_up = batch.samples[0].rollout
     assert f"is a {PETS[looked_up.question.id]}" in looked_up.turns[1].observation
 
 

@@ -35,19 +35,19 @@ import hashlib
 import json
 import re
 from collections import deque
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from minvenus.evaluation.answers import exact_match, f1, split_aliases
 from minvenus.text.untrusted import break_up
-from minvenus.tools.base import FailureGuard, ToolError, in_thread
+from minvenus.tools.base import Call, FailureGuard, ToolError, first_done
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, temperature
 from minvenus.types import Question
 
 RIGHT = 0.5                           # the least grade of a right answer; only F1 gives others than 0 and 1
 LIMITS = {"seconds": 900.0, "read_seconds": 300.0}
+SPARE_SECONDS = 5.0                   # of a call beyond those of its request
 REPLY_CHARS = 4000                    # of a reply, in the cache
 
 PROMPT = """You grade a response to a question. The JSON object below has the question, \
@@ -221,15 +221,20 @@ class Judge:
 
     def _verdicts(self, cases: list[Case]) -> dict[Case, Verdict]:
         waiting = deque(cases)
-        running: dict[Future, Case] = {}
+        running: dict[Call, Case] = {}
+        seconds = self.endpoint.seconds + SPARE_SECONDS
         verdicts = {}
         while waiting or running:
             while waiting and len(running) < self.threads:
                 case = waiting.popleft()
-                running[in_thread("judge", self._verdict, case)] = case
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                case = running.pop(future)
-                verdicts[case] = future.result()     # TooManyFailures drops the other threads
+                running[Call(self.endpoint.name, seconds, self._verdict, case)] = case
+            for call in first_done(running):
+                case = running.pop(call)
+                try:
+                    verdicts[case] = call.result()   # TooManyFailures drops the other threads
+                except ToolError as error:           # it did not end in time
+                    self.guard.add(str(error))
+                    verdicts[case] = Verdict(None, str(error))
         return verdicts
 
     def _verdict(self, case: Case) -> Verdict:

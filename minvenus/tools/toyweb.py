@@ -28,6 +28,7 @@ import math
 import random
 from collections import Counter
 from dataclasses import dataclass
+from typing import Literal
 
 from minvenus.tools.base import Text
 from minvenus.tools.folder import bm25, words
@@ -50,6 +51,8 @@ FIRST = "own"                            # the relation of the first page to its
 
 HOPS = (1, 2, 3, 4)                      # right pages of a question; the questions take turns through the list
 PAGES_PER_LAYER = 4
+Asks = Literal["every", "last"]          # the pets of the whole chain, or of its last page only
+QUESTION_WORDS = {"every": "From", "last": "After"}
 SPLITS = {"train": TRAIN_NAMES, "test": TEST_NAMES, "base": NAMES}      # "base": for the texts of the base model
 
 
@@ -80,6 +83,7 @@ class Case:
     relations: list[str]
     path: list[str]
     pages: dict[str, Page]
+    asks: Asks = "every"
 
     @property
     def hops(self) -> int:
@@ -87,7 +91,11 @@ class Case:
 
 
 def make_case(
-    seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] = HOPS
+    seed: int,
+    split: str,
+    index: int,
+    hops_in_turn: tuple[int, ...] = HOPS,
+    asks: Asks = "every",
 ) -> Case:
     """Question `index` of a split. The same arguments give the same web."""
     rng = random.Random(f"toy web {seed} {split}-{index}")
@@ -118,12 +126,14 @@ def make_case(
         path.append(pages[path[-1]].links[relation])
 
     chain = [FIRST, *asked]
-    answer = answer_text(chain, [pages[title].pet for title in path])
-    text = f"From {' '.join([path[0], *chain])}?"
-    return Case(Question(f"{split}-{index}", text, [answer]), chain, path, pages)
+    text = " ".join([QUESTION_WORDS[asks], path[0], *chain]) + "?"
+    answer = answer_text(chain, [pages[title].pet for title in path], asks)
+    return Case(Question(f"{split}-{index}", text, [answer]), chain, path, pages, asks)
 
 
-def answer_text(relations: list[str], pets: list[str]) -> str:
+def answer_text(relations: list[str], pets: list[str], asks: Asks = "every") -> str:
+    if asks == "last":
+        return f"pet {relations[-1]} {pets[-1]}"
     return "pets" + "".join(f" {relation} {pet}" for relation, pet in zip(relations, pets, strict=True))
 
 

@@ -7,6 +7,7 @@ import torch
 from minvenus.agent.prompt import Notices
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling, runner
+from minvenus.igpo.loss import LossConfig
 from minvenus.kernels import attention as packed
 from minvenus.kernels import paged
 from minvenus.kernels.attention import TRITON_DEVICES
@@ -136,7 +137,7 @@ def test_a_rollout_with_scoring_and_a_step_of_igpo(path):
     sampled = [x for rollout in rollouts for x in rollout.logprobs if x is not None]
     same_as_torch(path, "rollout", [torch.tensor(sampled), torch.tensor(scores)])
 
-    config = IGPOConfig(device="cpu", kl_coef=0.1, questions=1, group=2)
+    config = IGPOConfig(device="cpu", loss=LossConfig(kl_coef=0.1), questions=1, group=2)
     rows = [row_of(rollouts[0], [0.5, 1.0]), row_of(rollouts[1], [1.5, -1.0])]
     numbers = backward(trained, with_reference(rows, model(), config), config)
     grads = gradients(trained)
