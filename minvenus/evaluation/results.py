@@ -133,7 +133,7 @@ def refuse_other_settings(folder: Path, before: dict, now: dict) -> None:
                           "same, or another --out")
 
 
-# ------------------------------------------------------------------------------------------ new runs
+# ----------------------------------------------------------------------------------------- new runs
 
 
 def make_runs(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Question, int]],
@@ -174,7 +174,7 @@ def make_runs(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Que
         progress.end()
 
 
-# --------------------------------------------------------------------------------------------- lines
+# -------------------------------------------------------------------------------------------- lines
 
 
 def answer_of(rollout: Rollout) -> str | None:
@@ -234,7 +234,7 @@ def drop_torn_line(path: Path) -> None:
         os.truncate(path, sum(map(len, read_lines(path))))
 
 
-# ------------------------------------------------------------------------------------------- grading
+# ------------------------------------------------------------------------------------------ grading
 
 
 def graded(results: list[RunResult], grader: WordGrader | Judge, name: str) -> Evaluation:
@@ -245,11 +245,11 @@ def graded(results: list[RunResult], grader: WordGrader | Judge, name: str) -> E
     grades = grader.grade(questions, answers)
     verdicts = []
     for result, grade in zip(results, grades, strict=True):
+        correct = None if grade is None else grade >= RIGHT
+        note = result.note
         if grade is None:
-            note = grader.notes[result.question.id, result.answer]
-            verdicts.append(replace(result, correct=None, note=note))
-        else:
-            verdicts.append(replace(result, correct=grade >= RIGHT))
+            note = grader.notes[result.question.text, result.answer]
+        verdicts.append(replace(result, correct=correct, note=note))
     return Evaluation(name, grader.name, verdicts)
 
 
