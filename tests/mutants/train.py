@@ -230,7 +230,7 @@ MUTANTS = (
         35,
         "where only the KL term has a gradient nothing is updated",
         "train/test_update.py::test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term_alone",
-        ("minvenus.train.update:igpo_update", "row.has_signal or config.kl_coef", "row.has_signal"),
+        ("minvenus.train.update:igpo_update", "row.has_signal or config.loss.kl_coef", "row.has_signal"),
     ),
     mutant(
         54,
