@@ -97,7 +97,12 @@ def share(values: Sequence[float], unknown: int, questions: int) -> dict:
     if values:
         mean = fmean(values)
         low, high = wilson(mean * questions, questions)
-    return {"value": mean, "low": low, "high": high, "counted": len(values), "unknown": unknown}
+    return {
+        "value": mean,
+        "low": low,
+        "high": high,
+        "counted": len(values),
+        "unknown": unknown}
 
 
 def accuracy(results: Sequence[RunResult]) -> dict:
@@ -110,7 +115,8 @@ def accuracy(results: Sequence[RunResult]) -> dict:
 def pass_at_k(n: int, correct: int, k: int) -> float:
     """Chance that k runs drawn from n without replacement have a right one:
     1 - C(n - correct, k) / C(n, k)."""
-    return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
+    only_wrong = math.comb(n - correct, k) / math.comb(n, k)
+    return 1.0 - only_wrong
 
 
 def pass_share(results: Sequence[RunResult], k: int) -> dict:
@@ -143,8 +149,9 @@ def summarise(evaluation: Evaluation) -> dict:
     ks = sorted({2**i for i in range(k.bit_length())} | {k})      # 1, 2, 4, ... and the most runs
 
     sources = grouped(results, "source").items()
-    names = results[0].numbers
-    means = {name: fmean(result.numbers[name] for result in results) for name in names}
+    means = {}
+    for name in results[0].numbers:
+        means[name] = fmean(result.numbers[name] for result in results)
     endings = Counter(result.termination for result in results)
     errors = Counter(kind for result in results for kind in result.tool_errors)
     return {
@@ -223,6 +230,10 @@ def refuse_unlike(a: Evaluation, b: Evaluation) -> None:
 def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
     """95 % percentile interval of the mean, the same in every run."""
     rng = random.Random(0)
-    means = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(SAMPLES))
+    means = []
+    for _ in range(SAMPLES):
+        sample = rng.choices(values, k=len(values))
+        means.append(fmean(sample))
+    means.sort()
     tail = SAMPLES // 40                                    # 2.5 % on either side
     return means[tail], means[-1 - tail]

@@ -85,14 +85,16 @@ class QuestionSource:
     def visits(self, rollouts: list[Rollout]) -> tuple[list[list[list[str]]], list[int | None]]:
         """Per rollout and turn, the labels of the pages that it visited ("right", "wrong", ...);
         and per rollout how many right pages there are, None if that is not known."""
-        if self.web is None:
-            return [[[] for _ in rollout.turns] for rollout in rollouts], [None] * len(rollouts)
-        labels = []
+        labels: list[list[list[str]]] = []
         right_pages: list[int | None] = []
         for rollout in rollouts:
-            turns = visit_labels(self.web, rollout)
-            labels.append([[label for label, _ in pages] for pages in turns])
-            right_pages.append(self.web.case(rollout.question.id).hops)
+            if self.web is None:
+                labels.append([[] for _ in rollout.turns])
+                right_pages.append(None)
+            else:
+                turns = visit_labels(self.web, rollout)
+                labels.append([[label for label, _ in pages] for pages in turns])
+                right_pages.append(self.web.case(rollout.question.id).hops)
         return labels, right_pages
 
     def close(self) -> None:
@@ -113,12 +115,18 @@ def batch_indices(step: int, batch: int, total: int, seed: int) -> list[int]:
     return order[start:start + batch]
 
 
-def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | None = None,
-                   slack: int | None = None, max_turns: int | None = None,
-                   limit: int | None = None, per_step: int = 0) -> QuestionSource:
-    """The questions of the file `path`, or of the toy web. The first `limit` are for evaluation
-    (None = all). Training passes the number of questions in a step as `per_step`; then the others
-    are training questions."""
+def open_questions(
+        path: str | None,                 # a file of questions; not used on the toy web
+        tools: str,                       # as --tools names them
+        seed: int = 0,                    # of the toy web, and of the order of training questions
+        *,
+        hops: int | None = None,          # toy web: only questions of so many hops
+        slack: int | None = None,         # toy web: turns beyond those that a question needs
+        max_turns: int | None = None,     # None = as the source says
+        limit: int | None = None,         # the first so many are held out, None = all
+        per_step: int = 0,                # the others are trained on, so many in a step
+        ) -> QuestionSource:
+    """The questions of a file, or of the toy web, with their tools."""
     web = None
     if tools == "toyweb":
         web = ToyWeb(seed, hops, slack or 0)
@@ -223,11 +231,15 @@ def read_question(record: dict | str) -> Question:
     name = record.get("id")
     joined_answers = [answer] if isinstance(answer, str) else answer
     texts = [source or "", *joined_answers]
-    if type(name) not in (NoneType, str, int) or not all(isinstance(item, str) for item in texts):
+    right_types = all(isinstance(item, str) for item in texts)
+    if not right_types or type(name) not in (NoneType, str, int):
         raise ValueError(f"{SHAPE}; got {str(record)[:200]}")
 
-    answers = list(dict.fromkeys(split_aliases(*joined_answers)))
-    return Question("" if name is None else str(name), text.strip(), answers, source or None)
+    return Question(
+        id="" if name is None else str(name),
+        text=text.strip(),
+        answers=list(dict.fromkeys(split_aliases(*joined_answers))),
+        source=source or None)
 
 
 def decrypt(cell: str, canary: str) -> str:
