@@ -334,11 +334,11 @@ def test_a_step_takes_its_questions_and_random_streams_count_steps_from_0(config
         (["--tools", "live"], "live search needs SERPER_API_KEY"),
         (
             ["--data", "toyweb", "--tools", "toyweb", "--questions", "5000"],
-            "has 2048 training questions, a step takes",
+            "has 2048 questions to train on, beside",
         ),
         (
             ["--questions", "3"],
-            "has 3 questions: 1 are held out, 2 others are left to train on, and a step takes 3",
+            "has 2 questions to train on, beside 1 to evaluate on, and a step takes 3",
         ),
         (["--system-prompt", "nowhere"], "the system prompt cannot be read from nowhere"),
     ],
