@@ -76,7 +76,7 @@ MUTANTS = (
         "a question that comes twice in a step has one stream",
         "evaluation/test_questions.py::"
         "test_every_epoch_has_each_training_question_once_and_one_that_comes_twice_has_two_names",
-        ("minvenus.evaluation.questions:QuestionSource.of_step", 'f"again {name}"', "name"),
+        ("minvenus.evaluation.questions:QuestionSource.of_step", '"again " if', '"" if'),
     ),
     mutant(
         44,
