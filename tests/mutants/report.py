@@ -194,6 +194,6 @@ MUTANTS = (
         48,
         "the colour of a method given to another line",
         "report/test_curves.py::test_a_method_has_one_colour_in_every_plot_and_no_other_line_has_it",
-        ("minvenus.report.curves:places", "if place not in taken", ""),
+        ("minvenus.report.curves:places_of", "while free in taken:", "while False:"),
     ),
 )
