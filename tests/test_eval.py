@@ -87,8 +87,10 @@ def printed_json(capsys) -> dict:
 def write_documents():
     Path("docs").mkdir()
     Path("docs/bob.md").write_text("# Bob\nBob keeps a cat.")
-    rows = [{"question": f"Pet of Bob {i}?", "answer": ["cat"], "source": "abab"[i]} for i in range(4)]
-    Path("q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with Path("q.jsonl").open("w") as file:
+        for i, source in enumerate("abab"):
+            row = {"question": f"Pet of Bob {i}?", "answer": "cat", "source": source}
+            print(json.dumps(row), file=file)
 
 
 def at(server, more=""):
@@ -103,8 +105,7 @@ def expert_with_faults():
     """The expert's turns by question, in which some runs go wrong in the same way every time."""
     turns = {}
     for i, messages in enumerate(demonstrations(ToyWeb(0), 8, Teacher(), split="test")):
-        said = [message["content"] for message in messages if message["role"] == "assistant"]
-        turns[f"test-{i}"] = [text.removeprefix("<think>\n") for text in said]
+        turns[f"test-{i}"] = [m["content"].removeprefix("<think>\n") for m in messages[2::2]]
 
     def script(name, turn, attempt):
         question, _, number = name.split("/")[1].partition(" run ")
@@ -133,18 +134,19 @@ def follow(monkeypatch):
 
 def test_the_report_counts_what_the_runs_did(follow, capsys):
     summary = evaluation.main(SCRIPTED)
-    assert (summary["questions"], summary["runs"], summary["accuracy"]["value"]) == (8, 16, 13 / 16)
+    assert (summary["questions"], summary["runs"]) == (8, 16)
     assert [summary["pass_at_k"][k]["value"] for k in (1, 2)] == [13 / 16, 7 / 8]
     by_hops = {"1-hop": 1.0, "2-hop": 3 / 4, "3-hop": 1 / 2, "4-hop": 1.0}
     assert {source: part["value"] for source, part in summary["by_source"].items()} == by_hops
-    # without a turn to spare, every run that goes all the way answers in the turn that is announced as the last
+    # without a turn to spare, every run that goes all the way answers in its last turn
     assert summary["terminations"] == {"answered": 1, "answered_max_steps": 13, "max_steps": 2}
     assert summary["browse"]["correct"] == 0.5 and summary["browse"]["wrong"] == 0.0
+    assert 13 / 16 < summary["means"]["f1"] < 14 / 16
     shown = capsys.readouterr()
     for words in (
         "8 questions, runs of each: 2",
         "graded by exact match",
-        "81.2 %",
+        "accuracy 81.2 %",
         "pass@2 87.5 %",
         "4-hop",
         "2 without an answer",
@@ -153,14 +155,10 @@ def test_the_report_counts_what_the_runs_did(follow, capsys):
         assert words in squeezed(shown.out), (words, shown.out)
     for words in ("e: 0 of 16 runs there already", "a script", "eval 16/16", "exact match 0.8125"):
         assert words in shown.err, (words, shown.err)
-    saved = json.loads(Path("e/report.json").read_text())
-    assert saved["accuracy"]["value"] == 13 / 16 and saved["by_source"]["3-hop"]["value"] == 0.5
+    assert json.loads(Path("e/report.json").read_text())["accuracy"]["value"] == 13 / 16
     line = lines()["test-5", 1][1]
     assert line["exact_match"] is False and line["prediction"] == "pets none"
-    assert (
-        13 / 16 < summary["means"]["f1"] < 14 / 16
-        and parse_flags(EvalConfig, ["--config", "e/run.json"]).out == "e"
-    )
+    assert parse_flags(EvalConfig, ["--config", "e/run.json"]).out == "e"
 
 
 def test_progress_counts_the_new_runs_only_and_another_grading_counts_all(follow, capsys):
@@ -249,7 +247,7 @@ def test_the_results_of_an_evaluation_can_be_cleaned_for_training(follow):
     assert len(load(read_records("clean.jsonl"), TOKENIZER, 9999)[0]) == 13
 
 
-# ------------------------------------------------------------------------ files, endpoints, judges
+# ------------------------------------------------------------------------- files, endpoints, judges
 
 
 def test_a_file_of_questions_at_an_endpoint_with_documents(capsys):
