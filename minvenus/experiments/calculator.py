@@ -202,7 +202,7 @@ def as_json(batch: list[Sample], credited: Credit) -> str:
     found = []
     for i, m in enumerate(batch):
         found.append({"group": m.group, "kinds": m.rollout.kinds, "malformed": m.rollout.malformed,
-                      **credited.arithmetic(i, m.group)})
+                      **asdict(credited.of_rollout(i, m.group))})
     return json.dumps(json.loads(json.dumps(found), parse_float=lambda digits: round(float(digits), 12)))
 
 

@@ -14,7 +14,7 @@ texts = words.map(" ".join) | st.text(max_size=30).filter(lambda text: ALIAS_MAR
 some_words = st.lists(st.sampled_from(["a", "b", "rome", "2019", "東"]), min_size=1, max_size=8)
 
 
-# -------------------------------------------------------------------------------------------------------------- by hand
+# ------------------------------------------------------------------------------------------ by hand
 
 
 USA = ["United States of America", "USA"]
@@ -28,10 +28,7 @@ JOINED = "Rome<|answer_split|> Roma <|answer_split|>"
         ("a a b", ["a b b"], 0, 2 / 3),  # repeated tokens count as often as both have them
         ("usa", USA, 1, 1),
         ("united states", USA, 0, 2 / 3),  # the best alias counts
-        ("roma", JOINED, 1, 1),
         ("roma", ["Paris", JOINED], 1, 1),
-        ("rome", "Rome", 1, 1),
-        ("R", "Rome", 0, 0),  # a string is one answer and not its letters
     ],
 )
 def test_exact_match_and_f1_worked_by_hand(prediction, answers, match, score):
@@ -47,13 +44,13 @@ def test_no_answer_scores_zero_even_against_itself(prediction):
 
 
 def test_joined_answers_are_split_without_blanks_and_none_at_all_is_an_error():
-    assert split_aliases(JOINED) == ["Rome", "Roma"] and split_aliases("") == []
+    assert split_aliases(JOINED, "", "Urbs") == ["Rome", "Roma", "Urbs"]
     for score in (exact_match, f1):
         with pytest.raises(ValueError, match="at least one"):
             score("Rome", [])
 
 
-# -------------------------------------------------------------------------------------------------------- normalisation
+# ------------------------------------------------------------------------------------ normalisation
 
 
 @pytest.mark.parametrize(
@@ -97,7 +94,7 @@ def test_the_punctuation_rule_is_the_released_one_within_ascii():
         ), repr(char)
 
 
-# ----------------------------------------------------------------------------------------------------------- properties
+# --------------------------------------------------------------------------------------- properties
 
 
 @given(some_words, some_words)

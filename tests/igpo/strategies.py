@@ -14,6 +14,7 @@ from minvenus.igpo.recipes import Recipe
 from minvenus.types import Question, Rollout, Sample, Turn, TurnRewards
 from tests.igpo import oracle
 
+AGGREGATIONS = ("seq-mean-token-mean", "token-mean", "seq-mean-token-sum")
 MODES = ("scaled", "separate", "joint", "none")
 ORDINARY = (1.0,)
 ALL_MAGNITUDES = (1.0, 1.0, 1e-12, 1e-3, 1e4, 1e9)

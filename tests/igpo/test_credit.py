@@ -2,7 +2,7 @@
 the largest advantage goes to the turn that found the answer."""
 
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -56,7 +56,7 @@ def test_two_rollouts_worked_by_hand():
     assert [r.turns for r in done.rewards] == [[1.0, 1.0, None], [-1.0, -1.0, None]]
     expected = [1.625, 1.25, 0.5, 1.0]
     assert_close(done.advantages, [expected, [-x for x in expected]], 1e-5)
-    numbers = done.arithmetic(1, 7)
+    numbers = asdict(done.of_rollout(1, 7))
     assert numbers["gains"] == [None, -1.0, None, None]
     assert numbers["turn_rewards"] == [-1.0, -1.0, None]
     assert numbers["outcome"] == 0.0

@@ -362,8 +362,8 @@ MUTANTS = (
         "igpo/test_wrapper.py::test_decoding_gives_the_lead_in_and_the_answer_back[tiny]",
         (
             GAIN + "wrap_truth",
-            "if token_start < end:",
-            "if token_end <= end:",
+            "if first < len(opening)",
+            "if end <= len(opening)",
         ),
     ),
     mutant(

@@ -42,7 +42,7 @@ MUTANTS = (
         47,
         "what came back taken for markup",
         "report/test_xray.py::test_hostile_text_is_text_wherever_a_model_or_a_web_page_can_put_it",
-        ("minvenus.report.xray:folded", 'el("div", content', 'el("div", Html(content)'),
+        ("minvenus.report.turn_card:folded", 'el("div", content', 'el("div", Html(content)'),
     ),
     mutant(
         47,
@@ -60,8 +60,8 @@ MUTANTS = (
         CHANGED_FILE,
         (
             "minvenus.report.saved:load_batch",
-            "if wrong := difference(",
-            "if wrong := None and difference(",
+            "wrong = difference(",
+            "wrong = None and difference(",
         ),
     ),
     mutant(
@@ -69,7 +69,7 @@ MUTANTS = (
         "the largest advantage in a colour that does not exist",
         "report/test_xray.py::test_every_advantage_has_one_of_the_five_strengths_of_the_style_sheet",
         (
-            "minvenus.report.xray:shade",
+            "minvenus.report.turn_card:shade",
             "min(5, ceil(5 * abs(x) / largest))",
             "ceil(5 * abs(x) / largest)",
         ),
@@ -80,8 +80,8 @@ MUTANTS = (
         CHANGED_FILE,
         (
             "minvenus.report.saved:difference",
-            "enumerate(zip(stored, computed, strict=True))]",
-            "enumerate(zip(stored[:1], computed[:1], strict=True))]",
+            "for i in range(len(computed))]",
+            "for i in range(min(1, len(computed)))]",
         ),
     ),
     mutant(
@@ -111,7 +111,7 @@ MUTANTS = (
         "recipes that disagree on a number share its line",
         "report/test_xray.py::test_recipes_that_agree_on_a_number_share_its_line",
         (
-            "minvenus.report.xray:arithmetic",
+            "minvenus.report.turn_card:arithmetic",
             "recipes.setdefault(step, [])",
             "recipes.setdefault(next((s for s in recipes if s.id == step.id), step), [])",
         ),
@@ -122,31 +122,35 @@ MUTANTS = (
         EXPLAINED,
         (
             "minvenus.report.explain:advantage_steps",
-            'c.numbers["advantages"][t]',
-            'c.numbers["advantages"][0]',
+            "c.numbers.advantages[t]",
+            "c.numbers.advantages[0]",
         ),
     ),
     mutant(
         48,
         "a gain explained by the value of the turn before",
         EXPLAINED,
-        ("minvenus.report.explain:reward_steps", "p = max(", "p = min("),
+        ("minvenus.report.explain:reward_steps", "before = max(", "before = min("),
     ),
     mutant(
         48,
         "the outcome's spread shown for a turn",
         EXPLAINED,
         (
-            "minvenus.report.explain:advantage_steps",
-            '("gain", n["turn_z"][t])',
-            '("outcome", n["turn_z"][t])',
+            "minvenus.report.explain:term_steps",
+            '"σ": stats.turn_reward_spread',
+            '"σ": stats.outcome_std',
         ),
     ),
     mutant(
         48,
         "the outcomes' mean shown for the turn rewards of a group",
         GROUP,
-        ("minvenus.report.explain:group_steps", '("gain", rewards)', '("outcome", rewards)'),
+        (
+            "minvenus.report.explain:group_steps",
+            '"mean", stats.turn_reward_mean,',
+            '"mean", stats.outcome_mean,',
+        ),
     ),
     mutant(
         48,
@@ -160,8 +164,8 @@ MUTANTS = (
         EXPLAINED,
         (
             "minvenus.report.explain:advantage_steps",
-            "c.recipe.gamma * following[1]",
-            "c.recipe.gamma ** 2 * following[1]",
+            "later = gamma * ",
+            "later = gamma ** 2 * ",
         ),
     ),
     mutant(
@@ -174,7 +178,11 @@ MUTANTS = (
         48,
         "a search's copied gain shown as its own",
         "report/test_xray.py::test_a_row_of_turns_shows_what_each_is_paid_and_marks_what_a_search_was_given",
-        ("minvenus.report.xray:payments_of", "gain is None and not broken", "False"),
+        (
+            "minvenus.report.xray:payments_of",
+            "if numbers.gains[t] is None and not case.rollout.malformed[t]:",
+            "if False:",
+        ),
     ),
     mutant(
         48,
@@ -186,6 +194,6 @@ MUTANTS = (
         48,
         "the colour of a method given to another line",
         "report/test_curves.py::test_a_method_has_one_colour_in_every_plot_and_no_other_line_has_it",
-        ("minvenus.report.curves:places", "if place not in taken", ""),
+        ("minvenus.report.curves:places_of", "while free in taken:", "while False:"),
     ),
 )

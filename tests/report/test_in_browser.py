@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from minvenus.agent.record import rollout_to_json
 from minvenus.igpo.recipes import Recipe
 from minvenus.report.page import digest
 from minvenus.report.run_page import write_run_page
 from minvenus.report.xray import write_page
 from tests.report.examples import HOSTILE, group_of_four, hostile_rollout, saved_batch, xray
 from tests.report.test_run_page import ROW, TIME, log
-from tests.report.test_source import SCORER, messages
+from tests.report.test_source import MADE, SCORER
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -72,7 +73,7 @@ def look(
 
 
 def test_pages_of_every_kind_fit_a_wide_and_a_narrow_window_without_a_complaint(tmp_path):
-    (tmp_path / "messages.json").write_text(json.dumps({"messages": messages(), "gt": "cat"}))
+    (tmp_path / "in.json").write_text(json.dumps(rollout_to_json(MADE)))
     log(
         tmp_path / "run",
         [ROW, ROW | {"test_exact_match": 0.5}],
@@ -82,7 +83,7 @@ def test_pages_of_every_kind_fit_a_wide_and_a_narrow_window_without_a_complaint(
     pages = [
         xray(tmp_path / "batch", group_of_four()),
         write_run_page(tmp_path / "run"),
-        write_page(tmp_path / "messages.json", tmp_path / "scored.html", scorer=SCORER),
+        write_page(tmp_path / "in.json", tmp_path / "scored.html", scorer=SCORER),
     ]
     see = (
         f"({OPEN_ALL}, [document.documentElement.scrollWidth, getComputedStyle(document.body).backgroundColor, "
@@ -104,7 +105,7 @@ def test_a_number_has_the_colour_of_its_own_recipe_whatever_the_colour_of_its_tu
     see = f"""({OPEN_ALL}, [...document.querySelectorAll(".chip")].map(chip => [chip.className.split(" ")[1],
       getComputedStyle(chip.parentNode.parentNode).borderLeftColor, getComputedStyle(chip).backgroundColor]))"""
     chips, console = look(xray(tmp_path, alike), see)
-    grpo = chips[2::3]
+    grpo = chips[1::5]
     assert {kind for kind, _, _ in grpo} == {"none"} and len({turn for _, turn, _ in grpo}) == 3
     assert len({colour for _, _, colour in grpo}) == 1 and console == []
     assert not {colour for _, _, colour in grpo} & {

@@ -11,7 +11,8 @@ from minvenus.config import ConfigError
 from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import path_of, save_batch
-from minvenus.report.xray import default_page, shade, write_page
+from minvenus.report.turn_card import shade
+from minvenus.report.xray import default_page, write_page
 from tests.report.examples import (
     BROKEN,
     HOSTILE,
@@ -136,9 +137,9 @@ def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_l
         [a for row in assign_credit(batch.samples, recipe).advantages for a in row]
         for recipe in recipes
     ]
-    largest = max(abs(a) for listed in every for a in listed)
     page = Part.of(path)
     for k, advantages in enumerate(every):
+        largest = max(map(abs, advantages))
         wanted = [shade(a, largest) for a in advantages]
         assert [chip.get("class") for chip in page.all("chip")[k::5]] == [
             f"chip {classes}" for classes in wanted
@@ -164,7 +165,7 @@ def test_a_row_of_turns_shows_what_each_is_paid_and_marks_what_a_search_was_give
     logprobs = [[[-2.0], None, [-1.5], None, None], [[-2.0], None, [-2.25], None, None]]
     batch = saved_batch([rollout(turns)] * 2, [0, 0], [1.0, 0.0], RECIPES["uncentred"], logprobs)
     page = Part.of(xray(tmp_path, batch))
-    assert "whatever helped is paid" in page.all("glossary")[1][0].words
+    assert "Whatever helped is paid" in page.all("glossary")[1][0].words
     first, second = page.all("rollout")
     assert first.texts("strip")[0] == "uncentredS(+0.50)V+0.50N-1.00SA+1"
     assert second.texts("strip")[0] == "uncentredS(-0.25)V-0.25N-1.00SA+0"
