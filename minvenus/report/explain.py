@@ -175,32 +175,22 @@ def reward_steps(c: Credited, t: int) -> list[Step]:
         inputs = {f"V{after_turn(k)}": known[k] for k in (t + 1, before)}
         steps.append(step("gain", gain, "IG = V after − V before [P eq.3]", inputs))
 
+    malformed = c.sample.rollout.malformed
     penalty = c.recipe.format_penalty
     if reward is None:
-        steps.append(step("reward", None, "no reward", {}))
-    elif c.sample.rollout.malformed[t] and penalty is not None:
+        return [*steps, step("reward", None, "no reward", {})]
+    if malformed[t] and penalty is not None:
         formula = "r = −λ: the turn is malformed [P eq.4]"
-        steps.append(step("reward", reward, formula, {"λ": penalty}))
-    elif gain is not None:
-        steps.append(step("reward", reward, "r = gain [P eq.3]", {"gain": gain}))
-    else:
-        source, paid = copied_from(c, t)
-        formula = f"r = {source}, shared with the searches that led to it [P, browse-aware]"
-        steps.append(step("reward", reward, formula, {source: paid}))
-    return steps
+        return [*steps, step("reward", reward, formula, {"λ": penalty})]
+    if gain is not None:
+        return [*steps, step("reward", reward, "r = gain [P eq.3]", {"gain": gain})]
 
-
-def copied_from(c: Credited, t: int) -> tuple[str, float]:
-    """The name and the size of what a search has a copy of: the next gain, or a penalty before."""
-    penalty = c.recipe.format_penalty
-    for k in range(t + 1, len(c.numbers.gains)):
-        gain = c.numbers.gains[k]
-        malformed = c.sample.rollout.malformed[k] and c.recipe.penalty_scope == "segment"
-        if malformed and penalty is not None:
-            return f"penalty of turn {k + 1}", -penalty
-        if gain is not None:
-            return f"gain of turn {k + 1}", gain
-    raise AssertionError("a copied reward has a source")
+    # a search has a copy of the next gain, or of a penalty before that
+    copied = "penalty" if c.numbers.penalties[t] else "gain"
+    sources = malformed if copied == "penalty" else [x is not None for x in c.numbers.gains]
+    source = f"{copied} of turn {sources.index(True, t) + 1}"
+    formula = f"r = {source}, shared with the searches that led to it [P, browse-aware]"
+    return [step("reward", reward, formula, {source: reward})]
 
 
 def advantage_steps(c: Credited, t: int) -> list[Step]:

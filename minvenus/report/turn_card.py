@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from minvenus.agent.protocol import format_error, parse_turn
-from minvenus.report import explain, page
-from minvenus.report.page import Html, el
+from minvenus.report import explain
+from minvenus.report.page import Content, Html, details, el, table
 from minvenus.report.source import Case
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.types import Rollout, Turn
@@ -18,7 +18,7 @@ class View:
     """What the cards of a group share."""
 
     tokenizer: Tokenizer | None        # None: tokens are not shown
-    largest: dict[str, float]          # recipe -> its largest advantage, which has the deepest colour
+    largest: dict[str, float]          # recipe -> its largest advantage: it has the deepest colour
 
     def colour(self, recipe: str, advantage: float) -> str:
         return shade(advantage, self.largest.get(recipe, 0.0))
@@ -27,25 +27,24 @@ class View:
 def turn_card(case: Case, t: int, view: View) -> Html:
     turn = case.rollout.turns[t]
     advantages = {recipe: row[t] for recipe, row in case.advantages().items()}
-    chips = []
-    for recipe, advantage in advantages.items():
-        colour = view.colour(recipe, advantage)
-        chips.append(el("span", f"{recipe} {advantage:.3g}", class_=f"chip {colour}"))
-    if chips:
-        chips = [el("small", "advantage"), *chips]
-    title = el("h3", f"Turn {t + 1}")
-    badge = el("span", KINDS[turn.kind], class_=f"badge {turn.kind}")
-
-    parts = [el("header", title, badge, chips)]
-    for notice in notices_of(case.rollout, t):
-        parts.append(el("p", notice, class_="notice"))
-    parts += texts_of(turn)
-    if view.tokenizer:
-        parts.append(tokens_of(case.rollout, turn, view.tokenizer))
-    steps = {recipe: explain.turn_steps(credited, t) for recipe, credited in case.under.items()}
-    parts.append(arithmetic("how it is paid", steps))
     trained = next(iter(advantages.values()), 0.0)
-    return el("article", parts, class_=f"turn {hue(trained)}")
+    chips = [el("span", f"{recipe} {advantage:.3g}",
+                class_="chip " + view.colour(recipe, advantage))
+             for recipe, advantage in advantages.items()]
+    steps = {recipe: explain.turn_steps(credited, t) for recipe, credited in case.under.items()}
+    return el(
+        "article",
+        el("header",
+           el("h3", f"Turn {t + 1}"),
+           el("span", KINDS[turn.kind], class_=f"badge {turn.kind}"),
+           el("small", "advantage") if chips else None,
+           chips),
+        [el("p", notice, class_="notice") for notice in notices_of(case.rollout, t)],
+        texts_of(turn),
+        tokens_of(case.rollout, turn, view.tokenizer) if view.tokenizer else None,
+        arithmetic("how it is paid", steps),
+        class_=f"turn {hue(trained)}",
+    )
 
 
 def notices_of(rollout: Rollout, t: int) -> list[str]:
@@ -56,8 +55,9 @@ def notices_of(rollout: Rollout, t: int) -> list[str]:
         rule = format_error(turn.text, t == len(rollout.turns) - 1)
         notices.append(f"✗ malformed: {rule or 'recorded as malformed when it was sampled'}")
     calls = [call_words(earlier) for earlier in rollout.turns[:t + 1]]
-    if calls[t] and calls[t] in calls[:t]:
-        notices.append(f"the very same call as in turn {calls.index(calls[t]) + 1}")
+    first = calls.index(calls[t])
+    if calls[t] and first < t:
+        notices.append(f"the very same call as in turn {first + 1}")
     if turn.tool_error:
         notices.append(f"the tool reported an error: {turn.tool_error}")
     if turn.discarded:
@@ -77,10 +77,8 @@ def call_words(turn: Turn) -> str:
 def texts_of(turn: Turn) -> list[Html]:
     parsed = parse_turn(turn.text)
     texts = {"thought": parsed.thought, parsed.tool: call_words(turn), "answer": parsed.answer}
-    parts = []
-    for name, words in texts.items():
-        if words:
-            parts.append(el("div", el("p", name), el("p", words), class_=f"part {name}"))
+    parts = [el("div", el("p", name), el("p", words), class_=f"part {name}")
+             for name, words in texts.items() if words]
     if parsed.error or turn.malformed:               # the parts are not all of it
         parts.append(folded("raw", "what it wrote, letter by letter", turn.text))
     if turn.observation is not None:
@@ -104,19 +102,18 @@ def tokens_of(rollout: Rollout, turn: Turn, tokenizer: Tokenizer) -> Html:
     return folded("tokens", summary, tokens)
 
 
-def folded(name: str, summary: str, content: page.Content) -> Html:
-    return page.details(summary, el("div", content, class_="verbatim"), class_=name)
+def folded(name: str, summary: str, content: Content) -> Html:
+    return details(summary, el("div", content, class_="verbatim"), class_=name)
 
 
-def arithmetic(summary: str, under: dict[str, list[explain.Step]]) -> Html:
+def arithmetic(summary: str, under: dict[str, list[explain.Step]]) -> Html | None:
     """A table of numbers and how each came about. Where recipes agree, they share a line."""
     recipes: dict[explain.Step, list[str]] = {}
     for recipe, steps in under.items():
         for step in steps:
             recipes.setdefault(step, []).append(recipe)
     if not recipes:
-        return Html()
-
+        return None
     ids = list(explain.STEPS)
     names = [step.name for step in recipes]
     rows = []
@@ -125,7 +122,7 @@ def arithmetic(summary: str, under: dict[str, list[explain.Step]]) -> Html:
         inputs = "; ".join(f"{name} = {number:.6g}" for name, number in step.inputs)
         rows.append([step.name, value, ", ".join(recipes[step]), step.formula, inputs])
     head = ["number", "value", "recipe", "formula", "made of"]
-    return page.details(summary, page.table(head, rows), class_="arithmetic")
+    return details(summary, table(head, rows), class_="arithmetic")
 
 
 def hue(x: float) -> str:
@@ -136,7 +133,5 @@ def hue(x: float) -> str:
 
 def shade(x: float, largest: float) -> str:
     """Classes of a colour: blue for more, orange for less, in five strengths."""
-    strength = 0
-    if largest:
-        strength = min(5, ceil(5 * abs(x) / largest))          # 5 x / x may be above 5
+    strength = min(5, ceil(5 * abs(x) / (largest or 1)))       # 5 x / x may be above 5
     return f"{hue(x)} a{strength}"

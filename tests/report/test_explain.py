@@ -1,4 +1,5 @@
-"""Every number that an X-ray explains is the credit's own number, and follows from the inputs shown with it."""
+"""Every number that an X-ray explains is the credit's own number, and follows from the inputs shown
+with it."""
 
 import math
 from dataclasses import asdict
@@ -116,7 +117,7 @@ def check_rollout(name, c):
 
 @given(seeds, recipes(use_gain=(True, False)))
 @FEW
-def test_the_numbers_of_a_group_are_those_of_the_code_and_follow_from_its_rewards(seed, run):
+def test_the_numbers_of_a_group_are_the_codes_and_follow_from_its_rewards(seed, run):
     batch = random_batch(seed, run)
     for rollouts in under_recipes(batch.samples, run).values():
         for group in {c.sample.group for c in rollouts}:
@@ -146,7 +147,8 @@ def check_group(members):
 
 
 def test_one_rollout_worked_by_hand():
-    """Two rollouts of a visit and an answer, gains 2 and 1, outcomes 1 and 0: every z is almost 1 or -1."""
+    """Two rollouts of a visit and an answer, gains 2 and 1, outcomes 1 and 0: every z is almost 1
+    or -1."""
     run = Recipe.paper(gamma=0.5, lead_in="Answer.")
     logprobs = [[[-4.0, -2.0], [-1.0, -1.0]], [[-3.0], [-2.0]]]
     batch = saved_batch([rollout([visit(), answer()])] * 2, [7, 7], [1.0, 0.0], run, logprobs)

@@ -1,4 +1,5 @@
-"""The page of a run: a figure for whatever was logged, links to X-rays, and no figure for what was not."""
+"""The page of a run: a figure for whatever was logged, links to X-rays, and no figure for what was
+not."""
 
 import json
 import re

@@ -1,4 +1,5 @@
-"""Files of infer.py and eval.py: saved rollouts, lines of an evaluation; and their scoring by a model."""
+"""Files of infer.py and eval.py: saved rollouts, lines of an evaluation; and their scoring by a
+model."""
 
 import json
 from dataclasses import replace
