@@ -170,7 +170,8 @@ class Matrices(NamedTuple):
 
 class MergedLayer(NamedTuple):
     qkv: Tensor          # hidden -> (H + 2 K) D, times the weight of the norm before it
-    qk_norm: Tensor      # [H + K, D]
+    qkv_bias: Tensor | None      # [(H + 2 K) D]
+    qk_norm: Tensor | None       # [H + K, D]
     out: Tensor          # H D -> hidden
     gate_up: Tensor      # hidden -> 2 * intermediate, times the weight of the norm before it
     down: Tensor         # intermediate -> hidden
@@ -219,12 +220,18 @@ class MergedModel:
         attention, mlp, config = layer.self_attn, layer.mlp, self.config
         store = self.matrices.store
         qkv = torch.cat((attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight))
-        q_norm = scaled_weight(attention.q_norm).expand(config.num_attention_heads, -1)
-        k_norm = scaled_weight(attention.k_norm).expand(config.num_key_value_heads, -1)
+        qkv_bias = qk_norm = None
+        if config.qkv_bias:
+            qkv_bias = torch.cat((attention.q_proj.bias, attention.k_proj.bias, attention.v_proj.bias))
+        if config.qk_norm:
+            q_norm = scaled_weight(attention.q_norm).expand(config.num_attention_heads, -1)
+            k_norm = scaled_weight(attention.k_norm).expand(config.num_key_value_heads, -1)
+            qk_norm = torch.cat((q_norm, k_norm))
         gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
         return MergedLayer(
             qkv=store(qkv * scaled_weight(layer.input_layernorm)),
-            qk_norm=torch.cat((q_norm, k_norm)),
+            qkv_bias=qkv_bias,
+            qk_norm=qk_norm,
             out=store(attention.o_proj.weight),
             gate_up=store(gate_up * scaled_weight(layer.post_attention_layernorm)),
             down=store(mlp.down_proj.weight),
@@ -242,9 +249,13 @@ class MergedModel:
         x = self.embedding[tokens]                                                   # [N, hidden]
         for index, layer in enumerate(self.layers):
             qkv = product(self._normalise(x), layer.qkv)
+            if layer.qkv_bias is not None:
+                qkv += layer.qkv_bias
             qkv = qkv.unflatten(1, (-1, config.head_dim))                            # [N, H + 2 K, D]
             qk, v = qkv.split((heads + kv_heads, kv_heads), dim=1)
-            qk = rotate(self._normalise(qk).mul_(layer.qk_norm), cos, sin)
+            if layer.qk_norm is not None:
+                qk = self._normalise(qk).mul_(layer.qk_norm)
+            qk = rotate(qk, cos, sin)
             q, k = qk.split((heads, kv_heads), dim=1)
             if rows is not None and index + 1 == len(self.layers):
                 q, x = q[rows], x[rows]

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from minvenus.agent.observation import result_text
 from minvenus.config import ConfigError, check, read_json
-from minvenus.files import replaced, write_json
+from minvenus.files import replaced_folder, write_json
 from minvenus.tools.base import run_tool
 from minvenus.tools.almanac import Almanac
 from minvenus.types import setting
@@ -124,7 +124,7 @@ def main(config: FactbookConfig) -> str:
     dropped: Counter[str] = Counter()
     countries = read_countries(Path(config.source) if config.source else packaged_data(), dropped)
     train, test = split(chains(countries, dropped), config.seed, dropped)
-    with replaced(config.out) as folder:
+    with replaced_folder(config.out) as folder:
         for country in countries.values():
             (folder / "pages").mkdir(exist_ok=True)
             file = folder / "pages" / f"{file_name(country.name)}.txt"

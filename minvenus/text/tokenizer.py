@@ -27,6 +27,8 @@ CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 # Whitespace at the end and in runs, one to four bytes per character, no leading space: a lossy tokenizer fails on it.
 PROBE = "One. Two,\n\n 3 日本 ñ\t🙂 \n"
+# Symbols of the bytes that UTF-8 uses: 0xC0, 0xC1 and those from 0xF5 on never occur in a text.
+BYTE_SYMBOLS = set(ByteLevel.alphabet()) - {chr(byte) for byte in (0xC0, 0xC1, *range(0xF5, 0x100))}
 TINY = Path(__file__).with_name("tiny_tokenizer.json")      # about 750 ids; behaves as Qwen3's does
 
 
@@ -118,7 +120,7 @@ def read_tokenizer_json(path: Path) -> dict:
     missing = {*CONTROL, *TAGS} - {token["content"] for token in added}
     if missing:
         raise ConfigError(f"{path} lacks the added tokens {', '.join(sorted(missing))}: not a Qwen3 tokenizer")
-    if not model["vocab"].keys() >= set(ByteLevel.alphabet()):
+    if not model["vocab"].keys() >= BYTE_SYMBOLS:
         raise ConfigError(f"{path} lacks some of the 256 byte symbols: characters would be lost without a word")
     if any(token.get(option) for token in added for option in ("lstrip", "rstrip", "single_word")):
         raise ConfigError(f"{path} has added tokens with lstrip, rstrip or single_word, which minvenus does not read")
