@@ -23,14 +23,17 @@ def main(config: InferConfig) -> Rollout:
     question, tools, max_turns = question_and_tools(config)
     refuse_training_run(config.out)
     with claimed(config.out, "answering"):
-        loop, description = load_loop(agent, watch=None if config.json else show)
+        loop, description = load_loop(agent)
+        if not config.json:
+            loop.watch = show
         with loop, stop_on_signals(once_more=False) as stop:
             save_config(config, config.out)
             [episode] = loop.add(question, lambda question: tools, max_turns=max_turns)
             try:
                 if not config.json:
                     introduce(config, description, question)
-                loop.run(stop)
+                for _ in loop.run(stop):
+                    pass                                     # it needs no pages any more
             except BaseException as error:
                 loop.watch = lambda event, episode: None     # it may be what failed: the reader of the output is gone
                 loop.cut_all(str(error) or type(error).__name__)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from minvenus.agent.policy import EnginePolicy
+from minvenus.agent.policy import LocalWriter
 from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.rollout import Episode, RolloutLoop
@@ -25,11 +25,11 @@ from minvenus.evaluation.judge import Judge, WordGrader, make_grader
 from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.files import digest, read_jsonl
 from minvenus.flags import parse_flags
-from minvenus.igpo.credit import credit
-from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
+from minvenus.igpo.credit import assign_credit
+from minvenus.igpo.gain import scored_lengths, truth_logprobs, wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.model.lora import base_of
-from minvenus.model.precision import copy_weights, engine_model
+from minvenus.model.precision import engine_model
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import start_folder
 from minvenus.presets import IGPO_PRESETS
@@ -74,20 +74,21 @@ def main(config: IGPOConfig) -> Path:
         # run.steps resumes from the last checkpoint, evaluates, saves, stops on signals; run.phase measures the time;
         # source.visits says of every page that was visited whether it was the right one, where that is known
         for step in run.steps(model, optimizer, tokenizer.files | agent.files, data=data, evaluate=test):
-            copy_weights(model, engine)                                     # every cached page is stale now
-            with new_loop(score=score) as loop, together(), run.phase("rollout"):
-                episodes = collect(loop, source, step, config)              # under torchrun: this rank's questions
-                loop.score_ended()                                          # score the true answers, close the rollouts
+            engine.load_weights(model)                                      # every cached page is stale now
+            with new_loop() as loop, together(), run.phase("rollout"):
+                episodes = add_questions(loop, source, step, config)        # under torchrun: this rank's questions
+                for ended in loop.run():                                    # their pages are still there
+                    score(ended)
             engine.free_pages()                                             # the update can use their memory
             scorer.free_pages()
             scored = gather([(own.rollout, own.answer_logprobs) for own in episodes], each=config.group)
             batch = make_batch(scored, config.group, grade)                 # drops and counts rollouts without outcome
-            credited = credit(batch.measured, config.recipe)                # igpo/credit.py: the same on every rank
-            rows = list(map(row_of, batch.rollouts, credited.record.advantages))        # advantages of sampled tokens
+            credited = assign_credit(batch.samples, config.recipe)          # igpo/credit.py: the same on every rank
+            rows = list(map(row_of, batch.rollouts, credited.advantages))               # advantages of sampled tokens
             with run.phase("update"):
                 stats = igpo_update(model, optimizer, rows, reference, config, step)
             if batch.rollouts and (step == 1 or run.is_due(config.rollouts_every)):               # for the X-ray
-                saved = SavedBatch(step, config.gain_policy, config.recipe, batch.rollouts, batch.measured, credited)
+                saved = SavedBatch(step, config.gain_policy, config.recipe, batch.samples, credited)
                 on_rank_0(save_batch, run.folder, saved)
             stats["pages_peak"] = max(everywhere(engine.counters().pages_peak))
             tokens = sum(everywhere(engine.counters().rolled_out)) + stats.pop("tokens")
@@ -98,14 +99,13 @@ def main(config: IGPOConfig) -> Path:
 # ---------------------------------------------------------------------------------------- the parts of a step, in order
 
 
-def collect(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:
+def add_questions(loop: RolloutLoop, source: QuestionSource, step: int, config: IGPOConfig) -> list[Episode]:
     """`group` rollouts of each question of the step; under torchrun, of this rank's share of the
     questions. The name of a group and the step, counted from 0, decide its random numbers."""
     episodes: list[Episode] = []
     for name, question in share(source.of_step(step)):
         episodes += loop.add(question, source.tools_for, config.group, name=name, step=step - 1,
                              max_turns=source.max_turns(question))
-    loop.run()
     return episodes
 
 
@@ -115,16 +115,14 @@ def score_answers(scorer: Engine, tokenizer: Tokenizer, config: IGPOConfig, epis
     frozen start checkpoint has an engine of its own and computes the rollouts, too."""
     wrapped, requests = {}, {}
     for episode in episodes:
-        wrapped[episode] = wrap_answer(episode.rollout.question.answers[0], tokenizer, config.recipe)
+        wrapped[episode] = wrap_truth(episode.rollout.question.answers[0], tokenizer, config.recipe)
         if lengths := scored_lengths(episode.rollout, config.recipe):
-            # a rollout that was cut before its last turn began has an observation that its sequence lacks
-            on_pages = config.gain_policy == "current" and len(episode.sequence.tokens) >= lengths[-1]
-            prefix = episode.sequence if on_pages else episode.rollout.tokens
+            prefix = episode.sequence if config.gain_policy == "current" else episode.rollout.tokens
             requests[episode] = (prefix, lengths, wrapped[episode].ids)
     scores = dict(zip(requests, scorer.score_many(list(requests.values()), config.temperature), strict=True))
     for episode in episodes:
         own = scores.get(episode, [])
-        episode.answer_logprobs = answer_logprobs(episode.rollout, wrapped[episode], own, config.recipe)
+        episode.answer_logprobs = truth_logprobs(episode.rollout, wrapped[episode], own, config.recipe)
 
 
 def outcomes(rollouts: list[Rollout], grader: Judge | WordGrader) -> list[float | None]:
@@ -137,12 +135,13 @@ def outcomes(rollouts: list[Rollout], grader: Judge | WordGrader) -> list[float 
 def evaluate(model: Qwen3, new_loop: Callable[[], RolloutLoop], source: QuestionSource, engine: Engine) -> dict:
     """Metrics of one sampled rollout of every held-out question; {} where no question is held out. Answers are compared
     by exact match, with --judge too: evaluation should be cheap."""
-    copy_weights(model, engine)
+    engine.load_weights(model)
     episodes: list[Episode] = []
     with new_loop() as loop, together():
         for question in share(source.held_out):
             episodes += loop.add(question, source.tools_for, max_turns=source.max_turns(question))
-        loop.run()
+        for _ in loop.run():
+            pass
     done = gather([episode.rollout for episode in episodes])
     numbers = {"exact_match": mean(outcomes(done, WordGrader("em"))), **behaviour(done, *source.visits(done))}
     return {f"test_{name}": number for name, number in numbers.items() if number is not None}
@@ -171,11 +170,11 @@ def check_questions(loop: RolloutLoop, source: QuestionSource, tokenizer: Tokeni
         return
     for question in [*source.training, *source.held_out]:
         loop.check_room(question, source.max_turns(question))
-        answer = len(wrap_answer(question.answers[0], tokenizer, config.recipe).ids)
+        answer = len(wrap_truth(question.answers[0], tokenizer, config.recipe).ids)
         needed = config.max_context - loop.last_tokens + answer             # the longest context that is scored
-        if config.recipe.use_gain and needed > loop.policy.max_context:
+        if config.recipe.use_gain and needed > loop.writer.max_context:
             raise ConfigError(f"question {question.id!r}: its answer of {answer} tokens is scored after up to "
-                              f"{needed - answer} others, and there is room for {loop.policy.max_context}: raise "
+                              f"{needed - answer} others, and there is room for {loop.writer.max_context}: raise "
                               "--pages or lower --max-context")
 
 
@@ -183,12 +182,12 @@ def loop_maker(config: IGPOConfig, agent: AgentFormat, source: QuestionSource, e
                tokenizer: Tokenizer) -> partial[RolloutLoop]:
     """A function that makes rollout loops, for training and evaluation: both have the same sampling, prompt and guard.
     Every turn is trained as it was sampled: none is thrown away. Tools that may hang run in threads."""
-    policy = EnginePolicy(engine, tokenizer, Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p))
+    writer = LocalWriter(engine, tokenizer, Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p))
     run_as = AgentFormat(agent.prompt, agent.notices, max_turns=config.max_turns or 200, max_context=config.max_context,
                          max_new_tokens=config.max_turn_tokens, retries=0,
                          max_observation_tokens=config.max_observation_tokens)
     # the answer_from, last_turn_tokens and time_limit of the format are for inference
-    return partial(RolloutLoop, policy, tokenizer, run_as, tool_seconds=config.tool_seconds, guard=FailureGuard(),
+    return partial(RolloutLoop, writer, tokenizer, run_as, tool_seconds=config.tool_seconds, guard=FailureGuard(),
                    tool_threads=None if source.immediate else TOOL_THREADS)
 
 

@@ -81,15 +81,17 @@ OBSERVATIONS = random_tokens(TURNS - 1, QUESTIONS * ROLLOUTS, OBSERVATION, seed=
 
 def agent_rollouts(engine: Engine):
     """Every turn: sample, append the observation. Returns the open sequences and the lengths at which turns began."""
-    engine.weights_changed()
-    sequences = [s for group in engine.open_groups(PROMPTS.tolist(), ROLLOUTS) for s in group]
+    engine.load_weights(engine.runner.model)
+    sequences = []
+    for question, prompt in enumerate(PROMPTS.tolist()):
+        sequences += engine.open_group([list(prompt) for _ in range(ROLLOUTS)], question)
     boundaries = []
     for turn in range(TURNS):
         boundaries.append(len(sequences[0].tokens))
         engine.turn(sequences, Sampling(TURN))
         if turn + 1 < TURNS:
             for sequence, observation in zip(sequences, OBSERVATIONS[turn].tolist(), strict=True):
-                engine.append(sequence, observation)
+                sequence.tokens += observation
     return sequences, boundaries
 
 
@@ -155,9 +157,10 @@ def pools(timing: Timing) -> None:
         )
         score = partial(train_igpo.score_answers, engine, tokenizer, config)
         start = timing.clock()
-        with train_igpo.loop_maker(config, told, source, engine, tokenizer)(score=score) as loop:
-            train_igpo.collect(loop, source, 1, config)
-            loop.score_ended()
+        with train_igpo.loop_maker(config, told, source, engine, tokenizer)() as loop:
+            train_igpo.add_questions(loop, source, 1, config)
+            for ended in loop.run():
+                score(ended)
         seconds, done = timing.clock() - start, engine.counters()
         computed = done.prefilled + done.decoded + done.scored
         needed, least = needed or done.pages_peak, least or computed

@@ -16,6 +16,7 @@ import torch
 from benchmarks.timing import Timing, main
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
+from minvenus.igpo.loss import LossConfig
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import IGPOConfig
@@ -54,7 +55,7 @@ def grpo(timing: Timing) -> None:
 
 def our_step(model: Qwen3, prompts: list[list[int]]):
     optimizer, engine = adamw(model, (0.9, 0.999), 0.0), Engine(model, 1024, 16)
-    config = IGPOConfig(kl_coef=0.0, learning_rate=RATE)
+    config = IGPOConfig(loss=LossConfig(kl_coef=0.0), learning_rate=RATE)
     sources = torch.arange(PROMPT_TOKENS - 1, PROMPT_TOKENS + NEW_TOKENS - 1)
 
     def step():
@@ -74,7 +75,7 @@ def our_step(model: Qwen3, prompts: list[list[int]]):
                     )
                 )
         igpo_update(model, optimizer, rows, None, config, 1)
-        engine.weights_changed()
+        engine.load_weights(model)
 
     return step
 

@@ -1,4 +1,5 @@
-"""The terminal of a long run: one progress line, text tables, Ctrl-C as a request to stop, and errors in one line."""
+"""The terminal of a long run: one progress line, text tables, Ctrl-C as a request to stop, and
+errors in one line."""
 
 import io
 import os
@@ -14,24 +15,35 @@ from minvenus.config import ConfigError
 
 
 class Progress:
-    """One line on a terminal, renewed in place; elsewhere a line for the first step and for every tenth of the run."""
+    """One line on a terminal, renewed in place.
+
+    Elsewhere a line for the first step and for every tenth of the run."""
 
     def __init__(self, name: str, start: int, steps: int, out=None):
-        self.name, self.first, self.steps, self.out = name, start, steps, out or sys.stderr
+        self.name = name
+        self.start = start
+        self.steps = steps
+        self.out = out or sys.stderr
         self.live = self.out.isatty()
         self.began = time.monotonic()
 
     def show(self, step: int, metrics: dict, tokens_per_second: float | None = None) -> None:
         """After `step` steps. Counts are left out: the line has to be short."""
-        done, left = step - self.first, self.steps - step
-        if not self.live and left and done > 1 and step % max(1, self.steps // 10):
+        done = step - self.start
+        left = self.steps - step
+        tenth = max(1, self.steps // 10)
+        if not self.live and left and done > 1 and step % tenth:
             return
+
         seconds_left = (time.monotonic() - self.began) / done * left
-        numbers = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items() if isinstance(value, float))
-        speed = f"{tokens_per_second:,.0f} tokens/s  " if tokens_per_second is not None else ""
-        line = f"{self.name} {step}/{self.steps}  {clock(seconds_left)} left  {speed}{numbers}"
-        if self.live:                                        # a line that wraps could not be renewed
-            line = f"\r\033[K{line[:shutil.get_terminal_size().columns - 1]}"
+        parts = [f"{self.name} {step}/{self.steps}", f"{clock(seconds_left)} left"]
+        if tokens_per_second is not None:
+            parts.append(f"{tokens_per_second:,.0f} tokens/s")
+        parts += [f"{key} {x:.4g}" for key, x in metrics.items() if isinstance(x, float)]
+        line = "  ".join(parts)
+        if self.live:                            # a line that wraps could not be renewed
+            columns = shutil.get_terminal_size().columns
+            line = f"\r\033[K{line[:columns - 1]}"
         print(line, end="" if self.live and left else "\n", file=self.out, flush=True)
 
     def end(self) -> None:
@@ -48,36 +60,38 @@ def clock(seconds: float) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], left: bool = False) -> str:
-    """Rows of cells as lines of text: the first column left-aligned, the others right-aligned unless `left`."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [cell.ljust(width) if left else cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join([row[0].ljust(widths[0]), *cells[1:]]).rstrip())
-    return "\n".join(lines)
+    """Rows of cells as lines of text: the first column left-aligned, the others right-aligned
+    unless `left`."""
+    columns = []
+    for i, column in enumerate(zip(*rows, strict=True)):
+        width = max(map(len, column))
+        align = str.ljust if left or i == 0 else str.rjust
+        columns.append([align(cell, width) for cell in column])
+    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
 
 
 @contextmanager
 def stop_on_signals(once_more: bool = True) -> Iterator[list[int]]:
-    """`with stop_on_signals() as stop:` the list is empty until Ctrl-C, SIGTERM or SIGHUP has come; look at it between
-    steps. With `once_more` a second signal raises KeyboardInterrupt. Further ones do nothing, so that what is there can
-    be saved. For the main thread only."""
+    """`with stop_on_signals() as stop:` the list is empty until Ctrl-C, SIGTERM or SIGHUP has come;
+    look at it between steps.
+
+    With `once_more` a second signal raises KeyboardInterrupt. Further ones do nothing, so that what
+    is there can be saved. For the main thread only."""
     stop: list[int] = []
+    words = b"after this step; once more to stop at once" if once_more else b"and saving"
 
     def handler(number, frame):
         stop.append(number)
-        words = b"after this step; once more to stop at once" if once_more else b"and saving"
         if len(stop) == 1:
-            with suppress(OSError):              # print could fail: the signal may come in the middle of another print
+            with suppress(OSError):              # not print: the signal may have come inside one
                 os.write(sys.stderr.fileno(), b"\nstopping " + words + b"\n")
         if len(stop) == 2 and once_more:
             raise KeyboardInterrupt
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    if before[signal.SIGHUP] == signal.SIG_IGN:  # nohup
-        del before[signal.SIGHUP]
-    for number in before:
-        signal.signal(number, handler)
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
+        numbers.remove(signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield stop
     finally:
@@ -87,10 +101,11 @@ def stop_on_signals(once_more: bool = True) -> Iterator[list[int]]:
 
 @contextmanager
 def one_line_errors(script: str) -> Iterator[None]:
-    """What the user can mend ends the program with one line: settings, files, tools that fail. A bug shows its
-    traceback. Exit code 2, or 130 after Ctrl-C."""
+    """Errors that the user can mend (settings, files, tools) end the program with one line.
+
+    A bug shows its traceback. Exit code 2, or 130 after Ctrl-C."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")             # a terminal may know fewer characters than the web
+        sys.stdout.reconfigure(errors="replace")     # a terminal may lack characters of the web
     try:
         yield
     except KeyboardInterrupt as stopped:
@@ -101,7 +116,9 @@ def one_line_errors(script: str) -> Iterator[None]:
 
 
 def end(line: str, code: int) -> NoReturn:
-    """Exit with a last line. Where the reader of the output is gone (`| head -1`), the rest of it goes nowhere."""
+    """Exit with a last line.
+
+    Where the reader of the output is gone (`| head -1`), the rest of it goes nowhere."""
     with suppress(BrokenPipeError):
         print(line, file=sys.stderr)
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from minvenus.config import MODELS, ConfigError, ModelConfig, check, check_address
+from minvenus.igpo.loss import LossConfig
 from minvenus.igpo.recipes import Recipe
 from minvenus.types import setting
 
@@ -298,13 +299,7 @@ class IGPOConfig:
     learning_rate: float = setting(6e-4, "constant", above=0)
     weight_decay: float = setting(0.01, "on all parameters", least=0)
     clip: float = setting(1.0, "gradients are scaled down to this norm", above=0)
-    clip_low: float = setting(0.2, "the ratio is clipped to 1 - clip_low ...", least=0, below=1)
-    clip_high: float = setting(0.2, "... and 1 + clip_high", least=0)
-    dual_clip: float | None = setting(None, "cap of the ratio of bad tokens; none = no cap", above=1)
-    kl_coef: float = setting(0.001,
-        "weight of the KL term to the start checkpoint; 0 = no reference", least=0)
-    aggregate: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum"] = setting(
-        "seq-mean-token-mean", "how token losses become one number: igpo/loss.py")
+    loss: LossConfig = LossConfig()
     lora_rank: int = setting(0,
         "train adapters of this rank, not the weights; 0 = train all weights", least=0)
 

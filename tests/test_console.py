@@ -1,4 +1,5 @@
-"""What a run shows: a line that renews itself on a terminal, a few plain lines elsewhere, and how it ends."""
+"""What a run shows: a line that renews itself on a terminal, a few plain lines elsewhere, and how
+it ends."""
 
 import io
 import os
@@ -7,7 +8,7 @@ import sys
 
 import pytest
 
-from minvenus import console as terminal
+from minvenus import console
 from minvenus.config import ConfigError
 from minvenus.console import Progress, clock, one_line_errors, stop_on_signals, table
 from minvenus.train.optim import Diverged
@@ -25,31 +26,22 @@ def shown(out, steps, start=0):
     return out.getvalue()
 
 
-def test_a_file_gets_the_first_step_every_tenth_and_the_last():
-    lines = shown(io.StringIO(), 95).splitlines()
-    assert [line.split()[1] for line in lines] == [
-        "1/95",
-        *[f"{n}/95" for n in range(9, 95, 9)],
-        "95/95",
-    ]
-    assert lines[-1] == "sft 95/95  0:00 left  12,346 tokens/s  loss 1.25"
-    assert len(shown(io.StringIO(), 3).splitlines()) == 3
-    assert [line.split()[1] for line in shown(io.StringIO(), 100, start=94).splitlines()] == [
-        "95/100",
-        "100/100",
-    ]
+@pytest.mark.parametrize(
+    ("start", "steps", "printed"),
+    [(0, 95, [1, *range(9, 95, 9), 95]), (0, 3, [1, 2, 3]), (94, 100, [95, 100])],
+)
+def test_a_file_gets_the_first_step_every_tenth_and_the_last(start, steps, printed):
+    lines = shown(io.StringIO(), steps, start).splitlines()
+    assert [line.split()[1] for line in lines] == [f"{step}/{steps}" for step in printed]
+    assert lines[-1] == f"sft {steps}/{steps}  0:00 left  12,346 tokens/s  loss 1.25"
 
 
 def test_a_terminal_gets_one_line_that_is_renewed_and_ended(monkeypatch):
-    monkeypatch.setattr(
-        terminal.shutil, "get_terminal_size", lambda: terminal.shutil.os.terminal_size((20, 5))
-    )
+    monkeypatch.setattr(console.shutil, "get_terminal_size", lambda: os.terminal_size((20, 5)))
     text = shown(Terminal(), 4)
-    parts = text.split("\r\033[K")
-    assert parts[0] == "" and len(parts) == 5 and text.count("\n") == 1 and text.endswith("\n")
-    assert all(len(part.rstrip("\n")) == 19 for part in parts[1:]), (
-        "a line that wraps could not be renewed"
-    )
+    before, *lines = text.split("\r\033[K")
+    assert before == "" and len(lines) == 4 and text.count("\n") == 1 and text.endswith("\n")
+    assert {len(line.rstrip("\n")) for line in lines} == {19}, "a wrapped line cannot be renewed"
 
 
 def test_a_run_that_stops_early_leaves_the_terminal_on_a_new_line():
@@ -63,7 +55,7 @@ def test_a_run_that_stops_early_leaves_the_terminal_on_a_new_line():
 
 def test_what_is_left_follows_from_the_steps_of_this_process(monkeypatch):
     now = iter([100.0, 130.0])
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(console.time, "monotonic", lambda: next(now))
     out = io.StringIO()
     Progress("sft", 10, 20, out).show(12, {}, 1.0)  # two steps in 30 s, eight to go
     assert "2:00 left" in out.getvalue()
@@ -82,6 +74,9 @@ def test_columns_of_a_table_are_aligned():
     assert table(rows, left=True) == "      a    bb\nname  100  2"
 
 
+AT_ONCE = "stopped at once; the same command goes on from what was saved"
+
+
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
@@ -89,11 +84,7 @@ def test_columns_of_a_table_are_aligned():
         (Diverged("too fast"), 2, "run.py: too fast\n"),
         (OSError("no room"), 2, "run.py: no room\n"),
         (KeyboardInterrupt("3 of 4 done"), 130, "\nrun.py: 3 of 4 done\n"),
-        (
-            KeyboardInterrupt(),
-            130,
-            "\nrun.py: stopped at once; the same command goes on from what was saved\n",
-        ),
+        (KeyboardInterrupt(), 130, f"\nrun.py: {AT_ONCE}\n"),
     ],
 )
 def test_what_the_user_can_mend_is_one_line_and_an_exit_code(error, code, line, capsys):
@@ -123,13 +114,13 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def interrupted(*numbers) -> list[int]:
     """Those of the signals that raise KeyboardInterrupt when they come one after the other."""
-    found = []
+    raising = []
     for number in numbers:
         try:
             os.kill(os.getpid(), number)
         except KeyboardInterrupt:
-            found.append(number)
-    return found
+            raising.append(number)
+    return raising
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def test_the_questions_have_a_seed_of_their_own_so_that_sampling_can_be_repeated
                 evaluate_questions=0,
             )
         )
-        return load_batch(path_of(out, 1)).rollouts
+        return [m.rollout for m in load_batch(path_of(out, 1)).samples]
 
     first, again = batch(1, 7), batch(7, None)
     assert [r.question for r in first] == [r.question for r in again] and IGPOConfig(
@@ -159,14 +159,14 @@ def test_rollouts_of_the_first_every_second_and_the_last_step_are_saved_with_the
     saved = load_batch(path_of(whole, 3))  # which computes the credit again, and compares
     [row] = [row for row in read_jsonl(whole / "metrics.jsonl") if row["step"] == 3]
     gains = [gain for own in saved.credit.gains for gain in own if gain is not None]
-    assert [m.group for m in saved.measured] == [0, 0, 1, 1] and sum(gains) / 4 == pytest.approx(
+    assert [m.group for m in saved.samples] == [0, 0, 1, 1] and sum(gains) / 4 == pytest.approx(
         row["gain_mean"]
     )
     assert (saved.step, saved.gain_policy) == (
         3,
         "current",
     ) and saved.recipe.lead_in == TOYWEB.lead_in
-    assert [m.outcome for m in saved.measured] == [
+    assert [m.outcome for m in saved.samples] == [
         1.0,
         0.0,
         0.0,
@@ -208,9 +208,9 @@ def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(
     )  # the policy of the second step
     batch = load_batch(path_of(tmp_path, 2))
     assert batch.gain_policy == "reference"
-    for rollout, measured in zip(batch.rollouts, batch.measured, strict=True):
+    for sample in batch.samples:
         for model, same in ((start, True), (current, False)):
-            gap = abs(scored_again(model, rollout, batch.recipe)[0][0] - measured.logprobs[0][0])
+            gap = abs(scored_again(model, sample.rollout, batch.recipe)[0][0] - sample.truth_logprobs[0][0])
             assert (gap < 1e-5) == same
 
 
@@ -251,10 +251,10 @@ def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(
         "judge_unknown": unknown,
         "alone": 8 - unknown - len(kept),
     }
-    assert [m.outcome for m in step.batch.measured] == [
+    assert [m.outcome for m in step.batch.samples] == [
         [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0][i] for i in kept
     ]
-    assert [m.logprobs for m in step.batch.measured] == [step.logprobs[i] for i in kept]
+    assert [m.truth_logprobs for m in step.batch.samples] == [step.logprobs[i] for i in kept]
     assert step.update()["updates"] == 1
 
 
@@ -290,9 +290,9 @@ def test_a_rollout_that_is_cut_before_its_last_turn_begins_is_scored_whole():
         episode.started -= 1000.0
         return "Bob has a cat."
 
-    with agent.loop_for(policy, agent.budget(3, time_limit=1000.0), score=score) as loop:
+    with agent.loop_for(policy, agent.budget(3, time_limit=1000.0)) as loop:
         [episode] = loop.add(agent.QUESTION, lambda question: agent.Tools(visit=late))
-        loop.run()
-        loop.score_ended()
+        for ended in loop.run():
+            score(ended)
     assert episode.rollout.termination == "timeout" and len(episode.rollout.turns) == 2
     assert all(episode.answer_logprobs), "before the visit and after it"

@@ -111,28 +111,27 @@ def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_we
         assert not {"right_pages", "gain_right", "gain_wrong", "test_right_pages"} & row.keys()
     assert rows[0]["before_test_exact_match"] == 1.0 and "before_test_right_pages" not in rows[0]
     batch = load_batch(path_of(whole, 2))
-    assert {rollout.question.id for rollout in batch.rollouts} == {"Bob", "Cleo"}, "Ann is held out"
+    assert {sample.rollout.question.id for sample in batch.samples} == {"Bob", "Cleo"}, "Ann is held out"
     assert (
-        batch.recipe.lead_in == TOYWEB.lead_in and batch.rollouts[0].system == "Search and visit."
+        batch.recipe.lead_in == TOYWEB.lead_in and batch.samples[0].rollout.system == "Search and visit."
     )
     told = read_format(latest_checkpoint(whole) / "model")
     assert told == replace(TOYWEB, system="Search and visit."), (
         "the trained model's folder says so, too"
     )
-    looked_up = batch.rollouts[0]
+    looked_up = batch.samples[0].rollout
     assert f"is a {PETS[looked_up.question.id]}" in looked_up.turns[1].observation
 
 
 def test_an_evaluation_leaves_nothing_that_the_next_step_could_find(config, tmp_path, monkeypatch):
     """A run that goes on right there begins with an empty cache, and sums in other batches have other last bits."""
-    computed, real = [], train_igpo.collect
+    computed, real = [], train_igpo.score_answers
 
-    def collect(loop, *rest):
-        episodes = real(loop, *rest)
-        computed.append(loop.policy.engine.counters().prefilled)
-        return episodes
+    def score_answers(engine, *rest):
+        computed.append(engine.counters().prefilled)
+        real(engine, *rest)
 
-    monkeypatch.setattr(train_igpo, "collect", collect)
+    monkeypatch.setattr(train_igpo, "score_answers", score_answers)
     for every in (1, 100):  # before the second step there is an evaluation, or none
         train_igpo.main(replace(config, evaluate_every=every, out=str(tmp_path / str(every))))
     assert computed[:2] == computed[2:]
@@ -322,7 +321,7 @@ def test_a_step_takes_its_questions_and_random_streams_count_steps_from_0(config
             pass
 
     source = open_questions(config.data, config.tools, limit=1, per_step=2)
-    train_igpo.collect(Loop(), source, 3, config)
+    train_igpo.add_questions(Loop(), source, 3, config)
     assert sorted(groups) == [(2, "Bob"), (2, "Cleo")]
 
 

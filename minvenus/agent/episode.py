@@ -22,7 +22,6 @@ class Episode:
     number: int                          # in its group
     step: int | None = None              # of training
     turns: list[Turn] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)           # of the sampled tokens
     discarded: list[str] = field(default_factory=list)            # why attempts at the current turn were thrown away
     forced_by: str | None = None         # the limit that makes the next turn the last: token_limit, max_steps
     sequence: Any = None                 # the engine's sequence, while it is open; None at an endpoint
@@ -35,12 +34,10 @@ class Episode:
     rollout: Rollout | None = None       # None until the rollout has ended
     answer_logprobs: Any = None          # of the true answer before each turn, where a caller scores it
 
-    def add_turn(self, tokens: list[int], logprobs: list[float] | None, text: str, parsed: ParsedTurn,
-                 last: bool) -> None:
-        """Append what the policy wrote. Without log-probs its tokens do not count as sampled. With `last` its
-        call is not run, so the turn is no search and no visit."""
-        start, end = self.stream.add_turn(tokens, sampled=logprobs is not None)
-        self.logprobs += logprobs or []
+    def end_turn(self, text: str, parsed: ParsedTurn, sampled: bool, last: bool) -> None:
+        """Add the turn that is written. `sampled`: its ids are those that the policy chose. With
+        `last` its call is not run, so the turn is no search and no visit."""
+        start, end = self.stream.end_turn(sampled)
         call = None if last else parsed.call
         kind = parsed.kind if call or parsed.kind == "answer" else "none"
         seconds = time.monotonic() - self.turn_started
@@ -60,7 +57,9 @@ class Episode:
             last = turn is self.turns[-1]
             malformed = not is_well_formed(turn.text, final=last) and not (last and cut_off)
             turns.append(replace(turn, malformed=malformed))
-        own = iter(self.logprobs)
-        logprobs = [next(own) if sampled else None for sampled in self.stream.sampled]
+        logprobs: list[float | None] = [None] * len(self.stream.ids)
+        places = [i for i, sampled in enumerate(self.stream.sampled) if sampled]
+        for place, logprob in zip(places, self.stream.logprobs, strict=True):
+            logprobs[place] = logprob
         self.rollout = Rollout(self.question, self.stream.ids, self.stream.sampled, logprobs, turns, termination,
                                system, error, seconds=time.monotonic() - self.started)

@@ -1,20 +1,23 @@
-"""From settings to a policy, which writes the turns of episodes. The loop uses these methods, of the engine's policy
-and of an endpoint's (remote.py) alike:
+"""Writers: a writer lets the policy, a model, write the turns of episodes. Two kinds: LocalWriter with
+our own engine, here, and RemoteWriter at a completion endpoint (remote.py). The turn loop uses these
+methods of both:
 
-    fitting(group, opened, length)   how many episodes of a group may be opened beside those that are open, if all of
-                                     them grow to so many tokens
+    fitting(group, opened, length)   how many episodes of a group may be opened beside those that are
+                                     open, if all of them grow to so many tokens
     open(group)                      begin episodes of one group, which share their prompt
-    start(episode, max_tokens)       begin a turn after episode.stream. What an attempt at the same turn has written
-                                     before is thrown away
+    start(episode, max_tokens)       begin a turn after episode.stream
     step() -> bool                   do some work; False if there is none to do in this thread
-    output(episode)                  (tokens, log-probs) of its turn, None until the turn has ended. Log-probs are None
-                                     if the ids were made from text. Raises a ToolError if the turn cannot be written
-    cut(episode)                     end its turn now; the same of the partial turn
+    finished(episode) -> bool        whether its turn has ended; its tokens are in episode.stream then.
+                                     Raises a ToolError if the turn cannot be written
+    discard(episode)                 throw its turn away; the next attempt has other random numbers
+    cut(episode)                     end its turn now, with what is written of it
     close(episode)                   free what it holds
-    max_context                      the largest number of tokens that an episode may have, None if unknown
+    samples                          whether the ids of turns are those that the policy sampled
+    max_context                      the largest number of tokens of an episode, None if unknown
 
-Log-probs are under the plain softmax at the sampling temperature, which is what a trainer computes again. With top-p
-below 1 tokens are drawn from another distribution; their log-probs are still the plain ones.
+Log-probs are under the plain softmax at the sampling temperature, which is what a trainer computes
+again. With top-p below 1 tokens are drawn from another distribution; their log-probs are still the
+plain ones.
 """
 
 from collections.abc import Callable
@@ -25,7 +28,7 @@ import torch
 
 from minvenus.agent.episode import Episode
 from minvenus.agent.prompt import AgentFormat, read_format
-from minvenus.agent.remote import RemotePolicy
+from minvenus.agent.remote import RemoteWriter
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.engine import Engine, Sampling
@@ -42,8 +45,10 @@ CACHE_SHARE = 0.8                     # on a GPU instead: of what is free once t
 FLAGS = {field.name for field in fields(AgentConfig)} & {field.name for field in fields(AgentFormat)}
 
 
-class EnginePolicy:
+class LocalWriter:
     """Turns from our own engine. The tokenizer's stop ids are added to those of the sampling."""
+
+    samples = True
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, sampling: Sampling):
         self.engine = engine
@@ -59,39 +64,43 @@ class EnginePolicy:
     def _has_room(self, episodes: list[Episode], length: int) -> bool:
         """Whether all fit at full length. Rollouts of one group share the full pages of their prompt."""
         pool = self.engine.pool
-        shared = {e.name: ((e.turns[0].start if e.turns else len(e.stream.ids)) - 1) // pool.page_size
-                  for e in episodes}                                  # each computes the prompt's last token itself
+        shared = {}                                   # full pages of each group's prompt
+        for e in episodes:
+            shared[e.name] = (e.stream.prompt_length - 1) // pool.page_size  # each computes the last token itself
         own = sum(pool.pages_for(length) - shared[e.name] for e in episodes)
         return own + sum(shared.values()) <= pool.count
 
     def open(self, group: list[Episode]) -> None:
-        """The prompt is computed once."""
+        """Open a sequence for each episode. It draws its tokens and log-probs into the lists of the
+        episode's stream."""
         first = group[0]
-        [sequences] = self.engine.open_groups([first.stream.ids], len(group), [first.name], first.step, first.number)
+        prompts = [episode.stream.ids for episode in group]
+        sequences = self.engine.open_group(prompts, first.name, first.number, first.step)
         for episode, sequence in zip(group, sequences, strict=True):
+            sequence.logprobs = episode.stream.logprobs
             episode.sequence = sequence
 
     def start(self, episode: Episode, max_tokens: int) -> None:
-        old, ids = episode.sequence, episode.stream.ids
-        if len(old.tokens) > len(ids):
-            # another attempt: a new sequence finds the pages again, and its name gives it other noise
-            self.engine.close(old)
-            episode.sequence = self.engine.open(ids, f"{old.question} again", old.rollout, old.step)
-        elif len(old.tokens) < len(ids):
-            self.engine.append(old, ids[len(old.tokens):])
         self.engine.start(episode.sequence, replace(self.sampling, max_tokens=max_tokens))
 
     def step(self) -> bool:
         self.engine.step()
         return bool(self.engine.scheduler.running())
 
-    def output(self, episode: Episode) -> tuple[list[int], list[float]] | None:
-        done = episode.sequence.completion
-        return None if episode.sequence.job else (done.tokens, done.logprobs)
+    def finished(self, episode: Episode) -> bool:
+        return episode.sequence.job is None
 
-    def cut(self, episode: Episode) -> tuple[list[int], list[float]]:
-        done = self.engine.cut(episode.sequence)
-        return done.tokens, done.logprobs
+    def discard(self, episode: Episode) -> None:
+        """Go on with a new sequence: it finds the pages again, and its name gives it other noise."""
+        old, stream = episode.sequence, episode.stream
+        self.engine.close(old)
+        stream.discard_turn()
+        new = self.engine.open(stream.ids, f"{old.question} again", old.rollout, old.step)
+        new.logprobs = stream.logprobs
+        episode.sequence = new
+
+    def cut(self, episode: Episode) -> None:
+        self.engine.cut(episode.sequence)
 
     def close(self, episode: Episode) -> None:
         self.engine.close(episode.sequence)
@@ -116,16 +125,15 @@ def format_of(config: AgentConfig) -> AgentFormat:
     return replace(read_format(model_folder(config), config.like, config.system_prompt), **given)
 
 
-def load_loop(config: AgentConfig, sequences: int = 1, pages: int | None = None,
-              watch: Callable | None = None) -> tuple[RolloutLoop, str]:
-    """(a loop for so many rollouts at once, its policy, prompt, tools and limits in words)."""
+def load_loop(config: AgentConfig, sequences: int = 1, pages: int | None = None) -> tuple[RolloutLoop, str]:
+    """(a loop for so many rollouts at once, its writer, prompt, tools and limits in words)."""
     agent = format_of(config)
     prompt = agent.prompt                           # if it is not known, nobody should wait for a model to learn it
-    policy, tokenizer, description = load_policy(config, agent, sequences, pages)
-    agent = replace(agent, max_context=min(agent.max_context, policy.max_context or agent.max_context))
+    writer, tokenizer, description = load_writer(config, agent, sequences, pages)
+    agent = replace(agent, max_context=min(agent.max_context, writer.max_context or agent.max_context))
     immediate = config.tools.partition(":")[0] in IMMEDIATE
-    loop = RolloutLoop(policy, tokenizer, agent, tool_threads=None if immediate else sequences,
-                       tool_seconds=config.tool_seconds, max_malformed=config.max_malformed, watch=watch)
+    loop = RolloutLoop(writer, tokenizer, agent, tool_threads=None if immediate else sequences,
+                       tool_seconds=config.tool_seconds, max_malformed=config.max_malformed)
     first = prompt.strip().splitlines()[0]
     turns = "turns as needed" if config.tools == "toyweb" and not config.max_turns else f"{agent.max_turns} turns"
     limits = (f"{turns}, {agent.max_context:,} tokens, {agent.max_new_tokens:,} in a turn, "
@@ -136,17 +144,17 @@ def load_loop(config: AgentConfig, sequences: int = 1, pages: int | None = None,
                   f"{describe_tools(config.tools)}; {limits}")
 
 
-def load_policy(config: AgentConfig, agent: AgentFormat, sequences: int,
-                pages: int | None) -> tuple[EnginePolicy | RemotePolicy, Tokenizer, str]:
+def load_writer(config: AgentConfig, agent: AgentFormat, sequences: int,
+                pages: int | None) -> tuple[LocalWriter | RemoteWriter, Tokenizer, str]:
     """The cache has `pages`, or else room for so many `sequences` of full length within that memory; with less than
     they need, sequences take turns."""
     sampling = Sampling(1, agent.temperature, agent.top_k or None, agent.top_p, agent.presence_penalty)
     if config.api_base is not None and config.api_model is not None:
         tokenizer = Tokenizer.from_file(config.model)
-        policy = RemotePolicy(tokenizer, config.api_base, config.api_model, sampling, config.prompt_ids, config.seed)
-        policy.max_context = policy.served_context()
-        room = f", which has room for {policy.max_context:,} tokens" if policy.max_context else ""
-        return policy, tokenizer, f"{config.api_model} at {config.api_base}{room}"
+        writer = RemoteWriter(tokenizer, config.api_base, config.api_model, sampling, config.prompt_ids, config.seed)
+        writer.max_context = writer.served_context()
+        room = f", which has room for {writer.max_context:,} tokens" if writer.max_context else ""
+        return writer, tokenizer, f"{config.api_model} at {config.api_base}{room}"
     folder = model_folder(config)
     device = weights.device_of(config.device)
     if folder is None:
@@ -163,7 +171,7 @@ def load_policy(config: AgentConfig, agent: AgentFormat, sequences: int,
     engine = Engine(model, pages, PAGE_SIZE, seed=config.seed, vocab_limit=tokenizer.size)
     sampling = replace(sampling, stop_ids=(tokenizer.tool_response,))        # only the environment writes what follows
     count = sum(parameter.numel() for parameter in model.parameters())
-    return EnginePolicy(engine, tokenizer, sampling), tokenizer, f"{source}\n{count:,} parameters on {device}"
+    return LocalWriter(engine, tokenizer, sampling), tokenizer, f"{source}\n{count:,} parameters on {device}"
 
 
 def cache_pages(model: Qwen3, max_context: int, sequences: int) -> int:

@@ -41,9 +41,10 @@ GONE = (None, 502, 503, 504)      # no reply, or one of the proxy before it
 HINT = ". Check --api-base (it usually ends in /v1), --api-model, and that the model has room for --max-context tokens"
 
 
-class RemotePolicy:
+class RemoteWriter:
     """`send_ids`: prompts are sent as ids, which needs the served model's tokenizer."""
 
+    samples = False
     max_context: int | None = None
 
     def __init__(self, tokenizer: Tokenizer, base: str, model: str, sampling: Sampling, send_ids: bool, seed: int = 0):
@@ -83,13 +84,18 @@ class RemotePolicy:
     def step(self) -> bool:
         return False
 
-    def output(self, episode: Episode) -> tuple[list[int], None] | None:
+    def finished(self, episode: Episode) -> bool:
         reply, _ = self.replies[episode]
-        return (reply.result(), None) if reply.done() else None
+        if not reply.done():
+            return False
+        episode.stream.ids += reply.result()
+        return True
 
-    def cut(self, episode: Episode) -> tuple[list[int], None]:
+    def discard(self, episode: Episode) -> None:
+        episode.stream.discard_turn()
+
+    def cut(self, episode: Episode) -> None:
         self.close(episode)
-        return [], None
 
     def close(self, episode: Episode) -> None:
         if episode in self.replies:

@@ -4,10 +4,10 @@
                              -> a call: run the tool, show the result, write the next turn
                              -> neither: show what is wrong with it, write the next turn
 
-    with RolloutLoop(policy, tokenizer, agent) as loop:
+    with RolloutLoop(writer, tokenizer, agent) as loop:
         episodes = loop.add(question, tools_for, n=8)
-        loop.run()                                  # or step() after step(), with more add() in between
-        rollouts = [episode.rollout for episode in episodes]
+        for ended in loop.run():                    # or step() after step(), with more add() in between
+            ...                                     # these have ended, and their pages are still there
 
 The reserve, so that every rollout that meets the context limit gets a chance to answer:
 
@@ -31,7 +31,7 @@ rollouts share a step. Without tool_threads, and with the same pages, a run is r
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 
 from minvenus.agent.episode import Episode
@@ -58,21 +58,18 @@ class RolloutLoop:
     guard             raises TooManyFailures when too many tool calls fail
     watch             is called as watch(event, episode): "turn" after a turn was added, "observation" after its
                       observation was, "discarded" after an attempt was thrown away, "end" when episode.rollout is set
-    score             is called with rollouts that have ended, while their sequences are open: with all of them by
-                      score_ended(), or as they end if others wait for their room
     """
 
-    def __init__(self, policy, tokenizer: Tokenizer, agent: AgentFormat, *, tool_threads: int | None = 16,
+    def __init__(self, writer, tokenizer: Tokenizer, agent: AgentFormat, *, tool_threads: int | None = 16,
                  tool_seconds: float = 450.0, max_malformed: int = 0, guard: FailureGuard | None = None,
-                 watch: Callable | None = None, score: Callable[[list[Episode]], None] | None = None):
-        if policy.max_context is not None and agent.max_context > policy.max_context:
-            raise ConfigError(f"max_context {agent.max_context} is more than the {policy.max_context} tokens that the "
+                 watch: Callable | None = None):
+        if writer.max_context is not None and agent.max_context > writer.max_context:
+            raise ConfigError(f"max_context {agent.max_context} is more than the {writer.max_context} tokens that the "
                               "model and the cache have room for: lower it, or raise the number of pages")
-        self.policy, self.tokenizer, self.agent, self.system = policy, tokenizer, agent, agent.prompt
+        self.writer, self.tokenizer, self.agent, self.system = writer, tokenizer, agent, agent.prompt
         self.tool_threads, self.tool_seconds, self.max_malformed = tool_threads, tool_seconds, max_malformed
         self.guard = guard or FailureGuard()
         self.watch = watch or (lambda event, episode: None)
-        self.score = score
         self.waiting: list[list[Episode]] = []        # groups, or the rest of one
         self.open: list[Episode] = []                 # opened by the policy and not closed yet
         self.turn_tokens = agent.max_new_tokens + 1                                                         # R
@@ -86,7 +83,7 @@ class RolloutLoop:
     def __exit__(self, *_) -> None:
         """Close all sequences and forget all rollouts. Results of tools that still run are dropped."""
         for episode in self.open:
-            self.policy.close(episode)
+            self.writer.close(episode)
         self.waiting, self.open = [], []
 
     @property
@@ -115,16 +112,38 @@ class RolloutLoop:
                               f"least {needed}, not {self.agent.max_context} (the server may have room for no more);"
                               " or allow fewer tokens per turn")
 
+    def run(self, stop: object = False) -> Iterator[list[Episode]]:
+        """Step until all rollouts have ended, and yield those that have. They are open, with their
+        pages, until the next ones are asked for. While others wait for room these come as soon as
+        they end, else all together at the end.
+
+        Once `stop` is true (a signal fills a list), all are cut where they are."""
+        while self.running or self.waiting:
+            self._advance()
+            if stop:
+                self.cut_all("stopped by the user")
+            if self.waiting or not self.running:
+                ended = [episode for episode in self.open if episode.rollout]
+                if ended:
+                    yield ended
+                self._close_ended()
+
     def step(self) -> list[Episode]:
-        """Advance every rollout a little; returns those that ended."""
+        """Advance every rollout a little; close and return those that ended."""
+        ended = self._advance()
+        self._close_ended()
+        return ended
+
+    def _advance(self) -> list[Episode]:
+        """Advance every rollout a little; return those that ended."""
         self._open_waiting()
         running = self.running
         for episode in running:                               # write
             if episode.stream.awaits_turn and not episode.writing:
                 room = self.agent.max_context - len(episode.stream.ids) - 1
-                self.policy.start(episode, min(self.agent.max_new_tokens, room))
+                self.writer.start(episode, min(self.agent.max_new_tokens, room))
                 episode.writing, episode.turn_started = True, time.monotonic()
-        busy = self.policy.step()
+        busy = self.writer.step()
         for episode in running:                               # parse
             if episode.writing:
                 busy |= self._read_turn(episode)
@@ -135,25 +154,13 @@ class RolloutLoop:
             late = self.agent.time_limit and time.monotonic() - episode.started >= self.agent.time_limit
             if late and episode.rollout is None:
                 self._cut(episode, "timeout")
-        if self.waiting or not self.score:
-            self.score_ended()
         return [episode for episode in running if episode.rollout]
 
-    def run(self, stop: object = False) -> None:
-        """Step until all rollouts have ended. Once `stop` is true (a signal fills a list), cut them where they are."""
-        while self.running or self.waiting:
-            self.step()
-            if stop:
-                self.cut_all("stopped by the user")
-
-    def score_ended(self) -> None:
-        """Score the rollouts that have ended and are not scored yet, and close them."""
-        ended = [episode for episode in self.open if episode.rollout]
-        if ended and self.score:
-            self.score(ended)
+    def _close_ended(self) -> None:
+        for episode in self.open:
+            if episode.rollout:
+                self.writer.close(episode)
         self.open = self.running
-        for episode in ended:
-            self.policy.close(episode)
 
     def cut_all(self, error: str) -> None:
         """End every rollout where it is, with termination "error"; one that waits, before its first turn."""
@@ -165,10 +172,10 @@ class RolloutLoop:
         """Open all rollouts that have room now."""
         while self.waiting:
             group = self.waiting[0]
-            count = self.policy.fitting(group, self.open, self.agent.max_context)
+            count = self.writer.fitting(group, self.open, self.agent.max_context)
             if count == 0:
                 break
-            self.policy.open(group[:count])                   # together: they share their prompt
+            self.writer.open(group[:count])                   # together: they share their prompt
             for episode in group[:count]:
                 episode.started = time.monotonic()
             self.open += group[:count]
@@ -179,25 +186,25 @@ class RolloutLoop:
     def _read_turn(self, episode: Episode) -> bool:
         """Handle a turn if it is written, else False: discard it, or add it and end, run its call, show the error."""
         try:
-            output = self.policy.output(episode)
+            finished = self.writer.finished(episode)
         except ToolError as error:                            # only an endpoint raises it
             if is_too_long(error) and episode.turns:
                 self._context_is_full(episode)
             else:
                 self._cut(episode, "error", str(error))
             return True
-        if output is None:
+        if not finished:
             return False
         episode.writing = False
-        tokens, logprobs = output
-        text, parsed = self._parse(tokens)
+        text, parsed = self._parse(episode)
         problem = retry_reason(text, parsed, episode.turns)
         if problem and len(episode.discarded) < self.agent.retries:
+            self.writer.discard(episode)
             episode.discarded.append(problem)                 # the next step() starts another attempt
             self.watch("discarded", episode)
             return True
         last = parsed.kind == "answer" or episode.forced_by is not None or episode.max_turns == 1
-        episode.add_turn(tokens, logprobs, text, parsed, last)
+        episode.end_turn(text, parsed, self.writer.samples, last)
         self.watch("turn", episode)
         most = self.max_malformed                             # 0 = any number
         if last:
@@ -211,9 +218,10 @@ class RolloutLoop:
             self._show(episode, message, "bad_arguments" if parsed.tool else None)
         return True
 
-    def _parse(self, tokens: list[int]) -> tuple[str, ParsedTurn]:
+    def _parse(self, episode: Episode) -> tuple[str, ParsedTurn]:
         """A turn as the parser wants it: with the <think> of the generation prompt, without the id that ended it."""
-        text = "<think>\n" + self.tokenizer.decode([i for i in tokens if i not in self.tokenizer.stop_ids])
+        tokens = [i for i in episode.stream.written if i not in self.tokenizer.stop_ids]
+        text = "<think>\n" + self.tokenizer.decode(tokens)
         return text, parse_turn(text)
 
     def _run_calls(self, running: list[Episode]) -> None:
@@ -287,7 +295,9 @@ class RolloutLoop:
         """End a rollout where it is. The partial turn is its last one; it may be blank. The result of a tool that still
         runs is dropped, because the rollout has ended."""
         if episode.stream.awaits_turn:
-            tokens, logprobs = self.policy.cut(episode) if episode.writing else ([], None)
-            episode.add_turn(tokens, logprobs, *self._parse(tokens), last=True)
+            if episode.writing:
+                self.writer.cut(episode)
+            text, parsed = self._parse(episode)
+            episode.end_turn(text, parsed, self.writer.samples, last=True)
             self.watch("turn", episode)
         self._end(episode, termination, error)

@@ -27,6 +27,7 @@ from minvenus.engine.pages import PagePool
 from minvenus.engine.runner import Runner
 from minvenus.engine.sampler import Noise, Sampling, plain_logprobs, sample
 from minvenus.engine.scheduler import Completion, Counters, Job, Scheduler, Sequence, Work
+from minvenus.model.precision import fill
 
 ScoreRequest = tuple[Sequence | list[int], list[int], list[int]]  # (prefix, lengths n to score after, continuation)
 
@@ -56,39 +57,36 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------- the life of a sequence
 
-    def open(self, tokens: list[int], question: int | str = "", rollout: int = 0, step: int | None = None) -> Sequence:
-        """A sequence that begins with `tokens`. (seed, step, question, rollout) decide its random numbers."""
+    def open(self, tokens: list[int], question: int | str = "", rollout: int = 0,
+             step: int | None = None) -> Sequence:
+        """A sequence that begins with `tokens`. The list stays the caller's: the engine appends what
+        it draws to it, and the caller may append to it between two turns.
+        (seed, step, question, rollout) decide its random numbers."""
         self._check_tokens(tokens)
         noise = Noise(self.seed, question, rollout, step)
-        sequence = Sequence(self._opened, list(tokens), question, rollout, step, noise)
+        sequence = Sequence(self._opened, tokens, question, rollout, step, noise)
         self._opened += 1
         self.scheduler.sequences.append(sequence)
         return sequence
 
-    def open_groups(self, prompts: list[list[int]], n: int, questions: list[int | str] | None = None,
-                    step: int | None = None, number: int = 0) -> list[list[Sequence]]:
-        """n rollouts of every prompt, with numbers from `number` on, on shared pages: each prompt is computed once."""
-        questions = list(range(len(prompts))) if questions is None else questions
-        for prompt in prompts:                                         # before anything is opened that would stay open
-            self._check_tokens(prompt)
-            self._check_room(len(prompt), 1)
-        groups = [[self.open(prompt, name, number, step)] for prompt, name in zip(prompts, questions, strict=True)]
-        if n > 1:
-            self._prefill((first, len(first.tokens) - 1) for [first] in groups)
-        for group in groups:
-            first = group[0]
-            for rollout in range(number + 1, number + n):
-                group.append(self.open(first.tokens, first.question, rollout, step))
-                if first.block_table:
-                    group[-1].block_table = self.pool.fork(first.block_table, first.num_computed)
-                    self.scheduler.counters.shared += first.num_computed
-        return groups
+    def open_group(self, prompts: list[list[int]], question: int | str = "", rollout: int = 0,
+                   step: int | None = None) -> list[Sequence]:
+        """Sequences on shared pages, with rollout numbers from `rollout` on. `prompts` are equal, one
+        list for each sequence: the prompt is computed once."""
+        self._check_tokens(prompts[0])                       # before anything is opened that would stay open
+        self._check_room(len(prompts[0]), 1)
+        group = []
+        for number, prompt in enumerate(prompts, start=rollout):
+            group.append(self.open(prompt, question, number, step))
 
-    def append(self, sequence: Sequence, tokens: list[int]) -> None:
-        """Add tokens from outside, such as an observation; they are computed with the next turn."""
-        self._check_idle(sequence)
-        self._check_tokens(tokens)
-        sequence.tokens.extend(tokens)
+        first = group[0]
+        if len(group) > 1:
+            self._prefill([(first, len(first.tokens) - 1)])
+        for sequence in group[1:]:
+            if first.block_table:
+                sequence.block_table = self.pool.fork(first.block_table, first.num_computed)
+                self.scheduler.counters.shared += first.num_computed
+        return group
 
     def close(self, sequence: Sequence) -> None:
         """Give the pages back. The next sequence with the same beginning still finds them, until they are reused."""
@@ -107,10 +105,14 @@ class Engine:
         self.pool.forget()
         self.runner.free_pages()
 
-    def weights_changed(self) -> None:
-        """Drop everything that was computed, copies of the weights included."""
+    def load_weights(self, model) -> None:
+        """Take the weights that the model has now, drop all that was computed with others, and
+        count the work from 0."""
+        if self.runner.model is not model:
+            fill(self.runner.model, model)
         self.free_pages()
         self.runner.forget_weights()
+        self.scheduler.counters = Counters()
 
     # --------------------------------------------------------------------------------------------------------- sampling
 
@@ -119,9 +121,9 @@ class Engine:
         job any more."""
         self._check_idle(sequence)
         length = len(sequence.tokens)
+        self._check_tokens(sequence.tokens[sequence.num_computed:])
         self._check_room(length, sampling.max_tokens)
-        sequence.completion = Completion()
-        sequence.job = Job(goal=length, output_from=length - 1, sampling=sampling)
+        sequence.job = Job(goal=length, output_from=length - 1, sampling=sampling, begin=length)
 
     @torch.inference_mode()
     def step(self) -> None:
@@ -129,30 +131,37 @@ class Engine:
         if self.scheduler.running():
             self._finish(*self.runner.run(self.scheduler.schedule()))
 
-    def cut(self, sequence: Sequence) -> Completion:
+    def cut(self, sequence: Sequence) -> None:
         """End a running turn where it is. What was drawn so far stays in the sequence."""
         sequence.job = None
-        return sequence.completion
 
     def turn(self, sequences: list[Sequence], sampling: Sampling) -> list[Completion]:
         """One turn of each sequence, batched."""
+        starts = [len(sequence.tokens) for sequence in sequences]
         for sequence in sequences:
             self.start(sequence, sampling)
         self._run(sequences)
-        return [s.completion for s in sequences]
+
+        completions = []
+        for sequence, start in zip(sequences, starts, strict=True):
+            tokens = sequence.tokens[start:]
+            completions.append(Completion(tokens, sequence.logprobs[-len(tokens):]))
+        return completions
 
     def generate(self, prompts: list[list[int]], sampling: Sampling, n: int = 1) -> list[list[Completion]]:
         """n completions of every prompt."""
         if n < 1:
             raise ValueError(f"n must be at least 1 completion per prompt, got {n}")
-        groups = self.open_groups(prompts, n)
-        sequences = [sequence for group in groups for sequence in group]
+        sequences: list[Sequence] = []
         try:
-            self.turn(sequences, sampling)
-            return [[sequence.completion for sequence in group] for group in groups]
+            for question, prompt in enumerate(prompts):
+                copies = [list(prompt) for _ in range(n)]
+                sequences += self.open_group(copies, question)
+            completions = self.turn(sequences, sampling)
         finally:
             for sequence in sequences:
                 self.close(sequence)
+        return [completions[i:i + n] for i in range(0, len(completions), n)]
 
     # ---------------------------------------------------------------------------------------------------------- scoring
 
@@ -179,11 +188,10 @@ class Engine:
             for source, (_, lengths, continuation) in zip(sources, requests, strict=True):
                 scorings.append([self._open_once(opened, n, source.tokens[:n] + continuation) for n in lengths])
                 for n, scoring in zip(lengths, scorings[-1], strict=True):
-                    scoring.completion = Completion(continuation)
                     scoring.job = Job(goal=len(scoring.tokens) - 1, output_from=n - 1, temperature=temperature,
                                       source=source)
             self._run(opened.values())
-            return [[list(scoring.completion.logprobs) for scoring in own] for own in scorings]
+            return [[list(scoring.logprobs) for scoring in own] for own in scorings]
         finally:
             for sequence in opened.values():
                 self.close(sequence)
@@ -213,7 +221,7 @@ class Engine:
     def _finish(self, work: list[Work], hidden: Tensor) -> None:
         """Commit the tokens that ran; draw and score from the hidden states, [M, hidden] in the order of the work."""
         drawing: dict[Sequence, int] = {}                              # sequence -> its row of hidden
-        scoring: list[tuple[int, int, list[float], int]] = []          # (row, target, log-probs so far, place in them)
+        scoring: list[tuple[int, int, list[float]]] = []               # (row, target, log-probs so far)
         row, temperature = 0, 1.0
         for sequence, new, _ in work:
             job, end = sequence.job, sequence.num_computed + new
@@ -221,7 +229,7 @@ class Engine:
                 if job.sampling:
                     drawing[sequence] = row
                 else:
-                    scoring.append((row, sequence.tokens[i + 1], sequence.completion.logprobs, i - job.output_from))
+                    scoring.append((row, sequence.tokens[i + 1], sequence.logprobs))
                     temperature = job.temperature                      # the same for all: one score_many at a time
                 row += 1
             self.pool.commit(sequence.block_table, sequence.tokens, new)
@@ -230,10 +238,10 @@ class Engine:
                 if job.source:                                     # a scored fork: others wait for its pages
                     self.scheduler.free(sequence)
         if scoring:
-            rows, targets, kept, places = map(list, zip(*scoring, strict=True))
+            rows, targets, episode_logprobs = map(list, zip(*scoring, strict=True))
             scores = self.runner.logprobs(hidden[rows], targets, temperature)
-            for logprobs, place, score in zip(kept, places, scores, strict=True):
-                logprobs[place:] = [score]                             # not append: after a preemption it begins again
+            for logprobs, score in zip(episode_logprobs, scores, strict=True):
+                logprobs.append(score)
         if drawing:
             self._draw_tokens(list(drawing), hidden[list(drawing.values())] if scoring else hidden)
 
@@ -254,15 +262,12 @@ class Engine:
     def _sample(self, sequences: list[Sequence], logits: Tensor) -> list[int]:
         sampling = sequences[0].job.sampling
         noise = [s.noise.draw() for s in sequences] if sampling.temperature else []
-        return sample(logits, sampling, noise, self.vocab_limit, written=[s.completion.tokens for s in sequences])
+        return sample(logits, sampling, noise, self.vocab_limit, written=[s.written for s in sequences])
 
     # ---------------------------------------------------------------------------------------------- counters and checks
 
     def counters(self) -> Counters:
         return replace(self.scheduler.counters)                       # a copy
-
-    def reset_counters(self) -> None:
-        self.scheduler.counters = Counters()
 
     def _check_request(self, prefix: Sequence | list[int], lengths: list[int], continuation: list[int]) -> None:
         if isinstance(prefix, Sequence):

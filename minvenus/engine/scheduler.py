@@ -21,11 +21,10 @@ from minvenus.engine.sampler import Noise, Sampling
 
 @dataclass
 class Completion:
-    """One turn as it was sampled, or a continuation and its scores."""
+    """One turn as it was sampled."""
 
-    tokens: list[int] = field(default_factory=list)          # with the stop id, if one was drawn
-    logprobs: list[float] = field(default_factory=list)      # plain softmax at the sampling temperature
-    stop: int | None = None                                  # the stop id that ended the turn; None = cut, or a scoring
+    tokens: list[int]            # with the stop id, if one was drawn
+    logprobs: list[float]        # plain softmax at the sampling temperature
 
 
 @dataclass(eq=False, slots=True)
@@ -40,6 +39,7 @@ class Job:
     goal: int
     output_from: int
     sampling: Sampling | None = None                         # of a turn
+    begin: int = 0                                           # of a turn: tokens before it
     temperature: float = 1.0                                 # of a scoring
     source: Any = None                                       # of a scoring: Sequence that has the tokens before it
 
@@ -57,12 +57,17 @@ class Sequence:
     noise: Noise
     block_table: Any = None                                  # BlockTable; None = nothing is computed
     job: Any = None                                          # Job; None = idle
-    completion: Any = None                                   # Completion: of the last job, or of this one so far
+    logprobs: list[float] = field(default_factory=list)      # of all tokens that were drawn, or scored
     prefilled_at: int = -1                                   # last step in which it was prefilled
 
     @property
     def num_computed(self) -> int:
         return self.block_table.num_computed if self.block_table else 0
+
+    @property
+    def written(self) -> list[int]:
+        """The tokens so far of the turn that runs."""
+        return self.tokens[self.job.begin:]
 
     @property
     def decoding(self) -> bool:
@@ -77,14 +82,12 @@ class Sequence:
 
     def add(self, token: int, logprob: float) -> None:
         """A token that its turn has drawn. The job ends with a stop id, or at max_tokens."""
-        job, turn = self.job, self.completion
+        job = self.job
         self.tokens.append(token)
-        turn.tokens.append(token)
-        turn.logprobs.append(logprob)
-        job.goal, job.output_from = job.goal + 1, job.output_from + 1
-        if token in job.sampling.stop_ids:
-            turn.stop = token
-        if turn.stop is not None or len(turn.tokens) == job.sampling.max_tokens:
+        self.logprobs.append(logprob)
+        job.goal += 1
+        job.output_from += 1
+        if token in job.sampling.stop_ids or len(self.tokens) - job.begin == job.sampling.max_tokens:
             self.job = None
 
 
@@ -188,6 +191,8 @@ class Scheduler:
                 return 0
             plan.pop(victim, None)
             self.free(victim)
+            if victim.job and victim.job.source:             # a scoring begins again
+                victim.logprobs.clear()
             self.counters.preemptions += 1
         plan[sequence] = Work(sequence, count, copies)
         return count

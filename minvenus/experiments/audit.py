@@ -29,7 +29,7 @@ from minvenus.config import ConfigError, check, read_json
 from minvenus.console import table
 from minvenus.experiments.scripts import run
 from minvenus.files import latest_checkpoint
-from minvenus.igpo.gain import value, wrap_answer
+from minvenus.igpo.gain import belief, wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import SavedBatch, load_batch
@@ -99,12 +99,12 @@ def audit_run(folder: Path) -> str:
 
 
 def audit_batch(batch: SavedBatch, web: ToyWeb) -> str:
-    head = f"step {batch.step}: {len(batch.rollouts)} rollouts"
-    first = [values[0] for values in batch.credit.values if values[0] is not None]
+    head = f"step {batch.step}: {len(batch.samples)} rollouts"
+    first = [beliefs[0] for beliefs in batch.credit.beliefs if beliefs[0] is not None]
     if first and batch.recipe.gain == "log_prob":
         head += f", log P(answer | question) {fmean(first):+.2f} per token"
     sums = [sum(gain for gain in gains if gain is not None) for gains in batch.credit.gains]
-    explained = correlated(sums, [m.outcome for m in batch.measured])
+    explained = correlated(sums, [m.outcome for m in batch.samples if m.outcome is not None])
     visits = visits_of(batch, web)
     gains, progress = [visit.gain for visit in visits], [visit.progress for visit in visits]
     ranked, best = (correlated(ranks(a), ranks(b)) for a, b in ((gains, progress), (sorted(gains), sorted(progress))))
@@ -116,7 +116,8 @@ def audit_batch(batch: SavedBatch, web: ToyWeb) -> str:
 def visits_of(batch: SavedBatch, web: ToyWeb) -> list[Visit]:
     """All visits that have a gain. A visit of several pages counts by its first one."""
     found = []
-    for rollout, gains in zip(batch.rollouts, batch.credit.gains, strict=True):
+    for sample, gains in zip(batch.samples, batch.credit.gains, strict=True):
+        rollout = sample.rollout
         for turn, labels, gain in zip(rollout.turns, visit_labels(web, rollout), gains, strict=True):
             if labels and gain is not None and turn.tool:
                 kind, hop = labels[0]
@@ -190,14 +191,14 @@ def probe_rows(models: dict[str, Path], recipe: Recipe) -> list[list[str]]:
         gains: dict[str, list[float]] = {}
         for i in range(PROBED):
             case = web.case(f"test-{i}")
-            wrapped = wrap_answer(case.question.answers[0], tokenizer, recipe)
+            wrapped = wrap_truth(case.question.answers[0], tokenizer, recipe)
             begun = teach(case, Teacher(), "probe")[:6]                      # a search and the first right visit
             for name, (call, observation) in probes(case).items():
                 shown = {"role": "user", "content": f"<tool_response>\n{observation}\n</tool_response>"}
                 messages = [*begun, assistant(f" {case.relations[1]}.", call), shown, assistant(LEAD_IN, "")]
                 ids, _, spans = stream(messages, tokenizer)
                 scores = score(ids, [spans[2][0], spans[3][0]], wrapped.ids)
-                before, after = (value(logprobs[wrapped.start:], recipe.gain) for logprobs in scores)
+                before, after = (belief(logprobs[wrapped.start:], recipe.gain) for logprobs in scores)
                 gains.setdefault(name, []).append(after - before)
         for name, values in gains.items():
             found.setdefault(name, []).append(f"{fmean(values):+.2f}")

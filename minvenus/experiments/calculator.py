@@ -27,12 +27,22 @@ from typing import Any, cast
 
 from minvenus.config import ConfigError, check, one_of
 from minvenus.console import table
-from minvenus.igpo.credit import Credit, Measured, credit
+from minvenus.igpo.credit import Credit, assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import SavedBatch
 from minvenus.report.source import read_records
 from minvenus.report.xray import write_page
-from minvenus.types import UNKNOWN, Kind, Question, Rollout, Turn, has_type, in_words, setting
+from minvenus.types import (
+    UNKNOWN,
+    Kind,
+    Question,
+    Rollout,
+    Sample,
+    Turn,
+    has_type,
+    in_words,
+    setting,
+)
 
 FIELDS: dict[str, Any] = {                # name -> type
     "group": int,
@@ -109,7 +119,7 @@ def main(config: CreditConfig) -> str:
     if config.recipe.gain == "prob" and any("gains" in record for _, record in records):
         raise ConfigError("the gain prob needs logprobs: a gain in log P does not say by how much P rose")
     try:
-        credited = credit(batch, config.recipe)
+        credited = assign_credit(batch, config.recipe)
     except ValueError as error:
         raise ConfigError(f"{config.file or config.example}: {error}") from None
     if config.page:
@@ -119,7 +129,7 @@ def main(config: CreditConfig) -> str:
     report = f"{statistics(batch, credited)}\n\n{table(per_turn(batch, numbers(batch, credited, config.recipe)))}"
     if config.example:
         given = "\n".join(json.dumps(record) for _, record in records)
-        under = {name: credit(batch, recipe).record.advantages for name, recipe in RECIPES.items()}
+        under = {name: assign_credit(batch, recipe).advantages for name, recipe in RECIPES.items()}
         report = f"{shows}\n\n{given}\n\n{report}\n\nadvantages under each recipe\n{table(per_turn(batch, under))}"
     return report
 
@@ -127,19 +137,19 @@ def main(config: CreditConfig) -> str:
 # ------------------------------------------------------------------------------------------------- what is given
 
 
-def measured(records: list[tuple[str, Any]]) -> list[Measured]:
+def measured(records: list[tuple[str, Any]]) -> list[Sample]:
     """The rollouts. Where gains are given, values begin alike in all of them, and the highest is P(answer) = 1."""
     batch = [read_rollout(record, where) for where, record in records]
     if not batch:
         raise ConfigError("there is no rollout")
     summed = [m for m, (_, record) in zip(batch, records, strict=True) if "gains" in record]
-    top = max((row[0] for m in summed for row in m.logprobs if row), default=0.0)
+    top = max((row[0] for m in summed for row in m.truth_logprobs if row), default=0.0)
     for m in summed:
-        m.logprobs[:] = [[row[0] - top] for row in m.logprobs if row]
+        m.truth_logprobs[:] = [[row[0] - top] for row in m.truth_logprobs if row]
     return batch
 
 
-def read_rollout(record: Any, where: str) -> Measured:
+def read_rollout(record: Any, where: str) -> Sample:
     """One rollout, or an error that says which field is wrong."""
     if not isinstance(record, dict):
         raise ConfigError(f"{where}: a rollout is an object with {', '.join(FIELDS)}; got {record!r}")
@@ -160,7 +170,19 @@ def read_rollout(record: Any, where: str) -> Measured:
     for name, row in (("malformed", malformed), ("logprobs", logprobs)):
         if len(row) != len(kinds):
             raise ConfigError(f"{where}: {name} must have {len(kinds)} entries, one for each turn; got {row!r}")
-    return Measured(kinds, malformed, logprobs, float(given["outcome"]), given["group"])
+    return sample_of(kinds, malformed, logprobs, float(given["outcome"]), given["group"])
+
+
+def sample_of(kinds: list[str], malformed: list[bool], truth_logprobs: list[list[float] | None], outcome: float,
+              group: int) -> Sample:
+    """A sample whose turns have a kind, one token and no words."""
+    count = len(kinds)
+    turns = [Turn(cast(Kind, kinds[t]), t, t + 1, text="", observation="", malformed=malformed[t])
+             for t in range(count)]
+    turns[-1] = replace(turns[-1], text=ANSWER, observation=None)
+    question = Question("0", "(not known)", [UNKNOWN])
+    rollout = Rollout(question, [0] * count, [False] * count, [None] * count, turns, "answered")
+    return Sample(rollout, truth_logprobs, outcome, group)
 
 
 def from_gains(gains: list[float | None], kinds: list[str], where: str) -> list[list[float] | None]:
@@ -175,42 +197,43 @@ def from_gains(gains: list[float | None], kinds: list[str], where: str) -> list[
 # ----------------------------------------------------------------------------------------------- what comes out
 
 
-def as_json(batch: list[Measured], credited: Credit) -> str:
+def as_json(batch: list[Sample], credited: Credit) -> str:
     """Every number of every rollout. Gains that were given come back through a sum: they are rounded to 12 digits."""
     found = []
     for i, m in enumerate(batch):
-        found.append({"group": m.group, "kinds": m.kinds, "malformed": m.malformed,
+        found.append({"group": m.group, "kinds": m.rollout.kinds, "malformed": m.rollout.malformed,
                       **credited.arithmetic(i, m.group)})
     return json.dumps(json.loads(json.dumps(found), parse_float=lambda digits: round(float(digits), 12)))
 
 
-def statistics(batch: list[Measured], credited: Credit) -> str:
+def statistics(batch: list[Sample], credited: Credit) -> str:
     lines = []
     for group, stats in credited.record.groups.items():
         count = sum(m.group == group for m in batch)
         numbers = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in asdict(stats).items())
         lines.append(f"group {group}, {count} rollouts:  {numbers}")
     r = credited.record
-    lines.append(f"IG-Scale {r.scale:.4f}:  mean |z| of outcomes {r.m_outcome:.4f}, of turn rewards {r.m_gain:.4f}")
+    lines.append(f"IG-Scale {r.scale:.4f}:  mean |z| of outcomes {r.outcome_size:.4f}, "
+                 f"of turn rewards {r.turn_reward_size:.4f}")
     return "\n".join(lines)
 
 
-def numbers(batch: list[Measured], credited: Credit, recipe: Recipe) -> dict[str, list[list]]:
+def numbers(batch: list[Sample], credited: Credit, recipe: Recipe) -> dict[str, list[list]]:
     """name -> a number for each turn of each rollout. V is the value before the turn; a star marks a penalty."""
     record = credited.record
     rewards = []
     for m, r in zip(batch, credited.rewards, strict=True):
-        marks = [*r.is_penalty(), m.malformed[-1] and recipe.format_penalty is not None]
+        marks = [*r.is_penalty(), m.rollout.malformed[-1] and recipe.format_penalty is not None]
         rewards.append([shown(reward) + "*" * mark for reward, mark in zip([*r.turns, r.outcome], marks, strict=True)])
     z = [[*turns, outcome] for turns, outcome in zip(record.turn_z, record.outcome_z, strict=True)]
-    return {"V": credited.values, "gain": credited.gains, "reward": rewards, "z": z, "scaled": record.terms,
+    return {"V": credited.beliefs, "gain": credited.gains, "reward": rewards, "z": z, "scaled": record.terms,
             "A": record.advantages}
 
 
-def per_turn(batch: list[Measured], columns: dict[str, list[list]]) -> list[list[str]]:
+def per_turn(batch: list[Sample], columns: dict[str, list[list]]) -> list[list[str]]:
     found = [["rollout", "turn", "kind", *columns]]
     for i, m in enumerate(batch):
-        for t, kind in enumerate(m.kinds):
+        for t, kind in enumerate(m.rollout.kinds):
             cells = [shown(column[i][t]) for column in columns.values()]
             found.append([f"{i + 1}" if t == 0 else "", f"{t + 1}", kind, *cells])
     return found
@@ -222,17 +245,13 @@ def shown(value: float | str | None) -> str:
     return "-" if value is None else f"{value:+.4f}"
 
 
-def write_xray(batch: list[Measured], credited: Credit, config: CreditConfig, shows: str) -> Path:
+def write_xray(batch: list[Sample], credited: Credit, config: CreditConfig, shows: str) -> Path:
     """The page of a training batch with these numbers. Its turns have no words and a token each."""
-    rollouts = []
+    shown = []
     for m in batch:
-        count = len(m.kinds)
-        turns = [Turn(cast(Kind, m.kinds[t]), t, t + 1, text="", observation="", malformed=m.malformed[t])
-                 for t in range(count)]
-        turns[-1] = replace(turns[-1], text=ANSWER, observation=None)
         question = Question(f"{m.group}", shows, [UNKNOWN])
-        rollouts.append(Rollout(question, [0] * count, [False] * count, [None] * count, turns, "answered"))
-    saved = SavedBatch(0, "given", config.recipe, rollouts, batch, credited)
+        shown.append(replace(m, rollout=replace(m.rollout, question=question)))
+    saved = SavedBatch(0, "given", config.recipe, shown, credited)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / Path(str(config.file or config.example)).name
         path.write_text("".join(json.dumps(line) + "\n" for line in saved.lines()), encoding="utf-8")

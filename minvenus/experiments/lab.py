@@ -29,14 +29,15 @@ from minvenus.config import check
 from minvenus.console import table
 from minvenus.experiments.compare import ARMS, CHANGES, check_names, method_flags
 from minvenus.experiments.results import Curves, Runs, line, over_seeds
+from minvenus.experiments.calculator import sample_of
 from minvenus.files import write_text
 from minvenus.flags import parse_flags
-from minvenus.igpo.credit import Measured, credit
+from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import Recipe
 from minvenus.report.curves import line_plot
 from minvenus.report.page import Html
 from minvenus.settings import IGPOConfig
-from minvenus.types import setting
+from minvenus.types import Sample, setting
 
 RIGHT, WRONG, STOP = 0, 1, 2
 START = (0.30, 0.55, 0.15)         # probabilities of right, wrong, stop before training
@@ -124,7 +125,7 @@ def train(gains: Gains, recipe: Recipe, seed: int, config: LabConfig) -> Curves:
         curves["success"][step], curves["turns"][step] = expected(probs, config.visits)
         rng = np.random.default_rng((seed, step))
         choices, batch = sample(gains, probs, config.visits, GROUPS * GROUP_SIZE, rng)
-        advantages = credit(batch, recipe).record.advantages
+        advantages = assign_credit(batch, recipe).advantages
         logits = logits + config.learning_rate * policy_gradient(probs, choices, advantages)
     return curves
 
@@ -149,7 +150,7 @@ def expected(probs: np.ndarray, visits: int) -> tuple[float, float]:
 
 
 def sample(gains: Gains, probs: np.ndarray, visits: int, count: int,
-           rng: np.random.Generator) -> tuple[list[Choices], list[Measured]]:
+           rng: np.random.Generator) -> tuple[list[Choices], list[Sample]]:
     """`count` rollouts, as if the truth had one token. The draws do not depend on the table: the same generator gives
     every method the same luck."""
     draws = rng.random((count, visits)).tolist()
@@ -176,7 +177,7 @@ def sample(gains: Gains, probs: np.ndarray, visits: int, count: int,
                 break
         kinds = ["search", "visit"] * (len(logprobs) // 2) + ["answer"]
         all_choices.append(choices)
-        batch.append(Measured(kinds, [False] * len(kinds), logprobs, float(hop == len(probs)), i // GROUP_SIZE))
+        batch.append(sample_of(kinds, [False] * len(kinds), logprobs, float(hop == len(probs)), i // GROUP_SIZE))
     return all_choices, batch
 
 

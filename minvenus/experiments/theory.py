@@ -26,7 +26,7 @@ from minvenus.config import check
 from minvenus.console import table
 from minvenus.experiments.lab import RIGHT, START, STOP, WRONG
 from minvenus.igpo.advantage import turn_advantages
-from minvenus.igpo.loss import igpo_loss
+from minvenus.igpo.loss import LossConfig, igpo_loss, token_weights
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.page import Html
@@ -110,7 +110,9 @@ def loss_direction(world: World, advantages: Tensor, aggregate: str) -> Tensor:
     logp = world.logprobs()
     turns = torch.tensor([len(r.turns) + 1 for r in world.rewards])
     mask = torch.arange(logp.size(1)) < turns[:, None]
-    loss, _ = igpo_loss(logp, logp.detach(), None, advantages, mask, kl_coef=0.0, aggregate=aggregate)
+    segments = torch.arange(len(turns)).repeat_interleave(turns)
+    weights = token_weights(segments, aggregate, len(turns), int(turns.sum()))
+    loss = igpo_loss(logp[mask], logp[mask].detach(), None, advantages[mask], weights, LossConfig(kl_coef=0.0))
     return -torch.autograd.grad(loss, world.logits)[0]
 
 

@@ -1,96 +1,139 @@
 """The policy loss, per token.
 
-    rho  = pi / pi_old                                                    log rho is clamped to +-20       [P eq.10]
-    L    = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high))         with dual clip c, where A < 0: min(L, -A c)
-    k3   = exp(x) - x - 1,  x = log pi_ref - log pi                       >= 0, capped at 10; x is clamped to +-20
-    loss = agg(L) + kl_coef * agg(k3)                                     over the tokens that the policy sampled
+    rho  = pi / pi_old                                               log rho is clamped to +-20
+    L    = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high))                       [P eq.10]
+           with dual_clip, where A < 0: min(L, -A dual_clip)
+    k3   = exp(x) - x - 1,  x = log pi_ref - log pi                  x is clamped to +-20, k3 to 10
+    loss = sum_k w_k L_k + kl_coef * sum_k w_k k3_k                  over the sampled tokens k
 
-    agg  seq-mean-token-mean   1/B sum_i 1/n_i sum_k      the paper's: every rollout weighs the same
-         token-mean            1/sum_i n_i sum_i sum_k    every token weighs the same
-         seq-mean-token-sum    1/B sum_i sum_k            long rollouts weigh more
+    aggregate             w of a token in rollout i
+    seq-mean-token-mean   1 / (B n_i)     the paper's: every rollout weighs the same
+    token-mean            1 / N           every token weighs the same
+    seq-mean-token-sum    1 / B           long rollouts weigh more
 
-B rollouts i with n_i sampled tokens k each. A is the advantage of the token's turn (advantage.py), pi_old the policy
-that sampled the token, pi_ref the start checkpoint.
+An optimiser step trains on B rollouts, with n_i sampled tokens in rollout i and N in all. A is the
+advantage of the token's turn (advantage.py), pi_old the policy that sampled the token, pi_ref the
+start checkpoint.
 
-Every aggregation is a sum over tokens with fixed weights. So a step may be cut into micro-batches of whole rollouts of
-any sizes: pass the counts of the whole step, add the losses up, and the gradient is the same. Only log pi carries a
-gradient.
+The weights count the whole optimiser step. So it may be cut into packs of whole rollouts, in any
+way: the losses of the packs add up, and so do their gradients. Only log pi carries a gradient.
+
+All tensors are flat, [M]: the sampled tokens of one pack, without padding.
 """
 
+from dataclasses import dataclass, replace
+from typing import Literal
+
 import torch
+from torch import Tensor
 
-AGGREGATIONS = ("seq-mean-token-mean", "token-mean", "seq-mean-token-sum")
+from minvenus.types import check_settings, setting
 
 
-def igpo_loss(logp, old_logp, ref_logp, advantages, mask, *, clip_low=0.2, clip_high=0.2, dual_clip=None,
-              kl_coef=0.001, aggregate="seq-mean-token-mean", step_sequences=None, step_tokens=None):
-    """(loss, stats). All tensors are [B, L]; `mask` is True where the policy sampled the token; what the others hold
-    elsewhere does not matter. `ref_logp` may be None when kl_coef is 0.
+@dataclass(frozen=True)
+class LossConfig:
+    """The settings of the loss."""
 
-    `step_sequences` and `step_tokens` count what the whole optimiser step trains on, for a call that sees a part of it.
-    The losses in stats add up over micro-batches; the fractions and means are over the `tokens` of this call.
+    clip_low: float = setting(0.2, "the ratio is clipped to 1 - clip_low ...", least=0, below=1)
+    clip_high: float = setting(0.2, "... and 1 + clip_high", least=0)
+    dual_clip: float | None = setting(
+        None, "cap of the ratio of tokens with A < 0; none = no cap", above=1)
+    kl_coef: float = setting(
+        0.001, "weight of the KL term to the start checkpoint; 0 = no reference", least=0)
+    aggregate: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum"] = setting(
+        "seq-mean-token-mean", "how tokens are weighed: see igpo/loss.py")
+
+    def __post_init__(self):
+        check_settings(self)
+
+
+def igpo_loss(
+    logprobs: Tensor,                    # log pi: the only one that has a gradient
+    old_logprobs: Tensor,
+    ref_logprobs: Tensor | None,         # None where kl_coef is 0
+    advantages: Tensor,
+    weights: Tensor,                     # of token_weights
+    config: LossConfig,
+) -> Tensor:
+    """The loss of a pack, its share of the step's loss."""
+    shapes = {x.shape for x in (logprobs, old_logprobs, advantages, weights)}
+    if shapes != {logprobs.flatten().shape}:
+        raise ValueError(f"need flat tensors of one length, got shapes {sorted(map(list, shapes))}")
+    weights = weights.to(logprobs.dtype)
+    policy_loss = (weights * policy_losses(logprobs, old_logprobs, advantages, config)).sum()
+    if not config.kl_coef:
+        return policy_loss
+
+    if ref_logprobs is None or ref_logprobs.shape != logprobs.shape:
+        raise ValueError(f"kl_coef is {config.kl_coef}: ref_logprobs must be like logprobs")
+    return policy_loss + config.kl_coef * (weights * k3(logprobs, ref_logprobs)).sum()
+
+
+def token_weights(segments: Tensor, aggregate: str, rollouts: int, tokens: int) -> Tensor:
+    """w of every token. `segments` says to which rollout of the pack a token belongs.
+
+    `rollouts` and `tokens` are B and N: they count the whole optimiser step.
     """
-    if kl_coef and ref_logp is None:
-        raise ValueError(f"kl_coef is {kl_coef}, so ref_logp is needed")
-    _check_shapes(logp=logp, old_logp=old_logp, ref_logp=ref_logp, advantages=advantages, mask=mask)
-    mask = mask.bool()
-    weight = token_weights(mask, aggregate, step_sequences, step_tokens).to(logp.dtype)
-    # 0 outside the mask before any arithmetic: 0 * NaN would be NaN, in the gradient too
-    logp, old_logp, advantages = (torch.where(mask, x, 0.0) for x in (logp, old_logp.detach(), advantages.detach()))
-
-    log_ratio = (logp - old_logp).clamp(-20.0, 20.0)                                     # [B, L]
-    ratio = log_ratio.exp()
-    unclipped = -advantages * ratio
-    clipped = -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
-    loss = torch.maximum(unclipped, clipped)
-    dual = torch.zeros_like(mask)
-    if dual_clip is not None:
-        ceiling = -advantages * dual_clip
-        dual = (advantages < 0) & (loss > ceiling)
-        loss = torch.where(dual, ceiling, loss)
-    policy_loss = (weight * loss).sum()
-
-    kl = torch.zeros_like(policy_loss)
-    if kl_coef:
-        kl = (weight * k3(logp, torch.where(mask, ref_logp.detach(), 0.0))).sum()
-
-    tokens = int(mask.sum())
-    count = max(1, tokens)
-    sampled_ratios = ratio.detach()[mask] if tokens else torch.ones(1)
-    return policy_loss + kl_coef * kl, {
-        "policy_loss": policy_loss.item(),
-        "kl": kl.item(),
-        "tokens": tokens,
-        "clip_fraction": ((clipped > unclipped) & mask).sum().item() / count,
-        "dual_clip_fraction": (dual & mask).sum().item() / count,
-        "approx_kl": -log_ratio.sum().item() / count,                 # mean of log pi_old - log pi
-        "ratio_min": sampled_ratios.min().item(),
-        "ratio_max": sampled_ratios.max().item(),
-    }
+    weights = torch.ones_like(segments, dtype=torch.float64)
+    if aggregate == "token-mean":
+        return weights / tokens
+    if aggregate == "seq-mean-token-mean":
+        weights = weights / torch.bincount(segments)[segments]
+    return weights / rollouts
 
 
-def k3(logp, ref_logp):
-    """The low-variance estimate of KL(pi || pi_ref) at tokens sampled from pi: never negative, 0 where they agree."""
-    x = (ref_logp - logp).clamp(-20.0, 20.0)
+def log_ratios(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
+    return (logprobs - old_logprobs.detach()).clamp(-20.0, 20.0)
+
+
+def policy_losses(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor,
+                  config: LossConfig) -> Tensor:
+    """L of every token."""
+    advantages = advantages.detach()
+    ratios = log_ratios(logprobs, old_logprobs).exp()
+    unclipped = -advantages * ratios
+    clipped = -advantages * ratios.clamp(1.0 - config.clip_low, 1.0 + config.clip_high)
+    losses = torch.maximum(unclipped, clipped)
+    if config.dual_clip is None:
+        return losses
+    ceiling = -advantages * config.dual_clip
+    return torch.where((advantages < 0) & (losses > ceiling), ceiling, losses)
+
+
+def k3(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
+    """The low-variance estimate of KL(pi || pi_ref) at tokens sampled from pi.
+
+    It is never negative, and 0 where they agree.
+    """
+    x = (ref_logprobs.detach() - logprobs).clamp(-20.0, 20.0)
     return (x.expm1() - x).clamp(max=10.0)
 
 
-def token_weights(mask, aggregate, step_sequences, step_tokens):
-    """The weight of every token in the loss [B, L], 0 outside the mask. A row without a sampled token is padding."""
-    if aggregate not in AGGREGATIONS:
-        raise ValueError(f"aggregate must be one of {', '.join(AGGREGATIONS)}; got {aggregate!r}")
-    tokens_B = mask.sum(dim=1)
-    weight = mask.double()
-    if aggregate == "token-mean":
-        return weight / max(1, int(tokens_B.sum()) if step_tokens is None else step_tokens)
-    if aggregate == "seq-mean-token-mean":
-        weight = weight / tokens_B.clamp(min=1)[:, None]
-    return weight / max(1, int((tokens_B > 0).sum()) if step_sequences is None else step_sequences)
+@torch.no_grad()
+def loss_stats(logprobs: Tensor, old_logprobs: Tensor, ref_logprobs: Tensor | None,
+               advantages: Tensor, weights: Tensor, config: LossConfig) -> dict[str, float]:
+    """What to watch the loss of a pack by. All but the two ratios add up over the packs of a step.
 
+    policy_loss and kl are the two sums of the loss. clipped and dual_clipped are how many tokens
+    have lost their gradient, approx_kl is the sum of log pi_old - log pi.
+    """
+    log_ratio = log_ratios(logprobs, old_logprobs)
+    ratios = log_ratio.exp()
+    clipped = policy_losses(logprobs, old_logprobs, advantages, replace(config, dual_clip=None))
+    losses = policy_losses(logprobs, old_logprobs, advantages, config)
+    kl = torch.zeros_like(losses)
+    if config.kl_coef and ref_logprobs is not None:
+        kl = k3(logprobs, ref_logprobs)
 
-def _check_shapes(**tensors):
-    """A single row of advantages for two rollouts would broadcast, and train both with the wrong credit."""
-    shapes = {name: list(x.shape) for name, x in tensors.items() if x is not None}
-    if any(len(shape) != 2 or shape != shapes["logp"] for shape in shapes.values()):
-        found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise ValueError(f"need tensors of one shape [B, L], got {found}")
+    stats = {
+        "policy_loss": (weights * losses).sum(),
+        "kl": (weights * kl).sum(),
+        "clipped": (clipped > -advantages * ratios).sum(),
+        "dual_clipped": (losses < clipped).sum(),
+        "approx_kl": -log_ratio.sum(),
+        "ratio_min": ratios.min(),
+        "ratio_max": ratios.max(),
+    }
+    # one tensor, so that the host waits for the device once
+    numbers = torch.stack([x.double() for x in stats.values()]).tolist()
+    return dict(zip(stats, numbers, strict=True))

@@ -48,15 +48,6 @@ def engine_model(model: Qwen3) -> Qwen3:
     return copy
 
 
-def copy_weights(model: Qwen3, engine) -> None:
-    """Give the engine the weights that the model has now, drop all that it computed with others, and count its work
-    from 0."""
-    if engine.runner.model is not model:
-        fill(engine.runner.model, model)
-    engine.weights_changed()
-    engine.reset_counters()
-
-
 @torch.no_grad()
 def fill(copy: Qwen3, model: Qwen3) -> None:
     """One parameter at a time: never a second whole copy."""

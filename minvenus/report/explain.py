@@ -12,9 +12,10 @@ with it. In equations P is the DR-Venus paper and I v1 the first version of the 
 from dataclasses import asdict, dataclass
 
 from minvenus.igpo.advantage import SCALE_CAP, SCALE_FLOOR
-from minvenus.igpo.credit import Measured, credit
-from minvenus.igpo.gain import needed_values
+from minvenus.igpo.credit import assign_credit
+from minvenus.igpo.gain import scored_turns
 from minvenus.igpo.recipes import RECIPES, Recipe
+from minvenus.types import Sample
 
 RECIPE_WORDS = {
     "paper": "A visit is paid the gain in log P(answer) since the last visit, and so is every search that led to it. "
@@ -45,6 +46,9 @@ SPREADS = {"std": "σ = √( mean (r − μ)² + 1e-8 ) [P eq.5]",              
            "rms": "σ = √( mean r² + 1e-8 ): the root mean square instead", "one": "σ = 1: nothing is divided"}
 
 
+SPREAD_OF = {"turn_reward": "turn_reward_spread", "outcome": "outcome_std"}
+
+
 @dataclass(frozen=True)
 class Step:
     """One number on the way from the measurements to an advantage."""
@@ -61,12 +65,12 @@ class Credited:
     """One rollout under one recipe."""
 
     recipe: Recipe
-    measured: Measured
+    sample: Sample
     numbers: dict                       # Credit.arithmetic
     grouped: bool                       # False: a lone trajectory, which has no numbers beyond its rewards
 
 
-def under_recipes(measured: list[Measured], run: Recipe | None) -> dict[str, list[Credited]]:
+def under_recipes(samples: list[Sample], run: Recipe | None) -> dict[str, list[Credited]]:
     """A whole training batch (IG-Scale needs it) under the run's own recipe, which comes first, and under those to
     compare it with. A recipe that needs what was not measured is left out: no zeros are filled in. Without a run,
     each rollout is a trajectory without group or outcome: GRPO is left out."""
@@ -74,10 +78,10 @@ def under_recipes(measured: list[Measured], run: Recipe | None) -> dict[str, lis
     recipes = ({recipe_name(run): run} if run else {}) | {name: RECIPES[name] for name in names}
     under = {}
     for name, recipe in recipes.items():
-        if all(m.logprobs[t] is not None for m in measured for t in needed_values(m.kinds, recipe)):
-            whole = credit(measured, recipe)
+        if all(m.truth_logprobs[t] is not None for m in samples for t in scored_turns(m.rollout.kinds, recipe)):
+            whole = assign_credit(samples, recipe)
             under[name] = [Credited(recipe, m, whole.arithmetic(i, m.group), run is not None)
-                           for i, m in enumerate(measured)]
+                           for i, m in enumerate(samples)]
     return under
 
 
@@ -108,9 +112,9 @@ def value_steps(c: Credited) -> list[Step]:
     if c.recipe.gain == "prob":
         formula = "V = exp( 1/L · Σ log π(answer token) ) [I v1]"
     found = []
-    for p, value in enumerate(c.numbers["values"]):
+    for p, value in enumerate(c.numbers["beliefs"]):
         if value is not None:
-            inputs = [(f"token {j}", logprob) for j, logprob in enumerate(c.measured.logprobs[p] or [], 1)]
+            inputs = [(f"token {j}", logprob) for j, logprob in enumerate(c.sample.truth_logprobs[p] or [], 1)]
             found.append(step("value", formula, value, *inputs, of=after_turn(p)))
     return found
 
@@ -121,18 +125,18 @@ def after_turn(p: int) -> str:
 
 
 def turn_steps(c: Credited, t: int) -> list[Step]:
-    if not c.grouped and t == len(c.measured.kinds) - 1:
+    if not c.grouped and t == len(c.sample.rollout.kinds) - 1:
         return []                                        # there is no outcome
     found = reward_steps(c, t)
     return [*found, *advantage_steps(c, t, found[-1].value)] if c.grouped else found
 
 
 def reward_steps(c: Credited, t: int) -> list[Step]:
-    n, values, gains = c.numbers, c.numbers["values"], c.numbers["gains"]
+    n, values, gains = c.numbers, c.numbers["beliefs"], c.numbers["gains"]
     penalty = ("λ", c.recipe.format_penalty or 0.0)
-    malformed = [broken and c.recipe.format_penalty is not None for broken in c.measured.malformed]
+    malformed = [broken and c.recipe.format_penalty is not None for broken in c.sample.rollout.malformed]
     if t == len(malformed) - 1:
-        formula, score = "r = score of the answer", ("score", c.measured.outcome)
+        formula, score = "r = score of the answer", ("score", c.sample.outcome or 0.0)
         if malformed[t]:
             formula, score = "r = −λ: the answer is malformed [P eq.4]", penalty
         return [step("reward", formula, n["outcome"], score)]
@@ -159,10 +163,10 @@ def advantage_steps(c: Credited, t: int, reward: float | None) -> list[Step]:
     """The reward compared with its group, scaled to the size of the outcomes, what later turns add, and the sum."""
     n, term, advantage = c.numbers, c.numbers["terms"][t], c.numbers["advantages"][t]
     last = t == len(n["terms"]) - 1
-    half, z = ("outcome", n["outcome_z"]) if last else ("gain", n["turn_z"][t])
+    half, z = ("outcome", n["outcome_z"]) if last else ("turn_reward", n["turn_z"][t])
     found = []
     if reward is not None and c.recipe.normalize != "none":
-        r, mean, std = ("r", reward), ("μ", n["group_stats"][f"{half}_mean"]), ("σ", n["group_stats"][f"{half}_std"])
+        r, mean, std = ("r", reward), ("μ", n["group_stats"][f"{half}_mean"]), ("σ", n["group_stats"][SPREAD_OF[half]])
         if last or c.recipe.center_gain:
             found.append(step("z", "z = (r − μ) / (σ + 1e-6) [P eq.5]", z, r, mean, std))
         else:
@@ -211,20 +215,20 @@ def group_steps(group: list[Credited]) -> list[Step]:
         outcomes.append((f"outcome of rollout {i}", c.numbers["outcome"]))
         turns = enumerate(c.numbers["turn_rewards"], 1)
         rewards += [(f"rollout {i}, turn {t}", reward) for t, reward in turns if reward is not None]
-    sets = {"turn rewards": ("gain", rewards), "outcomes": ("outcome", outcomes)}
+    sets = {"turn rewards": ("turn_reward", rewards), "outcomes": ("outcome", outcomes)}
     if mode == "joint":
         sets = {"turn rewards and outcomes": ("outcome", rewards + outcomes)}
         if group[0].recipe.spread != "std":
-            sets["turn rewards and outcomes, for turn rewards"] = ("gain", rewards + outcomes)
+            sets["turn rewards and outcomes, for turn rewards"] = ("turn_reward", rewards + outcomes)
     found = []
     for what, (half, listed) in sets.items():
         if listed and mode != "none":
-            mean, std = (numbers["group_stats"][f"{half}_{name}"] for name in ("mean", "std"))
+            mean, std = (numbers["group_stats"][name] for name in (f"{half}_mean", SPREAD_OF[half]))
             found.append(step("mean", "μ = mean r [P eq.5]", mean, *listed, of=f" of {what}"))
-            kind = group[0].recipe.spread if half == "gain" else "std"
+            kind = group[0].recipe.spread if half == "turn_reward" else "std"
             found.append(step("std", SPREADS[kind], std, ("μ", mean), *listed, of=f" of {what}"))
     if mode == "scaled" and rewards:
         formula = f"s = min( max(M_O, {SCALE_FLOOR}) / (M_IG + 1e-6), {SCALE_CAP:g} ) [P eq.6-8]"
-        found.append(step("scale", formula, numbers["scale"], ("M_O = mean |z| of outcomes", numbers["m_outcome"]),
-                          ("M_IG = mean |z| of turn rewards", numbers["m_gain"])))
+        found.append(step("scale", formula, numbers["scale"], ("M_O = mean |z| of outcomes", numbers["outcome_size"]),
+                          ("M_IG = mean |z| of turn rewards", numbers["turn_reward_size"])))
     return found

@@ -18,14 +18,13 @@ from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
 from minvenus.files import read_rows
-from minvenus.igpo.credit import Measured
-from minvenus.igpo.gain import wrap_answer
+from minvenus.igpo.gain import wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.report import saved
 from minvenus.report.explain import Credited
 from minvenus.text.chat import CLOSE, OPEN, ChatError, stream
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.types import UNKNOWN, Question, Rollout, Turn
+from minvenus.types import UNKNOWN, Question, Rollout, Sample, Turn
 
 PROMPT_END = "<think>\n"               # the end of the generation prompt, which a turn's text begins with
 
@@ -50,7 +49,7 @@ class Case:
     rollout: Rollout
     group: str
     outcome: str
-    measured: Measured | None = None
+    sample: Sample | None = None
     under: dict[str, Credited] = field(default_factory=dict)         # its numbers under each recipe
 
     def advantages(self) -> dict[str, list[float]]:
@@ -70,8 +69,7 @@ def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.Sa
         if scorer:
             raise ConfigError(f"{path} is a training batch with its own numbers: leave out the model and the answer")
         batch = saved.load_batch(path)
-        return [Case(rollout, str(m.group), f"{m.outcome:.3g}", measured=m)
-                for rollout, m in zip(batch.rollouts, batch.measured, strict=True)], batch
+        return [Case(m.rollout, str(m.group), f"{m.outcome:.3g}", m) for m in batch.samples], batch
     cases = []
     for number, (where, record) in enumerate(records, start=1):
         try:
@@ -83,8 +81,8 @@ def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.Sa
                     raise ConfigError(f"its ids were made with another tokenizer than that of {scorer.name}")
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
-        verdict = record.get("correct")                  # of eval.py; None where it has none
-        outcome = "right" if verdict is True else "wrong" if verdict is False else "unknown"
+        verdict = record.get("exact_match")              # of eval.py; others have none
+        outcome = "exact match" if verdict is True else "no exact match" if verdict is False else "unknown"
         cases.append(Case(rollout, rollout.question.id, outcome))
     return cases, None
 
@@ -153,7 +151,7 @@ def scored(case: Case, scorer: Scorer) -> Case:
     answer = (rollout.question.answers[0] if scorer.answer is None else scorer.answer).strip()
     if answer in ("", UNKNOWN):
         raise ConfigError("the file does not say what the true answer is: give the answer that is to be scored")
-    wrapped = wrap_answer(answer, scorer.tokenizer, scorer.recipe)
+    wrapped = wrap_truth(answer, scorer.tokenizer, scorer.recipe)
     if len(rollout.tokens) + len(wrapped.ids) > scorer.context:
         raise ConfigError(f"the trajectory has {len(rollout.tokens):,} tokens and its answer {len(wrapped.ids)}; "
                           f"{scorer.name} takes {scorer.context:,} at most")
@@ -161,4 +159,4 @@ def scored(case: Case, scorer: Scorer) -> Case:
     logprobs: list[list[float] | None] = [row[wrapped.start:] for row in rows]
     asked = replace(rollout, question=replace(rollout.question, answers=[answer]))
     # neither outcome nor group of a trajectory on its own will be used
-    return replace(case, rollout=asked, measured=Measured.of(rollout, logprobs, outcome=0.0, group=0))
+    return replace(case, rollout=asked, sample=Sample(asked, logprobs, outcome=0.0, group=0))

@@ -17,7 +17,7 @@ from pathlib import Path
 from minvenus.agent.protocol import final_answer, format_error, parse_turn
 from minvenus.config import ConfigError
 from minvenus.files import latest_checkpoint, write_text
-from minvenus.igpo.gain import value
+from minvenus.igpo.gain import belief
 from minvenus.report import explain, page
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.page import Html, el
@@ -66,7 +66,7 @@ def write_page(source_path, out_path, group: str | None = None, scorer: Scorer |
         cases = [case for case in cases if group in (None, case.group)]
     if scorer:
         cases = [scored(case, scorer) for case in cases]
-    measured = [case.measured for case in cases if case.measured]
+    measured = [case.sample for case in cases if case.sample]
     given = batch is not None and batch.gain_policy == "given"
     compared = explain.under_recipes(measured, batch.recipe if batch else None) if measured else {}
     groups: dict[str, list[Case]] = {}
@@ -135,8 +135,8 @@ def group_box(group: list[Case], tokenizer: Tokenizer | None, first: bool) -> Ht
         parts.append(page.note(f"{alike}: GRPO learns nothing here, IGPO still does where gains differ.", "remark"))
     lines: dict[tuple, list[str]] = {}               # points -> the numbers of the rollouts that share them
     for number, case in enumerate(group, start=1):
-        measured = enumerate(case.measured.logprobs if case.measured else [])
-        points = tuple((t, value(row, "log_prob")) for t, row in measured if row is not None)
+        measured = enumerate(case.sample.truth_logprobs if case.sample else [])
+        points = tuple((t, belief(row, "log_prob")) for t, row in measured if row is not None)
         if points:
             lines.setdefault(points, []).append(f"{number}")
     if lines:
@@ -193,7 +193,7 @@ def payments_of(case: Case) -> list[str]:
     credited = next(iter(case.under.values()), None)
     if credited is None:
         return []
-    numbers, malformed = credited.numbers, credited.measured.malformed
+    numbers, malformed = credited.numbers, credited.sample.rollout.malformed
     found = []
     for reward, gain, broken in zip(numbers["turn_rewards"], numbers["gains"], malformed, strict=False):
         shown = "" if reward is None else f"{reward:+.2f}".replace("-0.00", "+0.00")

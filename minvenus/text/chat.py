@@ -30,45 +30,67 @@ class ChatError(ValueError):
 
 
 class Stream:
-    """One conversation while it grows. `ids` and `sampled` have one entry per token, `spans` one (start, end) per turn:
-    ids[start:end] is the turn with its closing im_end, ids[:start] is the context it was sampled in. `sampled` is also
-    the mask of the loss."""
+    """One conversation while it grows.
+
+    ids       all tokens. The engine draws a turn into this very list
+    sampled   for each token, whether the policy chose it: the mask of the loss. It is as long as
+              `ids`, except while a turn is being written: then it ends where the turn begins
+    logprobs  of the sampled tokens, in their order; the engine appends them. Empty for texts
+    spans     (start, end) of each turn: ids[start:end] is the turn with its closing im_end,
+              ids[:start] is the context that it was written in
+    """
 
     def __init__(self, tokenizer: Tokenizer, system: str, question: str):
         self.tokenizer = tokenizer
         self.ids: list[int] = prompt_ids(tokenizer, system, question)
+        self.prompt_length = len(self.ids)
         self.sampled: list[bool] = [False] * len(self.ids)
+        self.logprobs: list[float] = []
         self.spans: list[tuple[int, int]] = []
-        self.awaits_turn = True                    # the ids end with the generation prompt
+        self.awaits_turn = True                    # the next turn is not there, or not complete
 
-    def add_turn(self, chosen: list[int], sampled: bool = True) -> tuple[int, int]:
-        """Append what the policy wrote, id for id, and return its span. sampled=False: an endpoint wrote it as text, so
-        these may not be the ids that were sampled, and they are not trained."""
+    @property
+    def written(self) -> list[int]:
+        """The tokens so far of the turn that is being written."""
+        return self.ids[len(self.sampled):]
+
+    def end_turn(self, sampled: bool = True) -> tuple[int, int]:
+        """Close the turn that was written, and return its span. sampled=False: it came as text,
+        so these may not be the ids that were sampled, and they are not trained."""
         assert self.awaits_turn, "a turn comes after a generation prompt"
-        start = len(self.ids)
-        self._append(chosen, sampled)
-        if chosen[-1:] != [self.tokenizer.im_end]:         # cut by its limit, ended by end_of_text, or blank: close it
-            self._append([self.tokenizer.im_end], sampled=False)
+        start = len(self.sampled)
+        self._mark(sampled)
+        if self.ids[-1] != self.tokenizer.im_end:  # cut by its limit, or it is blank
+            self.ids.append(self.tokenizer.im_end)
+            self._mark(sampled=False)
+
         self.spans.append((start, len(self.ids)))
         self.awaits_turn = False
         return self.spans[-1]
 
+    def discard_turn(self) -> None:
+        """Remove what was written of a turn that has not ended."""
+        del self.ids[len(self.sampled):]
+        del self.logprobs[sum(self.sampled):]
+
     def add_observation(self, text: str) -> None:
         """Append a tool's result and the generation prompt."""
         assert not self.awaits_turn, "an observation comes after a turn"
-        self._append(observation_ids(self.tokenizer, text), sampled=False)
+        self.ids += observation_ids(self.tokenizer, text)
+        self._mark(sampled=False)
         self.awaits_turn = True
 
     def take_back_observation(self) -> None:
-        """Remove the newest observation, after which nothing was written: an endpoint refused it as too long."""
+        """Remove the newest observation, after which nothing was written: an endpoint refused it
+        as too long."""
         assert self.awaits_turn and self.spans, "only what nobody has read can be taken back"
         end = self.spans[-1][1]
         del self.ids[end:], self.sampled[end:]
         self.awaits_turn = False
 
-    def _append(self, ids: list[int], sampled: bool) -> None:
-        self.ids += ids
-        self.sampled += [sampled] * len(ids)
+    def _mark(self, sampled: bool) -> None:
+        """Extend the mask over the tokens that it does not cover yet."""
+        self.sampled += [sampled] * (len(self.ids) - len(self.sampled))
 
 
 def prompt_ids(t: Tokenizer, system: str, question: str) -> list[int]:
@@ -111,7 +133,8 @@ def stream(messages: list[dict], tokenizer: Tokenizer) -> tuple[list[int], list[
         else:
             thought, body = split_turn(content, index)
             rendered = thought.strip("\n") + "\n</think>\n\n" + body.lstrip("\n")
-            built.add_turn([*tokenizer.encode_tagged(rendered), tokenizer.im_end])
+            built.ids += [*tokenizer.encode_tagged(rendered), tokenizer.im_end]
+            built.end_turn()
     return built.ids, built.sampled, built.spans
 
 

@@ -87,12 +87,12 @@ class Tokenizer:
         encoding = self._encoding(text)
         spans: list[tuple[int, int, int]] = []        # last id first
         next_start = len(text)                        # of the next character with ids of its own
-        for i in reversed(range(len(encoding.ids))):
-            start, end = encoding.offsets[i]
+        backwards = zip(encoding.ids[::-1], encoding.offsets[::-1], strict=True)
+        for token, (start, end) in backwards:
             if spans and start < spans[-1][1]:
                 next_start = spans[-1][1]
             # the library leaves out an accent that NFC joined
-            spans.append((encoding.ids[i], start, max(end, next_start)))
+            spans.append((token, start, max(end, next_start)))
         return spans[::-1]
 
     def decode(self, ids: list[int]) -> str:

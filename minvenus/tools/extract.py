@@ -44,8 +44,8 @@ class Extractor:
     No temperature is sent unless it is set; the released system has 0.7."""
 
     def __init__(self, seconds: float = SECONDS):
-        self.endpoint = Endpoint.from_environment(
-            "EXTRACT", "extraction endpoint", seconds=seconds, read_seconds=seconds)
+        limits = {"seconds": seconds, "read_seconds": seconds}
+        self.endpoint = Endpoint.from_environment("EXTRACT", "extraction endpoint", **limits)
         self.settings = temperature("EXTRACT_TEMPERATURE")
 
     def extract(self, page: str, goal: str, deadline: float = math.inf) -> Extract:

@@ -15,10 +15,12 @@ for its own name only:
     page Max boss Uma heir Ida.             visited for "own Bob"
 
 A question names a first page and a chain of relations, and asks for the pet on every page of the
-chain:
+chain, or (asks="last") on its last page only:
 
     From Bob own boss twin?                 the pets of Bob, of Bob's boss, of that boss's twin
     pets own cat boss owl twin hen          the answer
+    After Bob own boss twin?                the pet of the twin of Bob's boss
+    pet twin hen                            the answer
 
 Each right page is worth the same to the answer and a wrong page nothing: every pet is drawn
 independently, and all pages of a layer have the same relations. Every web is drawn anew from the
@@ -31,6 +33,7 @@ import math
 import random
 from collections import Counter
 from dataclasses import dataclass
+from typing import Literal
 
 from minvenus.tools.base import Text
 from minvenus.tools.folder import bm25, words
@@ -57,6 +60,8 @@ FIRST = "own"                            # the relation of the first page to its
 HOPS = (1, 2, 3, 4)                      # right pages of a question, in turn
 PAGES_PER_LAYER = 4
 RESULTS_PER_SEARCH = 2
+Asks = Literal["every", "last"]          # the pets of the whole chain, or of its last page only
+QUESTION_WORDS = {"every": "From", "last": "After"}
 # "base" is for the texts of the base model
 SPLITS = {"train": TRAIN_NAMES, "test": TEST_NAMES, "base": NAMES}
 
@@ -96,13 +101,15 @@ class Case:
     relations: list[str]
     path: list[str]
     pages: dict[str, Page]
+    asks: Asks = "every"
 
     @property
     def hops(self) -> int:
         return len(self.path)
 
 
-def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] = HOPS) -> Case:
+def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] = HOPS,
+              asks: Asks = "every") -> Case:
     """Question `index` of a split. The same arguments give the same web."""
     rng = random.Random(f"toy web {seed} {split}-{index}")
     hops = hops_in_turn[index % len(hops_in_turn)]
@@ -132,12 +139,14 @@ def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] =
         path.append(pages[path[-1]].links[relation])
 
     chain = [FIRST, *asked]
-    answer = answer_text(chain, [pages[title].pet for title in path])
-    text = f"From {' '.join([path[0], *chain])}?"
-    return Case(Question(f"{split}-{index}", text, [answer]), chain, path, pages)
+    text = " ".join([QUESTION_WORDS[asks], path[0], *chain]) + "?"
+    answer = answer_text(chain, [pages[title].pet for title in path], asks)
+    return Case(Question(f"{split}-{index}", text, [answer]), chain, path, pages, asks)
 
 
-def answer_text(relations: list[str], pets: list[str]) -> str:
+def answer_text(relations: list[str], pets: list[str], asks: Asks = "every") -> str:
+    if asks == "last":
+        return f"pet {relations[-1]} {pets[-1]}"
     parts = ["pets"]
     for relation, pet in zip(relations, pets, strict=True):
         parts += [relation, pet]

@@ -22,9 +22,9 @@ import torch
 from minvenus.config import ConfigError
 from minvenus.evaluation.aggregate import browse_ratio, executed_calls
 from minvenus.evaluation.questions import batch_indices as batch_indices
-from minvenus.igpo.credit import Credit, Measured
+from minvenus.igpo.credit import Credit
 from minvenus.sft.dataset import Example
-from minvenus.types import Rollout
+from minvenus.types import Rollout, Sample
 
 # ----------------------------------------------------------------------------------------------- which examples, when
 
@@ -58,7 +58,7 @@ class RolloutBatch:
     """The rollouts of a step that count, and how many were dropped. Lists have one entry per rollout."""
 
     rollouts: list[Rollout]
-    measured: list[Measured]
+    samples: list[Sample]
     groups: int                        # questions of the step, those without any rollout left included
     dropped: Counter[str]
 
@@ -73,10 +73,10 @@ def make_batch(scored: list[tuple[Rollout, list[list[float] | None]]], group_siz
     known = {i: outcome for i, outcome in outcomes.items() if outcome is not None}
     group_sizes = Counter(i // group_size for i in known)
     kept = [i for i in known if group_sizes[i // group_size] > 1]
-    measured = [Measured.of(rollouts[i], logprobs[i], known[i], i // group_size) for i in kept]
+    samples = [Sample(rollouts[i], logprobs[i], known[i], i // group_size) for i in kept]
     dropped = Counter(failed=len(rollouts) - len(sound), judge_unknown=len(sound) - len(known),
                       alone=len(known) - len(kept))
-    return RolloutBatch([rollouts[i] for i in kept], measured, len(rollouts) // group_size, dropped)
+    return RolloutBatch([rollouts[i] for i in kept], samples, len(rollouts) // group_size, dropped)
 
 
 def failed(rollout: Rollout) -> bool:
@@ -92,11 +92,12 @@ def health(batch: RolloutBatch, credited: Credit, labels: list[list[list[str]]],
     """The numbers to watch a step by, the most telling first. A mean of nothing is absent, never 0."""
     gains = [gain for row in credited.gains for gain in row if gain is not None]
     calls: dict[bool, list[tuple[int, int]]] = {True: [], False: []}    # (searches, visits) by right or wrong
-    for rollout, measured in zip(batch.rollouts, batch.measured, strict=True):
-        right = measured.outcome == 1.0 and rollout.termination.startswith("answered")
+    for sample in batch.samples:
+        rollout = sample.rollout
+        right = sample.outcome == 1.0 and rollout.termination.startswith("answered")
         calls[right].append(executed_calls(rollout.turns))
     numbers = {
-        "outcome": mean([measured.outcome for measured in batch.measured]),
+        "outcome": mean([sample.outcome for sample in batch.samples if sample.outcome is not None]),
         "gain_mean": mean(gains),
         **behaviour(batch.rollouts, labels, right_pages),
         **signal_shares(batch, credited),
@@ -137,9 +138,9 @@ def signal_shares(batch: RolloutBatch, credited: Credit) -> dict[str, float | No
     only ones that can have a gain."""
     equal_outcomes = no_advantage = batch.groups - len(credited.record.groups)
     for group in credited.record.groups:
-        rows = [i for i, measured in enumerate(batch.measured) if measured.group == group]
+        rows = [i for i, sample in enumerate(batch.samples) if sample.group == group]
         equal_outcomes += len({credited.rewards[i].outcome for i in rows}) == 1
-        no_advantage += all(abs(a) < 1e-9 for i in rows for a in credited.record.advantages[i])
+        no_advantage += all(abs(a) < 1e-9 for i in rows for a in credited.advantages[i])
     rewarded = [reward is not None for r in credited.rewards for reward in r.turns]
     penalties = [penalty for r in credited.rewards for penalty in r.is_penalty()]
     return {"groups_without_outcome_signal": equal_outcomes / batch.groups,

@@ -117,7 +117,7 @@ def engine_parts(config: IGPOConfig, model: Qwen3, processes: int, device: str) 
     shared = device == "cpu" and processes == 1 and not config.lora_rank        # the engine runs the trained module
     pools = 2 if config.gain_policy == "reference" else 1
     parts = []
-    if config.kl_coef or config.gain_policy == "reference":
+    if config.loss.kl_coef or config.gain_policy == "reference":
         note = "the weights without the adapters" if config.lora_rank else "the start checkpoint"
         parts.append(Part("reference", 0 if config.lora_rank else number * size / processes, "always", note))
     copies = (not shared) + (pools == 2 and processes > 1)                      # of the policy, and of the reference

@@ -17,10 +17,9 @@ from itertools import accumulate
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from minvenus.igpo.advantage import token_advantages
-from minvenus.igpo.loss import igpo_loss
+from minvenus.igpo.loss import igpo_loss, loss_stats, token_weights
 from minvenus.model.lora import switched_off
 from minvenus.model.precision import precision_of
 from minvenus.model.qwen3 import Qwen3
@@ -100,7 +99,7 @@ def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | Non
                 step: int) -> dict:
     """`epochs` passes over the rows, each in `minibatches` optimiser steps; returns the numbers of them all. A
     mini-batch without any signal costs no optimiser step, unless there is a KL term to the reference."""
-    if config.kl_coef:
+    if config.loss.kl_coef:
         assert reference is not None
         with switched_off(reference):
             rows = with_reference(rows, reference, config)
@@ -111,7 +110,7 @@ def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | Non
         for i in range(config.minibatches):
             chosen = order[len(order) * i // config.minibatches:len(order) * (i + 1) // config.minibatches]
             part = [rows[j] for j in chosen]
-            if not any(row.has_signal or config.kl_coef for row in part):
+            if not any(row.has_signal or config.loss.kl_coef for row in part):
                 continue
             numbers = backward(model, part, config)
             gap, bound = numbers["logprob_gap_mean"], precision_of(model).mean_gap
@@ -127,13 +126,13 @@ def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | Non
 def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, float]:
     """Add the gradient of one mini-batch to the model; returns its numbers. Rows without a signal do not run where
     there is no KL term, and still count in the loss's mean; fractions and entropy are over the tokens that ran."""
-    counts = {"step_sequences": len(rows), "step_tokens": sum(len(row.sources) for row in rows)}
-    rows = [row for row in rows if row.has_signal or config.kl_coef]
+    step_rollouts, step_tokens = len(rows), sum(len(row.sources) for row in rows)
+    rows = [row for row in rows if row.has_signal or config.loss.kl_coef]
     sampled = sum(len(row.sources) for row in rows)
     packs = []                                                         # what each adds to the numbers of the mini-batch
 
-    def column(tensors) -> Tensor:                                                          # [B, longest]
-        return pad_sequence(list(tensors), batch_first=True).to(model.head_weight.device)
+    def flat(tensors) -> Tensor:                                                            # [M]
+        return torch.cat(list(tensors)).to(model.head_weight.device)
 
     for pack in share_packs(fill_packs([len(row.tokens) for row in rows], config.pack_tokens), model.width):
         if pack is None:
@@ -141,19 +140,20 @@ def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, flo
             continue
         part = [rows[i] for i in pack]
         logp, entropies = packed_logprobs(model, part, config.temperature)
-        old_logp, advantages = column(row.old_logp for row in part), column(row.advantages for row in part)
-        ref_logp = column(row.ref_logp for row in part) if config.kl_coef else None
-        mask = column(torch.ones(len(row.sources), dtype=torch.bool) for row in part)
-        loss, stats = igpo_loss(column(logp), old_logp, ref_logp, advantages, mask, clip_low=config.clip_low,
-                                clip_high=config.clip_high, dual_clip=config.dual_clip, kl_coef=config.kl_coef,
-                                aggregate=config.aggregate, **counts)
+        segments = flat(torch.full((len(row.sources),), k) for k, row in enumerate(part))
+        weights = token_weights(segments, config.loss.aggregate, step_rollouts, step_tokens)
+        old_logp, advantages = flat(row.old_logp for row in part), flat(row.advantages for row in part)
+        ref_logp = flat(row.ref_logp for row in part) if config.loss.kl_coef else None
+        columns = flat(logp), old_logp, ref_logp, advantages, weights, config.loss
+        loss = igpo_loss(*columns)
         loss.backward()
-        gaps = (column(logp).detach() - old_logp).abs()                   # 0 in the padding
-        share = stats["tokens"] / sampled
+        stats = loss_stats(*columns)
+        gaps = (columns[0].detach() - old_logp).abs()
         packs.append({
-            "loss": loss.item(), "policy_loss": stats["policy_loss"], **({"kl": stats["kl"]} if config.kl_coef else {}),
-            "clip_fraction": share * stats["clip_fraction"], "dual_clip_fraction": share * stats["dual_clip_fraction"],
-            "approx_kl": share * stats["approx_kl"], "entropy": float(torch.cat(entropies).sum()) / sampled,
+            "loss": loss.item(), "policy_loss": stats["policy_loss"],
+            **({"kl": stats["kl"]} if config.loss.kl_coef else {}),
+            "clip_fraction": stats["clipped"] / sampled, "dual_clip_fraction": stats["dual_clipped"] / sampled,
+            "approx_kl": stats["approx_kl"] / sampled, "entropy": float(torch.cat(entropies).sum()) / sampled,
             "tokens": sum(len(row.tokens) for row in part), "logprob_gap": float(gaps.max()),
             "logprob_gap_mean": float(gaps.sum()) / sampled,
             "ratio_min": stats["ratio_min"], "ratio_max": stats["ratio_max"]})

@@ -7,7 +7,7 @@ import threading
 import time
 from itertools import chain
 
-from minvenus.agent.policy import EnginePolicy
+from minvenus.agent.policy import LocalWriter
 from minvenus.agent.prompt import AgentFormat, Notices
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ModelConfig
@@ -68,7 +68,7 @@ def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engi
     def draw(sequences, logits):
         tokens = []
         for sequence in sequences:
-            done = sequence.completion.tokens
+            done = sequence.written
             if not done:
                 question = sequence.question.replace(" again", "")
                 if sequence.step is not None:
@@ -86,14 +86,14 @@ def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engi
     )
 
 
-def policy_for(script, sampling=None, **options) -> EnginePolicy:
+def policy_for(script, sampling=None, **options) -> LocalWriter:
     """`script` may also be the list of turns of every rollout."""
     turns = (
         script
         if callable(script)
         else lambda name, turn, attempt: script[min(turn, len(script) - 1)]
     )
-    return EnginePolicy(engine_for(turns, **options), TOKENIZER, sampling or Sampling(1))
+    return LocalWriter(engine_for(turns, **options), TOKENIZER, sampling or Sampling(1))
 
 
 class Tools:
@@ -173,11 +173,12 @@ def run_groups(
     tools_for = tools if callable(tools) else lambda question: tools
     with loop_for(policy, limits, **options) as loop:
         groups = [loop.add(question, tools_for, n, max_turns=max_turns) for question in questions]
-        loop.run(stop)
+        for _ in loop.run(stop):
+            pass
     rollouts = [[episode.rollout for episode in group] for group in groups]
     for rollout in chain(*rollouts):
         check_stream(rollout)
-    if isinstance(policy, EnginePolicy):
+    if isinstance(policy, LocalWriter):
         assert policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
     return rollouts
 
@@ -188,10 +189,10 @@ def run(policy, limits=None, tools=None, **options):
     return rollout
 
 
-def random_policy(sampling=None, seed=0) -> EnginePolicy:
+def random_policy(sampling=None, seed=0) -> LocalWriter:
     """The engine as it is: real draws from a model that knows nothing."""
     engine = Engine(MODEL, pages=60, page_size=32, vocab_limit=TOKENIZER.size, seed=seed)
-    return EnginePolicy(engine, TOKENIZER, sampling or Sampling(1))
+    return LocalWriter(engine, TOKENIZER, sampling or Sampling(1))
 
 
 def check_stream(rollout):

@@ -47,18 +47,16 @@ class Result:
     def __init__(self, pages, questions=4, n=4, limits=None, **options):
         self.policy = policy_for(script, pages=pages, page_size=PAGE)
         self.engine, self.scores, self.most_open = self.policy.engine, {}, 0
-        with scripted.loop_for(
-            self.policy, limits or budget(6, CONTEXT), score=self.score, **options
-        ) as loop:
+        with scripted.loop_for(self.policy, limits or budget(6, CONTEXT), **options) as loop:
             tools = Tools(search=lambda queries: "Bob sings. " * 3)
             groups = [
                 loop.add(Question(f"q{i}", f"Pet of {i}?", ["cat"]), lambda q: tools, n)
                 for i in range(questions)
             ]
-            while loop.running or loop.waiting:
+            self.most_open = len(loop.open)
+            for ended in loop.run():
                 self.most_open = max(self.most_open, len(loop.open))
-                loop.step()
-            loop.score_ended()
+                self.score(ended)
         self.rollouts = [episode.rollout for group in groups for episode in group]
         self.order = [self.scores[episode] for group in groups for episode in group]
         self.counters = self.engine.counters()
@@ -122,7 +120,7 @@ def test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_th
     prompt, pages
 ):
     """Contexts of 4 pages. Every rollout computes the last token of the prompt and has a copy of that token's page."""
-    question, stream = Question("q", "?", ["cat"]), SimpleNamespace(ids=[0] * prompt)
+    question, stream = Question("q", "?", ["cat"]), SimpleNamespace(prompt_length=prompt)
     group = [SimpleNamespace(name="q", question=question, turns=[], stream=stream)] * 4
     for count, fitting in ((pages, 4), (pages - 1, 3)):
         policy = policy_for(script, pages=count, page_size=16)
@@ -222,9 +220,10 @@ def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages()
     for _ in range(2):
         engine = Engine(model, pages, train_igpo.PAGE_SIZE, vocab_limit=tokenizer.size)
         score = partial(train_igpo.score_answers, engine, tokenizer, config)
-        with train_igpo.loop_maker(config, told, source, engine, tokenizer)(score=score) as loop:
-            episodes = train_igpo.collect(loop, source, 1, config)
-            loop.score_ended()
+        with train_igpo.loop_maker(config, told, source, engine, tokenizer)() as loop:
+            episodes = train_igpo.add_questions(loop, source, 1, config)
+            for ended in loop.run():
+                score(ended)
         done = engine.counters()
         results.append((episodes, done.prefilled + done.decoded + done.scored))
         pages = 512 // train_igpo.PAGE_SIZE

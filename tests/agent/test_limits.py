@@ -148,23 +148,20 @@ def test_no_rollout_ever_exceeds_a_limit_and_the_stream_is_sound(turns, length, 
 
 def test_the_wall_clock_ends_a_rollout_in_the_middle_of_a_turn_with_what_there_is():
     policy = policy_for([[5] * 20_000])
-    with scripted.loop_for(
-        policy, budget(3, 38_000, 15_000, time_limit=1000.0), score=list
-    ) as loop:
+    with scripted.loop_for(policy, budget(3, 38_000, 15_000, time_limit=1000.0)) as loop:
         [episode] = loop.add(scripted.QUESTION, lambda q: Tools())
         while len(episode.sequence.tokens) < PROMPT + 2:
             loop.step()
         episode.started -= 900.0
         assert loop.step() == []
         episode.started -= 100.0
-        assert loop.step() == [episode]
-        rollout, sequence = episode.rollout, episode.sequence
-        assert (
-            rollout.termination == "timeout" and rollout.seconds >= 1000.0 and any(rollout.sampled)
-        )
-        assert sequence.tokens == rollout.tokens[:-1] and not sequence.job, (
-            "open and whole, to be scored"
-        )
+        for ended in loop.run():
+            assert ended == [episode]
+            assert episode.sequence.tokens is episode.rollout.tokens and not episode.sequence.job, (
+                "open and whole, to be scored"
+            )
+    rollout = episode.rollout
+    assert rollout.termination == "timeout" and rollout.seconds >= 1000.0 and any(rollout.sampled)
     check_stream(rollout)
     check_pool(policy.engine.pool)
 
@@ -178,7 +175,7 @@ def test_the_wall_clock_ends_a_rollout_while_its_tool_runs():
 
     with scripted.loop_for([search()], budget(3, time_limit=1000.0, tool_threads=1)) as loop:
         [episode] = loop.add(scripted.QUESTION, lambda q: Tools(search=hang))
-        loop.run()
+        list(loop.run())
     assert scripted.agent_threads(), "the tool was not waited for: it still runs"
     last = episode.rollout.turns[-1]
     assert episode.rollout.termination == "timeout"
@@ -212,7 +209,7 @@ def test_an_error_at_any_moment_leaves_a_whole_rollout(event, script):
     with scripted.loop_for(policy, budget(retries=1), watch=watch) as loop:
         group = loop.add(scripted.QUESTION, lambda q: Tools(), 2)
         with pytest.raises(OSError, match="gone"):
-            loop.run()
+            list(loop.run())
         loop.watch = lambda event, episode: None
         loop.cut_all("gone")
     for rollout in [episode.rollout for episode in group]:

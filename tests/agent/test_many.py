@@ -57,23 +57,18 @@ def test_sequences_stay_open_to_be_scored_and_are_closed_then():
     policy = policy_for([search(), visit(), answer()])
     engine, truth, scored = policy.engine, TOKENIZER.encode_untrusted("cat"), []
 
-    def score(episodes):
-        assert [episode.sequence.tokens for episode in episodes] == [
-            episode.rollout.tokens for episode in episodes
-        ]
-        for episode in episodes:
-            starts = [turn.start for turn in episode.rollout.turns]
-            scored.append((starts, engine.score_many([(episode.sequence, starts, truth)])[0]))
-
-    with scripted.loop_for(policy, score=score) as loop:
+    with scripted.loop_for(policy) as loop:
         group = loop.add(scripted.QUESTION, lambda q: Tools(), 2)
-        loop.run()
-        before = engine.counters()
-        assert engine.pool.used > 0 and not scored
-        loop.score_ended()
-        assert engine.counters().prefilled == before.prefilled, (
-            "no prefix is computed again to score on it"
-        )
+        for episodes in loop.run():
+            assert episodes == group and engine.pool.used > 0
+            before = engine.counters()
+            for episode in episodes:
+                assert episode.sequence.tokens is episode.rollout.tokens
+                starts = [turn.start for turn in episode.rollout.turns]
+                scored.append((starts, engine.score_many([(episode.sequence, starts, truth)])[0]))
+            assert engine.counters().prefilled == before.prefilled, (
+                "no prefix is computed again to score on it"
+            )
         assert engine.pool.used == 0
     check_pool(engine.pool)
     for episode, (starts, scores) in zip(group, scored, strict=True):
@@ -87,7 +82,7 @@ def test_equal_seeds_give_equal_rollouts_and_names_separate_them():
     def tokens(seed, name, step=None):
         with scripted.loop_for(scripted.random_policy(seed=seed), budget(2, 400, 15)) as loop:
             a, b = loop.add(scripted.QUESTION, lambda q: Tools(), 2, name=name, step=step)
-            loop.run()
+            list(loop.run())
         assert a.rollout.tokens != b.rollout.tokens
         return tuple(a.rollout.tokens)
 

@@ -34,7 +34,7 @@ def save_tiny(folder: Path, seed: int = 0) -> None:
 def load(sequences=1, pages=None, **settings):
     """The policy of these settings, its loop, and the description."""
     loop, description = load_loop(AgentConfig(**settings), sequences, pages)
-    return loop.policy, loop, description
+    return loop.writer, loop, description
 
 
 def test_the_newest_trained_model_is_taken_when_there_is_one():

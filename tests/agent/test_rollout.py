@@ -205,11 +205,14 @@ def test_a_duplicate_is_the_exact_call_and_a_repetition_more_than_five_tails():
 def test_another_attempt_of_a_random_policy_is_another_draw():
     policy, seen = scripted.random_policy(), []
 
-    def watch(event, episode):
-        if event == "discarded":
-            seen.append(tuple(episode.sequence.completion.tokens))
+    discard = policy.discard
 
-    rollout = run(policy, budget(1, 200, 8, retries=2), watch=watch)
+    def noting(episode):
+        seen.append(tuple(episode.stream.written))
+        discard(episode)
+
+    policy.discard = noting
+    rollout = run(policy, budget(1, 200, 8, retries=2))
     assert len({*seen, tuple(rollout.tokens[rollout.turns[0].start :][:8])}) == 3
 
 

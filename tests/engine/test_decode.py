@@ -147,13 +147,14 @@ def test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model(model, thr
         engine.step()
         for sequence in [s for s in turn_tokens if not s.job]:
             ended += 1
-            prompt, turn = sequence.tokens[: -turn_tokens.pop(sequence)], sequence.completion
-            assert is_greedy(MODEL, prompt, turn.tokens)
-            assert turn.logprobs == pytest.approx(
-                naive_scores(MODEL, prompt, turn.tokens), abs=1e-5
+            count = turn_tokens.pop(sequence)
+            prompt, turn = sequence.tokens[:-count], sequence.tokens[-count:]
+            assert is_greedy(MODEL, prompt, turn)
+            assert sequence.logprobs[-count:] == pytest.approx(
+                naive_scores(MODEL, prompt, turn), abs=1e-5
             )
             if ended % 3:
-                engine.append(sequence, [1, 2, 3])
+                sequence.tokens += [1, 2, 3]
                 start(sequence)
             elif ended % 2:
                 engine.close(sequence)
@@ -170,8 +171,9 @@ def test_what_is_held_is_read_again_when_rows_become_longer_or_more():
     engine.start(second, Sampling(30))
     while engine.scheduler.running():
         engine.step()
-    for prompt, turn in (([1, 2, 3], first.completion), ([4, 5], second.completion)):
-        assert turn.logprobs == pytest.approx(naive_scores(MODEL, prompt, turn.tokens), abs=1e-4)
+    for prompt, sequence in (([1, 2, 3], first), ([4, 5], second)):
+        turn = sequence.tokens[len(prompt) :]
+        assert sequence.logprobs == pytest.approx(naive_scores(MODEL, prompt, turn), abs=1e-4)
 
 
 def test_a_group_on_one_long_prompt_decodes_from_the_pages_when_a_copy_would_be_larger_than_the_pool():

@@ -47,7 +47,6 @@ def test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size(page
     assert [c.tokens for c in completions] == WANTED
     naive = [naive_scores(MODEL, p, w) for p, w in zip(PROMPTS, WANTED, strict=True)]
     assert close([c.logprobs for c in completions], naive)
-    assert all(c.stop is None for c in completions)
     check_engine(engine)
     assert engine.pool.used == 0
 
@@ -58,7 +57,7 @@ def test_samples_do_not_depend_on_what_else_is_in_the_batch():
     together = engine.generate(PROMPTS, sampling, n=3)
     for question, prompt in enumerate(PROMPTS):
         alone = poisoned(Engine(MODEL, pages=100, page_size=16, seed=5, step_tokens=9))
-        group = alone.turn(alone.open_groups([prompt], 3, [question])[0], sampling)
+        group = alone.turn(alone.open_group([list(prompt) for _ in range(3)], question), sampling)
         assert [c.tokens for c in group] == [c.tokens for c in together[question]]
         assert close([c.logprobs for c in group], [c.logprobs for c in together[question]])
     other = Engine(MODEL, pages=100, page_size=4, seed=6).generate(PROMPTS, sampling, n=3)
@@ -71,10 +70,10 @@ def test_samples_do_not_depend_on_what_else_is_in_the_batch():
 def test_a_group_on_shared_pages_samples_what_separate_sequences_sample(length):
     sampling, prompt = Sampling(10, temperature=0.8), PROMPTS[2][:length]
     shared = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5))
-    group = shared.turn(shared.open_groups([prompt], 4, ["q"])[0], sampling)
+    group = shared.turn(shared.open_group([list(prompt) for _ in range(4)], "q"), sampling)
     for rollout, completion in enumerate(group):
         engine = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5))
-        [alone] = engine.turn([engine.open(prompt, "q", rollout)], sampling)
+        [alone] = engine.turn([engine.open(list(prompt), "q", rollout)], sampling)
         assert alone.tokens == completion.tokens and close([alone.logprobs], [completion.logprobs])
 
 
@@ -107,7 +106,7 @@ def test_stored_log_probs_are_those_of_the_trainers_packed_forward(temperature):
 def test_a_groups_prompt_is_computed_once():
     model = CountingModel(MODEL)
     engine = Engine(model, pages=100, page_size=4)
-    groups = engine.open_groups([PROMPTS[1], PROMPTS[2]], n=4)
+    groups = [engine.open_group([list(PROMPTS[i]) for _ in range(4)], i) for i in (1, 2)]
     assert model.count == 32 + 63  # all but the last token of either prompt
     assert engine.pool.used == 8 + 16
     engine.turn([s for group in groups for s in group], Sampling(1))
@@ -118,10 +117,10 @@ def test_a_groups_prompt_is_computed_once():
 def test_a_turn_computes_only_what_was_appended():
     model = CountingModel(MODEL)
     engine = poisoned(Engine(model, pages=100, page_size=4))
-    sequence = engine.open(PROMPTS[1])
+    sequence = engine.open(list(PROMPTS[1]))
     first = engine.turn([sequence], GREEDY)[0]
     assert model.count == 33 + 11
-    engine.append(sequence, PROMPTS[3])
+    sequence.tokens += PROMPTS[3]
     second = engine.turn([sequence], GREEDY)[0]
     assert model.count == 33 + 11 + (1 + 17) + 11
     assert first.tokens == WANTED[1]
@@ -145,7 +144,7 @@ def test_preempted_sequences_give_the_same_tokens_and_log_probs(pages):
 
 def test_preemption_in_the_middle_of_a_turn_goes_on_where_it_was():
     engine = poisoned(Engine(MODEL, pages=20, page_size=4))
-    old, young = engine.open(PROMPTS[1]), engine.open(PROMPTS[3], rollout=1)
+    old, young = engine.open(list(PROMPTS[1])), engine.open(list(PROMPTS[3]), rollout=1)
     long = Sampling(40, temperature=0)
     completions = engine.turn([old, young], long)
     assert engine.counters().preemptions > 0
@@ -160,11 +159,11 @@ def test_new_weights_make_new_tokens_and_new_scores(copy, monkeypatch):
         monkeypatch.setattr(decode, "LARGEST_COPY", 0)
     model = sharp_model()
     engine = Engine(model, pages=100, page_size=4)
-    sequence = engine.open(PROMPTS[1])
+    sequence = engine.open(list(PROMPTS[1]))
     engine.turn([sequence], Sampling(3, temperature=0))
     assert isinstance(engine.runner.merged, Qwen3) == (copy == "plain")
     model.load_state_dict(sharp_model(seed=1).state_dict())
-    engine.weights_changed()
+    engine.load_weights(model)
     assert engine.pool.used == 0
     tokens = list(sequence.tokens)
     assert engine.turn([sequence], GREEDY)[0].tokens == naive_greedy(model, tokens, 12)
@@ -174,13 +173,13 @@ def test_new_weights_make_new_tokens_and_new_scores(copy, monkeypatch):
 
 def test_weights_may_not_change_in_the_middle_of_a_turn():
     engine = Engine(MODEL, pages=100, page_size=4)
-    sequence = engine.open(PROMPTS[0])
+    sequence = engine.open(list(PROMPTS[0]))
     engine.start(sequence, GREEDY)
     engine.step()
     with pytest.raises(RuntimeError, match="1 sequences are running"):
-        engine.weights_changed()
+        engine.load_weights(MODEL)
     with pytest.raises(ValueError, match="sequence 0 is running"):
-        engine.append(sequence, [1])
+        engine.start(sequence, GREEDY)
     engine.close(sequence)
     assert engine.pool.used == 0 and not engine.scheduler.running()
     with pytest.raises(ValueError, match="sequence 0 is closed"):
@@ -192,16 +191,16 @@ def test_the_stop_id_ends_the_turn_and_belongs_to_it():
     before = WANTED[1].index(stop)
     engine = Engine(MODEL, pages=100, page_size=4)
     [[c]] = engine.generate([PROMPTS[1]], Sampling(12, temperature=0, stop_ids=(stop,)))
-    assert c.tokens == WANTED[1][: before + 1] and c.stop == stop
+    assert c.tokens == WANTED[1][: before + 1]
 
 
 def test_a_presence_penalty_counts_the_tokens_of_this_turn_only():
     engine = Engine(MODEL, pages=100, page_size=4)
     once = Sampling(30, temperature=0, presence_penalty=1e4)
-    sequence = engine.open(PROMPTS[1])
+    sequence = engine.open(list(PROMPTS[1]))
     first = engine.turn([sequence], once)[0].tokens
     assert len(set(first)) == 30  # nothing twice
-    engine.append(sequence, [1])
+    sequence.tokens += [1]
     second = engine.turn([sequence], once)[0].tokens
     assert len(set(second)) == 30 and set(first) & set(second)
 

@@ -215,10 +215,10 @@ def test_every_part_of_the_name_reaches_the_samples_of_the_engine():
     ]:
         engine = Engine(model, pages=9, seed=seed)
         drawn.append(engine.turn([engine.open([1], question, rollout, step)], sampling)[0].tokens)
-        [group] = Engine(model, pages=9, seed=seed).open_groups([[1]], 2, [question], step)
+        group = Engine(model, pages=9, seed=seed).open_group([[1], [1]], question, rollout, step)
         assert [(s.question, s.rollout, s.step) for s in group] == [
-            (question, 0, step),
-            (question, 1, step),
+            (question, rollout, step),
+            (question, rollout + 1, step),
         ]
     assert len({tuple(tokens) for tokens in drawn}) == 6
 
@@ -234,7 +234,7 @@ def test_a_turn_draws_the_same_beside_one_with_other_settings(own):
             engine.start(sequence, samplings[name])
         while engine.scheduler.running():
             engine.step()
-        return {name: sequence.completion.tokens for name, sequence in sequences.items()}
+        return {name: sequence.tokens[1:] for name, sequence in sequences.items()}
 
     plain, other = Sampling(30), Sampling(30, **own)
     alone = tokens(plain=plain) | tokens(other=other)

@@ -31,14 +31,14 @@ def close(got, wanted, temperature=1.0):
 def test_the_boundaries_of_a_living_sequence_cost_the_continuations_only():
     model = CountingModel(MODEL)
     engine = poisoned(Engine(model, pages=40, page_size=4))
-    sequence = engine.open(TOKENS)
+    sequence = engine.open(list(TOKENS))
     engine.turn([sequence], Sampling(4))
-    model.count = 0
-    engine.reset_counters()
+    model.count, before = 0, engine.counters()
     boundaries = [1, 13, 20, 21, 60, 64]  # inside a page, at its edges, and the very end
     [scores] = engine.score_many([(sequence, boundaries, ANSWER)])
-    assert model.count == len(boundaries) * len(ANSWER) == engine.counters().scored
-    assert engine.counters().prefilled == engine.counters().decoded == 0
+    done = engine.counters()
+    assert model.count == len(boundaries) * len(ANSWER) == done.scored
+    assert (done.prefilled, done.decoded) == (before.prefilled, before.decoded)
     assert close(scores, [naive_scores(MODEL, sequence.tokens[:n], ANSWER) for n in boundaries])
     engine.close(sequence)
     assert engine.pool.used == 0
@@ -50,7 +50,7 @@ def test_an_observation_that_is_not_computed_yet_is_computed_once_for_all_of_its
     engine = Engine(model, pages=40, page_size=4)
     sequence = engine.open(TOKENS[:30])
     engine.turn([sequence], Sampling(3))
-    engine.append(sequence, TOKENS[30:])
+    sequence.tokens += TOKENS[30:]
     model.count = 0
     engine.score_many([(sequence, [33, 50, 63], ANSWER)])
     assert model.count == 1 + 30 - 1 + 3 * len(
@@ -63,7 +63,7 @@ def test_an_observation_that_is_not_computed_yet_is_computed_once_for_all_of_its
 def test_the_value_of_a_groups_prompt_is_computed_once_for_all_rollouts():
     model = CountingModel(MODEL)
     engine = Engine(model, pages=100, page_size=4)
-    [group] = engine.open_groups([TOKENS[:30]], n=4)
+    group = engine.open_group([TOKENS[:30] for _ in range(4)])
     engine.turn(group, Sampling(6))
     model.count = 0
     scores = engine.score_many([(s, [30, 36], ANSWER) for s in group] + [(group[0], [30], [9])])
@@ -103,7 +103,7 @@ def test_scores_beside_a_turn_that_runs_are_those_of_a_fresh_forward():
     while older.job or younger.job:
         engine.step()
     for other, prompt in ((older, TOKENS[20:]), (younger, TOKENS[10:])):
-        assert other.completion.tokens == naive_greedy(MODEL, prompt, 20)
+        assert other.tokens[len(prompt) :] == naive_greedy(MODEL, prompt, 20)
 
 
 @pytest.mark.parametrize("pages", range(21, 33))
@@ -118,7 +118,7 @@ def test_a_preempted_scoring_starts_again_with_nothing_kept(pages):
     assert close([scores], [naive_scores(MODEL, TOKENS[12:20], continuation)])
     while old.job:
         engine.step()
-    assert old.completion.tokens == naive_greedy(MODEL, TOKENS[:12], 24)
+    assert old.tokens[12:] == naive_greedy(MODEL, TOKENS[:12], 24)
     check_engine(engine)
 
 

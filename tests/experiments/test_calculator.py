@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from minvenus.config import ConfigError
 from minvenus.experiments.__main__ import COMMANDS
 from minvenus.experiments.__main__ import main as command
-from minvenus.experiments.calculator import EXAMPLES, CreditConfig, main, measured
-from minvenus.igpo.credit import Measured, credit
+from minvenus.experiments.calculator import EXAMPLES, CreditConfig, main, measured, sample_of
+from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.explain import RECIPE_WORDS
 
 
 def advantages(example: str) -> dict[str, list[list[float]]]:
     batch = measured([("rollout", rollout) for rollout in EXAMPLES[example][1]])
-    return {name: credit(batch, recipe).record.advantages for name, recipe in RECIPES.items()}
+    return {name: assign_credit(batch, recipe).advantages for name, recipe in RECIPES.items()}
 
 
 def test_the_table_word_for_word(tmp_path):
@@ -37,7 +37,7 @@ def test_the_table_word_for_word(tmp_path):
         "group 0, 2 rollouts",
         "group 3, 1 rollouts",
     ]
-    assert "gain mean 0.4000" in statistics and "IG-Scale 0.3000" in statistics
+    assert "turn reward mean 0.4000" in statistics and "IG-Scale 0.3000" in statistics
     assert [line.split() for line in turns.splitlines()] == [
         ["rollout", "turn", "kind", "V", "gain", "reward", "z", "scaled", "A"],
         ["1", "1", "search", "-0.8000", "-", "+0.8000", "+1.0000", "+0.3000", "+0.5850"],
@@ -53,9 +53,9 @@ def test_the_table_word_for_word(tmp_path):
     assert first["advantages"][0] == pytest.approx(1.95 * z * 0.3 / (z + 1e-6), abs=1e-11), (
         "12 digits"
     )
-    assert (first["group"], first["values"], third["group"]) == (0, [-0.8, None, 0.0], 3)
+    assert (first["group"], first["beliefs"], third["group"]) == (0, [-0.8, None, 0.0], 3)
     assert first["gains"] == [None, 0.8, None] and second["turn_rewards"] == [0.0, 0.0]
-    assert first["group_stats"]["gain_mean"] == pytest.approx(0.4) and first[
+    assert first["group_stats"]["turn_reward_mean"] == pytest.approx(0.4) and first[
         "scale"
     ] == pytest.approx(0.3, abs=1e-5)
     page = main(
@@ -84,14 +84,14 @@ def test_gains_have_the_credit_of_log_probs_that_rise_by_them(rollouts, recipe):
             ("rollout", {"kinds": kinds, "gains": gains, "outcome": outcome, "group": i // 2})
         )
         batch.append(
-            Measured(kinds, [False] * len(kinds), [[value] for value in values], outcome, i // 2)
+            sample_of(kinds, [False] * len(kinds), [[value] for value in values], outcome, i // 2)
         )
-    ours = credit(measured(given_gains), recipe)
-    theirs = credit(batch, recipe)
+    ours = assign_credit(measured(given_gains), recipe)
+    theirs = assign_credit(batch, recipe)
     for a, b in zip(ours.gains, theirs.gains, strict=True):
         assert a == pytest.approx(b, abs=1e-9)
     # a spread that is nothing but rounding is divided by 1e-4
-    for a, b in zip(ours.record.advantages, theirs.record.advantages, strict=True):
+    for a, b in zip(ours.advantages, theirs.advantages, strict=True):
         assert a == pytest.approx(b, rel=1e-6, abs=1e-6)
 
 
@@ -101,7 +101,7 @@ def test_log_probs_are_used_as_they_are(tmp_path):
         '{"kinds": ["visit", "answer"], "logprobs": [[-2.0, -1.0], -0.5], "outcome": 1, "group": 7}\n'
     )
     [only] = json.loads(main(CreditConfig(file=str(file), json=True)))
-    assert only["values"] == [-1.5, -0.5] and only["gains"] == [1.0, None] and only["group"] == 7
+    assert only["beliefs"] == [-1.5, -0.5] and only["gains"] == [1.0, None] and only["group"] == 7
     [prob] = json.loads(main(CreditConfig(file=str(file), json=True, recipe=Recipe(gain="prob"))))
     assert prob["gains"][0] == pytest.approx(0.6065307 - 0.2231302, abs=1e-6)
 
@@ -190,7 +190,7 @@ def test_examples_show_what_they_say():
     assert set(broken["grpo"][0]) == {broken["grpo"][0][-1]}
     none = json.loads(main(CreditConfig(example="no-visit", json=True)))
     assert (
-        none[0]["group_stats"]["gain_mean"] == pytest.approx(0.4) and none[0]["turn_rewards"] == []
+        none[0]["group_stats"]["turn_reward_mean"] == pytest.approx(0.4) and none[0]["turn_rewards"] == []
     )
 
 

@@ -131,7 +131,7 @@ def test_grpo_has_no_discount_wherever_it_is_called_grpo():
     batch = saved_batch(
         [rollout([visit(), answer()])] * 2, [0, 0], [1.0, 0.0], Recipe(), [[[-2.0], [-1.0]]] * 2
     )
-    assert under_recipes(batch.measured, Recipe())["grpo"][0].recipe == RECIPES["grpo"]
+    assert under_recipes(batch.samples, Recipe())["grpo"][0].recipe == RECIPES["grpo"]
     assert {"grpo", "paper", "released", "uncentred"} == set(CompareConfig().methods.split())
     assert LabConfig().methods == CompareConfig().methods
 

@@ -15,8 +15,8 @@ from minvenus.experiments.compare import method_flags
 from minvenus.experiments.lab import PROFILES, RIGHT, STOP, WRONG, Gains, LabConfig
 from minvenus.experiments.theory import World
 from minvenus.flags import parse_flags
-from minvenus.igpo.credit import credit
-from minvenus.igpo.loss import igpo_loss
+from minvenus.igpo.credit import assign_credit
+from minvenus.igpo.loss import LossConfig, igpo_loss, token_weights
 from minvenus.igpo.recipes import Recipe
 from minvenus.settings import IGPOConfig
 
@@ -119,7 +119,7 @@ def test_rollouts_follow_the_rules(world, seed):
         assert at == hop
         made, hop = made + (choice != STOP), hop + (choice == RIGHT)
         assert choice == STOP or hop == len(probs) or made == visits
-        assert len(measured.logprobs) == 2 * made + 1 and measured.outcome == (hop == len(probs))
+        assert len(measured.truth_logprobs) == 2 * made + 1 and measured.outcome == (hop == len(probs))
 
 
 def test_sampled_rollouts_have_the_exact_success_and_the_mean_and_the_spread_of_gains_that_were_asked_for():
@@ -128,14 +128,14 @@ def test_sampled_rollouts_have_the_exact_success_and_the_mean_and_the_spread_of_
         Gains((1.0, 3.0), (0.5, 0.1), -1.0, 0.2), probs, 4, 20_000, np.random.default_rng(0)
     )
     success, turns = lab.expected(probs, 4)
-    lengths = np.array([len(m.kinds) for m in batch])
+    lengths = np.array([len(m.rollout.kinds) for m in batch])
     sampled = np.mean([m.outcome for m in batch])
     assert abs(sampled - success) < 4 * (success * (1 - success) / 20_000) ** 0.5
     assert abs(lengths.mean() - turns) < 4 * lengths.std() / 20_000**0.5
     found = {}  # (hop, choice) -> (of the search, of both)
     for made, m in zip(choices, batch, strict=True):
-        for k in range(len(m.kinds) // 2):
-            [before], [between], [after] = m.logprobs[2 * k : 2 * k + 3]
+        for k in range(len(m.rollout.kinds) // 2):
+            [before], [between], [after] = m.truth_logprobs[2 * k : 2 * k + 3]
             found.setdefault(made[k], []).append((between - before, after - before))
     for place, mean, spread in (
         ((0, RIGHT), 1.0, 0.5),
@@ -161,7 +161,7 @@ def test_luck_does_not_depend_on_the_table(world):
         for row in ((1 / 3, 1 / 3, 1 / 3), (0.5, 0.2, 0.3))
     )
     rows = zip(*first, *second, strict=True)
-    same = [(a.logprobs, b.logprobs) for made, a, other, b in rows if made == other]
+    same = [(a.truth_logprobs, b.truth_logprobs) for made, a, other, b in rows if made == other]
     assert same and all(a == b for a, b in same)
 
 
@@ -178,7 +178,7 @@ def test_an_update_is_a_step_on_eight_groups_of_four_rollouts_of_the_runs_own_se
         )
         choices, batch = lab.sample(gains, probs, 6, 32, np.random.default_rng((seed, step)))
         assert [m.group for m in batch] == [group for group in range(8) for _ in range(4)]
-        logits += 0.8 * lab.policy_gradient(probs, choices, credit(batch, recipe).record.advantages)
+        logits += 0.8 * lab.policy_gradient(probs, choices, assign_credit(batch, recipe).advantages)
 
 
 # ---------------------------------------------------------------------------------------------------- rewards, gradient
@@ -199,7 +199,11 @@ def loss_gradient(probs, choices, advantages) -> np.ndarray:
     padded = torch.tensor(
         [row + [0.0] * (longest - len(row)) for row in advantages], dtype=torch.float64
     )
-    igpo_loss(stacked, stacked.detach(), None, padded, mask, kl_coef=0.0)[0].backward()
+    segments = mask.nonzero()[:, 0]
+    weights = token_weights(segments, "seq-mean-token-mean", len(mask), len(segments))
+    logp = stacked[mask]
+    loss = igpo_loss(logp, logp.detach(), None, padded[mask], weights, LossConfig(kl_coef=0.0))
+    loss.backward()
     return -table.grad.numpy()
 
 
@@ -207,7 +211,7 @@ def loss_gradient(probs, choices, advantages) -> np.ndarray:
 def test_the_gradient_is_that_of_the_shipped_loss(world, method, seed):
     gains, probs, visits = world
     choices, batch = lab.sample(gains, probs, visits, 8, np.random.default_rng(seed))
-    advantages = credit(batch, recipe_of(method)).record.advantages
+    advantages = assign_credit(batch, recipe_of(method)).advantages
     ours = lab.policy_gradient(probs, choices, advantages)
     assert np.allclose(ours, loss_gradient(probs, choices, advantages), atol=1e-12)
 

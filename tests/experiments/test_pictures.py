@@ -20,7 +20,7 @@ from minvenus.experiments.pictures import (
 )
 from minvenus.experiments.theory import TheoryConfig
 from minvenus.flags import save_config
-from minvenus.igpo.credit import credit
+from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.curves import COLOURS, METHODS
 from minvenus.report.saved import save_batch
@@ -48,11 +48,11 @@ def test_pictures_show_the_gains_and_advantages_of_a_rollout_and_every_example_t
         main(PicturesConfig(demo=str(tmp_path / "demo"), out=str(tmp_path / "b")))
         for file in (tmp_path / "a").glob("*.svg"):
             assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
-    credited = credit(batch.measured, Recipe.paper())
+    credited = assign_credit(batch.samples, Recipe.paper())
     i = telling_rollout(credited)
     shown = texts(tmp_path / "a" / "rollout-light.svg")
     assert {f"gain {gain:+.2f}" for gain in credited.gains[i] if gain is not None} <= set(shown)
-    assert {f"{a:+.2f}" for a in credited.record.advantages[i]} <= set(shown)
+    assert {f"{a:+.2f}" for a in credited.advantages[i]} <= set(shown)
     assert texts(tmp_path / "a" / "rollout-dark.svg") == shown
     assert {*EXAMPLES, *RECIPES} <= set(texts(tmp_path / "a" / "examples-dark.svg"))
     for name in ("lab-front", "theory-front"):

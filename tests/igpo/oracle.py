@@ -17,7 +17,7 @@ import math
 # --------------------------------------------------------------------------------------------------- gains and rewards
 
 
-def value(logprobs, kind):
+def belief(logprobs, kind):
     mean = math.fsum(logprobs) / len(logprobs)
     return mean if kind == "log_prob" else math.exp(mean)
 
@@ -29,7 +29,7 @@ def measured_turns(kinds, recipe):
     return [t for t in range(len(kinds) - 1) if recipe.browse == "off" or kinds[t] == "visit"]
 
 
-def needed_values(kinds, recipe):
+def scored_turns(kinds, recipe):
     ends = measured_turns(kinds, recipe)
     return [0] + [t + 1 for t in ends] if ends else []
 
@@ -196,8 +196,7 @@ def token_kl(logp, ref):
 
 
 def aggregated(rows, how):
-    """One number from the values of the trained tokens of each sequence; a sequence without any is padding."""
-    rows = [row for row in rows if row]
+    """One number from the values of the tokens of each rollout."""
     if how == "token-mean":
         return math.fsum(v for row in rows for v in row) / sum(len(row) for row in rows)
     if how == "seq-mean-token-sum":
@@ -206,18 +205,18 @@ def aggregated(rows, how):
 
 
 def loss(batch, *, clip_low, clip_high, dual_clip, kl_coef, aggregate):
-    """(loss, policy part, KL part) of a batch of nested lists [B][L]. Masked positions are never looked at."""
+    """(loss, policy part, KL part) of a batch with a list of numbers for each rollout."""
     policy, kl = [], []
-    for logp, old, ref, advantages, mask in zip(
-        batch.logp, batch.old, batch.ref, batch.advantages, batch.mask, strict=True
+    for logp, old, ref, advantages in zip(
+        batch.logp, batch.old, batch.ref, batch.advantages, strict=True
     ):
-        trained = [k for k in range(len(mask)) if mask[k]]
+        tokens = range(len(logp))
         policy.append(
             [
                 token_loss(logp[k], old[k], advantages[k], clip_low, clip_high, dual_clip)
-                for k in trained
+                for k in tokens
             ]
         )
-        kl.append([token_kl(logp[k], ref[k]) if kl_coef else 0.0 for k in trained])
+        kl.append([token_kl(logp[k], ref[k]) if kl_coef else 0.0 for k in tokens])
     policy_part, kl_part = aggregated(policy, aggregate), aggregated(kl, aggregate)
     return policy_part + kl_coef * kl_part, policy_part, kl_part

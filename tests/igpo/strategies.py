@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from minvenus.igpo.advantage import turn_advantages
-from minvenus.igpo.credit import Measured
 from minvenus.igpo.recipes import Recipe
-from minvenus.types import TurnRewards
+from minvenus.types import Question, Rollout, Sample, Turn, TurnRewards
 from tests.igpo import oracle
 
+AGGREGATIONS = ("seq-mean-token-mean", "token-mean", "seq-mean-token-sum")
 MODES = ("scaled", "separate", "joint", "none")
 ORDINARY = (1.0,)
 ALL_MAGNITUDES = (1.0, 1.0, 1e-12, 1e-3, 1e4, 1e9)
@@ -28,9 +28,9 @@ class Batch:
     groups: list[int]
 
 
-def recipes(**fixed):
-    """Recipes over every field that the advantages read; a keyword fixes a field, or gives the values it may take."""
-    choices = {
+def choices_of_recipes() -> dict:
+    """The fields that the advantages read."""
+    return {
         "browse": st.sampled_from(("replicate", "segment", "off")),
         "discount_over": st.sampled_from(("turns", "rewards")),
         "penalty_scope": st.sampled_from(("turn", "segment")),
@@ -43,6 +43,11 @@ def recipes(**fixed):
         "ig_weight": st.sampled_from((1.0, 1.0, 0.0, 0.5, 2.0)),
         "gain": st.sampled_from(("log_prob", "prob")),
     }
+
+
+def recipes(**fixed):
+    """Recipes over all of these; a keyword fixes a field, or gives the values that it may take."""
+    choices = choices_of_recipes()
     for name, value in fixed.items():
         choices[name] = st.sampled_from(value) if isinstance(value, tuple) else st.just(value)
     return st.builds(Recipe, **choices)
@@ -147,7 +152,7 @@ def assert_close(ours, theirs, tolerance: float) -> None:
 
 
 @st.composite
-def measured(draw, max_turns: int = 12) -> Measured:
+def samples(draw, max_turns: int = 12) -> Sample:
     """A rollout with the answer scored before every turn, as browse="off" needs it; gains of zero are among them. One
     that was cut short may end in any kind of turn."""
     kinds = draw(
@@ -163,49 +168,51 @@ def measured(draw, max_turns: int = 12) -> Measured:
         max_size=3,
     )
     logprobs = draw(st.lists(logprobs, min_size=len(kinds), max_size=len(kinds)))
-    return Measured(kinds, malformed, logprobs, draw(st.sampled_from((0.0, 1.0, 0.3))), group=0)
+    return sample(kinds, logprobs, draw(st.sampled_from((0.0, 1.0, 0.3))), malformed)
 
 
-def values_of(m: Measured, kind: str = "log_prob") -> list[float]:
-    return [oracle.value(logprobs, kind) for logprobs in m.logprobs]
+def sample(kinds, truth_logprobs, outcome=1.0, malformed=None, group=0) -> Sample:
+    """A sample whose turns have one token each and no text."""
+    malformed = malformed or [False] * len(kinds)
+    turns = [
+        Turn(kind, t, t + 1, text="", malformed=bad)
+        for t, (kind, bad) in enumerate(zip(kinds, malformed, strict=True))
+    ]
+    n = len(turns)
+    question = Question("q", "where?", ["here"])
+    rollout = Rollout(question, [0] * n, [False] * n, [None] * n, turns, "answered")
+    return Sample(rollout, truth_logprobs, outcome, group)
+
+
+def beliefs_of(m: Sample, kind: str = "log_prob") -> list[float]:
+    return [oracle.belief(logprobs, kind) for logprobs in m.truth_logprobs]
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """One batch for the loss, as nested lists [B][L]."""
+    """The sampled tokens of a batch for the loss: a list of numbers for each rollout."""
 
     logp: list[list[float]]
     old: list[list[float]]
     ref: list[list[float]]
     advantages: list[list[float]]
-    mask: list[list[bool]]
 
-    def trained(self) -> list[tuple[float, float, float, float]]:
-        """(logp, old, ref, advantage) of every token that the mask keeps."""
-        found = []
-        for row in zip(self.logp, self.old, self.ref, self.advantages, self.mask, strict=True):
-            found += [tuple(token) for *token, keep in zip(*row, strict=True) if keep]
-        return found
+    def columns(self):
+        return self.logp, self.old, self.ref, self.advantages
+
+    def tokens(self) -> list[tuple[float, float, float, float]]:
+        """(logp, old, ref, advantage) of every token."""
+        return list(zip(*(sum(column, []) for column in self.columns()), strict=True))
 
 
 @st.composite
 def token_batches(draw, max_rows: int = 5, max_length: int = 6) -> Tokens:
-    """At least one token is trained."""
     rng = random.Random(draw(st.integers(0, 2**32 - 1)))
-    rows, length = draw(st.integers(1, max_rows)), draw(st.integers(1, max_length))
-    density = draw(st.sampled_from((0.0, 0.3, 0.7, 1.0)))
-    table = lambda cell: [[cell() for _ in range(length)] for _ in range(rows)]  # noqa: E731
-    logp = table(lambda: -3.0 * rng.random())
-    near = [
+    lengths = draw(st.lists(st.integers(1, max_length), min_size=1, max_size=max_rows))
+    logp = [[-3.0 * rng.random() for _ in range(n)] for n in lengths]
+    old, ref = (
         [[x + rng.choice((0.0, 1.0)) * rng.gauss(0.0, 1.0) for x in row] for row in logp]
         for _ in range(2)
-    ]
-    mask = table(lambda: rng.random() < density)
-    mask[rng.randrange(rows)][rng.randrange(length)] = True
-    return Tokens(
-        logp,
-        near[0],
-        near[1],
-        table(lambda: rng.choice((0.0, 1.0, -1.0, rng.gauss(0.0, 2.0)))),
-        mask,
     )
+    advantage = lambda: rng.choice((0.0, 1.0, -1.0, rng.gauss(0.0, 2.0)))  # noqa: E731
+    return Tokens(logp, old, ref, [[advantage() for _ in range(n)] for n in lengths])

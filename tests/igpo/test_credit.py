@@ -8,17 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.igpo.credit import Measured, credit
-from minvenus.igpo.gain import needed_values
+from minvenus.igpo.credit import assign_credit
+from minvenus.igpo.gain import scored_turns
 from minvenus.igpo.recipes import Recipe
-from minvenus.types import TurnRewards
+from minvenus.types import Sample, TurnRewards
 from tests.igpo import oracle
-from tests.igpo.strategies import Batch, assert_close, measured, recipes, rounding, values_of
+from tests.igpo.strategies import (
+    Batch,
+    assert_close,
+    beliefs_of,
+    recipes,
+    rounding,
+    sample,
+    samples,
+)
 
 KINDS = ["search", "visit", "search", "answer"]
 
 
-def belief(*values):
+def logprobs_of(*values):
     """Log-probs whose means are these values; None where nothing was asked."""
     return [None if v is None else [v - 0.25, v + 0.25] for v in values]
 
@@ -30,7 +38,7 @@ def measured_batches(draw):
     for group in range(draw(st.integers(1, 3))):
         batch += [
             replace(m, group=group)
-            for m in draw(st.lists(measured(max_turns=6), min_size=1, max_size=4))
+            for m in draw(st.lists(samples(max_turns=6), min_size=1, max_size=4))
         ]
     return batch
 
@@ -40,20 +48,20 @@ def test_two_rollouts_worked_by_hand():
     visit lowers it to -3, answer wrong. Gains +1 and -1 (the search before a visit gets a copy): four rewards, mean 0,
     std 1. Outcomes 1, 0, std 1/2: every z is +1 or -1, and the scale 1. The search behind the visit has no reward.
     gamma 1/2, over turns: A_3 = 1,  A_2 = 0 + 1/2,  A_1 = 1 + 1/4,  A_0 = 1 + 5/8."""
-    a = Measured(KINDS, [False] * 4, belief(-2.0, None, -1.0, None), 1.0, 7)
-    b = Measured(KINDS, [False] * 4, belief(-2.0, None, -3.0, None), 0.0, 7)
-    done = credit([a, b], Recipe(gamma=0.5))
-    assert done.values == [[-2.0, None, -1.0, None], [-2.0, None, -3.0, None]]
+    a = sample(KINDS, logprobs_of(-2.0, None, -1.0, None), 1.0, group=7)
+    b = sample(KINDS, logprobs_of(-2.0, None, -3.0, None), 0.0, group=7)
+    done = assign_credit([a, b], Recipe(gamma=0.5))
+    assert done.beliefs == [[-2.0, None, -1.0, None], [-2.0, None, -3.0, None]]
     assert done.gains == [[None, 1.0, None, None], [None, -1.0, None, None]]
     assert [r.turns for r in done.rewards] == [[1.0, 1.0, None], [-1.0, -1.0, None]]
     expected = [1.625, 1.25, 0.5, 1.0]
-    assert_close(done.record.advantages, [expected, [-x for x in expected]], 1e-5)
+    assert_close(done.advantages, [expected, [-x for x in expected]], 1e-5)
     numbers = done.arithmetic(1, 7)
     assert numbers["gains"] == [None, -1.0, None, None]
     assert numbers["turn_rewards"] == [-1.0, -1.0, None]
     assert numbers["outcome"] == 0.0
     assert numbers["terms"][2] is None
-    assert numbers["advantages"] == done.record.advantages[1]
+    assert numbers["advantages"] == done.advantages[1]
     assert numbers["group_stats"]["outcome_mean"] == 0.5
 
 
@@ -63,18 +71,18 @@ def test_two_rollouts_worked_by_hand():
 )
 def test_from_log_probs_to_advantages_everything_is_the_definition(batch, recipe):
     """Invariant 39 among it: the outcome is the penalty iff the last turn is malformed, whatever the judge said."""
-    done = credit(batch, recipe)
+    done = assign_credit(batch, recipe)
     rewards, groups = [], [m.group for m in batch]
     for i, m in enumerate(batch):
-        values = values_of(m, recipe.gain)
-        needed = oracle.needed_values(m.kinds, recipe)
-        assert done.values[i] == [
+        values = beliefs_of(m, recipe.gain)
+        needed = oracle.scored_turns(m.rollout.kinds, recipe)
+        assert done.beliefs[i] == [
             pytest.approx(v, rel=1e-12) if t in needed else None for t, v in enumerate(values)
         ]
-        gains = oracle.segment_gains(values, m.kinds, recipe)
+        gains = oracle.segment_gains(values, m.rollout.kinds, recipe)
         assert done.gains[i] == pytest.approx(gains, abs=1e-12)
         turns, outcome, penalties = oracle.turn_rewards(
-            m.kinds, gains, m.malformed, m.outcome, recipe
+            m.rollout.kinds, gains, m.rollout.malformed, m.outcome, recipe
         )
         rewards.append(TurnRewards(turns, outcome, penalties))
         assert [*done.rewards[i].turns, done.rewards[i].outcome] == pytest.approx(
@@ -82,7 +90,7 @@ def test_from_log_probs_to_advantages_everything_is_the_definition(batch, recipe
         )
         assert done.rewards[i].is_penalty() == penalties
     tolerance = rounding(Batch(rewards, groups), recipe)
-    assert_close(done.record.advantages, oracle.advantages(rewards, groups, recipe), tolerance)
+    assert_close(done.advantages, oracle.advantages(rewards, groups, recipe), tolerance)
 
 
 @given(measured_batches())
@@ -90,35 +98,38 @@ def test_measured_under_the_paper_credited_as_released_or_without_gains_as_if_me
     """The first two ask at the same turns, GRPO nowhere: what was measured for `paper` is enough for all three."""
     asked = []
     for m in batch:
-        needed = needed_values(m.kinds, Recipe.paper())
+        needed = scored_turns(m.rollout.kinds, Recipe.paper())
         asked.append(
-            replace(m, logprobs=[x if t in needed else None for t, x in enumerate(m.logprobs)])
+            replace(
+                m,
+                truth_logprobs=[x if t in needed else None for t, x in enumerate(m.truth_logprobs)],
+            )
         )
     for recipe in (Recipe.paper(), Recipe.released(), Recipe.paper(use_gain=False)):
-        assert credit(asked, recipe) == credit(batch, recipe)
+        assert assign_credit(asked, recipe) == assign_credit(batch, recipe)
 
 
 def test_a_value_that_is_missing_or_not_finite_is_an_error_with_the_place():
-    whole = Measured(KINDS, [False] * 4, belief(-2.0, -2.0, -1.0, -1.0), 1.0, 0)
-    missing = replace(whole, logprobs=belief(-2.0, None, -1.0, -1.0))
+    whole = sample(KINDS, logprobs_of(-2.0, -2.0, -1.0, -1.0), 1.0, group=0)
+    missing = replace(whole, truth_logprobs=logprobs_of(-2.0, None, -1.0, -1.0))
     with pytest.raises(ValueError, match=r"rollout 1, context before turn 1: .* not measured"):
-        credit([whole, missing], Recipe(browse="off"))
-    infinite = replace(whole, logprobs=belief(-2.0, None, float("-inf"), None))
+        assign_credit([whole, missing], Recipe(browse="off"))
+    infinite = replace(whole, truth_logprobs=logprobs_of(-2.0, None, float("-inf"), None))
     with pytest.raises(
         ValueError, match=r"rollout 1, context before turn 2: .* -inf: .* not finite"
     ):
-        credit([whole, infinite], Recipe())
+        assign_credit([whole, infinite], Recipe())
 
 
 def test_log_probs_for_another_number_of_turns_are_an_error():
-    with pytest.raises(ValueError, match="kinds 4, malformed 4, log-probs 3"):
-        Measured(KINDS, [False] * 4, belief(-2.0, None, -1.0), 1.0, 0)
+    with pytest.raises(ValueError, match="turns 4, truth_logprobs 3"):
+        sample(KINDS, logprobs_of(-2.0, None, -1.0), 1.0, group=0)
 
 
 # ------------------------------------------------------------------------------------------ credit goes where it should
 
 
-def random_world(rng: random.Random) -> tuple[list[Measured], int, int]:
+def random_world(rng: random.Random) -> tuple[list[Sample], int, int]:
     """A group in which one visit of one rollout is the right one; (group, that rollout, that turn).
 
     The right page lifts the belief in the answer by 1 to 3, others lower it a little: one that raised it would have its
@@ -136,9 +147,7 @@ def random_world(rng: random.Random) -> tuple[list[Measured], int, int]:
         for t, kind in enumerate(kinds[:-1]):
             change = 0.0 if kind == "search" else rng.uniform(-0.02, 0.0)
             beliefs.append(beliefs[-1] + (lift if (i, t) == (lucky, right) else change))
-        group.append(
-            Measured(kinds, [False] * len(kinds), belief(*beliefs), float(found and i == lucky), 0)
-        )
+        group.append(sample(kinds, logprobs_of(*beliefs), float(found and i == lucky)))
     return group, lucky, right
 
 
@@ -159,7 +168,7 @@ def test_in_200_random_worlds_the_right_turn_has_the_largest_advantage_of_its_gr
     shared = recipe.browse == "replicate" or recipe.discount_over == "rewards"
     for number in range(200):
         group, lucky, right = random_world(rng)
-        advantages = credit(group, recipe).record.advantages
+        advantages = assign_credit(group, recipe).advantages
         _, i, t = max((a, i, t) for i, row in enumerate(advantages) for t, a in enumerate(row))
         best = (right, right - 1) if shared else (right,)
         assert i == lucky and t in best, f"world {number}: {(i, t)}, not {(lucky, right)}"

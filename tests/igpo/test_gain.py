@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.igpo.gain import (
-    WrappedAnswer,
-    answer_logprobs,
-    needed_values,
+    WrappedTruth,
+    belief,
     scored_lengths,
+    scored_turns,
     segment_gains,
-    value,
+    truth_logprobs,
 )
 from minvenus.igpo.recipes import Recipe
 from minvenus.types import Question, Rollout, Turn
-from tests.igpo.strategies import measured, recipes, values_of
+from tests.igpo.strategies import beliefs_of, recipes, samples
 
 KINDS = ["search", "visit", "search", "search", "visit", "search", "answer"]
 VALUES = ("log_prob", "prob")
@@ -26,20 +26,20 @@ VALUES = ("log_prob", "prob")
 
 
 def test_value_is_the_mean_log_prob_or_the_geometric_mean_probability():
-    assert value([-1.0, -2.0, -6.0], "log_prob") == -3.0
-    assert value([math.log(0.5), math.log(0.125)], "prob") == pytest.approx(0.25, rel=1e-12)
+    assert belief([-1.0, -2.0, -6.0], "log_prob") == -3.0
+    assert belief([math.log(0.5), math.log(0.125)], "prob") == pytest.approx(0.25, rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("tokens", [[], [math.nan], [-1.0, -math.inf], [math.inf, -1.0]])
 def test_a_value_that_does_not_exist_is_an_error_not_a_number(tokens, kind):
     with pytest.raises(ValueError):
-        value(tokens, kind)
+        belief(tokens, kind)
 
 
 # ------------------------------------------------------------------------------------------------- where it is measured
 
-WRAPPED = WrappedAnswer(ids=[7, 8, 9, 3, 4], start=3)
+WRAPPED = WrappedTruth(ids=[7, 8, 9, 3, 4], start=3)
 
 
 def rollout(*kinds):
@@ -59,7 +59,7 @@ def test_the_truth_is_scored_before_the_turns_whose_values_are_needed_and_the_le
     r = rollout("search", "visit", "search", "answer")
     assert scored_lengths(r, Recipe()) == [4, 14]
     scores = [[-9.0, -9.0, -9.0, -2.0, -2.5], [-8.0, -8.0, -8.0, -3.25, -3.75]]
-    assert answer_logprobs(r, WRAPPED, scores, Recipe()) == [
+    assert truth_logprobs(r, WRAPPED, scores, Recipe()) == [
         [-2.0, -2.5],
         None,
         [-3.25, -3.75],
@@ -78,14 +78,14 @@ def test_the_value_before_anything_was_done_is_that_of_the_prompt_alone():
 )
 def test_the_model_is_not_asked_when_no_gain_is_to_be_computed(kinds, recipe):
     assert scored_lengths(rollout(*kinds), recipe) == []
-    assert answer_logprobs(rollout(*kinds), WRAPPED, [], recipe) == [None, None]
+    assert truth_logprobs(rollout(*kinds), WRAPPED, [], recipe) == [None, None]
 
 
 @pytest.mark.parametrize("wrong", [[[-1.0] * 5], [[-1.0] * 5] * 3, [[-1.0] * 5, [-1.0] * 2]])
 def test_scores_that_do_not_fit_what_was_asked_are_an_error(wrong):
     """One context short, one too many, or a context with the truth's tokens alone."""
     with pytest.raises(ValueError):
-        answer_logprobs(rollout("visit", "answer"), WRAPPED, wrong, Recipe())
+        truth_logprobs(rollout("visit", "answer"), WRAPPED, wrong, Recipe())
 
 
 # --------------------------------------------------------------------------------------------------------------- gains
@@ -114,10 +114,10 @@ def test_the_answer_turn_has_no_gain_even_when_it_is_a_visit():
     assert segment_gains([-3.0], ["visit"], Recipe()) == [None]
 
 
-@given(measured(), recipes(use_gain=(True, True, True, False)))
+@given(samples(), recipes(use_gain=(True, True, True, False)))
 def test_values_that_are_not_needed_may_be_missing_and_needed_ones_may_not(m, recipe):
-    kinds, values = m.kinds, values_of(m)
-    needed = needed_values(kinds, recipe)
+    kinds, values = m.rollout.kinds, beliefs_of(m)
+    needed = scored_turns(kinds, recipe)
     sparse = [v if t in needed else None for t, v in enumerate(values)]
     assert segment_gains(sparse, kinds, recipe) == segment_gains(values, kinds, recipe)
     for t in needed:
@@ -125,20 +125,20 @@ def test_values_that_are_not_needed_may_be_missing_and_needed_ones_may_not(m, re
             segment_gains([None if i == t else v for i, v in enumerate(sparse)], kinds, recipe)
 
 
-@given(measured())
+@given(samples())
 def test_per_turn_gains_telescope_to_the_whole_way(m):
     """Invariant 1: the gains add up to the last value minus the first."""
-    values = values_of(m)
-    gains = segment_gains(values, m.kinds, Recipe(browse="off"))
+    values = beliefs_of(m)
+    gains = segment_gains(values, m.rollout.kinds, Recipe(browse="off"))
     assert sum(g for g in gains if g is not None) == pytest.approx(
         values[-1] - values[0], abs=1e-12
     )
 
 
-@given(measured(), st.sampled_from(("replicate", "segment")))
+@given(samples(), st.sampled_from(("replicate", "segment")))
 def test_a_visits_gain_is_the_sum_over_its_segment_and_trailing_searches_are_dropped(m, browse):
     """Invariant 2."""
-    kinds, values = m.kinds, values_of(m)
+    kinds, values = m.rollout.kinds, beliefs_of(m)
     gains = segment_gains(values, kinds, Recipe(browse=browse))
     single = segment_gains(values, kinds, Recipe(browse="off"))
     visits = [t for t in range(len(kinds) - 1) if kinds[t] == "visit"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from minvenus.igpo.recipes import Recipe
 from minvenus.igpo.rewards import turn_rewards
 from tests.igpo import oracle
-from tests.igpo.strategies import measured, recipes, values_of
+from tests.igpo.strategies import beliefs_of, recipes, samples
 
 KINDS = ["search", "visit", "search", "search", "visit", "search", "answer"]
 GAINS = [None, 0.5, None, None, -0.25, None, None]
@@ -78,30 +78,32 @@ def test_lists_of_different_lengths_are_an_error(kinds, gains, malformed):
 
 
 def gains_of(m, recipe):
-    return oracle.segment_gains(values_of(m), m.kinds, recipe)
+    return oracle.segment_gains(beliefs_of(m), m.rollout.kinds, recipe)
 
 
-@given(measured(), recipes(penalty_scope="turn"))
+@given(samples(), recipes(penalty_scope="turn"))
 def test_making_one_turn_malformed_changes_the_reward_of_that_turn_only(m, recipe):
     """Invariant 38, the part about rewards: the localised penalty has no neighbours."""
     gains = gains_of(m, recipe)
-    for t in range(len(m.kinds) - 1):
-        earlier, later = m.malformed[:t], m.malformed[t + 1 :]
-        before = turn_rewards(m.kinds, gains, [*earlier, False, *later], m.outcome, recipe)
-        after = turn_rewards(m.kinds, gains, [*earlier, True, *later], m.outcome, recipe)
+    for t in range(len(m.rollout.kinds) - 1):
+        earlier, later = m.rollout.malformed[:t], m.rollout.malformed[t + 1 :]
+        before = turn_rewards(m.rollout.kinds, gains, [*earlier, False, *later], m.outcome, recipe)
+        after = turn_rewards(m.rollout.kinds, gains, [*earlier, True, *later], m.outcome, recipe)
         assert after.turns[t] == -recipe.format_penalty
         assert after.turns[:t] + after.turns[t + 1 :] == before.turns[:t] + before.turns[t + 1 :]
         assert after.outcome == before.outcome
 
 
-@given(measured(), recipes(browse="replicate"))
+@given(samples(), recipes(browse="replicate"))
 def test_a_copied_gain_is_that_of_the_next_visit_and_goes_no_further_back_than_the_visit_before(
     m, recipe
 ):
     gains = gains_of(m, recipe)
-    rewards = turn_rewards(m.kinds, gains, [False] * len(m.kinds), m.outcome, recipe)
+    rewards = turn_rewards(
+        m.rollout.kinds, gains, [False] * len(m.rollout.kinds), m.outcome, recipe
+    )
     waiting = []
-    for t, kind in enumerate(m.kinds[:-1]):
+    for t, kind in enumerate(m.rollout.kinds[:-1]):
         if kind == "search":
             waiting.append(t)
         elif kind == "visit":

@@ -14,7 +14,7 @@ import torch
 
 from minvenus.igpo.advantage import advantage_record, turn_advantages
 from minvenus.igpo.gain import segment_gains
-from minvenus.igpo.loss import igpo_loss
+from minvenus.igpo.loss import LossConfig, igpo_loss, loss_stats, token_weights
 from minvenus.igpo.recipes import Recipe
 from minvenus.igpo.rewards import turn_rewards
 from minvenus.types import TurnRewards
@@ -87,9 +87,11 @@ def test_dense_batch_in_every_mode(recipe, normalize, gamma):
 def test_statistics_and_scale_of_the_dense_batch():
     record = advantage_record(D, D_GROUPS, Recipe.paper())
     group = record.groups[0]
-    assert (group.gain_mean, group.gain_std) == pytest.approx((0.18, 0.2135416), abs=1e-7)
+    assert (group.turn_reward_mean, group.turn_reward_spread) == pytest.approx(
+        (0.18, 0.2135416), abs=1e-7
+    )
     assert (group.outcome_mean, group.outcome_std) == pytest.approx((0.5, 0.5), abs=1e-7)
-    assert (record.scale, record.m_outcome, record.m_gain) == pytest.approx(
+    assert (record.scale, record.outcome_size, record.turn_reward_size) == pytest.approx(
         (1.17032123, 0.96568334, 0.82514280), abs=FLOAT32
     )
 
@@ -231,7 +233,7 @@ def test_browse_batch_in_every_mode(recipe, tables, tolerance, normalize):
 
 def test_browse_batch_scale_and_its_two_means():
     record = advantage_record(s_rewards(Recipe.released()), S_GROUPS, Recipe.released())
-    assert (record.scale, record.m_outcome, record.m_gain) == pytest.approx(
+    assert (record.scale, record.outcome_size, record.turn_reward_size) == pytest.approx(
         (1.06704545, 0.96568376, 0.90500611), abs=FLOAT32
     )
     record = advantage_record(s_rewards(Recipe.paper()), S_GROUPS, Recipe.paper())
@@ -306,11 +308,11 @@ def test_raw_ig_is_what_the_released_function_gives():
 
 # -------------------------------------------------------------------------------------------------- L: the policy loss
 
-LOGP = [[-1.0, -2.0, -0.5, -3.0], [-0.2, -1.5, -0.7, 0.0]]
-OLD = [[-1.2, -1.5, -0.5, -5.0], [-0.2, -1.0, -1.7, 0.0]]
-REF = [[-1.1, -1.9, -0.6, -3.5], [-0.3, -1.5, -0.7, 0.0]]
-ADVANTAGES = [[1.0, 1.0, -0.5, -0.5], [-2.0, -2.0, 0.7, 0.0]]
-MASK = [[1, 1, 1, 1], [1, 1, 1, 0]]
+LOGP = [-1.0, -2.0, -0.5, -3.0, -0.2, -1.5, -0.7]
+OLD = [-1.2, -1.5, -0.5, -5.0, -0.2, -1.0, -1.7]
+REF = [-1.1, -1.9, -0.6, -3.5, -0.3, -1.5, -0.7]
+ADVANTAGES = [1.0, 1.0, -0.5, -0.5, -2.0, -2.0, 0.7]
+SEGMENTS = [0, 0, 0, 0, 1, 1, 1]
 L_TABLE = {
     "token-mean": (0.4219242, 0.0180305),
     "seq-mean-token-mean": (0.4841836, 0.0159783),
@@ -321,20 +323,18 @@ L_TABLE = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("how", L_TABLE)
 def test_policy_loss_and_kl_in_every_aggregation(how, dtype):
-    inputs = [torch.tensor(x, dtype=dtype) for x in (LOGP, OLD, REF, ADVANTAGES)]  # [B, L]
-    loss, stats = igpo_loss(
-        *inputs, torch.tensor(MASK, dtype=torch.bool), dual_clip=3.0, aggregate=how
-    )
+    tensors = [torch.tensor(x, dtype=dtype) for x in (LOGP, OLD, REF, ADVANTAGES)]
+    weights = token_weights(torch.tensor(SEGMENTS), how, rollouts=2, tokens=7)
+    inputs = *tensors, weights, LossConfig(dual_clip=3.0, aggregate=how)
     policy, kl = L_TABLE[how]
-    assert float(loss) == pytest.approx(policy + 0.001 * kl, abs=FLOAT32)
+    assert float(igpo_loss(*inputs)) == pytest.approx(policy + 0.001 * kl, abs=FLOAT32)
     expected = {
         "policy_loss": policy,
         "kl": kl,
-        "tokens": 7,
-        "clip_fraction": 3 / 7,
-        "dual_clip_fraction": 1 / 7,
-        "approx_kl": -0.3142857,
+        "clipped": 3,
+        "dual_clipped": 1,
+        "approx_kl": -2.2,
         "ratio_min": math.exp(-0.5),
         "ratio_max": math.exp(2.0),
     }
-    assert stats == pytest.approx(expected, abs=FLOAT32)
+    assert loss_stats(*inputs) == pytest.approx(expected, abs=FLOAT32)

@@ -13,7 +13,7 @@ import tokenizers
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from minvenus.igpo.gain import wrap_answer
+from minvenus.igpo.gain import wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.text import tokenizer as tokenizer_module
 from minvenus.text.tokenizer import Tokenizer
@@ -112,7 +112,7 @@ PINNED = {
 def test_ids_with_the_real_tokenizer_are_pinned(answer, recipe):
     """Two newlines are one token (271), one newline is another (198). `.` + newline is one token (624), and it is
     scored."""
-    wrapped = wrap_answer(answer, shipped(present("qwen3")), recipe)
+    wrapped = wrap_truth(answer, shipped(present("qwen3")), recipe)
     newlines = [271] if recipe.newlines_after_think == 2 else [198]
     assert wrapped.ids[: wrapped.start] == LEAD_IDS + newlines + ANSWER_TAG
     assert wrapped.ids[wrapped.start :] == PINNED[answer]
@@ -124,17 +124,15 @@ def test_ids_with_the_real_tokenizer_are_pinned(answer, recipe):
 @both_tokenizers
 def test_space_around_an_answer_does_not_matter_and_a_blank_one_is_an_error(name):
     tokenizer = shipped(present(name))
-    assert wrap_answer("  Paris \n", tokenizer, Recipe()) == wrap_answer(
-        "Paris", tokenizer, Recipe()
-    )
+    assert wrap_truth("  Paris \n", tokenizer, Recipe()) == wrap_truth("Paris", tokenizer, Recipe())
     with pytest.raises(ValueError, match="blank"):
-        wrap_answer(" \n\t", tokenizer, Recipe())
+        wrap_truth(" \n\t", tokenizer, Recipe())
 
 
 @both_tokenizers
 def test_the_lead_in_sentence_is_a_setting(name):
     tokenizer = shipped(present(name))
-    wrapped = wrap_answer("Paris", tokenizer, Recipe(lead_in="I know."))
+    wrapped = wrap_truth("Paris", tokenizer, Recipe(lead_in="I know."))
     assert tokenizer.decode(wrapped.ids) == "I know.\n</think>\n\n<answer>\nParis"
 
 
@@ -153,7 +151,7 @@ def test_decoding_gives_the_lead_in_and_the_answer_back(name, answer, recipe):
     formed."""
     assume(answer.strip())
     tokenizer = shipped(present(name))
-    wrapped = wrap_answer(answer, tokenizer, recipe)
+    wrapped = wrap_truth(answer, tokenizer, recipe)
     text = unicodedata.normalize("NFC", answer.strip())
     assert tokenizer.decode(wrapped.ids[: wrapped.start]) == lead_in(recipe)
     assert tokenizer.decode(wrapped.ids[wrapped.start :]) in (text, text + "\n")
@@ -165,7 +163,7 @@ def test_decoding_gives_the_lead_in_and_the_answer_back(name, answer, recipe):
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_an_answer_is_the_head_of_one_encoding(name, recipe, answer):
     path = present(name)
-    wrapped = wrap_answer(answer, shipped(path), recipe)
+    wrapped = wrap_truth(answer, shipped(path), recipe)
     assert (wrapped.ids, wrapped.start) == reference(answer, path, recipe)
 
 

@@ -7,6 +7,7 @@ import torch
 from minvenus.agent.prompt import Notices
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling, runner
+from minvenus.igpo.loss import LossConfig
 from minvenus.kernels import attention as packed
 from minvenus.kernels import paged
 from minvenus.kernels.attention import TRITON_DEVICES
@@ -126,20 +127,17 @@ def test_a_rollout_with_scoring_and_a_step_of_igpo(path):
     )
     truth, scores = TOKENIZER.encode_untrusted("cat"), []
 
-    def score(episodes):
-        requests = [(e.sequence, [turn.start for turn in e.rollout.turns], truth) for e in episodes]
-        scores.extend(x for own in policy.engine.score_many(requests) for row in own for x in row)
-
-    with scripted.loop_for(policy, budget(2, 160, 20), notices=SHORT, score=score) as loop:
+    with scripted.loop_for(policy, budget(2, 160, 20), notices=SHORT) as loop:
         episodes = loop.add(scripted.QUESTION, lambda q: Tools(), 2)
-        loop.run()
-        loop.score_ended()
+        for ended in loop.run():
+            requests = [(e.sequence, [turn.start for turn in e.rollout.turns], truth) for e in ended]
+            scores += [x for own in policy.engine.score_many(requests) for row in own for x in row]
     rollouts = [episode.rollout for episode in episodes]
     assert [len(rollout.turns) for rollout in rollouts] == [2, 2] and len(scores) == 4 * len(truth)
     sampled = [x for rollout in rollouts for x in rollout.logprobs if x is not None]
     same_as_torch(path, "rollout", [torch.tensor(sampled), torch.tensor(scores)])
 
-    config = IGPOConfig(device="cpu", kl_coef=0.1, questions=1, group=2)
+    config = IGPOConfig(device="cpu", loss=LossConfig(kl_coef=0.1), questions=1, group=2)
     rows = [row_of(rollouts[0], [0.5, 1.0]), row_of(rollouts[1], [1.5, -1.0])]
     numbers = backward(trained, with_reference(rows, model(), config), config)
     grads = gradients(trained)

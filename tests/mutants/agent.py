@@ -9,13 +9,13 @@ MUTANTS = (
         61,
         "rollouts start whether there is room or not",
         "agent/test_admission.py::test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages",
-        ("minvenus.agent.policy:EnginePolicy._has_room", "<= pool.count", "< float('inf')"),
+        ("minvenus.agent.policy:LocalWriter._has_room", "<= pool.count", "< float('inf')"),
     ),
     mutant(
         61,
         "one more rollout than there is room for always starts",
         "agent/test_admission.py::test_a_pool_that_holds_no_group_runs_what_it_holds_of_it",
-        ("minvenus.agent.policy:EnginePolicy.fitting", "least = 0 if opened else 1", "least = 1"),
+        ("minvenus.agent.policy:LocalWriter.fitting", "least = 0 if opened else 1", "least = 1"),
     ),
     mutant(
         61,
@@ -23,7 +23,7 @@ MUTANTS = (
         "agent/test_admission.py::"
         "test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token",
         (
-            "minvenus.agent.policy:EnginePolicy._has_room",
+            "minvenus.agent.policy:LocalWriter._has_room",
             "pool.pages_for(length) - shared[e.name]",
             "pool.pages_for(length)",
         ),
@@ -42,7 +42,7 @@ MUTANTS = (
         61,
         "the rest of a group samples what its first rollouts have sampled",
         "agent/test_admission.py::test_a_pool_that_holds_no_group_runs_what_it_holds_of_it",
-        ("minvenus.agent.policy:EnginePolicy.open", "first.step, first.number", "first.step, 0"),
+        ("minvenus.agent.policy:LocalWriter.open", "first.number, first.step", "0, first.step"),
     ),
     mutant(
         23,
@@ -68,7 +68,7 @@ MUTANTS = (
         16,
         "ids that were made from text count as sampled",
         "agent/test_remote.py::test_the_same_loop_runs_against_an_endpoint_and_nothing_of_it_counts_as_sampled",
-        ("minvenus.agent.episode:Episode.add_turn", "sampled=logprobs is not None", "sampled=True"),
+        ("minvenus.agent.episode:Episode.end_turn", "end_turn(sampled)", "end_turn(True)"),
     ),
     mutant(
         43,
@@ -106,16 +106,16 @@ MUTANTS = (
         "the step is missing from the name of the sampling",
         MANY + "test_equal_seeds_give_equal_rollouts_and_names_separate_them",
         (
-            "minvenus.agent.policy:EnginePolicy.open",
-            "[first.name], first.step",
-            "[first.name], None",
+            "minvenus.agent.policy:LocalWriter.open",
+            "first.number, first.step",
+            "first.number, None",
         ),
     ),
     mutant(
         44,
         "another attempt at a turn draws the same tokens",
         ROLLOUT + "test_another_attempt_of_a_random_policy_is_another_draw",
-        ("minvenus.agent.policy:EnginePolicy.start", "question} again", "question}"),
+        ("minvenus.agent.policy:LocalWriter.discard", "question} again", "question}"),
     ),
     mutant(
         54,
@@ -176,7 +176,7 @@ MUTANTS = (
         "agent/test_remote.py::"
         "test_patience_begins_when_the_server_is_first_missed_however_long_the_turn_took_before",
         (
-            "minvenus.agent.remote:RemotePolicy._ask",
+            "minvenus.agent.remote:RemoteWriter._ask",
             "until = None ",
             "until = time.monotonic() + PATIENCE ",
         ),
@@ -185,7 +185,7 @@ MUTANTS = (
         44,
         "every attempt at a turn has the same seed",
         "agent/test_remote.py::test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_again",
-        ("minvenus.agent.remote:RemotePolicy.start", "/{len(episode.discarded)}", ""),
+        ("minvenus.agent.remote:RemoteWriter.start", "/{len(episode.discarded)}", ""),
     ),
     mutant(
         43,
@@ -203,7 +203,7 @@ MUTANTS = (
         "a server that is started again costs the runs that it was writing",
         "agent/test_remote.py::"
         "test_a_server_that_was_there_and_is_gone_for_a_while_costs_no_run_and_each_outage_is_said_once",
-        ("minvenus.agent.remote:RemotePolicy._ask", "if not gone or", "if True or"),
+        ("minvenus.agent.remote:RemoteWriter._ask", "if not gone or", "if True or"),
     ),
     mutant(
         43,
@@ -216,7 +216,7 @@ MUTANTS = (
         "a last turn with less room than others writes beyond the context",
         "agent/test_like.py::test_the_last_turn_writes_what_is_left_and_never_beyond_the_context",
         (
-            "minvenus.agent.rollout:RolloutLoop.step",
+            "minvenus.agent.rollout:RolloutLoop._advance",
             "min(self.agent.max_new_tokens, room)",
             "self.agent.max_new_tokens",
         ),
@@ -235,15 +235,19 @@ MUTANTS = (
         54,
         "a turn that was cut goes on asking",
         "agent/test_remote.py::test_a_turn_that_was_cut_is_not_waited_for_and_does_not_go_on_asking[gone-time]",
-        ("minvenus.agent.remote:RemotePolicy.close", "cancelled.set()", "pass"),
+        ("minvenus.agent.remote:RemoteWriter.close", "cancelled.set()", "pass"),
     ),
     mutant(
         61,
         "runs of a question that were opened apart count as sharing their prompt",
         "agent/test_admission.py::"
         "test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token",
-        ("minvenus.agent.policy:EnginePolicy._has_room", "{e.name:", "{e.question.id:"),
-        ("minvenus.agent.policy:EnginePolicy._has_room", "shared[e.name]", "shared[e.question.id]"),
+        ("minvenus.agent.policy:LocalWriter._has_room", "shared[e.name] =", "shared[e.question.id] ="),
+        (
+            "minvenus.agent.policy:LocalWriter._has_room",
+            "- shared[e.name] for",
+            "- shared[e.question.id] for",
+        ),
     ),
     mutant(
         54,

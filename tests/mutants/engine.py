@@ -40,7 +40,7 @@ MUTANTS = (
         "a packed copy of an old weight is used",
         "engine/test_engine.py::test_new_weights_make_new_tokens_and_new_scores[packed]",
         (
-            "minvenus.engine.engine:Engine.weights_changed",
+            "minvenus.engine.engine:Engine.load_weights",
             "        self.runner.forget_weights()\n",
             "",
         ),
@@ -151,7 +151,7 @@ MUTANTS = (
         (
             "minvenus.engine.runner:Runner._flatten",
             "            start, pages =",
-            "            first = len(sequence.tokens) - len(sequence.completion.tokens)\n"
+            "            first = len(sequence.tokens) - len(sequence.written)\n"
             "            start, pages =",
         ),
     ),
@@ -314,8 +314,8 @@ MUTANTS = (
         "engine/test_machine.py::TestEngine::runTest",
         (
             "minvenus.engine.scheduler:Sequence.add",
-            "turn.stop = token",
-            "turn.stop = turn.tokens.pop()",
+            "self.job = None",
+            "self.job = self.tokens.pop() and None",
         ),
     ),
     mutant(
@@ -323,9 +323,9 @@ MUTANTS = (
         "a preempted scoring keeps what it had and adds the rest again",
         "engine/test_score.py::test_a_preempted_scoring_starts_again_with_nothing_kept",
         (
-            "minvenus.engine.engine:Engine._finish",
-            "logprobs[place:] = [score]",
-            "logprobs.append(score)",
+            "minvenus.engine.scheduler:Scheduler._place",
+            "victim.logprobs.clear()",
+            "pass",
         ),
     ),
     mutant(
@@ -385,9 +385,9 @@ MUTANTS = (
         "a group's rollouts forget the step",
         "engine/test_sampler.py::test_every_part_of_the_name_reaches_the_samples_of_the_engine",
         (
-            "minvenus.engine.engine:Engine.open_groups",
-            "first.question, rollout, step)",
-            "first.question, rollout)",
+            "minvenus.engine.engine:Engine.open_group",
+            "question, number, step)",
+            "question, number)",
         ),
     ),
     mutant(

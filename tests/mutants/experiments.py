@@ -123,7 +123,7 @@ MUTANTS = (
         51,
         "a probe's gain counts the wrapper's tokens",
         IN_AUDIT + "test_a_probe_gains_what_the_answers_own_tokens_gain_from_its_turn",
-        (AUDIT + "probe_rows", "value(logprobs[wrapped.start:]", "value(logprobs"),
+        (AUDIT + "probe_rows", "belief(logprobs[wrapped.start:]", "belief(logprobs"),
     ),
     mutant(
         51,

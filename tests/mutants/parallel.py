@@ -64,14 +64,14 @@ MUTANTS = (
         64,
         "a group split over the ranks",
         GROUP,
-        ("train_igpo:collect", "share(list(enumerate(chosen)))", "enumerate(chosen)"),
-        ("train_igpo:collect", "config.group, name", "config.group // 2, name"),
+        ("train_igpo:add_questions", "share(source.of_step(step))", "source.of_step(step)"),
+        ("train_igpo:add_questions", "config.group, name", "config.group // 2, name"),
     ),
     mutant(
         64,
         "the engine keeps the weights of the step before",
         COPY,
-        ("minvenus.model.precision:copy_weights", "fill(engine.runner.model, model)", "pass"),
+        ("minvenus.engine.engine:Engine.load_weights", "fill(self.runner.model, model)", "pass"),
     ),
     mutant(
         64,

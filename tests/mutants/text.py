@@ -8,16 +8,16 @@ MUTANTS = (
         "the sampled end-of-turn token is left out of the loss",
         "agent/test_rollout.py::test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does_not",
         (
-            "minvenus.text.chat:Stream.add_turn",
-            "self._append(chosen, sampled)",
-            "self._append(chosen[:-1], sampled=True)\n        self._append(chosen[-1:], sampled=False)",
+            "minvenus.text.chat:Stream.end_turn",
+            "self._mark(sampled)",
+            "self._mark(sampled)\n        self.sampled[-1] = False",
         ),
     ),
     mutant(
         17,
         "an appended end-of-turn token is trained",
         "agent/test_rollout.py::test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does_not",
-        ("minvenus.text.chat:Stream.add_turn", "im_end], sampled=False", "im_end], sampled=True"),
+        ("minvenus.text.chat:Stream.end_turn", "_mark(sampled=False)", "_mark(sampled=True)"),
     ),
     mutant(
         18,
@@ -34,9 +34,10 @@ MUTANTS = (
         "the history is tokenised again",
         "text/test_chat.py::test_sampled_ids_that_no_encoder_would_produce_are_kept",
         (
-            "minvenus.text.chat:Stream.add_turn",
-            "self._append(chosen, sampled)",
-            "self._append(self.tokenizer.encode(self.tokenizer.decode(chosen)), sampled=True)",
+            "minvenus.text.chat:Stream.end_turn",
+            "start = len(self.sampled)",
+            "start = len(self.sampled)\n        "
+            "self.ids[start:] = self.tokenizer.encode(self.tokenizer.decode(self.ids[start:]))",
         ),
     ),
     mutant(
@@ -76,9 +77,9 @@ MUTANTS = (
         "end_of_text, the pad id, is taken for the end of a turn",
         "agent/test_rollout.py::test_a_turn_that_ends_with_end_of_text_is_closed_for_it",
         (
-            "minvenus.text.chat:Stream.add_turn",
-            "chosen[-1:] != [self.tokenizer.im_end]",
-            "chosen[-1] not in self.tokenizer.stop_ids",
+            "minvenus.text.chat:Stream.end_turn",
+            "self.ids[-1] != self.tokenizer.im_end",
+            "self.ids[-1] not in self.tokenizer.stop_ids",
         ),
     ),
     mutant(

@@ -19,13 +19,13 @@ MUTANTS = (
         37,
         "the seed does not reach the order",
         "train/test_batch.py::test_the_seed_and_the_epoch_reach_the_order",
-        ("minvenus.train.batch:batch_indices", "(seed * 1_000_003 + epoch)", "epoch"),
+        ("minvenus.evaluation.questions:batch_indices", "(seed * 1_000_003 + epoch)", "epoch"),
     ),
     mutant(
         37,
         "every epoch in the same order",
         "train/test_batch.py::test_the_seed_and_the_epoch_reach_the_order",
-        ("minvenus.train.batch:batch_indices", "(seed * 1_000_003 + epoch)", "(seed * 1_000_003)"),
+        ("minvenus.evaluation.questions:batch_indices", "(seed * 1_000_003 + epoch)", "(seed * 1_000_003)"),
     ),
     mutant(
         38,
@@ -68,14 +68,15 @@ MUTANTS = (
     mutant(
         44,
         "every step draws its rollouts from the same stream",
-        "test_train_igpo_data.py::test_a_question_that_comes_twice_in_a_step_is_sampled_under_two_names",
-        ("train_igpo:collect", "step=step - 1", "step=None"),
+        "test_train_igpo_data.py::test_a_step_takes_its_questions_and_random_streams_count_steps_from_0",
+        ("train_igpo:add_questions", "step=step - 1", "step=None"),
     ),
     mutant(
         44,
         "a question that comes twice in a step has one stream",
-        "test_train_igpo_data.py::test_a_question_that_comes_twice_in_a_step_is_sampled_under_two_names",
-        ("train_igpo:collect", 'f"again {question.id}"', "question.id"),
+        "evaluation/test_questions.py::"
+        "test_every_epoch_has_each_training_question_once_and_one_that_comes_twice_has_two_names",
+        ("minvenus.evaluation.questions:QuestionSource.of_step", 'f"again {name}"', "name"),
     ),
     mutant(
         44,
@@ -147,7 +148,7 @@ MUTANTS = (
         58,
         "the engine keeps its pages after an update",
         "test_train_igpo.py::test_a_run_writes_a_model_that_loads_and_the_health_of_every_step",
-        ("train_igpo:main", "copy_weights(model, engine)", "pass"),
+        ("train_igpo:main", "engine.load_weights(model)", "pass"),
     ),
     mutant(
         51,
@@ -169,19 +170,19 @@ MUTANTS = (
         38,
         "an evaluation leaves pages that a resumed run would not have",
         "test_train_igpo_data.py::test_an_evaluation_leaves_nothing_that_the_next_step_could_find",
-        ("train_igpo:main", "copy_weights(model, engine)", "pass"),
+        ("train_igpo:main", "engine.load_weights(model)", "pass"),
     ),
     mutant(
         58,
         "the engine's copy of the weights stays as it was",
         "train/test_precision.py::test_as_on_a_gpu_the_engine_has_a_bfloat16_copy_that_follows_the_master_weights",
-        ("minvenus.model.precision:copy_weights", "is not model", "is None"),
+        ("minvenus.engine.engine:Engine.load_weights", "is not model", "is None"),
     ),
     mutant(
         58,
         "new weights leave the old pages",
         "train/test_precision.py::test_copied_weights_drop_what_was_computed_with_the_old_ones",
-        ("minvenus.model.precision:copy_weights", "engine.weights_changed()", "pass"),
+        ("minvenus.engine.engine:Engine.load_weights", "self.free_pages()", "pass"),
     ),
     mutant(
         62,
@@ -229,7 +230,7 @@ MUTANTS = (
         35,
         "where only the KL term has a gradient nothing is updated",
         "train/test_update.py::test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term_alone",
-        ("minvenus.train.update:igpo_update", "row.has_signal or config.kl_coef", "row.has_signal"),
+        ("minvenus.train.update:igpo_update", "row.has_signal or config.loss.kl_coef", "row.has_signal"),
     ),
     mutant(
         54,
@@ -250,12 +251,6 @@ MUTANTS = (
             "config.recipe.use_gain and",
             "not config.recipe.use_gain and",
         ),
-    ),
-    mutant(
-        42,
-        "a rollout that was cut is scored on a sequence that lacks its last observation",
-        "test_train_igpo.py::test_a_rollout_that_is_cut_before_its_last_turn_begins_is_scored_whole",
-        ("train_igpo:score_answers", " and len(episode.sequence.tokens) >= lengths[-1]", ""),
     ),
     mutant(
         46,

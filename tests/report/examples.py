@@ -6,13 +6,13 @@ from pathlib import Path
 
 from minvenus.agent.protocol import is_well_formed, parse_turn
 from minvenus.files import write_text
-from minvenus.igpo.credit import Measured, credit
-from minvenus.igpo.gain import needed_values
+from minvenus.igpo.credit import assign_credit
+from minvenus.igpo.gain import scored_turns
 from minvenus.igpo.recipes import Recipe
 from minvenus.report.saved import SavedBatch, path_of, save_batch
 from minvenus.report.xray import write_page
 from minvenus.text.chat import Stream
-from minvenus.types import Question, Rollout, Turn
+from minvenus.types import Question, Rollout, Sample, Turn
 from tests.agent.scripted import BROKEN, QUESTION, SYSTEM, TOKENIZER, answer, search, visit
 
 
@@ -27,7 +27,8 @@ def rollout(
     for t, text in enumerate(turns):
         last = t == len(turns) - 1
         ids = TOKENIZER.encode_tagged(text)
-        start, end = stream.add_turn(ids if t == forced else [*ids, TOKENIZER.im_end])
+        stream.ids += ids if t == forced else [*ids, TOKENIZER.im_end]
+        start, end = stream.end_turn()
         whole = "<think>\n" + text
         parsed = parse_turn(whole)
         ran = parsed.arguments is not None and not last
@@ -72,14 +73,14 @@ def saved_batch(
     rng = random.Random(seed)
     measured = []
     for i, (r, group, outcome) in enumerate(zip(rollouts, groups, outcomes, strict=True)):
-        needed = set(needed_values([t.kind for t in r.turns], recipe))
+        needed = set(scored_turns([t.kind for t in r.turns], recipe))
         value, rows = rng.uniform(-6, -4), []
         for t, turn in enumerate(r.turns):
             rows.append([value + rng.uniform(-0.3, 0.3) for _ in range(3)] if t in needed else None)
             if turn.kind == "visit":
                 value += rng.uniform(-0.7, 1.8)
-        measured.append(Measured.of(r, logprobs[i] if logprobs else rows, outcome, group))
-    return SavedBatch(step, "current", recipe, rollouts, measured, credit(measured, recipe))
+        measured.append(Sample(r, logprobs[i] if logprobs else rows, outcome, group))
+    return SavedBatch(step, "current", recipe, measured, assign_credit(measured, recipe))
 
 
 # Everything that would act if it were taken for HTML or script, in the places where a model or a web page can put it.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from minvenus.igpo.credit import credit
+from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.explain import (
     group_steps,
@@ -76,17 +76,17 @@ def follows(step) -> bool:
 @settings(max_examples=max(5, settings.default.max_examples // 2))
 def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run):
     batch = random_batch(seed, run)
-    compared = under_recipes(batch.measured, run)
+    compared = under_recipes(batch.samples, run)
     left_out = set() if run.use_gain else {*RECIPES} - {"grpo"}
     assert {*RECIPES} - set(compared) == left_out
     assert next(iter(compared.values()))[0].recipe.gamma == run.gamma  # its own recipe comes first
     for name, rollouts in compared.items():
-        whole = credit(batch.measured, rollouts[0].recipe)
+        whole = assign_credit(batch.samples, rollouts[0].recipe)
         for i, c in enumerate(rollouts):
             numbers, values = c.numbers, value_steps(c)
-            assert numbers == whole.arithmetic(i, c.measured.group) and all(map(follows, values))
+            assert numbers == whole.arithmetic(i, c.sample.group) and all(map(follows, values))
             assert [step.value for step in values] == [
-                value for value in numbers["values"] if value is not None
+                value for value in numbers["beliefs"] if value is not None
             ]
             known = {
                 "s": numbers["scale"],
@@ -99,7 +99,7 @@ def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run)
                 zip(numbers["gains"], numbers["advantages"], strict=True), 1
             ):
                 known |= {f"gain of turn {t}": gain, f"A of turn {t}": advantage}
-            for t in range(len(c.measured.kinds)):
+            for t in range(len(c.sample.rollout.kinds)):
                 found = turn_steps(c, t)
                 assert found[-1].id == "advantage" and len({step.id for step in found}) == len(
                     found
@@ -119,9 +119,9 @@ def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run)
 @settings(max_examples=max(5, settings.default.max_examples // 2))
 def test_the_numbers_of_a_group_are_those_of_the_code_and_follow_from_its_rewards(seed, run):
     batch = random_batch(seed, run)
-    for rollouts in under_recipes(batch.measured, run).values():
-        for group in {c.measured.group for c in rollouts}:
-            members = [c for c in rollouts if c.measured.group == group]
+    for rollouts in under_recipes(batch.samples, run).values():
+        for group in {c.sample.group for c in rollouts}:
+            members = [c for c in rollouts if c.sample.group == group]
             numbers = members[0].numbers
             rewards = {
                 "outcomes": [c.numbers["outcome"] for c in members],
@@ -131,8 +131,9 @@ def test_the_numbers_of_a_group_are_those_of_the_code_and_follow_from_its_reward
             }
             for step in group_steps(members):
                 assert follows(step), step
-                half = "gain" if step.name.endswith("turn rewards") else "outcome"
+                half = "turn_reward" if step.name.endswith("turn rewards") else "outcome"
                 stats = numbers["group_stats"] | {"outcome_scale": numbers["scale"]}
+                stats["turn_reward_std"] = stats["turn_reward_spread"]
                 assert step.value == stats[f"{half}_{step.id}"]
                 listed = [value for name, value in step.inputs if "rollout" in name]
                 assert sorted(listed) == sorted(
@@ -150,7 +151,7 @@ def test_one_rollout_worked_by_hand():
         run,
         [[[-4.0, -2.0], [-1.0, -1.0]], [[-3.0], [-2.0]]],
     )
-    compared = under_recipes(batch.measured, run)
+    compared = under_recipes(batch.samples, run)
     assert list(compared) == ["this run", *RECIPES]
     own = compared["this run"]
     assert recipe_words("this run", own[0].recipe) == "The paper's recipe with gamma 0.5."
@@ -165,6 +166,6 @@ def test_one_rollout_worked_by_hand():
     assert group[0] == ("mean μ of turn rewards", 1.5) and group[2] == ("mean μ of outcomes", 0.5)
     assert [name for name, _ in group[3:]] == ["std σ of outcomes", "IG-Scale s"]
     renamed = under_recipes(
-        batch.measured, Recipe.released(lead_in="Answer.")
+        batch.samples, Recipe.released(lead_in="Answer.")
     )  # the same arithmetic
     assert list(renamed) == ["released", "grpo", "paper", "raw_ig", "uncentred"]

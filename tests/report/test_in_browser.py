@@ -99,7 +99,7 @@ def test_pages_of_every_kind_fit_a_wide_and_a_narrow_window_without_a_complaint(
 def test_a_number_has_the_colour_of_its_own_recipe_whatever_the_colour_of_its_turn(tmp_path):
     batch = group_of_four()
     alike = saved_batch(
-        batch.rollouts, [0] * 4, [1.0] * 4, Recipe.paper()
+        [m.rollout for m in batch.samples], [0] * 4, [1.0] * 4, Recipe.paper()
     )  # so that GRPO pays nothing
     see = f"""({OPEN_ALL}, [...document.querySelectorAll(".chip")].map(chip => [chip.className.split(" ")[1],
       getComputedStyle(chip.parentNode.parentNode).borderLeftColor, getComputedStyle(chip).backgroundColor]))"""

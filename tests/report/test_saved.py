@@ -30,7 +30,7 @@ def lines(tmp_path):
 def test_what_was_saved_comes_back_whole(lines, tmp_path):
     assert load_batch(path_of(tmp_path, 20)) == BATCH
     assert [path.name for path in (tmp_path / "rollouts").iterdir()] == ["step-00000020.jsonl"]
-    for line, rollout, measured in zip(lines, BATCH.rollouts, BATCH.measured, strict=True):
+    for line, sample in zip(lines, BATCH.samples, strict=True):
         assert line.keys() == {
             "format",
             "step",
@@ -38,12 +38,14 @@ def test_what_was_saved_comes_back_whole(lines, tmp_path):
             "gain_policy",
             "recipe",
             "rollout",
-            "answer_logprobs",
+            "truth_logprobs",
             "outcome",
             "arithmetic",
         }
-        assert line["recipe"] == asdict(RECIPE) and line["rollout"] == rollout_to_json(rollout)
-        assert (line["answer_logprobs"], line["outcome"]) == (measured.logprobs, measured.outcome)
+        assert line["recipe"] == asdict(RECIPE) and line["rollout"] == rollout_to_json(
+            sample.rollout
+        )
+        assert (line["truth_logprobs"], line["outcome"]) == (sample.truth_logprobs, sample.outcome)
 
 
 def set_at(number, *keys):
@@ -74,12 +76,9 @@ def nudged(lines):
             set_at(1, "outcome", 1.0),
             "line 1: stored and computed",
         ),  # changes its group, so line 1 too
-        (set_at(3, "answer_logprobs", 0, [-1.0, -1.0]), "stored and computed"),
-        (
-            set_at(3, "answer_logprobs", 0, None),
-            "rollout 3, context before turn 0: .* not measured",
-        ),
-        (set_at(1, "answer_logprobs", 0, []), "rollout 1, context before turn 0: no token"),
+        (set_at(3, "truth_logprobs", 0, [-1.0, -1.0]), "stored and computed"),
+        (set_at(3, "truth_logprobs", 0, None), "rollout 3, context before turn 0: .* not measured"),
+        (set_at(1, "truth_logprobs", 0, []), "rollout 1, context before turn 0: no token"),
         (set_at(1, "recipe", "gamma", 0.5), r"line 2: .* recipe\.gamma 0\.5, computed 0\.95"),
         (set_at(3, "step", 21), "line 4: .* step 21, computed 20"),
         (set_at(0, "recipe", "gama", 0.5), "no batch of rollouts .* 'gama'"),  # of another version

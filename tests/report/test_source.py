@@ -10,7 +10,7 @@ import torch
 from minvenus.agent.policy import load_scorer
 from minvenus.agent.record import rollout_to_json
 from minvenus.config import ConfigError, ModelConfig
-from minvenus.igpo.gain import segment_gains, value, wrap_answer
+from minvenus.igpo.gain import belief, segment_gains, wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
@@ -105,12 +105,12 @@ def test_a_run_that_failed_shows_its_reason_and_no_format_error(tmp_path):
 
 def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group(tmp_path):
     [case], _ = read_source(saved(tmp_path, {"messages": messages(), "gt": "cat"}), SCORER)
-    measured = scored(case, SCORER).measured
+    measured = scored(case, SCORER).sample
     values = [
-        value(row, "log_prob") if t in (0, 3, 5) else None
-        for t, row in enumerate(measured.logprobs)
+        belief(row, "log_prob") if t in (0, 3, 5) else None
+        for t, row in enumerate(measured.truth_logprobs)
     ]
-    gains = segment_gains(values, measured.kinds, Recipe.paper())
+    gains = segment_gains(values, measured.rollout.kinds, Recipe.paper())
     page = shown(tmp_path, {"messages": messages(), "gt": "cat"}, scorer=SCORER)
     found = [turn.numbers("paper") for turn in page.all("turn")]
     assert [turn.get("gain") for turn in found] == [gain and f"{gain:.6g}" for gain in gains]
@@ -142,7 +142,7 @@ def test_a_rollout_must_fit_the_models_context_and_its_tokenizer(tmp_path):
     made = rollout([search(), visit(), answer()])
     [case], _ = read_source(saved(tmp_path, rollout_to_json(made)), SCORER)
     longest = len(made.tokens) + len(
-        wrap_answer("cat", TOKENIZER, LEAD_IN).ids
+        wrap_truth("cat", TOKENIZER, LEAD_IN).ids
     )  # it needs room for both
     scored(case, replace(SCORER, recipe=LEAD_IN, context=longest))
     with pytest.raises(
@@ -161,8 +161,8 @@ def test_a_model_folder_scores_the_answer_before_every_turn_as_a_fresh_forward_d
     weights.save(model, tmp_path / "model", TOKENIZER.files)
     scorer = Scorer("m", *load_scorer(tmp_path / "model"), LEAD_IN)
     [case], _ = read_source(saved(tmp_path, rollout_to_json(made)), scorer)
-    wrapped = wrap_answer("cat", TOKENIZER, LEAD_IN)
-    for turn, row in zip(made.turns, scored(case, scorer).measured.logprobs, strict=True):
+    wrapped = wrap_truth("cat", TOKENIZER, LEAD_IN)
+    for turn, row in zip(made.turns, scored(case, scorer).sample.truth_logprobs, strict=True):
         tokens = [*made.tokens[: turn.start], *wrapped.ids]
         logprobs = model(torch.tensor([tokens])).log_softmax(-1)[0].detach()
         first = turn.start + wrapped.start
@@ -176,13 +176,13 @@ def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_
     lines = []
     for name, run, verdict in (("a", 0, True), ("b", 0, None), ("a", 1, False)):
         made = rollout([search(), answer()], question=Question(name, f"Pet of {name}?", ["cat"]))
-        lines.append(json.dumps(rollout_to_json(made) | {"run": run, "correct": verdict}))
+        lines.append(json.dumps(rollout_to_json(made) | {"run": run, "exact_match": verdict}))
     first, second = shown(tmp_path, "\n".join(lines) + "\n").all("group")
     assert first[0].words == "a: Pet of a?" and second[0].words == "b: Pet of b?"
     heads = [rollout[0].words for rollout in [*first.all("rollout"), *second.all("rollout")]]
     assert heads == [
-        "rollout 1outcome rightcatSA",
-        "rollout 2outcome wrongcatSA",
+        "rollout 1outcome exact matchcatSA",
+        "rollout 2outcome no exact matchcatSA",
         "rollout 1outcome unknowncatSA",
     ]
     assert len(shown(tmp_path, "\n".join(lines), group="a").all("rollout")) == 2
@@ -221,7 +221,7 @@ def test_a_conversation_without_a_true_answer_or_that_cannot_be_rendered_is_show
         ('{"messages": [{"role": "user", "content": null}]}', '"messages" must be objects'),
         ('{"messages": [{"role": "user", "content": "q"}]}', "a question, then an assistant"),
         (
-            '{"format": "minvenus credit 1"}',
+            '{"format": "minvenus credit 2"}',
             "no batch of rollouts with their reward arithmetic: 'rollout'",
         ),
         ('{"tokens": [], "format": "other"}', "record 1: not a saved rollout"),

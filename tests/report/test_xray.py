@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
-from minvenus.igpo.credit import credit
+from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import path_of, save_batch
 from minvenus.report.xray import default_page, shade, write_page
@@ -46,21 +46,18 @@ def turns_of(folder, made):
 def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
     batch = random_batch(3, Recipe.released(gamma=0.9))
     page = Part.of(xray(tmp_path, batch))
-    assert [pair[0].words for pair in page.all("glossary")[1]] == [
-        "this run",
-        *RECIPES,
-    ]
+    assert [pair[0].words for pair in page.all("glossary")[1]] == ["this run", *RECIPES]
     for i, shown in enumerate(page.all("rollout")):
         found = [turn.numbers("this run") for turn in shown.all("turn")]
-        rewards, advantages = batch.credit.rewards[i], batch.credit.record.advantages[i]
+        rewards, advantages = batch.credit.rewards[i], batch.credit.advantages[i]
         assert [turn["advantage A"] for turn in found] == digits(advantages)
         assert [turn["reward r"] for turn in found] == digits([*rewards.turns, rewards.outcome])
         assert [turn.get("gain", "none") for turn in found] == digits(batch.credit.gains[i])
         values = shown.all("arithmetic")[0].numbers("this run").values()
         assert list(values) == digits(
-            value for value in batch.credit.values[i] if value is not None
+            value for value in batch.credit.beliefs[i] if value is not None
         )
-        assert f"outcome {batch.measured[i].outcome:.3g}" in shown[0].words
+        assert f"outcome {batch.samples[i].outcome:.3g}" in shown[0].words
         label, *letters = shown[0].all("strip")[0]
         assert [letter.get("title").split()[-1] for letter in letters] == [
             f"{a:.3g}" for a in advantages
@@ -92,7 +89,7 @@ def test_recipes_that_agree_on_a_number_share_its_line(tmp_path):
 
 def test_a_page_of_one_group_keeps_the_batchs_scale(tmp_path):
     batch = random_batch(5, Recipe.paper())
-    names = dict.fromkeys(m.group for m in batch.measured)
+    names = dict.fromkeys(m.group for m in batch.samples)
     for name, group in zip(names, Part.of(xray(tmp_path, batch)).all("group"), strict=True):
         [part] = Part.of(xray(tmp_path, batch, group=str(name))).all("group")
         assert part.texts("arithmetic") == group.texts("arithmetic") and len(names) > 1
@@ -136,7 +133,7 @@ def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_l
     assert "<dt>training step</dt><dd>20</dd>" in path.read_text(encoding="utf-8")
     recipes = [RECIPES[name] for name in sorted(RECIPES, key=lambda name: name != "paper")]
     every = [
-        [a for row in credit(batch.measured, recipe).record.advantages for a in row]
+        [a for row in assign_credit(batch.samples, recipe).advantages for a in row]
         for recipe in recipes
     ]
     largest = max(abs(a) for listed in every for a in listed)
@@ -165,9 +162,7 @@ def test_every_advantage_has_one_of_the_five_strengths_of_the_style_sheet(larges
 def test_a_row_of_turns_shows_what_each_is_paid_and_marks_what_a_search_was_given(tmp_path):
     turns = [search(), visit(), BROKEN, search(), answer()]
     logprobs = [[[-2.0], None, [-1.5], None, None], [[-2.0], None, [-2.25], None, None]]
-    batch = saved_batch(
-        [rollout(turns)] * 2, [0, 0], [1.0, 0.0], RECIPES["uncentred"], logprobs
-    )
+    batch = saved_batch([rollout(turns)] * 2, [0, 0], [1.0, 0.0], RECIPES["uncentred"], logprobs)
     page = Part.of(xray(tmp_path, batch))
     assert "whatever helped is paid" in page.all("glossary")[1][0].words
     first, second = page.all("rollout")

@@ -3,7 +3,7 @@ script."""
 
 import tempfile
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,8 @@ from minvenus.engine import Engine
 from minvenus.evaluation import questions as question_files
 from minvenus.files import latest_checkpoint
 from minvenus.igpo import credit as crediting
-from minvenus.igpo.gain import answer_logprobs, scored_lengths, wrap_answer
+from minvenus.igpo.gain import scored_lengths, truth_logprobs, wrap_truth
+from minvenus.igpo.loss import LossConfig
 from minvenus.igpo.recipes import Recipe
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
@@ -60,7 +61,9 @@ def small_igpo(model: str, out="unused", **changes) -> IGPOConfig:
         "kl_coef": 0.0,
         "device": "cpu",
     }
-    return IGPOConfig(**(values | changes))
+    values |= changes
+    loss = {f.name: values.pop(f.name) for f in fields(LossConfig) if f.name in values}
+    return IGPOConfig(**values, loss=LossConfig(**loss))
 
 
 @cache
@@ -138,7 +141,7 @@ def first_step(config: IGPOConfig, plays) -> FirstStep:
         return made.batch
 
     def credit(measured, recipe):
-        made.credited = crediting.credit(measured, recipe)
+        made.credited = crediting.assign_credit(measured, recipe)
         return made.credited
 
     def update(model, optimizer, rows, reference, config, step):
@@ -159,7 +162,7 @@ def first_step(config: IGPOConfig, plays) -> FirstStep:
         script_runs(patch, config, plays)
         for name, stand_in in (
             ("make_batch", make_batch),
-            ("credit", credit),
+            ("assign_credit", credit),
             ("igpo_update", update),
         ):
             patch.setattr(train_igpo, name, stand_in)
@@ -173,7 +176,7 @@ def learned(run: Path, steps: int) -> float:
     gain, trained = 0.0, weights.load(latest_checkpoint(run) / "model")
     for step in range(1, steps + 1):
         batch = load_batch(path_of(run, step))
-        rows = list(map(row_of, batch.rollouts, batch.credit.record.advantages))
+        rows = list(map(row_of, [m.rollout for m in batch.samples], batch.credit.advantages))
         with torch.no_grad():
             before, after = (
                 packed_logprobs(each, rows, 1.0)[0]
@@ -194,7 +197,7 @@ def scored_again(
     model: Qwen3, rollout: Rollout, recipe: Recipe, temperature=1.0
 ) -> list[list[float] | None]:
     """The log-probs of the true answer before the turns of a rollout, from an engine with an empty cache."""
-    wrapped = wrap_answer(rollout.question.answers[0], TINY, recipe)
+    wrapped = wrap_truth(rollout.question.answers[0], TINY, recipe)
     request = (rollout.tokens, scored_lengths(rollout, recipe), wrapped.ids)
     [scores] = Engine(model, 64, 16).score_many([request], temperature)
-    return answer_logprobs(rollout, wrapped, scores, recipe)
+    return truth_logprobs(rollout, wrapped, scores, recipe)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
-from minvenus.igpo.credit import credit
+from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import Recipe
 from minvenus.sft.dataset import Example
 from minvenus.train.batch import batch_indices, fingerprint, health, hold_out, make_batch
@@ -74,7 +74,7 @@ def test_failed_unknown_and_lonely_rollouts_are_dropped_and_counted():
     batch = make_batch([(r, beliefs(r)) for r in rollouts], 3, grade)
     assert not {"q0-1", "q2-6"} & {*asked} and len(asked) == 7, "nobody grades what failed"
     assert [r.question.id for r in batch.rollouts] == ["q0-0", "q0-2", "q1-3", "q1-5"]
-    assert [m.group for m in batch.measured] == [0, 0, 1, 1] and batch.groups == 3
+    assert [m.group for m in batch.samples] == [0, 0, 1, 1] and batch.groups == 3
     assert batch.dropped == Counter(failed=2, judge_unknown=2, alone=1)
 
 
@@ -100,10 +100,10 @@ def test_what_is_dropped_changes_nothing_for_the_others(data):
     kept = [i for i in known if sum(j // size == i // size for j in known) > 1]
     assert [r.question.id for r in batch.rollouts] == [f"q{i}" for i in kept]
     assert sum(batch.dropped.values()) == len(rollouts) - len(kept)
-    assert [m.outcome for m in batch.measured] == [outcomes[i] for i in kept], (
+    assert [m.outcome for m in batch.samples] == [outcomes[i] for i in kept], (
         "what was graded, never made up"
     )
-    assert [m.logprobs for m in batch.measured] == [logprobs[i] for i in kept]
+    assert [m.truth_logprobs for m in batch.samples] == [logprobs[i] for i in kept]
 
 
 # -------------------------------------------------------------------------------------------------------- the numbers
@@ -123,7 +123,7 @@ def test_the_numbers_of_a_step_worked_by_hand():
     ]
     batch = batch_of([a, b, c, d], [1.0, 0.0, 0.0, 0.0], logprobs=logprobs)
     labels = [[[], ["right"], ["repeated"], []], [[], ["wrong"], []], [[], [], []], [[]]]
-    numbers = health(batch, credit(batch.measured, PAPER), labels, [2, 2, 2, 2])
+    numbers = health(batch, assign_credit(batch.samples, PAPER), labels, [2, 2, 2, 2])
     expected = {
         "outcome": 0.25,
         "gain_mean": (1.0 + 0.0 - 0.5) / 3,
@@ -149,7 +149,7 @@ def test_the_numbers_of_a_step_worked_by_hand():
 
 def test_a_mean_of_nothing_is_absent_never_zero():
     batch = batch_of([rollout("answer"), rollout("answer")], [0.0, 0.0])
-    numbers = health(batch, credit(batch.measured, PAPER), [[[]], [[]]], [1, 1])
+    numbers = health(batch, assign_credit(batch.samples, PAPER), [[[]], [[]]], [1, 1])
     means = {
         "gain_mean",
         "gain_positive",
@@ -164,7 +164,7 @@ def test_a_mean_of_nothing_is_absent_never_zero():
     assert not means & numbers.keys()
     assert numbers["outcome"] == 0.0 and numbers["right_pages"] == 0.0
     nothing = batch_of([rollout("answer")] * 2, [None, None])
-    numbers = health(nothing, credit(nothing.measured, PAPER), [], [])
+    numbers = health(nothing, assign_credit(nothing.samples, PAPER), [], [])
     assert numbers["groups_without_any_signal"] == 1.0 and not {"outcome", "turns"} & numbers.keys()
 
 
@@ -173,7 +173,7 @@ def test_a_turn_that_opened_a_right_page_among_others_counts_as_right_and_a_mixe
     logprobs = [beliefs(a, -3.0, -2.0, -4.0), beliefs(b, -3.0, -3.5)]
     batch = batch_of([a, b], [0.0, 0.0], logprobs=logprobs)
     labels = [[["wrong", "right"], ["wrong", "failed"], []], [["wrong", "wrong"], []]]
-    numbers = health(batch, credit(batch.measured, PAPER), labels, [1, 1])
+    numbers = health(batch, assign_credit(batch.samples, PAPER), labels, [1, 1])
     assert (
         numbers["gain_right"] == 1.0
         and numbers["gain_wrong"] == -0.5
@@ -185,7 +185,7 @@ def test_a_group_that_lost_its_rollouts_counts_as_one_without_a_signal():
     """Three groups: one with different outcomes, one with equal ones, one that is gone."""
     rollouts = [rollout("answer", question=f"q{i}") for i in range(6)]
     batch = batch_of(rollouts, [1.0, 0.0, 1.0, 1.0, None, 1.0])
-    numbers = health(batch, credit(batch.measured, PAPER), [[[]]] * 4, [1] * 4)
+    numbers = health(batch, assign_credit(batch.samples, PAPER), [[[]]] * 4, [1] * 4)
     assert (
         numbers["groups_without_outcome_signal"]
         == numbers["groups_without_any_signal"]
@@ -199,7 +199,7 @@ def test_an_answer_in_a_rollout_that_was_cut_is_not_correct():
     cut = rollout("search", "answer", termination="timeout")
     whole = rollout("search", "visit", "answer")
     batch = batch_of([cut, whole], [1.0, 1.0], logprobs=[beliefs(cut), [[-1.0], None, [-1.0]]])
-    numbers = health(batch, credit(batch.measured, PAPER), [[[], []], [[], ["right"], []]], [1, 1])
+    numbers = health(batch, assign_credit(batch.samples, PAPER), [[[], []], [[], ["right"], []]], [1, 1])
     assert numbers["browse_correct"] == 0.5 and numbers["browse_wrong"] == 0.0
 
 

@@ -11,7 +11,8 @@ import train_igpo
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.evaluation.answers import f1
-from minvenus.igpo.gain import wrap_answer
+from minvenus.igpo.gain import wrap_truth
+from minvenus.igpo.loss import LossConfig
 from minvenus.train.update import backward
 from tests.train.igpo_runs import first_step, scored_again, small_igpo, write_model
 from tests.train.runs import SMALL, TINY, gradients
@@ -29,7 +30,7 @@ def made(tmp_path_factory):
 def belief(made, rollout, turn: int) -> float:
     """Mean log-prob of the truth's tokens before a turn, from a fresh forward over nothing but that context and the
     answer."""
-    wrapped = wrap_answer(rollout.question.answers[0], TINY, made.config.recipe)
+    wrapped = wrap_truth(rollout.question.answers[0], TINY, made.config.recipe)
     context = rollout.tokens[: rollout.turns[turn].start]
     with torch.no_grad():
         logp = (
@@ -67,15 +68,15 @@ def advantages_by_hand(gains: list[float], outcomes: list[float], gamma=0.95) ->
 def test_rewards_and_advantages_of_the_batch_are_those_worked_out_by_hand(made):
     batch, credited = made.batch, made.credited
     assert [[turn.kind for turn in rollout.turns] for rollout in batch.rollouts] == KINDS
-    assert [m.outcome for m in batch.measured] == [1.0, 0.0, 0.0, 0.0]
-    assert [m.group for m in batch.measured] == [0, 0, 1, 1]
+    assert [m.outcome for m in batch.samples] == [1.0, 0.0, 0.0, 0.0]
+    assert [m.group for m in batch.samples] == [0, 0, 1, 1]
     gains = [belief(made, rollout, 2) - belief(made, rollout, 0) for rollout in batch.rollouts]
     assert len({round(gain, 3) for gain in gains}) == 4, "a case worth computing"
     assert [row[1] for row in credited.gains] == pytest.approx(gains, abs=1e-5)
     assert [r.turns[:2] for r in credited.rewards] == [[gain[1]] * 2 for gain in credited.gains]
     assert credited.rewards[3].turns[2] is None
     for own, expected in zip(
-        credited.record.advantages, advantages_by_hand(gains, [1.0, 0.0, 0.0, 0.0]), strict=True
+        credited.advantages, advantages_by_hand(gains, [1.0, 0.0, 0.0, 0.0]), strict=True
     ):
         assert own == pytest.approx(expected, abs=2e-4)  # z-scores divide rounding by the spread
 
@@ -85,7 +86,7 @@ def loss_by_hand(made):
     gradient; and the logits of every rollout [L, V]."""
     loss, logits = 0.0, []
     for rollout, advantages in zip(
-        made.batch.rollouts, made.credited.record.advantages, strict=True
+        made.batch.rollouts, made.credited.advantages, strict=True
     ):
         logits.append(made.model(torch.tensor([rollout.tokens]))[0])
         logits[-1].retain_grad()
@@ -111,7 +112,7 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
     means = [
         sum(a * sum(r.sampled[t.start : t.end]) for t, a in zip(r.turns, row, strict=True))
         / sum(r.sampled)
-        for r, row in zip(batch.rollouts, credited.record.advantages, strict=True)
+        for r, row in zip(batch.rollouts, credited.advantages, strict=True)
     ]
     assert stats["policy_loss"] == pytest.approx(-sum(means) / 4, abs=1e-5) == stats["loss"]
 
@@ -126,7 +127,7 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
     for i, sign in ((0, -1.0), (1, 1.0)):
         rollout, k = batch.rollouts[i], batch.rollouts[i].turns[1].start
         p = logits[i][k - 1].softmax(-1)[rollout.tokens[k]].item()
-        wanted = -credited.record.advantages[i][1] * (1.0 - p) / sum(rollout.sampled) / 4
+        wanted = -credited.advantages[i][1] * (1.0 - p) / sum(rollout.sampled) / 4
         assert (
             logits[i].grad[k - 1, rollout.tokens[k]].item() == pytest.approx(wanted, rel=1e-4)
             and wanted * sign > 0
@@ -140,7 +141,7 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
 def test_gains_and_kl_are_at_the_sampling_temperature(made, policy):
     """The script's stored log-probs are at temperature 1, so nothing is said about them here."""
     step = first_step(
-        replace(made.config, temperature=0.7, gain_policy=policy, kl_coef=0.1, logprob_gap=100.0),
+        replace(made.config, temperature=0.7, gain_policy=policy, loss=LossConfig(kl_coef=0.1), logprob_gap=100.0),
         PLAYS,
     )
     for rollout, measured in zip(step.collected, step.logprobs, strict=True):
@@ -155,7 +156,7 @@ def test_gains_and_kl_are_at_the_sampling_temperature(made, policy):
 
 def test_there_is_no_reference_where_nothing_needs_it_and_adam_is_the_papers(made):
     assert made.reference is None and made.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
-    step = first_step(replace(made.config, kl_coef=0.1), PLAYS)
+    step = first_step(replace(made.config, loss=LossConfig(kl_coef=0.1)), PLAYS)
     assert not any(parameter.requires_grad for parameter in step.reference.parameters())
 
 
@@ -166,7 +167,7 @@ def test_training_and_evaluation_have_one_sampling_and_draw_only_ids_of_the_toke
 
     class Watched(RolloutLoop):
         def __enter__(self):
-            policies.append(self.policy)
+            policies.append(self.writer)
             return self
 
     monkeypatch.setattr(train_igpo, "RolloutLoop", Watched)
@@ -193,7 +194,7 @@ def test_an_answer_that_is_half_right_is_graded_by_f1_where_that_is_asked(made):
         f1(final_answer(rollout.turns), rollout.question.answers) for rollout in step.batch.rollouts
     ]
     assert (
-        [m.outcome for m in step.batch.measured] == wanted
+        [m.outcome for m in step.batch.samples] == wanted
         and wanted[1::2] == [1.0, 1.0]
         and 0 < wanted[0] < 1
     )

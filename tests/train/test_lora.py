@@ -12,6 +12,7 @@ import train_igpo
 import train_sft
 from minvenus.config import ConfigError
 from minvenus.files import latest_checkpoint, read_jsonl
+from minvenus.igpo.loss import LossConfig
 from minvenus.model import weights
 from minvenus.model.lora import adapter_rank, adapters, plain_weight, switched_off
 from minvenus.model.precision import engine_model
@@ -111,7 +112,7 @@ def test_the_reference_is_the_model_itself_with_its_adapters_switched_off(model)
     config = small_igpo(model, lora_rank=2, kl_coef=0.1)
     policy, _ = load_start(config)
     assert load_reference(config, policy) is policy, "no second copy"
-    assert load_reference(replace(config, kl_coef=0.0), policy) is None
+    assert load_reference(replace(config, loss=LossConfig(kl_coef=0.0)), policy) is None
     step = first_step(config, MIXED)
     for adapter in adapters(step.model).values():
         adapter.lora_B.data.fill_(0.03)

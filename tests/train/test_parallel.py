@@ -12,6 +12,7 @@ from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
 from minvenus.files import latest_checkpoint
 from minvenus.igpo import credit as crediting
+from minvenus.igpo.loss import LossConfig
 from minvenus.model import qwen3
 from minvenus.model.lora import adapters, add_adapters
 from minvenus.model.precision import PRECISION
@@ -133,12 +134,12 @@ def test_the_rollouts_of_a_question_stay_on_one_rank(monkeypatch):
     loop = SimpleNamespace(add=lambda question, tools, n, **_: [question.id] * n, run=lambda: None)
     training = [Question(name, "?", ["!"]) for name in "abc"]
     source = question_files.QuestionSource([], training, per_step=3)
-    whole_batch = train_igpo.collect(loop, source, 1, config)
+    whole_batch = train_igpo.add_questions(loop, source, 1, config)
     monkeypatch.setattr(parallel, "size", lambda: 2)
     own = []
     for number in (0, 1):
         monkeypatch.setattr(parallel, "rank", lambda number=number: number)
-        own.append(train_igpo.collect(loop, source, 1, config))
+        own.append(train_igpo.add_questions(loop, source, 1, config))
     assert own == [whole_batch[:4] + whole_batch[8:], whole_batch[4:8]]
 
 
@@ -208,7 +209,8 @@ IGPO = IGPOConfig(minibatches=2, max_context=100, clip=0.1, logprob_gap=100.0, d
 
 def igpo_numbers(tokens: int, tied: bool, kl_coef: float, aggregate: str, width: int = 1):
     """The numbers of an update on these rows, and the gradients of its mini-batches."""
-    config = replace(IGPO, pack_tokens=tokens, kl_coef=kl_coef, aggregate=aggregate)
+    loss = LossConfig(kl_coef=kl_coef, aggregate=aggregate)
+    config = replace(IGPO, pack_tokens=tokens, loss=loss)
     model, reference = (
         shard(model_of(tied), width),
         shard(model_of(tied, seed=2).requires_grad_(False), width),
@@ -350,10 +352,10 @@ def sampled_run(out, monkeypatch, **changes) -> tuple[IGPOConfig, list]:
     kept: list = []
 
     def credit(measured, recipe):
-        kept.append(crediting.credit(measured, recipe))
+        kept.append(crediting.assign_credit(measured, recipe))
         return kept[-1]
 
-    monkeypatch.setattr(train_igpo, "credit", credit)
+    monkeypatch.setattr(train_igpo, "assign_credit", credit)
     return config, kept
 
 
@@ -386,12 +388,12 @@ def test_a_run_in_two_processes_has_the_rollouts_and_advantages_of_one(
     assert first == second, "to the last bit"
     for step in (1, 2):
         one, two = (load_batch(path_of(tmp_path / name, step)) for name in ("one", "two"))
-        assert [r.tokens for r in two.rollouts] == [r.tokens for r in one.rollouts]
-        assert len(one.rollouts) == 2 * questions
-        assert [m.group for m in two.measured] == [m.group for m in one.measured]
-        wanted = alone[step - 1].record.advantages
+        assert [m.rollout.tokens for m in two.samples] == [m.rollout.tokens for m in one.samples]
+        assert len(one.samples) == 2 * questions
+        assert [m.group for m in two.samples] == [m.group for m in one.samples]
+        wanted = alone[step - 1].advantages
         assert any(any(row) for row in wanted), "there is something to learn"
-        for found, row in zip(first[step - 1].record.advantages, wanted, strict=True):
+        for found, row in zip(first[step - 1].advantages, wanted, strict=True):
             assert found == pytest.approx(row, abs=1e-4)
     metrics = [
         (tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("one", "two")

@@ -135,7 +135,7 @@ def test_tools_of_one_rank_or_a_judge_that_fail_stop_all_with_the_last_whole_ste
     judge, tmp_path, monkeypatch
 ):
     config = igpo(tmp_path / "run", steps=3, save_every=10, judge=judge)
-    collect = train_igpo.collect
+    collect = train_igpo.add_questions
 
     def failing(loop, source, step, config):
         if rank() == 1 and step == 2 and not judge:
@@ -143,7 +143,7 @@ def test_tools_of_one_rank_or_a_judge_that_fail_stop_all_with_the_last_whole_ste
         return collect(loop, source, step, config)
 
     monkeypatch.setattr(question_files, "ToyWeb", lambda *_, **__: small_web(0, 0, 0))
-    monkeypatch.setattr(train_igpo, "collect", failing)
+    monkeypatch.setattr(train_igpo, "add_questions", failing)
     if judge:
         monkeypatch.setattr(train_igpo, "make_grader", Judge)
     codes, printed, _ = ranks_that_end(2, lambda: train_igpo.main(config))

@@ -12,6 +12,7 @@ import train_sft
 from minvenus.config import MODELS, ConfigError
 from minvenus.engine import Engine
 from minvenus.flags import parse_flags
+from minvenus.igpo.loss import LossConfig
 from minvenus.model.lora import add_adapters
 from minvenus.model.precision import PRECISION, engine_model
 from minvenus.model.qwen3 import Qwen3
@@ -132,7 +133,7 @@ def test_pages_engine_copy_and_reference_are_the_bytes_that_exist(device, monkey
             == sum(p.numel() for p in model.parameters()) * PRECISION[device].engine.itemsize
         )
         assert make_plan(replace(config, lora_rank=4), shape, 1, device).of("reference") == 0
-        assert make_plan(replace(config, kl_coef=0.0), shape, 1, device).of("reference") == 0
+        assert make_plan(replace(config, loss=LossConfig(kl_coef=0.0)), shape, 1, device).of("reference") == 0
     assert make_plan(replace(config, gain_policy="reference"), TINY, 1, device).of(
         "pages"
     ) == 2 * make_plan(config, TINY, 1, device).of("pages"), (

@@ -14,7 +14,7 @@ import torch
 from minvenus.engine import Engine
 from minvenus.files import read_jsonl
 from minvenus.model import qwen3
-from minvenus.model.precision import PRECISION, copy_weights, engine_model
+from minvenus.model.precision import PRECISION, engine_model
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.sft.dataset import Example, step_packs
@@ -47,7 +47,7 @@ def test_as_on_a_gpu_the_engine_has_a_bfloat16_copy_that_follows_the_master_weig
 
     made_up_update(model, adamw(model, (0.9, 0.95), 0.01), 1)
     assert torch.equal(parameters(copy), master.bfloat16()), "stale until it is told"
-    copy_weights(model, engine)
+    engine.load_weights(model)
     assert torch.equal(parameters(copy), parameters(model).bfloat16()) and not torch.equal(
         parameters(model), master
     )
@@ -60,7 +60,7 @@ def test_copied_weights_drop_what_was_computed_with_the_old_ones():
     engine = Engine(engine_model(model), pages=8, page_size=16)
     before = engine.score([5] * 40, [[7, 8]])
     made_up_update(model, adamw(model, (0.9, 0.95), 0.01), 1)
-    copy_weights(model, engine)
+    engine.load_weights(model)
     assert (
         engine.score([5] * 40, [[7, 8]])
         == Engine(model, pages=8, page_size=16).score([5] * 40, [[7, 8]])

@@ -16,6 +16,7 @@ import train_igpo
 import train_sft
 from minvenus.config import ConfigError
 from minvenus.files import claimed, latest_checkpoint, read_jsonl
+from minvenus.igpo.loss import LossConfig
 from minvenus.igpo.recipes import Recipe
 from minvenus.model.qwen3 import Qwen3
 from minvenus.train import checkpoint
@@ -98,11 +99,7 @@ MAY_NOT = {
         "learning_rate": 1.0,
         "weight_decay": 0.5,
         "clip": 0.5,
-        "clip_low": 0.1,
-        "clip_high": 0.1,
-        "dual_clip": 3.0,
-        "kl_coef": 0.5,
-        "aggregate": "token-mean",
+        "loss": LossConfig(clip_low=0.1),
         "outcome": "f1",
         "judge": True,
         "temperature": 0.5,

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minvenus.igpo.loss import AGGREGATIONS, k3
+from minvenus.igpo.loss import LossConfig, k3
 from minvenus.train import update as updating
 from minvenus.train.optim import Diverged, optimizer_step
 from minvenus.train.update import Row, backward, packed_logprobs, summary, with_reference
+from tests.igpo.strategies import AGGREGATIONS
 from tests.train.igpo_runs import MIXED, first_step, small_igpo, with_recipe, write_model
 from tests.train.runs import gradients, parameters
 
@@ -43,7 +44,7 @@ def test_grpo_and_igpo_without_gains_give_the_same_update_to_the_last_bit(config
     updated = []
     for use_gain in (True, False):
         step = first_step(with_recipe(replace(config, epochs=3), use_gain=use_gain), SEARCHES)
-        assert [m.outcome for m in step.batch.measured] == [1.0, 0.0, 0.0, 1.0]
+        assert [m.outcome for m in step.batch.samples] == [1.0, 0.0, 0.0, 1.0]
         assert not any(gain for row in step.credited.gains for gain in row)
         before = parameters(step.model)
         assert step.update()["updates"] == 3
@@ -54,7 +55,7 @@ def test_grpo_and_igpo_without_gains_give_the_same_update_to_the_last_bit(config
 def test_where_all_have_failed_grpo_gives_no_gradient_at_all_and_igpo_gives_one(config):
     step = grpo(config, FAILED)
     before = parameters(step.model)
-    assert [m.outcome for m in step.batch.measured] == [0.0] * 4 and not any(
+    assert [m.outcome for m in step.batch.samples] == [0.0] * 4 and not any(
         row.advantages.any() for row in step.rows
     )
     assert step.update() == {"updates": 0, "tokens": 0} and torch.equal(
@@ -71,7 +72,7 @@ def test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term
     config, tmp_path
 ):
     """The reference is another model, or the term would have none either."""
-    config = replace(config, kl_coef=0.1)
+    config = replace(config, loss=LossConfig(kl_coef=0.1))
     step = grpo(config, FAILED)
     other = first_step(replace(config, model=write_model(tmp_path / "other", seed=4)), FAILED).model
     rows = with_reference(step.rows, other, config)
@@ -94,7 +95,7 @@ def test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term
 def test_a_group_without_a_signal_does_not_run_and_still_counts_in_the_mean(
     config, aggregate, monkeypatch
 ):
-    step = grpo(config, MIXED, aggregate=aggregate)
+    step = grpo(config, MIXED, loss=replace(config.loss, aggregate=aggregate))
     assert [row.has_signal for row in step.rows] == [True, True, False, False]
     skipped, some = gradient_of(step)
     monkeypatch.setattr(Row, "has_signal", True)
@@ -179,14 +180,14 @@ def test_every_step_and_every_epoch_has_an_order_of_its_own(config, monkeypatch)
 def test_the_settings_of_the_loss_are_those_of_the_run(config, monkeypatch):
     step, seen, real = first_step(config, MIXED), [], updating.igpo_loss
 
-    def loss(*tensors, **options):
-        seen.append(options)
-        return real(*tensors, **options)
+    def loss(*arguments):
+        seen.append(arguments[-1])
+        return real(*arguments)
 
     monkeypatch.setattr(updating, "igpo_loss", loss)
-    own = {"clip_low": 0.11, "clip_high": 0.33, "dual_clip": 7.0, "aggregate": "token-mean"}
-    backward(step.model, step.rows, replace(config, **own))
-    assert seen and all(options.items() >= own.items() for options in seen)
+    settings = LossConfig(clip_low=0.11, kl_coef=0.0, aggregate="token-mean")
+    backward(step.model, step.rows, replace(config, loss=settings))
+    assert seen and all(each is settings for each in seen)
 
 
 @pytest.mark.parametrize(("clip", "length"), [(1.0, 1.0), (5.0, 5.0), (50.0, 13.0)])
