@@ -15,39 +15,34 @@ import pytest
 import torch
 from hypothesis import given
 
-from minvenus.experiments import theory
 from minvenus.experiments.lab import STOP
-from minvenus.experiments.theory import (
-    World,
-    by_recipe,
-    cosine,
-    expected_update,
-    loss_direction,
-    true_gradient,
-)
 from minvenus.igpo.advantage import advantage_record
 from minvenus.igpo.recipes import Recipe
 from tests.igpo import oracle
+from tests.igpo.enumeration import (
+    FRONT,
+    World,
+    by_recipe,
+    compare,
+    cosine,
+    expected_update,
+    gains_only,
+    loss_direction,
+    outcomes_only,
+    push_to_go_on,
+    true_gradient,
+)
 from tests.igpo.strategies import ORDINARY, advantages, assert_close, batches, recipes, rounding
 
 UNCENTRED = Recipe(normalize="separate", center_gain=False, gamma=1.0)
 CENTRED = replace(UNCENTRED, center_gain=True)
 OUTCOMES = Recipe(use_gain=False, gamma=1.0)
-FRONT = (2.0, 0.2, 0.2)
 ROOT = Path(__file__).parents[2]
 
 
 def small(gains=(0.8, 0.8)) -> World:
     """Two hops, three visits: 13 rollouts, so that groups of 3 and 4 take no time."""
     return World.of(gains, visits=3)
-
-
-def outcomes_only(world: World) -> World:
-    return replace(world, rewards=[replace(r, turns=[None] * len(r.turns)) for r in world.rewards])
-
-
-def gains_only(world: World) -> World:
-    return replace(world, rewards=[replace(r, outcome=0.0) for r in world.rewards])
 
 
 def outcome_gradient(world: World):
@@ -114,6 +109,14 @@ def test_the_true_gradient_agrees_with_finite_differences():
         assert (values[0] - values[1]) / (2 * h) == pytest.approx(float(exact[place]), abs=1e-9)
 
 
+def test_pushes_are_per_time_that_a_hop_is_reached_and_in_lengths_of_the_gradient():
+    """Two hops, two visits, right 1/4 and wrong 1/2: hop 1 is reached once, and after a wrong visit
+    again, 1.5 times; hop 2 after a right one. The gradient has the length 5."""
+    world = World.of((0.8, 0.8), (0.25, 0.5, 0.25), visits=2)
+    gradient = torch.tensor([[0.0, 0.0, 3.0], [0.0, 0.0, -4.0]], dtype=torch.float64)
+    assert push_to_go_on(world, gradient) == pytest.approx([-3 / 1.5 / 5, 4 / 0.25 / 5])
+
+
 # ------------------------------------------------------------------------------------- the identity and the quotient
 
 
@@ -174,7 +177,7 @@ def test_equal_positive_gains_teach_nothing_when_they_are_centred_and_to_go_on_w
 
 
 def test_front_loaded_gains_push_to_stop_at_later_hops_when_they_are_centred():
-    pushes, _ = theory.compare(World.of(FRONT), 2)
+    pushes, _ = compare(World.of(FRONT), 2)
     assert min(pushes["true gradient of the gain"]) > 0 and min(pushes["uncentred"]) > 0
     first, *later = pushes["paper"]
     assert first > 0 > max(later)
@@ -234,13 +237,13 @@ def test_the_std_of_a_large_group_is_only_a_factor(gains):
 
 
 def test_the_cosines_of_the_table_are_those_of_the_world_with_29_rollouts():
-    """Every row of docs/equations.md that has one; those of gains are what the command prints."""
-    equal, front = (theory.compare(World.of(gains), 3)[1] for gains in ((0.8, 0.8, 0.8), FRONT))
+    """Every row of docs/equations.md that has one; those of gains in groups of 3."""
+    equal, front = (compare(World.of(gains), 3)[1] for gains in ((0.8, 0.8, 0.8), FRONT))
     found = {
-        name: [float(equal[arm]), float(front[arm])]
+        name: [round(equal[arm], 3), round(front[arm], 3)]
         for name, arm in (
             ("gains centred", "paper"),
-            ("gains uncentred, / std", "uncentred, std"),
+            ("gains uncentred, / std", "uncentred / std"),
             ("gains uncentred, / root mean square", "uncentred"),
         )
     }

@@ -1,0 +1,156 @@
+"""What a recipe does to the expected gradient, exactly.
+
+The lab's world with three hops and four visits, one turn per visit, has 29 different rollouts. So
+every group of G rollouts can be written down with its probability, credited by the shipped
+advantage code, and trained by the shipped loss: the sum is the expected update, without any
+sampling. Beside it stands the true gradient of what should rise:
+
+    of the outcome        d E[O] / d logits         what GRPO estimates
+    of the total gain     d E[S] / d logits         S = the sum of a rollout's gains: what uncentred
+                                                    gains estimate
+
+Centred gains climb E[S] / E[N] instead, the gain per rewarded turn: every further rewarded turn
+costs the mean gain (docs/equations.md).
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from minvenus.experiments.lab import RIGHT, START, STOP, WRONG
+from minvenus.igpo.advantage import turn_advantages
+from minvenus.igpo.loss import LossConfig, igpo_loss, token_weights
+from minvenus.igpo.recipes import RECIPES, Recipe
+from minvenus.types import TurnRewards
+
+FRONT = (2.0, 0.2, 0.2)  # front-loaded gains of the right visits
+RECIPES_COMPARED = {  # without IG-Scale
+    "grpo": replace(RECIPES["grpo"], normalize="separate"),
+    "paper": replace(RECIPES["paper"], normalize="separate"),
+    "uncentred": replace(RECIPES["uncentred"], normalize="separate"),
+    "uncentred / std": replace(RECIPES["uncentred"], normalize="separate", spread="std"),
+}
+
+
+@dataclass(frozen=True)
+class World:
+    """All rollouts of a small world. R rollouts, H hops, T turns."""
+
+    logits: Tensor  # [H, 3], float64, with gradient
+    choices: Sequence[tuple]  # (hop, choice) of every turn that has one; a forced answer has none
+    rewards: Sequence[TurnRewards]
+
+    @classmethod
+    def of(cls, gains: tuple, start: tuple = START, visits: int = 4) -> "World":
+        logits = torch.tensor([start] * len(gains), dtype=torch.float64).log().requires_grad_()
+        choices, rewards = zip(*complete(gains, visits), strict=True)
+        return cls(logits, choices, rewards)
+
+    def logprobs(self) -> Tensor:
+        """[R, T]; 0 for a forced answer and for padding."""
+        table = self.logits.log_softmax(dim=1)
+        longest = max(len(r.turns) + 1 for r in self.rewards)
+        logprobs = table.new_zeros(len(self.rewards), longest)
+        for i, choices in enumerate(self.choices):
+            hops, chosen = zip(*choices, strict=True)
+            logprobs[i, : len(choices)] = table[hops, chosen]
+        return logprobs
+
+    def probabilities(self) -> Tensor:
+        return self.logprobs().sum(dim=1).exp()
+
+
+def complete(gains: tuple, visits: int, choices: tuple = (), turns: tuple = (), hop: int = 0):
+    """The choices and rewards of every rollout that goes on from here."""
+    if hop < len(gains) and len(turns) < visits:
+        yield from complete(gains, visits, (*choices, (hop, RIGHT)), (*turns, gains[hop]), hop + 1)
+        yield from complete(gains, visits, (*choices, (hop, WRONG)), (*turns, 0.0), hop)
+        choices = (*choices, (hop, STOP))
+    yield choices, TurnRewards(list(turns), float(hop == len(gains)))
+
+
+def true_gradient(world: World, worth: list[float]) -> Tensor:
+    """d E[worth] / d logits, [H, 3]: each rollout is worth a fixed number."""
+    mean = world.probabilities() @ torch.tensor(worth, dtype=torch.float64)
+    return torch.autograd.grad(mean, world.logits)[0]
+
+
+def expected_update(
+    world: World, credit: Callable, size: int, aggregate: str = "seq-mean-token-sum"
+) -> Tensor:
+    """The expected direction of a step on one group of `size` rollouts, [H, 3].
+
+    `credit` makes advantages of a group's rewards. The loss is linear in them: it is enough to know
+    the expected advantage of every turn of every rollout.
+    """
+    chance = world.probabilities().tolist()
+    expected = torch.zeros_like(world.logprobs())
+    for group in itertools.combinations_with_replacement(range(len(chance)), size):
+        weight = float(math.factorial(size))  # in how many orders the group can be drawn
+        for member, count in Counter(group).items():
+            weight *= chance[member] ** count / math.factorial(count)
+        advantages = credit([world.rewards[i] for i in group])
+        for member, row in zip(group, advantages, strict=True):
+            expected[member, : len(row)] += weight / size * torch.tensor(row, dtype=torch.float64)
+    return loss_direction(world, expected * len(chance), aggregate)
+
+
+def loss_direction(world: World, advantages: Tensor, aggregate: str) -> Tensor:
+    """Minus the gradient of the shipped loss on every rollout once, one token per turn."""
+    logprobs = world.logprobs()
+    turns = torch.tensor([len(r.turns) + 1 for r in world.rewards])
+    mask = torch.arange(logprobs.size(1)) < turns[:, None]
+    segments = torch.arange(len(turns)).repeat_interleave(turns)
+    weights = token_weights(segments, aggregate, len(turns), int(turns.sum()))
+    flat = logprobs[mask]
+    config = LossConfig(kl_coef=0.0)
+    loss = igpo_loss(flat, flat.detach(), None, advantages[mask], weights, config)
+    return -torch.autograd.grad(loss, world.logits)[0]
+
+
+def by_recipe(recipe: Recipe, rewards: list[TurnRewards]) -> list[list[float]]:
+    return turn_advantages(rewards, [0] * len(rewards), recipe)
+
+
+def outcomes_only(world: World) -> World:
+    return replace(world, rewards=[replace(r, turns=[None] * len(r.turns)) for r in world.rewards])
+
+
+def gains_only(world: World) -> World:
+    return replace(world, rewards=[replace(r, outcome=0.0) for r in world.rewards])
+
+
+def compare(world: World, size: int) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """The pushes of both true gradients and of every recipe, and the cosines of the recipes. A
+    recipe is given only the rewards whose true gradient it should follow."""
+    pushes, cosines = {}, {}
+    for kind, part in {"outcome": outcomes_only(world), "gain": gains_only(world)}.items():
+        worth = [sum(filter(None, r.turns), r.outcome) for r in part.rewards]
+        truth = true_gradient(part, worth)
+        pushes[f"true gradient of the {kind}"] = push_to_go_on(world, truth)
+        for name, recipe in RECIPES_COMPARED.items():
+            if recipe.use_gain == (kind == "gain"):
+                update = expected_update(part, partial(by_recipe, recipe), size)
+                pushes[name] = push_to_go_on(world, update)
+                cosines[name] = cosine(update, truth)
+    return pushes, cosines
+
+
+def push_to_go_on(world: World, gradient: Tensor) -> list[float]:
+    """Minus the gradient of the logit of stopping, per time that the hop is reached, in lengths of
+    the gradient: a negative number shortens rollouts."""
+    reached = torch.zeros(len(world.logits), dtype=torch.float64)
+    for choices, chance in zip(world.choices, world.probabilities().tolist(), strict=True):
+        for hop, _ in choices:
+            reached[hop] += chance
+    return (-gradient[:, STOP] / reached / gradient.norm()).tolist()
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    return float((a * b).sum() / (a.norm() * b.norm()))
