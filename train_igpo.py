@@ -169,9 +169,9 @@ def check_questions(loop: RolloutLoop, source: QuestionSource, tokenizer: Tokeni
     if config.data == "toyweb":
         return
     for question in [*source.training, *source.held_out]:
-        loop.check_room(question, source.max_turns(question))
+        loop.limits.check_room(question, source.max_turns(question))
         answer = len(wrap_truth(question.answers[0], tokenizer, config.recipe).ids)
-        needed = config.max_context - loop.last_tokens + answer             # the longest context that is scored
+        needed = config.max_context - loop.limits.last_tokens + answer             # the longest context that is scored
         if config.recipe.use_gain and needed > loop.writer.max_context:
             raise ConfigError(f"question {question.id!r}: its answer of {answer} tokens is scored after up to "
                               f"{needed - answer} others, and there is room for {loop.writer.max_context}: raise "

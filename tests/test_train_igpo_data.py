@@ -235,8 +235,8 @@ def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
         with closing(open_questions(config.data, tools, limit=1, per_step=2)) as source:
             loop = train_igpo.loop_maker(config, TOYWEB, source, engine_for(play), TINY)()
         assert (loop.tool_threads, loop.tool_seconds, loop.max_malformed) == (threads, 9.0, 0)
-        assert (loop.agent.max_turns, loop.agent.max_context, loop.agent.retries) == (5, 1024, 0)
-        assert loop.agent.max_observation_tokens == 99
+        assert (loop.format.max_turns, loop.format.max_context, loop.format.retries) == (5, 1024, 0)
+        assert loop.format.max_observation_tokens == 99
 
 
 def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
@@ -334,11 +334,11 @@ def test_a_step_takes_its_questions_and_random_streams_count_steps_from_0(config
         (["--tools", "live"], "live search needs SERPER_API_KEY"),
         (
             ["--data", "toyweb", "--tools", "toyweb", "--questions", "5000"],
-            "has 2048 training questions, a step takes",
+            "has 2048 questions to train on, beside",
         ),
         (
             ["--questions", "3"],
-            "has 3 questions: 1 are held out, 2 others are left to train on, and a step takes 3",
+            "has 2 questions to train on, beside 1 to evaluate on, and a step takes 3",
         ),
         (["--system-prompt", "nowhere"], "the system prompt cannot be read from nowhere"),
     ],

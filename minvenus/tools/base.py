@@ -19,8 +19,8 @@ observations as ordinary ids.
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -187,33 +187,37 @@ class Call:
     def __init__(self, name: str, seconds: float, function: Callable, *arguments):
         self.name = name
         self.deadline = time.monotonic() + seconds
-        self._future: Future = Future()
+        self.future: Future = Future()
         run = partial(self._run, function, arguments)
         threading.Thread(target=run, name=name, daemon=True).start()
 
     def _run(self, function: Callable, arguments: tuple) -> None:
         try:
-            self._future.set_result(function(*arguments))
+            self.future.set_result(function(*arguments))
         except BaseException as error:
-            self._future.set_exception(error)
+            self.future.set_exception(error)
 
     def late(self) -> bool:
-        return not self._future.done() and time.monotonic() >= self.deadline
+        return not self.future.done() and time.monotonic() >= self.deadline
 
     def done(self) -> bool:
-        return self._future.done() or self.late()
+        return self.future.done() or self.late()
 
     def result(self):
         """What the function returns or raises. At the deadline a ToolError."""
-        wait([self._future], timeout=max(0.0, self.deadline - time.monotonic()))
-        if not self._future.done():
-            raise ToolError("timeout", f"the {self.name} did not end in time")
-        return self._future.result()
+        wait([self.future], timeout=max(0.0, self.deadline - time.monotonic()))
+        if not self.future.done():
+            raise ToolError("timeout", f"the {self.name} did not answer in time")
+        return self.future.result()
 
 
-def in_thread(name: str, function: Callable, *arguments) -> Future:
-    """Call the function in a daemon thread of its own."""
-    return Call(name, 1e9, function, *arguments)._future
+def first_done(calls: Iterable[Call]) -> list[Call]:
+    """Wait until one of these calls is done; those that are."""
+    calls = list(calls)
+    left = min(call.deadline for call in calls) - time.monotonic()
+    futures = [call.future for call in calls]
+    wait(futures, timeout=max(0.0, left), return_when=FIRST_COMPLETED)
+    return [call for call in calls if call.done()]
 
 
 # ---------------------------------------------------------------------------------- many failures

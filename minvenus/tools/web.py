@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from minvenus.config import ConfigError
 from minvenus.text import json_repair
 from minvenus.text.untrusted import break_up, restore
-from minvenus.tools.base import NO_RESULTS, Extract, SearchHit, ToolError, in_thread
+from minvenus.tools.base import NO_RESULTS, Call, Extract, SearchHit, ToolError
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, is_too_long, setting, temperature
 from minvenus.tools.folder import Document, FolderTools
@@ -137,8 +137,8 @@ class LiveTools:
         hosted = self.reader.base_url.rstrip("/") == HOSTED_READER
         try:                          # in a thread: the look-up of a name has no time limit
             left = max(0.0, min(self.reader.seconds, deadline - time.monotonic()))
-            public = in_thread("resolve", is_public_url, url, not hosted).result(left)
-        except TimeoutError:
+            public = Call("look-up", left, is_public_url, url, not hosted).result()
+        except ToolError:
             raise ToolError("page", "its host was not found in time") from None
         if not public:
             raise ToolError("refused", "this address is not allowed: it must be http://HOST/... or https://HOST/... of "

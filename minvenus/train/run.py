@@ -24,13 +24,12 @@ import torch
 
 from minvenus.config import ConfigError, read_json
 from minvenus.console import Progress, stop_on_signals
-from minvenus.evaluation.results import model_fingerprint
 from minvenus.files import claimed, digest, latest_checkpoint, naming, read_jsonl, sync, write_text
 from minvenus.flags import save_config
 from minvenus.model.lora import adapter_rank, add_adapters
 from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
-from minvenus.model.weights import device_of, start_folder, start_model
+from minvenus.model.weights import device_of, model_fingerprint, start_folder, start_model
 from minvenus.settings import model_shape
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.train import checkpoint

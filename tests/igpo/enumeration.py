@@ -1,16 +1,12 @@
-"""What a recipe does to the expected gradient, exactly.
+"""The expected update of a recipe, exactly: every rollout of a small world is enumerated.
 
-The lab's world with three hops and four visits, one turn per visit, has 29 different rollouts. So
-every group of G rollouts can be written down with its probability, credited by the shipped
-advantage code, and trained by the shipped loss: the sum is the expected update, without any
-sampling. Beside it stands the true gradient of what should rise:
+A policy chooses at each hop between the right page, a wrong one and to stop. With three hops and four visits there are
+29 different rollouts. So every group of G rollouts can be written down with its probability, credited by the shipped
+advantage code and trained by the shipped loss: the sum is the expected update, without any sampling. Beside it stands
+the true gradient of what should rise:
 
     of the outcome        d E[O] / d logits         what GRPO estimates
-    of the total gain     d E[S] / d logits         S = the sum of a rollout's gains: what uncentred
-                                                    gains estimate
-
-Centred gains climb E[S] / E[N] instead, the gain per rewarded turn: every further rewarded turn
-costs the mean gain (docs/equations.md).
+    of the total gain     d E[S] / d logits         S = the sum of a rollout's gains: what uncentred gains estimate
 """
 
 import itertools
@@ -23,18 +19,20 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from minvenus.experiments.lab import RIGHT, START, STOP, WRONG
 from minvenus.igpo.advantage import turn_advantages
 from minvenus.igpo.loss import LossConfig, igpo_loss, token_weights
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.types import TurnRewards
 
-FRONT = (2.0, 0.2, 0.2)  # front-loaded gains of the right visits
-RECIPES_COMPARED = {  # without IG-Scale
+RIGHT, WRONG, STOP = 0, 1, 2
+START = (0.30, 0.55, 0.15)  # probabilities of right, wrong, stop
+FRONT = (2.0, 0.2, 0.2)  # gains of the right visits, most of them at the first one
+EQUAL = (0.8, 0.8, 0.8)
+ARMS = {  # without IG-Scale, which is one factor for a batch
     "grpo": replace(RECIPES["grpo"], normalize="separate"),
     "paper": replace(RECIPES["paper"], normalize="separate"),
+    "uncentred, std": replace(RECIPES["uncentred"], normalize="separate", spread="std"),
     "uncentred": replace(RECIPES["uncentred"], normalize="separate"),
-    "uncentred / std": replace(RECIPES["uncentred"], normalize="separate", spread="std"),
 }
 
 
@@ -47,26 +45,25 @@ class World:
     rewards: Sequence[TurnRewards]
 
     @classmethod
-    def of(cls, gains: tuple, start: tuple = START, visits: int = 4) -> "World":
+    def of(cls, gains, start=START, visits: int = 4) -> "World":
         logits = torch.tensor([start] * len(gains), dtype=torch.float64).log().requires_grad_()
         choices, rewards = zip(*complete(gains, visits), strict=True)
         return cls(logits, choices, rewards)
 
     def logprobs(self) -> Tensor:
-        """[R, T]; 0 for a forced answer and for padding."""
+        """[R, T]; 0 for a forced answer and behind the last turn."""
         table = self.logits.log_softmax(dim=1)
-        longest = max(len(r.turns) + 1 for r in self.rewards)
-        logprobs = table.new_zeros(len(self.rewards), longest)
+        rows = table.new_zeros(len(self.rewards), max(len(r.turns) + 1 for r in self.rewards))
         for i, choices in enumerate(self.choices):
             hops, chosen = zip(*choices, strict=True)
-            logprobs[i, : len(choices)] = table[hops, chosen]
-        return logprobs
+            rows[i, : len(choices)] = table[hops, chosen]
+        return rows
 
     def probabilities(self) -> Tensor:
         return self.logprobs().sum(dim=1).exp()
 
 
-def complete(gains: tuple, visits: int, choices: tuple = (), turns: tuple = (), hop: int = 0):
+def complete(gains, visits: int, choices: tuple = (), turns: tuple = (), hop: int = 0):
     """The choices and rewards of every rollout that goes on from here."""
     if hop < len(gains) and len(turns) < visits:
         yield from complete(gains, visits, (*choices, (hop, RIGHT)), (*turns, gains[hop]), hop + 1)
@@ -84,33 +81,30 @@ def true_gradient(world: World, worth: list[float]) -> Tensor:
 def expected_update(
     world: World, credit: Callable, size: int, aggregate: str = "seq-mean-token-sum"
 ) -> Tensor:
-    """The expected direction of a step on one group of `size` rollouts, [H, 3].
-
-    `credit` makes advantages of a group's rewards. The loss is linear in them: it is enough to know
-    the expected advantage of every turn of every rollout.
-    """
+    """The expected direction of a step on one group of `size` rollouts, [H, 3]. `credit` makes advantages of a group's
+    rewards. The loss is linear in them: it is enough to know the expected one of every turn of every rollout."""
     chance = world.probabilities().tolist()
-    expected = torch.zeros_like(world.logprobs())
+    expected = [[0.0] * world.logprobs().size(1) for _ in chance]  # [R, T]
     for group in itertools.combinations_with_replacement(range(len(chance)), size):
         weight = float(math.factorial(size))  # in how many orders the group can be drawn
         for member, count in Counter(group).items():
             weight *= chance[member] ** count / math.factorial(count)
-        advantages = credit([world.rewards[i] for i in group])
-        for member, row in zip(group, advantages, strict=True):
-            expected[member, : len(row)] += weight / size * torch.tensor(row, dtype=torch.float64)
-    return loss_direction(world, expected * len(chance), aggregate)
+        for member, row in zip(group, credit([world.rewards[i] for i in group]), strict=True):
+            for t, advantage in enumerate(row):
+                expected[member][t] += weight / size * advantage
+    advantages = torch.tensor(expected, dtype=torch.float64) * len(chance)
+    return loss_direction(world, advantages, aggregate)
 
 
 def loss_direction(world: World, advantages: Tensor, aggregate: str) -> Tensor:
     """Minus the gradient of the shipped loss on every rollout once, one token per turn."""
-    logprobs = world.logprobs()
     turns = torch.tensor([len(r.turns) + 1 for r in world.rewards])
-    mask = torch.arange(logprobs.size(1)) < turns[:, None]
     segments = torch.arange(len(turns)).repeat_interleave(turns)
     weights = token_weights(segments, aggregate, len(turns), int(turns.sum()))
-    flat = logprobs[mask]
-    config = LossConfig(kl_coef=0.0)
-    loss = igpo_loss(flat, flat.detach(), None, advantages[mask], weights, config)
+    kept = torch.arange(advantages.size(1)) < turns[:, None]
+    logp = world.logprobs()[kept]
+    config = LossConfig(kl_coef=0.0, aggregate=aggregate)
+    loss = igpo_loss(logp, logp.detach(), None, advantages[kept], weights, config)
     return -torch.autograd.grad(loss, world.logits)[0]
 
 
@@ -118,39 +112,36 @@ def by_recipe(recipe: Recipe, rewards: list[TurnRewards]) -> list[list[float]]:
     return turn_advantages(rewards, [0] * len(rewards), recipe)
 
 
-def outcomes_only(world: World) -> World:
-    return replace(world, rewards=[replace(r, turns=[None] * len(r.turns)) for r in world.rewards])
+def cosine(a: Tensor, b: Tensor) -> float:
+    return float((a * b).sum() / (a.norm() * b.norm()))
 
 
-def gains_only(world: World) -> World:
-    return replace(world, rewards=[replace(r, outcome=0.0) for r in world.rewards])
+# ------------------------------------------------------------------------------------------------------ the comparison
 
 
 def compare(world: World, size: int) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """The pushes of both true gradients and of every recipe, and the cosines of the recipes. A
-    recipe is given only the rewards whose true gradient it should follow."""
+    """The pushes to go on of both truths and of every arm, and the cosines of the arms to their truth. An arm is given
+    only the rewards whose truth it should follow."""
+    no_gains = [replace(r, turns=[None] * len(r.turns)) for r in world.rewards]
+    no_outcomes = [replace(r, outcome=0.0) for r in world.rewards]
     pushes, cosines = {}, {}
-    for kind, part in {"outcome": outcomes_only(world), "gain": gains_only(world)}.items():
-        worth = [sum(filter(None, r.turns), r.outcome) for r in part.rewards]
-        truth = true_gradient(part, worth)
+    for kind, rewards in {"outcome": no_gains, "gain": no_outcomes}.items():
+        truth = true_gradient(world, [sum(filter(None, r.turns), r.outcome) for r in rewards])
         pushes[f"true gradient of the {kind}"] = push_to_go_on(world, truth)
-        for name, recipe in RECIPES_COMPARED.items():
+        for arm, recipe in ARMS.items():
             if recipe.use_gain == (kind == "gain"):
-                update = expected_update(part, partial(by_recipe, recipe), size)
-                pushes[name] = push_to_go_on(world, update)
-                cosines[name] = cosine(update, truth)
+                chosen = replace(world, rewards=rewards)
+                update = expected_update(chosen, partial(by_recipe, recipe), size)
+                pushes[arm] = push_to_go_on(world, update)
+                cosines[arm] = round(cosine(update, truth), 3)
     return pushes, cosines
 
 
 def push_to_go_on(world: World, gradient: Tensor) -> list[float]:
-    """Minus the gradient of the logit of stopping, per time that the hop is reached, in lengths of
-    the gradient: a negative number shortens rollouts."""
+    """Minus the gradient of the logit of stopping, per time that the hop is reached, in lengths of the gradient: a
+    negative number shortens rollouts."""
     reached = torch.zeros(len(world.logits), dtype=torch.float64)
     for choices, chance in zip(world.choices, world.probabilities().tolist(), strict=True):
         for hop, _ in choices:
             reached[hop] += chance
     return (-gradient[:, STOP] / reached / gradient.norm()).tolist()
-
-
-def cosine(a: Tensor, b: Tensor) -> float:
-    return float((a * b).sum() / (a.norm() * b.norm()))

@@ -64,7 +64,7 @@ MUTANTS = (
         64,
         "a group split over the ranks",
         GROUP,
-        ("train_igpo:add_questions", "share(list(enumerate(chosen)))", "enumerate(chosen)"),
+        ("train_igpo:add_questions", "share(source.of_step(step))", "source.of_step(step)"),
         ("train_igpo:add_questions", "config.group, name", "config.group // 2, name"),
     ),
     mutant(

@@ -84,8 +84,8 @@ MUTANTS = (
         "agent/test_rollout.py::test_errors_that_the_model_can_cause_never_stop_a_run[empty]",
         (
             "minvenus.agent.rollout:RolloutLoop._finish_call",
-            "if result.error in FAULTS",
-            "if result.error",
+            "result.error in FAULTS",
+            "result.error is not None",
         ),
     ),
     mutant(
@@ -94,7 +94,7 @@ MUTANTS = (
         "tools/test_endpoint.py::"
         "test_after_the_deadline_no_request_is_made_and_the_earlier_of_the_two_limits_counts",
         (
-            "minvenus.tools.endpoint:Endpoint._attempt",
+            "minvenus.tools.endpoint:Endpoint._exchange",
             "if left <= 0:",
             "if not (left := left + 9.0):",
         ),
@@ -120,7 +120,7 @@ MUTANTS = (
         54,
         "headers that drip outlast the deadline",
         "tools/test_endpoint.py::test_the_deadline_holds_against_a_server_that_never_ends[drips headers]",
-        ("minvenus.tools.endpoint:Endpoint._attempt", ".result(left)", ".result(10)"),
+        ("minvenus.tools.base:Call.result", "timeout=max(0.0, self.deadline - time.monotonic())", "timeout=30"),
     ),
     mutant(
         55,
@@ -251,7 +251,7 @@ MUTANTS = (
         "a run that ends in the step that stops the evaluation is lost",
         "evaluation/test_results.py::test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved[True]",
         (
-            "minvenus.evaluation.results:collect",
+            "minvenus.evaluation.results:make_runs",
             "if episode.rollout is not None:",
             "if episode.rollout is None:",
         ),
@@ -270,7 +270,7 @@ MUTANTS = (
         54,
         "the look-up of a name outlasts the deadline",
         "tools/test_web.py::test_a_name_that_is_never_looked_up_to_the_end_is_given_up_at_the_deadline",
-        ("minvenus.tools.web:LiveTools._read", ".result(left)", ".result(16)"),
+        ("minvenus.tools.web:LiveTools._read", "\"look-up\", left", "\"look-up\", 16.0"),
     ),
     mutant(
         55,

@@ -19,13 +19,13 @@ MUTANTS = (
         37,
         "the seed does not reach the order",
         "train/test_batch.py::test_the_seed_and_the_epoch_reach_the_order",
-        ("minvenus.train.batch:batch_indices", "(seed * 1_000_003 + epoch)", "epoch"),
+        ("minvenus.evaluation.questions:batch_indices", "(seed * 1_000_003 + epoch)", "epoch"),
     ),
     mutant(
         37,
         "every epoch in the same order",
         "train/test_batch.py::test_the_seed_and_the_epoch_reach_the_order",
-        ("minvenus.train.batch:batch_indices", "(seed * 1_000_003 + epoch)", "(seed * 1_000_003)"),
+        ("minvenus.evaluation.questions:batch_indices", "(seed * 1_000_003 + epoch)", "(seed * 1_000_003)"),
     ),
     mutant(
         38,
@@ -68,14 +68,15 @@ MUTANTS = (
     mutant(
         44,
         "every step draws its rollouts from the same stream",
-        "test_train_igpo_data.py::test_a_question_that_comes_twice_in_a_step_is_sampled_under_two_names",
+        "test_train_igpo_data.py::test_a_step_takes_its_questions_and_random_streams_count_steps_from_0",
         ("train_igpo:add_questions", "step=step - 1", "step=None"),
     ),
     mutant(
         44,
         "a question that comes twice in a step has one stream",
-        "test_train_igpo_data.py::test_a_question_that_comes_twice_in_a_step_is_sampled_under_two_names",
-        ("train_igpo:add_questions", 'f"again {question.id}"', "question.id"),
+        "evaluation/test_questions.py::"
+        "test_every_epoch_has_each_training_question_once_and_one_that_comes_twice_has_two_names",
+        ("minvenus.evaluation.questions:QuestionSource.of_step", '"again " if', '"" if'),
     ),
     mutant(
         44,
@@ -229,7 +230,7 @@ MUTANTS = (
         35,
         "where only the KL term has a gradient nothing is updated",
         "train/test_update.py::test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term_alone",
-        ("minvenus.train.update:igpo_update", "row.has_signal or config.kl_coef", "row.has_signal"),
+        ("minvenus.train.update:igpo_update", "row.has_signal or config.loss.kl_coef", "row.has_signal"),
     ),
     mutant(
         54,

@@ -181,7 +181,7 @@ def test_training_and_evaluation_have_one_sampling_and_draw_only_ids_of_the_toke
         "an evaluation, a step, an evaluation"
     )
     assert (sampling.temperature, sampling.top_p) == (0.7, 0.9)
-    assert {policy.engine.vocab_limit for policy in policies} == {
+    assert {policy.engine.sampler.width for policy in policies} == {
         TINY.size
     } and TINY.size < SMALL.vocab_size
 
