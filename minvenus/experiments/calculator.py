@@ -20,7 +20,8 @@ For those who check another implementation. The file has rollouts, as a JSON lis
 
 import json
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -31,27 +32,8 @@ from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import SavedBatch
 from minvenus.report.source import read_records
 from minvenus.report.xray import write_page
-from minvenus.types import (
-    UNKNOWN,
-    Kind,
-    Question,
-    Rollout,
-    Sample,
-    Turn,
-    has_type,
-    in_words,
-    setting,
-)
+from minvenus.types import UNKNOWN, Kind, Question, Rollout, Sample, Turn, setting
 
-FIELDS: dict[str, Any] = {                # name -> type
-    "group": int,
-    "kinds": list[Kind],
-    "gains": list[float | None],
-    "logprobs": list[float | list[float] | None],
-    "malformed": list[bool],
-    "outcome": float,
-}
-LogProbs = list[list[float] | None]       # of the truth's tokens before each turn
 ANSWER = "<think>\n</think>\n\n<answer>\n(its words are not known)\n</answer>"   # of the last turn
 
 
@@ -149,77 +131,70 @@ def main(config: CreditConfig) -> str:
 # ---------------------------------------------------------------------------------------- the file
 
 
+@dataclass(frozen=True)
+class Record:
+    """A rollout of the file."""
+
+    kinds: list[Kind]
+    outcome: float
+    gains: list[float | None] | None = None
+    logprobs: list[float | list[float] | None] | None = None
+    malformed: list[bool] | None = None
+    group: int = 0
+
+    def __post_init__(self):
+        check(self)
+        turns = len(self.kinds)
+        if not turns or (self.gains is None) == (self.logprobs is None):
+            raise ConfigError("give kinds, and gains or logprobs, one of the two")
+        for name, count in (("gains", turns - 1), ("logprobs", turns), ("malformed", turns)):
+            entries = getattr(self, name)
+            if entries is not None and len(entries) != count:
+                raise ConfigError(f"{name} must have {count} entries, one for each turn (gains: "
+                                  f"but the last); got {entries!r}")
+        for kind, gain in zip(self.kinds, self.gains or [], strict=False):
+            if kind == "visit" and gain is None:
+                raise ConfigError(f"gains must have a number for every visit; got {self.gains!r}")
+
+    def rises(self) -> list[float]:
+        """By how much the gains have raised log P(truth) before each turn."""
+        return list(accumulate((gain or 0.0 for gain in self.gains or []), initial=0.0))
+
+    def sample(self, start: float) -> Sample:
+        """A sample whose turns have a kind, one token and no words. Gains rise from `start`."""
+        turns = []
+        for t, kind in enumerate(self.kinds):
+            malformed = self.malformed is not None and self.malformed[t]
+            turns.append(Turn(kind, t, t + 1, text="", observation="", malformed=malformed))
+        turns[-1] = replace(turns[-1], text=ANSWER, observation=None)
+        n = len(turns)
+        question = Question("0", "(not known)", [UNKNOWN])
+        rollout = Rollout(question, [0] * n, [False] * n, [None] * n, turns, "answered")
+
+        logprobs: list[list[float] | None] = [[start + rise] for rise in self.rises()]
+        if self.logprobs is not None:
+            logprobs = [[p] if isinstance(p, int | float) else p for p in self.logprobs]
+        return Sample(rollout, logprobs, float(self.outcome), self.group)
+
+
 def read_samples(records: list[tuple[str, Any]]) -> list[Sample]:
-    """The rollouts of a file: (place in the file, record) each."""
-    if not records:
+    """The rollouts of a file, given as (place in the file, record)."""
+    rollouts = [read_record(record, where) for where, record in records]
+    if not rollouts:
         raise ConfigError("there is no rollout")
-    samples = [read_sample(record, where) for where, record in records]
-
-    # log-probs that were made of gains begin alike, and the highest of them is -1
-    summed = []
-    for sample, (_, record) in zip(samples, records, strict=True):
-        if "gains" in record:
-            summed += [row for row in sample.truth_logprobs if row]
-    highest = max([row[0] for row in summed], default=0.0)
-    for row in summed:
-        row[0] -= highest + 1.0
-    return samples
+    highest = max(max(rollout.rises()) for rollout in rollouts)
+    return [rollout.sample(-1.0 - highest) for rollout in rollouts]   # so log P is -1 at most
 
 
-def read_sample(record: Any, where: str) -> Sample:
-    """One rollout, or an error that says which field is wrong."""
-    if not isinstance(record, dict):
-        raise ConfigError(
-            f"{where}: a rollout is an object with {', '.join(FIELDS)}; got {record!r}")
-    values: dict[str, Any] = {"group": 0, "kinds": None, "outcome": None} | record
-    for name, value in values.items():
-        one_of(f"{where}: a field", name, FIELDS)
-        empty = name in ("kinds", "logprobs") and isinstance(value, list) and [] in [value, *value]
-        if empty or not has_type(value, FIELDS[name]):
-            words = in_words(FIELDS[name], {})
-            raise ConfigError(f"{where}: {name} must be {words}; got {value!r}")
-    if ("gains" in values) == ("logprobs" in values):
-        raise ConfigError(f"{where}: give gains or logprobs, one of the two")
-
-    kinds = values["kinds"]
-    malformed = values.get("malformed", [False] * len(kinds))
-    if "gains" in values:
-        logprobs = from_gains(values["gains"], kinds, where)
-    else:
-        logprobs = []
-        for entry in values["logprobs"]:
-            logprobs.append([entry] if isinstance(entry, int | float) else entry)
-    for name, row in (("malformed", malformed), ("logprobs", logprobs)):
-        if len(row) != len(kinds):
-            raise ConfigError(f"{where}: {name} must have {len(kinds)} entries, one for each turn; "
-                              f"got {row!r}")
-    rollout = wordless_rollout(kinds, malformed)
-    return Sample(rollout, logprobs, float(values["outcome"]), values["group"])
-
-
-def from_gains(gains: list[float | None], kinds: list[str], where: str) -> LogProbs:
-    """Log-probs that rise by these gains, as of a truth of one token, from 0 on."""
-    unknown = [kind for kind, gain in zip(kinds, gains, strict=False) if gain is None]
-    if len(gains) != len(kinds) - 1 or "visit" in unknown:
-        raise ConfigError(f"{where}: gains must have {len(kinds) - 1} entries, one for each turn "
-                          f"but the last, and a number for every visit; got {gains!r}")
-    total = 0.0
-    logprobs: LogProbs = [[total]]
-    for gain in gains:
-        total += gain or 0.0
-        logprobs.append([total])
-    return logprobs
-
-
-def wordless_rollout(kinds: list[Kind], malformed: list[bool]) -> Rollout:
-    """A rollout whose turns have a kind, one token and no words."""
-    turns = []
-    for t, kind in enumerate(kinds):
-        turns.append(Turn(kind, t, t + 1, text="", observation="", malformed=malformed[t]))
-    turns[-1] = replace(turns[-1], text=ANSWER, observation=None)
-    n = len(kinds)
-    question = Question("0", "(not known)", [UNKNOWN])
-    return Rollout(question, [0] * n, [False] * n, [None] * n, turns, "answered")
+def read_record(record: Any, where: str) -> Record:
+    try:
+        return Record(**record)
+    except TypeError:
+        names = ", ".join(field.name for field in fields(Record))
+        raise ConfigError(f"{where}: a rollout is an object with kinds, outcome and gains or "
+                          f"logprobs, and no field but {names}; got {record!r}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 # --------------------------------------------------------------------------------------- the output

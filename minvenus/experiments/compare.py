@@ -86,7 +86,7 @@ def main(config: CompareConfig) -> str:
     for i in range(config.seeds):
         start = starts[i % len(starts)]
         for method in split_names(config.methods):
-            jobs[run_name(config, method, i)] = run_flags(config, start, method, i)
+            jobs[run_name(config, method, i)] = run_settings(config, start, method, i)
     rollouts = len(jobs) * config.steps * config.questions * config.group
     cost = rollouts * config.hops * SECONDS / config.jobs
     print(f"{len(jobs)} runs of {config.steps} steps, {config.jobs} at a time: about {clock(cost)} "
@@ -122,11 +122,10 @@ def write_plan(folder: Path, plan: dict) -> None:
     path = folder / "plan.json"
     if path.is_file():
         planned = read_json(path)
-        changed = [key for key in plan | planned if plan.get(key) != planned.get(key)]
-        if changed:
-            differences = [f"{key} {planned.get(key)}, now {plan.get(key)}" for key in changed]
-            raise ConfigError(f"{path} has other settings ({'; '.join(differences)}): a comparison "
-                              "is planned once, give this one another --out")
+        for name, value in plan.items():
+            if planned.get(name) != value:
+                raise ConfigError(f"{path} says {name} {planned.get(name)}, now it is {value}: a "
+                                  "comparison is planned once, give this one another --out")
     elif list(folder.glob("*/metrics.jsonl")):
         raise ConfigError(f"{folder} has runs and no plan.json: a comparison is planned before its "
                           "first run, give this one another --out")
@@ -136,13 +135,10 @@ def write_plan(folder: Path, plan: dict) -> None:
 
 def start_checkpoints(config: CompareConfig) -> list[Path]:
     """Train the SFT checkpoints that are not there yet."""
+    shared = {"most_hops": max(4, config.hops), "wrong_result": config.wrong_result}
     jobs = {}
     for seed in range(config.first_sft_seed, config.first_sft_seed + config.checkpoints):
-        jobs[f"sft-{seed}"] = flags_of({
-            "seed": seed,
-            "most_hops": max(4, config.hops),
-            "wrong_result": config.wrong_result,
-        })
+        jobs[f"sft-{seed}"] = shared | {"seed": seed}
     folder = Path(config.out)
     return train_all("SFT", "train_sft.py", folder, config.sft_steps, jobs, config.jobs)
 
@@ -153,8 +149,8 @@ def run_name(config: CompareConfig, method: str, i: int) -> str:
     return f"{words.replace(' ', '-')}-{config.first_seed + i}"
 
 
-def run_flags(config: CompareConfig, start: Path, method: str, i: int) -> list[str]:
-    """The flags of train_igpo.py for run i of a method, beside the folder and the steps."""
+def run_settings(config: CompareConfig, start: Path, method: str, i: int) -> dict:
+    """The settings of train_igpo.py for run i of a method, beside the folder and the steps."""
     shared = {
         "model": start,
         "question_seed": config.first_seed + i,
@@ -168,7 +164,7 @@ def run_flags(config: CompareConfig, start: Path, method: str, i: int) -> list[s
         "max_context": max(256, 192 * config.hops),
         "rollouts_every": config.steps,
     }
-    return flags_of(shared | method_settings(method))
+    return shared | method_settings(method)
 
 
 def read_runs(config: CompareConfig) -> results.Runs:
@@ -198,9 +194,8 @@ def flags_of(settings: dict) -> list[str]:
 
 def run(script: str, **settings: object) -> None:
     """Show the command and run it. Its failure is an error."""
-    flags = flags_of(settings)
-    print(f"\n$ python {script} {' '.join(flags)}", flush=True)
-    list(run_all(script, {script: flags}))
+    print(f"\n$ python {script} {' '.join(flags_of(settings))}", flush=True)
+    list(run_all(script, {script: settings}))
 
 
 def train(script: str, out: Path, steps: int, **settings: object) -> Path:
@@ -219,24 +214,24 @@ def trained(run_folder: Path, steps: int) -> Path:
 
 
 def train_all(
-    label: str, script: str, folder: Path, steps: int, jobs: dict[str, list[str]], at_once: int
+    label: str, script: str, folder: Path, steps: int, jobs: dict[str, dict], at_once: int
 ) -> list[Path]:
     """Run a training script to its end for each job, into FOLDER/NAME; returns the models."""
-    commands = {}
-    for name, flags in jobs.items():
-        commands[name] = [*flags_of({"out": folder / name, "steps": steps}), *flags]
+    runs = {}
+    for name, settings in jobs.items():
+        runs[name] = {"out": folder / name, "steps": steps} | settings
 
     progress = Progress(label, 0, len(jobs))
-    for done, name in enumerate(run_all(script, commands, at_once, folder), start=1):
+    for done, name in enumerate(run_all(script, runs, at_once, folder), start=1):
         trained(folder / name, steps)
         progress.show(done, {})
     return [trained(folder / name, steps) for name in jobs]
 
 
 def run_all(
-    script: str, jobs: dict[str, list[str]], at_once: int = 1, logs: Path | None = None
+    script: str, jobs: dict[str, dict], at_once: int = 1, logs: Path | None = None
 ) -> Iterator[str]:
-    """Run a script once for each job, a name and flags, at most `at_once` at a time.
+    """Run a script once for each job, a name and settings, at most `at_once` at a time.
 
     Yields the name of each one that has ended well. After a failure or Ctrl-C the others finish
     their step and save. With `logs`, a job's output is appended to LOGS/NAME/log.txt, not shown.
@@ -268,11 +263,11 @@ def run_all(
             process.wait()
 
 
-def start(script: str, flags: list[str], log: Path | None) -> subprocess.Popen:
+def start(script: str, settings: dict, log: Path | None) -> subprocess.Popen:
     """Start a script with one thread: of a tiny model, two processes side by side are faster than
     one with two threads."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / script), *map(str, flags)]
+    command = [sys.executable, str(ROOT / script), *flags_of(settings)]
     if log is None:
         return subprocess.Popen(command, env=environment, start_new_session=True)
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -96,17 +96,16 @@ def test_log_probs_are_used_as_they_are(tmp_path):
 
 
 WRONG = {
-    '{"kinds": ["visit"], "gains": [], "outcome": 0, "gain": 1}': "a field must be one of group",
+    '{"kinds": ["visit"], "gains": [], "outcome": 0, "gain": 1}': "no field but kinds, outcome, ",
     '{"kinds": ["visits", "answer"], "gains": [1], "outcome": 0}': "kinds must be .* search, visit",
-    '{"gains": [1], "outcome": 0}': "kinds must be",
-    '{"kinds": [], "gains": [], "outcome": 0}': "kinds must be",
-    '{"kinds": ["visit", "answer"], "gains": [1]}': "outcome must be a number",
+    '{"gains": [1], "outcome": 0}': "an object with kinds, outcome",
+    '{"kinds": [], "gains": [], "outcome": 0}': "give kinds",
+    '{"kinds": ["answer"], "gains": [], "outcome": "1"}': "outcome must be a number",
     VISIT + '"gains": [1, 2]}': "gains must have 1 entries",
-    VISIT + '"gains": [null]}': "gains must have .* a number for every visit",
-    VISIT + '"group": 0}': "give gains or logprobs",
-    VISIT + '"gains": [1], "logprobs": [0, 0]}': "give gains or logprobs",
+    VISIT + '"gains": [null]}': "gains must have a number for every visit",
+    VISIT + '"group": 0}': "gains or logprobs, one of the two",
+    VISIT + '"gains": [1], "logprobs": [0, 0]}': "gains or logprobs, one of the two",
     VISIT + '"logprobs": [0]}': "logprobs must have 2 entries",
-    VISIT + '"logprobs": [0, []]}': "logprobs must be a list, each",
     VISIT + '"gains": [1], "malformed": [true]}': "malformed must have 2 entries",
     VISIT + '"gains": [1], "group": "a"}': "group must be a whole number",
     "3": "a rollout is an object",
@@ -129,6 +128,7 @@ def test_an_error_names_the_line_and_the_field(tmp_path, line):
         ('[{"kinds": ["answer"],\n "gains": [}]', "log_prob", "is not JSON: .* line 2"),
         (VISIT + '"logprobs": [-2, -1]}\n' + VISIT + '"gains": [1]}', "prob", "needs logprobs"),
         (VISIT + '"logprobs": [null, -1]}', "log_prob", "json: rollout 0, context before turn 0"),
+        (VISIT + '"logprobs": [-1, []]}', "log_prob", "json: rollout 0, context before turn 1"),
         (None, "log_prob", "cannot be read"),
     ],
 )

@@ -17,7 +17,7 @@ from minvenus.experiments.demo import DemoConfig
 # is ready.
 TRAIN = """
 import pathlib, signal, sys, time
-here, kind = pathlib.Path(sys.argv[1]), sys.argv[2]
+here, kind = pathlib.Path(sys.argv[2]), sys.argv[4]
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
 here.with_suffix(".ready").touch()
@@ -48,13 +48,13 @@ def test_a_script_runs_with_its_flags_and_one_thread_and_its_command_is_shown(fo
     command, seen = capfd.readouterr().out.strip().splitlines()
     flags = ["--limit", "3", "--max-turns", "none", "--compare", "a", "b"]
     assert command == f"$ python eval.py {' '.join(flags)}" and seen == f"{flags} 1"
-    assert list(compare.run_all("eval.py", {"new": ["--seed", "4"]}, logs=folder)) == ["new"]
+    assert list(compare.run_all("eval.py", {"new": {"seed": 4}}, logs=folder)) == ["new"]
     assert (folder / "new" / "log.txt").read_text() == "['--seed', '4'] 1\n"
 
 
 def test_a_failure_says_the_last_line_of_its_log_lets_the_others_save_and_starts_no_more(folder):
     kinds = {"a": "waits", "b": "fails", "c": "waits"}
-    jobs = {name: [folder / name, kind] for name, kind in kinds.items()}
+    jobs = {name: {"here": folder / name, "kind": kind} for name, kind in kinds.items()}
     with pytest.raises(ConfigError, match=r"^b ended with exit code 1: out of luck$"):
         list(compare.run_all("train.py", jobs, 2, folder))
     assert (folder / "a.saved").exists() and not (folder / "c.ready").exists()
@@ -65,13 +65,13 @@ def test_a_failure_says_the_last_line_of_its_log_lets_the_others_save_and_starts
 
 def test_at_most_so_many_run_at_the_same_time_and_in_their_order(folder):
     (folder / "job.py").write_text(
-        "import pathlib, sys, time\nhere = pathlib.Path(sys.argv[1])\n"
-        "(here / sys.argv[2]).touch()\nprint(len(list(here.glob('*'))))\n"
-        "time.sleep(0.05)\n(here / sys.argv[2]).unlink()\n"
+        "import pathlib, sys, time\nhere = pathlib.Path(sys.argv[2])\n"
+        "(here / sys.argv[4]).touch()\nprint(len(list(here.glob('*'))))\n"
+        "time.sleep(0.05)\n(here / sys.argv[4]).unlink()\n"
     )
     (folder / "here").mkdir()
     names = [f"j{i}" for i in range(5)]
-    jobs = {name: [folder / "here", name] for name in names}
+    jobs = {name: {"here": folder / "here", "name": name} for name in names}
     assert sorted(compare.run_all("job.py", jobs, 2, folder)) == names
     assert max(int((folder / name / "log.txt").read_text()) for name in names) <= 2
     assert list(compare.run_all("job.py", jobs, 1, folder)) == names
@@ -84,10 +84,11 @@ def test_ctrl_c_asks_every_running_script_once_and_waits_until_they_have_saved(f
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
+    jobs = {name: {"here": folder / name, "kind": "waits"} for name in "abc"}
     thread = threading.Thread(target=press, daemon=True)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        list(compare.run_all("train.py", {name: [folder / name, "waits"] for name in "abc"}, 2))
+        list(compare.run_all("train.py", jobs, 2))
     thread.join(60)
     assert [(folder / f"{name}.saved").read_text() for name in "ab"] == ["1", "1"]
     assert not (folder / "c.ready").exists(), "those that wait are not started any more"

@@ -61,8 +61,8 @@ MUTANTS = (
         PAIRED,
         (
             COMPARE + "main",
-            "run_flags(config, start, ",
-            "run_flags(config, starts[len(jobs) % len(starts)], ",
+            "run_settings(config, start, ",
+            "run_settings(config, starts[len(jobs) % len(starts)], ",
         ),
     ),
     mutant(
@@ -81,7 +81,7 @@ MUTANTS = (
         51,
         "a comparison goes on with another plan",
         PLANNED,
-        (COMPARE + "write_plan", "        if changed:", "        if not plan:"),
+        (COMPARE + "write_plan", "planned.get(name) != value:", "not plan:"),
     ),
     mutant(
         51,
@@ -100,7 +100,7 @@ MUTANTS = (
         "the shared settings win against those of a method",
         NAMED,
         (
-            COMPARE + "run_flags",
+            COMPARE + "run_settings",
             "shared | method_settings(method)",
             "method_settings(method) | shared",
         ),
