@@ -63,12 +63,13 @@ def main(demo="runs/demo", compare="runs/compare", out="docs/pictures") -> None:
 
 
 def telling_rollout(batch: SavedBatch) -> int:
-    """The rollout whose gains add up to most, of those with turns to encourage and others."""
+    """Where the belief rises most, of those with turns to encourage and turns to discourage."""
 
     def rank(i: int) -> tuple:
         advantages = batch.credit.advantages[i]
-        rise = sum(gain for gain in batch.credit.gains[i] if gain is not None)
-        return min(advantages) < -0.1 and max(advantages) > 0.1, rise
+        beliefs = [belief for belief in batch.credit.beliefs[i] if belief is not None]
+        rise = max(beliefs) - beliefs[0] if beliefs else 0.0
+        return min(advantages) < -0.05 and max(advantages) > 0.1, rise
 
     return max(range(len(batch.samples)), key=rank)
 

@@ -41,6 +41,13 @@ def played(*titles):
     return rollout([*turns, answer("pets own cat")], seen, CASE.question)
 
 
+def saved(rollouts, logprobs, recipe=None, step=1):
+    """One group; only the first answer is right."""
+    outcomes = [float(i == 0) for i in range(len(rollouts))]
+    groups = [0] * len(rollouts)
+    return saved_batch(rollouts, groups, outcomes, recipe or Recipe(), logprobs, step=step)
+
+
 def batch(recipe=None, step=1, lift=0.0):
     """Two rollouts. The first opens both right pages, its beliefs are -4, -3, -1; the second
     another page, a page that no search has listed, the first right page and that one again, its
@@ -50,7 +57,7 @@ def batch(recipe=None, step=1, lift=0.0):
         [[-4.0], None, [-3.0], None, [-1.0 + lift]],
         [[-4.0, -4.0], None, [-4.5], [-4.5], None, [-3.5], [-3.75]],
     ]
-    return saved_batch([one, two], [0, 0], [1.0, 0.0], recipe or Recipe(), logprobs, step=step)
+    return saved([one, two], logprobs, recipe, step)
 
 
 # the visits of batch(); none asked for a pet
@@ -70,13 +77,9 @@ def test_gains_are_told_apart_by_what_the_visit_was_and_at_which_hop():
 
 def test_a_visit_of_several_pages_counts_by_its_first_one():
     call = f'{{"name":"visit","arguments":{{"url":["page {OTHER}","page {FIRST}"],"goal":"pet"}}}}'
-    turns = [search(FIRST), f"Open.\n</think>\n\n<tool_call>\n{call}\n</tool_call>", answer()]
-    seen = [f"page {FIRST} sings {OTHER} sings.", f"page {OTHER}.\npage {FIRST}."]
-    logprobs = [[[-4.0], None, [-3.0]], [[-4.0], None, [-2.0]]]
-    both = [rollout(turns, seen, CASE.question)] * 2
-    several = saved_batch(both, [0, 0], [1.0, 0.0], Recipe(), logprobs)
-    visits = [visit[:3] for visit in visits_of(several, WEB)]
-    assert visits == [("wrong", 1, 1.0), ("wrong", 1, 2.0)]
+    turns = [f"Open.\n</think>\n\n<tool_call>\n{call}\n</tool_call>", answer()]
+    both = rollout(turns, [f"page {OTHER}.\npage {FIRST}."], CASE.question)
+    assert visits_of(saved([both], [[[-4.0], [-3.0]]]), WEB) == [Visit("wrong", 1, 1.0, 0.0)]
 
 
 def test_the_table_word_for_word():
@@ -133,12 +136,10 @@ def opens(*calls, last=None):
 
 def test_progress_is_a_pet_of_the_answer_that_is_shown_for_the_first_time():
     """The first right page asked for its pet, then again; the second asked for something else."""
-    done = opens((FIRST, FIRST), (FIRST, FIRST), (SECOND, "nobody"))
-    logprobs = [[[-4.0], [-3.0], [-3.5], [-2.0]], [[-4.0], [-3.5], [-3.0], [-2.0]]]
-    recipe = Recipe(browse="off")
-    visits = visits_of(saved_batch([done] * 2, [0, 0], [1.0, 0.0], recipe, logprobs), WEB)
-    assert [visit.gain for visit in visits] == [1.0, -0.5, 1.5, 0.5, 0.5, 1.0]
-    assert [visit.progress for visit in visits] == [1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
+    opened = opens((FIRST, FIRST), (FIRST, FIRST), (SECOND, "nobody"))
+    visits = visits_of(saved([opened], [[[-4.0], [-3.0], [-3.5], [-2.0]]]), WEB)
+    numbers = [(visit.gain, visit.progress) for visit in visits]
+    assert numbers == [(1.0, 1.0), (-0.5, 0.0), (1.5, 0.0)]
 
 
 def test_both_numbers_of_a_batch_worked_by_hand():
@@ -152,9 +153,8 @@ def test_both_numbers_of_a_batch_worked_by_hand():
         opens((FIRST, "nobody"), last="no answer"),
     ]
     logprobs = [[[-5.0], [-4.0], [-1.0]], [[-5.0], [-6.0], [-5.9]], [[-5.0], [-4.0]]]
-    saved = saved_batch(rollouts, [0, 0, 0], [1.0, 0.0, 0.0], Recipe(), logprobs)
     numbers = "progress 0.44 (at most 0.89), R^2 of summed gains and outcome 0.85\n"
-    assert numbers in audit.audit_batch(saved, WEB)
+    assert numbers in audit.audit_batch(saved(rollouts, logprobs), WEB)
 
 
 def test_probes_are_turns_without_news_and_are_scored_before_and_after_training(monkeypatch):
@@ -177,9 +177,8 @@ def test_probes_are_turns_without_news_and_are_scored_before_and_after_training(
     base = start_folder("tiny-base")
     head, *rows = audit.probe_table({"before": base, "after": base}, Recipe(lead_in="Answer."))
     assert head == ["turn", "before", "after"] and [row[0] for row in rows] == list(probes)
-    assert all(before == after for _, before, after in rows), "the same model twice"
-    gains = {name: float(gain) for name, gain, _ in rows}
-    assert gains["the next right page"] > 0.1 > gains["the first page again"], "the base can read"
+    (_, news, same), _, (_, no_news, _), *_ = rows
+    assert float(news) > 0.1 > float(no_news) and news == same, "the base can read"
 
 
 @pytest.mark.parametrize("gain, expected", [("log_prob", "+0.50"), ("prob", "+0.24")])
@@ -228,20 +227,17 @@ def test_the_start_is_probed_and_where_there_are_later_rollouts_the_newest_check
 
 def test_a_checkpoint_is_audited_by_one_step_of_training(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text(json.dumps(ModelConfig.preset("tiny").to_hf()))
-    seen = []
 
     def run(script, **settings):
         config = parse_flags(IGPOConfig, flags_of(settings))
-        rollouts = config.questions * config.group
-        started = (script, config.model, config.steps, rollouts, config.hops, config.slack)
-        seen.append((*started, config.recipe))
+        assert (script, config.model, config.steps) == ("train_igpo.py", str(tmp_path), 1)
+        assert (config.questions * config.group, config.hops, config.slack) == (256, 5, 2)
+        assert config.recipe == Recipe()
         saved_run(Path(config.out), batch())
 
     monkeypatch.setattr(audit, "run", run)
-    for hops in (4, 5):
-        text = audit.main(AuditConfig(model=str(tmp_path), hops=hops))
-        assert text.startswith("step 1: 2 rollouts")
-    assert seen == [("train_igpo.py", str(tmp_path), 1, 256, hops, 2, Recipe()) for hops in (4, 5)]
+    text = audit.main(AuditConfig(model=str(tmp_path), hops=5))
+    assert text.startswith("step 1: 2 rollouts")
 
 
 @pytest.mark.parametrize("given", [{}, {"model": "a", "run": "b"}])
