@@ -37,7 +37,6 @@ from minvenus.evaluation.answers import exact_match, f1
 from minvenus.evaluation.judge import RIGHT, Judge, WordGrader, make_grader
 from minvenus.evaluation.questions import QuestionSource
 from minvenus.files import claimed, digest, refuse_training_run, sync
-from minvenus.flags import save_config
 from minvenus.settings import EvalConfig
 from minvenus.tools.base import FailureGuard
 from minvenus.types import Question, Rollout
@@ -80,7 +79,6 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
         results = ResultsFile(folder, settings)
         if config.redo_failed:
             results.forget_failed()
-        save_config(config, folder)
         yield results
 
 

@@ -206,7 +206,7 @@ def as_json(samples: list[Sample], credit: Credit) -> str:
     for i, sample in enumerate(samples):
         rollout = {"group": sample.group, "kinds": sample.rollout.kinds}
         rollout["malformed"] = sample.rollout.malformed
-        rollouts.append(rollout | credit.arithmetic(i, sample.group))
+        rollouts.append(rollout | asdict(credit.of_rollout(i, sample.group)))
     rounded = json.loads(json.dumps(rollouts), parse_float=lambda text: round(float(text), 12))
     return json.dumps(rounded)
 

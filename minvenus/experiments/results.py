@@ -19,9 +19,9 @@ from statistics import fmean
 import numpy as np
 
 from minvenus.files import read_jsonl
+from minvenus.igpo.recipes import RECIPE_WORDS
 from minvenus.report import page
 from minvenus.report.curves import Series, line_plot
-from minvenus.report.explain import RECIPE_WORDS
 from minvenus.report.run_page import with_step_0
 
 DRAWS = 10_000

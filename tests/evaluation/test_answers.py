@@ -14,7 +14,7 @@ texts = words.map(" ".join) | st.text(max_size=30).filter(lambda text: ALIAS_MAR
 some_words = st.lists(st.sampled_from(["a", "b", "rome", "2019", "東"]), min_size=1, max_size=8)
 
 
-# -------------------------------------------------------------------------------------------------------------- by hand
+# ------------------------------------------------------------------------------------------ by hand
 
 
 USA = ["United States of America", "USA"]
@@ -50,7 +50,7 @@ def test_joined_answers_are_split_without_blanks_and_none_at_all_is_an_error():
             score("Rome", [])
 
 
-# -------------------------------------------------------------------------------------------------------- normalisation
+# ------------------------------------------------------------------------------------ normalisation
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_the_punctuation_rule_is_the_released_one_within_ascii():
         ), repr(char)
 
 
-# ----------------------------------------------------------------------------------------------------------- properties
+# --------------------------------------------------------------------------------------- properties
 
 
 @given(some_words, some_words)

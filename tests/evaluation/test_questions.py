@@ -1,4 +1,5 @@
-"""Question files: each format by hand, every way to be unreadable, and that reading loses and merges nothing."""
+"""Question files: each format by hand, every way to be unreadable, and that reading loses and
+merges nothing."""
 
 import base64
 import csv
@@ -12,7 +13,12 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import ALIAS_MARK
-from minvenus.evaluation.questions import decrypt, open_questions, read_questions
+from minvenus.evaluation.questions import (
+    QuestionSource,
+    decrypt,
+    open_questions,
+    read_questions,
+)
 from minvenus.types import Question
 
 RELEASED = {
@@ -46,7 +52,7 @@ def browsecomp(folder, *rows, columns=("problem", "answer", "problem_topic", "ca
     return path
 
 
-# ------------------------------------------------------------------------------------------------ formats, each by hand
+# ---------------------------------------------------------------------------- formats, each by hand
 
 
 def test_jsonl_and_the_released_form(tmp_path):
@@ -83,11 +89,12 @@ def test_the_released_parquet_columns(tmp_path):
 
 def test_cells_that_another_program_encrypted():
     """Made with perl's Digest::SHA and string XOR; the first is longer than one key of 32 bytes."""
-    cell = "uXHWd1fHudqIrduXTSWC5gmAE9wS1UAVXhqnyGb7jcWcOc0/UJKi34ro3dMIZIDtR44YjxGdSwRfXrnIJ+bb149qmT5Bkr/GmePKmxc="
-    assert (
-        decrypt(cell, "bird-42")
-        == "Who built the longest bridge over the river, and in which year was it opened?"
+    cell = (
+        "uXHWd1fHudqIrduXTSWC5gmAE9wS1UAVXhqnyGb7jcWcOc0/UJKi34ro3dMIZIDtR44YjxGdSwRfXrnIJ+bb149qmT5B"
+        "kr/GmePKmxc="
     )
+    text = "Who built the longest bridge over the river, and in which year was it opened?"
+    assert decrypt(cell, "bird-42") == text
     assert decrypt("tHZ6/BVxVdib/tuN67ODpUfWT5xU", "bird-42") == "Zoë Ångström, 1932"
 
 
@@ -109,7 +116,7 @@ def test_a_browsecomp_file_is_decrypted_row_by_row_each_with_its_own_canary(tmp_
     assert (second.text, second.source, second.answers) == ("Welche Stadt? 羅馬", None, ["Köln"])
 
 
-# ------------------------------------------------------------------------------------------------------- ids, no loss
+# ------------------------------------------------------------------------------------- ids, no loss
 
 
 def test_made_ids_follow_the_text_and_not_the_place_and_equal_texts_stay_apart(tmp_path):
@@ -145,7 +152,7 @@ def test_every_question_comes_back_once_in_order_with_an_id_that_fits_a_line_a_f
     assert all(len(q.id) <= 51 and not set(q.id) & set(" /\\\n\t'\"") for q in read)
 
 
-# ----------------------------------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 def refused(path, *words):
@@ -231,19 +238,11 @@ def test_all_questions_of_the_toy_web_can_be_taken_and_more_held_out_ones_are_re
         open_questions("toyweb", "toyweb", limit=257, per_step=8)
 
 
-def test_every_epoch_has_each_training_question_once_and_one_that_comes_twice_has_two_names(
-    tmp_path,
-):
+def test_a_question_that_comes_twice_in_a_step_has_a_second_name():
     """Five questions, two in a step: every second epoch ends within a step."""
-    rows = [{"id": str(i), "question": f"Who is {i}?", "answer": "x"} for i in range(7)]
-    (tmp_path / "page.txt").write_text("x")
-    path = str(write(tmp_path, *rows))
-    source = open_questions(path, f"folder:{tmp_path}", 1, limit=2, per_step=2)
-    steps = [source.of_step(step) for step in range(1, 41)]
+    training = [Question(str(i), "Who?", ["x"]) for i in range(5)]
+    steps = [QuestionSource([], training, per_step=2, seed=1).of_step(i) for i in range(1, 41)]
     asked = [question.id for groups in steps for _, question in groups]
-    epochs = [asked[i : i + 5] for i in range(0, 80, 5)]
-    assert all(sorted(epoch) == ["2", "3", "4", "5", "6"] for epoch in epochs)
-    assert len({tuple(epoch) for epoch in epochs}) > 10, "each in an order of its own"
+    assert all(sorted(asked[i : i + 5]) == list("01234") for i in range(0, 80, 5)), "every epoch"
     twice = [groups for groups in steps if groups[0][1] == groups[1][1]]
     assert twice and all(groups[1][0] == f"again {groups[0][0]}" for groups in twice)
-    assert all(len(dict(groups)) == 2 for groups in steps)

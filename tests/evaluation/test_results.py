@@ -150,7 +150,7 @@ def test_a_damaged_file_is_one_clear_error(folder, change, words):
     refused(folder, words)
 
 
-# ------------------------------------------------------------------------------------------------------- other settings
+# ----------------------------------------------------------------------------------- other settings
 
 FIXED = """hops slack tools api_model max_turns max_context max_new_tokens max_observation_tokens
     time_limit tool_seconds temperature top_p top_k presence_penalty retries seed device
@@ -180,7 +180,7 @@ def test_two_processes_cannot_have_the_same_folder(folder):
         refused(folder, "another process is evaluating into")
 
 
-# ------------------------------------------------------------------------- grades, and runs made again
+# ---------------------------------------------------------------------- grades, and runs made again
 
 
 def answered(folder, *answers):
@@ -196,12 +196,13 @@ def test_the_answer_of_a_run_that_was_cut_does_not_count(tmp_path):
 
 
 def test_grades_become_verdicts_and_an_unknown_one_has_its_reason(tmp_path):
+    grades = {"cat": 1.0, "a dog": None, "Bob": 0.0}
     judge = SimpleNamespace(
         name="the judge",
-        grade=lambda questions, answers: [{"cat": 1.0, "a dog": None, "Bob": 0.0}[a] for a in answers],
+        grade=lambda questions, answers: list(map(grades.get, answers)),
         notes={(ASKED.text, "a dog"): "no reply"},
     )
-    runs = answered(tmp_path, "cat", "a dog", "Bob")
+    runs = answered(tmp_path, *grades)
     evaluation = graded(runs, judge, "e")
     assert (evaluation.name, evaluation.graded_by) == ("e", "the judge")
     verdicts = [(result.correct, result.note) for result in evaluation.results]
@@ -217,7 +218,8 @@ def test_by_f1_an_answer_that_shares_half_of_its_words_is_right(tmp_path):
 
 
 def test_only_runs_that_ended_in_an_error_are_made_again_and_the_newest_line_counts(tmp_path):
-    """A run that found no answer in its time is wrong: to make it again would be a second chance."""
+    """A run that found no answer in its time is wrong: to make it again would be a second
+    chance."""
     runs = [(QUESTION, number) for number, _ in enumerate(TERMINATIONS)]
     with opened(tmp_path) as results:
         for number, end in enumerate(TERMINATIONS):
@@ -233,7 +235,7 @@ def test_only_runs_that_ended_in_an_error_are_made_again_and_the_newest_line_cou
         assert results.missing(runs) == [] and results.runs["q", number].termination == "answered"
 
 
-# ------------------------------------------------------------------------------------------------------------ the loop
+# ----------------------------------------------------------------------------------------- the loop
 
 
 def collect(folder, policy, missing, concurrency, limits=None, tools=Tools, guard=None):
@@ -303,7 +305,8 @@ def test_the_first_run_is_the_rollout_that_infer_makes(tmp_path):
 
 @pytest.mark.parametrize("together", [False, True])
 def test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved(together, tmp_path):
-    """Also one that ends in the very step that stops it: its turn is as long as that of the call that fails."""
+    """Also one that ends in the very step that stops it: its turn is as long as that of the call
+    that fails."""
 
     def broken(*_):
         raise ToolError("http", "down")

@@ -14,8 +14,7 @@ from minvenus.experiments.__main__ import COMMANDS
 from minvenus.experiments.__main__ import main as command
 from minvenus.experiments.calculator import EXAMPLES, CreditConfig, main, read_samples
 from minvenus.igpo.credit import assign_credit
-from minvenus.igpo.recipes import RECIPES, Recipe
-from minvenus.report.explain import RECIPE_WORDS
+from minvenus.igpo.recipes import RECIPE_WORDS, RECIPES, Recipe
 
 
 def advantages(example: str) -> dict[str, list[list[float]]]:
