@@ -9,6 +9,7 @@ cannot tell the colours. Values are finite numbers: a run logs no others.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from minvenus.igpo.recipes import RECIPES
 from minvenus.report.page import Content, Html, el
@@ -48,14 +49,21 @@ class Scale:
         return round(self.start + share * (self.end - self.start), 2)
 
 
-def line_plot(series: Sequence[Series], title: str, x_label: str, y_label: str,
-              covers: Sequence[float] = ()) -> Html:
-    """One line per series. The y axis shows all values, and at least those in `covers`."""
+def line_plot(
+    series: Sequence[Series],
+    title: str,
+    x_label: str,
+    y_label: str,
+    covers: Sequence[float] = (),            # values that the y axis shows at least
+) -> Html:
+    """One line per series."""
     xs: list[float] = []
     ys = list(covers)
     for line in series:
         xs += line.x
-        ys += [*line.y, *(line.low or ()), *(line.high or ())]
+        ys += line.y
+        ys += line.low or ()
+        ys += line.high or ()
     x = Scale(*value_range(xs), LEFT, RIGHT)
     low, high = value_range(ys)
     air = 0.04 * (high - low)                # but none where the caller asked for the end
@@ -71,25 +79,36 @@ def line_plot(series: Sequence[Series], title: str, x_label: str, y_label: str,
     places = places_of([line.name for line in series])
     for i, line in enumerate(series):
         colour = COLOURS[places[i] % len(COLOURS)]
+        below = 1 - (i + 1) / len(series)    # a line is wider than those above it
         style = {
             "stroke": colour,
             "stroke_dasharray": DASHES[places[i] % len(DASHES)],
-            "stroke_width": round(1.7 + 2.5 * (1 - (i + 1) / len(series)), 2),   # wider ones below
+            "stroke_width": round(1.7 + 2.5 * below, 2),
         }
         if line.low is not None and line.high is not None:
-            around = points(line.x, line.high, x, y) + points(line.x, line.low, x, y)[::-1]
-            bands.append(el("polygon", points=joined(around), fill=colour, fill_opacity=0.13))
-        if line.x:
-            path = joined(points(line.x, line.y, x, y))
-            curve = el("polyline", points=path, fill="none", stroke_linejoin="round", **style)
-            lines.append(el("g", el("title", line.name), curve))
-        if len(line.x) == 1:                 # a line of one point would be invisible
-            lines.append(el("circle", cx=x(line.x[0]), cy=y(line.y[0]), r=3, fill=colour))
-        legend.append(el("path", d=f"M{LEFT} {HEIGHT + 8 + 18 * i}h34", **style))
-        legend.append(label(LEFT + 41, HEIGHT + 12 + 18 * i, line.name, "start"))
+            top = points(line.x, line.high, x, y)
+            bottom = points(line.x, line.low, x, y)
+            around = " ".join(top + bottom[::-1])
+            bands.append(el("polygon", points=around, fill=colour, fill_opacity=0.13))
+        curve = points(line.x, line.y, x, y)
+        if curve:
+            path = " ".join(curve)
+            shape = el("polyline", points=path, fill="none", stroke_linejoin="round", **style)
+            lines.append(el("g", el("title", line.name), shape))
+        if len(curve) == 1:                  # a line of one point would be invisible
+            cx, cy = curve[0].split(",")
+            lines.append(el("circle", cx=cx, cy=cy, r=3, fill=colour))
+        height = HEIGHT + 8 + 18 * i
+        legend.append(el("path", d=f"M{LEFT} {height}h34", **style))
+        legend.append(label(LEFT + 41, height + 4, line.name, "start"))
 
-    head = label(LEFT, 18, title, "start", font_weight="bold")
-    body = [head, axes(x, y, x_label, y_label), bands, lines, legend]
+    body = [
+        label(LEFT, 18, title, "start", font_weight="bold"),
+        axes(x, y, x_label, y_label),
+        bands,
+        lines,
+        legend,
+    ]
     return svg(WIDTH, HEIGHT + 18 * len(series) + 4, title, body)
 
 
@@ -98,24 +117,16 @@ def places_of(names: Sequence[str]) -> list[int]:
 
     A method has its own in every plot; the other lines have what is left.
     """
-    names = [name.lower() for name in names]
-    taken = set(METHODS.values()) if any(name in METHODS for name in names) else set()
-    places = []
-    free = 0
-    for name in names:
-        if name in METHODS:
-            places.append(METHODS[name])
-            continue
-        while free in taken:
-            free += 1
-        places.append(free)
-        free += 1
-    return places
+    places = [METHODS.get(name.lower()) for name in names]
+    taken = METHODS.values() if any(place is not None for place in places) else ()
+    free = (place for place in count() if place not in taken)
+    return [next(free) if place is None else place for place in places]
 
 
 def value_range(values: Sequence[float]) -> tuple[float, float]:
     """Lowest and highest; more than that around values that are almost equal."""
-    low, high = min(values, default=0.0), max(values, default=1.0)
+    low = min(values, default=0.0)
+    high = max(values, default=1.0)
     size = max(abs(low), abs(high))
     if size < SMALLEST:
         return -0.5, 0.5
@@ -158,12 +169,8 @@ def axes(x: Scale, y: Scale, x_label: str, y_label: str) -> list[Html]:
     return parts
 
 
-def points(xs: Sequence[float], ys: Sequence[float], x: Scale, y: Scale) -> list[str]:
+def points(xs: Sequence, ys: Sequence, x: Scale, y: Scale) -> list[str]:
     return [f"{x(a)},{y(b)}" for a, b in zip(xs, ys, strict=True)]
-
-
-def joined(points: Sequence[str]) -> str:
-    return " ".join(points)
 
 
 def svg(width: int, height: int, title: str, body: Content) -> Html:

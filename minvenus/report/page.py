@@ -33,6 +33,7 @@ class Html(str):
 
 
 Content = str | None | Iterable["Content"]      # markup, text, nothing, or several of them
+Pairs = Iterable[tuple[str, str]]
 
 
 def el(tag: str, *children: Content, **attributes) -> Html:
@@ -57,12 +58,12 @@ def html(content: Content) -> Html:
 
 def text(value: str) -> Html:
     """Anybody's text, for an element or a quoted attribute."""
-    return Html(escape(UNSAFE.sub("\ufffd", value.replace("\r\n", "\n"))))
+    safe = UNSAFE.sub("\ufffd", value.replace("\r\n", "\n"))
+    return Html(escape(safe))
 
 
-def page(title: str, parts: Iterable[str], lede: str, facts: Sequence[tuple[str, str]] = (),
-         kind: str = "minvenus") -> str:
-    style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+def page(title: str, parts: Content, lede: str, facts: Pairs = (), kind: str = "minvenus") -> str:
+    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     policy = f"default-src 'none'; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'"
     head = HEAD.format(policy=policy, title=text(title), style=style)
     top = el(
@@ -100,21 +101,27 @@ def details(summary: Content, *content: Content, class_: str, is_open: bool = Fa
     return el("details", el("summary", summary), content, class_=class_, open=shown)
 
 
-def pairs(listed: Iterable[tuple[str, str]], class_: str = "facts") -> Html:
+def pairs(listed: Pairs, class_: str = "facts") -> Html:
     """Names and what belongs to them."""
-    rows = [el("div", el("dt", name), el("dd", value)) for name, value in listed]
+    rows = []
+    for name, value in listed:
+        rows.append(el("div", el("dt", name), el("dd", value)))
     return el("dl", rows, class_=class_)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> Html:
     """The first column is aligned to the left, the others to the right."""
-    top = el("tr", [el("th", cell, scope="col") for cell in head])
+    columns = [el("th", cell, scope="col") for cell in head]
     body = []
     for first, *others in rows:
         cells = [el("td", cell) for cell in others]
         body.append(el("tr", el("th", first, scope="row"), cells))
-    named = el("caption", caption) if caption else None
-    content = el("table", named, el("thead", top), el("tbody", body))
+    content = el(
+        "table",
+        el("caption", caption) if caption else None,
+        el("thead", el("tr", columns)),
+        el("tbody", body),
+    )
     return el("div", content, class_="scroll", tabindex="0")
 
 

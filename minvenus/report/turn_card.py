@@ -1,5 +1,6 @@
 """A turn of an X-ray: what it wrote, what came back, its tokens, and how it is paid."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
@@ -31,7 +32,6 @@ def turn_card(case: Case, t: int, view: View) -> Html:
     chips = [el("span", f"{recipe} {advantage:.3g}",
                 class_="chip " + view.colour(recipe, advantage))
              for recipe, advantage in advantages.items()]
-    steps = {recipe: explain.turn_steps(credited, t) for recipe, credited in case.under.items()}
     return el(
         "article",
         el("header",
@@ -42,7 +42,7 @@ def turn_card(case: Case, t: int, view: View) -> Html:
         [el("p", notice, class_="notice") for notice in notices_of(case.rollout, t)],
         texts_of(turn),
         tokens_of(case.rollout, turn, view.tokenizer) if view.tokenizer else None,
-        arithmetic("how it is paid", steps),
+        arithmetic("how it is paid", lambda credited: explain.turn_steps(credited, t), case.under),
         class_=f"turn {hue(trained)}",
     )
 
@@ -106,14 +106,18 @@ def folded(name: str, summary: str, content: Content) -> Html:
     return details(summary, el("div", content, class_="verbatim"), class_=name)
 
 
-def arithmetic(summary: str, under: dict[str, list[explain.Step]]) -> Html | None:
-    """A table of numbers and how each came about. Where recipes agree, they share a line."""
+def arithmetic(summary: str, steps_of: Callable, under: dict) -> Html | None:
+    """A table of numbers and how each came about. Where recipes agree, they share a line.
+
+    `under` has an entry for each recipe, and `steps_of` gives the numbers of an entry.
+    """
     recipes: dict[explain.Step, list[str]] = {}
-    for recipe, steps in under.items():
-        for step in steps:
+    for recipe, credited in under.items():
+        for step in steps_of(credited):
             recipes.setdefault(step, []).append(recipe)
     if not recipes:
         return None
+
     ids = list(explain.STEPS)
     names = [step.name for step in recipes]
     rows = []

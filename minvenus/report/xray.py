@@ -161,7 +161,7 @@ def group_box(group: list[Case], tokenizer: Tokenizer | None, is_open: bool) -> 
     truth = " / ".join(question.answers)
     if question.answers == [UNKNOWN]:
         truth = "not known"
-    parts = [page.pairs([("true answer", truth)])]
+    parts: list[Html | None] = [page.pairs([("true answer", truth)])]
     trained = bool(group[0].advantages())
     outcomes = {c.numbers.outcome for case in group for c in case.under.values()}
     if trained and len(group) > 1 and len(outcomes) == 1:
@@ -178,12 +178,12 @@ def group_box(group: list[Case], tokenizer: Tokenizer | None, is_open: bool) -> 
     else:
         parts.append(el("p", LETTERS, class_="intro"))
 
-    largest: dict[str, float] = {}
-    steps = {}
+    under = {}
+    largest = {}
     for recipe in group[0].advantages():
-        steps[recipe] = explain.group_steps([case.under[recipe] for case in group])
+        under[recipe] = [case.under[recipe] for case in group]
         largest[recipe] = max(abs(x) for case in group for x in case.advantages()[recipe])
-    parts.append(arithmetic("what its rewards are compared with", steps))
+    parts.append(arithmetic("what its rewards are compared with", explain.group_steps, under))
     view = View(tokenizer, largest)
     for number, case in enumerate(group, start=1):
         parts.append(rollout_box(case, f"rollout {number}", view, is_open=len(group) == 1))
@@ -230,11 +230,10 @@ def rollout_box(case: Case, name: str, view: View, is_open: bool) -> Html:
         ("ended as", rollout.termination),
         ("tokens sampled", f"{sum(rollout.sampled):,}"),
     ]
-    parts = [page.pairs(facts)]
+    parts: list[Html | None] = [page.pairs(facts)]
     if rollout.error:
         parts.append(page.note(rollout.error, "warning"))
-    steps = {recipe: explain.belief_steps(credited) for recipe, credited in case.under.items()}
-    parts.append(arithmetic("log P(answer)", steps))
+    parts.append(arithmetic("log P(answer)", explain.belief_steps, case.under))
     parts += [turn_card(case, t, view) for t in range(len(rollout.turns))]
     return page.details(head, parts, class_="rollout", is_open=is_open)
 

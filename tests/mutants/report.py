@@ -21,13 +21,13 @@ MUTANTS = (
         47,
         "text unescaped in an element",
         HOSTILE_PIECES,
-        ("minvenus.report.page:text", "escape(UNSAFE", "str(UNSAFE"),
+        ("minvenus.report.page:text", "escape(safe)", "safe"),
     ),
     mutant(
         47,
         "quotes unescaped inside an attribute",
         HOSTILE_PIECES,
-        ("minvenus.report.page:text", '"\\n"))))', '"\\n")), quote=False))'),
+        ("minvenus.report.page:text", "escape(safe)", "escape(safe, quote=False)"),
     ),
     mutant(
         47,
@@ -189,6 +189,6 @@ MUTANTS = (
         48,
         "the colour of a method given to another line",
         "report/test_curves.py::test_a_method_has_one_colour_and_no_other_line_has_it",
-        ("minvenus.report.curves:places_of", "while free in taken:", "while False:"),
+        ("minvenus.report.curves:places_of", "if place not in taken)", ")"),
     ),
 )
