@@ -10,8 +10,8 @@ MUTANTS = (
     mutant(
         58,
         "the engine gets weights without the adapters",
-        TESTS + "test_merged_equals_unmerged",
-        (LORA + "plain_weight", "module.merged() if isinstance(module, AdaptedLinear) else ", ""),
+        TESTS + "test_merged_equals_unmerged[True]",
+        (LORA + "plain_weight", "isinstance(module, AdaptedLinear)", "False"),
     ),
     mutant(
         58,
@@ -29,7 +29,7 @@ MUTANTS = (
         58,
         "alpha is not divided by the rank",
         TESTS + "test_one_adapter_worked_by_hand",
-        (LORA + "AdaptedLinear.__init__", "alpha / rank", "alpha"),
+        (LORA + "AdaptedLinear.__init__", "ALPHA / rank", "ALPHA"),
     ),
     mutant(
         58,
