@@ -12,8 +12,8 @@ from minvenus.config import ConfigError
 from minvenus.console import one_line_errors, stop_on_signals
 from minvenus.evaluation.aggregate import compare, comparison_text, report_text, summarise
 from minvenus.evaluation.questions import open_questions
-from minvenus.evaluation.results import collect, model_fingerprint, open_results, results_of
-from minvenus.files import digest, write_json
+from minvenus.evaluation.results import collect, open_results, results_of
+from minvenus.files import digest, model_fingerprint, write_json
 from minvenus.flags import parse_flags
 from minvenus.igpo.recipes import Recipe
 from minvenus.report.source import Scorer

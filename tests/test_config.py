@@ -199,7 +199,6 @@ NUMBERS = {
     "learning_rate": ([0.0, NAN], [1e-300]),
     "warmup": ([-0.001, 1.001], [0, 1]),
     "lora_rank": ([-1], [0]),
-    "sequence_parallel": ([0], [1]),
     "weight_decay": ([-0.001], [0]),
     "clip": ([0.0], [1e-300]),
     "validation": ([-1], [0]),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import check
 from minvenus.flags import parse_flags, save_config
-from minvenus.igpo.recipes import RECIPES, Recipe
+from minvenus.igpo.recipes import Recipe
 from minvenus.settings import AgentConfig, EvalConfig, IGPOConfig, InferConfig, SFTConfig
 from minvenus.types import setting
 

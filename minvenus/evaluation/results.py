@@ -16,7 +16,6 @@ are unknown. Whatever another grader found, or none, is then graded again. New v
 that replaces the old one as a whole. A lock keeps other processes out. Memory holds no rollouts.
 """
 
-import hashlib
 import json
 import re
 from collections import deque
@@ -63,17 +62,6 @@ def default_folder(config: EvalConfig, settings: dict) -> Path:
     model = Path(config.agent.api_model or config.agent.model)
     parts = [part for part in model.parts if part not in ("/", "runs", "checkpoints", "model")]
     return Path("runs/eval", re.sub(r"[^\w.-]", "-", "-".join(parts[-2:])) + f"-{digest(settings)[:8]}")
-
-
-def model_fingerprint(model: str) -> str:
-    """Of the content of all files of a model's folder, or of a tokenizer's file; the tiny model with random weights has
-    none."""
-    found, root = hashlib.sha256(), Path(model)
-    for path in [root] if root.is_file() else sorted([*root.glob("*.safetensors"), *root.glob("*.json")]):
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256")
-        found.update(f"{path.name} {content.hexdigest()}\n".encode())
-    return found.hexdigest()[:16]
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from minvenus.config import ModelConfig, check
 from minvenus.console import Progress
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
+from minvenus.settings import SFTConfig
 from minvenus.sft.dataset import Example, encode, encode_pieces
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import make_case
@@ -70,7 +71,7 @@ def main(config: BaseConfig) -> Path:
     for step in range(config.steps):
         rate = RATE * min(1.0, (step + 1) / 20, (config.steps - step) / (0.4 * config.steps))
         batch = texts(config.seed, step, tokenizer)
-        progress.show(step + 1, sft_step(model, optimizer, batch, rate, 1.0, 8192, "token-mean"))
+        progress.show(step + 1, sft_step(model, optimizer, batch, rate, SFTConfig()))
     weights.save(model, folder, files)                              # whole or not at all
     return folder
 

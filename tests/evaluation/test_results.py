@@ -15,10 +15,10 @@ from minvenus.evaluation import results as module
 from minvenus.evaluation.questions import QuestionSource
 from minvenus.evaluation.results import (
     fixed_settings,
-    model_fingerprint,
     open_results,
     read_results,
 )
+from minvenus.files import model_fingerprint
 from minvenus.settings import AgentConfig, EvalConfig
 from minvenus.tools.base import FailureGuard, ToolError, TooManyFailures
 from minvenus.types import TERMINATIONS, Question

@@ -199,13 +199,13 @@ MUTANTS = (
         46,
         "other weights under the same name are the same model",
         SAVED + "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else",
-        (RESULTS + "model_fingerprint", "{content.hexdigest()}", ""),
+        ("minvenus.files:model_fingerprint", "{content.hexdigest()}", ""),
     ),
     mutant(
         49,
         "a model's fingerprint depends on the order of its folder",
         SAVED + "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else",
-        (RESULTS + "model_fingerprint", "else sorted([*root", "else ([*root"),
+        ("minvenus.files:model_fingerprint", "= sorted([*root", "= ([*root"),
     ),
     mutant(
         50,
@@ -290,6 +290,6 @@ MUTANTS = (
         46,
         "another tokenizer or shape counts as the same model",
         SAVED + "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else",
-        (RESULTS + "model_fingerprint", ', *root.glob("*.json")]', "]"),
+        ("minvenus.files:model_fingerprint", ', *root.glob("*.json")]', "]"),
     ),
 )
