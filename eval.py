@@ -2,20 +2,23 @@
 
 import json
 import sys
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from minvenus.agent import policy
-from minvenus.agent.policy import format_of, load_loop, load_scorer, model_folder
+from minvenus.agent import load
+from minvenus.agent.load import format_of, load_loop, load_scorer, model_folder
 from minvenus.config import ConfigError
 from minvenus.console import one_line_errors, stop_on_signals
-from minvenus.evaluation.aggregate import compare, comparison_text, report_text, summarise
-from minvenus.evaluation.questions import open_questions
-from minvenus.evaluation.results import collect, open_results, results_of
-from minvenus.files import digest, model_fingerprint, write_json
+from minvenus.evaluation.aggregate import compare, summarise
+from minvenus.evaluation.judge import make_grader
+from minvenus.evaluation.questions import QuestionSource, open_questions
+from minvenus.evaluation.results import graded, make_runs, open_results, stored_evaluation
+from minvenus.evaluation.tables import comparison_text, report_text
+from minvenus.files import digest, write_json
 from minvenus.flags import parse_flags
 from minvenus.igpo.recipes import Recipe
+from minvenus.model.weights import model_fingerprint
 from minvenus.report.source import Scorer
 from minvenus.report.xray import default_page, write_page
 from minvenus.settings import EvalConfig
@@ -26,70 +29,114 @@ def main(config: EvalConfig) -> dict | Path:
     if config.xray is not None:
         return xray(config, config.xray)
     if config.compare is not None:
-        a, b = config.compare
-        found = compare(results_of(a), results_of(b), config.compare)
-        print(json.dumps(found) if config.json else comparison_text(found, (f"A {a}", f"B {b}")))
-        return found
+        return compare_two(*config.compare, as_json=config.json)
     return evaluate(resolved(config))
 
 
-def resolved(config: EvalConfig) -> EvalConfig:
-    """Fill in what depends on the machine and the model: the newest model's folder, device, sampling, sizes."""
-    agent = policy.resolved(config.agent)
-    if config.runs > 1 and agent.temperature == 0:
-        raise ConfigError(f"{config.runs} runs with temperature 0 would all be the same: give a --temperature")
-    return replace(config, agent=agent, limit=config.limit or (128 if agent.tools == "toyweb" else None),
-                   concurrency=config.concurrency or (64 if agent.tools == "toyweb" else 8))
-
-
 def evaluate(config: EvalConfig) -> dict:
-    """Make the runs that the folder does not have yet, and summarise all that are wanted."""
-    agent, concurrency = config.agent, config.concurrency
-    assert concurrency is not None
-    with ExitStack() as stack:
-        source = stack.enter_context(closing(open_questions(
-            config.questions, agent.tools, agent.web_seed, hops=config.hops, slack=config.slack,
-            max_turns=agent.max_turns, limit=config.limit, tool_seconds=agent.tool_seconds)))
-        fingerprints = {"questions": source.fingerprint, "system_prompt": digest(format_of(agent).prompt),
-                        "model": model_fingerprint(agent.model)}
-        if not source.immediate:                     # the others are named by --tools alone
-            fingerprints["services"] = describe_tools(agent.tools)
-        results = stack.enter_context(open_results(config, fingerprints))
-        wanted = {(question.id, run): question for run in range(config.runs) for question in source.held_out}
-        missing = [(question, run) for (name, run), question in wanted.items() if (name, run) not in results.runs]
+    """Make the runs that the folder does not have yet, grade all that are asked for, report."""
+    assert config.concurrency is not None
+    kind = "judge" if config.judge else config.score
+    with (closing(questions_of(config)) as source,
+          open_results(config, fingerprints(config, source)) as results,
+          closing(make_grader(kind, results.folder)) as grader):
+
+        # 1. make what is missing; all first runs come before all second ones
+        runs = [(question, run) for run in range(config.runs) for question in source.held_out]
+        missing = results.missing(runs)
         if missing:
-            loop, description = load_loop(agent, concurrency, config.pages)
-            there = f"{len(wanted) - len(missing)} of {len(wanted)} runs there already"
-            print(f"{description}; graded by {results.grader.name}\n{results.folder}: {there}", file=sys.stderr)
+            loop, description = load_loop(config.agent, config.concurrency, config.pages)
+            print(f"{description}; graded by {grader.name}", file=sys.stderr)
+            print(f"{results.folder}: {len(runs) - len(missing)} of {len(runs)} runs there already",
+                  file=sys.stderr)
             with loop, stop_on_signals() as stop:
-                collect(loop, source, missing, concurrency, results, stop)
-        done = [key for key in wanted if key in results.runs]
-        if len(done) < len(wanted):
-            raise KeyboardInterrupt(f"stopped: {len(done)} of {len(wanted)} runs are in {results.path}; the same "
-                                    "command goes on from there")
+                make_runs(loop, source, missing, config.concurrency, results, stop)
+        missing = results.missing(runs)
+        if missing:
+            raise KeyboardInterrupt(f"stopped: {len(runs) - len(missing)} of {len(runs)} runs are "
+                                    f"in {results.path}; the same command goes on from there")
+
+        # 2. grade
         if config.judge:
             print("asking the judge about answers without a verdict", file=sys.stderr)
-        results.grade()
-        summary = summarise([results.runs[key] for key in done])
+        finished = [results.runs[question.id, run] for question, run in runs]
+        evaluation = graded(finished, grader, str(results.folder))
+
+        # 3. report
+        summary = summarise(evaluation)
         write_json(results.folder / "report.json", summary)
-    head = f"{summary['questions']} questions, runs of each: {config.runs}"
-    print(json.dumps(summary) if config.json else
-          f"{head}\n\n{report_text(summary)}\n\nin {results.folder}")
+
+    if config.json:
+        print(json.dumps(summary))
+    else:
+        print(f"{summary['questions']} questions, runs of each: {config.runs}\n")
+        print(f"{report_text(summary)}\n\nin {results.folder}")
     return summary
 
 
+def resolved(config: EvalConfig) -> EvalConfig:
+    """Fill in what depends on the machine and the model: the newest model's folder, device,
+    sampling, sizes."""
+    agent = load.resolved(config.agent)
+    if config.runs > 1 and agent.temperature == 0:
+        raise ConfigError(f"{config.runs} runs with temperature 0 would all be the same: give a "
+                          "--temperature")
+    is_toy = agent.tools == "toyweb"
+    return replace(
+        config,
+        agent=agent,
+        limit=config.limit or (128 if is_toy else None),
+        concurrency=config.concurrency or (64 if is_toy else 8))
+
+
+def questions_of(config: EvalConfig) -> QuestionSource:
+    agent = config.agent
+    return open_questions(
+        config.questions, agent.tools, agent.web_seed, hops=config.hops, slack=config.slack,
+        max_turns=agent.max_turns, limit=config.limit)
+
+
+def fingerprints(config: EvalConfig, source: QuestionSource) -> dict[str, str]:
+    """Of the files and services that an evaluation may not change."""
+    agent = config.agent
+    contents = {
+        "questions": source.fingerprint,
+        "system_prompt": digest(format_of(agent).prompt),
+        "model": model_fingerprint(agent.model)}
+    if not source.immediate:                     # other tools are named by --tools alone
+        contents["services"] = describe_tools(agent.tools)
+    return contents
+
+
+def compare_two(name_a: str, name_b: str, as_json: bool) -> dict:
+    """The paired difference of two finished evaluations."""
+    comparison = compare(stored_evaluation(name_a), stored_evaluation(name_b))
+    if as_json:
+        print(json.dumps(comparison))
+    else:
+        print(comparison_text(comparison, (f"A {name_a}", f"B {name_b}")))
+    return comparison
+
+
 def xray(config: EvalConfig, source: str) -> Path:
-    """Write the X-ray page of a file; with a model, it also shows how probable the answer was before every turn."""
+    """Write the X-ray page of a file; with a model, it also shows how probable the answer was
+    before every turn."""
     scorer = None
     if config.answer is not None or config.agent.model != "tiny":
         folder = model_folder(config.agent)
         if folder is None:
-            raise ConfigError("--answer needs a --model that says how probable it is: none has been trained under "
-                              "runs/")
-        recipe = Recipe(lead_in=format_of(config.agent).lead_in)           # as the model has learned to answer
-        scorer = Scorer(str(folder), *load_scorer(folder, config.agent.device), recipe, config.answer)
-    page = write_page(source, config.out or default_page(source, config.group), config.group, scorer)
-    print(json.dumps({"page": str(page)}) if config.json else f"X-ray of {source}: {page}")
+            raise ConfigError("--answer needs a --model that says how probable it is: none has "
+                              "been trained under runs/")
+        recipe = Recipe(lead_in=format_of(config.agent).lead_in)    # as it has learned to answer
+        model = load_scorer(folder, config.agent.device)
+        scorer = Scorer(str(folder), *model, recipe, config.answer)
+
+    file = config.out or default_page(source, config.group)
+    page = write_page(source, file, config.group, scorer)
+    if config.json:
+        print(json.dumps({"page": str(page)}))
+    else:
+        print(f"X-ray of {source}: {page}")
     return page
 
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from minvenus.agent.policy import load_loop, resolved
+from minvenus.agent.load import load_loop, resolved
 from minvenus.agent.record import rollout_to_json
 from minvenus.agent.show import row, show
 from minvenus.config import ConfigError
@@ -72,7 +72,7 @@ def question_and_tools(config: InferConfig) -> tuple[Question, object, int | Non
             ids = " and ".join(f"{split}-0 to {split}-{size - 1}" for split, size in web.size.items())
             raise ConfigError(f"the toy web answers its own questions only, {ids}, not {name!r}; for others choose "
                               "--tools") from None
-    tools = make_tools(agent.tools, agent.tool_seconds)
+    tools = make_tools(agent.tools)
     if config.question is None:
         raise ConfigError(f"--tools {agent.tools} needs a --question")
     return Question("question", config.question, [UNKNOWN]), tools, None

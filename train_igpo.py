@@ -223,7 +223,6 @@ def question_source(config: IGPOConfig) -> QuestionSource:
         max_turns=config.max_turns,
         limit=config.evaluate_questions,
         per_step=config.questions,
-        tool_seconds=config.tool_seconds,
     )
 
 
@@ -272,9 +271,9 @@ def check_questions(loop: RolloutLoop, source: QuestionSource, config: IGPOConfi
     questions = [*source.training, *source.held_out]
     print(f"questions   {len(questions):,}, each checked for room", flush=True)
     for question in questions:
-        loop.check_room(question, source.max_turns(question))
+        loop.limits.check_room(question, source.max_turns(question))
         truth = len(wrap_truth(question.answers[0], loop.tokenizer, config.recipe).ids)
-        context = config.max_context - loop.last_tokens         # the longest that is scored after
+        context = config.max_context - loop.limits.last_tokens         # the longest that is scored after
         room = loop.writer.max_context
         if config.recipe.use_gain and context + truth > room:
             raise ConfigError(f"question {question.id!r}: its answer of {truth} tokens is scored "

@@ -140,23 +140,6 @@ def digest(value) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def model_fingerprint(model) -> str:
-    """A short name for the content of a model's folder, or of a tokenizer's file.
-
-    The tiny model with random weights has no files, and the fingerprint of none.
-    """
-    root = Path(model)
-    paths = [root]
-    if not root.is_file():
-        paths = sorted([*root.glob("*.safetensors"), *root.glob("*.json")])
-    contents = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256")
-        contents.update(f"{path.name} {content.hexdigest()}\n".encode())
-    return contents.hexdigest()[:16]
-
-
 def read_rows(path: Path) -> Iterator[tuple[int, dict | str]]:
     """(number from 1, record) of every line of a JSONL file or row of a Parquet file.
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 Kind = Literal["search", "visit", "answer", "none"]
 KINDS: tuple[str, ...] = get_args(Kind)
 UNKNOWN = "(unknown)"                 # in place of a truth that nobody has given
+PerTurn = list[float | None]          # a number for each turn, None where a turn has none
 
 TERMINATIONS = ("answered", "answered_token_limit", "answered_max_steps",
                 "token_limit_no_answer", "max_steps", "malformed", "timeout", "error")
@@ -20,24 +21,28 @@ TERMINATIONS = ("answered", "answered_token_limit", "answered_max_steps",
 
 @dataclass(frozen=True)
 class Question:
-    """A question and every accepted spelling of its answer; the probability of the first one is scored."""
+    """A question and every accepted spelling of its answer; the first is the truth."""
 
     id: str
     text: str
     answers: list[str]
-    source: str | None = None         # the part of an evaluation that it belongs to, such as its data set
+    source: str | None = None         # the part of an evaluation that it belongs to: its data set
 
     def __post_init__(self):
         if not self.text.strip():
             raise ValueError(f"question {self.id!r} has no text")
-        if not self.answers or not all(a.strip() for a in self.answers):
-            raise ValueError(f"question {self.id!r} needs at least one non-blank answer, got {self.answers!r}")
+        if not self.answers or not all(answer.strip() for answer in self.answers):
+            raise ValueError(f"question {self.id!r} needs at least one non-blank answer, "
+                             f"got {self.answers!r}")
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One output of the model and what came back. `tokens[start:end]` of the rollout is what the model wrote, with the
-    closing end-of-turn token; so `tokens[:turns[t].start]` is the context before turn t."""
+    """One output of the model and what came back.
+
+    `tokens[start:end]` of the rollout is what the model wrote, with the closing end-of-turn token.
+    So `tokens[:turns[t].start]` is the context before turn t.
+    """
 
     kind: Kind
     start: int
@@ -47,8 +52,8 @@ class Turn:
     observation: str | None = None    # what came back, as the model saw it; None for the last turn
     malformed: bool = False           # failed the strict format check
     tool_error: str | None = None     # the kind of error that came back, if one did
-    discarded: list[str] = field(default_factory=list)    # why earlier attempts at this turn were thrown away
-    seconds: float = 0.0              # from the start of sampling to its end, other rollouts' work included
+    discarded: list[str] = field(default_factory=list)    # why earlier attempts were thrown away
+    seconds: float = 0.0              # of sampling, other rollouts' work included
     tool_seconds: float = 0.0         # from the call of the tool to its result
 
     def __post_init__(self):
@@ -63,9 +68,9 @@ class Rollout:
     """One trajectory of the agent. All per-token lists have the length of `tokens`."""
 
     question: Question
-    tokens: list[int]                 # prompt, then everything that the model or a tool produced, never re-tokenised
-    sampled: list[bool]               # True where the policy chose the token, a sampled end-of-turn token included
-    logprobs: list[float | None]      # log-prob of a sampled token when it was sampled; None elsewhere
+    tokens: list[int]                 # prompt, then all that the model or a tool produced
+    sampled: list[bool]               # True where the policy chose the token, also an end of turn
+    logprobs: list[float | None]      # of a sampled token, when it was sampled; None elsewhere
     turns: list[Turn]
     termination: str
     system: str = ""                  # the system prompt
@@ -73,23 +78,27 @@ class Rollout:
     seconds: float = 0.0              # from its opening to its end
 
     def __post_init__(self):
-        lengths = {"tokens": len(self.tokens), "sampled": len(self.sampled), "logprobs": len(self.logprobs)}
-        if len(set(lengths.values())) != 1:
-            raise ValueError("lengths differ: " + ", ".join(f"{k} {v}" for k, v in lengths.items()))
+        if not len(self.tokens) == len(self.sampled) == len(self.logprobs):
+            raise ValueError(f"lengths differ: tokens {len(self.tokens)}, "
+                             f"sampled {len(self.sampled)}, logprobs {len(self.logprobs)}")
         if self.termination not in TERMINATIONS:
-            raise ValueError(f"termination must be one of {', '.join(TERMINATIONS)}, got {self.termination!r}")
-        for i, (chosen, logprob) in enumerate(zip(self.sampled, self.logprobs, strict=True)):
-            if chosen != (logprob is not None):
-                raise ValueError(f"token {i}: sampled is {chosen}, log-prob is {logprob}; only sampled tokens have one")
+            raise ValueError(f"termination must be one of {', '.join(TERMINATIONS)}, "
+                             f"got {self.termination!r}")
+        for i, (sampled, logprob) in enumerate(zip(self.sampled, self.logprobs, strict=True)):
+            if sampled != (logprob is not None):
+                raise ValueError(f"token {i}: sampled is {sampled}, log-prob is {logprob}; "
+                                 "only sampled tokens have one")
+
         if not self.turns:
             raise ValueError("a rollout has at least one turn")
-        end, inside = 0, 0
+        end = 0
+        inside = 0                    # sampled tokens that lie in a turn
         for t, turn in enumerate(self.turns):
             if turn.start < end or turn.end > len(self.tokens):
-                raise ValueError(f"turn {t} covers {turn.start}:{turn.end}: before the end of the last one ({end}) or "
-                                 f"past the {len(self.tokens)} tokens")
-            inside += sum(self.sampled[turn.start:turn.end])
+                raise ValueError(f"turn {t} covers {turn.start}:{turn.end}: before the end of the "
+                                 f"last one ({end}) or past the {len(self.tokens)} tokens")
             end = turn.end
+            inside += sum(self.sampled[turn.start:turn.end])
         if inside != sum(self.sampled):
             raise ValueError(f"{sum(self.sampled) - inside} sampled tokens lie outside every turn")
 
@@ -107,7 +116,7 @@ class Sample:
     """A rollout and what was measured of it: all that its credit is computed from."""
 
     rollout: Rollout
-    truth_logprobs: list[list[float] | None]   # of the truth's tokens before each turn; None = not scored
+    truth_logprobs: list[list[float] | None]   # of the truth's tokens before each turn, if scored
     outcome: float | None                      # the score of the answer; None until it is graded
     group: int                                 # the same for all rollouts of a question
     number: int = 0                            # of the rollout in its group
@@ -122,13 +131,14 @@ class Sample:
 class TurnRewards:
     """Rewards of one rollout. A turn without a reward is None; 0.0 is a reward like any other."""
 
-    turns: list[float | None]             # one per turn before the last
+    turns: PerTurn                        # of the turns before the last
     outcome: float                        # the reward of the last turn
-    penalties: list[bool] | None = None   # which of `turns` are format penalties; None = none of them
+    penalties: list[bool] | None = None   # which of `turns` are format penalties; None = none
 
     def __post_init__(self):
         if self.penalties is not None and len(self.penalties) != len(self.turns):
-            raise ValueError(f"lengths differ: turns {len(self.turns)}, penalties {len(self.penalties)}")
+            raise ValueError(f"lengths differ: turns {len(self.turns)}, "
+                             f"penalties {len(self.penalties)}")
 
     def is_penalty(self) -> list[bool]:
         return [False] * len(self.turns) if self.penalties is None else self.penalties

@@ -1,7 +1,8 @@
 """For all tests: an environment without services, hypothesis profiles, and a time limit.
 
-HYPOTHESIS_PROFILE is `ci` (few examples, always the same), `dev` (few, random) or `thorough` (many). A test that takes
-longer than two minutes fails with the stacks of all threads; `@pytest.mark.seconds(600)` gives it more.
+HYPOTHESIS_PROFILE is `ci` (few examples, always the same), `dev` (few, random) or `thorough`
+(many). A test that takes longer than two minutes fails with the stacks of all threads;
+`@pytest.mark.seconds(600)` gives it more.
 """
 
 import faulthandler
@@ -13,9 +14,8 @@ import threading
 import pytest
 from hypothesis import HealthCheck, settings
 
-signal.signal(
-    signal.SIGINT, signal.default_int_handler
-)  # a shell starts background processes with Ctrl-C ignored
+# A shell starts background processes with Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test asks a proxy or a service that the environment of the person who runs it names.
 SERVICES = ("POLICY_", "JUDGE_", "SERPER_", "JINA_", "EXTRACT_", "REQUESTS_CA_BUNDLE")
@@ -37,7 +37,8 @@ SECONDS = 120 if os.environ.get("HYPOTHESIS_PROFILE") != "thorough" else 3600
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Stop a test, fixtures included, when its time is over. The exception comes up wherever the main thread is."""
+    """Stop a test, fixtures included, when its time is over. The exception comes up wherever the
+    main thread is."""
     mark = item.get_closest_marker("seconds")
     seconds = mark.args[0] if mark else SECONDS
 

@@ -1,11 +1,14 @@
-"""make docs-check: every command of README.md, CONTRIBUTING.md and docs/ is looked at, and what was done is said.
+"""make docs-check: look at every command of README.md, CONTRIBUTING.md and docs/, and say what was
+done with it.
 
     run        here, in a folder of its own; if docs/results has its output, it must be the same
     tested     by the test that is named
-    parsed     needs a GPU, keys, files of yours or hours: its flags were read by the script's own parser, no more
+    parsed     needs a GPU, keys, files of yours or hours: its flags were read by the script's own
+               parser, no more
 
-`python -m tests.docs --write` writes the output of the commands that are run into docs/results; that of `make demo`
-comes from `make demo 2>&1 | tee`. Numbers may differ in the last digits on another kind of machine.
+`python -m tests.docs --write` writes the output of the commands that are run into docs/results;
+that of `make demo` comes from `make demo 2>&1 | tee`. Numbers may differ in the last digits on
+another kind of machine.
 """
 
 import importlib.util
@@ -31,10 +34,10 @@ from minvenus.sft.__main__ import CleanConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
-BLOCK = re.compile(
-    r"^    (?:\$ )?((?:\.venv/bin/)?(?:python|torchrun|make) (?:.*\\\n)*.*)$", re.MULTILINE
-)
-INLINE = re.compile(r"`((?:\.venv/bin/)?(?:python|torchrun|make) [^`\n]+)`")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROGRAM = r"(?:\.venv/bin/)?(?:python|torchrun|make) "
+BLOCK = re.compile(rf"^    (?:\$ )?({PROGRAM}(?:.*\\\n)*.*)$", re.MULTILINE)
+INLINE = re.compile(rf"`({PROGRAM}[^`\n]+)`")
 SCRIPTS: dict[str, tuple[type, dict]] = {
     "infer.py": (InferConfig, {}),
     "eval.py": (EvalConfig, {}),
@@ -42,12 +45,13 @@ SCRIPTS: dict[str, tuple[type, dict]] = {
     "train_igpo.py": (IGPOConfig, IGPO_PRESETS),
 }
 EXPERIMENTS = "python -m minvenus.experiments"
-TWO = f'{EXPERIMENTS} compare --methods "paper uncentred" --seeds 2 --checkpoints 1 --hops 2 --steps 20 --out runs/two'
+LAB = '--gains front --methods "paper uncentred" --steps 21 --learning-rate 3.2'
+TWO = '--methods "paper uncentred" --seeds 2 --checkpoints 1 --hops 2 --steps 20 --out runs/two'
 RUN = {  # command -> its file in docs/results, if its output is shown; in this order
     f"{EXPERIMENTS} credit --example front-loaded": "credit.txt",
-    f'{EXPERIMENTS} lab --gains front --methods "paper uncentred" --steps 21 --learning-rate 3.2': "lab.txt",
+    f"{EXPERIMENTS} lab {LAB}": "lab.txt",
     f"{EXPERIMENTS} theory": None,
-    TWO: "compare.txt",
+    f"{EXPERIMENTS} compare {TWO}": "compare.txt",
     "python eval.py --xray runs/two/paper-3000/rollouts/step-00000001.jsonl": "xray.txt",
     "python eval.py": None,
     "python eval.py --temperature 1 --runs 4": None,
@@ -72,78 +76,84 @@ OTHERS = {"vllm.entrypoints.openai.api_server"}  # modules of programs that are 
 
 
 def commands() -> dict[str, list[str]]:
-    """Every command, as `python ...` or `make ...` without comments, and the documents that have it."""
-    found: dict[str, list[str]] = {}
-    for path in [
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        *sorted((ROOT / "docs").glob("*.md")),
-    ]:
+    """Every command, as `python ...` or `make ...` without comments -> the pages that have it."""
+    pages: dict[str, list[str]] = {}
+    for path in PAGES:
         text = path.read_text(encoding="utf-8")
         for written in [*BLOCK.findall(text), *INLINE.findall(text)]:
             command = re.sub(r"\s*\\\n\s*", " ", written).split("  #")[0].strip()
-            command = command.removeprefix(".venv/bin/")
-            names = found.setdefault(command, [])
+            names = pages.setdefault(command.removeprefix(".venv/bin/"), [])
             if path.name not in names:
                 names.append(path.name)
-    return found
+    return pages
+
+
+# ------------------------------------------------------------------------------------------- parsed
 
 
 def check(command: str) -> str:
-    """How a command is checked. A target, a script, a module, a flag or a value that does not exist is an error."""
+    """How a command is checked. A target, a script, a module, a flag or a value that does not exist
+    is an error."""
     first, *words = shlex.split(command.split(" 2>&1 |")[0])
     if first == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-        if wrong := [word for word in words if word not in targets and "=" not in word]:
-            raise ConfigError(f"the Makefile has no {wrong[0]}")
-    elif first == "torchrun":
-        while words and not words[0].endswith(".py"):  # its own options
-            words = words[1:]
-        if words:  # none in a sentence
-            parse(words)
+        for word in words:
+            if word not in targets and "=" not in word:
+                raise ConfigError(f"the Makefile has no {word}")
     else:
-        parse(words)
+        if first == "torchrun":
+            while words and not words[0].endswith(".py"):  # its own options
+                words = words[1:]
+        if words:  # none after torchrun in a sentence
+            parse(words)
     if command in RUN:
         return "run"
-    tested = next(
-        (test for begin, test in TESTED.items() if f"{command} ".startswith(f"{begin} ")), None
-    )
-    if "--plan" in words:
-        tested = "tests/train/test_plan.py"
-    if tested and not (ROOT / tested).exists():
-        raise ConfigError(f"there is no {tested}")
-    return f"tested: {tested}" if tested else "only looked up" if first == "make" else "only parsed"
+    test = test_of(command)
+    if test and not (ROOT / test).exists():
+        raise ConfigError(f"there is no {test}")
+    if test:
+        return f"tested: {test}"
+    return "only looked up" if first == "make" else "only parsed"
+
+
+def test_of(command: str) -> str | None:
+    if "--plan" in command.split():
+        return "tests/train/test_plan.py"
+    for beginning, test in TESTED.items():
+        if f"{command} ".startswith(f"{beginning} "):
+            return test
+    return None
 
 
 def parse(words: list[str]) -> None:
     """Read the flags of python's arguments."""
     if words[0] != "-m":
         config, presets = SCRIPTS[words[0]]
-        return parsed(config, words[1:], presets)
+        return parse_as(config, words[1:], presets)
     module, *flags = words[1:]
     if module == "minvenus.sft":
-        return parsed(CleanConfig, flags, {})
+        return parse_as(CleanConfig, flags, {})
     if module == "minvenus.experiments":
         name, *flags = flags
         if name == "credit" and flags and not flags[0].startswith("-"):
             flags = ["--file", *flags]
-        return parsed(COMMANDS[name][0], flags, compare.PRESETS)
+        return parse_as(COMMANDS[name][0], flags, compare.PRESETS)
     if module not in OTHERS and importlib.util.find_spec(module) is None:
         raise ConfigError(f"there is no module {module}")
     if module == "pytest" and not all((ROOT / path).exists() for path in flags):
         raise ConfigError(f"there is no {flags}")
 
 
-def parsed(config: type, flags: list[str], presets: dict) -> None:
+def parse_as(config: type, flags: list[str], presets: dict) -> None:
     if "..." in flags or (not flags and config is COMMANDS["audit"][0]):  # a command in a sentence
         return
-    said = io.StringIO()
+    errors = io.StringIO()
     try:
-        with redirect_stderr(said), tempfile.TemporaryDirectory() as folder, chdir(folder):
+        with redirect_stderr(errors), tempfile.TemporaryDirectory() as folder, chdir(folder):
             stand_ins(flags)
             parse_flags(config, flags, presets=presets)
     except SystemExit:
-        raise ConfigError(said.getvalue().strip().splitlines()[-1]) from None
+        raise ConfigError(errors.getvalue().strip().splitlines()[-1]) from None
 
 
 def stand_ins(flags: list[str]) -> None:
@@ -156,36 +166,48 @@ def stand_ins(flags: list[str]) -> None:
             Path(name).touch()
 
 
+# ---------------------------------------------------------------------------------------------- run
+
+
 def output(command: str, folder: str) -> str:
     """What a command prints, run in a folder of its own."""
     _, *words = shlex.split(command)
-    program = [str(ROOT / words[0]), *words[1:]] if words[0].endswith(".py") else words
+    if words[0].endswith(".py"):
+        words[0] = str(ROOT / words[0])
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, *program], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+        [sys.executable, *words], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
     )
     if done.returncode:
         raise ConfigError(f"exit code {done.returncode}")
     return f"$ {command}\n{done.stdout}"
 
 
+def run(command: str, folder: str, write: bool) -> None:
+    """Run a command, and write its output into docs/results or compare it with what is there."""
+    print(f"$ {command}", flush=True)
+    printed = output(command, folder)
+    if RUN[command] is None:
+        return
+    file = RESULTS / RUN[command]
+    if write:
+        file.write_text(printed, encoding="utf-8")
+    elif printed != file.read_text(encoding="utf-8"):
+        raise ConfigError(f"prints something else than docs/results/{file.name}")
+
+
 def main(write: bool) -> int:
     rows, wrong = [], 0
-    known = commands()
+    pages = commands()
     with tempfile.TemporaryDirectory() as folder:
-        for command in [*RUN, *(command for command in known if command not in RUN)]:
+        for command in [*RUN, *(command for command in pages if command not in RUN)]:
             try:
                 how = check(command)
                 if how == "run":
-                    print(f"$ {command}", flush=True)
-                    printed, file = output(command, folder), RUN[command]
-                    if file and write:
-                        (RESULTS / file).write_text(printed, encoding="utf-8")
-                    elif file and printed != (RESULTS / file).read_text(encoding="utf-8"):
-                        raise ConfigError(f"prints something else than docs/results/{file}")
+                    run(command, folder, write)
             except (ConfigError, KeyError) as error:
                 how, wrong = f"WRONG: {error}", wrong + 1
-            rows.append([how, ", ".join(known.get(command, [])), command])
+            rows.append([how, ", ".join(pages.get(command, [])), command])
     print(table(sorted(rows), left=True))
     print(f"{len(rows)} commands, {wrong} wrong")
     return 1 if wrong else 0

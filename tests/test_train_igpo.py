@@ -18,7 +18,6 @@ from minvenus.model import weights
 from minvenus.model.lora import plain_weight
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPOConfig
-from minvenus.tools.base import ToolResult
 from tests.agent import scripted as agent
 from tests.evaluation.local_judge import QUICK, grading, planted  # noqa: F401
 from tests.train.igpo_runs import (
@@ -260,7 +259,10 @@ def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(
     assert batch.gain_policy == "reference"
     for sample in batch.samples:
         for model, same in ((start, True), (current, False)):
-            gap = abs(scored_again(model, sample.rollout, batch.recipe)[0][0] - sample.truth_logprobs[0][0])
+            gap = abs(
+                scored_again(model, sample.rollout, batch.recipe)[0][0]
+                - sample.truth_logprobs[0][0]
+            )
             assert (gap < 1e-5) == same
 
 
@@ -304,7 +306,9 @@ def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(
     assert [m.outcome for m in step.batch.samples] == [
         [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0][i] for i in kept
     ]
-    assert [m.truth_logprobs for m in step.batch.samples] == [step.samples[i].truth_logprobs for i in kept]
+    assert [m.truth_logprobs for m in step.batch.samples] == [
+        step.samples[i].truth_logprobs for i in kept
+    ]
     assert step.update()["updates"] == 1
 
 
@@ -336,7 +340,7 @@ def test_a_rollout_that_is_cut_before_its_last_turn_begins_is_scored_whole():
 
     def late(*_):
         episode.started -= 1000.0
-        return ToolResult("Bob has a cat.")
+        return "Bob has a cat."
 
     with agent.loop_for(writer, agent.budget(3, time_limit=1000.0)) as loop:
         [episode] = loop.add(agent.QUESTION, lambda question: agent.Tools(visit=late))

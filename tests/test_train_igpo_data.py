@@ -23,7 +23,7 @@ from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import load_batch, path_of
 from minvenus.tools import base
-from minvenus.tools.base import FailureGuard, ToolResult
+from minvenus.tools.base import FailureGuard, ToolError
 from minvenus.tools.web import make_tools
 from tests.agent.scripted import Tools, answer, engine_for, search, visit
 from tests.train.igpo_runs import small_igpo, write_model
@@ -111,9 +111,12 @@ def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_we
         assert not {"right_pages", "gain_right", "gain_wrong", "test_right_pages"} & row.keys()
     assert rows[0]["before_test_exact_match"] == 1.0 and "before_test_right_pages" not in rows[0]
     batch = load_batch(path_of(whole, 2))
-    assert {sample.rollout.question.id for sample in batch.samples} == {"Bob", "Cleo"}, "Ann is held out"
+    assert {sample.rollout.question.id for sample in batch.samples} == {"Bob", "Cleo"}, (
+        "Ann is held out"
+    )
     assert (
-        batch.recipe.lead_in == TOYWEB.lead_in and batch.samples[0].rollout.system == "Search and visit."
+        batch.recipe.lead_in == TOYWEB.lead_in
+        and batch.samples[0].rollout.system == "Search and visit."
     )
     told = read_format(latest_checkpoint(whole) / "model")
     assert told == replace(TOYWEB, system="Search and visit."), (
@@ -194,15 +197,17 @@ class Breaking:
     def __init__(self, spec):
         self.real, self.left = make_tools(spec), -1
 
-    def __call__(self, spec, seconds=0.0):
+    def __call__(self, spec):
         return Tools(
-            lambda queries: self.answer(lambda: self.real.search(queries)),
-            lambda urls, goal: self.answer(lambda: self.real.visit(urls, goal)),
+            lambda query: self.answer(lambda: self.real.search(query)),
+            lambda url, goal: self.answer(lambda: self.real.visit(url, goal)),
         )
 
     def answer(self, call):
         self.left -= self.left > 0
-        return ToolResult("ERROR: down", "http") if self.left == 0 else call()
+        if self.left == 0:
+            raise ToolError("http", "down")
+        return call()
 
 
 def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint(
@@ -239,25 +244,16 @@ def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
         with closing(open_questions(config.data, tools, limit=1, per_step=2)) as source:
             loop = train_igpo.rollout_loop(config, TOYWEB, source, engine_for(play), TINY)
         assert (loop.tool_threads, loop.tool_seconds, loop.max_malformed) == (threads, 9.0, 0)
-        assert (loop.agent.max_turns, loop.agent.max_context, loop.agent.retries) == (5, 1024, 0)
-        assert loop.agent.max_observation_tokens == 99
+        assert (loop.format.max_turns, loop.format.max_context, loop.format.retries) == (5, 1024, 0)
+        assert loop.format.max_observation_tokens == 99
 
 
 def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
     monkeypatch.setattr(
         train_igpo, "open_questions", lambda *arguments, **options: (arguments, options)
     )
-    config = replace(
-        config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3, tool_seconds=9.0
-    )
-    expected = {
-        "hops": 2,
-        "slack": 3,
-        "max_turns": 5,
-        "limit": 1,
-        "per_step": 2,
-        "tool_seconds": 9.0,
-    }
+    config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3)
+    expected = {"hops": 2, "slack": 3, "max_turns": 5, "limit": 1, "per_step": 2}
     assert train_igpo.question_source(config) == (("toyweb", "toyweb", 5), expected)
 
 
@@ -323,11 +319,11 @@ def test_the_toy_web_has_the_hops_turns_and_held_out_questions_of_its_settings(
         (["--tools", "live"], "live search needs SERPER_API_KEY"),
         (
             ["--data", "toyweb", "--tools", "toyweb", "--questions", "5000"],
-            "has 2048 training questions, a step takes",
+            "has 2048 questions to train on, beside",
         ),
         (
             ["--questions", "3"],
-            "has 3 questions: 1 are held out, 2 others are left to train on, and a step takes 3",
+            "has 2 questions to train on, beside 1 to evaluate on, and a step takes 3",
         ),
         (["--system-prompt", "nowhere"], "the system prompt cannot be read from nowhere"),
     ],

@@ -17,7 +17,6 @@ import hashlib
 import json
 import sys
 import time
-from concurrent.futures import Future
 from dataclasses import replace
 from itertools import groupby
 from threading import Event, Lock
@@ -28,15 +27,16 @@ from minvenus.engine import Sampling
 from minvenus.text.json_repair import whole_characters
 from minvenus.text.tokenizer import Tokenizer, splitter
 from minvenus.text.untrusted import break_up
-from minvenus.tools.base import ToolError, in_thread
+from minvenus.tools.base import Call, ToolError
 from minvenus.tools.endpoint import LONGEST_WAIT, Endpoint, is_too_long
 
-SECONDS = 3600.0                  # for one turn
+SECONDS = 3600.0                  # for one request
 LIST_SECONDS = 10.0               # for the list of models
 CHARACTERS = 64                   # of a token at most: what is longer is not worth encoding
 ALL_TOKENS = 1 << 20              # top_k without a limit: more than any vocabulary. Some servers refuse 0, others -1
 REFUSALS = (400, 422, 500, 501)   # of ids as the prompt
 PATIENCE = 600.0                  # seconds for a server that has answered before to be started again
+TURN_SECONDS = 2 * SECONDS + PATIENCE         # a turn may be asked for with ids, then with text
 GONE = (None, 502, 503, 504)      # no reply, or one of the proxy before it
 HINT = ". Check --api-base (it usually ends in /v1), --api-model, and that the model has room for --max-context tokens"
 
@@ -55,13 +55,13 @@ class RemoteWriter:
         self.ids_taken = False                        # ... with ids as the prompt
         self.said: set[str] = set()                   # what the user has been told
         self.lock = Lock()                            # of `said`, which the threads of turns change
-        self.replies: dict[Episode, tuple[Future, Event]] = {}        # the event cancels the request
+        self.replies: dict[Episode, tuple[Call, Event]] = {}        # the event cancels the request
 
     def served_context(self) -> int | None:
         """The tokens that the server has room for, as its list of models says; None if it does not say."""
         once = replace(self.endpoint, attempts=1)
         try:
-            listed = json.loads(once.request("/models", None, time.monotonic() + LIST_SECONDS))
+            listed = json.loads(Call("list of models", LIST_SECONDS, once.request, "/models", None).result())
             [length] = [model["max_model_len"] for model in listed["data"] if model["id"] == self.endpoint.model]
         except (ToolError, ValueError, LookupError, TypeError, RecursionError):
             return None
@@ -78,7 +78,7 @@ class RemoteWriter:
         name = f"{self.seed}/{episode.step}/{episode.name}/{episode.number}/{attempt}"
         seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) >> 1        # some servers take 31 bits
         endpoint = replace(self.endpoint, cancelled=Event())
-        reply = in_thread("completion", self._complete, endpoint, list(episode.stream.ids), max_tokens, seed)
+        reply = Call(self.endpoint.name, TURN_SECONDS, self._complete, endpoint, list(episode.stream.ids), max_tokens, seed)
         self.replies[episode] = reply, endpoint.cancelled
 
     def step(self) -> bool:

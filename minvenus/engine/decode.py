@@ -138,7 +138,7 @@ class MergedLayer(NamedTuple):
 
 
 class MergedModel:
-    """A copy of a Qwen3 with the same `paged` and `logits`, up to rounding, until the weights change. It is fast for
+    """A copy of a Qwen3 with the same `model` and `logits`, up to rounding, until the weights change. It is fast for
     steps of up to `best_rows` sequences, and right for any.
 
         norm(x) = x / hypot(|x|, sqrt(n eps)) * sqrt(n) weight          n channels; sqrt(n) weight is in the next matrix
@@ -184,7 +184,7 @@ class MergedModel:
     def logits(self, hidden: Tensor) -> Tensor:
         return self._product(hidden, self.head)
 
-    def paged(self, tokens: Tensor, positions: Tensor, attend, rows: Tensor | None = None) -> Tensor:
+    def model(self, tokens: Tensor, positions: Tensor, attend, rows: Tensor | None = None) -> Tensor:
         config, product, add_product = self.config, self._product, self._add_product
         heads, kv_heads, channels = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         cos, sin = rotation(positions, self.frequencies)

@@ -94,7 +94,7 @@ class Runner:
             write_pages(k, v, self.k_pages[layer], self.v_pages[layer], slots)
             return attend_cache(layer, q, k, v)
 
-        return self.merged.paged(tokens, positions, attend)
+        return self.merged.model(tokens, positions, attend)
 
     def _forward(self, work: list[Work]) -> Tensor:
         """Any tokens of any sequences. In the last layer only tokens whose hidden state is wanted are queries."""
@@ -116,7 +116,7 @@ class Runner:
             return paged_attention(q, k_pages, v_pages, block_table, device_lengths, cu_queries,
                                    longest=(max(new), max(lengths)))
 
-        return self.merged.paged(tokens, positions, attend, None if len(rows) == len(tokens) else self._tensor(rows))
+        return self.merged.model(tokens, positions, attend, None if len(rows) == len(tokens) else self._tensor(rows))
 
     def _flatten(self, work: list[Work]) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens, positions and slots of everything that runs, [N] each."""

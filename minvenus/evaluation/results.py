@@ -1,25 +1,27 @@
 """The folder of an evaluation, and the loop that makes its runs.
 
     run.json         the settings of the newest command (flags.py)
-    results.jsonl    one line per finished run: a rollout as agent/record.py writes it, with these keys on top
+    results.jsonl    a line for every finished run, which is never changed: a rollout as
+                     agent/record.py writes it, with these keys on top
         run               number of the run among those of its question, from 0
         source            of the question
-        correct, note     the verdict (judge.py)
-        graded_by         how verdicts are found: exact match, word F1, or the judge's model
-        settings          what may not change, with fingerprints of questions, system prompt, model, live tools
-    judge.sqlite     the judge's verdicts
+        exact_match       a cheap verdict for the progress line and the X-ray
+        settings          what may not change, with fingerprints of questions, system prompt, model
+                          and live tools
+    judge.sqlite     the judge's verdicts (judge.py)
     report.json      the summary
 
-Other settings or files are refused: mixed runs are an evaluation of nothing. A line is on the disk before the next run
-counts; the torn last line of a killed process is dropped. A judge is asked after the last run, until then its verdicts
-are unknown. Whatever another grader found, or none, is then graded again. New verdicts and removed runs make a new file
-that replaces the old one as a whole. A lock keeps other processes out. Memory holds no rollouts.
+Other settings or files are refused: mixed runs are an evaluation of nothing. A line is on the disk
+before the next run counts; the torn last line of a killed process is dropped. A run that is made
+again has a second line, and the newest one counts. Lines hold no grades, so the same runs can be
+graded by any grader, at any time. A lock keeps other processes out. Memory holds no rollouts.
 """
 
 import json
+import os
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -28,142 +30,140 @@ from statistics import fmean
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.agent.rollout import Episode, RolloutLoop
-from minvenus.config import ConfigError
+from minvenus.config import ConfigError, read_json
 from minvenus.console import Progress
-from minvenus.evaluation.aggregate import RunResult, executed_calls
-from minvenus.evaluation.answers import f1
+from minvenus.evaluation.aggregate import Evaluation, RunResult, executed_calls
+from minvenus.evaluation.answers import exact_match, f1
 from minvenus.evaluation.judge import RIGHT, Judge, WordGrader, make_grader
 from minvenus.evaluation.questions import QuestionSource
-from minvenus.files import claimed, digest, refuse_training_run, replaced_file, sync
+from minvenus.files import claimed, digest, refuse_training_run, sync
 from minvenus.flags import save_config
 from minvenus.settings import EvalConfig
 from minvenus.tools.base import FailureGuard
 from minvenus.types import Question, Rollout
 
 NAME = "results.jsonl"
-FAILURES = 5                          # so many runs in a row that ended in an error stop the evaluation
-Key = tuple[str, int]                 # question id, number of the run
+FAILURES = 5                          # runs in a row that end in an error stop the evaluation
+Run = tuple[Question, int]            # a question, and the number among its runs
 
-# Settings that may change when an evaluation goes on: how much, how fast, where and in which form a server is asked,
-# what is shown. The last row is compared by fingerprint or by each line's graded_by.
-MAY_CHANGE = {"limit", "runs", "concurrency", "pages", "api_base", "prompt_ids", "json", "out", "redo_failed",
-              "compare", "xray", "group", "answer",
-              "questions", "system_prompt", "model", "score", "judge"}
+# Settings that may change when an evaluation goes on: how much, how fast, where and in which form a
+# server is asked, how answers are graded, what is shown. Files are compared by fingerprint.
+MAY_CHANGE = {
+    "limit", "runs", "concurrency", "pages", "api_base", "prompt_ids", "score", "judge", "json",
+    "out", "redo_failed", "compare", "xray", "group", "answer", "questions", "system_prompt",
+    "model", "agent"}
 
 
 def fixed_settings(config: EvalConfig, fingerprints: dict[str, str]) -> dict:
     """What may not change while an evaluation goes on."""
     settings = asdict(config) | asdict(config.agent)
-    return {name: value for name, value in settings.items() if name not in MAY_CHANGE | {"agent"}} | fingerprints
+    fixed = {name: value for name, value in settings.items() if name not in MAY_CHANGE}
+    return fixed | fingerprints
 
 
 def default_folder(config: EvalConfig, settings: dict) -> Path:
     """runs/eval/MODEL-DIGEST: other settings have another folder, another grading has not."""
     model = Path(config.agent.api_model or config.agent.model)
     parts = [part for part in model.parts if part not in ("/", "runs", "checkpoints", "model")]
-    return Path("runs/eval", re.sub(r"[^\w.-]", "-", "-".join(parts[-2:])) + f"-{digest(settings)[:8]}")
+    name = re.sub(r"[^\w.-]", "-", "-".join(parts[-2:]))
+    return Path("runs/eval", f"{name}-{digest(settings)[:8]}")
 
 
 @contextmanager
 def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["ResultsFile"]:
-    """The results of an evaluation's folder, to be continued. Meanwhile no other process may use the folder."""
+    """The results of an evaluation's folder, to be continued. Meanwhile no other process may use
+    the folder."""
     settings = fixed_settings(config, fingerprints)
     folder = Path(config.out) if config.out else default_folder(config, settings)
-    grader = make_grader("judge" if config.judge else config.score, folder)
     refuse_training_run(folder)
-    with closing(grader), claimed(folder, "evaluating"):
-        results = ResultsFile(folder, settings, grader)
-        save_config(config, folder)
+    with claimed(folder, "evaluating"):
+        results = ResultsFile(folder, settings)
         if config.redo_failed:
-            results.remove_failed()
+            results.forget_failed()
+        save_config(config, folder)
         yield results
 
 
 class ResultsFile:
-    """Refuses to continue runs that were made with other settings."""
+    """Finished runs, appended one by one. Refuses to continue runs with other settings."""
 
-    def __init__(self, folder: Path, settings: dict, grader: WordGrader | Judge):
-        self.folder, self.path = folder, folder / NAME
-        self.settings, self.grader = settings, grader
+    def __init__(self, folder: Path, settings: dict):
+        self.folder = folder
+        self.path = folder / NAME
+        self.settings = settings
         drop_torn_line(self.path)
         self.runs = read_results(self.path)
-        before = next(read_lines(self.path), {"settings": settings}).get("settings", {})
-        changed = [f"{name} was {before.get(name)!r}, is {settings.get(name)!r}"
-                   for name in sorted({**before, **settings}) if before.get(name) != settings.get(name)]
-        if changed:
-            raise ConfigError(f"{folder} holds runs with other settings: {'; '.join(changed)}. Use the same, or "
-                              "another --out")
+        for line in read_lines(self.path):
+            before = json.loads(line).get("settings", {})
+            refuse_other_settings(folder, before, settings)
+            break                                            # all lines have the same
+
+    def missing(self, runs: list[Run]) -> list[Run]:
+        return [(question, run) for question, run in runs if (question.id, run) not in self.runs]
+
+    def forget_failed(self) -> None:
+        """Runs that ended in an error are missing again. Their lines stay until others follow."""
+        self.runs = {key: result for key, result in self.runs.items()
+                     if result.termination != "error"}
 
     def add(self, run: int, rollout: Rollout) -> RunResult:
         """Append a line for a new run."""
-        question, grade, note = rollout.question, None, "not judged yet"
-        if isinstance(self.grader, WordGrader):
-            [grade], note = self.grader.grade([question], [answer_of(rollout)]), ""
-        line = rollout_to_json(rollout) | self._graded(grade, note) | {
-            "run": run, "source": question.source, "settings": self.settings}
+        question = rollout.question
+        line = rollout_to_json(rollout) | {
+            "run": run,
+            "source": question.source,
+            "exact_match": bool(exact_match(answer_of(rollout), question.answers)),
+            "settings": self.settings}
         with self.path.open("ab") as file:
-            file.write(as_bytes(line))
+            file.write(f"{json.dumps(line)}\n".encode())     # ASCII: lone surrogates have no UTF-8
         sync(self.path)
         sync(self.folder)
-        self.runs[question.id, run] = result_of(line)
-        return self.runs[question.id, run]
-
-    def grade(self) -> None:
-        """Grade all runs, unless this grader has a verdict of each. A judge finds what it knows in its cache, and few
-        unknown verdicts beside many of those are no failing judge."""
-        if all(run.correct is not None and run.graded_by == self.grader.name for run in self.runs.values()):
-            return
-        questions, answers = zip(*((run.question, run.answer) for run in self.runs.values()), strict=True)
-        grades = self.grader.grade(list(questions), list(answers))
-        notes = [self.grader.notes.get((run.question.id, run.answer), "") for run in self.runs.values()]
-        self._rewrite({key: self._graded(grade, note) for key, grade, note in zip(self.runs, grades, notes, strict=True)})
-
-    def remove_failed(self) -> None:
-        self._rewrite({key: None for key, result in self.runs.items() if result.termination == "error"})
-
-    def _graded(self, grade: float | None, note: str) -> dict:
-        correct = None if grade is None else grade >= RIGHT
-        return {"correct": correct, "note": note, "graded_by": self.grader.name}
-
-    def _rewrite(self, changes: Mapping[Key, dict | None]) -> None:
-        """Put the new values into the lines of these runs; None removes a line."""
-        with replaced_file(self.path) as new, new.open("wb") as file:
-            for line in read_lines(self.path):
-                change = changes.get((line["id"], line["run"]), {})
-                if change is not None:
-                    file.write(as_bytes(line | change))
-        sync(self.folder)
-        self.runs = read_results(self.path)
+        result = result_of(line)
+        self.runs[question.id, run] = result
+        return result
 
 
-# ------------------------------------------------------------------------------------------------------- new runs
+def refuse_other_settings(folder: Path, before: dict, now: dict) -> None:
+    changed = []
+    for name in sorted(before | now):
+        if before.get(name) != now.get(name):
+            changed.append(f"{name} was {before.get(name)!r}, is {now.get(name)!r}")
+    if changed:
+        raise ConfigError(f"{folder} holds runs with other settings: {'; '.join(changed)}. Use the "
+                          "same, or another --out")
 
 
-def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Question, int]], concurrency: int,
-            results: ResultsFile, stop: object) -> None:
-    """Make the runs (question, number). Whatever ends this early, every run that has ended is saved. Once `stop` is
-    true, no other run starts, and those that are open are dropped."""
+# ----------------------------------------------------------------------------------------- new runs
+
+
+def make_runs(loop: RolloutLoop, source: QuestionSource, missing: list[Run], concurrency: int,
+              results: ResultsFile, stop: object) -> None:
+    """Make the missing runs. Whatever ends this early, every run that has ended is
+    saved. Once `stop` is true, no other run starts, and those that are open are dropped."""
     waiting = deque(missing)
     running: dict[Episode, int] = {}                         # the number of the run
+    matches: list[float] = []                                # of the new runs
     guard = FailureGuard("runs (--redo-failed makes them again)", FAILURES, 1 - 1 / FAILURES)
     progress = Progress("eval", 0, len(missing))
-    made: list[RunResult] = []                               # only these: kept ones may be graded by another grader
     try:
         while (waiting or running) and not stop:
             while waiting and len(running) < concurrency:
                 question, run = waiting.popleft()
-                name = question.id if run == 0 else f"{question.id} run {run}"        # run 0 samples as infer.py does
-                [episode] = loop.add(question, source.tools_for, name=name, max_turns=source.max_turns(question))
+                # run 0 samples as infer.py does
+                name = question.id if run == 0 else f"{question.id} run {run}"
+                [episode] = loop.add(question, source.tools_for, name=name,
+                                     max_turns=source.max_turns(question))
                 running[episode] = run
+
             errors = []
             for episode in loop.step():
                 rollout = episode.rollout
                 assert rollout is not None
-                made.append(results.add(running.pop(episode), rollout))
+                result = results.add(running.pop(episode), rollout)
+                matches.append(result.numbers["exact_match"])
                 errors.append(rollout.error)
             if errors:
-                known = [float(result.correct) for result in made if result.correct is not None]
-                progress.show(len(made), {"accuracy": fmean(known)} if known else {})
+                progress.show(len(matches), {"exact match": fmean(matches)})
             for error in errors:
                 guard.add(error)
     finally:
@@ -174,68 +174,98 @@ def collect(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Quest
         progress.end()
 
 
-# ------------------------------------------------------------------------------------------------------------ lines
+# -------------------------------------------------------------------------------------------- lines
 
 
 def answer_of(rollout: Rollout) -> str | None:
-    """The answer to grade; None for a run that ended without one, whatever its last turn looks like."""
+    """The answer to grade; None for a run that ended without one, whatever its last turn looks
+    like."""
     return final_answer(rollout.turns) if rollout.termination.startswith("answered") else None
 
 
 def result_of(line: dict) -> RunResult:
-    note = line["note"] if line["correct"] is None else ""
     rollout = rollout_from_json(line)
-    turns, answer = rollout.turns, answer_of(rollout)
+    turns = rollout.turns
+    answer = answer_of(rollout)
     searches, visits = executed_calls(turns)
-    numbers = {
-        "turns": len(turns), "malformed": sum(turn.malformed for turn in turns),       # failed the strict format check
-        "searches": searches, "visits": visits,                                        # executed, errors included
-        "tokens": len(rollout.tokens), "written": sum(turn.end - turn.start for turn in turns),       # by the model
-        "seconds": rollout.seconds, "f1": f1(answer, rollout.question.answers)}
     return RunResult(
-        question=replace(rollout.question, source=line["source"]), run=line["run"], correct=line["correct"],
-        termination=rollout.termination, answer=answer, graded_by=line["graded_by"], numbers=numbers,
+        question=replace(rollout.question, source=line["source"]),
+        run=line["run"],
+        termination=rollout.termination,
+        answer=answer,
+        numbers={
+            "turns": len(turns),
+            "malformed": sum(turn.malformed for turn in turns),     # failed the strict format check
+            "searches": searches,                                   # executed, errors included
+            "visits": visits,
+            "tokens": len(rollout.tokens),
+            "written": sum(turn.end - turn.start for turn in turns),        # by the model
+            "seconds": rollout.seconds,
+            "exact_match": float(line["exact_match"]),
+            "f1": f1(answer, rollout.question.answers)},
         tool_errors=[turn.tool_error for turn in turns if turn.tool_error is not None],
-        note=note or rollout.error or "")
+        note=rollout.error or "")
 
 
-def read_results(path: Path) -> dict[Key, RunResult]:
-    """The runs of a file, none if there is no file."""
-    found: dict[Key, RunResult] = {}
-    try:
-        for number, line in enumerate(read_lines(path), start=1):
-            result = result_of(line)
-            found[result.question.id, result.run] = result
-            if len(found) < number:
-                raise ValueError(f"run {result.run} of question {result.question.id!r} is there twice")
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}, line {len(found) + 1} is not a finished run of an evaluation "
-                          f"({type(error).__name__}: {error}): repair or remove the file") from None
-    return found
-
-
-def results_of(name: str) -> list[RunResult]:
-    """The runs of an evaluation to compare: a folder, or its results.jsonl."""
-    path = Path(name) / NAME if Path(name).is_dir() else Path(name)
-    results = list(read_results(path).values())
-    if not results:
-        raise ConfigError(f"{path} has no runs: --compare takes two folders of evaluations, or their {NAME}")
+def read_results(path: Path) -> dict[tuple[str, int], RunResult]:
+    """The runs of a file by question id and number, none if there is no file. Of two lines for a
+    run the second counts."""
+    results = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            result = result_of(json.loads(line))
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(
+                f"{path}, line {number} is not a finished run of an evaluation "
+                f"({type(error).__name__}: {error}): repair or remove the file") from None
+        results[result.question.id, result.run] = result
     return results
 
 
-def read_lines(path: Path) -> Iterator[dict]:
+def read_lines(path: Path) -> Iterator[bytes]:
     """The complete lines, none if there is no file."""
     if path.exists():
         with path.open("rb") as file:
-            yield from (json.loads(line) for line in file if line.endswith(b"\n"))
-
-
-def as_bytes(line: dict) -> bytes:
-    return (json.dumps(line) + "\n").encode()                        # ASCII: half a surrogate pair has no UTF-8
+            yield from (line for line in file if line.endswith(b"\n"))
 
 
 def drop_torn_line(path: Path) -> None:
     """Cut off what follows the last line end."""
     if path.exists():
-        with path.open("rb+") as file:
-            file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
+        os.truncate(path, sum(map(len, read_lines(path))))
+
+
+# ------------------------------------------------------------------------------------------ grading
+
+
+def graded(results: list[RunResult], grader: WordGrader | Judge, name: str) -> Evaluation:
+    """The runs with their verdicts. All of them in one call: a judge finds what it knows in its
+    cache, and few unknown verdicts beside many of those are no failing judge."""
+    questions = [result.question for result in results]
+    answers = [result.answer for result in results]
+    grades = grader.grade(questions, answers)
+    verdicts = []
+    for result, grade in zip(results, grades, strict=True):
+        correct = None if grade is None else grade >= RIGHT
+        note = result.note
+        if grade is None:
+            note = grader.notes[result.question.text, result.answer]
+        verdicts.append(replace(result, correct=correct, note=note))
+    return Evaluation(name, grader.name, verdicts)
+
+
+def stored_evaluation(name: str) -> Evaluation:
+    """An evaluation to compare, by its folder or its results.jsonl, graded as its newest command
+    says. The verdicts of a judge are in its folder."""
+    path = Path(name)
+    if path.is_dir():
+        path = path / NAME
+    results = list(read_results(path).values())
+    if not results:
+        raise ConfigError(f"{path} has no runs: --compare takes two folders of evaluations, or "
+                          f"their {NAME}")
+    settings_file = path.with_name("run.json")
+    settings = read_json(settings_file) if settings_file.exists() else {}
+    kind = "judge" if settings.get("judge") else settings.get("score", "em")
+    with closing(make_grader(kind, path.parent)) as grader:
+        return graded(results, grader, name)

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import StatisticsError, correlation, fmean, pstdev
 from typing import NamedTuple
 
-from minvenus.agent.policy import load_scorer
+from minvenus.agent.load import load_scorer
 from minvenus.config import ConfigError, check, read_json
 from minvenus.console import table
 from minvenus.experiments.scripts import run
@@ -175,7 +175,7 @@ def probes(case: Case) -> dict[str, tuple[str, str]]:
     pets = " ".join(case.pages[title].pet for title in case.path)
     return {
         "the next right page": opened(second, goal),
-        "the answer in a query": (call_text(f" {answer}"), ToyTools(case).search([answer]).text),
+        "the answer in a query": (call_text(f" {answer}"), ToyTools(case).search(answer).text),
         "the first page again": opened(first, f" {case.relations[0]} {first}"),
         "an unrelated page": opened(other, goal),
         "a page with the answer's words": (call_text(goal, f"page {other}"), f"page {other} {pets}."),

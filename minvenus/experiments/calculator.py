@@ -32,7 +32,17 @@ from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import SavedBatch
 from minvenus.report.source import read_records
 from minvenus.report.xray import write_page
-from minvenus.types import UNKNOWN, Kind, Question, Rollout, Sample, Turn, has_type, in_words, setting
+from minvenus.types import (
+    UNKNOWN,
+    Kind,
+    Question,
+    Rollout,
+    Sample,
+    Turn,
+    has_type,
+    in_words,
+    setting,
+)
 
 FIELDS: dict[str, Any] = {                # name -> type
     "group": int,

@@ -33,7 +33,7 @@ import math
 from dataclasses import dataclass
 
 from minvenus.igpo.recipes import Recipe
-from minvenus.types import TurnRewards
+from minvenus.types import PerTurn, TurnRewards
 
 # i: rollouts of a batch; t: turns of a rollout, T_i of them
 SCALE_FLOOR = 0.3
@@ -55,8 +55,8 @@ class AdvantageRecord:
     """Advantages and every number they were made of, for reports and tests."""
 
     advantages: list[list[float]]            # A[i][t], T_i entries, the last turn's included
-    terms: list[list[float | None]]          # r~[i][t], T_i entries: what the sum adds up
-    turn_z: list[list[float | None]]         # z_IG[i][t], T_i - 1 entries
+    terms: list[PerTurn]          # r~[i][t], T_i entries: what the sum adds up
+    turn_z: list[PerTurn]         # z_IG[i][t], T_i - 1 entries
     outcome_z: list[float]                   # z_O[i]
     groups: dict[int, GroupStats]
     scale: float                             # s
@@ -75,8 +75,8 @@ def advantage_record(rewards: list[TurnRewards], groups: list[int],
     """The same, with every number on the way."""
     for i, r in enumerate(rewards):
         for value in [*r.turns, r.outcome]:
-            if value is not None and not abs(value) < 1e100:          # its square must be finite
-                raise ValueError(f"rollout {i}: rewards must be finite numbers below 1e100, got {r}")
+            if value is not None and not abs(value) < 1e100:      # its square must be finite
+                raise ValueError(f"rollout {i}: rewards must be finite, below 1e100, got {r}")
 
     stats = {}
     for group in dict.fromkeys(groups):
@@ -151,8 +151,7 @@ def z_score(value: float, mean: float, spread: float, recipe: Recipe) -> float:
 # -------------------------------------------------------------------------------------- 2. scale
 
 
-def ig_scale(outcome_z: list[float],
-             turn_z: list[list[float | None]]) -> tuple[float, float, float]:
+def ig_scale(outcome_z: list[float], turn_z: list[PerTurn]) -> tuple[float, float, float]:
     """(mean |z_O|, mean |z_IG|, s): s brings the second to the first.
 
     Where no group has two different outcomes mean |z_O| is 0: the floor then keeps the turn
@@ -168,10 +167,10 @@ def ig_scale(outcome_z: list[float],
     return outcome_size, turn_size, min(scale, SCALE_CAP)
 
 
-def turn_terms(turn_z: list[float | None], outcome_z: float, factor: float,
-               recipe: Recipe) -> list[float | None]:
+def turn_terms(turn_z: PerTurn, outcome_z: float, factor: float,
+               recipe: Recipe) -> PerTurn:
     """r~ of every turn of a rollout, the last turn's included; None where there is no reward."""
-    terms: list[float | None] = []
+    terms: PerTurn = []
     for z in turn_z:
         term = None if z is None else factor * z
         if term is not None and recipe.outcome_on == "every":
@@ -183,7 +182,7 @@ def turn_terms(turn_z: list[float | None], outcome_z: float, factor: float,
 # ----------------------------------------------------------------------------------- 3. discount
 
 
-def turn_returns(terms: list[float | None], penalties: list[bool], recipe: Recipe) -> list[float]:
+def turn_returns(terms: PerTurn, penalties: list[bool], recipe: Recipe) -> list[float]:
     """The discounted sum of the terms from each turn on. The last term is never absent.
 
     discount_over="turns":    an absent term adds nothing and still costs a factor gamma.
@@ -191,8 +190,8 @@ def turn_returns(terms: list[float | None], penalties: list[bool], recipe: Recip
                               takes the return of the next rewarded turn; it skips penalties,
                               unless penalty_scope="segment" shares them.
     """
-    following = 0.0       # over turns: the return of the next turn; over rewards: of the next reward
-    shared = 0.0          # over rewards: the return that a turn without a reward takes
+    following = 0.0       # the return of the next turn; over rewards, of the next rewarded turn
+    shared = 0.0          # over rewards, the return that a turn without a reward takes
     returns = []
     for term, penalty in zip(reversed(terms), reversed([*penalties, False]), strict=True):
         if term is None and recipe.discount_over == "rewards":

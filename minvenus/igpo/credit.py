@@ -13,15 +13,15 @@ from minvenus.igpo.advantage import AdvantageRecord, advantage_record
 from minvenus.igpo.gain import belief, scored_turns, segment_gains
 from minvenus.igpo.recipes import Recipe
 from minvenus.igpo.rewards import turn_rewards
-from minvenus.types import Sample, TurnRewards
+from minvenus.types import PerTurn, Sample, TurnRewards
 
 
 @dataclass(frozen=True)
 class Credit:
     """Everything between the measurements and the loss, one entry per rollout."""
 
-    beliefs: list[list[float | None]]        # before every turn; None where the recipe needs none
-    gains: list[list[float | None]]
+    beliefs: list[PerTurn]        # before every turn; None where the recipe needs none
+    gains: list[PerTurn]
     rewards: list[TurnRewards]
     record: AdvantageRecord
 
@@ -54,7 +54,7 @@ def assign_credit(samples: list[Sample], recipe: Recipe) -> Credit:
 
     Groups are compared within themselves, IG-Scale is over the batch: give the whole step.
     """
-    beliefs: list[list[float | None]] = []
+    beliefs: list[PerTurn] = []
     gains = []
     rewards = []
     for i, sample in enumerate(samples):

@@ -1,10 +1,10 @@
 """Information gain: how much a turn raised the model's own belief in the truth.
 
-    V_t  = 1/L sum_j log pi(g_j | h_t, wrapper, g_<j)     belief after turn t                [P eq.2]
-    V_t  = exp of that                                    gain="prob"                        [I v1]
-    IG_t = V_t - V_{t-1}                                  browse="off": turns before the last [P eq.3]
-    IG_b = V_b - V_b'                                     else only visits b; b' is the visit
-                                                          before b, or 0 where there is none
+    V_t  = 1/L sum_j log pi(g_j | h_t, wrapper, g_<j)    belief after turn t               [P eq.2]
+    V_t  = exp of that                                   gain="prob"                       [I v1]
+    IG_t = V_t - V_{t-1}                                 browse="off": all but the last    [P eq.3]
+    IG_b = V_b - V_b'                                    else only visits b; b' is the visit
+                                                         before b, or 0 where there is none
 
     g      the truth, L tokens: the first accepted answer to the question
     h_t    the context after turn t and its observation; h_0 is the prompt alone
@@ -14,10 +14,10 @@
 [P] is the DR-Venus paper, [I v1] the first version of the IGPO paper; docs/equations.md lists all
 equations. This is the text that is scored, as the model sees it, with the default lead_in:
 
-    ... <|im_start|>assistant\\n<think>\\n               the end of h_t: the model is to write a turn
-    Now there's enough information to answer\\n         the wrapper: a thought (lead_in),
-    </think>\\n\\n<answer>\\n                             its end, and an opened answer
-    Paris                                              g, scored: what the model would answer now
+    ... <|im_start|>assistant\\n<think>\\n             the end of h_t: a turn is to be written
+    Now there's enough information to answer\\n       the wrapper: a thought (lead_in),
+    </think>\\n\\n<answer>\\n                           its end, and an opened answer
+    Paris                                            g, scored: would the model say it now?
 
 A belief is no value function: nothing is learned for it, and it does not predict the outcome. A
 gain is a number: no gradient flows through it. The last turn never has one.
@@ -31,11 +31,11 @@ import math
 from dataclasses import dataclass
 
 from minvenus.igpo.recipes import Recipe
-from minvenus.types import Rollout
+from minvenus.types import PerTurn, Rollout
 
 
 def belief(logprobs: list[float], gain: str) -> float:
-    """V from the log-probs of the truth's tokens: their mean, so that its length does not matter."""
+    """V from the log-probs of the truth's tokens: their mean, so that length does not matter."""
     if not logprobs:
         raise ValueError("no token of the truth was scored: its log-probs were not measured")
     mean = math.fsum(logprobs) / len(logprobs)
@@ -58,8 +58,8 @@ def scored_turns(kinds: list[str], recipe: Recipe) -> list[int]:
     return [0, *after] if after else []
 
 
-def segment_gains(beliefs: list[float | None], kinds: list[str],
-                  recipe: Recipe) -> list[float | None]:
+def segment_gains(beliefs: PerTurn, kinds: list[str],
+                  recipe: Recipe) -> PerTurn:
     """The gain of every turn, None where it has none.
 
     It is the rise of the belief since the previous turn with a gain, for the first one since the
@@ -67,13 +67,13 @@ def segment_gains(beliefs: list[float | None], kinds: list[str],
     """
     if len(beliefs) != len(kinds):
         raise ValueError(f"one belief before each turn: {len(beliefs)} for {len(kinds)} turns")
-    gains: list[float | None] = [None] * len(kinds)
+    gains: PerTurn = [None] * len(kinds)
     before = 0
     for after in scored_turns(kinds, recipe)[1:]:
         old, new = beliefs[before], beliefs[after]
         if old is None or new is None:
-            raise ValueError(f"the gain of turn {after - 1} needs the beliefs before turns {before} "
-                             f"and {after}; got {old} and {new}")
+            raise ValueError(f"the gain of turn {after - 1} needs the beliefs before turns "
+                             f"{before} and {after}; got {old} and {new}")
         gains[after - 1] = new - old
         before = after
     return gains
@@ -104,14 +104,13 @@ def wrap_truth(truth: str, tokenizer, recipe: Recipe) -> WrappedTruth:
     thought = [*tokenizer.encode_untrusted(recipe.lead_in + "\n"), tokenizer.think_end]
 
     opening = "\n" * recipe.newlines_after_think + "<answer>\n"
-    first = len(opening)                                     # the truth's first character
-    end = first + len(truth)                                 # one past its last
+    answer = tokenizer.untrusted_offsets(opening + truth + "\n</answer>")
     ids = list(thought)
     start = len(thought)
-    for token, token_start, token_end in tokenizer.untrusted_offsets(opening + truth + "\n</answer>"):
-        if token_end <= first:
+    for token, first, end in answer:                 # the characters first:end of the text
+        if end <= len(opening):
             start += 1
-        if token_start < end:
+        if first < len(opening) + len(truth):
             ids.append(token)
     return WrappedTruth(ids, start)
 

@@ -22,15 +22,12 @@ All tensors are flat, [M]: the sampled tokens of one pack, without padding.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from minvenus.types import check_settings, setting
-
-Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum"]
-AGGREGATIONS: tuple[str, ...] = get_args(Aggregation)
 
 
 @dataclass(frozen=True)
@@ -43,16 +40,22 @@ class LossConfig:
         None, "cap of the ratio of tokens with A < 0; none = no cap", above=1)
     kl_coef: float = setting(
         0.001, "weight of the KL term to the start checkpoint; 0 = no reference", least=0)
-    aggregate: Aggregation = setting(
+    aggregate: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum"] = setting(
         "seq-mean-token-mean", "how tokens are weighed: see igpo/loss.py")
 
     def __post_init__(self):
         check_settings(self)
 
 
-def igpo_loss(logprobs: Tensor, old_logprobs: Tensor, ref_logprobs: Tensor | None,
-              advantages: Tensor, weights: Tensor, config: LossConfig) -> Tensor:
-    """The loss of a pack. `ref_logprobs` may be None when kl_coef is 0."""
+def igpo_loss(
+    logprobs: Tensor,                    # log pi: the only one that has a gradient
+    old_logprobs: Tensor,
+    ref_logprobs: Tensor | None,         # None where kl_coef is 0
+    advantages: Tensor,
+    weights: Tensor,                     # of token_weights
+    config: LossConfig,
+) -> Tensor:
+    """The loss of a pack, its share of the step's loss."""
     shapes = {x.shape for x in (logprobs, old_logprobs, advantages, weights)}
     if shapes != {logprobs.flatten().shape}:
         raise ValueError(f"need flat tensors of one length, got shapes {sorted(map(list, shapes))}")
@@ -62,7 +65,7 @@ def igpo_loss(logprobs: Tensor, old_logprobs: Tensor, ref_logprobs: Tensor | Non
         return policy_loss
 
     if ref_logprobs is None or ref_logprobs.shape != logprobs.shape:
-        raise ValueError(f"kl_coef is {config.kl_coef}: ref_logprobs must be a tensor like logprobs")
+        raise ValueError(f"kl_coef is {config.kl_coef}: ref_logprobs must be like logprobs")
     return policy_loss + config.kl_coef * (weights * k3(logprobs, ref_logprobs)).sum()
 
 
@@ -131,5 +134,6 @@ def loss_stats(logprobs: Tensor, old_logprobs: Tensor, ref_logprobs: Tensor | No
         "ratio_min": ratios.min(),
         "ratio_max": ratios.max(),
     }
-    numbers = torch.stack([x.double() for x in stats.values()]).tolist()    # one wait for the device
+    # one tensor, so that the host waits for the device once
+    numbers = torch.stack([x.double() for x in stats.values()]).tolist()
     return dict(zip(stats, numbers, strict=True))

@@ -16,10 +16,10 @@ browse="off" every turn but the last has a gain of its own.
 """
 
 from minvenus.igpo.recipes import Recipe
-from minvenus.types import TurnRewards
+from minvenus.types import PerTurn, TurnRewards
 
 
-def turn_rewards(kinds: list[str], gains: list[float | None], malformed: list[bool],
+def turn_rewards(kinds: list[str], gains: PerTurn, malformed: list[bool],
                  outcome: float, recipe: Recipe) -> TurnRewards:
     """The rewards of one rollout. Each list has one entry per turn, the answer turn last.
 
@@ -52,7 +52,7 @@ def turn_rewards(kinds: list[str], gains: list[float | None], malformed: list[bo
     return TurnRewards(rewards, outcome, penalties)
 
 
-def _penalise(rewards: list[float | None], penalties: list[bool], malformed: list[bool],
+def _penalise(rewards: PerTurn, penalties: list[bool], malformed: list[bool],
               penalty: float) -> None:
     for t in range(len(rewards)):
         if malformed[t]:
@@ -60,7 +60,7 @@ def _penalise(rewards: list[float | None], penalties: list[bool], malformed: lis
             penalties[t] = True
 
 
-def _copy_to_searches(rewards: list[float | None], penalties: list[bool],
+def _copy_to_searches(rewards: PerTurn, penalties: list[bool],
                       kinds: list[str]) -> None:
     """Give every search without a reward the next reward after it, if there is one."""
     reward, penalty = None, False

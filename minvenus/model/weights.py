@@ -8,6 +8,7 @@ Loading is strict and frugal: each parameter is allocated once, in its final typ
 from the file in pieces of a few MB. A folder that is saved appears under its name when it is complete (files.py).
 """
 
+import hashlib
 import os
 import re
 import shutil
@@ -48,6 +49,21 @@ class Stored(NamedTuple):
 def start_folder(name: str) -> Path | None:
     """The folder of the model that training starts from; None for "tiny", which has random weights."""
     return {"tiny": None, "tiny-base": TINY_BASE}.get(name, Path(name))
+
+
+def model_fingerprint(model: str) -> str:
+    """A hash of the files of a model's folder, or of a tokenizer's file. The tiny model with random
+    weights has no files."""
+    root = Path(model)
+    paths = sorted([*root.glob("*.safetensors"), *root.glob("*.json")])
+    if root.is_file():
+        paths = [root]
+    fingerprint = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256")
+        fingerprint.update(f"{path.name} {content.hexdigest()}\n".encode())
+    return fingerprint.hexdigest()[:16]
 
 
 def start_model(name: str, device: str, seed: int, dtype=torch.float32) -> Qwen3:

@@ -81,8 +81,8 @@ def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.Sa
                     raise ConfigError(f"its ids were made with another tokenizer than that of {scorer.name}")
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
-        verdict = record.get("correct")                  # of eval.py; None where it has none
-        outcome = "right" if verdict is True else "wrong" if verdict is False else "unknown"
+        verdict = record.get("exact_match")              # of eval.py; others have none
+        outcome = "exact match" if verdict is True else "no exact match" if verdict is False else "unknown"
         cases.append(Case(rollout, rollout.question.id, outcome))
     return cases, None
 

@@ -1,1 +1,1 @@
-"""Stage one: raw trajectories to clean ones, resampled by length, then token streams for the trainer."""
+"""Stage one: raw trajectories to clean ones, resampled by length, then to token streams."""

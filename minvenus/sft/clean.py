@@ -3,7 +3,7 @@
     raw      {meta: {question, answer}, messages, system_prompt?}      message 0 is the question
     clean    {question, messages, gt}          system, user, assistant, user, ..., assistant
     rollout  {format: "minvenus rollout ..", question, answers, messages, termination, ..}
-             a line of eval.py's results.jsonl, or infer.py's trajectory.json; cleaned like a raw one
+             a line of eval.py's results.jsonl or infer.py's trajectory.json; treated as raw
 
     1. prune     a turn that calls a tool other than search and visit goes, with its observation
     2. rewrite   every raw turn, and every clean one that fails the strict checker, gets the form of
@@ -23,9 +23,10 @@ from itertools import pairwise
 from typing import Any, Literal, TypeGuard
 
 from minvenus.agent.prompt import SYSTEM_PROMPT
-from minvenus.agent.protocol import ALLOWED_ARGS, parse_turn, whole_characters
+from minvenus.agent.protocol import ALLOWED_ARGS, parse_turn
 from minvenus.evaluation.answers import ALIAS_MARK
 from minvenus.sft import rewrite
+from minvenus.text.json_repair import whole_characters
 
 PromptMode = Literal["template", "row"]
 
@@ -165,7 +166,6 @@ def clean_messages(messages: list[dict], raw: bool, counts: Counter) -> list[dic
                 continue
             if raw or not (user_fault(text, i) or rewrite.is_wrapped(text)):
                 text = rewrite.wrapped_observation(text)
-        removal = None
         counts["messages_repaired"] += text != message["content"]
         cleaned.append({"role": role, "content": text})
     return cleaned

@@ -11,14 +11,14 @@ a close.
 import json
 import re
 
-from minvenus.agent.protocol import (
-    ALLOWED_ARGS, is_well_formed, parse_turn, read_call, whole_characters)
+from minvenus.agent.protocol import ALLOWED_ARGS, is_well_formed, parse_turn, read_call
 from minvenus.text.chat import CLOSE, OPEN, ChatError, split_turn
+from minvenus.text.json_repair import whole_characters
 
 TAG = re.compile(r"</?(think|answer|summary|tool_call|tool_response)>", re.IGNORECASE)
 WRAPPER = re.compile("</?tool_response>", re.IGNORECASE)
 
-# The keys under which a call may list its queries or addresses; the first one that holds any counts.
+# The keys under which a call may list its queries or addresses: the first that holds any counts.
 QUERY_KEYS = ("query", "queries")
 ADDRESS_KEYS = ("url", "urls", "uri", "uris", "link", "links", "page", "pages")
 TARGET_KEYS = {"search": QUERY_KEYS, "visit": ADDRESS_KEYS + QUERY_KEYS}

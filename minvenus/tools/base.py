@@ -1,210 +1,226 @@
-"""What all tool sets share: results and errors, the text formats, the token cap, threads, the guard against failures.
+"""What all tool sets share: the records of a call, its threads and deadline, the failure guard.
 
 A tool set is an object with these two methods, and a close() if it holds something open:
 
-    search(queries: list[str]) -> ToolResult
-    visit(urls: list[str], goal: str) -> ToolResult
+    search(query, deadline) -> list[SearchHit], or a Text
+    visit(url, goal, deadline) -> Extract, or a Text
 
-    search text    [{"query": q, "web_page_info_list": [{"title", "url", "snippet"}, ...]}, ...]      JSON, one line
-                   a failed query has an empty list and one more key, "error"
-    visit text     The useful information in URL for user goal GOAL as follows: / Evidence in page: / Summary:
-                   a line of seven "=" between URLs; a failed URL is a line "ERROR: URL: reason"
+Each takes one query or one page, raises a ToolError if that fails, and gives up at the deadline,
+which is a value of time.monotonic(). A call of the model has one or several of them:
 
-Models that were trained on other texts of failures see those instead (ResultFormat).
+    run_tool(tools, "search", {"query": ["a", "b"]})                 in this thread, in turn
+    ToolCall(tools, "visit", {"url": ["u"], "goal": "g"}, 450.0)     a thread for each
 
-A call is an error only if all of its queries or URLs fail. If a service failed for one of them, the error is of that
-kind, whatever is wrong with the others. Pages are not trusted and not cleaned: a protocol tag in a page stays text,
-because the token stream encodes observations as ordinary ids.
+Both give a ToolResult: data, which agent/observation.py writes as the model knows it. Pages are not
+trusted and not cleaned: a protocol tag in a page stays text, because the token stream encodes
+observations as ordinary ids.
 """
 
-import json
-import re
 import threading
+import time
 from collections import Counter, deque
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NoReturn
 
-from minvenus.config import ConfigError, check
-from minvenus.text.json_repair import whole_characters
-from minvenus.text.tokenizer import Tokenizer
+from minvenus.config import ConfigError
 
 # Kinds of errors: timeout, http, page, refused, empty, bad_arguments.
-FAULTS = ("timeout", "http")      # a service failed; the others are about the page or the call that the model chose
+FAULTS = ("timeout", "http")      # a service failed; the others are about the page or the call
 MAX_ITEMS = 10                    # queries or URLs in one call
-MOST_CHARACTERS = 16              # per token of a result: blanks and rules have many in one
-PIECE = 65536                     # characters of a long text that are counted together
-PAGE = ("The useful information in {url} for user goal {goal} as follows: \n\n"
-        "Evidence in page: \n{evidence}\n\nSummary: \n{summary}\n\n")
+IMMEDIATE_SECONDS = 20.0          # of a call that runs in the caller's thread
+SOFT_SHARE = 0.95                 # of a call's seconds after which a tool gives up by itself
+NO_RESULTS = "no results; try other words"
+
+
+# ---------------------------------------------------------------------------------------- records
 
 
 @dataclass(frozen=True)
-class ResultFormat:
-    """How results are shown, where models differ: a part of what a model was trained to read (agent/prompt.py)."""
-
-    dates: bool = False                            # before a snippet the page's date and source, where they are known
-    failed_queries: bool = True                    # queries without a result are listed, with the reason
-    unread_page: str = "ERROR: {url}: {error}"     # in the place of a page; {goal} stands for the goal
-    failed_call: str = "ERROR: {error}"            # of a call that failed as a whole
-
-    def __post_init__(self):
-        check(self)
+class SearchHit:
+    title: str
+    url: str
+    snippet: str
+    date: str = ""                # of the page; "" = not known
+    source: str = ""
 
 
-PLAIN = ResultFormat()
+@dataclass(frozen=True)
+class Extract:
+    """What a page says about the goal."""
+
+    evidence: str
+    summary: str
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that every model sees as it is; `error` is its kind of error, if it is one."""
+
+    text: str
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    error: str                    # the kind
+    reason: str                   # for the model
+
+
+Content = list[SearchHit] | Extract | Text | Failure
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """The text that the model sees, and the kind of error if it is one; an error begins with "ERROR: "."""
+    """What a call gave: an entry for each query or URL, in order, or one failure of the whole."""
 
-    text: str
-    error: str | None = None
-    render: Callable[[ResultFormat], str] | None = field(default=None, compare=False)   # the text in another format
+    name: str                     # search or visit
+    goal: str = ""                # of a visit
+    entries: list[tuple[str, Content]] = field(default_factory=list)
+    failure: Failure | None = None
+
+    @property
+    def error(self) -> str | None:
+        """The kind of error of the call, None if one of its entries has a result. If a service
+        failed for one entry, that is the kind, whatever is wrong with the others."""
+        if self.failure:
+            return self.failure.error
+        kinds = []
+        for _, content in self.entries:
+            kind = content.error if isinstance(content, Failure | Text) else None
+            if kind is None:
+                return None
+            kinds.append(kind)
+        faults = [kind for kind in kinds if kind in FAULTS]
+        return (faults or kinds)[0]
 
 
 class ToolError(Exception):
-    """A query, page or request that failed. The message is for the model and must hold no secret."""
+    """A query, page or request that failed. The message is for the model and holds no secret."""
 
     def __init__(self, kind: str, message: str, status: int | None = None, wait: float = 0.0):
         super().__init__(message)
         self.kind = kind
-        self.status = status          # of the HTTP reply; None if there was none
-        self.wait = wait              # seconds that the server asks for before another attempt
+        self.status = status      # of the HTTP reply; None if there was none
+        self.wait = wait          # seconds that the server asks for before another attempt
 
 
-def run_tool(tools, name: str, arguments: dict, shown: ResultFormat = PLAIN) -> ToolResult:
-    """Run a call that agent/protocol.py has parsed: {"query": [...]} or {"url": [...], "goal": "..."}.
+# ------------------------------------------------------------------------------------------ calls
 
-    Exceptions become typed errors; an unforeseen one shows its class only, since its text may hold a key. A
-    ConfigError passes: a run that is set up wrongly (no key, no recording) must stop."""
-    items = arguments["query" if name == "search" else "url"]
-    try:
+
+def run_tool(tools, name: str, arguments: dict, seconds: float = IMMEDIATE_SECONDS) -> ToolResult:
+    """Run a parsed call, {"query": [...]} or {"url": [...], "goal": "..."}, of tools that cannot
+    hang."""
+    deadline = time.monotonic() + seconds
+    return gather(name, arguments, lambda item: run_entry(tools, name, item, arguments, deadline))
+
+
+class ToolCall:
+    """A call that runs in daemon threads, one for each query or URL, until its deadline."""
+
+    def __init__(self, tools, name: str, arguments: dict, seconds: float):
+        self.name, self.arguments, self.seconds = name, arguments, seconds
+        self._calls: dict[str, Call] = {}
+        deadline = time.monotonic() + SOFT_SHARE * seconds
+        items = call_items(name, arguments)
         if len(items) > MAX_ITEMS:
-            raise ToolError("bad_arguments", f"{name} takes at most {MAX_ITEMS} entries in a call, got {len(items)}")
-        result = tools.search(items) if name == "search" else tools.visit(items, arguments["goal"])
-        text = whole_characters(result.render(shown) if result.render else result.text)
-        return ToolResult(text, result.error) if text.strip() else ToolResult("ERROR: empty tool result", "empty")
-    except ConfigError:
-        raise
-    except ToolError as error:
-        kind, reason = error.kind, str(error)
-    except Exception as error:
-        kind, reason = "http", f"{name} failed ({type(error).__name__})"
-    return ToolResult(whole_characters(filled(shown.failed_call, error=reason)), kind)
+            return                # result() says so
+        for item in items:
+            if item not in self._calls:
+                self._calls[item] = Call(f"tool {name}", seconds, run_entry,
+                                         tools, name, item, arguments, deadline)
+
+    def done(self) -> bool:
+        return all(call.done() for call in self._calls.values())
+
+    def result(self) -> ToolResult:
+        """The results that are there in time; late ones are failures."""
+        result = gather(self.name, self.arguments, lambda item: self._calls[item].result())
+        if self._calls and all(call.late() for call in self._calls.values()):
+            reason = f"{self.name} did not return within {self.seconds:g} seconds"
+            return ToolResult(self.name, failure=Failure("timeout", reason))
+        return result
 
 
-def filled(frame: str, **values: str) -> str:
-    """The frame with the value of every {name}; what a value spells stays as it is."""
-    return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), frame)
+def call_items(name: str, arguments: dict) -> list[str]:
+    return arguments["query" if name == "search" else "url"]
 
 
-Found = list[tuple[str, list | ToolError]]      # per query its pages, per URL [evidence, summary]; or the failure
+def run_entry(tools, name: str, item: str, arguments: dict, deadline: float) -> Content:
+    if name == "search":
+        return tools.search(item, deadline)
+    return tools.visit(item, arguments["goal"], deadline)
 
 
-def search_each(queries: list[str], search_one: Callable[[str], list[dict]]) -> ToolResult:
-    """One search per query. `search_one(query)` returns [{"title", "url", "snippet"}, ...], perhaps with a "date" and a
-    "source", or raises ToolError."""
-    return each(queries, lambda query: search_one(query) or nothing_found(), search_text)
+def gather(name: str, arguments: dict, content_of: Callable[[str], Content]) -> ToolResult:
+    """The contents of all entries of a call. ToolErrors become failures of their entries. Any other
+    exception fails the whole call and shows its class only, since its text may hold a key. A
+    ConfigError passes: a run that is set up wrongly (no key, no recording) must stop."""
+    items = call_items(name, arguments)
+    if len(items) > MAX_ITEMS:
+        reason = f"{name} takes at most {MAX_ITEMS} entries in a call, got {len(items)}"
+        return ToolResult(name, failure=Failure("bad_arguments", reason))
 
-
-def nothing_found() -> NoReturn:
-    raise ToolError("empty", "no results; try other words")
-
-
-def visit_each(urls: list[str], goal: str, visit_one: Callable[[str], list[str]]) -> ToolResult:
-    """One visit per URL. `visit_one(url)` returns [evidence, summary] or raises ToolError."""
-    return each(urls, visit_one, partial(visit_text, goal=goal))
-
-
-def each(items: list[str], call: Callable[[str], list], text_of: Callable[[Found, ResultFormat], str]) -> ToolResult:
-    found: Found = []
+    entries: list[tuple[str, Content]] = []
     for item in items:
         try:
-            found.append((item, call(item)))
+            content = content_of(item)
+        except ConfigError:
+            raise
         except ToolError as error:
-            found.append((item, error))
-    kinds = [result.kind for _, result in found if isinstance(result, ToolError)]
-    error_kind = None
-    if len(kinds) == len(found):
-        error_kind = next((kind for kind in kinds if kind in FAULTS), kinds[0])
-    return ToolResult(text_of(found, PLAIN), error_kind, partial(text_of, found))
+            content = Failure(error.kind, str(error))
+        except Exception as error:
+            reason = f"{name} failed ({type(error).__name__})"
+            return ToolResult(name, failure=Failure("http", reason))
+        entries.append((item, content))
+    return ToolResult(name, arguments.get("goal", ""), entries)
 
 
-def search_text(found: Found, shown: ResultFormat) -> str:
-    entries: list[dict] = []
-    reasons = []
-    for query, pages in found:
-        if not isinstance(pages, ToolError):
-            entries.append({"query": query, "web_page_info_list": [shown_page(page, shown.dates) for page in pages]})
-        elif shown.failed_queries:
-            entries.append({"query": query, "web_page_info_list": [], "error": str(pages)})
-            reasons.append(f"search for {query!r}: {pages}")
-    if reasons and len(reasons) == len(found):
-        return "ERROR: " + "\n".join(reasons)
-    return json.dumps(entries, ensure_ascii=False)
+class Call:
+    """A function in a daemon thread of its own, with a deadline that holds whatever it waits for.
 
+    Not a ThreadPoolExecutor: it joins its threads when the interpreter exits, so one tool that
+    hangs would keep the process alive for ever. A call that is late, or whose result nobody wants
+    any more, is left alone: its thread ends with the process."""
 
-def shown_page(page: dict, dates: bool) -> dict:
-    lines = [page["snippet"]]
-    for name, words in (("source", "Source"), ("date", "Date published")):
-        if dates and page.get(name):
-            lines.insert(0, f"{words}: {page[name]}")
-    return {"title": page["title"], "url": page["url"], "snippet": "\n".join(filter(None, lines))}
+    def __init__(self, name: str, seconds: float, function: Callable, *arguments):
+        self.name = name
+        self.deadline = time.monotonic() + seconds
+        self.future: Future = Future()
+        run = partial(self._run, function, arguments)
+        threading.Thread(target=run, name=name, daemon=True).start()
 
-
-def visit_text(found: Found, shown: ResultFormat, goal: str) -> str:
-    texts = []
-    for url, page in found:
-        if isinstance(page, ToolError):
-            texts.append(filled(shown.unread_page, url=url, goal=goal, error=str(page)))
-        else:
-            texts.append(filled(PAGE, url=url, goal=goal, evidence=page[0], summary=page[1]))
-    return "\n=======\n".join(texts).strip()
-
-
-def cap_text(text: str, tokenizer: Tokenizer, limit: int) -> str:
-    """The text if it has at most `limit` tokens, and not more than MOST_CHARACTERS for each; else a prefix of whole
-    characters, a few tokens short of the limit, and the mark "[cut: 1,234 of 5,678 characters shown]". The mark itself
-    must fit: settings ask for at least 64 tokens. A long text is counted piece by piece, and hardly further than it is
-    shown; a word between two pieces may count double."""
-    def cut_at(end: int) -> str:
-        return f"{text[:end]}\n[cut: {end:,} of {len(text):,} characters shown]"
-
-    longest = min(len(text), MOST_CHARACTERS * limit)
-    starts: list[int] = []                                    # of the tokens
-    for begin in range(0, longest, PIECE):
-        piece = text[begin:min(begin + PIECE, longest)]
-        starts += [begin + start for _, start, _ in tokenizer.untrusted_offsets(piece)]
-        if len(starts) > limit:
-            break
-    if len(starts) <= limit and longest == len(text):
-        return text
-    mark = cut_at(len(text))[len(text):]
-    room = limit - len(tokenizer.encode_untrusted(mark))
-    end = starts[room] if room < len(starts) else longest     # where the first token begins that has no room
-    while (excess := len(tokenizer.encode_untrusted(cut_at(end))) - limit) > 0:       # a word that is cut may have more
-        end -= excess
-    return cut_at(end)
-
-
-def in_thread(name: str, function: Callable, *arguments) -> Future:
-    """Call the function in a daemon thread of its own; the future gets its result or its exception.
-
-    Not a ThreadPoolExecutor: it joins its threads when the interpreter exits, so one tool that hangs would keep
-    the process alive for ever. A caller that no longer wants a result drops the future."""
-    future: Future = Future()
-
-    def work() -> None:
+    def _run(self, function: Callable, arguments: tuple) -> None:
         try:
-            future.set_result(function(*arguments))
+            self.future.set_result(function(*arguments))
         except BaseException as error:
-            future.set_exception(error)
+            self.future.set_exception(error)
 
-    threading.Thread(target=work, name=name, daemon=True).start()
-    return future
+    def late(self) -> bool:
+        return not self.future.done() and time.monotonic() >= self.deadline
+
+    def done(self) -> bool:
+        return self.future.done() or self.late()
+
+    def result(self):
+        """What the function returns or raises. At the deadline a ToolError."""
+        wait([self.future], timeout=max(0.0, self.deadline - time.monotonic()))
+        if not self.future.done():
+            raise ToolError("timeout", f"the {self.name} did not answer in time")
+        return self.future.result()
+
+
+def first_done(calls: Iterable[Call]) -> list[Call]:
+    """Wait until one of these calls is done; those that are."""
+    calls = list(calls)
+    left = min(call.deadline for call in calls) - time.monotonic()
+    futures = [call.future for call in calls]
+    wait(futures, timeout=max(0.0, left), return_when=FIRST_COMPLETED)
+    return [call for call in calls if call.done()]
+
+
+# ---------------------------------------------------------------------------------- many failures
 
 
 class TooManyFailures(ConfigError):
@@ -212,20 +228,27 @@ class TooManyFailures(ConfigError):
 
 
 class FailureGuard:
-    """Stops a run when, of the last `window` calls, more than the share `limit` failed. Safe under threads.
+    """Stops a run when, of the last `window` calls, more than the share `limit` failed. Safe under
+    threads.
 
-    A service that fails from the start is noticed after limit * window failures, before the window is full."""
+    A service that fails from the start is noticed after limit * window failures, before the window
+    is full."""
 
     def __init__(self, what: str = "tool calls", window: int = 50, limit: float = 0.5):
-        self.what, self.window, self.limit = what, window, limit
+        self.what = what
+        self.window = window
+        self.limit = limit
         self._recent: deque[str | None] = deque(maxlen=window)
 
     def add(self, failure: str | None) -> None:
         """Count one call; `failure` says why it failed, None if it did not."""
         self._recent.append(failure)
-        reasons = Counter(reason for reason in self._recent.copy() if reason is not None)
-        if reasons.total() / self.window > self.limit:
+        recent = self._recent.copy()
+        reasons = Counter(reason for reason in recent if reason is not None)
+        failures = reasons.total()
+        if failures / self.window > self.limit:
             listed = "; ".join(f"{n} times: {reason}" for reason, n in reasons.most_common(3))
-            raise TooManyFailures(f"{reasons.total()} of the last {len(self._recent)} {self.what} failed, more than "
-                                  f"the share {self.limit:g} of {self.window}, so the rest cannot be relied on: check "
-                                  f"the network, the keys and the endpoints. {listed}")
+            raise TooManyFailures(
+                f"{failures} of the last {len(recent)} {self.what} failed, more than the share "
+                f"{self.limit:g} of {self.window}, so the rest cannot be relied on: check the "
+                f"network, the keys and the endpoints. {listed}")

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from minvenus.config import ConfigError
-from minvenus.tools.base import ToolError, ToolResult, search_each, visit_each
+from minvenus.tools.base import NO_RESULTS, Extract, SearchHit, ToolError
 
 # A word is a run of letters and digits; Chinese and Japanese write no spaces, so there every character is one.
 UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -83,8 +83,8 @@ class Document:
                 yield Counter(words(passage))
         return list(bm25(counts(), query))
 
-    def extract(self, goal: str, deadline: float = math.inf) -> list[str]:
-        """[evidence, summary]: the best passages in their order on the page, and the best one. Without a common
+    def extract(self, goal: str, deadline: float = math.inf) -> Extract:
+        """The best passages in their order on the page, and the best one. Without a common
         word the evidence is the beginning, and the summary says so."""
         ranked = self.ranked(goal, deadline)
         if ranked:
@@ -99,14 +99,14 @@ class Document:
             if room < 0:
                 break
             chosen.append(i)
-        return ["\n".join(self.passages[i] for i in sorted(chosen)), summary]
+        return Extract("\n".join(self.passages[i] for i in sorted(chosen)), summary)
 
 
 class FolderTools:
-    """`seconds` is the limit of one whole call. Reading the files at the start has none."""
+    """Reading the files at the start has no limit of time."""
 
-    def __init__(self, path: str | Path, seconds: float = 20.0):
-        root, self.seconds = Path(path), seconds
+    def __init__(self, path: str | Path):
+        root = Path(path)
         if not root.is_dir():
             raise ConfigError(f"{root} is not a folder")
         self.documents: dict[str, Document] = {}              # by path in the folder
@@ -123,23 +123,17 @@ class FolderTools:
         # the words of a title count more
         self.counts = [Counter(words(f"{page.title}\n{page.title}\n{page.text}")) for page in self.documents.values()]
 
-    def search(self, queries: list[str]) -> ToolResult:
-        deadline = time.monotonic() + self.seconds
-        return search_each(queries, lambda query: self._search(query, deadline))
-
-    def visit(self, urls: list[str], goal: str) -> ToolResult:
-        deadline = time.monotonic() + self.seconds
-        return visit_each(urls, goal, lambda url: self._visit(url, goal, deadline))
-
-    def _search(self, query: str, deadline: float) -> list[dict]:
-        pages = []
+    def search(self, query: str, deadline: float = math.inf) -> list[SearchHit]:
+        hits = []
         for i in list(bm25(self.counts, query))[:MAX_RESULTS]:
             url, document = list(self.documents.items())[i]
             best, *_ = document.ranked(query, deadline) or [0]        # a long word may be cut between two passages
-            pages.append({"title": document.title, "url": url, "snippet": document.passages[best]})
-        return pages
+            hits.append(SearchHit(document.title, url, document.passages[best]))
+        if not hits:
+            raise ToolError("empty", NO_RESULTS)
+        return hits
 
-    def _visit(self, url: str, goal: str, deadline: float) -> list[str]:
+    def visit(self, url: str, goal: str, deadline: float = math.inf) -> Extract:
         document = self.documents.get(str(PurePosixPath(url.strip())))        # "./a.md" and "a.md" are the same path
         if document is None:
             raise ToolError("empty", "there is no such document: write the path as in the search results")

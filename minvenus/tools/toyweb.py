@@ -3,8 +3,8 @@
     web = ToyWeb(seed=0, hops=4)
     for question in web.questions("train"):
         tools = web.for_question(question.id)     a tool set for one rollout
-        tools.search(["boss Eva"])                page Eva sings Ida sings.              titles and verbs
-        tools.visit(["page Eva"], "boss Eva")     page Eva boss owl twin Max heir Uma.   only if a search has listed it
+        tools.search("boss Eva")                  page Eva sings Ida sings.              titles and verbs
+        tools.visit("page Eva", "boss Eva")       page Eva boss owl twin Max heir Uma.   only if a search has listed it
         web.case(question.id).path                the truth, for tests and audits
 
 A web has one layer of pages for each hop of its question. A page has a title, a pet, and links to pages of the
@@ -24,11 +24,13 @@ other questions. A name stands right after its relation and a pet right after it
 learned such look-ups in 150 steps, and with one token in between not in 300.
 """
 
+import math
 import random
 from collections import Counter
 from dataclasses import dataclass
+from typing import Literal
 
-from minvenus.tools.base import ToolResult
+from minvenus.tools.base import Text
 from minvenus.tools.folder import bm25, words
 from minvenus.types import Question, Rollout
 
@@ -49,6 +51,8 @@ FIRST = "own"                            # the relation of the first page to its
 
 HOPS = (1, 2, 3, 4)                      # right pages of a question; the questions take turns through the list
 PAGES_PER_LAYER = 4
+Asks = Literal["every", "last"]          # the pets of the whole chain, or of its last page only
+QUESTION_WORDS = {"every": "From", "last": "After"}
 SPLITS = {"train": TRAIN_NAMES, "test": TEST_NAMES, "base": NAMES}      # "base": for the texts of the base model
 
 
@@ -79,6 +83,7 @@ class Case:
     relations: list[str]
     path: list[str]
     pages: dict[str, Page]
+    asks: Asks = "every"
 
     @property
     def hops(self) -> int:
@@ -86,7 +91,11 @@ class Case:
 
 
 def make_case(
-    seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] = HOPS
+    seed: int,
+    split: str,
+    index: int,
+    hops_in_turn: tuple[int, ...] = HOPS,
+    asks: Asks = "every",
 ) -> Case:
     """Question `index` of a split. The same arguments give the same web."""
     rng = random.Random(f"toy web {seed} {split}-{index}")
@@ -117,12 +126,14 @@ def make_case(
         path.append(pages[path[-1]].links[relation])
 
     chain = [FIRST, *asked]
-    answer = answer_text(chain, [pages[title].pet for title in path])
-    text = f"From {' '.join([path[0], *chain])}?"
-    return Case(Question(f"{split}-{index}", text, [answer]), chain, path, pages)
+    text = " ".join([QUESTION_WORDS[asks], path[0], *chain]) + "?"
+    answer = answer_text(chain, [pages[title].pet for title in path], asks)
+    return Case(Question(f"{split}-{index}", text, [answer]), chain, path, pages, asks)
 
 
-def answer_text(relations: list[str], pets: list[str]) -> str:
+def answer_text(relations: list[str], pets: list[str], asks: Asks = "every") -> str:
+    if asks == "last":
+        return f"pet {relations[-1]} {pets[-1]}"
     return "pets" + "".join(f" {relation} {pet}" for relation, pet in zip(relations, pets, strict=True))
 
 
@@ -166,18 +177,19 @@ class ToyTools:
         self.listed: dict[str, Page] = {}           # url -> page
         self.counts = [Counter(words(f"{page.title} {page.verb}")) for page in case.pages.values()]
 
-    def search(self, queries: list[str]) -> ToolResult:
-        lines = []
-        for query in queries:
-            found = self.results(query)
-            self.listed.update((page.url, page) for page in found)
-            shown = " ".join(f"{page.title} {page.verb}" for page in found)
-            lines.append(f"page {shown}." if found else "ERROR: nothing found.")
-        return ToolResult("\n".join(lines), None if any(line.startswith("page") for line in lines) else "empty")
+    def search(self, query: str, deadline: float = math.inf) -> Text:
+        """The titles and verbs of the pages that are found."""
+        pages = self.results(query)
+        if not pages:
+            return Text("ERROR: nothing found.", "empty")
+        self.listed.update((page.url, page) for page in pages)
+        listing = " ".join(f"{page.title} {page.verb}" for page in pages)
+        return Text(f"page {listing}.")
 
-    def visit(self, urls: list[str], goal: str) -> ToolResult:
-        texts = [self.listed[url].text(goal) if url in self.listed else "ERROR: no such page." for url in urls]
-        return ToolResult("\n".join(texts), None if any(url in self.listed for url in urls) else "refused")
+    def visit(self, url: str, goal: str, deadline: float = math.inf) -> Text:
+        if url not in self.listed:
+            return Text("ERROR: no such page.", "refused")
+        return Text(self.listed[url].text(goal))
 
     def results(self, query: str) -> list[Page]:
         """The best page and one more: the second best, else the next one with the verb of the best."""

@@ -22,22 +22,13 @@ import re
 import socket
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from minvenus.config import ConfigError
 from minvenus.text import json_repair
 from minvenus.text.untrusted import break_up, restore
-from minvenus.tools.base import (
-    ToolError,
-    ToolResult,
-    in_thread,
-    nothing_found,
-    search_each,
-    visit_each,
-)
+from minvenus.tools.base import NO_RESULTS, Call, Extract, SearchHit, ToolError
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, is_too_long, setting, temperature
 from minvenus.tools.folder import Document, FolderTools
@@ -70,29 +61,26 @@ def describe_tools(spec: str) -> str:
     return f"search by {search}, reader {reader}, {pages}" + (f", recorded in {path}" if path else "")
 
 
-def make_tools(spec: str, seconds: float = 450.0):
-    """The tool set that --tools names, but for the toy web, which has one per question. `seconds` are those of a call
-    of live tools."""
+def make_tools(spec: str):
+    """The tool set that --tools names, but for the toy web, which has one per question."""
     kind, _, path = spec.partition(":")
     if kind == "folder" and path:
         return FolderTools(path)
     if kind == "replay" and path:
-        return LiveTools(Cassette(path, record=False), seconds)
+        return LiveTools(Cassette(path, record=False))
     if spec != "live" and not (kind == "record" and path):
         raise ConfigError(f"tools must be one of toyweb, folder:PATH, live, record:FILE, replay:FILE; got {spec!r}")
     if not setting("SERPER_API_KEY") and not setting("SERPER_BASE_URL"):
         raise ConfigError("live search needs SERPER_API_KEY (or SERPER_BASE_URL, for an endpoint without a key)")
-    return LiveTools(Cassette(path) if path else None, seconds)
+    return LiveTools(Cassette(path) if path else None)
 
 
 class LiveTools:
     """The live web as a tool set; with a cassette its results are recorded, or replayed without any request.
-    `seconds` is when the caller gives a call up; what is there shortly before that is its result. Queries and URLs of a
-    call are asked for at the same time, each with the limits of its services: search and reader 120 seconds, the
-    extractor 300. Nothing changes between calls, so any number of threads may use one object."""
+    Each service has its own limit as well: search and reader 120 seconds, the extractor 300. Nothing changes between
+    calls, so any number of threads may use one object."""
 
-    def __init__(self, cassette: Cassette | None = None, seconds: float = 450.0):
-        self.seconds = 0.95 * seconds
+    def __init__(self, cassette: Cassette | None = None):
         self.fetch = cassette.fetch if cassette else lambda name, arguments, ask: ask()
         self.close = cassette.close if cassette else lambda: None
         if cassette and not cassette.record:
@@ -103,19 +91,21 @@ class LiveTools:
                                url_source="JINA_BASE_URL", attempts=READER_ATTEMPTS)
         self.extractor = Extractor() if setting("EXTRACT_BASE_URL") or setting("EXTRACT_MODEL") else None
 
-    def search(self, queries: list[str]) -> ToolResult:
-        found = self._start("search", self._search, {query: {"query": query} for query in queries})
-        return search_each(queries, lambda query: found[query].result())
+    def search(self, query: str, deadline: float) -> list[SearchHit]:
+        hits = self._fetch("search", {"query": query}, self._search, deadline)
+        return [SearchHit(**hit) for hit in hits]
 
-    def visit(self, urls: list[str], goal: str) -> ToolResult:
-        found = self._start("visit", self._visit, {url: {"url": url, "goal": goal} for url in urls})
-        return visit_each(urls, goal, lambda url: found[url].result())
+    def visit(self, url: str, goal: str, deadline: float) -> Extract:
+        return Extract(*self._fetch("visit", {"url": url, "goal": goal}, self._visit, deadline))
 
-    def _start(self, name: str, call: Callable[..., list], entries: dict[str, dict]) -> dict[str, Future]:
-        """A call for the arguments of each entry, in a thread of its own."""
-        deadline = time.monotonic() + self.seconds
-        return {entry: in_thread(name, self.fetch, name, arguments, partial(call, deadline, **arguments))
-                for entry, arguments in entries.items()}
+    def _fetch(self, name: str, arguments: dict, ask: Callable[..., list], deadline: float) -> list:
+        def in_time() -> list:
+            """What comes too late must not be recorded: the run has not seen it."""
+            value = ask(deadline, **arguments)
+            if time.monotonic() > deadline:
+                raise ToolError("timeout", "the result did not come in time")
+            return value
+        return self.fetch(name, arguments, in_time)
 
     def _search(self, deadline: float, query: str) -> list[dict]:
         """Chinese results for a query with an ideograph, English ones else, as in the released system."""
@@ -128,25 +118,27 @@ class LiveTools:
             if isinstance(item, dict) and item.get("title") and item.get("link"):
                 pages.append({"title": str(item["title"]), "url": str(item["link"]),
                               **{name: str(item.get(name) or "") for name in ("snippet", "date", "source")}})
-        return pages[:MAX_RESULTS] or nothing_found()        # a recording asks again after an error
+        if not pages:
+            raise ToolError("empty", NO_RESULTS)             # an error, so a recording asks again
+        return pages[:MAX_RESULTS]
 
     def _visit(self, deadline: float, url: str, goal: str) -> list[str]:
         """[evidence, summary] of one page; the summary says if only a part of the page was read."""
         text = self._read(deadline, url.strip())
         page = text.encode()[:PAGE_BYTES].decode(errors="ignore")
         found = self.extractor.extract(page, goal, deadline) if self.extractor else Document(page).extract(goal)
-        evidence, summary = found
+        summary = found.summary
         if len(text) > len(page):
             summary += f"\n[cut: only the first {len(page):,} characters of the page were read]"
-        return [evidence, summary]
+        return [found.evidence, summary]
 
     def _read(self, deadline: float, url: str) -> str:
         """The text of a page. An error about the page itself has the kind "page"."""
         hosted = self.reader.base_url.rstrip("/") == HOSTED_READER
         try:                          # in a thread: the look-up of a name has no time limit
             left = max(0.0, min(self.reader.seconds, deadline - time.monotonic()))
-            public = in_thread("resolve", is_public_url, url, not hosted).result(left)
-        except TimeoutError:
+            public = Call("look-up", left, is_public_url, url, not hosted).result()
+        except ToolError:
             raise ToolError("page", "its host was not found in time") from None
         if not public:
             raise ToolError("refused", "this address is not allowed: it must be http://HOST/... or https://HOST/... of "
@@ -194,8 +186,8 @@ class Extractor:
                                                   read_seconds=seconds)
         self.settings = temperature("EXTRACT_TEMPERATURE")
 
-    def extract(self, page: str, goal: str, deadline: float = math.inf) -> list[str]:
-        """[evidence, summary], or a ToolError. As in the released system, after an empty reply the model is asked again
+    def extract(self, page: str, goal: str, deadline: float = math.inf) -> Extract:
+        """Evidence and summary, or a ToolError. As in the released system, after an empty reply the model is asked again
         with 70 % of the page, three times, then with its first 25,000 characters; after one that cannot be read again
         with the same page, three times. A server that says "too long" gets less of the page, too; any other error is
         one."""
@@ -224,8 +216,8 @@ class Extractor:
                 raise problem
 
 
-def read_reply(reply: str) -> list[str] | None:
-    """[evidence, summary] of the first JSON object that has one of our fields, if possible after the thought; or None.
+def read_reply(reply: str) -> Extract | None:
+    """Evidence and summary of the first JSON object that has one of our fields, if possible after the thought; or None.
     Broken JSON is read as far as its fields can be told apart."""
     for said in (reply.rpartition("</think>")[2], reply):         # in a quotation the tag closes no thought
         start = re.search(rf"{{\s*[\"']?(?:{'|'.join(FIELDS)})\b", said)
@@ -241,7 +233,7 @@ def read_reply(reply: str) -> list[str] | None:
     evidence, summary = (as_text(value.get(name)) for name in ("evidence", "summary"))
     if not (evidence or summary):
         return None
-    return [evidence or "(none quoted)", summary or "(none given)"]
+    return Extract(evidence or "(none quoted)", summary or "(none given)")
 
 
 def as_text(value) -> str:

@@ -15,7 +15,7 @@ from minvenus.engine import Engine, Sampling
 from minvenus.model.qwen3 import Qwen3
 from minvenus.text.chat import observation_ids, prompt_ids
 from minvenus.text.tokenizer import Tokenizer
-from minvenus.tools.base import ToolResult
+from minvenus.tools.base import Text
 from minvenus.types import Question
 
 TOKENIZER = Tokenizer.tiny()
@@ -81,9 +81,11 @@ def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engi
             tokens.append(turn[min(len(done), len(turn) - 1)])
         return tokens
 
-    return Engine(
-        model, pages=pages, page_size=page_size, vocab_limit=TOKENIZER.size, draw=draw, **options
+    engine = Engine(
+        model, pages=pages, page_size=page_size, vocab_limit=TOKENIZER.size, **options
     )
+    engine.sampler.tokens = draw
+    return engine
 
 
 def policy_for(script, sampling=None, **options) -> LocalWriter:
@@ -99,19 +101,19 @@ def policy_for(script, sampling=None, **options) -> LocalWriter:
 class Tools:
     """Answers by function; `seen` has every call."""
 
-    def __init__(self, search=lambda queries: "Bob sings", visit=lambda urls, goal: "Bob\ncat."):
+    def __init__(self, search=lambda query: "Bob sings", visit=lambda url, goal: "Bob\ncat."):
         self._search, self._visit, self.seen = search, visit, []
 
-    def search(self, queries):
-        self.seen.append(("search", queries))
-        return self._result(self._search(queries))
+    def search(self, query, deadline):
+        self.seen.append(("search", query))
+        return self._content(self._search(query))
 
-    def visit(self, urls, goal):
-        self.seen.append(("visit", urls, goal))
-        return self._result(self._visit(urls, goal))
+    def visit(self, url, goal, deadline):
+        self.seen.append(("visit", url, goal))
+        return self._content(self._visit(url, goal))
 
-    def _result(self, value):
-        return value if isinstance(value, ToolResult) else ToolResult(value)
+    def _content(self, value):
+        return Text(value) if isinstance(value, str) else value
 
 
 def all_threads_end() -> bool:
@@ -144,7 +146,9 @@ def budget(
     }
 
 
-def loop_for(policy, limits=None, notices=None, system=SYSTEM, **options) -> RolloutLoop:
+def loop_for(
+    policy, limits=None, notices=None, system=SYSTEM, watch=None, **options
+) -> RolloutLoop:
     """`policy` may be a script."""
     policy = policy if hasattr(policy, "start") else policy_for(policy)
     limits = limits or budget()
@@ -153,7 +157,9 @@ def loop_for(policy, limits=None, notices=None, system=SYSTEM, **options) -> Rol
     }
     others = {name: value for name, value in limits.items() if name not in told}
     agent = AgentFormat(system, notices or Notices(), **told)
-    return RolloutLoop(policy, TOKENIZER, agent, **others, **options)
+    loop = RolloutLoop(policy, TOKENIZER, agent, **others, **options)
+    loop.watch = watch or loop.watch
+    return loop
 
 
 def run_groups(

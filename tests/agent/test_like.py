@@ -6,19 +6,13 @@ import re
 
 import pytest
 
-from minvenus.agent.policy import load_loop
+from minvenus.agent.observation import Observation, observe, result_text
+from minvenus.agent.load import load_loop
 from minvenus.agent.prompt import DR_VENUS, MINVENUS
 from minvenus.model.weights import TINY_BASE
 from minvenus.settings import AgentConfig
 from minvenus.text.chat import CLOSE, OPEN
-from minvenus.tools.base import (
-    ToolError,
-    ToolResult,
-    run_tool,
-    search_each,
-    search_text,
-    visit_each,
-)
+from minvenus.tools.base import SearchHit, ToolError, ToolResult, run_tool
 from minvenus.tools.web import PAGE_BYTES
 from tests.agent import scripted
 from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, run, search, visit
@@ -93,31 +87,36 @@ def fail(*_):
 
 
 def fail_for_a(query):
-    return fail() if query == "a" else [{"title": "t", "url": "u", "snippet": "s"}]
+    return fail() if query == "a" else [SearchHit("t", "u", "s")]
+
+
+def none(query):
+    raise ToolError("empty", "no results")
 
 
 @pytest.mark.parametrize(
     ("tool", "shown"),
     [
-        (lambda queries: search_each(queries, fail), ToolResult("[]", "http")),
-        (lambda queries: search_each(queries, lambda query: []), ToolResult("[]", "empty")),
+        (fail, Observation("[]", "http")),
+        (none, Observation("[]", "empty")),
         (
-            lambda queries: search_each(queries, fail_for_a),
-            ToolResult(
+            fail_for_a,
+            Observation(
                 '[{"query": "b", "web_page_info_list": [{"title": "t", "url": "u", "snippet": "s"}]}]'
             ),
         ),
         (
-            lambda queries: 1 / 0,
-            ToolResult("ERROR: tool execution failed: search failed (ZeroDivisionError)", "http"),
+            lambda query: 1 / 0,
+            Observation("ERROR: tool execution failed: search failed (ZeroDivisionError)", "http"),
         ),
-        (lambda queries: " \n", ToolResult("ERROR: empty tool result", "empty")),
+        (lambda query: " \n", Observation("ERROR: empty tool result", "empty")),
     ],
 )
 def test_failed_and_empty_searches_and_calls_are_shown_as_the_release_does_and_stay_typed_errors(
     tool, shown
 ):
-    assert run_tool(Tools(search=tool), "search", {"query": ["a", "b"]}, RESULTS) == shown
+    result = run_tool(Tools(search=tool), "search", {"query": ["a", "b"]})
+    assert observe(result, RESULTS, TOKENIZER, 100) == shown
 
 
 def test_a_malformed_turn_is_answered_with_the_error_and_a_reminder_of_the_format():
@@ -139,9 +138,9 @@ def test_a_malformed_turn_is_answered_with_the_error_and_a_reminder_of_the_forma
     ],
 )
 def test_a_snippet_begins_with_its_date_and_source_where_the_search_knows_them(known, dated, plain):
-    found = [("q", [{"title": "T", "url": "u"} | known])]
+    result = ToolResult("search", entries=[("q", [SearchHit("T", "u", **known)])])
     for shown, snippet in ((RESULTS, dated), (MINVENUS.notices.results, plain)):
-        [entry] = json.loads(search_text(found, shown))
+        [entry] = json.loads(result_text(result, shown))
         assert entry["web_page_info_list"] == [{"title": "T", "url": "u", "snippet": snippet}]
 
 
@@ -152,11 +151,11 @@ UNREAD = (
 
 
 def test_a_page_that_cannot_be_read_is_a_page_that_says_so():
-    tools = Tools(visit=lambda urls, goal: visit_each(urls, goal, fail))
     hostile = {"url": ["https://a.example/{goal}"], "goal": "{url} {error}"}
-    shown = run_tool(tools, "visit", hostile, RESULTS)
-    assert shown.error == "http" and "down" not in shown.text
-    assert re.fullmatch(UNREAD, shown.text).groups()[:2] == (hostile["url"][0], hostile["goal"])
+    result = run_tool(Tools(visit=fail), "visit", hostile)
+    text = result_text(result, RESULTS)
+    assert result.error == "http" and "down" not in text
+    assert re.fullmatch(UNREAD, text).groups()[:2] == (hostile["url"][0], hostile["goal"])
     real = [
         m["content"] for m in real_messages("rl_0000") if "could not be processed" in m["content"]
     ]
@@ -172,8 +171,12 @@ def test_search_results_of_the_release_are_written_as_ours_are(name):
     ]
     for content in found:
         entries = json.loads(content.removeprefix(OPEN).removesuffix(CLOSE))
-        listed = [(entry["query"], entry["web_page_info_list"]) for entry in entries]
-        assert OPEN + search_text(listed, RESULTS) + CLOSE == content
+        listed = [
+            (entry["query"], [SearchHit(**hit) for hit in entry["web_page_info_list"]])
+            for entry in entries
+        ]
+        result = ToolResult("search", entries=listed)
+        assert OPEN + result_text(result, RESULTS) + CLOSE == content
     assert len(found) >= 12
 
 

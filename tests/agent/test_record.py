@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from minvenus.agent.record import messages, rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError
-from minvenus.tools.base import ToolResult
+from minvenus.tools.base import Text
 from tests.agent.scripted import (
     BROKEN,
     TOKENIZER,
@@ -35,7 +35,7 @@ def test_one_record_worked_by_hand():
     policy = policy_for(
         lambda name, turn, attempt: script[turn][min(attempt, len(script[turn]) - 1)]
     )
-    tools = Tools(visit=lambda urls, goal: ToolResult("ERROR: gone", "http"))
+    tools = Tools(visit=lambda urls, goal: Text("ERROR: gone", "http"))
     record = rollout_to_json(run(policy, budget(retries=1), tools))
     assert [m["role"] for m in record["messages"]] == [
         "system",

@@ -15,7 +15,7 @@ from minvenus.agent.remote import RemoteWriter, safe_text
 from minvenus.engine import Sampling
 from minvenus.text.chat import Stream, observation_ids
 from minvenus.text.untrusted import break_up, restore
-from minvenus.tools.base import ToolResult
+from minvenus.tools.base import Text
 from tests.agent.scripted import (
     PROMPT,
     TOKENIZER,
@@ -363,7 +363,7 @@ def room_for(tokens, *turns, status=400):
 
 
 def test_a_server_that_calls_a_prompt_too_long_is_the_context_limit_and_the_model_may_still_answer():
-    tools = Tools(search=lambda queries: ToolResult("Bob sings. " * 40, "empty"))
+    tools = Tools(search=lambda queries: Text("Bob sings. " * 40, "empty"))
     with serve(room_for(PROMPT + 150, search(), answer())) as server:
         rollout = run(policy_at(server), tools=tools)
     assert rollout.termination == "answered_token_limit" and final_answer(rollout.turns) == "cat"

@@ -7,7 +7,7 @@ from minvenus.agent.show import row, shortened, show
 from minvenus.config import ConfigError
 from minvenus.engine import Sampling
 from minvenus.text.chat import stream
-from minvenus.tools.base import FailureGuard, ToolResult, TooManyFailures
+from minvenus.tools.base import FailureGuard, Text, TooManyFailures
 from tests.agent import scripted
 from tests.agent.scripted import (
     BROKEN,
@@ -41,7 +41,7 @@ def test_search_visit_answer_worked_by_hand():
     assert (rollout.tokens, rollout.sampled, [(t.start, t.end) for t in rollout.turns]) == stream(
         messages, TOKENIZER
     )
-    assert tools.seen == [("search", ["Bob"]), ("visit", ["Bob"], "pet")]
+    assert tools.seen == [("search", "Bob"), ("visit", "Bob", "pet")]
     assert [t.kind for t in rollout.turns] == ["search", "visit", "answer"]
     assert not any(t.malformed for t in rollout.turns)
     assert rollout.turns[1].tool == {"name": "visit", "arguments": {"url": ["Bob"], "goal": "pet"}}
@@ -109,7 +109,7 @@ def test_an_invented_tool_response_is_malformed_and_only_what_stands_before_it_i
     assert (
         rollout.turns[0].kind == "search"
         and rollout.turns[0].malformed
-        and tools.seen == [("search", ["Bob"])]
+        and tools.seen == [("search", "Bob")]
     )
     stopping = policy_for([invented, answer()], Sampling(1, stop_ids=(TOKENIZER.tool_response,)))
     assert run(stopping).turns[0].text.endswith("</tool_call>\n<tool_response>"), (
@@ -135,7 +135,7 @@ def test_too_many_failures_and_a_wrong_set_up_stop_the_run_with_the_reason_and_l
         raise ConfigError("no key")
 
     def failing(queries):
-        return ToolResult("ERROR: x", "http")
+        return Text("ERROR: x", "http")
 
     for tool, error, words in (
         (unset, ConfigError, "no key"),
@@ -155,7 +155,7 @@ def test_too_many_failures_and_a_wrong_set_up_stop_the_run_with_the_reason_and_l
 @pytest.mark.parametrize("kind", ["refused", "empty", "bad_arguments"])
 def test_errors_that_the_model_can_cause_never_stop_a_run(kind):
     policy = policy_for([search("a"), search("b"), search("c"), answer()])
-    tools = Tools(search=lambda queries: ToolResult("ERROR: x", kind))
+    tools = Tools(search=lambda queries: Text("ERROR: x", kind))
     assert run(policy, budget(), tools, guard=FailureGuard(limit=0.0)).termination == "answered"
 
 
@@ -226,7 +226,7 @@ def test_every_turn_with_its_call_and_result_discarded_attempts_and_the_end_are_
     run(
         policy_for(script),
         budget(retries=1),
-        Tools(search=lambda q: ToolResult("ERROR: none", "empty")),
+        Tools(search=lambda q: Text("ERROR: none", "empty")),
         watch=show,
     )
     shown = capsys.readouterr().out

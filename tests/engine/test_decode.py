@@ -70,7 +70,7 @@ def test_the_merged_model_is_the_plain_one(
         merged = decode.MergedModel(model, sequences)
     tokens, positions = torch.arange(12), torch.arange(12) * 7
     for rows in (None, torch.tensor([2, 3, 11]), torch.tensor([], dtype=torch.int64)):
-        plain, fast = (m.paged(tokens, positions, sees_everything, rows) for m in (model, merged))
+        plain, fast = (m.model(tokens, positions, sees_everything, rows) for m in (model, merged))
         torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(merged.logits(plain), model.logits(plain), rtol=1e-5, atol=1e-5)
 
@@ -119,8 +119,8 @@ def test_hidden_states_of_some_rows_are_those_of_all(rows):
         torch.tensor(rows, dtype=torch.int64),
     )
     torch.testing.assert_close(
-        MODEL.paged(tokens, positions, sees_everything, kept),
-        MODEL.paged(tokens, positions, sees_everything)[kept],
+        MODEL.model(tokens, positions, sees_everything, kept),
+        MODEL.model(tokens, positions, sees_everything)[kept],
     )
 
 

@@ -1,24 +1,18 @@
-"""The folder of an evaluation: what a line holds, that other settings are refused, that no run that has ended is lost;
-and the loop that makes the runs: what they sample, how many are open at once."""
+"""The folder of an evaluation: what a line holds, that other settings are refused, that no run that
+has ended is lost; and the loop that makes the runs: what they sample, how many are open at once."""
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError
 from minvenus.evaluation import results as module
+from minvenus.evaluation.judge import WordGrader
 from minvenus.evaluation.questions import QuestionSource
-from minvenus.evaluation.results import (
-    fixed_settings,
-    open_results,
-    read_results,
-)
-from minvenus.files import model_fingerprint
+from minvenus.evaluation.results import fixed_settings, graded, open_results, read_results
 from minvenus.settings import AgentConfig, EvalConfig
 from minvenus.tools.base import FailureGuard, ToolError, TooManyFailures
 from minvenus.types import TERMINATIONS, Question
@@ -90,20 +84,15 @@ def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(
 ):
     rollout = rollout_of(*turns)
     with opened(tmp_path) as results:
-        results.add(3, rollout)
-    [added], [line] = results.runs.values(), lines_of(tmp_path)
-    assert read_results(results.path) == {(QUESTION.id, 3): added}
+        added = results.add(3, rollout)
+    [line] = lines_of(tmp_path)
+    assert read_results(results.path) == results.runs == {(QUESTION.id, 3): added}
     assert replace(rollout_from_json(line), question=rollout.question) == rollout
-    found = added.numbers
-    assert tuple(found[name] for name in ("turns", "malformed", "searches", "visits")) == numbers
-    assert (found["tokens"], found["seconds"], found["f1"]) == (
-        len(rollout.tokens),
-        rollout.seconds,
-        float(correct),
-    )
-    assert found["written"] == sum(turn.end - turn.start for turn in rollout.turns)
-    assert (added.question, added.run) == (ASKED, 3)
-    assert (added.correct, line["correct"], line["graded_by"]) == (correct, correct, "exact match")
+    names = ("turns", "malformed", "searches", "visits", "tokens", "seconds", "exact_match", "f1")
+    expected = (*numbers, len(rollout.tokens), rollout.seconds, correct, correct)
+    assert tuple(added.numbers[name] for name in names) == expected
+    assert added.numbers["written"] == sum(turn.end - turn.start for turn in rollout.turns)
+    assert (added.question, added.run, line["exact_match"]) == (ASKED, 3, correct)
     assert added.tool_errors == ["http"] * added.numbers["visits"]
 
 
@@ -143,8 +132,7 @@ def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(folder, tor
     [
         (lambda data: b"\n" + data, "line 1 is not a finished run"),
         (lambda data: data + b"[]\n", "line 2 is not a finished run"),
-        (lambda data: data + data, "is there twice"),
-        (lambda data: data.replace(b'"graded_by"', b'"graded"'), "line 1 is not a finished run"),
+        (lambda data: data + data.replace(b'"run"', b'"r"'), "line 2 is not a finished run"),
         (lambda data: data + b"[" * 100_000 + b"\n", "line 2 is not a finished run"),
         (
             lambda data: data.replace(b'"termination": "answered"', b'"termination": "tired"'),
@@ -164,81 +152,27 @@ def test_a_damaged_file_is_one_clear_error(folder, change, words):
 
 # ------------------------------------------------------------------------------------------------------- other settings
 
-FIXED = {
-    "hops",
-    "slack",
-    "tools",
-    "api_model",
-    "max_turns",
-    "max_context",
-    "max_new_tokens",
-    "max_observation_tokens",
-    "time_limit",
-    "tool_seconds",
-    "temperature",
-    "top_p",
-    "top_k",
-    "presence_penalty",
-    "retries",
-    "seed",
-    "device",
-    "max_malformed",
-    "like",
-    "question_seed",
-}
+FIXED = """hops slack tools api_model max_turns max_context max_new_tokens max_observation_tokens
+    time_limit tool_seconds temperature top_p top_k presence_penalty retries seed device
+    max_malformed like question_seed""".split()
 
 
 def test_all_settings_that_change_what_a_run_does_are_fixed_and_files_count_by_their_content():
-    assert fixed_settings(CONFIG, FINGERPRINTS).keys() == FIXED | FINGERPRINTS.keys()
+    assert fixed_settings(CONFIG, FINGERPRINTS).keys() == {*FIXED, *FINGERPRINTS}
 
 
 @pytest.mark.parametrize(
     ("name", "config", "fingerprints"),
     [
-        ("hops", replace(CONFIG, hops=2), FINGERPRINTS),
-        ("seed", replace(CONFIG, agent=AgentConfig(seed=8, temperature=0.5)), FINGERPRINTS),
-        (
-            "max_turns",
-            replace(CONFIG, agent=AgentConfig(seed=7, temperature=0.5, max_turns=9)),
-            FINGERPRINTS,
-        ),
-        ("model", CONFIG, FINGERPRINTS | {"model": "m2"}),
+        ("hops", replace(CONFIG, hops=2), {}),
+        ("seed", replace(CONFIG, agent=replace(CONFIG.agent, seed=8)), {}),
+        ("max_turns", replace(CONFIG, agent=replace(CONFIG.agent, max_turns=9)), {}),
+        ("model", CONFIG, {"model": "m2"}),
     ],
 )
 def test_a_fixed_setting_with_another_value_is_refused(folder, name, config, fingerprints):
-    refused(
-        folder,
-        rf"other settings: {name} was .*, is .*\. Use the same, or another --out",
-        config,
-        fingerprints,
-    )
-
-
-def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(
-    tmp_path, monkeypatch
-):
-    def write(folder, tensors):
-        (tmp_path / folder).mkdir()
-        files = {
-            "a.safetensors": tensors,
-            "b.safetensors": b"b",
-            "config.json": b"{}",
-            "notes.txt": b"?",
-        }
-        for name, content in files.items():
-            (tmp_path / folder / name).write_bytes(content)
-        return str(tmp_path / folder)
-
-    one, same, other = write("one", b"12"), write("same", b"12"), write("other", b"13")
-    first = model_fingerprint(one)
-    (tmp_path / "same" / "notes.txt").write_bytes(b"!")
-    real = Path.glob
-    monkeypatch.setattr(Path, "glob", lambda self, pattern: reversed(sorted(real(self, pattern))))
-    assert model_fingerprint(same) == first != model_fingerprint(other)
-    (tmp_path / "same" / "config.json").write_bytes(b"[]")
-    assert model_fingerprint(same) != first, "another tokenizer or shape is another model"
-    files = [f"{one}/a.safetensors", f"{other}/a.safetensors", "/nowhere"]
-    assert len(set(map(model_fingerprint, files))) == 3, "a tokenizer's file, for a served model"
+    words = rf"other settings: {name} was .*, is .*\. Use the same, or another --out"
+    refused(folder, words, config, FINGERPRINTS | fingerprints)
 
 
 def test_two_processes_cannot_have_the_same_folder(folder):
@@ -246,74 +180,57 @@ def test_two_processes_cannot_have_the_same_folder(folder):
         refused(folder, "another process is evaluating into")
 
 
-# ------------------------------------------------------------------------------------------ graded again, made again
+# ------------------------------------------------------------------------- grades, and runs made again
+
+
+def answered(folder, *answers):
+    """The results of runs with these answers."""
+    with opened(folder) as results:
+        return [results.add(i, rollout_of(answer(text))) for i, text in enumerate(answers)]
 
 
 def test_the_answer_of_a_run_that_was_cut_does_not_count(tmp_path):
     with opened(tmp_path) as results:
-        results.add(0, rollout_of(search(), answer(), termination="timeout"))
-    assert results.runs["q", 0].correct is False and results.runs["q", 0].numbers["f1"] == 0.0
+        result = results.add(0, rollout_of(search(), answer(), termination="timeout"))
+    assert result.answer is None and result.numbers["f1"] == result.numbers["exact_match"] == 0.0
 
 
-def test_where_a_verdict_is_unknown_or_anothers_all_runs_are_graded_alike(tmp_path):
-    """All of them, so that few unknown ones among thousands do not look like a failing judge."""
-    asked, verdicts = [], [1.0, None, 0.0]
+def test_grades_become_verdicts_and_an_unknown_one_has_its_reason(tmp_path):
     judge = SimpleNamespace(
         name="the judge",
-        grade=lambda questions, answers: asked.append(answers) or verdicts,
-        notes={("q", "a dog"): "no reply"},
+        grade=lambda questions, answers: [{"cat": 1.0, "a dog": None, "Bob": 0.0}[a] for a in answers],
+        notes={(ASKED.text, "a dog"): "no reply"},
     )
-    with opened(tmp_path) as results:
-        for number, said in enumerate(("cat", "a dog", "Bob")):
-            results.add(number, rollout_of(answer(said)))
-        exact = results.path.read_bytes()
-        results.grade()
-        assert results.path.read_bytes() == exact, "nothing is to be graded"
-        results.grader = judge
-        results.grade()
-        assert [run.correct for run in results.runs.values()] == [True, None, False]
-        assert {run.graded_by for run in results.runs.values()} == {"the judge"}
-        assert results.runs["q", 1].note == "no reply"
-        verdicts[1] = 1.0
-        results.grade()  # the unknown one
-        results.grade()  # nothing
-        assert asked == [["cat", "a dog", "Bob"]] * 2 and results.runs["q", 1].correct is True
-    with opened(tmp_path) as results:
-        results.grade()
-        assert results.path.read_bytes() == exact
+    runs = answered(tmp_path, "cat", "a dog", "Bob")
+    evaluation = graded(runs, judge, "e")
+    assert (evaluation.name, evaluation.graded_by) == ("e", "the judge")
+    verdicts = [(result.correct, result.note) for result in evaluation.results]
+    assert verdicts == [(True, ""), (None, "no reply"), (False, "")]
 
 
 def test_by_f1_an_answer_that_shares_half_of_its_words_is_right(tmp_path):
-    with opened(tmp_path) as results:
-        for number, said in enumerate(
-            ("the cat", "a big cat", "a cat and dog", "a dog")
-        ):  # F1 2/3, 1/2, 2/5, 0
-            results.add(number, rollout_of(answer(said)))
-    with opened(tmp_path, replace(CONFIG, score="f1")) as results:
-        results.grade()
-        assert [run.correct for run in results.runs.values()] == [True, True, False, False]
-        assert results.runs["q", 0].graded_by == "word F1 of at least 0.5"
+    # F1 2/3, 1/2, 2/5, 0
+    runs = answered(tmp_path, "the cat", "a big cat", "a cat and dog", "a dog")
+    evaluation = graded(runs, WordGrader("f1"), "e")
+    assert [result.correct for result in evaluation.results] == [True, True, False, False]
+    assert evaluation.graded_by == "word F1 of at least 0.5"
 
 
-def test_only_runs_that_ended_in_an_error_are_made_again(tmp_path):
+def test_only_runs_that_ended_in_an_error_are_made_again_and_the_newest_line_counts(tmp_path):
     """A run that found no answer in its time is wrong: to make it again would be a second chance."""
+    runs = [(QUESTION, number) for number, _ in enumerate(TERMINATIONS)]
     with opened(tmp_path) as results:
         for number, end in enumerate(TERMINATIONS):
             results.add(number, rollout_of(search(), answer(), termination=end))
+        assert results.missing(runs) == []
+    lines = results.path.read_bytes()
     with opened(tmp_path, replace(CONFIG, redo_failed=True)) as results:
-        assert [result.termination for result in results.runs.values()] == [
-            end for end in TERMINATIONS if end != "error"
-        ]
-
-
-def test_a_process_that_dies_while_it_grades_again_has_changed_nothing(folder, monkeypatch):
-    before = (folder / "results.jsonl").read_bytes()
-    with opened(folder) as results:
-        results.grader = SimpleNamespace(name="x", grade=lambda *_: [0.0], notes={})
-        monkeypatch.setattr(module, "as_bytes", Mock(side_effect=OSError("full")))
-        with pytest.raises(OSError, match="full"):
-            results.grade()
-    assert (folder / "results.jsonl").read_bytes() == before
+        [(_, number)] = results.missing(runs)
+        assert TERMINATIONS[number] == "error" and results.path.read_bytes() == lines
+        results.add(number, rollout_of(answer()))
+    assert results.path.read_bytes().startswith(lines), "no line is lost"
+    with opened(tmp_path, replace(CONFIG, redo_failed=True)) as results:
+        assert results.missing(runs) == [] and results.runs["q", number].termination == "answered"
 
 
 # ------------------------------------------------------------------------------------------------------------ the loop
@@ -323,7 +240,7 @@ def collect(folder, policy, missing, concurrency, limits=None, tools=Tools, guar
     """The rollouts of all runs that were saved, by question and number."""
     source = QuestionSource(QUESTIONS, tools=tools(), turn_limit=8)
     with opened(folder) as results, loop_for(policy, limits, QUIET, guard=guard) as loop:
-        module.collect(loop, source, missing, concurrency, results, stop=[])
+        module.make_runs(loop, source, missing, concurrency, results, stop=[])
     return saved(folder)
 
 

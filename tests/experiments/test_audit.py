@@ -34,10 +34,10 @@ def played(*titles):
     for title in titles:
         if not title.startswith("!"):
             turns.append(search(title))
-            seen.append(tools.search([title]).text)
+            seen.append(tools.search(title).text)
         url = f"page {title.lstrip('!')}"
         turns.append(visit(url))
-        seen.append(tools.visit([url], "pet").text)
+        seen.append(tools.visit(url, "pet").text)
     return rollout([*turns, answer("pets own cat")], seen, CASE.question)
 
 

@@ -14,6 +14,7 @@ from minvenus.igpo.recipes import Recipe
 from minvenus.types import Question, Rollout, Sample, Turn, TurnRewards
 from tests.igpo import oracle
 
+AGGREGATIONS = ("seq-mean-token-mean", "token-mean", "seq-mean-token-sum")
 MODES = ("scaled", "separate", "joint", "none")
 ORDINARY = (1.0,)
 ALL_MAGNITUDES = (1.0, 1.0, 1e-12, 1e-3, 1e4, 1e9)
@@ -27,9 +28,9 @@ class Batch:
     groups: list[int]
 
 
-def recipes(**fixed):
-    """Recipes over every field that the advantages read; a keyword fixes a field, or gives the values it may take."""
-    choices = {
+def choices_of_recipes() -> dict:
+    """The fields that the advantages read."""
+    return {
         "browse": st.sampled_from(("replicate", "segment", "off")),
         "discount_over": st.sampled_from(("turns", "rewards")),
         "penalty_scope": st.sampled_from(("turn", "segment")),
@@ -42,6 +43,11 @@ def recipes(**fixed):
         "ig_weight": st.sampled_from((1.0, 1.0, 0.0, 0.5, 2.0)),
         "gain": st.sampled_from(("log_prob", "prob")),
     }
+
+
+def recipes(**fixed):
+    """Recipes over all of these; a keyword fixes a field, or gives the values that it may take."""
+    choices = choices_of_recipes()
     for name, value in fixed.items():
         choices[name] = st.sampled_from(value) if isinstance(value, tuple) else st.just(value)
     return st.builds(Recipe, **choices)

@@ -1,10 +1,6 @@
-"""What every step does to the expected gradient, by exact enumeration through the shipped advantage and loss code: each
-row of the table in docs/equations.md, the identity of a batch, and the quotient that centred gains climb.
+"""What every step does to the expected gradient, by exact enumeration through the shipped advantage and loss code: the
+rows of the table in docs/equations.md, the identity of a batch, and the quotient that centred gains climb."""
 
-Populations: with probabilities that are multiples of 1/4 and three visits, 64 rollouts hold every rollout as often as
-its probability says. Such a group has the population's mean and spread: it stands for G -> infinity, exactly."""
-
-import itertools
 import math
 import re
 from dataclasses import replace
@@ -15,26 +11,28 @@ import pytest
 import torch
 from hypothesis import given
 
-from minvenus.experiments import theory
-from minvenus.experiments.lab import STOP
-from minvenus.experiments.theory import (
-    World,
-    by_recipe,
-    cosine,
-    expected_update,
-    loss_direction,
-    true_gradient,
-)
 from minvenus.igpo.advantage import advantage_record
 from minvenus.igpo.recipes import Recipe
 from tests.igpo import oracle
+from tests.igpo.enumeration import (
+    EQUAL,
+    FRONT,
+    STOP,
+    World,
+    by_recipe,
+    compare,
+    cosine,
+    expected_update,
+    loss_direction,
+    push_to_go_on,
+    true_gradient,
+)
 from tests.igpo.strategies import ORDINARY, advantages, assert_close, batches, recipes, rounding
 
 UNCENTRED = Recipe(normalize="separate", center_gain=False, gamma=1.0)
 CENTRED = replace(UNCENTRED, center_gain=True)
 OUTCOMES = Recipe(use_gain=False, gamma=1.0)
-FRONT = (2.0, 0.2, 0.2)
-ROOT = Path(__file__).parents[2]
+TABLE = Path(__file__).parents[2] / "docs/equations.md"
 
 
 def small(gains=(0.8, 0.8)) -> World:
@@ -63,27 +61,20 @@ def same(a, b, tolerance=1e-12) -> bool:
 
 
 def centred(recipe: Recipe, rewards):
-    """Outcomes minus their mean, not divided: the advantages of the shipped code times the std that it divided by."""
+    """Outcomes minus their mean, not divided: the shipped advantages times the std that they were divided by."""
     record = advantage_record(rewards, [0] * len(rewards), recipe)
     return [[a * (record.groups[0].outcome_std + 1e-6) for a in row] for row in record.advantages]
 
 
-def population(gains, visits=3) -> World:
-    """Right, wrong, stop with 1/4, 1/2, 1/4."""
-    return World.of(gains, (0.25, 0.5, 0.25), visits)
-
-
 def population_update(world: World, recipe: Recipe):
-    """The update on one group that is the population itself."""
-    counts = [round(64 * chance) for chance in world.probabilities().tolist()]
-    assert (
-        counts == pytest.approx([64 * chance for chance in world.probabilities().tolist()])
-        and sum(counts) == 64
-    )
+    """The update on one group that stands for G -> infinity: 64 rollouts that hold every rollout as often as its
+    probability says, so that it has the population's mean and spread."""
+    chances = world.probabilities().tolist()
+    counts = [round(64 * chance) for chance in chances]
+    assert counts == pytest.approx([64 * chance for chance in chances]) and sum(counts) == 64
     members = [i for i, count in enumerate(counts) for _ in range(count)]
-    rows = by_recipe(recipe, [world.rewards[i] for i in members])
     total = torch.zeros_like(world.logprobs())
-    for i, row in zip(members, rows, strict=True):
+    for i, row in zip(members, by_recipe(recipe, [world.rewards[i] for i in members]), strict=True):
         total[i, : len(row)] += torch.tensor(row, dtype=torch.float64)
     return loss_direction(world, total * len(counts) / 64, "seq-mean-token-sum")
 
@@ -92,26 +83,18 @@ def population_update(world: World, recipe: Recipe):
 
 
 def test_the_world_of_three_hops_and_four_visits_has_29_rollouts_whose_probabilities_add_up_to_1():
-    world = World.of((0.8, 0.8, 0.8))
-    assert len(world.choices) == len({tuple(made) for made in world.choices}) == 29
+    world = World.of(EQUAL)
+    assert len(world.choices) == len(set(world.choices)) == 29
     assert sum(world.probabilities().tolist()) == pytest.approx(1.0)
-    assert sum(r.outcome for r in world.rewards) == 4, (
-        "right three times: at once, or a wrong visit before each hop"
-    )
+    assert sum(r.outcome for r in world.rewards) == 4, "at once, or a wrong visit before each hop"
 
 
-def test_the_true_gradient_agrees_with_finite_differences():
-    world = World.of(FRONT)
-    worth = [sum(r.turns) + r.outcome for r in world.rewards]
-    exact, h = true_gradient(world, worth), 1e-5
-    for place in itertools.product(range(3), range(3)):
-        values = []
-        for sign in (1, -1):
-            moved = world.logits.detach().clone()
-            moved[place] += sign * h
-            chance = replace(world, logits=moved).probabilities().tolist()
-            values.append(sum(p * w for p, w in zip(chance, worth, strict=True)))
-        assert (values[0] - values[1]) / (2 * h) == pytest.approx(float(exact[place]), abs=1e-9)
+def test_pushes_are_per_time_that_a_hop_is_reached_and_in_lengths_of_the_gradient():
+    """Two hops, two visits, right 1/4 and wrong 1/2: hop 1 is reached once, and after a wrong visit again, 1.5 times;
+    hop 2 after a right one. The gradient has the length 5."""
+    world = World.of((0.8, 0.8), (0.25, 0.5, 0.25), visits=2)
+    gradient = torch.tensor([[0.0, 0.0, 3.0], [0.0, 0.0, -4.0]], dtype=torch.float64)
+    assert push_to_go_on(world, gradient) == pytest.approx([-3 / 1.5 / 5, 4 / 0.25 / 5])
 
 
 # ------------------------------------------------------------------------------------- the identity and the quotient
@@ -122,24 +105,21 @@ def test_centring_takes_the_mean_gain_from_every_rewarded_turn_to_come(batch, re
     """A(centred) = A(uncentred) - mu / sigma * D, D the discounted number of rewarded turns from t on: for any batch,
     discount, spread, weight and scope of penalties."""
     without = advantages(batch, replace(recipe, center_gain=False))
-    stats = advantage_record(batch.rewards, batch.groups, recipe).groups
+    groups = advantage_record(batch.rewards, batch.groups, recipe).groups
     expected = []
     for row, r, group in zip(without, batch.rewards, batch.groups, strict=True):
         ones = [None if v is None else 1.0 for v in r.turns]
         to_come = oracle.returns([*ones, 0.0], r.penalties, recipe)
-        fee = (
-            recipe.ig_weight
-            * stats[group].turn_reward_mean
-            / (stats[group].turn_reward_spread + 1e-6)
-        )
+        stats = groups[group]
+        fee = recipe.ig_weight * stats.turn_reward_mean / (stats.turn_reward_spread + 1e-6)
         expected.append([a - fee * d for a, d in zip(row, to_come, strict=True)])
     assert_close(advantages(batch, recipe), expected, 20 * rounding(batch, recipe))
 
 
-@pytest.mark.parametrize("gains", [(0.8, 0.8, 0.8), (0.4, 0.6, 0.9), FRONT, (-0.5, 0.2, 0.1)])
+@pytest.mark.parametrize("gains", [EQUAL, (0.4, 0.6, 0.9), FRONT, (-0.5, 0.2, 0.1)])
 def test_centred_gains_climb_the_gain_per_rewarded_turn(gains):
     """G -> infinity, gamma 1, token sums: E[update] = grad E S - mu grad E N = E N * grad(E S / E N), over sigma."""
-    world = gains_only(population(gains))
+    world = gains_only(World.of(gains, (0.25, 0.5, 0.25), visits=3))
     total = torch.tensor([sum(r.turns) for r in world.rewards], dtype=torch.float64)
     turns = torch.tensor([len(r.turns) for r in world.rewards], dtype=torch.float64)
     chance = world.probabilities()
@@ -154,27 +134,26 @@ def test_centred_gains_climb_the_gain_per_rewarded_turn(gains):
     )
     sigma = math.sqrt(squares / mean_turns + 1e-8) + 1e-6
     assert same(population_update(world, CENTRED) * sigma, difference)
+    uncentred = population_update(world, UNCENTRED)
+    assert cosine(uncentred, gain_gradient(world)) == pytest.approx(1.0), "sigma is only a factor"
 
 
 def test_equal_positive_gains_teach_nothing_when_they_are_centred_and_to_go_on_when_they_are_not():
     """Right and wrong visits gain the same: only the number of visits matters."""
-    world = gains_only(small())
-    equal = replace(world, rewards=[replace(r, turns=[0.8] * len(r.turns)) for r in world.rewards])
+    world = small()
+    equal = replace(
+        world, rewards=[replace(r, turns=[0.8] * len(r.turns), outcome=0.0) for r in world.rewards]
+    )
     truth = gain_gradient(equal)
     assert bool((truth[:, STOP] < 0).all())
-    assert same(
-        expected_update(equal, partial(by_recipe, CENTRED), 3), torch.zeros_like(truth), 1e-9
-    )
-    assert (
-        cosine(
-            expected_update(equal, partial(by_recipe, replace(UNCENTRED, spread="rms")), 3), truth
-        )
-        > 0.99
-    )
+    nothing = expected_update(equal, partial(by_recipe, CENTRED), 3)
+    assert same(nothing, torch.zeros_like(truth), 1e-9)
+    uncentred = partial(by_recipe, replace(UNCENTRED, spread="rms"))
+    assert cosine(expected_update(equal, uncentred, 3), truth) > 0.99
 
 
 def test_front_loaded_gains_push_to_stop_at_later_hops_when_they_are_centred():
-    pushes, _ = theory.compare(World.of(FRONT), 2)
+    pushes, _ = compare(World.of(FRONT), 2)
     assert min(pushes["true gradient of the gain"]) > 0 and min(pushes["uncentred"]) > 0
     first, *later = pushes["paper"]
     assert first > 0 > max(later)
@@ -185,97 +164,19 @@ def test_front_loaded_gains_push_to_stop_at_later_hops_when_they_are_centred():
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_centred_outcomes_without_discount_give_the_true_gradient(size):
+    """Exactly (G-1)/G of it; divided by their std, it times E sqrt(k (G-k)) / (G p (1-p))."""
     world = outcomes_only(small())
+    truth = outcome_gradient(world)
     update = expected_update(world, partial(centred, OUTCOMES), size)
-    assert same(update, (size - 1) / size * outcome_gradient(world))
-
-
-@pytest.mark.parametrize("gamma", [0.95, 0.8])
-def test_discounted_outcomes_are_biased_towards_long_rollouts(gamma):
-    """(G-1)/G * (E[O sum_t gamma^(T-t) s_t] - b E[sum_t gamma^(T-t) s_t])"""
-    world = outcomes_only(small())
-    update = expected_update(world, partial(centred, replace(OUTCOMES, gamma=gamma)), 3)
-    chance, parts = world.probabilities().tolist(), []
-    mean = sum(p * r.outcome for p, r in zip(chance, world.rewards, strict=True))
-    for worth in (lambda r: r.outcome, lambda r: 1.0):
-        rows = torch.zeros_like(world.logprobs())
-        for i, r in enumerate(world.rewards):
-            n = len(r.turns) + 1
-            rows[i, :n] = torch.tensor(
-                [chance[i] * worth(r) * gamma ** (n - 1 - t) for t in range(n)]
-            )
-        parts.append(loss_direction(world, rows * len(chance), "seq-mean-token-sum"))
-    first, second = parts
-    assert same(update, 2 / 3 * (first - mean * second), 1e-7)
-    assert bool((-second[:, STOP] < 0).all()), "minus b times it lengthens where b > 0"
-    assert {0.95: 0.995, 0.8: 0.9}[gamma] < cosine(update, outcome_gradient(world)) < 0.99999
-
-
-@pytest.mark.parametrize("size", [2, 3, 4])
-def test_z_scored_binary_outcomes_give_the_true_gradient_times_a_known_factor(size):
-    world = outcomes_only(small())
-    p = sum(
-        c * r.outcome for c, r in zip(world.probabilities().tolist(), world.rewards, strict=True)
-    )
+    assert same(update, (size - 1) / size * truth)
+    chances = world.probabilities().tolist()
+    p = sum(c * r.outcome for c, r in zip(chances, world.rewards, strict=True))
     spread = sum(
         math.comb(size, k) * p**k * (1 - p) ** (size - k) * math.sqrt(k * (size - k))
         for k in range(size + 1)
     )
-    update = expected_update(world, partial(by_recipe, OUTCOMES), size)
-    assert same(update, spread / (size * p * (1 - p)) * outcome_gradient(world), 1e-6)
-
-
-@pytest.mark.parametrize("gains", [(0.8, 0.8, 0.8), FRONT])
-def test_the_std_of_a_large_group_is_only_a_factor(gains):
-    world = gains_only(population(gains))
-    assert cosine(population_update(world, UNCENTRED), gain_gradient(world)) == pytest.approx(
-        1.0, abs=1e-12
-    )
-
-
-def test_the_cosines_of_the_table_are_those_of_the_world_with_29_rollouts():
-    """Every row of docs/equations.md that has one; those of gains are what the command prints."""
-    equal, front = (theory.compare(World.of(gains), 3)[1] for gains in ((0.8, 0.8, 0.8), FRONT))
-    found = {
-        name: [float(equal[arm]), float(front[arm])]
-        for name, arm in (
-            ("gains centred", "paper"),
-            ("gains uncentred, / std", "uncentred, std"),
-            ("gains uncentred, / root mean square", "uncentred"),
-        )
-    }
-    world = outcomes_only(World.of((0.8, 0.8, 0.8)))
-    early = replace(
-        world, rewards=[r if r.turns else replace(r, outcome=-3.0) for r in world.rewards]
-    )
-
-    def cosine_of(world, credit, size=3, aggregate="seq-mean-token-sum"):
-        return round(
-            cosine(expected_update(world, credit, size, aggregate), outcome_gradient(world)), 3
-        )
-
-    found["outcomes centred, γ < 1"] = [
-        cosine_of(world, partial(centred, replace(OUTCOMES, gamma=gamma))) for gamma in (0.95, 0.8)
-    ]
-    found["the same with outcomes −3 / 0 / 1"] = [
-        cosine_of(early, partial(by_recipe, OUTCOMES), size) for size in (2, 3)
-    ]
-    found["means over"] = [
-        cosine_of(world, partial(centred, OUTCOMES), aggregate="seq-mean-token-mean")
-    ]
-    rows = re.findall(
-        r"^\| ([^|]+) \| (.*) \|$", (ROOT / "docs/equations.md").read_text(), re.MULTILINE
-    )
-    stated = {
-        name: list(map(float, re.findall(r"(?<![\d.])[01]?\.\d{3}", effect)))
-        for name, effect in rows
-    }
-    for name, cosines in found.items():
-        [row] = [numbers for title, numbers in stated.items() if title.startswith(name)]
-        assert row == cosines, name
-    assert sum(map(len, stated.values())) == sum(map(len, found.values())), (
-        "no other number of three places"
-    )
+    z_scored = expected_update(world, partial(by_recipe, OUTCOMES), size)
+    assert same(z_scored, spread / (size * p * (1 - p)) * truth, 1e-6)
 
 
 def test_gains_that_are_not_divided_give_the_true_gradient():
@@ -288,26 +189,44 @@ def test_means_over_tokens_turn_grpo_into_the_outcome_per_turn():
     """(G-1)/G * (grad E[O/T] - b grad E[1/T]): shortens where outcomes are bad on average."""
     world = outcomes_only(small())
     turns = [len(r.turns) + 1 for r in world.rewards]
-    b = sum(
-        c * r.outcome for c, r in zip(world.probabilities().tolist(), world.rewards, strict=True)
-    )
+    chances = world.probabilities().tolist()
+    b = sum(c * r.outcome for c, r in zip(chances, world.rewards, strict=True))
     update = expected_update(world, partial(centred, OUTCOMES), 3, "seq-mean-token-mean")
-    per_turn = true_gradient(
-        world, [r.outcome / t for r, t in zip(world.rewards, turns, strict=True)]
-    )
-    assert same(update, 2 / 3 * (per_turn - b * true_gradient(world, [1 / t for t in turns])))
-    assert 0.7 < cosine(update, outcome_gradient(world)) < 0.99
+    outcomes = [r.outcome / t for r, t in zip(world.rewards, turns, strict=True)]
+    shorter = true_gradient(world, [1 / t for t in turns])
+    assert same(update, 2 / 3 * (true_gradient(world, outcomes) - b * shorter))
 
 
-def test_a_baseline_of_returns_at_each_turn_index_keeps_the_true_gradient():
-    """Not built, because it learned more slowly (docs/experiment.md). Rollouts that have ended count 0."""
+def test_the_cosines_of_the_table_are_those_of_the_world_with_29_rollouts():
+    """Every row of docs/equations.md that has one."""
+    equal, front = (compare(World.of(gains), 3)[1] for gains in (EQUAL, FRONT))
+    world = outcomes_only(World.of(EQUAL))
+    early = [r if r.turns else replace(r, outcome=-3.0) for r in world.rewards]
 
-    def baselined(rewards):
-        rows = [list(itertools.accumulate([r.outcome, *reversed(r.turns)]))[::-1] for r in rewards]
-        longest = max(map(len, rows))
-        means = [sum(row[t] for row in rows if t < len(row)) / len(rows) for t in range(longest)]
-        return [[a - means[t] for t, a in enumerate(row)] for row in rows]
+    def cosine_of(world, credit, size=3, aggregate="seq-mean-token-sum"):
+        update = expected_update(world, credit, size, aggregate)
+        return round(cosine(update, outcome_gradient(world)), 3)
 
-    world = small()
-    truth = true_gradient(world, [sum(r.turns) + r.outcome for r in world.rewards])
-    assert same(expected_update(world, baselined, 3), 2 / 3 * truth)
+    cosines = {
+        "gains centred": [equal["paper"], front["paper"]],
+        "gains uncentred, / std": [equal["uncentred, std"], front["uncentred, std"]],
+        "gains uncentred, / root mean square": [equal["uncentred"], front["uncentred"]],
+        "outcomes centred, γ < 1": [
+            cosine_of(world, partial(centred, replace(OUTCOMES, gamma=gamma)))
+            for gamma in (0.95, 0.8)
+        ],
+        "the same with outcomes −3 / 0 / 1": [
+            cosine_of(replace(world, rewards=early), partial(by_recipe, OUTCOMES), size)
+            for size in (2, 3)
+        ],
+        "means over": [
+            cosine_of(world, partial(centred, OUTCOMES), aggregate="seq-mean-token-mean")
+        ],
+    }
+    rows = re.findall(r"^\| ([^|]+) \| (.*) \|$", TABLE.read_text(), re.MULTILINE)
+    stated = {name: re.findall(r"(?<![\d.])[01]?\.\d{3}", effect) for name, effect in rows}
+    for name, numbers in cosines.items():
+        [row] = [row for title, row in stated.items() if title.startswith(name)]
+        assert list(map(float, row)) == numbers, name
+    counts = [sum(map(len, table.values())) for table in (stated, cosines)]
+    assert counts[0] == counts[1], "no other number of three places"

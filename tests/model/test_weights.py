@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from minvenus.config import ModelConfig
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
-from minvenus.model.weights import load, save
+from minvenus.model.weights import load, model_fingerprint, save
 from tests.model.checkpoints import INDEX, TIED, UNTIED, same
 
 # --------------------------------------------------------------------------------------------------------- round trips
@@ -170,3 +170,30 @@ def test_peak_memory_while_loading_stays_under_1_2_times_the_weights(single, tmp
     assert 0.9 < halves < 1.2 and 0.9 < wholes < 1.2, (
         f"bfloat16 {halves:.2f} x, float32 {wholes:.2f} x the weights"
     )
+
+
+def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(
+    tmp_path, monkeypatch
+):
+    def write(folder, tensors):
+        (tmp_path / folder).mkdir()
+        files = {
+            "a.safetensors": tensors,
+            "b.safetensors": b"b",
+            "config.json": b"{}",
+            "notes.txt": b"?",
+        }
+        for name, content in files.items():
+            (tmp_path / folder / name).write_bytes(content)
+        return str(tmp_path / folder)
+
+    one, same, other = write("one", b"12"), write("same", b"12"), write("other", b"13")
+    first = model_fingerprint(one)
+    (tmp_path / "same" / "notes.txt").write_bytes(b"!")
+    real = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: reversed(sorted(real(self, pattern))))
+    assert model_fingerprint(same) == first != model_fingerprint(other)
+    (tmp_path / "same" / "config.json").write_bytes(b"[]")
+    assert model_fingerprint(same) != first, "another tokenizer or shape is another model"
+    files = [f"{one}/a.safetensors", f"{other}/a.safetensors", "/nowhere"]
+    assert len(set(map(model_fingerprint, files))) == 3, "a tokenizer's file, for a served model"

@@ -2,11 +2,17 @@
 
 from tests.mutants.mutant import mutant
 
-AGGREGATE, JUDGE, RESULTS = (
-    f"minvenus.evaluation.{name}:" for name in ("aggregate", "judge", "results")
-)
-NUMBERS, SAVED, JUDGED, READ = (
-    f"evaluation/test_{name}.py::" for name in ("aggregate", "results", "judge", "read_verdict")
+AGGREGATE = "minvenus.evaluation.aggregate:"
+JUDGE = "minvenus.evaluation.judge:"
+RESULTS = "minvenus.evaluation.results:"
+WEIGHTS = "minvenus.model.weights:"
+NUMBERS = "evaluation/test_aggregate.py::"
+SAVED = "evaluation/test_results.py::"
+JUDGED = "evaluation/test_judge.py::"
+READ = "evaluation/test_read_verdict.py::"
+FINGERPRINT = (
+    "model/test_weights.py::"
+    "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else"
 )
 FIXED = (
     SAVED
@@ -26,7 +32,7 @@ MUTANTS = (
         39,
         "an unknown verdict is wrong",
         FAILS,
-        (JUDGE + "Judge._ask", "return None, str(error)", 'return "no", str(error)'),
+        (JUDGE + "Judge._ask", "grades[case] = None", "grades[case] = 0.0"),
     ),
     mutant(
         39,
@@ -83,61 +89,58 @@ MUTANTS = (
     ),
     mutant(
         39,
-        "a failed request is kept as a verdict",
-        FAILS,
-        (JUDGE + "Judge._verdict", "if word is None:", "if False:"),
+        "a reply without a verdict is kept as one",
+        FAILS.replace("bad request", "nonsense"),
+        (JUDGE + "Judge._grade", "if word is None:", "if False:"),
     ),
     mutant(
         39,
         "unknown runs count as wrong in the accuracy",
-        NUMBERS + "test_unknown_verdicts_are_neither_right_nor_wrong_and_are_shown",
-        (AGGREGATE + "accuracy", "[r for r in results if r.correct is not None]", "list(results)"),
+        NUMBERS + "test_unknown_verdicts_are_neither_right_nor_wrong_and_are_counted",
+        (AGGREGATE + "accuracy", " if result.correct is not None]", "]"),
     ),
     mutant(
         39,
-        "runs that wait for the judge count as wrong",
-        "test_eval.py::test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_lost",
-        (
-            RESULTS + "ResultsFile.add",
-            'None, "not judged yet"',
-            '0.0, "not judged yet"',
-        ),
+        "a run without a verdict is wrong",
+        SAVED + "test_grades_become_verdicts_and_an_unknown_one_has_its_reason",
+        (RESULTS + "graded", "correct = None if", "correct = False if"),
     ),
     mutant(
         54,
         "runs that have ended are lost when the evaluation stops",
         SAVED + "test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved[False]",
         (
-            RESULTS + "collect",
+            RESULTS + "make_runs",
             "results.add(running.pop(episode), rollout)",
-            "running.pop(episode) if waiting or running else results.add(0, rollout)",
+            "result_of(rollout_to_json(rollout) | dict(source='', exact_match=0, run=running.pop(episode)))",
         ),
     ),
     mutant(
         39,
         "a question counts in pass@k as soon as one run is right, although another is unknown",
         NUMBERS + "test_whether_a_question_counts_does_not_depend_on_its_results",
-        (AGGREGATE + "pass_share", "if right + wrong >= k:", "if right + wrong >= k or right:"),
-        (AGGREGATE + "pass_share", "pass_at_k(right + wrong, right, k)", "pass_at_k(n, right, k)"),
+        (AGGREGATE + "pass_share", "if len(verdicts) >= k:", "if len(verdicts) >= k or True in verdicts:"),
+        (AGGREGATE + "pass_share", "pass_at_k(len(verdicts), ", "pass_at_k(len(runs), "),
     ),
     mutant(
         39,
         "unknown runs count as wrong in pass@k",
         NUMBERS + "test_whether_a_question_counts_does_not_depend_on_its_results",
-        (AGGREGATE + "pass_share", "pass_at_k(right + wrong, right, k)", "pass_at_k(n, right, k)"),
+        (AGGREGATE + "pass_share", " if run.correct is not None]", "]"),
+        (AGGREGATE + "pass_share", "sum(verdicts)", "verdicts.count(True)"),
     ),
     mutant(
         45,
         "equal answers to equal texts with different truths share a verdict",
         JUDGED + "test_two_questions_of_one_text_with_different_truths_are_judged_apart",
-        (JUDGE + "Judge.grade", "tuple(aliases)", "('Ann',)"),
+        (JUDGE + "Judge.grade", "tuple(split_aliases(*question.answers))", "('Ann',)"),
     ),
     mutant(
         45,
         "the cache forgets the truth",
         KEPT,
         (
-            JUDGE + "Judge._verdict",
+            JUDGE + "Judge._grade",
             "[self.endpoint.model, messages, ",
             "[self.endpoint.model, case.question, case.answer, ",
         ),
@@ -146,13 +149,13 @@ MUTANTS = (
         45,
         "the cache forgets the judge's model",
         KEPT,
-        (JUDGE + "Judge._verdict", "[self.endpoint.model, messages, ", "[messages, "),
+        (JUDGE + "Judge._grade", "[self.endpoint.model, messages, ", "[messages, "),
     ),
     mutant(
         46,
         "another temperature is accepted on resume",
         FIXED,
-        (RESULTS + "fixed_settings", "MAY_CHANGE |", 'MAY_CHANGE | {"temperature"} |'),
+        (RESULTS + "fixed_settings", "MAY_CHANGE", 'MAY_CHANGE | {"temperature"}'),
     ),
     mutant(
         46,
@@ -165,9 +168,9 @@ MUTANTS = (
         "a setting that was not set before is not compared",
         SAVED + "test_a_fixed_setting_with_another_value_is_refused",
         (
-            RESULTS + "ResultsFile.__init__",
-            "if before.get(name) != settings.get(name)",
-            "if before.get(name) is not None and before.get(name) != settings.get(name)",
+            RESULTS + "refuse_other_settings",
+            "if before.get(name) != ",
+            "if before.get(name) is not None and before.get(name) != ",
         ),
     ),
     mutant(
@@ -178,40 +181,41 @@ MUTANTS = (
     ),
     mutant(
         46,
-        "runs with two ways of grading in one file",
-        SAVED + "test_where_a_verdict_is_unknown_or_anothers_all_runs_are_graded_alike",
-        (RESULTS + "ResultsFile.grade", "and run.graded_by == self.grader.name ", ""),
+        "a comparison grades by exact match what its evaluation graded by F1",
+        "test_eval.py::test_two_evaluations_are_compared_as_they_were_graded",
+        (RESULTS + "stored_evaluation", 'settings.get("score", "em")', '"em"'),
     ),
     mutant(
         39,
-        "an unknown verdict stays unknown when the command is given again",
-        SAVED + "test_where_a_verdict_is_unknown_or_anothers_all_runs_are_graded_alike",
-        (RESULTS + "ResultsFile.grade", "run.correct is not None and ", ""),
+        "a failed run stays failed when it is made again",
+        SAVED + "test_only_runs_that_ended_in_an_error_are_made_again_and_the_newest_line_counts",
+        (RESULTS + "read_results", "results[result.question.id, result.run] = result",
+         "results.setdefault((result.question.id, result.run), result)"),
     ),
     mutant(
         46,
         "evaluations that were graded differently are compared",
         NUMBERS
         + "test_evaluations_that_were_graded_differently_or_have_other_questions_or_truths_are_refused",
-        (AGGREGATE + "compare", "if len(graders) > 1:", "if False:"),
+        (AGGREGATE + "refuse_unlike", "if a.graded_by != b.graded_by:", "if False:"),
     ),
     mutant(
         46,
         "other weights under the same name are the same model",
-        SAVED + "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else",
-        ("minvenus.files:model_fingerprint", "{content.hexdigest()}", ""),
+        FINGERPRINT,
+        (WEIGHTS + "model_fingerprint", "{content.hexdigest()}", ""),
     ),
     mutant(
         49,
         "a model's fingerprint depends on the order of its folder",
-        SAVED + "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else",
-        ("minvenus.files:model_fingerprint", "= sorted([*root", "= ([*root"),
+        FINGERPRINT,
+        (WEIGHTS + "model_fingerprint", "paths = sorted([*root", "paths = ([*root"),
     ),
     mutant(
         50,
         "a torn line stays in the file",
         SAVED + "test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte",
-        (RESULTS + "drop_torn_line", ' if line.endswith(b"\\n")', ""),
+        (RESULTS + "read_lines", ' if line.endswith(b"\\n")', ""),
     ),
     mutant(
         51,
@@ -225,8 +229,8 @@ MUTANTS = (
         NUMBERS + "test_runs_without_a_call_and_the_same_runs_again_change_no_browse_ratio",
         (
             AGGREGATE + "browse_ratio",
-            "fmean(visits / (searches + visits) for searches, visits in called)",
-            "sum(visits / (searches + visits) for searches, visits in called) / len(calls)",
+            "fmean(ratios)",
+            "sum(ratios) / len(calls)",
         ),
     ),
     mutant(
@@ -239,14 +243,14 @@ MUTANTS = (
         51,
         "the interval counts runs and not questions",
         NUMBERS + "test_the_interval_counts_questions_and_not_their_runs",
-        (AGGREGATE + "accuracy", "len({r.question.id for r in known})", "len(known)"),
+        (AGGREGATE + "accuracy", "len(questions))", "len(known))"),
     ),
     mutant(
         51,
         "the interval depends on the order of the questions in the file",
         NUMBERS
         + "test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing",
-        (AGGREGATE + "grouped", "dict(sorted(found.items()))", "found"),
+        (AGGREGATE + "grouped", "dict(sorted(groups.items()))", "groups"),
     ),
     mutant(
         51,
@@ -254,31 +258,27 @@ MUTANTS = (
         "evaluation/test_answers.py::test_exact_match_and_f1_worked_by_hand",
         (
             "minvenus.evaluation.answers:token_f1",
-            "predicted or not accepted:",
-            "predicted or not accepted or not (predicted := [*set(predicted)], accepted := [*set(accepted)]):",
+            "overlap = (",
+            "predicted, accepted = [*set(predicted)], [*set(accepted)]\n    overlap = (",
         ),
     ),
     mutant(
         55,
         "a run without an answer gets a second chance as if it had failed",
-        SAVED + "test_only_runs_that_ended_in_an_error_are_made_again",
-        (
-            RESULTS + "ResultsFile.remove_failed",
-            'termination == "error"',
-            'termination != "answered"',
-        ),
+        SAVED + "test_only_runs_that_ended_in_an_error_are_made_again_and_the_newest_line_counts",
+        (RESULTS + "ResultsFile.forget_failed", '!= "error"', '== "answered"'),
     ),
     mutant(
         44,
         "the second and the third run of a question have one name",
         SAVED + "test_what_a_run_samples_depends_on_seed_question_and_number_alone",
-        (RESULTS + "collect", " run {run}", " run"),
+        (RESULTS + "make_runs", " run {run}", " run"),
     ),
     mutant(
         44,
         "the first run has another name than infer.py gives it",
         SAVED + "test_the_first_run_is_the_rollout_that_infer_makes",
-        (RESULTS + "collect", "if run == 0 else", "if run < 0 else"),
+        (RESULTS + "make_runs", "if run == 0 else", "if run < 0 else"),
     ),
     mutant(
         54,
@@ -289,7 +289,7 @@ MUTANTS = (
     mutant(
         46,
         "another tokenizer or shape counts as the same model",
-        SAVED + "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else",
-        ("minvenus.files:model_fingerprint", ', *root.glob("*.json")]', "]"),
+        FINGERPRINT,
+        (WEIGHTS + "model_fingerprint", ', *root.glob("*.json")]', "]"),
     ),
 )

@@ -5,9 +5,9 @@ from tests.mutants.mutant import mutant
 ADVANTAGE, GAIN, LOSS, REWARDS = (
     f"minvenus.igpo.{name}:" for name in ("advantage", "gain", "loss", "rewards")
 )
-WORKED, NORMAL, IN_ADVANTAGE, IN_GAIN, IN_LOSS, IN_REWARDS = (
+WORKED, IN_ADVANTAGE, IN_GAIN, IN_LOSS, IN_REWARDS = (
     f"igpo/test_{name}.py::"
-    for name in ("worked_numbers", "normalisation", "advantage", "gain", "loss", "rewards")
+    for name in ("worked_numbers", "advantage", "gain", "loss", "rewards")
 )
 
 MUTANTS = (
@@ -26,8 +26,8 @@ MUTANTS = (
         ),
         (
             ADVANTAGE + "advantage_record",
-            "[turn_returns(row, r.is_penalty(), recipe) for row",
-            "[turn_returns(row, r.is_penalty(), Recipe(**{**recipe.__dict__, 'gamma': 0.0})) for row",
+            "[turn_returns(row, r.is_penalty(), recipe)\n",
+            "[turn_returns(row, r.is_penalty(), Recipe(**{**recipe.__dict__, 'gamma': 0.0}))\n",
         ),
     ),
     mutant(
@@ -36,8 +36,8 @@ MUTANTS = (
         WORKED + "test_dense_batch_in_every_mode",
         (
             ADVANTAGE + "turn_returns",
-            "gamma, result = recipe.gamma, []",
-            "gamma, result = recipe.gamma ** 3, []",
+            "+ recipe.gamma * following",
+            "+ recipe.gamma ** 3 * following",
         ),
     ),
     mutant(
@@ -56,8 +56,8 @@ MUTANTS = (
         IN_ADVANTAGE + "test_inserting_an_unrewarded_turn_changes_no_other_advantage",
         (
             ADVANTAGE + "turn_returns",
-            "            result.append(shared)\n",
-            "            following = shared = gamma * following\n            result.append(shared)\n",
+            "            returns.append(shared)\n",
+            "            following = shared = recipe.gamma * following\n            returns.append(shared)\n",
         ),
     ),
     mutant(
@@ -66,21 +66,21 @@ MUTANTS = (
         WORKED + "test_dense_batch_in_every_mode",
         (
             ADVANTAGE + "advantage_record",
-            "z_score(v, gain_mean, stats[g].gain_std, recipe) for v in r.turns]",
-            "z_score(v, mean_std([q.turns[t] for q, h in zip(rewards, groups) if h == g and q.turns[t:t + 1] not "
-            "in ([], [None])])[0], stats[g].gain_std, recipe) for t, v in enumerate(r.turns)]",
+            "z_score(value, mean, spread, recipe)\n                       for value in r.turns]",
+            "z_score(value, mean_std([q.turns[t] for q, h in zip(rewards, groups) if h == group and "
+            "q.turns[t:t + 1] not in ([], [None])])[0], spread, recipe) for t, value in enumerate(r.turns)]",
         ),
     ),
     mutant(
         4,
         "std computed and not divided by",
-        NORMAL + "test_k_of_n_correct_gives_the_two_values_of_the_binary_formula",
-        (ADVANTAGE + "z_score", "(value - mean) / (std + 1e-6)", "(value - mean)"),
+        IN_ADVANTAGE + "test_k_of_n_correct_gives_the_two_values_of_the_binary_formula",
+        (ADVANTAGE + "z_score", "(value - mean) / (spread + 1e-6)", "(value - mean)"),
     ),
     mutant(
         5,
         "sample std instead of population std",
-        NORMAL + "test_cloning_every_rollout_inside_its_group_changes_nothing",
+        IN_ADVANTAGE + "test_k_of_n_correct_gives_the_two_values_of_the_binary_formula",
         (
             ADVANTAGE + "mean_std",
             " values) / len(values)\n    ",
@@ -93,14 +93,14 @@ MUTANTS = (
         IN_ADVANTAGE + "test_what_gains_are_divided_by_worked_by_hand",
         (
             ADVANTAGE + "group_stats",
-            "math.fsum(v * v for v in gains)",
-            "math.fsum((v - mean) ** 2 for v in gains)",
+            "math.fsum(v * v for v in turns)",
+            "math.fsum((v - mean) ** 2 for v in turns)",
         ),
     ),
     mutant(
         6,
         "statistics over the batch instead of the group",
-        NORMAL + "test_removing_a_group_leaves_the_others_as_they_were",
+        IN_ADVANTAGE + "test_removing_a_group_leaves_the_others_as_they_were",
         (
             ADVANTAGE + "advantage_record",
             "[r for r, g in zip(rewards, groups, strict=True) if g == group]",
@@ -113,23 +113,23 @@ MUTANTS = (
         WORKED + "test_statistics_and_scale_of_the_dense_batch",
         (
             ADVANTAGE + "group_stats",
-            "rewards for v in r.turns if v is not None]",
-            "rewards for v in r.turns if v]",
+            "in r.turns if value is not None]",
+            "in r.turns if value]",
         ),
     ),
     mutant(
         7,
         "a zero gain treated as absent",
-        NORMAL + "test_a_genuine_zero_gain_counts_and_an_absent_gain_does_not",
+        IN_ADVANTAGE + "test_a_genuine_zero_gain_counts_and_an_absent_gain_does_not",
         (
             ADVANTAGE + "advantage_record",
-            "([None if v is None else z_score",
-            "([None if not v else z_score",
+            "([None if value is None else z_score",
+            "([None if not value else z_score",
         ),
         (
             ADVANTAGE + "group_stats",
-            "rewards for v in r.turns if v is not None]",
-            "rewards for v in r.turns if v]",
+            "in r.turns if value is not None]",
+            "in r.turns if value]",
         ),
     ),
     mutant(
@@ -137,7 +137,7 @@ MUTANTS = (
         "a turn whose z-score is zero loses its place",
         WORKED + "test_dense_batch_in_every_mode",
         (
-            ADVANTAGE + "advantage_record",
+            ADVANTAGE + "turn_terms",
             "if z is None else factor",
             "if z is None or abs(z) < 1e-12 else factor",
         ),
@@ -148,23 +148,23 @@ MUTANTS = (
         WORKED + "test_browse_batch_in_every_mode",
         (
             ADVANTAGE + "group_stats",
-            "gains = [v for r in rewards for v in r.turns if v is not None]",
-            "gains = [v or 0.0 for r in rewards for v in r.turns]",
+            "[value for value in r.turns if value is not None]",
+            "[value or 0.0 for value in r.turns]",
         ),
     ),
     mutant(
         8,
         "an absent gain treated as a reward of 0",
-        NORMAL + "test_a_genuine_zero_gain_counts_and_an_absent_gain_does_not",
+        IN_ADVANTAGE + "test_a_genuine_zero_gain_counts_and_an_absent_gain_does_not",
         (
             ADVANTAGE + "group_stats",
-            "gains = [v for r in rewards for v in r.turns if v is not None]",
-            "gains = [v or 0.0 for r in rewards for v in r.turns]",
+            "[value for value in r.turns if value is not None]",
+            "[value or 0.0 for value in r.turns]",
         ),
         (
             ADVANTAGE + "advantage_record",
-            "([None if v is None else z_score(v, ",
-            "([z_score(v or 0.0, ",
+            "([None if value is None else z_score(value, ",
+            "([z_score(value or 0.0, ",
         ),
     ),
     mutant(
@@ -173,29 +173,31 @@ MUTANTS = (
         WORKED + "test_dense_batch_in_every_mode",
         (
             ADVANTAGE + "advantage_record",
-            "for row, last in zip(turn_z, outcome_z, strict=True):\n",
-            "for row, last, g in zip(turn_z, outcome_z, groups):\n"
-            "        m = [i for i, h in enumerate(groups) if h == g]\n"
-            "        factor = ig_scale([outcome_z[i] for i in m], [turn_z[i] for i in m])[2] * recipe.ig_weight\n",
+            "turn_terms(row, z, scale * recipe.ig_weight, recipe)\n"
+            "             for row, z in zip(turn_z, outcome_z, strict=True)]",
+            "turn_terms(row, z, (ig_scale([outcome_z[i] for i, h in enumerate(groups) if h == g],\n"
+            "                             [turn_z[i] for i, h in enumerate(groups) if h == g])[2]\n"
+            "                    if recipe.normalize == 'scaled' else 1.0), recipe)\n"
+            "             for row, z, g in zip(turn_z, outcome_z, groups, strict=True)]",
         ),
     ),
     mutant(
         9,
         "no floor of 0.3",
-        NORMAL + "test_the_floor_and_the_cap_of_the_scale",
-        (ADVANTAGE + "ig_scale", "max(m_outcome, SCALE_FLOOR)", "m_outcome"),
+        IN_ADVANTAGE + "test_the_floor_and_the_cap_of_the_scale",
+        (ADVANTAGE + "ig_scale", "max(outcome_size, SCALE_FLOOR)", "outcome_size"),
     ),
     mutant(
         9,
         "no cap of 10",
-        NORMAL + "test_the_floor_and_the_cap_of_the_scale",
+        IN_ADVANTAGE + "test_the_floor_and_the_cap_of_the_scale",
         (ADVANTAGE + "ig_scale", ", SCALE_CAP)", ", 1e9)"),
     ),
     mutant(
         9,
         "the outcome is scaled too",
         WORKED + "test_dense_batch_in_every_mode",
-        (ADVANTAGE + "advantage_record", "for z in row), last])", "for z in row), scale * last])"),
+        (ADVANTAGE + "turn_terms", "[*terms, outcome_z]", "[*terms, factor * outcome_z]"),
     ),
     mutant(
         9,
@@ -203,8 +205,8 @@ MUTANTS = (
         WORKED + "test_browse_batch_scale_and_its_two_means",
         (
             ADVANTAGE + "ig_scale",
-            "gains = [abs(z) for row in turn_z for z in row if z is not None]",
-            "gains = [abs(z or 0.0) for row in turn_z for z in row]",
+            "[abs(z) for z in row if z is not None]",
+            "[abs(z or 0.0) for z in row]",
         ),
     ),
     mutant(
@@ -229,8 +231,8 @@ MUTANTS = (
         IN_REWARDS + "test_who_gets_a_visits_gain_or_a_penalty",
         (
             REWARDS + "_penalise",
-            "[t] = -penalty, True",
-            "[t] = (rewards[t] or 0.0) - penalty, True",
+            "rewards[t] = -penalty",
+            "rewards[t] = (rewards[t] or 0.0) - penalty",
         ),
     ),
     mutant(
@@ -243,7 +245,7 @@ MUTANTS = (
         10,
         "no penalty on the answer turn",
         "igpo/test_credit.py::test_from_log_probs_to_advantages_everything_is_the_definition",
-        (REWARDS + "turn_rewards", "-penalty if malformed[-1] else outcome", "outcome"),
+        (REWARDS + "turn_rewards", "        outcome = -penalty\n", "        pass\n"),
     ),
     mutant(
         10,
@@ -251,8 +253,8 @@ MUTANTS = (
         IN_REWARDS + "test_a_penalty_of_zero_takes_gain_and_outcome_away_and_none_leaves_them",
         (
             REWARDS + "turn_rewards",
-            "penalty, malformed = 0.0, [False] * len(kinds)",
-            "penalty = 0.0",
+            "        malformed = [False] * len(kinds)\n",
+            "",
         ),
     ),
     mutant(
@@ -308,7 +310,7 @@ MUTANTS = (
         "value taken before the visit instead of after it",
         IN_GAIN
         + "test_the_truth_is_scored_before_the_turns_whose_values_are_needed_and_the_lead_in_is_left_out",
-        (GAIN + "needed_values", "after = [t + 1 for t, kind", "after = [t for t, kind"),
+        (GAIN + "scored_turns", "after.append(t + 1)", "after.append(t)"),
     ),
     mutant(
         12,
@@ -328,28 +330,28 @@ MUTANTS = (
         + "test_a_visits_gain_is_the_sum_over_its_segment_and_trailing_searches_are_dropped",
         (
             GAIN + "segment_gains",
-            ", new = values[previous], values[",
-            ", new = values[after - 1], values[",
+            ", new = beliefs[before], beliefs[",
+            ", new = beliefs[after - 1], beliefs[",
         ),
     ),
     mutant(
         13,
         "the answer turn has a gain",
         IN_GAIN + "test_the_answer_turn_has_no_gain_even_when_it_is_a_visit",
-        (GAIN + "needed_values", "enumerate(kinds[:-1]) if", "enumerate(kinds) if"),
+        (GAIN + "scored_turns", "enumerate(kinds[:-1])", "enumerate(kinds)"),
     ),
     mutant(
         14,
         "baseline taken after the first turn",
         IN_GAIN + "test_gains_of_a_small_trajectory_worked_by_hand",
-        (GAIN + "segment_gains", "    previous = 0\n", "    previous = 1\n"),
+        (GAIN + "segment_gains", "    before = 0\n", "    before = 1\n"),
     ),
     mutant(
         14,
         "baseline measured after the first turn",
         IN_GAIN + "test_the_value_before_anything_was_done_is_that_of_the_prompt_alone",
         (
-            GAIN + "needed_values",
+            GAIN + "scored_turns",
             "return [0, *after] if after else []",
             "return [1, *after] if after else []",
         ),
@@ -359,93 +361,53 @@ MUTANTS = (
         "last token of the truth, merged with the newline, dropped",
         "igpo/test_wrapper.py::test_decoding_gives_the_lead_in_and_the_answer_back[tiny]",
         (
-            GAIN + "wrap_answer",
-            "for _, begin, _ in tail if begin < last)",
-            "for _, _, end in tail if end <= last)",
+            GAIN + "wrap_truth",
+            "if first < len(opening)",
+            "if end <= len(opening)",
         ),
     ),
     mutant(
         21,
         "truth encoded alone, without what follows it",
         "igpo/test_wrapper.py::test_any_answer_without_added_tokens_is_the_head_of_one_encoding[tiny]",
-        (GAIN + "wrap_answer", '(opening + truth + "\\n</answer>")', "(opening + truth)"),
+        (GAIN + "wrap_truth", '(opening + truth + "\\n</answer>")', "(opening + truth)"),
     ),
     mutant(
         21,
         "lead-in tokens averaged with the truth's",
         IN_GAIN
         + "test_the_truth_is_scored_before_the_turns_whose_values_are_needed_and_the_lead_in_is_left_out",
-        (GAIN + "answer_logprobs", "found[t] = logprobs[wrapped.start:]", "found[t] = logprobs"),
+        (GAIN + "truth_logprobs", "logprobs[t] = row[wrapped.start:]", "logprobs[t] = row"),
     ),
     mutant(
         15,
         "gradient flows through the advantage",
         IN_LOSS + "test_no_gradient_flows_through_advantages_or_old_or_reference_log_probs",
-        (LOSS + "igpo_loss", "advantages.detach())", "advantages)"),
+        (LOSS + "policy_losses", "advantages = advantages.detach()", "pass"),
     ),
     mutant(
         15,
         "gradient flows through the old log-probs",
         IN_LOSS + "test_no_gradient_flows_through_advantages_or_old_or_reference_log_probs",
-        (LOSS + "igpo_loss", "old_logp.detach()", "old_logp"),
+        (LOSS + "log_ratios", "old_logprobs.detach()", "old_logprobs"),
     ),
     mutant(
-        16,
-        "prompt and tool tokens in the loss",
-        IN_LOSS + "test_masked_positions_may_hold_anything_and_change_nothing",
-        (
-            LOSS + "igpo_loss",
-            "mask = mask.bool()",
-            "mask = torch.ones_like(mask, dtype=torch.bool)",
-        ),
+        33,
+        "token mean per pack",
+        IN_LOSS + "test_packs_of_any_sizes_give_the_loss_and_the_gradient_of_the_whole_step",
+        (LOSS + "token_weights", "weights / tokens", "weights / len(segments)"),
     ),
     mutant(
-        16,
-        "masked tokens counted in the mean",
+        33,
+        "rollout mean per pack",
+        IN_LOSS + "test_packs_of_any_sizes_give_the_loss_and_the_gradient_of_the_whole_step",
+        (LOSS + "token_weights", "weights / rollouts", "weights / len(set(segments.tolist()))"),
+    ),
+    mutant(
+        33,
+        "the tokens of the pack counted in place of those of a rollout",
         IN_LOSS + "test_the_three_aggregations_worked_by_hand",
-        (
-            LOSS + "token_weights",
-            "tokens_B = mask.sum(dim=1)",
-            "tokens_B = torch.ones_like(mask).sum(dim=1)",
-        ),
-    ),
-    mutant(
-        16,
-        "masked NaN reaches the gradient",
-        IN_LOSS + "test_masked_positions_may_hold_anything_and_change_nothing",
-        (LOSS + "igpo_loss", "(torch.where(mask, x, 0.0) for x in", "(x * mask for x in"),
-    ),
-    mutant(
-        20,
-        "log-probs off by one against their mask",
-        IN_LOSS + "test_loss_and_statistics_equal_their_definitions",
-        (LOSS + "igpo_loss", "mask = mask.bool()", "mask = mask.bool().roll(1, dims=1)"),
-    ),
-    mutant(
-        33,
-        "token mean per micro-batch",
-        IN_LOSS + "test_micro_batches_of_any_sizes_give_the_gradient_of_the_whole_step",
-        (
-            LOSS + "token_weights",
-            "(tokens_B.sum()) if step_tokens is None else step_tokens",
-            "(tokens_B.sum())",
-        ),
-    ),
-    mutant(
-        33,
-        "sequence mean per micro-batch",
-        IN_LOSS + "test_micro_batches_of_any_sizes_give_the_gradient_of_the_whole_step",
-        (
-            LOSS + "token_weights",
-            " > 0).sum()) if step_sequences is None else step_sequences",
-            " > 0).sum())",
-        ),
-    ),
-    mutant(
-        33,
-        "padding rows counted as sequences",
-        IN_LOSS + "test_loss_and_statistics_equal_their_definitions",
-        (LOSS + "token_weights", "int((tokens_B > 0).sum())", "len(tokens_B)"),
+        (LOSS + "token_weights", "torch.bincount(segments)[segments]", "len(segments)"),
     ),
     mutant(
         33,
@@ -458,9 +420,9 @@ MUTANTS = (
         "clip on the wrong side for negative advantages",
         IN_LOSS + "test_clipping_stops_only_moves_that_went_far_enough_the_right_way",
         (
-            LOSS + "igpo_loss",
-            "loss = torch.maximum(unclipped, clipped)",
-            "loss = torch.where(advantages < 0, torch.minimum(unclipped, clipped), "
+            LOSS + "policy_losses",
+            "losses = torch.maximum(unclipped, clipped)",
+            "losses = torch.where(advantages < 0, torch.minimum(unclipped, clipped), "
             "torch.maximum(unclipped, clipped))",
         ),
     ),
@@ -468,34 +430,46 @@ MUTANTS = (
         34,
         "the clipped loss always",
         IN_LOSS + "test_clipping_stops_only_moves_that_went_far_enough_the_right_way",
-        (LOSS + "igpo_loss", "loss = torch.maximum(unclipped, clipped)", "loss = clipped"),
+        (LOSS + "policy_losses", "losses = torch.maximum(unclipped, clipped)", "losses = clipped"),
     ),
     mutant(
         34,
         "clip bounds swapped",
         IN_LOSS + "test_clipping_stops_only_moves_that_went_far_enough_the_right_way",
         (
-            LOSS + "igpo_loss",
-            ".clamp(1.0 - clip_low, 1.0 + clip_high)",
-            ".clamp(1.0 - clip_high, 1.0 + clip_low)",
+            LOSS + "policy_losses",
+            ".clamp(1.0 - config.clip_low, 1.0 + config.clip_high)",
+            ".clamp(1.0 - config.clip_high, 1.0 + config.clip_low)",
         ),
     ),
     mutant(
         34,
         "dual clip on good tokens too",
         IN_LOSS + "test_loss_and_statistics_equal_their_definitions",
-        (LOSS + "igpo_loss", "dual = (advantages < 0) & (loss > ceiling)", "dual = loss > ceiling"),
+        (LOSS + "policy_losses", "(advantages < 0) & (losses > ceiling)", "losses > ceiling"),
     ),
     mutant(
         35,
         "KL with the wrong sign",
         WORKED + "test_policy_loss_and_kl_in_every_aggregation",
-        (LOSS + "igpo_loss", "policy_loss + kl_coef * kl", "policy_loss - kl_coef * kl"),
+        (LOSS + "igpo_loss", "policy_loss + config.kl_coef", "policy_loss - config.kl_coef"),
     ),
     mutant(
         35,
         "KL in the wrong direction",
         IN_LOSS + "test_k3_is_never_negative_and_pulls_towards_the_reference",
-        (LOSS + "k3", "x = (ref_logp - logp).clamp", "x = (logp - ref_logp).clamp"),
+        (LOSS + "k3", "(ref_logprobs.detach() - logprobs)", "(logprobs - ref_logprobs.detach())"),
+    ),
+    mutant(
+        9,
+        "raw_ig: the outcome on turns without a reward, too",
+        WORKED + "test_raw_ig_adds_the_outcome_to_every_rewarded_turn_and_nothing_of_later_turns",
+        (ADVANTAGE + "turn_terms", "None if z is None else factor * z", "factor * (z or 0.0)"),
+    ),
+    mutant(
+        9,
+        "raw_ig: the outcome is weighed with the gains",
+        WORKED + "test_raw_ig_worked_by_hand",
+        (ADVANTAGE + "turn_terms", "term += outcome_z", "term += factor * outcome_z"),
     ),
 )

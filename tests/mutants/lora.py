@@ -100,7 +100,11 @@ MUTANTS = (
         63,
         "the plan splits the engine's copy",
         SPLIT,
-        (PLAN + "memory_plan", 'always["engine copy"] = number', 'always["engine copy"] = 1 / processes * number'),
+        (
+            PLAN + "memory_plan",
+            'always["engine copy"] = number',
+            'always["engine copy"] = 1 / processes * number',
+        ),
     ),
     mutant(
         63,

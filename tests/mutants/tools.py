@@ -84,8 +84,8 @@ MUTANTS = (
         "agent/test_rollout.py::test_errors_that_the_model_can_cause_never_stop_a_run[empty]",
         (
             "minvenus.agent.rollout:RolloutLoop._finish_call",
-            "if result.error in FAULTS",
-            "if result.error",
+            "result.error in FAULTS",
+            "result.error is not None",
         ),
     ),
     mutant(
@@ -94,7 +94,7 @@ MUTANTS = (
         "tools/test_endpoint.py::"
         "test_after_the_deadline_no_request_is_made_and_the_earlier_of_the_two_limits_counts",
         (
-            "minvenus.tools.endpoint:Endpoint._attempt",
+            "minvenus.tools.endpoint:Endpoint._exchange",
             "if left <= 0:",
             "if not (left := left + 9.0):",
         ),
@@ -103,7 +103,7 @@ MUTANTS = (
         54,
         "a refused address hides that a service failed",
         "tools/test_web.py::test_what_is_wrong_with_one_page_does_not_hide_that_the_reader_failed_for_another",
-        ("minvenus.tools.base:each", "if kind in FAULTS", ""),
+        ("minvenus.tools.base:ToolResult.error", " if kind in FAULTS]", "]"),
     ),
     mutant(
         54,
@@ -120,32 +120,33 @@ MUTANTS = (
         54,
         "headers that drip outlast the deadline",
         "tools/test_endpoint.py::test_the_deadline_holds_against_a_server_that_never_ends[drips headers]",
-        ("minvenus.tools.endpoint:Endpoint._attempt", ".result(left)", ".result(10)"),
+        ("minvenus.tools.base:Call.result", "timeout=max(0.0, self.deadline - time.monotonic())", "timeout=30"),
     ),
     mutant(
         55,
         "a search that failed as a whole is a normal result",
-        "tools/test_base.py::test_a_search_is_an_error_only_if_every_query_failed",
-        ("minvenus.tools.base:each", "if len(kinds) == len(found):", "if not found:"),
+        "agent/test_observation.py::"
+        "test_a_search_is_one_line_of_json_and_an_error_only_if_every_query_failed",
+        ("minvenus.tools.base:ToolResult.error", "if kind is None:", "if content:"),
     ),
     mutant(
         55,
         "a visit that failed as a whole is a normal result",
-        "tools/test_base.py::test_a_visit_of_three_pages_of_which_one_fails_is_a_result_that_names_the_failure",
+        FOLDER + "test_nothing_but_the_documents_can_be_visited[cities]",
         (
-            "minvenus.tools.base:visit_each",
-            "return each(urls, visit_one, partial(visit_text, goal=goal))",
-            "return ToolResult(each(urls, visit_one, partial(visit_text, goal=goal)).text)",
+            "minvenus.tools.base:gather",
+            "content = Failure(error.kind, str(error))",
+            "content = Text(str(error))",
         ),
     ),
     mutant(
         55,
         "a visit of which one page failed is an error",
-        WORLD + "test_a_web_by_hand",
+        WORLD + "test_several_pages_are_shown_one_on_a_line_and_the_call_is_an_error_if_all_are",
         (
-            "minvenus.tools.toyweb:ToyTools.visit",
-            "any(url in self.listed",
-            "all(url in self.listed",
+            "minvenus.tools.base:ToolResult.error",
+            "return None\n            kinds",
+            "continue\n            kinds",
         ),
     ),
     mutant(
@@ -153,7 +154,7 @@ MUTANTS = (
         "an empty result is recorded for ever",
         "tools/test_web.py::"
         "test_a_replay_shows_what_the_recorded_run_saw_failures_included_and_no_key_is_kept",
-        ("minvenus.tools.web:LiveTools._search", " or nothing_found()", ""),
+        ("minvenus.tools.web:LiveTools._search", "if not pages:", "if pages is None:"),
     ),
     mutant(
         55,
@@ -250,7 +251,7 @@ MUTANTS = (
         "a run that ends in the step that stops the evaluation is lost",
         "evaluation/test_results.py::test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved[True]",
         (
-            "minvenus.evaluation.results:collect",
+            "minvenus.evaluation.results:make_runs",
             "if episode.rollout is not None:",
             "if episode.rollout is None:",
         ),
@@ -269,7 +270,7 @@ MUTANTS = (
         54,
         "the look-up of a name outlasts the deadline",
         "tools/test_web.py::test_a_name_that_is_never_looked_up_to_the_end_is_given_up_at_the_deadline",
-        ("minvenus.tools.web:LiveTools._read", ".result(left)", ".result(16)"),
+        ("minvenus.tools.web:LiveTools._read", "\"look-up\", left", "\"look-up\", 16.0"),
     ),
     mutant(
         55,
@@ -297,8 +298,8 @@ MUTANTS = (
     mutant(
         55,
         "a long text of few tokens is shown whole, though only its beginning was counted",
-        "tools/test_base.py::test_four_megabytes_never_stall_the_loop_and_are_cut_near_the_limit",
-        ("minvenus.tools.base:cap_text", " and longest == len(text)", ""),
+        "agent/test_observation.py::test_four_megabytes_never_stall_the_loop_and_are_cut_near_the_limit",
+        ("minvenus.agent.observation:cap_text", " and longest == len(text)", ""),
     ),
     mutant(
         54,
@@ -309,8 +310,12 @@ MUTANTS = (
     mutant(
         43,
         "a text whose first piece has exactly the allowed tokens is not cut",
-        "tools/test_base.py::test_a_text_whose_first_piece_has_exactly_as_many_tokens_as_are_allowed_is_cut",
-        ("minvenus.tools.base:cap_text", "if len(starts) > limit:", "if len(starts) >= limit:"),
+        "agent/test_observation.py::test_a_text_whose_first_piece_has_exactly_as_many_tokens_as_are_allowed_is_cut",
+        (
+            "minvenus.agent.observation:cap_text",
+            "if len(starts) > limit:",
+            "if len(starts) >= limit:",
+        ),
     ),
     mutant(
         54,

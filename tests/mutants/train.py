@@ -38,23 +38,27 @@ MUTANTS = (
         38,
         "resume loses the moments",
         "train/test_checkpoint.py::test_a_restored_run_takes_the_same_next_step_to_the_last_bit",
-        ("minvenus.train.checkpoint:restore", "trained.items():\n        parameter_state", "{}.items():\n        parameter_state"),
+        (
+            "minvenus.train.checkpoint:restore",
+            "trained.items():\n        parameter_state",
+            "{}.items():\n        parameter_state",
+        ),
     ),
     mutant(
         38,
         "resume loses the moments of some parameters",
         "train/test_checkpoint.py::test_a_damaged_checkpoint_is_refused_with_the_way_back_and_changes_nothing",
-        (
-            "minvenus.train.checkpoint:check_moments",
-            "names != expected",
-            "names - expected",
-        ),
+        ("minvenus.train.checkpoint:check_moments", "names != expected", "names - expected"),
     ),
     mutant(
         38,
         "resume starts the data and the schedule again",
         "test_train_sft.py::test_a_signal_ends_the_run_after_its_step_and_where_changes_no_bit",
-        ("minvenus.train.run:Run.steps", "self.done = self.resume()", "self.done = 0 * self.resume()"),
+        (
+            "minvenus.train.run:Run.steps",
+            "self.done = self.resume()",
+            "self.done = 0 * self.resume()",
+        ),
     ),
     mutant(
         38,
@@ -78,6 +82,13 @@ MUTANTS = (
         "every step draws its rollouts from the same stream",
         WIRING,
         ("train_igpo:rollouts", "step=step - 1", "step=None"),
+    ),
+    mutant(
+        44,
+        "a question that comes twice in a step has one stream",
+        "evaluation/test_questions.py::"
+        "test_every_epoch_has_each_training_question_once_and_one_that_comes_twice_has_two_names",
+        ("minvenus.evaluation.questions:QuestionSource.of_step", '"again " if', '"" if'),
     ),
     mutant(
         44,
@@ -205,11 +216,7 @@ MUTANTS = (
         62,
         "one token far apart stops a run",
         GAP + "[4096]",
-        (
-            "minvenus.train.update:train_on",
-            'stats["logprob_gap_mean"]',
-            'stats["logprob_gap"]',
-        ),
+        ("minvenus.train.update:train_on", 'stats["logprob_gap_mean"]', 'stats["logprob_gap"]'),
     ),
     mutant(
         62,
@@ -231,7 +238,11 @@ MUTANTS = (
         35,
         "where only the KL term has a gradient nothing is updated",
         "train/test_update.py::test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term_alone",
-        ("minvenus.train.update:train_on", "row.has_signal or config.loss.kl_coef", "row.has_signal"),
+        (
+            "minvenus.train.update:train_on",
+            "row.has_signal or config.loss.kl_coef",
+            "row.has_signal",
+        ),
     ),
     mutant(
         54,
@@ -239,7 +250,7 @@ MUTANTS = (
         "test_train_igpo_data.py::test_a_question_or_an_answer_without_room_is_refused_before_the_first_step",
         (
             "train_igpo:check_questions",
-            "loop.check_room(question, source.max_turns(question))",
+            "loop.limits.check_room(question, source.max_turns(question))",
             "pass",
         ),
     ),

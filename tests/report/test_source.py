@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from minvenus.agent.policy import load_scorer
+from minvenus.agent.load import load_scorer
 from minvenus.agent.record import rollout_to_json
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.igpo.gain import belief, segment_gains, wrap_truth
@@ -176,13 +176,13 @@ def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_
     lines = []
     for name, run, verdict in (("a", 0, True), ("b", 0, None), ("a", 1, False)):
         made = rollout([search(), answer()], question=Question(name, f"Pet of {name}?", ["cat"]))
-        lines.append(json.dumps(rollout_to_json(made) | {"run": run, "correct": verdict}))
+        lines.append(json.dumps(rollout_to_json(made) | {"run": run, "exact_match": verdict}))
     first, second = shown(tmp_path, "\n".join(lines) + "\n").all("group")
     assert first[0].words == "a: Pet of a?" and second[0].words == "b: Pet of b?"
     heads = [rollout[0].words for rollout in [*first.all("rollout"), *second.all("rollout")]]
     assert heads == [
-        "rollout 1outcome rightcatSA",
-        "rollout 2outcome wrongcatSA",
+        "rollout 1outcome exact matchcatSA",
+        "rollout 2outcome no exact matchcatSA",
         "rollout 1outcome unknowncatSA",
     ]
     assert len(shown(tmp_path, "\n".join(lines), group="a").all("rollout")) == 2

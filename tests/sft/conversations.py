@@ -87,7 +87,8 @@ def tool_turns(draw):
 
 A = call("search", query=["a"])
 IS_A = search_turn("a", thought="x")
-INVALID = ["", A, think("x"), "<think>open", think("x") + A + "<answer>x</answer>"]
+INVALID = ["", A, think("x"), "<think>open", "<think>open" + A]
+INVALID += [think("x") + A + "<answer>x</answer>"]
 TURNS = [  # a turn before the last, and what cleaning makes of it
     (think("x") + call(" Search ", query=["a"]), IS_A),
     (think("x") + call("search", query=["a", "", " "]), IS_A),

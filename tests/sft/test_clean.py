@@ -40,7 +40,7 @@ REMOVED = [f"{why}_tool_turns_removed" for why in ("unreadable", "pruned", "dupl
 def test_a_good_record_changes_only_in_its_system_prompt():
     record = conversation(
         "Where?", search_turn("a"), observation(), visit_turn("u"), observation(), answer_of()
-    )
+    ) | {"meta": {"source": "elsewhere"}}
     before = copy.deepcopy(record)
     out, reason, counts = clean(record)
     assert record == before, "the input is not changed"
@@ -141,8 +141,9 @@ def of(*texts):
         ([*GOOD[:3], {"role": "user", "content": None}, GOOD[4]], "non_str_content_at_3"),
         (of(observation(), *MIDDLE, answer_of()), "first_user_contains_tool_response"),
         (of("Q", search_turn("a"), "bare", answer_of()), "user_missing_tool_response_at_3"),
+        (of("Q", MIDDLE[0], "<tool_response>", answer_of()), "user_missing_tool_response_at_3"),
         (of("Q", "no thought", observation(), answer_of()), "assistant_missing_think"),
-        (of("Q", *MIDDLE, think("x")), "final_assistant_missing_answer"),
+        (of("Q", *MIDDLE, "<THINK>x</THINK>"), "final_assistant_missing_answer"),
         (of("Q", *MIDDLE, search_turn("b")), "final_assistant_missing_answer"),
         (of("Q", *MIDDLE, answer_of() + call("search")), "final_assistant_contains_tool"),
         (of("Q", think("x"), observation(), answer_of()), "assistant_missing_tool_call"),
@@ -181,7 +182,7 @@ def test_a_record_without_question_or_truth_is_dropped(record):
 
 
 def test_a_rollout_of_our_own_is_cleaned_like_a_raw_record_if_it_ended_with_an_answer():
-    malformed = ("<think>\nwhat?\n</think>\n\n<tool_call>\n{}\n</tool_call>", observation("ERROR"))
+    malformed = (think("What now?"), observation("ERROR"))
     record = ROLLOUT | {"messages": of("Where?", *malformed, *MIDDLE, answer_of())}
     out, reason, counts = clean(record, prompt_mode="row")
     assert reason is None and out["question"] == "Where?" and out["gt"] == f"Rome{ALIAS_MARK}Roma"

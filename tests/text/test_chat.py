@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.experiments.tiny_tokenizer import NOT_SPECIAL, SPECIAL
+from minvenus.experiments.base import NOT_SPECIAL, SPECIAL
 from minvenus.text.chat import CLOSE, OPEN, ChatError, Stream, stream
 from minvenus.text.tokenizer import TAGS
 from tests.text.conftest import library

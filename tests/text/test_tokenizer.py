@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import MODELS, ConfigError
-from minvenus.experiments.tiny_tokenizer import MERGES, NOT_SPECIAL, SPECIAL, make_tiny_tokenizer
+from minvenus.experiments.base import MERGES, NOT_SPECIAL, SPECIAL, make_tiny_tokenizer
 from minvenus.text.tokenizer import TINY, Tokenizer
 from tests.text.conftest import library
 

@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest import mock
 
+from minvenus.agent.observation import Observation, ResultFormat, result_text
 from minvenus.tools import endpoint
+from minvenus.tools.base import ToolCall, ToolResult
 
 
 class Server(ThreadingHTTPServer):
@@ -79,3 +81,13 @@ def serve(answer):
 def chat(content) -> dict:
     """A reply of an OpenAI-compatible model."""
     return {"choices": [{"message": {"role": "assistant", "content": content}}]}
+
+
+def observed(result: ToolResult, **shown) -> Observation:
+    """What a model sees of a result, whole; `shown` are fields of a ResultFormat."""
+    return Observation(result_text(result, ResultFormat(**shown)), result.error)
+
+
+def call(tools, name: str, seconds: float = 450.0, **arguments) -> Observation:
+    """What a model sees of a call that runs in threads."""
+    return observed(ToolCall(tools, name, arguments, seconds).result())

@@ -16,7 +16,7 @@ import pytest
 
 from minvenus.config import ConfigError
 from minvenus.tools import endpoint as module
-from minvenus.tools.base import ToolError, in_thread
+from minvenus.tools.base import Call, ToolError
 from minvenus.tools.endpoint import Endpoint, is_too_long
 from tests.tools.servers import chat, serve
 
@@ -43,8 +43,9 @@ def endpoint(server, **limits):
 
 
 def failure(server, **limits) -> ToolError:
+    client = endpoint(server, **limits)
     with pytest.raises(ToolError) as caught:
-        endpoint(server, **limits).post("/path", {})
+        Call("test endpoint", 1.1 * client.seconds, client.post, "/path", {}).result()
     assert KEY not in "".join(traceback.format_exception(caught.value))
     return caught.value
 
@@ -294,12 +295,12 @@ def test_a_request_that_is_cancelled_while_it_waits_is_not_made_again_and_fails_
     with serve(lambda h: h.reply("busy", status=503)) as server:
         monkeypatch.setattr(module, "BACKOFF", 1000.0)
         client, start = endpoint(server, seconds=1e6), time.monotonic()
-        asked = in_thread("asks", client.chat, MESSAGES)
+        asked = Call("test endpoint", LONG, client.chat, MESSAGES)
         while not server.seen:
             time.sleep(0.01)
         client.cancelled.set()
         assert (
-            "busy" in str(asked.exception(LONG))
+            "busy" in str(asked.future.exception(LONG))
             and time.monotonic() - start < LONG
             and len(server.seen) == 1
         )

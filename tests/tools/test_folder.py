@@ -1,6 +1,5 @@
 """A folder as a web: found by words, visited by path, never left; BM25, passages and HTML."""
 
-import json
 import math
 import os
 import time
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
-from minvenus.tools.base import run_tool
+from minvenus.tools.base import Extract, SearchHit, run_tool
 from minvenus.tools.folder import EVIDENCE, Document, FolderTools, bm25, html_to_text, words
 
 RIVER = "# The river museum\n\nThe museum shows boats.\nIt was founded in 1907 by Ada Stone.\nTickets are cheap.\n"
@@ -43,7 +42,8 @@ def found(tools, query):
     result = run_tool(tools, "search", {"query": [query]})
     if result.error is not None:
         return result.error
-    return [page["url"] for page in json.loads(result.text)[0]["web_page_info_list"]]
+    [(_, hits)] = result.entries
+    return [hit.url for hit in hits]
 
 
 def test_files_are_found_by_their_words_and_visited_by_path_as_they_were_when_the_folder_was_read(
@@ -56,19 +56,11 @@ def test_files_are_found_by_their_words_and_visited_by_path_as_they_were_when_th
         found(tools, "Café") == ["plain.txt"]
         and found(tools, "secret") == found(tools, "script") == "empty"
     )
-    page = json.loads(tools.search(["who founded"]).text)[0]["web_page_info_list"][0]
-    assert page == {
-        "title": "The river museum",
-        "url": "museum.md",
-        "snippet": "It was founded in 1907 by Ada Stone.",
-    }
+    founded = "It was founded in 1907 by Ada Stone."
+    assert tools.search("who founded")[0] == SearchHit("The river museum", "museum.md", founded)
     (folder / "museum.md").unlink()
     os.symlink("/etc/passwd", folder / "museum.md")
-    text = tools.visit(["./museum.md"], "when was it founded").text
-    assert text.startswith(
-        "The useful information in ./museum.md for user goal when was it founded as follows: \n\n"
-    )
-    assert text.endswith("Summary: \nIt was founded in 1907 by Ada Stone.")
+    assert tools.visit("./museum.md", "when was it founded").summary == founded
 
 
 def test_pages_of_equal_score_come_in_the_order_of_their_paths_whatever_the_file_system_says(
@@ -114,7 +106,8 @@ def test_a_word_of_the_title_counts_more_and_at_most_ten_pages_are_shown(tmp_pat
 )
 def test_nothing_but_the_documents_can_be_visited(folder, url):
     result = run_tool(FolderTools(folder), "visit", {"url": [url], "goal": "museum"})
-    assert result.error == "empty" and "secret" not in result.text.replace("secret.txt", "")
+    [(_, content)] = result.entries
+    assert result.error == "empty" and "secret" not in content.reason
 
 
 def test_a_folder_without_documents_and_a_missing_one_are_clear_errors(tmp_path):
@@ -132,19 +125,20 @@ def test_a_file_of_one_line_of_20_megabytes_is_searched_in_time_linear_in_its_le
     start = time.process_time()
     tools = FolderTools(tmp_path)
     assert found(tools, "needle the x") == ["long.txt"]
-    assert "needle" in tools.visit(["long.txt"], "needle").text
+    assert "needle" in tools.visit("long.txt", "needle").evidence
     assert time.process_time() - start < 10  # about 2 s, a search 0.5 s; in quadratic time minutes
 
 
 def test_a_search_and_a_visit_end_at_their_deadline(tmp_path):
     (tmp_path / "a.txt").write_text("word x.\n" * 10_000)
-    tools = FolderTools(tmp_path, seconds=0.0)
+    tools = FolderTools(tmp_path)
     for name, arguments in (
         ("search", {"query": ["word"]}),
         ("visit", {"url": ["a.txt"], "goal": "word"}),
     ):
-        result = run_tool(tools, name, arguments)
-        assert result.error == "timeout" and "too long to be searched in time" in result.text
+        result = run_tool(tools, name, arguments, seconds=0.0)
+        [(_, content)] = result.entries
+        assert content.error == "timeout" and "too long to be searched in time" in content.reason
 
 
 @given(st.text(st.characters(max_codepoint=127)))
@@ -180,18 +174,16 @@ def test_a_text_is_found_exactly_if_it_shares_a_word_with_the_query_and_equal_sc
 
 def test_evidence_has_whole_passages_in_the_order_of_the_page_and_without_a_common_word_the_summary_says_so():
     page = Document("alpha one\nbeta\ngamma two\nalpha alpha three")
-    assert page.extract("alpha two") == [
-        "alpha one\ngamma two\nalpha alpha three",
-        "gamma two",
-    ]  # the rarer word
-    evidence, summary = page.extract("nothing")
-    assert evidence == page.text and summary.startswith("No passage shares a word with the goal")
+    evidence = "alpha one\ngamma two\nalpha alpha three"
+    assert page.extract("alpha two") == Extract(evidence, "gamma two")  # the rarer word
+    other = page.extract("nothing")
+    assert other.evidence == page.text and other.summary.startswith("No passage shares a word")
     passages = [
         f"goal {i:03} " + "x" * 291 for i in range(20)
     ]  # 300 characters and a line end each
-    assert Document("\n".join(passages)).extract("goal")[0].splitlines() == passages[:9]
+    assert Document("\n".join(passages)).extract("goal").evidence.splitlines() == passages[:9]
     shorter = [passage[:-1] for passage in passages]  # ten of them fill the room
-    assert Document("\n".join(shorter)).extract("goal")[0].splitlines() == shorter[:10]
+    assert Document("\n".join(shorter)).extract("goal").evidence.splitlines() == shorter[:10]
 
 
 def test_a_long_line_is_divided_at_sentences_and_a_long_sentence_anywhere():
@@ -214,9 +206,9 @@ def test_a_long_line_is_divided_at_sentences_and_a_long_sentence_anywhere():
     st.text(st.sampled_from("ab c")),
 )
 def test_an_extract_is_bounded_and_quotes_the_page(text, goal):
-    evidence, summary = Document(text).extract(goal)
-    assert evidence and len(evidence) <= EVIDENCE and len(summary) <= 300
-    assert all(line in text for line in evidence.splitlines())
+    extract = Document(text).extract(goal)
+    assert extract.evidence and len(extract.evidence) <= EVIDENCE and len(extract.summary) <= 300
+    assert all(line in text for line in extract.evidence.splitlines())
 
 
 def test_a_small_page_worked_by_hand():

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minvenus.agent.observation import Observation
 from minvenus.evaluation.answers import exact_match
 from minvenus.tools import toyweb
-from minvenus.tools.base import ToolResult, run_tool
+from minvenus.tools.base import Text, run_tool
 from minvenus.tools.toyweb import Case, Page, ToyWeb, answer_text, make_case, visit_labels
 from minvenus.types import Question, Turn
+from tests.tools.servers import observed
 
 hops = (
     st.none() | st.integers(1, 4) | st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
@@ -31,7 +33,7 @@ HAND = Case(
         "Ida": Page("Ida", "digs", "cat", {}),
     },
 )
-REFUSED = ToolResult("ERROR: no such page.", "refused")
+REFUSED = Text("ERROR: no such page.", "refused")
 
 
 @pytest.fixture
@@ -43,20 +45,24 @@ def hand():
 
 def test_a_web_by_hand(hand):
     tools, other = hand.for_question("train-0"), hand.for_question("train-0")
-    assert tools.search(["own Bob"]).text == "page Bob sings Max sings."
-    assert tools.visit(["page Bob"], "own Bob").text == "page Bob own cat boss Eva twin Ida."
-    assert other.visit(["page Bob"], "own Bob") == REFUSED  # listed in another rollout
-    assert tools.visit(["page Eva"], "boss Eva") == REFUSED  # linked, but no search has listed it
-    assert tools.search(["twin Ida"]).text == "page Ida digs Eva digs."
-    assert tools.visit(["Eva"], "boss Eva") == REFUSED  # a title is no address
-    assert tools.visit(["page Ida"], "twin Ida").text == "page Ida twin cat."
-    assert tools.visit(["page Eva", "page Zoe"], "boss Eva") == ToolResult(
-        "page Eva boss owl.\nERROR: no such page."
-    )
-    assert tools.search(["Zoe"]) == ToolResult("ERROR: nothing found.", "empty")
-    assert tools.search(["Zoe", "Eva"]) == ToolResult(
-        "ERROR: nothing found.\npage Eva digs Ida digs."
-    )
+    assert tools.search("own Bob") == Text("page Bob sings Max sings.")
+    assert tools.visit("page Bob", "own Bob") == Text("page Bob own cat boss Eva twin Ida.")
+    assert other.visit("page Bob", "own Bob") == REFUSED  # listed in another rollout
+    assert tools.visit("page Eva", "boss Eva") == REFUSED  # linked, but no search has listed it
+    assert tools.search("twin Ida") == Text("page Ida digs Eva digs.")
+    assert tools.visit("Eva", "boss Eva") == REFUSED  # a title is no address
+    assert tools.visit("page Ida", "twin Ida") == Text("page Ida twin cat.")
+    assert tools.search("Zoe") == Text("ERROR: nothing found.", "empty")
+
+
+def test_several_pages_are_shown_one_on_a_line_and_the_call_is_an_error_if_all_are(hand):
+    tools = hand.for_question("train-0")
+    searched = observed(run_tool(tools, "search", {"query": ["Zoe", "Eva"]}))
+    assert searched == Observation("ERROR: nothing found.\npage Eva digs Ida digs.")
+    call = {"url": ["page Eva", "page Zoe"], "goal": "boss Eva"}
+    visited = observed(run_tool(tools, "visit", call))
+    assert visited == Observation("page Eva boss owl.\nERROR: no such page.")
+    assert run_tool(tools, "visit", {"url": ["Zoe", "Tom"], "goal": ""}).error == "refused"
 
 
 @pytest.mark.parametrize(
@@ -72,8 +78,8 @@ def test_a_web_by_hand(hand):
 )
 def test_a_page_has_its_pet_for_a_goal_that_ends_with_its_name_whatever_the_spaces(hand, goal, pet):
     tools = hand.for_question("train-0")
-    tools.search(["Bob"])
-    assert tools.visit(["page Max"], goal) == ToolResult(f"page Max{pet} boss Ida twin Eva.")
+    tools.search("Bob")
+    assert tools.visit("page Max", goal) == Text(f"page Max{pet} boss Ida twin Eva.")
 
 
 def labels(web, calls):
@@ -85,7 +91,7 @@ def labels(web, calls):
             if name == "search"
             else {"url": [f"page {word}" for word in words], "goal": "pet"}
         )
-        result = run_tool(tools, name, arguments)
+        result = observed(run_tool(tools, name, arguments))
         turns.append(
             Turn(
                 name,
@@ -134,9 +140,9 @@ def test_every_question_is_answered_by_walking_its_path_through_the_tools(web, s
         pets = []
         for relation, following in zip(relations, [*relations[1:], None], strict=True):
             goal = f"{relation} {name}"
-            first = " ".join(tools.search([goal]).text.split()[:2])
+            first = " ".join(tools.search(goal).text.split()[:2])
             said = dict(
-                re.findall(r"([a-z]+) (\w+)", tools.visit([first], goal).text.removeprefix(first))
+                re.findall(r"([a-z]+) (\w+)", tools.visit(first, goal).text.removeprefix(first))
             )
             pets.append(said[relation])
             name = said.get(following)
@@ -155,7 +161,7 @@ def test_no_search_ever_shows_a_pet_or_a_link(web, split):
             *toyweb.VERBS,
             question.text,
         ]:
-            result = tools.search([query])
+            result = tools.search(query)
             assert result.error or not hidden & set(re.findall("[A-Za-z]+", result.text))
 
 

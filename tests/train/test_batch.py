@@ -45,7 +45,9 @@ def beliefs(r, *values):
 
 def batch_of(rollouts, outcomes, group_size=2, logprobs=None):
     samples, graded = [], []
-    for i, (played, scores) in enumerate(zip(rollouts, logprobs or map(beliefs, rollouts), strict=True)):
+    for i, (played, scores) in enumerate(
+        zip(rollouts, logprobs or map(beliefs, rollouts), strict=True)
+    ):
         samples.append(Sample(played, scores, None, i // group_size, i % group_size))
         if not failed(played):
             graded.append(replace(samples[-1], outcome=outcomes[i]))
@@ -195,7 +197,9 @@ def test_an_answer_in_a_rollout_that_was_cut_is_not_correct():
     cut = rollout("search", "answer", termination="timeout")
     whole = rollout("search", "visit", "answer")
     batch = batch_of([cut, whole], [1.0, 1.0], logprobs=[beliefs(cut), [[-1.0], None, [-1.0]]])
-    numbers = health(batch, assign_credit(batch.samples, PAPER), [[[], []], [[], ["right"], []]], [1, 1])
+    numbers = health(
+        batch, assign_credit(batch.samples, PAPER), [[[], []], [[], ["right"], []]], [1, 1]
+    )
     assert numbers["browse_correct"] == 0.5 and numbers["browse_wrong"] == 0.0
 
 

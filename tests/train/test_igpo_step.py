@@ -85,9 +85,7 @@ def loss_by_hand(made):
     """-1/B sum over rollouts of the mean over their sampled tokens of A log pi, whose gradient is the policy
     gradient; and the logits of every rollout [L, V]."""
     loss, logits = 0.0, []
-    for rollout, advantages in zip(
-        made.batch.rollouts, made.credit.advantages, strict=True
-    ):
+    for rollout, advantages in zip(made.batch.rollouts, made.credit.advantages, strict=True):
         logits.append(made.model(torch.tensor([rollout.tokens]))[0])
         logits[-1].retain_grad()
         logp = logits[-1].log_softmax(-1)
@@ -179,7 +177,7 @@ def test_training_and_evaluation_have_one_sampling_and_draw_only_ids_of_the_toke
         "an evaluation, a step, an evaluation"
     )
     assert (sampling.temperature, sampling.top_p) == (0.7, 0.9)
-    assert {policy.engine.vocab_limit for policy in policies} == {
+    assert {policy.engine.sampler.width for policy in policies} == {
         TINY.size
     } and TINY.size < SMALL.vocab_size
 

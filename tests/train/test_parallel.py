@@ -290,7 +290,7 @@ def test_a_checkpoint_has_the_same_bytes_whoever_wrote_it_and_whoever_read_it(lo
 
 def sampled_run(out, monkeypatch, **changes) -> tuple[IGPOConfig, list]:
     """Settings of a run of the base model on few questions, and the credit of its steps, kept as it runs."""
-    values = {"max_turn_tokens": 48, "rollouts_every": 1, "question_seed": 4} | changes
+    values = {"max_turn_tokens": 48, "rollouts_every": 1, "group": 4, "temperature": 1.5} | changes
     config = small_igpo("tiny-base", out, **values)
     monkeypatch.setattr(
         question_files, "ToyWeb", lambda *_, **__: small_web(0, 0, config.evaluate_questions)
@@ -335,12 +335,12 @@ def test_a_run_in_two_processes_has_the_rollouts_and_advantages_of_one(
     for step in (1, 2):
         one, two = (load_batch(path_of(tmp_path / name, step)) for name in ("one", "two"))
         assert [m.rollout.tokens for m in two.samples] == [m.rollout.tokens for m in one.samples]
-        assert len(one.samples) == 2 * questions
+        assert len(one.samples) == 4 * questions
         assert [m.group for m in two.samples] == [m.group for m in one.samples]
         wanted = alone[step - 1].advantages
-        assert step == 2 or any(any(row) for row in wanted), "there is something to learn"
         for found, row in zip(first[step - 1].advantages, wanted, strict=True):
             assert found == pytest.approx(row, abs=1e-4)
+    assert any(any(row) for credit in alone for row in credit.advantages), "something to learn"
     metrics = [
         (tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("one", "two")
     ]

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minvenus.igpo.loss import AGGREGATIONS, LossConfig, k3
+from minvenus.igpo.loss import LossConfig, k3
 from minvenus.train import update as updating
 from minvenus.train.optim import Diverged, optimizer_step
 from minvenus.train.update import Row, backward, igpo_update, summary, with_reference
+from tests.igpo.strategies import AGGREGATIONS
 from tests.train.igpo_runs import (
     MIXED,
     first_step,

@@ -1,0 +1,130 @@
+"""Results as text: the formats of search and visit, and the cap on tokens."""
+
+import base64
+import functools
+import json
+import random
+import time
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minvenus.agent import observation
+from minvenus.agent.observation import Observation, cap_text, observe, result_text
+from minvenus.text.tokenizer import Tokenizer
+from minvenus.tools.base import Extract, Failure, SearchHit, Text, ToolResult
+
+HIT = SearchHit("Rome", "https://a.example/rome", 'A "city"\nin Italy — 羅馬', "2020", "Atlas")
+TOKENIZER = Tokenizer.tiny()
+SLOW, NONE = Failure("timeout", "too slow"), Failure("empty", "no results; try other words")
+
+
+def tokens(text: str) -> int:
+    return len(TOKENIZER.encode_untrusted(text))
+
+
+def test_a_search_is_one_line_of_json_and_an_error_only_if_every_query_failed():
+    result = ToolResult("search", entries=[("slow", SLOW), ("羅馬", [HIT]), ("none", NONE)])
+    text = result_text(result)
+    hit = {"title": HIT.title, "url": HIT.url, "snippet": HIT.snippet}
+    assert json.loads(text) == [
+        {"query": "slow", "web_page_info_list": [], "error": "too slow"},
+        {"query": "羅馬", "web_page_info_list": [hit]},
+        {"query": "none", "web_page_info_list": [], "error": NONE.reason},
+    ]
+    assert result.error is None and "\n" not in text and "羅馬" in text  # no \u escapes
+    failed = ToolResult("search", entries=[("none", NONE), ("slow", SLOW)])
+    assert failed.error == "timeout"  # a fault in any place
+    assert result_text(failed) == (
+        "ERROR: search for 'none': no results; try other words\nsearch for 'slow': too slow"
+    )
+
+
+def test_a_visit_of_three_pages_of_which_one_fails_is_a_result_that_names_the_failure():
+    def frame(url):
+        return (
+            f"The useful information in {url} for user goal the date as follows: \n\n"
+            f"Evidence in page: \nIt was 1900.\n\nSummary: \nsummary {url}"
+        )
+
+    pages = [(url, Extract("It was 1900.", f"summary {url}")) for url in "ac"]
+    failure = ("b", Failure("http", "status 500"))
+    result = ToolResult("visit", "the date", [pages[0], failure, pages[1]])
+    shown = f"{frame('a')}\n\n\n=======\nERROR: b: status 500\n=======\n{frame('c')}"
+    assert (result_text(result), result.error) == (shown, None)
+    failed = ToolResult("visit", "the date", [failure, failure])
+    assert result_text(failed) == "ERROR: b: status 500\n=======\nERROR: b: status 500"
+    assert failed.error == "http"
+
+
+def test_a_failed_call_a_plain_text_half_a_surrogate_pair_and_nothing_at_all():
+    def seen(*entries, **more):
+        return observe(
+            ToolResult("search", "", list(entries), **more), observation.PLAIN, TOKENIZER, 64
+        )
+
+    assert seen(failure=Failure("refused", "no\ud800")) == Observation("ERROR: no\ufffd", "refused")
+    texts = [("a", Text("a\ud800b 😀")), ("b", Text("none", "empty")), ("c", SLOW)]
+    assert seen(*texts) == Observation("a\ufffdb 😀\nnone\nERROR: too slow")
+    assert seen(("a", Text(" \n"))) == Observation("ERROR: empty tool result", "empty")
+
+
+QWEN3 = Path(__file__).resolve().parents[3] / "shared/data/tokenizers/qwen3/tokenizer.json"
+WORDS = [
+    str(i % 7) * (i % 3) + "the river Museum's boats, 1907. (see) 羅馬 naïve\n".split()[i % 7]
+    for i in range(50)
+]
+HUGE = {
+    "words": lambda n: " ".join(random.Random(0).choices(WORDS, k=n // 4))[:n],
+    "one letter": lambda n: "a" * n,
+    "blanks": lambda n: " " * n,
+    "a rule": lambda n: "=" * n,
+    "accents": lambda n: "e\u0301" * (n // 2),
+    "Chinese": lambda n: "".join(
+        random.Random(0).choices("中国人民日报北京大学的是不了在有和", k=n)
+    ),
+    "base64": lambda n: base64.b64encode(random.Random(0).randbytes(n * 3 // 4)).decode(),
+}
+
+
+@functools.cache
+def tokenizers() -> dict[str, Tokenizer]:
+    return {"tiny": TOKENIZER} | ({"Qwen3": Tokenizer.from_file(QWEN3)} if QWEN3.exists() else {})
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_four_megabytes_never_stall_the_loop_and_are_cut_near_the_limit(name):
+    text = HUGE[name](4_000_000)
+    for tokenizer, limit in product(tokenizers().values(), (8192, 60_000)):
+        start = time.process_time()
+        capped = cap_text(text, tokenizer, limit)
+        assert time.process_time() - start < 4  # at most 0.5 s
+        shown = capped.rsplit("\n[cut: ", 1)[0]
+        assert text.startswith(shown)
+        size = len(tokenizer.encode_untrusted(capped))
+        assert limit - 16 <= size <= limit or len(shown) == 16 * limit
+
+
+CHARACTERS = st.one_of(st.sampled_from("ab .\n"), st.characters(exclude_categories=["Cs"]))
+
+
+@given(text=st.text(CHARACTERS, max_size=400), limit=st.integers(40, 80))
+def test_a_capped_text_never_exceeds_the_limit_and_keeps_a_prefix_of_whole_characters(text, limit):
+    capped = cap_text(text, TOKENIZER, limit)
+    assert tokens(capped) <= limit
+    if tokens(text) <= limit:
+        assert capped == text
+    else:
+        shown, mark = capped.rsplit("\n[cut: ", 1)
+        assert text.startswith(shown)
+        assert mark == f"{len(shown):,} of {len(text):,} characters shown]"
+        assert tokens(capped) >= limit - 16
+
+
+def test_a_text_whose_first_piece_has_exactly_as_many_tokens_as_are_allowed_is_cut():
+    text = "ab " * observation.PIECE
+    limit = tokens(text[: observation.PIECE])
+    assert "\n[cut: " in cap_text(text, TOKENIZER, limit)
