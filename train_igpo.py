@@ -273,7 +273,7 @@ def check_questions(loop: RolloutLoop, source: QuestionSource, config: IGPOConfi
     for question in questions:
         loop.limits.check_room(question, source.max_turns(question))
         truth = len(wrap_truth(question.answers[0], loop.tokenizer, config.recipe).ids)
-        context = config.max_context - loop.limits.last_tokens         # the longest that is scored after
+        context = config.max_context - loop.limits.last_tokens       # the longest scored one
         room = loop.writer.max_context
         if config.recipe.use_gain and context + truth > room:
             raise ConfigError(f"question {question.id!r}: its answer of {truth} tokens is scored "

@@ -85,11 +85,14 @@ def load_examples(config: SFTConfig,
                   tokenizer: Tokenizer) -> tuple[list[Example], list[Example], set[str]]:
     """Training and held-out trajectories, and their system prompts."""
     prompts: set[str] = set()
-    records = toyweb_records(config) if config.data == "toyweb" else dataset.read_records(config.data)
+    records = toyweb_records(config)
+    if config.data != "toyweb":
+        records = dataset.read_records(config.data)
     examples, dropped = dataset.load(records, tokenizer, config.max_tokens, prompts)
     tokens = sum(map(len, examples))
     trained = sum(example.trained for example in examples)
-    print(f"data        {len(examples):,} trajectories, {tokens:,} tokens, {trained:,} of them trained")
+    print(f"data        {len(examples):,} trajectories, {tokens:,} tokens, {trained:,} of them "
+          "trained")
     if dropped:
         print(f"            {dropped:,} dropped because they are too long")
 

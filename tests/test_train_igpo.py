@@ -1,7 +1,8 @@
-"""train_igpo.py as its users meet it: what it writes and says, how it stops and goes on, and how it refuses.
+"""train_igpo.py as its users meet it: what it writes and says, how it stops and goes on, and how it
+refuses.
 
-Most runs follow a script (tests/train/igpo_runs.py): a random model writes nothing that could be rewarded.
-"""
+Most runs follow a script (tests/train/igpo_runs.py): a random model writes nothing that could be
+rewarded."""
 
 import signal
 from dataclasses import replace
@@ -87,7 +88,7 @@ def test_the_questions_have_a_seed_of_their_own_so_that_sampling_can_be_repeated
     assert [r.tokens for r in first] != [r.tokens for r in again]
 
 
-# --------------------------------------------------------------------------------------------------- a run as a whole
+# --------------------------------------------------------------------------------- a run as a whole
 
 
 def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole):
@@ -235,8 +236,8 @@ def test_sampled_runs_are_the_same_bytes_for_one_seed_and_others_for_another(mod
 def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(
     lora_rank, config, scripted, tmp_path, monkeypatch
 ):
-    """Stopped after the first update. What the gains were made of in the second step is what the start checkpoint
-    says."""
+    """Stopped after the first update. What the gains were made of in the second step is what the
+    start checkpoint says."""
     config = replace(
         config,
         gain_policy="reference",
@@ -289,8 +290,8 @@ def failing(handler):
 def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(
     first, kept, model, monkeypatch
 ):
-    """Neither as a wrong answer nor as a right one: the statistics are those of the others. One that is left alone in
-    its group teaches nothing."""
+    """Neither as a wrong answer nor as a right one: the statistics are those of the others. One
+    that is left alone in its group teaches nothing."""
     monkeypatch.setattr(train_igpo, "make_grader", QuickJudge)
     with grading(
         lambda answer: failing if answer == "sphinx" else answer.split()[0].strip(",")

@@ -1,8 +1,8 @@
-"""train_igpo.py on a file of questions with tools other than the toy web: here three questions about a folder of
-three notes.
+"""train_igpo.py on a file of questions with tools other than the toy web: here three questions
+about a folder of three notes.
 
-The model is random and its rollouts follow a script, as in tests/test_train_igpo.py; documents and tools are real ones.
-"""
+The model is random and its rollouts follow a script, as in tests/test_train_igpo.py; documents and
+tools are real ones."""
 
 import json
 import shutil
@@ -62,8 +62,8 @@ def config(tmp_path_factory):
 
 
 def play(name, turn, attempt):
-    """Of a question the first rollout looks it up and is right, the second guesses "fox"; a held-out one is looked
-    up, too."""
+    """Of a question the first rollout looks it up and is right, the second guesses "fox"; a
+    held-out one is looked up, too."""
     _, question, rollout = name.split("/")
     person = question.split()[-1]
     return (
@@ -92,7 +92,7 @@ def whole(config, scripted, tmp_path_factory):
     return run
 
 
-# -------------------------------------------------------------------------------------------------------------- a run
+# -------------------------------------------------------------------------------------------- a run
 
 
 def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_web_knows(
@@ -127,7 +127,8 @@ def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_we
 
 
 def test_an_evaluation_leaves_nothing_that_the_next_step_could_find(config, tmp_path, monkeypatch):
-    """A run that goes on right there begins with an empty cache, and sums in other batches have other last bits."""
+    """A run that goes on right there begins with an empty cache, and sums in other batches have
+    other last bits."""
     computed, real = [], train_igpo.score_truth
 
     def score_truth(scorer, *rest):
@@ -188,11 +189,12 @@ def test_a_run_does_not_go_on_with_other_questions_another_prompt_or_another_sta
     train_igpo.main(config)
 
 
-# ---------------------------------------------------------------------------------------------------- tools that fail
+# ---------------------------------------------------------------------------------- tools that fail
 
 
 class Breaking:
-    """In the place of make_tools: the folder's tools, which fail after `left` calls; -1 = they are well."""
+    """In the place of make_tools: the folder's tools, which fail after `left` calls; -1 = they are
+    well."""
 
     def __init__(self, spec):
         self.real, self.left = make_tools(spec), -1
@@ -213,8 +215,8 @@ class Breaking:
 def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint(
     whole, config, tmp_path, monkeypatch, capsys
 ):
-    """In the second step: two calls of every evaluation, four of every step. Once the tools are well again the run ends
-    as if nothing was."""
+    """In the second step: two calls of every evaluation, four of every step. Once the tools are
+    well again the run ends as if nothing was."""
     config, tools = replace(config, out=str(tmp_path), save_every=100), Breaking(config.tools)
     monkeypatch.setattr(question_files, "make_tools", tools)
     monkeypatch.setattr(base, "FailureGuard", partial(FailureGuard, window=1, limit=0.5))
@@ -257,7 +259,7 @@ def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
     assert train_igpo.question_source(config) == (("toyweb", "toyweb", 5), expected)
 
 
-# ----------------------------------------------------------------------------------------------------------- settings
+# ----------------------------------------------------------------------------------------- settings
 
 
 def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
@@ -273,7 +275,8 @@ def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
 
 
 def test_a_question_or_an_answer_without_room_is_refused_before_the_first_step(config, tmp_path):
-    """Not in the step that takes it: by then the run could go on neither without the question nor with more room."""
+    """Not in the step that takes it: by then the run could go on neither without the question nor
+    with more room."""
     long, lines = (
         {"id": "long", "question": "pet " * 400, "answer": "cat"},
         Path(config.data).read_text(),

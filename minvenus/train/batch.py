@@ -3,9 +3,9 @@
 Rollouts are dropped before anything is normalised, and counted: they are in no mean, no standard
 deviation and no update.
 
-    failed           the policy failed, or the last turn has no sampled token    never a reward
-    judge_unknown    the judge gave no verdict                                   unknown is not wrong
-    alone            no other rollout of its question is left                    nothing to compare
+    failed           the policy failed, or the last turn has no sampled token   never a reward
+    judge_unknown    the judge gave no verdict                                  unknown is not wrong
+    alone            no other rollout of its question is left                   nothing to compare
 
 labels[i][t]      what each page was that turn t of rollout i visited: "right", "wrong", "repeated"
                   or "failed"

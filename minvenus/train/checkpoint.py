@@ -58,8 +58,8 @@ def load_start(config) -> tuple[Qwen3, Tokenizer]:
     rank = adapter_rank(folder) if folder else 0
     if config.lora_rank and rank not in (0, config.lora_rank):
         raise ConfigError(f"{folder} was trained with an adapter of rank {rank}, --lora-rank is "
-                          f"{config.lora_rank}: use {rank}, or remove its folder adapter to begin a "
-                          "new one on the merged weights")
+                          f"{config.lora_rank}: use {rank}, or remove its folder adapter to begin "
+                          "a new one on the merged weights")
 
     device = device_of(config.device)
     dtype = PRECISION[device].engine if config.lora_rank else torch.float32
@@ -119,9 +119,9 @@ def save(run: Path, state: dict, model: Qwen3, optimizer: Optimizer, tokenizer_f
     try:
         on_rank_0(write)
     except (OSError, SafetensorError) as error:
-        raise OSError(f"the checkpoint after step {state['step']} could not be written to {folder}: "
-                      f"{error}. Earlier ones are whole: once the disk has room again the same "
-                      "command goes on from the latest") from error
+        raise OSError(f"the checkpoint after step {state['step']} could not be written to "
+                      f"{folder}: {error}. Earlier ones are whole: once the disk has room again "
+                      "the same command goes on from the latest") from error
     return folder
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from minvenus.config import ConfigError
 from minvenus.sft.dataset import Example
+from minvenus.train.parallel import share, size
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,21 @@ class Pack:
     sources: Tensor              # [M] int64: the position before each trained token
     targets: Tensor              # [M] int64: the trained tokens
     segments: Tensor             # [M] int64: 0 ... S - 1
+
+
+NOTHING = torch.zeros(0, dtype=torch.int64)
+EMPTY = Pack([], torch.zeros(1, dtype=torch.int64), torch.tensor([0, 1], dtype=torch.int32),
+             NOTHING, NOTHING, NOTHING)            # one token, none of them trained
+
+
+def rank_packs(examples: Sequence[Example], budget: int) -> list[Pack]:
+    """The packs of a step that this rank runs; an empty one where others have one more.
+
+    Ranks gather the weights of a layer together, so all must run equally many packs.
+    """
+    packs = make_packs(examples, budget)
+    rounds = -(-len(packs) // size())
+    return share(packs + [EMPTY] * (rounds * size() - len(packs)))
 
 
 def make_packs(examples: Sequence[Example], budget: int) -> list[Pack]:
@@ -49,15 +65,13 @@ def fill_packs(lengths: Sequence[int], budget: int) -> list[list[int]]:
     packs: list[list[int]] = []
     rooms: list[int] = []
     for row in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        for pack, room in enumerate(rooms):
-            if lengths[row] <= room:
-                break
-        else:
-            pack = len(packs)
+        fitting = [pack for pack, room in enumerate(rooms) if lengths[row] <= room]
+        if not fitting:
+            fitting = [len(packs)]
             packs.append([])
             rooms.append(budget)
-        packs[pack].append(row)
-        rooms[pack] -= lengths[row]
+        packs[fitting[0]].append(row)
+        rooms[fitting[0]] -= lengths[row]
     return [sorted(pack) for pack in packs]
 
 

@@ -1,4 +1,4 @@
-"""Training in several processes (ranks), started by torchrun: who does what, how they stay together.
+"""Training in several processes (ranks), started by torchrun: who does what, and how they meet.
 
     weights    rows of every parameter, of its gradient and moments are split over the ranks (FSDP2)
     rollouts   question i of a step belongs to rank i mod N, whose engine has all weights
@@ -89,7 +89,7 @@ def processes() -> Iterator[None]:
     dist.barrier()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)                  # gloo's threads can abort an interpreter that ends in the usual way
+    os._exit(0)                  # gloo's threads can abort an interpreter that ends as usual
 
 
 def started_processes() -> int:
@@ -179,24 +179,6 @@ def on_rank_0(function: Callable[..., T], *arguments, **options) -> T:
         if rank() == 0:
             results.append(function(*arguments, **options))
     return gather(results)[0]
-
-
-def share_packs(packs: Sequence[T]) -> list[T | None]:
-    """The packs of this rank. None where others have one more: then it has to run `idle`."""
-    rank_packs: list[T | None] = list(share(packs))
-    rounds = -(-len(packs) // size())
-    return rank_packs + [None] * (rounds - len(rank_packs))
-
-
-def idle(model: Qwen3) -> Tensor:
-    """A forward pass that counts nothing: 0, with a gradient of 0.
-
-    Ranks gather the weights of a layer together, so all run equally many passes.
-    """
-    token = torch.zeros(1, dtype=torch.int64)
-    bounds = torch.tensor([0, 1], dtype=torch.int32)
-    device_token = token.to(model.head_weight.device)
-    return model.logprobs(device_token, bounds, token[:0], device_token[:0]).sum()
 
 
 # ------------------------------------------------------------------------------------- weights

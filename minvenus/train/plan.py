@@ -75,6 +75,7 @@ def check_memory(config: SFTConfig | IGPOConfig, processes: int) -> None:
     if device_of(config.device) == "cuda":
         room = torch.cuda.mem_get_info()[0]
         if memory_plan(config, processes, "cuda")[TOTAL] > room:
-            raise ConfigError(f"{room / 1e9:.1f} GB of the device are free, too little: lower --pages, "
-                              "--pack-tokens or the context, add --recompute, --offload or --lora-rank, "
-                              f"or start more processes\n{plan_table(config, processes)}")
+            raise ConfigError(f"{room / 1e9:.1f} GB of the device are free, too little: lower "
+                              "--pages, --pack-tokens or the context, add --recompute, --offload "
+                              "or --lora-rank, or start more processes\n"
+                              f"{plan_table(config, processes)}")

@@ -1,7 +1,7 @@
 """The two updates: supervised fine-tuning on trajectories, IGPO on rollouts with advantages.
 
-    SFT    L = sum_k w_k * -log p(x_k)                                    trained tokens k   [P eq.1]
-    IGPO   L = igpo_loss(log pi, log pi_old, log pi_ref, A, w)            igpo/loss.py       [P eq.10]
+    SFT    L = sum_k w_k * -log p(x_k)                                trained tokens k   [P eq.1]
+    IGPO   L = igpo_loss(log pi, log pi_old, log pi_ref, A, w)        igpo/loss.py       [P eq.10]
 
 Both run packs (pack.py) through `model.logprobs`, at most `pack_tokens` tokens in one forward. The
 weights w (igpo/loss.py) count the whole optimiser step, so the losses of its packs add up.
@@ -27,8 +27,8 @@ from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.sft.dataset import Example
 from minvenus.train.batch import Batch
 from minvenus.train.optim import Diverged, optimizer_step
-from minvenus.train.pack import Pack, make_packs
-from minvenus.train.parallel import gather, idle, share_packs
+from minvenus.train.pack import Pack, rank_packs
+from minvenus.train.parallel import gather
 from minvenus.types import Rollout
 
 EXTREMES = {"ratio_min": min, "ratio_max": max, "logprob_gap": max}
@@ -53,10 +53,7 @@ def sft_losses(model: Qwen3, examples: Sequence[Example], config: SFTConfig):
     """The loss of every pack of this rank; together they are the loss of the step."""
     aggregate = "token-mean" if config.reduction == "token-mean" else "seq-mean-token-mean"
     tokens = sum(example.trained for example in examples)
-    for pack in share_packs(make_packs(examples, config.pack_tokens)):
-        if pack is None:
-            yield idle(model)
-            continue
+    for pack in rank_packs(examples, config.pack_tokens):
         weights = token_weights(pack.segments, aggregate, len(examples), tokens)
         logprobs = pack_logprobs(model, pack)
         yield -(weights.to(logprobs) * logprobs).sum()
@@ -154,15 +151,14 @@ def backward(model: Qwen3, minibatch: list[Row], config: IGPOConfig) -> dict[str
     """
     tokens = sum(row.example.trained for row in minibatch)
     rows = [row for row in minibatch if row.has_signal or config.loss.kl_coef]
-    packs = make_packs([row.example for row in rows], config.pack_tokens)
 
     pack_stats = []
-    for pack in share_packs(packs):
-        if pack is None:
-            idle(model).backward()
+    for pack in rank_packs([row.example for row in rows], config.pack_tokens):
+        logprobs, entropies = pack_logprobs(model, pack, config.temperature, entropy=True)
+        if not pack.rows:
+            logprobs.sum().backward()                # a gradient of 0
             continue
         weights = token_weights(pack.segments, config.loss.aggregate, len(minibatch), tokens)
-        logprobs, entropies = pack_logprobs(model, pack, config.temperature, entropy=True)
         inputs = loss_inputs([rows[i] for i in pack.rows], logprobs, weights)
         loss = igpo_loss(*inputs, config.loss)
         loss.backward()
@@ -171,8 +167,8 @@ def backward(model: Qwen3, minibatch: list[Row], config: IGPOConfig) -> dict[str
     trained = sum(row.example.trained for row in rows)
     stats = minibatch_statistics(gather(pack_stats), trained, config)
     if not math.isfinite(stats["loss"]):
-        raise Diverged(f"the loss is {stats['loss']}: look at the last lines of metrics.jsonl for a "
-                       "ratio, a KL or a gradient norm that grew, and lower the learning rate")
+        raise Diverged(f"the loss is {stats['loss']}: look at the last lines of metrics.jsonl for "
+                       "a ratio, a KL or a gradient norm that grew, and lower the learning rate")
     return stats | {"tokens": sum(len(row.example) for row in rows)}
 
 
@@ -189,12 +185,8 @@ def loss_inputs(rows: list[Row], logprobs: Tensor, weights: Tensor) -> LossInput
 def with_reference(rows: list[Row], reference: Qwen3, config: IGPOConfig) -> list[Row]:
     """The rows with the log-probs of the reference policy."""
     results: list[tuple[int, Tensor]] = []          # (row, its log-probs)
-    packs = make_packs([row.example for row in rows], config.pack_tokens)
     with switched_off(reference):
-        for pack in share_packs(packs):
-            if pack is None:
-                idle(reference)
-                continue
+        for pack in rank_packs([row.example for row in rows], config.pack_tokens):
             logprobs = pack_logprobs(reference, pack, config.temperature)
             counts = [rows[i].example.trained for i in pack.rows]
             results += zip(pack.rows, logprobs.cpu().split(counts), strict=True)
@@ -251,5 +243,5 @@ def check_gap(model: Qwen3, gap: float) -> None:
     bound = precision_of(model).mean_gap
     if gap > bound:
         raise Diverged(f"new and stored log-probs differ by {gap:.2g} in the mean before the first "
-                       f"update, more than {bound:g}: engine and trainer do not run the same model, "
-                       "or not in the same precision")
+                       f"update, more than {bound:g}: engine and trainer do not run the same "
+                       "model, or not in the same precision")

@@ -1,4 +1,5 @@
-"""Bugs of adapters, of the plan and of presets: relatives of 35, 38, 46 and 58, and a run that cannot fit (63)."""
+"""Bugs of adapters, of the plan and of presets: relatives of 35, 38, 46 and 58, and a run that
+cannot fit (63)."""
 
 from tests.mutants.mutant import mutant
 
@@ -110,7 +111,8 @@ MUTANTS = (
         63,
         "the plan forgets what the layers keep",
         PLANS
-        + "test_the_layers_of_an_update_at_true_size_are_within_a_tenth_of_the_plan[dr-venus-4b-36]",
+        + "test_the_layers_of_an_update_at_true_size_are_within_a_tenth_of_the_plan"
+        "[dr-venus-4b-36]",
         (PLAN + "memory_plan", "(layers + 4 * shape.intermediate_size)", "layers"),
     ),
     mutant(

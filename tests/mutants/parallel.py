@@ -1,13 +1,20 @@
-"""Known traps of training in several processes (64): wrong sums, wrong shares, wrong order, stale copies."""
+"""Known traps of training in several processes (64): wrong sums, wrong shares, wrong order, stale
+copies."""
 
 from tests.mutants.mutant import mutant
 
 SFT = "train/test_parallel.py::test_sft_in_two_processes_has_the_gradient_of_one"
 IGPO = "train/test_parallel.py::test_igpo_in_two_processes_has_the_gradients_and_numbers_of_one"
-COPY = "train/test_precision.py::test_as_on_a_gpu_the_engine_has_a_bfloat16_copy_that_follows_the_master_weights"
+COPY = (
+    "train/test_precision.py::"
+    "test_as_on_a_gpu_the_engine_has_a_bfloat16_copy_that_follows_the_master_weights"
+)
 GROUP = "train/test_parallel.py::test_the_rollouts_of_a_question_stay_on_one_rank"
 ERROR = "train/test_parallel.py::test_an_error_of_one_rank_comes_to_all_with_what_it_says"
-FILES = "train/test_parallel.py::test_a_checkpoint_has_the_same_bytes_whoever_wrote_it_and_whoever_read_it[False]"
+FILES = (
+    "train/test_parallel.py::"
+    "test_a_checkpoint_has_the_same_bytes_whoever_wrote_it_and_whoever_read_it[False]"
+)
 ORDER = "train/test_parallel.py::test_shares_gathered_are_the_items_in_their_order_on_every_rank"
 ROUNDED = (
     "train/test_parallel.py::test_as_on_a_gpu_gradients_of_bfloat16_products_are_summed_in_float32"
@@ -44,7 +51,7 @@ MUTANTS = (
         (
             "minvenus.train.update:backward",
             "len(minibatch), tokens)",
-            "len([row for row in share_packs(minibatch) if row]), tokens)",
+            "len(rank_packs([row.example for row in rows], 100)), tokens)",
         ),
     ),
     mutant(

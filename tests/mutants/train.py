@@ -1,4 +1,5 @@
-"""Known bugs of optimiser steps, data order and resume (35 to 38), and their relatives (44, 46, 50, 51, 58)."""
+"""Known bugs of optimiser steps, data order and resume (35 to 38), and their relatives (44, 46, 50,
+51, 58)."""
 
 from tests.mutants.mutant import mutant
 

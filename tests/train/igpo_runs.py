@@ -1,5 +1,5 @@
-"""Very small runs of train_igpo.py: a model of one layer with opinions of its own, and rollouts that follow a
-script."""
+"""Very small runs of train_igpo.py: a model of one layer with opinions of its own, and rollouts
+that follow a script."""
 
 import tempfile
 from contextlib import suppress
@@ -35,7 +35,8 @@ from tests.agent.scripted import answer, engine_for, search, visit
 from tests.train.runs import TINY, lively_model
 
 RIGHT, WRONG = "right", "wrong"
-# Two rollouts of two questions. Of the first one is right, of the second none: only gains tell these two apart.
+# Two rollouts of two questions. Of the first one is right, of the second none: only gains tell
+# these two apart.
 MIXED = [["right: right", "wrong: dog"], ["right: dog", "wrong: dog"]]
 
 
@@ -73,13 +74,14 @@ def small_web(seed: int, slack: int, test: int) -> ToyWeb:
 
 
 def web_of(config: IGPOConfig) -> ToyWeb:
-    """The run's web with few questions, one for all tests: making two thousand takes longer than a step."""
+    """The run's web with few questions, one for all tests: making two thousand takes longer than a
+    step."""
     return small_web(config.seed, config.slack, config.evaluate_questions)
 
 
 def turns_of(play: str, question_id: str, web: ToyWeb) -> list[str]:
-    """The turns of a play such as "right wrong: cat", which opens the right page, then a wrong one, and answers cat.
-    "search" is a search and nothing more; the answer "right" is the true one."""
+    """The turns of a play such as "right wrong: cat", which opens the right page, then a wrong one,
+    and answers cat. "search" is a search and nothing more; the answer "right" is the true one."""
     case = web.case(question_id)
     title = case.path[0]
     other = next(name for name in case.pages if name != title)
@@ -93,7 +95,8 @@ def turns_of(play: str, question_id: str, web: ToyWeb) -> list[str]:
 
 
 def scripted_engine(config: IGPOConfig, plays):
-    """What to put in Engine's place: rollout i of the j-th question of every step follows plays[j][i]."""
+    """What to put in Engine's place: rollout i of the j-th question of every step follows
+    plays[j][i]."""
     web, order = web_of(config), {}
 
     def script(name, turn, attempt):
@@ -111,7 +114,8 @@ def scripted_engine(config: IGPOConfig, plays):
 
 
 def script_runs(monkeypatch, config: IGPOConfig, plays) -> None:
-    """From now on every run follows the script, also one that is started as a program (`command`)."""
+    """From now on every run follows the script, also one that is started as a program
+    (`command`)."""
     engine = scripted_engine(config, plays)
     for module in (minvenus.engine, train_igpo):
         monkeypatch.setattr(module, "Engine", engine)
@@ -124,8 +128,9 @@ class UpdateReached(Exception):
 
 
 class FirstStep(SimpleNamespace):
-    """What the first step of a run has made when it reaches its update: model, optimizer, batch, credit, reference,
-    config; `rows` of the batch, and `samples` of all rollouts, those that were dropped included."""
+    """What the first step of a run has made when it reaches its update: model, optimizer, batch,
+    credit, reference, config; `rows` of the batch, and `samples` of all rollouts, those that were
+    dropped included."""
 
     def update(self, rows=None, step=1) -> dict:
         rows = self.rows if rows is None else rows
@@ -171,8 +176,8 @@ def with_gate(monkeypatch, mean_gap: float) -> None:
 
 
 def learned(run: Path, steps: int) -> float:
-    """How much more the trained weights like tokens with high advantages than the tiny base does, over all rollouts of
-    a run. Both in float32, so this is no rounding."""
+    """How much more the trained weights like tokens with high advantages than the tiny base does,
+    over all rollouts of a run. Both in float32, so this is no rounding."""
     gain, trained = 0.0, weights.load(latest_checkpoint(run) / "model")
     for step in range(1, steps + 1):
         batch = load_batch(path_of(run, step))
@@ -192,7 +197,8 @@ def with_recipe(config: IGPOConfig, **changes) -> IGPOConfig:
 def scored_again(
     model: Qwen3, rollout: Rollout, recipe: Recipe, temperature=1.0
 ) -> list[list[float] | None]:
-    """The log-probs of the true answer before the turns of a rollout, from an engine with an empty cache."""
+    """The log-probs of the true answer before the turns of a rollout, from an engine with an empty
+    cache."""
     wrapped = wrap_truth(rollout.question.answers[0], TINY, recipe)
     request = (rollout.tokens, scored_lengths(rollout, recipe), wrapped.ids)
     [scores] = Engine(model, 64, 16).score_many([request], temperature)

@@ -1,4 +1,5 @@
-"""Very small runs of train_sft.py: a model of one layer, a handful of toy demonstrations, a few steps."""
+"""Very small runs of train_sft.py: a model of one layer, a handful of toy demonstrations, a few
+steps."""
 
 import json
 import os
@@ -84,7 +85,8 @@ def small_config(inputs: dict, out, **changes) -> SFTConfig:
 
 
 def unexplained_metrics(run: Path) -> set[str]:
-    """The numbers that a run logged and docs/metrics.md names neither as such nor by a pattern such as test_*."""
+    """The numbers that a run logged and docs/metrics.md names neither as such nor by a pattern such
+    as test_*."""
     explained = re.findall(r"`([\w*]+)`", (ROOT / "docs" / "metrics.md").read_text())
     patterns = "|".join(name.replace("*", r"\w+") for name in explained)
     logged = {
@@ -97,8 +99,8 @@ def unexplained_metrics(run: Path) -> set[str]:
 
 
 def content(run) -> dict[str, str | bytes]:
-    """What two runs must have in common: the newest checkpoint, metrics and rollouts byte for byte. Of timing.jsonl
-    and of the clocks in rollouts only what is measured, not how long it took."""
+    """What two runs must have in common: the newest checkpoint, metrics and rollouts byte for byte.
+    Of timing.jsonl and of the clocks in rollouts only what is measured, not how long it took."""
     run = Path(run)
     newest = run / "checkpoints" / (run / "latest").read_text().strip()
     files = [path for path in (*newest.rglob("*"), run / "metrics.jsonl") if path.is_file()]
@@ -116,8 +118,8 @@ def made_up_update(model, optimizer, step: int) -> float:
 
 
 def made_up_run(config, during=lambda step: None, after=lambda step: None, data="data"):
-    """A run in its folder with made-up gradients. `during` is called before the weights move, `after` once they
-    have."""
+    """A run in its folder with made-up gradients. `during` is called before the weights move,
+    `after` once they have."""
     model = Qwen3(SMALL, seed=0)
     optimizer = adamw(model, (0.9, 0.95), 0.01)
     with open_run("sft", config) as run:
@@ -133,7 +135,8 @@ def made_up_run(config, during=lambda step: None, after=lambda step: None, data=
 
 
 def command(script: str, config, *more: str) -> int:
-    """`python SCRIPT` with these settings, in this process; returns its exit code. Of a recipe only the defaults."""
+    """`python SCRIPT` with these settings, in this process; returns its exit code. Of a recipe only
+    the defaults."""
     values = asdict(config)
     flags = [
         f"--{key.replace('_', '-')}={value}"

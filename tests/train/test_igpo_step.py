@@ -1,5 +1,5 @@
-"""One IGPO step on a two-question toy batch, computed a second time by hand, from the model's logits to one logit's
-gradient."""
+"""One IGPO step on a two-question toy batch, computed a second time by hand, from the model's
+logits to one logit's gradient."""
 
 import math
 from dataclasses import replace
@@ -17,7 +17,8 @@ from minvenus.train.update import backward
 from tests.train.igpo_runs import first_step, scored_again, small_igpo, with_gate, write_model
 from tests.train.runs import SMALL, TINY, gradients
 
-# of the first question one rollout is right, of the second none; the gains of all four visits differ
+# of the first question one rollout is right, of the second none; the gains of all four visits
+# differ
 PLAYS = [["right: right", "wrong: dog"], ["right: dog", "wrong search: dog"]]
 KINDS = [["search", "visit", "answer"]] * 3 + [["search", "visit", "search", "answer"]]
 
@@ -28,8 +29,8 @@ def made(tmp_path_factory):
 
 
 def belief(made, rollout, turn: int) -> float:
-    """Mean log-prob of the truth's tokens before a turn, from a fresh forward over nothing but that context and the
-    answer."""
+    """Mean log-prob of the truth's tokens before a turn, from a fresh forward over nothing but that
+    context and the answer."""
     wrapped = wrap_truth(rollout.question.answers[0], TINY, made.config.recipe)
     context = rollout.tokens[: rollout.turns[turn].start]
     with torch.no_grad():
@@ -49,8 +50,8 @@ def z_scores(values: list[float]) -> list[float]:
 
 
 def advantages_by_hand(gains: list[float], outcomes: list[float], gamma=0.95) -> list[list[float]]:
-    """Gains of the four visits. Each stands on its search too: two equal rewards a rollout, and in the last one a
-    search behind the visit with none."""
+    """Gains of the four visits. Each stands on its search too: two equal rewards a rollout, and in
+    the last one a search behind the visit with none."""
     z_gain, z_outcome = [], []
     for a, b in ((0, 1), (2, 3)):
         z_gain += z_scores([gains[a], gains[a], gains[b], gains[b]])[::2]
@@ -82,8 +83,8 @@ def test_rewards_and_advantages_of_the_batch_are_those_worked_out_by_hand(made):
 
 
 def loss_by_hand(made):
-    """-1/B sum over rollouts of the mean over their sampled tokens of A log pi, whose gradient is the policy
-    gradient; and the logits of every rollout [L, V]."""
+    """-1/B sum over rollouts of the mean over their sampled tokens of A log pi, whose gradient is
+    the policy gradient; and the logits of every rollout [L, V]."""
     loss, logits = 0.0, []
     for rollout, advantages in zip(made.batch.rollouts, made.credit.advantages, strict=True):
         logits.append(made.model(torch.tensor([rollout.tokens]))[0])
@@ -106,7 +107,8 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
     ] == pytest.approx(1.0, abs=1e-5)
     assert stats["logprob_gap"] < 1e-5 and stats["clip_fraction"] == 0.0
     shipped = gradients(made.model)
-    # the value of the loss, every ratio being 1: minus the mean over rollouts of the token mean of A
+    # the value of the loss, every ratio being 1: minus the mean over rollouts of the token mean of
+    # A
     means = [
         sum(a * sum(r.sampled[t.start : t.end]) for t, a in zip(r.turns, row, strict=True))
         / sum(r.sampled)
@@ -120,7 +122,8 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
     expected = gradients(made.model)
     assert expected.norm() > 1e-3 and (shipped - expected).norm() < 1e-5 * expected.norm()
 
-    # One logit without autograd: d loss / d logit of the sampled token = -A (1 - p) / (tokens * rollouts).
+    # One logit without autograd: d loss / d logit of the sampled token = -A (1 - p) / (tokens *
+    # rollouts).
     # The right rollout's visit is made more probable, the wrong one's less.
     for i, sign in ((0, -1.0), (1, 1.0)):
         rollout, k = batch.rollouts[i], batch.rollouts[i].turns[1].start
@@ -132,7 +135,7 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
         )
 
 
-# ----------------------------------------------------------------------------- what a step samples, scores and grades
+# ----------------------------------------------------------- what a step samples, scores and grades
 
 
 @pytest.mark.parametrize("policy", ["current", "reference"])

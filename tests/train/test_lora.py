@@ -1,4 +1,5 @@
-"""Runs that train adapters: what changes, what is saved, how they go on, their reference, two processes."""
+"""Runs that train adapters: what changes, what is saved, how they go on, their reference, two
+processes."""
 
 import shutil
 import signal
@@ -115,7 +116,7 @@ def test_another_rank_is_refused_for_a_run_that_goes_on_and_for_a_model_that_has
     assert adapter_rank(trained_model(tmp_path / "all")) == 0
 
 
-# --------------------------------------------------------------------------------------------------------------- IGPO
+# --------------------------------------------------------------------------------------------- IGPO
 
 
 def test_the_reference_is_the_model_itself_with_its_adapters_switched_off(model, monkeypatch):
@@ -157,11 +158,12 @@ def test_a_tiny_run_learns_and_engine_and_trainer_agree_in_every_step(tmp_path):
     assert rows[0]["kl"] == 0.0 < rows[-1]["kl"] and learned(tmp_path, 3) > 0.5
 
 
-# ------------------------------------------------------------------------------------------------------ two processes
+# ------------------------------------------------------------------------------------ two processes
 
 
 def adapted_numbers(recompute: bool = False):
-    """(loss, gradient of the adapters, loss of the base, merged weights, what the engine has) of one step."""
+    """(loss, gradient of the adapters, loss of the base, merged weights, what the engine has) of
+    one step."""
     model = shard(adapted_model())
     model.model.recompute = recompute
     optimizer, seen = watched_optimizer(model)

@@ -11,7 +11,8 @@ from minvenus.train.pack import fill_packs, make_packs
 
 
 def example(*trained, prompt=3):
-    """A made-up trajectory: a prompt, then turns of so many tokens with one observation token between them."""
+    """A made-up trajectory: a prompt, then turns of so many tokens with one observation token
+    between them."""
     sampled = [False] * prompt
     for turn in trained:
         sampled += [True] * turn + [False]

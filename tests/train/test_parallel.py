@@ -1,5 +1,5 @@
-"""Two processes give what one gives: the same rollouts and advantages, gradients to rounding; also where their shares
-differ, and where one has nothing to do."""
+"""Two processes give what one gives: the same rollouts and advantages, gradients to rounding; also
+where their shares differ, and where one has nothing to do."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -24,17 +24,8 @@ from minvenus.sft.dataset import Example
 from minvenus.train import checkpoint, parallel
 from minvenus.train import run as running
 from minvenus.train.optim import adamw
-from minvenus.train.pack import make_packs
-from minvenus.train.parallel import (
-    gather,
-    on_rank_0,
-    rank,
-    shard,
-    share,
-    share_packs,
-    together,
-    whole,
-)
+from minvenus.train.pack import make_packs, rank_packs
+from minvenus.train.parallel import gather, on_rank_0, rank, shard, share, together, whole
 from minvenus.train.update import Row, sft_step, train_on, validation_loss, with_reference
 from minvenus.types import Question
 from tests.train.igpo_runs import small_igpo, small_web, with_gate
@@ -65,8 +56,8 @@ def difference(gradient, wanted) -> float:
 
 
 def watched_optimizer(model) -> tuple[torch.optim.Optimizer, list[torch.Tensor]]:
-    """An optimiser that keeps the clipped gradients of its steps and moves nothing. Weights after a step would tell
-    less: AdamW makes the same step of a gradient that is twice too large."""
+    """An optimiser that keeps the clipped gradients of its steps and moves nothing. Weights after a
+    step would tell less: AdamW makes the same step of a gradient that is twice too large."""
     optimizer, seen = adamw(model, (0.9, 0.999), 0.0), []
 
     def step():
@@ -77,7 +68,7 @@ def watched_optimizer(model) -> tuple[torch.optim.Optimizer, list[torch.Tensor]]
     return optimizer, seen
 
 
-# ------------------------------------------------------------------------------------------------------ work and data
+# ------------------------------------------------------------------------------------ work and data
 
 
 def test_shares_gathered_are_the_items_in_their_order_on_every_rank():
@@ -87,7 +78,7 @@ def test_shares_gathered_are_the_items_in_their_order_on_every_rank():
         assert bool(called) == (rank() == 0), "by no other"
         return (
             share("abcde"),
-            share_packs(["a", "b", "c"]),
+            [pack.rows for pack in rank_packs(examples(5), 400)],
             gather(share(range(5))),
             gather(share([7])),
             gather(share([])),
@@ -96,9 +87,11 @@ def test_shares_gathered_are_the_items_in_their_order_on_every_rank():
 
     first, second = on_ranks(2, shares)
     same = ([0, 1, 2, 3, 4], [7], [], "rank 0")
-    assert first == (["a", "c", "e"], ["a", "c"], *same)
-    assert second == (["b", "d"], ["b", None], *same), "None where another has one more"
-    assert shares() == (list("abcde"), ["a", "b", "c"], *same)
+    packs = [pack.rows for pack in make_packs(examples(5), 400)]
+    assert len(packs) == 3
+    assert first == (["a", "c", "e"], [packs[0], packs[2]], *same)
+    assert second == (["b", "d"], [packs[1], []], *same), "empty where another has one more"
+    assert shares() == (list("abcde"), packs, *same)
 
 
 def test_an_error_of_one_rank_comes_to_all_with_what_it_says():
@@ -152,11 +145,12 @@ def test_the_rollouts_of_a_question_stay_on_one_rank(monkeypatch):
     assert [groups_of(0), groups_of(1)] == [every[:4] + every[8:], every[4:8]]
 
 
-# ---------------------------------------------------------------------------------------------------------- gradients
+# ---------------------------------------------------------------------------------------- gradients
 
 
 def sft_numbers(tied: bool, pack_tokens: int):
-    """(loss, norm, gradient) of a step on five trajectories, and the loss of two that are held out."""
+    """(loss, norm, gradient) of a step on five trajectories, and the loss of two that are held
+    out."""
     model = shard(model_of(tied))
     optimizer, seen = watched_optimizer(model)
     chosen = examples(5)
@@ -170,7 +164,8 @@ def sft_numbers(tied: bool, pack_tokens: int):
 
 
 def test_sft_in_two_processes_has_the_gradient_of_one():
-    """In three packs, so that one rank has more, and in one pack, so that one rank has none; the head tied or not."""
+    """In three packs, so that one rank has more, and in one pack, so that one rank has none; the
+    head tied or not."""
     cases = [(True, 400), (True, 2000), (False, 400), (False, 2000)]
     assert [len(make_packs(examples(5), tokens)) for _, tokens in cases[:2]] == [3, 1]
     alone = [sft_numbers(*case) for case in cases]
@@ -209,8 +204,8 @@ def igpo_numbers(tokens: int, tied: bool, kl_coef: float, aggregate: str):
 
 
 def test_igpo_in_two_processes_has_the_gradients_and_numbers_of_one(monkeypatch):
-    """Packs of 100 tokens hold a rollout each, so their numbers differ; one of 768 holds all, so that one rank has
-    none; the head tied or not."""
+    """Packs of 100 tokens hold a rollout each, so their numbers differ; one of 768 holds all, so
+    that one rank has none; the head tied or not."""
     with_gate(monkeypatch, 100.0)
     cases = [
         (tokens, tied, kl_coef, aggregate)
@@ -252,7 +247,7 @@ def test_as_on_a_gpu_gradients_of_bfloat16_products_are_summed_in_float32(monkey
     )
 
 
-# -------------------------------------------------------------------------------------------------------- checkpoints
+# -------------------------------------------------------------------------------------- checkpoints
 
 
 def saved_checkpoint(lora: bool, out, read_from=None) -> dict[str, bytes]:
@@ -272,7 +267,8 @@ def saved_checkpoint(lora: bool, out, read_from=None) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("lora", [False, True])
 def test_a_checkpoint_has_the_same_bytes_whoever_wrote_it_and_whoever_read_it(lora, tmp_path):
-    """Also with three ranks, whose shares of the rows differ: 16 rows are 6, 6 and 4, 8 are 3, 3 and 2."""
+    """Also with three ranks, whose shares of the rows differ: 16 rows are 6, 6 and 4, 8 are 3, 3
+    and 2."""
     for name in ("one", "two", "one to three", "three to one"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.jsonl").touch()
@@ -285,11 +281,12 @@ def test_a_checkpoint_has_the_same_bytes_whoever_wrote_it_and_whoever_read_it(lo
     assert saved_checkpoint(lora, tmp_path / "three to one", tmp_path / "one to three") == one
 
 
-# --------------------------------------------------------------------------------------------------------- whole runs
+# --------------------------------------------------------------------------------------- whole runs
 
 
 def sampled_run(out, monkeypatch, **changes) -> tuple[IGPOConfig, list]:
-    """Settings of a run of the base model on few questions, and the credit of its steps, kept as it runs."""
+    """Settings of a run of the base model on few questions, and the credit of its steps, kept as it
+    runs."""
     values = {"max_turn_tokens": 48, "rollouts_every": 1, "group": 4, "temperature": 1.5} | changes
     config = small_igpo("tiny-base", out, **values)
     monkeypatch.setattr(
@@ -309,8 +306,8 @@ def sampled_run(out, monkeypatch, **changes) -> tuple[IGPOConfig, list]:
 def test_a_run_in_two_processes_has_the_rollouts_and_advantages_of_one(
     questions, policy, lora_rank, tmp_path, monkeypatch
 ):
-    """Of three questions one rank has two, of one question a rank has none (a run of its own would be refused), nor has
-    it any of the one that is held out."""
+    """Of three questions one rank has two, of one question a rank has none (a run of its own would
+    be refused), nor has it any of the one that is held out."""
     monkeypatch.setattr(running, "check_ranks", lambda *_: None)
     config, kept = sampled_run(
         tmp_path / "one",

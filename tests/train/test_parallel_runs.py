@@ -1,4 +1,5 @@
-"""Runs in two processes from their start to their end: refusals, checkpoints, signals, failures, torchrun itself."""
+"""Runs in two processes from their start to their end: refusals, checkpoints, signals, failures,
+torchrun itself."""
 
 import os
 import re
@@ -50,13 +51,14 @@ def losses(run) -> list[float]:
     return [row["loss"] for row in read_jsonl(run / "metrics.jsonl")]
 
 
-# --------------------------------------------------------------------------------------------- checkpoints and signals
+# -------------------------------------------------------------------------- checkpoints and signals
 
 
 def test_a_signal_to_one_rank_stops_all_and_resumed_in_two_or_one_the_run_ends_as_if_never_stopped(
     inputs, tmp_path
 ):
-    """Saved by two, loaded by two: to the last bit. Saved by two and loaded by one, or the other way: to rounding."""
+    """Saved by two, loaded by two: to the last bit. Saved by two and loaded by one, or the other
+    way: to rounding."""
     one, two, stopped = tmp_path / "one", tmp_path / "two", tmp_path / "stopped"
     config = small_config(inputs, one, save_every=10, evaluate_every=1)
 
@@ -87,13 +89,14 @@ def test_a_signal_to_one_rank_stops_all_and_resumed_in_two_or_one_the_run_ends_a
         assert content(run).keys() == content(one).keys(), "the same files, whoever wrote them"
 
 
-# ------------------------------------------------------------------------------------------------------------ failures
+# ----------------------------------------------------------------------------------------- failures
 
 
 def test_a_rank_that_fails_alone_ends_the_other_and_only_its_own_error_is_shown(
     inputs, tmp_path, monkeypatch
 ):
-    """In an update: the other waits for it in a collective, so they can save no checkpoint together."""
+    """In an update: the other waits for it in a collective, so they can save no checkpoint
+    together."""
     monkeypatch.setattr(parallel, "FAILURE_WAIT", timedelta(seconds=1))
     config = small_config(inputs, tmp_path / "run", save_every=10)
     sft_step, steps = train_sft.sft_step, []
@@ -166,7 +169,7 @@ def test_a_second_run_in_the_folder_is_refused_once(inputs, tmp_path):
     assert codes == [2, 2] and "another process is training" in printed[0] and printed[1] == ""
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -193,7 +196,7 @@ def test_a_world_size_without_torchrun_is_one_clear_line(size, monkeypatch):
         pass
 
 
-# ------------------------------------------------------------------------------------------------------------- torchrun
+# ----------------------------------------------------------------------------------------- torchrun
 
 
 def test_torchrun_starts_a_run_whose_first_process_alone_speaks(inputs, tmp_path):

@@ -1,4 +1,5 @@
-"""The plan before a run: its parts against bytes that exist, its peak against bytes counted at true size."""
+"""The plan before a run: its parts against bytes that exist, its peak against bytes counted at true
+size."""
 
 import re
 import weakref
@@ -34,7 +35,7 @@ def planned(preset: str, processes: int, script="train_igpo.py", **changes) -> d
     return memory_plan(config, processes, "cuda")
 
 
-# --------------------------------------------------------------------------------------------------------- the parts
+# ---------------------------------------------------------------------------------------- the parts
 
 
 @pytest.mark.parametrize("rank", [0, 4])
@@ -87,11 +88,12 @@ def test_inputs_of_layers_lie_on_the_device_or_in_the_hosts_memory():
     assert here[TOTAL] - config[TOTAL] == config["host inputs"]
 
 
-# ------------------------------------------------------------------------------------ the peak, at true size
+# --------------------------------------------------------------------------- the peak, at true size
 
 
 class Counted(TorchDispatchMode):
-    """Counts the bytes of all tensors that operations make, at their peak. On the meta device they take no memory."""
+    """Counts the bytes of all tensors that operations make, at their peak. On the meta device they
+    take no memory."""
 
     def __init__(self):
         super().__init__()
@@ -164,7 +166,7 @@ def test_every_preset_fits_its_card(preset, processes, card, changes):
     assert planned(preset, processes, "train_sft.py")[TOTAL] < card * 2**30
 
 
-# --------------------------------------------------------------------------------------------------------- the scripts
+# -------------------------------------------------------------------------------------- the scripts
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -1,5 +1,5 @@
-"""The precision of a device, the engine's copy, the gate on log-probs, and whole runs as on a GPU: bfloat16 products
-and engine, forced on the CPU."""
+"""The precision of a device, the engine's copy, the gate on log-probs, and whole runs as on a GPU:
+bfloat16 products and engine, forced on the CPU."""
 
 import os
 import subprocess
@@ -19,8 +19,7 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.sft.dataset import Example
 from minvenus.train.optim import Diverged, adamw
-from minvenus.train.pack import make_packs
-from minvenus.train.parallel import idle
+from minvenus.train.pack import EMPTY, make_packs
 from minvenus.train.update import pack_logprobs
 from tests.train.igpo_runs import MIXED, first_step, learned, small_igpo, with_gate, write_model
 from tests.train.runs import ROOT, SMALL, made_up_update, parameters
@@ -31,7 +30,7 @@ def as_on_a_gpu(monkeypatch):
     monkeypatch.setitem(PRECISION, "cpu", PRECISION["cuda"])
 
 
-# --------------------------------------------------------------------------------------------------- the engine's copy
+# -------------------------------------------------------------------------------- the engine's copy
 
 
 def test_as_on_a_gpu_the_engine_has_a_bfloat16_copy_that_follows_the_master_weights(as_on_a_gpu):
@@ -76,7 +75,7 @@ def test_pages_take_no_memory_between_freeing_and_the_next_step():
     assert engine.pool.used == 0 and engine.score([5] * 40, [[7, 8]]) == before
 
 
-# ------------------------------------------------------------------------------------------------------------ the gate
+# ----------------------------------------------------------------------------------------- the gate
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +114,7 @@ def test_the_mean_gap_is_over_the_tokens_of_all_packs_and_a_larger_one_is_logged
     assert numbers["logprob_gap"] == pytest.approx(0.04, rel=0.01)
 
 
-# ------------------------------------------------------------------------------------------------- what a GPU waits for
+# ----------------------------------------------------------------------------- what a GPU waits for
 
 
 def test_forward_and_backward_read_nothing_back_from_the_device(monkeypatch):
@@ -137,7 +136,7 @@ def test_forward_and_backward_read_nothing_back_from_the_device(monkeypatch):
     for batch in (examples, examples[1:]):
         [pack] = make_packs(batch, 100)
         pack_logprobs(model, pack, entropy=True)[0].sum().backward()
-    idle(model).backward()
+    pack_logprobs(model, EMPTY).sum().backward()
     assert longest == [9, 7, 1]
 
 
@@ -166,7 +165,7 @@ def test_layers_are_checkpointed_only_where_a_gradient_is_needed(monkeypatch, re
     assert len(calls) == recompute * SMALL.num_hidden_layers
 
 
-# ----------------------------------------------------------------------------------------------- whole runs as on a GPU
+# --------------------------------------------------------------------------- whole runs as on a GPU
 
 
 AS_ON_A_GPU = """
@@ -184,8 +183,8 @@ train_sft.main({sft})
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Three steps of IGPO (the last one resumed) and of SFT. In a process of its own, because some virtual machines
-    announce matrix instructions for bfloat16 that they cannot run."""
+    """Three steps of IGPO (the last one resumed) and of SFT. In a process of its own, because some
+    virtual machines announce matrix instructions for bfloat16 that they cannot run."""
     folder = tmp_path_factory.mktemp("runs")
     igpo = IGPOConfig(
         out=str(folder / "igpo"),

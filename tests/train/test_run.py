@@ -1,4 +1,5 @@
-"""A run in its folder: what a resumed run may change, its two files, how it ends, and what an error keeps."""
+"""A run in its folder: what a resumed run may change, its two files, how it ends, and what an error
+keeps."""
 
 import errno
 import json
@@ -26,7 +27,8 @@ from tests.train.igpo_runs import MIXED, script_runs, small_igpo, write_model
 from tests.train.runs import SMALL, TINY, content, made_up_run, small_config, write_inputs
 
 MAIN = {"sft": train_sft.main, "igpo": train_igpo.main}
-# Every setting of the two scripts with another value of it. A resumed run may change these: they decide memory,
+# Every setting of the two scripts with another value of it. A resumed run may change these: they
+# decide memory,
 # speed and what is looked at ...
 MAY_CHANGE = {
     "sft": {
@@ -133,7 +135,7 @@ def no_model(monkeypatch):
         monkeypatch.setattr(script, "load_start", lambda config: pytest.fail("a model is loaded"))
 
 
-# ----------------------------------------------------------------------------------- settings of a resumed run
+# ------------------------------------------------------------------------ settings of a resumed run
 
 
 @pytest.mark.parametrize("script", MAIN)
@@ -194,7 +196,7 @@ def test_igpo_with_more_steps_learns_what_a_longer_run_learns(finished, tmp_path
         train_igpo.main(replace(config, steps=1, out=str(tmp_path / "whole")))
 
 
-# ---------------------------------------------------------------------------------------- a run with a made-up update
+# ---------------------------------------------------------------------- a run with a made-up update
 
 
 @pytest.fixture
@@ -203,8 +205,8 @@ def config(finished, tmp_path):
 
 
 def test_the_time_of_a_step_and_of_its_phases(config, monkeypatch):
-    """A clock that only the work moves: 1 + 16 in no phase, 2 + 4 + 8 in the rollout, 3 + 1 in the scoring within it,
-    32 in the evaluation."""
+    """A clock that only the work moves: 1 + 16 in no phase, 2 + 4 + 8 in the rollout, 3 + 1 in the
+    scoring within it, 32 in the evaluation."""
     now = [0.0]
     monkeypatch.setattr("minvenus.train.run.time", SimpleNamespace(perf_counter=lambda: now[0]))
 
@@ -298,7 +300,7 @@ def test_other_data_is_refused_and_nothing_changes(config):
     assert content(config.out) == before
 
 
-# --------------------------------------------------------------------------------------------------- the two files
+# ------------------------------------------------------------------------------------ the two files
 
 
 @given(

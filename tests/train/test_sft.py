@@ -1,5 +1,5 @@
-"""One step of supervised fine-tuning: what enters the loss, and that packing, order and recomputation change
-nothing."""
+"""One step of supervised fine-tuning: what enters the loss, and that packing, order and
+recomputation change nothing."""
 
 import math
 from dataclasses import replace
@@ -51,11 +51,12 @@ def one_step(batch, budget, reduction="trajectory-mean"):
     return parameters(model), numbers
 
 
-# ----------------------------------------------------------------------------------------------------------- the loss
+# ----------------------------------------------------------------------------------------- the loss
 
 
 def test_the_loss_is_the_mean_over_trajectories_of_their_mean_over_the_agents_tokens():
-    """Once more from the plain forward: a row per trajectory, all logits, the definition of cross-entropy."""
+    """Once more from the plain forward: a row per trajectory, all logits, the definition of
+    cross-entropy."""
     model = lively_model()
     losses = []
     for e in BATCH:
@@ -70,9 +71,9 @@ def test_the_loss_is_the_mean_over_trajectories_of_their_mean_over_the_agents_to
 
 @given(st.sampled_from(BATCH), st.data())
 def test_an_observations_label_is_not_trained_and_its_input_is_read(e, data):
-    """A token is a label (what the position before it should say) and an input (what later positions see). Another
-    token at k, with the old inputs put back, has changed the label alone; in the old pack it has changed the input
-    alone."""
+    """A token is a label (what the position before it should say) and an input (what later
+    positions see). Another token at k, with the old inputs put back, has changed the label alone;
+    in the old pack it has changed the input alone."""
     model, k = lively_model(), data.draw(st.integers(1, len(e) - 2))
     tokens = e.tokens.clone()
     tokens[k] = (tokens[k] + 1) % 700
@@ -86,13 +87,14 @@ def test_an_observations_label_is_not_trained_and_its_input_is_read(e, data):
     assert read != loss
 
 
-# ----------------------------------------------------------------------------------------------------------- the step
+# ----------------------------------------------------------------------------------------- the step
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_one_two_or_five_packs_give_the_same_step(reduction):
-    """Of the gradient, to 1e-6 of its norm; of the weights, to 1e-6. (The first step of AdamW divides each entry by
-    its own size, so an entry at rounding level moves its weight by noise: there the gradient is the sharper test.)"""
+    """Of the gradient, to 1e-6 of its norm; of the weights, to 1e-6. (The first step of AdamW
+    divides each entry by its own size, so an entry at rounding level moves its weight by noise:
+    there the gradient is the sharper test.)"""
     (whole, numbers), slope = one_step(BATCH, 10_000, reduction), gradient(BATCH, 10_000, reduction)
     for packs in (2, 5):
         assert (gradient(BATCH, budget_for(packs), reduction) - slope).norm() < 1e-6 * slope.norm()
@@ -138,7 +140,8 @@ def test_only_the_inputs_of_the_layers_go_to_host_memory(monkeypatch):
 
 
 def test_a_step_starts_from_no_gradient():
-    """Two steps with a rate of zero see the same gradient; left-over gradients would double its norm."""
+    """Two steps with a rate of zero see the same gradient; left-over gradients would double its
+    norm."""
     model = lively_model()
     optimizer = adamw(model, (0.9, 0.95), 0.0)
     norms = [sft_step(model, optimizer, BATCH, 0.0, config_for())["grad_norm"] for _ in range(2)]
@@ -165,7 +168,7 @@ def test_validation_is_the_loss_without_a_gradient_or_a_change():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-# ----------------------------------------------------------------------------------------------- the learning rate
+# -------------------------------------------------------------------------------- the learning rate
 
 
 def test_warm_up_and_cosine_worked_by_hand():

@@ -1,7 +1,8 @@
-"""The update of IGPO: GRPO is IGPO without gains, no signal costs nothing and changes nothing, divergence stops it in
-time."""
+"""The update of IGPO: GRPO is IGPO without gains, no signal costs nothing and changes nothing,
+divergence stops it in time."""
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 import torch
@@ -44,7 +45,7 @@ def gradient_of(step, rows=None, config=None) -> tuple[torch.Tensor, dict]:
     return gradient, numbers
 
 
-# ------------------------------------------------------------------------------------------------------ GRPO and IGPO
+# ------------------------------------------------------------------------------------ GRPO and IGPO
 
 
 def test_grpo_and_igpo_without_gains_give_the_same_update_to_the_last_bit(config):
@@ -88,7 +89,7 @@ def test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term
     assert step.update()["updates"] == 1, "so the mini-batch is not skipped"
 
 
-# --------------------------------------------------------------------------------------------------- without a signal
+# --------------------------------------------------------------------------------- without a signal
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATIONS)
@@ -126,7 +127,7 @@ def test_a_mini_batch_without_a_signal_costs_no_optimiser_step(config):
     assert torch.equal(parameters(step.model), moved)
 
 
-# --------------------------------------------------------------------------------------- epochs and mini-batches
+# -------------------------------------------------------------------------- epochs and mini-batches
 
 
 def watched_minibatches(step, monkeypatch) -> list[list[int]]:
@@ -165,12 +166,12 @@ def test_rows_that_do_not_divide_into_mini_batches_are_all_trained_on_once(
     running = watched_minibatches(step, monkeypatch)
     numbers = step.update()
     sizes = sorted(map(len, running))
-    assert sorted(sum(running, [])) == list(range(rows)) and numbers["updates"] == minibatches
+    assert sorted(chain(*running)) == list(range(rows)) and numbers["updates"] == minibatches
     assert numbers["tokens"] == sum(len(row.example) for row in step.rows)
     assert len(sizes) == minibatches and sizes[-1] - sizes[0] <= 1
 
 
-# ------------------------------------------------------------------------------------------------------------ numbers
+# ------------------------------------------------------------------------------------------ numbers
 
 
 def test_the_numbers_of_several_optimiser_steps_are_means_extremes_and_the_gaps_before_the_first():
@@ -221,7 +222,7 @@ def test_a_gradient_longer_than_the_clip_is_cut_to_it_and_a_shorter_one_is_not(c
     assert float((model.weight.detach() - before).norm()) == pytest.approx(0.1 * length, rel=1e-4)
 
 
-# --------------------------------------------------------------------------------------------------------- divergence
+# --------------------------------------------------------------------------------------- divergence
 
 
 @pytest.mark.parametrize(
