@@ -15,10 +15,9 @@ from minvenus.evaluation.judge import make_grader
 from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.evaluation.results import graded, make_runs, open_results, stored_evaluation
 from minvenus.evaluation.tables import comparison_text, report_text
-from minvenus.files import digest, write_json
-from minvenus.flags import parse_flags
+from minvenus.files import digest, model_fingerprint, write_json
+from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.recipes import Recipe
-from minvenus.model.weights import model_fingerprint
 from minvenus.report.source import Scorer
 from minvenus.report.xray import default_page, write_page
 from minvenus.settings import EvalConfig
@@ -40,6 +39,7 @@ def evaluate(config: EvalConfig) -> dict:
     with (closing(questions_of(config)) as source,
           open_results(config, fingerprints(config, source)) as results,
           closing(make_grader(kind, results.folder)) as grader):
+        save_config(config, results.folder)
 
         # 1. make what is missing; all first runs come before all second ones
         runs = [(question, run) for run in range(config.runs) for question in source.held_out]

@@ -25,9 +25,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from minvenus.config import ConfigError
-from minvenus.model.precision import precision_of
+from minvenus.model.precision import precision_of, whole
 from minvenus.model.qwen3 import Qwen3
-from minvenus.model.split import whole
 from minvenus.settings import IGPOConfig, SFTConfig
 
 T = TypeVar("T")

@@ -38,12 +38,9 @@ GAPS = ("logprob_gap", "logprob_gap_mean")    # of engine and trainer: before th
 
 def pack_logprobs(model: Qwen3, pack: Pack, temperature: float = 1.0, entropy: bool = False):
     """Log-probs [M] of the trained tokens of a pack; with `entropy`, (log-probs, entropies)."""
-    device = model.head_weight.device
-    tokens, targets = pack.tokens.to(device), pack.targets.to(device)
+    tokens = pack.tokens.to(model.head_weight.device)
     dtype = precision_of(model).compute
-    return model.logprobs(
-        tokens, pack.cu_seqlens, pack.sources, targets, temperature, entropy=entropy, dtype=dtype
-    )
+    return model.logprobs(tokens, pack.cu_seqlens, pack.sources, temperature, entropy, dtype)
 
 
 # --------------------------------------------------------------------- supervised fine-tuning

@@ -11,8 +11,8 @@ MUTANTS = (
     mutant(
         58,
         "the engine gets weights without the adapters",
-        TESTS + "test_merged_equals_unmerged",
-        (LORA + "plain_weight", "module.merged() if isinstance(module, AdaptedLinear) else ", ""),
+        TESTS + "test_merged_equals_unmerged[True]",
+        (LORA + "plain_weight", "isinstance(module, AdaptedLinear)", "False"),
     ),
     mutant(
         58,
@@ -30,7 +30,7 @@ MUTANTS = (
         58,
         "alpha is not divided by the rank",
         TESTS + "test_one_adapter_worked_by_hand",
-        (LORA + "AdaptedLinear.__init__", "alpha / rank", "alpha"),
+        (LORA + "AdaptedLinear.__init__", "ALPHA / rank", "ALPHA"),
     ),
     mutant(
         58,
@@ -62,7 +62,7 @@ MUTANTS = (
         RUNS + "test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same_bytes",
         (
             "minvenus.train.checkpoint:restore",
-            'load_adapter(model, folder / "model" / "adapter")',
+            'weights.load_adapter(model, folder / "model" / "adapter")',
             "pass",
         ),
     ),

@@ -1,4 +1,5 @@
-"""The page of a run: a figure for whatever was logged, links to X-rays, and no figure for what was not."""
+"""The page of a run: a figure for whatever was logged, links to X-rays, and no figure for what was
+not."""
 
 import json
 import re
@@ -71,7 +72,7 @@ def test_a_run_of_igpo_has_its_curves_its_times_and_links_to_its_first_and_last_
     assert not (tmp_path / "xray-step-00000005.html").exists()
     assert (
         "<dt>work</dt><dd>0:40, 4 s per step</dd>" in html
-        and "<dt>trained with</dt><dd>paper</dd>" in html
+        and "<dt>recipe</dt><dd>paper</dd>" in html
     )
 
 
@@ -116,7 +117,7 @@ def test_a_run_says_its_recipe_and_tiles_of_many_steps_say_which_they_are_means_
     recipe = Recipe.paper(center_gain=False, spread="rms", lead_in="Answer.")
     log(tmp_path, [{"outcome": step / 20} for step in range(20)], recipe=recipe)
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
-    assert "<dt>trained with</dt><dd>uncentred</dd>" in html
+    assert "<dt>recipe</dt><dd>uncentred</dd>" in html
     assert (
         "<p>0.03 → 0.93</p><p>training outcome</p><p>steps 1–2 → 19–20</p>" in html
     )  # (0 + .05) / 2

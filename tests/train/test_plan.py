@@ -42,7 +42,7 @@ def planned(preset: str, processes: int, script="train_igpo.py", **changes) -> d
 def test_weights_gradients_and_moments_are_the_bytes_that_exist(rank):
     model = Qwen3(MODELS["tiny"])
     if rank:
-        add_adapters(model, rank, 32.0, seed=0)
+        add_adapters(model, rank, seed=0)
     optimizer = adamw(model, (0.9, 0.95), 0.01)
     made_up_update(model, optimizer, 1)
     trained = [p for p in model.parameters() if p.requires_grad]
