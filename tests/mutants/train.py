@@ -7,6 +7,10 @@ ERROR = (
     "train/test_run.py::"
     "test_a_run_that_is_left_outside_of_an_update_saves_and_it_goes_on_to_the_same_bytes"
 )
+REFUSED = (
+    "train/test_run.py::"
+    "test_a_setting_that_changes_what_is_learned_is_refused_before_a_model_is_loaded"
+)
 WIRING = (
     "test_train_igpo.py::"
     "test_steps_and_evaluations_run_with_the_current_weights_and_each_with_its_own_limits"
@@ -106,7 +110,7 @@ MUTANTS = (
     mutant(
         46,
         "the learning rate may change on resume",
-        "train/test_run.py::test_a_setting_that_changes_what_is_learned_is_refused[igpo-learning_rate]",
+        REFUSED + "[igpo]",
         (
             "minvenus.train.run:check_resume",
             "not in may_change",
@@ -116,7 +120,7 @@ MUTANTS = (
     mutant(
         46,
         "SFT may change its number of steps on resume",
-        "train/test_run.py::test_a_setting_that_changes_what_is_learned_is_refused[sft-steps]",
+        REFUSED + "[sft]",
         ("minvenus.train.run:check_resume", "not in may_change", "not in may_change | {'steps'}"),
     ),
     mutant(
