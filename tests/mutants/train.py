@@ -99,13 +99,13 @@ MUTANTS = (
         44,
         "every step shuffles its rollouts alike",
         "train/test_update.py::test_every_step_and_every_epoch_has_an_order_of_its_own",
-        ("minvenus.train.update:train_on", "(config.seed, step, epoch)", "(config.seed, epoch)"),
+        ("minvenus.train.update:minibatches", "(config.seed, step, epoch)", "(config.seed, epoch)"),
     ),
     mutant(
         44,
         "every epoch shuffles its rollouts alike",
         "train/test_update.py::test_every_step_and_every_epoch_has_an_order_of_its_own",
-        ("minvenus.train.update:train_on", "(config.seed, step, epoch)", "(config.seed, step)"),
+        ("minvenus.train.update:minibatches", "(config.seed, step, epoch)", "(config.seed, step)"),
     ),
     mutant(
         46,
@@ -303,9 +303,9 @@ MUTANTS = (
         "train/test_update.py::"
         "test_rows_that_do_not_divide_into_mini_batches_are_all_trained_on_once[5-3]",
         (
-            "minvenus.train.update:train_on",
-            "len(order) * i // config.minibatches for",
-            "len(order) // config.minibatches * i for",
+            "minvenus.train.update:minibatches",
+            "len(rows) * i // config.minibatches for",
+            "len(rows) // config.minibatches * i for",
         ),
     ),
     mutant(
