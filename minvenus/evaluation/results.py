@@ -136,8 +136,8 @@ def refuse_other_settings(folder: Path, before: dict, now: dict) -> None:
 
 def make_runs(loop: RolloutLoop, source: QuestionSource, missing: list[Run], concurrency: int,
               results: ResultsFile, stop: object) -> None:
-    """Make the missing runs. Whatever ends this early, every run that has ended is
-    saved. Once `stop` is true, no other run starts, and those that are open are dropped."""
+    """Make the missing runs. Whatever ends this early, every run that has ended is saved. Once
+    `stop` is true, no other run starts, and those that are open are dropped."""
     waiting = deque(missing)
     running: dict[Episode, int] = {}                         # the number of the run
     matches: list[float] = []                                # of the new runs
@@ -244,11 +244,11 @@ def graded(results: list[RunResult], grader: WordGrader | Judge, name: str) -> E
     grades = grader.grade(questions, answers)
     verdicts = []
     for result, grade in zip(results, grades, strict=True):
-        correct = None if grade is None else grade >= RIGHT
-        note = result.note
         if grade is None:
             note = grader.notes[result.question.text, result.answer]
-        verdicts.append(replace(result, correct=correct, note=note))
+            verdicts.append(replace(result, note=note))
+        else:
+            verdicts.append(replace(result, correct=grade >= RIGHT))
     return Evaluation(name, grader.name, verdicts)
 
 

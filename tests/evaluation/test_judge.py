@@ -136,9 +136,7 @@ BROKEN = {  # tests/tools/test_endpoint.py has more ways to fail
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_that_helps(
-    case
-):
+def test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_that_helps(case):
     answer, requests, reason = BROKEN[case]
     with serve(answer) as server:
         judge = judge_at(server, cache="kept")
@@ -274,7 +272,7 @@ def test_a_long_reply_with_half_a_surrogate_pair_is_kept_in_part():
 
 
 def test_the_key_is_in_no_verdict_no_file_no_repr_and_no_error_even_if_the_judge_repeats_it(
-    tmp_path
+    tmp_path,
 ):
     file = tmp_path / "verdicts.sqlite"
     with serve(says(f"Authorization: Bearer {KEY}\ncorrect: yes")) as server:

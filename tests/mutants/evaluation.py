@@ -105,7 +105,7 @@ MUTANTS = (
         39,
         "a run without a verdict is wrong",
         SAVED + "test_grades_become_verdicts_and_an_unknown_one_has_its_reason",
-        (RESULTS + "graded", "correct = None if", "correct = False if"),
+        (RESULTS + "graded", "note=note", "note=note, correct=False"),
     ),
     mutant(
         54,
@@ -233,11 +233,7 @@ MUTANTS = (
         51,
         "runs without a call lower the browse ratio",
         NUMBERS + "test_runs_without_a_call_and_the_same_runs_again_change_no_browse_ratio",
-        (
-            AGGREGATE + "browse_ratio",
-            "fmean(ratios)",
-            "sum(ratios) / len(calls)",
-        ),
+        (AGGREGATE + "browse_ratio", "fmean(ratios)", "sum(ratios) / len(calls)"),
     ),
     mutant(
         51,
@@ -285,6 +281,12 @@ MUTANTS = (
         "the first run has another name than infer.py gives it",
         SAVED + "test_the_first_run_is_the_rollout_that_infer_makes",
         (RESULTS + "make_runs", "if run == 0 else", "if run < 0 else"),
+    ),
+    mutant(
+        50,
+        "the torn line of a full disk stays in front of the next run",
+        SAVED + "test_a_line_that_did_not_fit_the_disk_is_dropped_and_the_others_are_saved",
+        (RESULTS + "make_runs", "drop_torn_line(results.path)", "pass"),
     ),
     mutant(
         54,
