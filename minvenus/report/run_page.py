@@ -165,7 +165,8 @@ def figure(plot: Plot, rows: list[dict], held_out: int) -> Html | None:
         if points and key == "test_exact_match":
             bounds = [wilson(min(held_out, share * held_out), held_out) for _, share in points]
             low, high = zip(*bounds, strict=True)
-            lines.append(Series(name, *zip(*points, strict=True), low, high))
+            steps, shares = zip(*points, strict=True)
+            lines.append(Series(name, steps, shares, low, high))
         elif points:
             lines.append(Series(name, *zip(*smooth(points), strict=True)))
     if not lines:
