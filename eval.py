@@ -10,10 +10,11 @@ from minvenus.agent import load
 from minvenus.agent.load import format_of, load_loop, load_scorer, model_folder
 from minvenus.config import ConfigError
 from minvenus.console import one_line_errors, stop_on_signals
-from minvenus.evaluation.aggregate import compare, comparison_text, report_text, summarise
+from minvenus.evaluation.aggregate import compare, summarise
 from minvenus.evaluation.judge import make_grader
 from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.evaluation.results import graded, make_runs, open_results, stored_evaluation
+from minvenus.evaluation.tables import comparison_text, report_text
 from minvenus.files import digest, write_json
 from minvenus.flags import parse_flags
 from minvenus.igpo.recipes import Recipe

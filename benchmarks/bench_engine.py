@@ -16,7 +16,6 @@ timing.py and vllm_peer.py say where the peers come from; `make bench` installs 
 import tempfile
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import partial
 from itertools import count
 
 import torch
@@ -32,7 +31,7 @@ from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import start_folder
 from minvenus.settings import IGPOConfig
-from minvenus.train.run import load_start
+from minvenus.train.checkpoint import load_start
 
 QUESTIONS, ROLLOUTS, TURNS, PROMPT, TURN, OBSERVATION, ANSWER = 8, 8, 8, 120, 24, 100, 12
 LONGEST = PROMPT + TURNS * (TURN + OBSERVATION) - OBSERVATION
@@ -155,12 +154,10 @@ def pools(timing: Timing) -> None:
         engine = Engine(
             model, round(share * needed) or 4096, train_igpo.PAGE_SIZE, vocab_limit=tokenizer.size
         )
-        score = partial(train_igpo.score_answers, engine, tokenizer, config)
+        loop = train_igpo.rollout_loop(config, told, source, engine, tokenizer)
         start = timing.clock()
-        with train_igpo.loop_maker(config, told, source, engine, tokenizer)() as loop:
-            train_igpo.add_questions(loop, source, 1, config)
-            for ended in loop.run():
-                score(ended)
+        for episodes in train_igpo.rollouts(loop, source, 1, config.group):
+            train_igpo.score_truth(engine, episodes, tokenizer, config)
         seconds, done = timing.clock() - start, engine.counters()
         computed = done.prefilled + done.decoded + done.scored
         needed, least = needed or done.pages_peak, least or computed

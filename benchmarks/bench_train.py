@@ -20,8 +20,9 @@ from minvenus.igpo.loss import LossConfig
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import IGPOConfig
+from minvenus.sft.dataset import Example
 from minvenus.train.optim import adamw
-from minvenus.train.update import Row, igpo_update
+from minvenus.train.update import Row, train_on
 
 RATE = 1e-4
 PROMPTS, GROUP, PROMPT_TOKENS, NEW_TOKENS = 8, 4, 120, 200
@@ -56,7 +57,7 @@ def grpo(timing: Timing) -> None:
 def our_step(model: Qwen3, prompts: list[list[int]]):
     optimizer, engine = adamw(model, (0.9, 0.999), 0.0), Engine(model, 1024, 16)
     config = IGPOConfig(loss=LossConfig(kl_coef=0.0), learning_rate=RATE)
-    sources = torch.arange(PROMPT_TOKENS - 1, PROMPT_TOKENS + NEW_TOKENS - 1)
+    sampled = torch.arange(PROMPT_TOKENS + NEW_TOKENS) >= PROMPT_TOKENS
 
     def step():
         rows = []
@@ -66,15 +67,10 @@ def our_step(model: Qwen3, prompts: list[list[int]]):
             rewards = torch.tensor([float(sum(done.tokens) % 7) for done in group])
             advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
             for done, advantage in zip(group, advantages, strict=True):
-                rows.append(
-                    Row(
-                        torch.tensor(prompt + done.tokens),
-                        sources,
-                        torch.tensor(done.logprobs),
-                        advantage.repeat(NEW_TOKENS),
-                    )
-                )
-        igpo_update(model, optimizer, rows, None, config, 1)
+                example = Example(torch.tensor(prompt + done.tokens), sampled)
+                old_logprobs = torch.tensor(done.logprobs)
+                rows.append(Row(example, old_logprobs, advantage.repeat(NEW_TOKENS)))
+        train_on(rows, model, optimizer, config, 1)
         engine.load_weights(model)
 
     return step

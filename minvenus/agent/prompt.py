@@ -65,8 +65,8 @@ For each function call, return a json object with function name and arguments wi
 
 Current date: 2026-03-01
 """
-ANSWER_NOW = ("Write the final answer now, between <answer> and </answer>, from what you have found "
-              "so far.")
+ANSWER_NOW = ("Write the final answer now, between <answer> and </answer>, from what you have "
+              "found so far.")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ heads, K kv heads, D channels of one; V vocabulary.
 """
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import pairwise
 
@@ -93,9 +93,9 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return (x * cos + partners * sin).to(x.dtype)
 
 
-def packed_positions(cu_seqlens: Tensor, start: int, end: int) -> Tensor:
-    """The position of each of the tokens start ... end of packed sequences in its own sequence [end - start]."""
-    index = torch.arange(start, end, device=cu_seqlens.device)
+def packed_positions(cu_seqlens: Tensor, tokens: int) -> Tensor:
+    """The position of each token of packed sequences in its own sequence [N]."""
+    index = torch.arange(tokens, device=cu_seqlens.device)
     own = torch.searchsorted(cu_seqlens, index.to(cu_seqlens.dtype), right=True) - 1            # number of the sequence
     return index - cu_seqlens[own]
 
@@ -168,7 +168,7 @@ class Decoder(nn.Module):
         angles = rotation(positions, frequencies(self.head_dim, self.theta, positions.device))
         x = self.embed_tokens(tokens)                                         # [N, hidden]
         recompute = self.recompute and torch.is_grad_enabled()
-        inputs_kept = nullcontext()
+        inputs_kept: AbstractContextManager = nullcontext()
         if recompute and self.offload:
             # `angles` is a tuple, not a tensor: checkpoint does not save it, so it is not copied for every layer
             inputs_kept = save_on_cpu(pin_memory=x.is_cuda)
@@ -188,7 +188,6 @@ class Qwen3(nn.Module):
     def __init__(self, config: ModelConfig, seed: int = 0):
         super().__init__()
         self.config = config
-        self.width = 1                          # processes that compute a pack together
         self.model = Decoder(config)
         if not config.tie_word_embeddings:
             self.lm_head = Linear(config.hidden_size, config.vocab_size)
@@ -221,35 +220,27 @@ class Qwen3(nn.Module):
         wait for a GPU."""
         longest = self.check_packed(tokens, cu_seqlens)
         cu_seqlens = cu_seqlens.to(tokens.device, non_blocking=True)
-        positions = packed_positions(cu_seqlens, 0, len(tokens))
-        return self.mixed_by(partial(attention, cu_seqlens=cu_seqlens, max_seqlen=longest), tokens, positions, rows)
+        positions = packed_positions(cu_seqlens, len(tokens))
 
-    def mixed_by(self, mix: Callable[[Tensor, Tensor, Tensor], Tensor], tokens: Tensor, positions: Tensor,
-                 rows: Tensor | None) -> Tensor:
-        """Hidden states, where mix(q, k, v) is attention with a query for every token. The last layer has queries for
-        `rows` only: the others are filled in with zeros, and their outputs dropped."""
         def attend(layer, q, k, v):
             if rows is None or layer + 1 < len(self.model.layers):
-                return mix(q, k, v)
-            every = q.new_zeros(k.shape[0], *q.shape[1:]).index_copy(0, rows, q)
-            return mix(every, k, v)[rows]
+                return attention(q, k, v, cu_seqlens, max_seqlen=longest)
+            # the last layer has queries for `rows` only: the others are filled in with zeros, their outputs dropped
+            queries = q.new_zeros(k.shape[0], *q.shape[1:]).index_copy(0, rows, q)
+            return attention(queries, k, v, cu_seqlens, max_seqlen=longest)[rows]
 
         return self.model(tokens, positions, attend, rows)
 
     def logprobs(self, tokens: Tensor, cu_seqlens: Tensor, sources: Tensor, targets: Tensor, temperature: float = 1.0,
-                 entropy: bool = False, dtype: torch.dtype | None = None, every_row: bool = False,
-                 packed: Callable[..., Tensor] | None = None):
+                 entropy: bool = False, dtype: torch.dtype | None = None):
         """What SFT and IGPO train on: log-probs [M] of `targets` [M], each from the hidden state of token `sources` [M]
         of the packed sequences; with `entropy`, (log-probs, entropies). Matrix products are in `dtype`, by default the
-        parameters' own. The last layer runs for the sources only, or with `every_row` for all tokens: the same up to
-        rounding. cu_seqlens and sources should be on the CPU, as for `packed`. `packed` replaces self.packed where
-        processes share a pack (train/sequence.py)."""
-        packed = packed or self.packed
-        own, sources = self.head_weight.dtype, sources.to(tokens.device, non_blocking=True)
+        parameters' own. cu_seqlens and sources should be on the CPU, as for `packed`."""
+        own = self.head_weight.dtype
         dtype = dtype or own
+        sources = sources.to(tokens.device, non_blocking=True)
         with torch.autocast(tokens.device.type, dtype, enabled=dtype != own):
-            hidden = packed(tokens, cu_seqlens)[sources] if every_row else packed(tokens, cu_seqlens, sources)
-            hidden = hidden.to(dtype)
+            hidden = self.packed(tokens, cu_seqlens, sources).to(dtype)
         return token_logprobs(hidden, self.head_weight.to(dtype), targets, temperature, entropy=entropy)
 
     def paged(self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None) -> Tensor:

@@ -5,8 +5,7 @@
     adapter/      of a model with adapters, whose weights are saved merged (lora.py)
 
 Loading is strict and frugal: each parameter is allocated once, in its final type and on its final device, and filled
-from the file in pieces of a few MB. Saving replaces the whole folder at once (files.py): after a crash, `load` gives
-the old checkpoint or the new one.
+from the file in pieces of a few MB. A folder that is saved appears under its name when it is complete (files.py).
 """
 
 import hashlib
@@ -23,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from minvenus.config import ConfigError, ModelConfig, read_json
-from minvenus.files import current, latest_checkpoint, replaced, write_json
+from minvenus.files import latest_checkpoint, replaced_folder, write_json
 from minvenus.model.lora import adapter_tensors, adapters, plain_weight, save_adapter
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.split import own_rows
@@ -98,7 +97,7 @@ def load(folder, device="cpu", dtype=torch.float32) -> Qwen3:
     tensor."""
     if newest := latest_checkpoint(folder):
         raise ConfigError(f"{folder} is the folder of a training run: its newest model is {newest}/model")
-    folder = current(folder)
+    folder = Path(folder)
     with torch.device("meta"):
         model = Qwen3(ModelConfig.from_json(folder))
     stored = list_tensors(folder, model)
@@ -184,7 +183,7 @@ def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path | dict] | None
     """
     kind = str(model.head_weight.dtype).removeprefix("torch.")
     files = tokenizer_files or {}
-    with replaced(folder) as new:
+    with replaced_folder(folder) as new:
         check_save(Path(folder), files)
         for name, file in files.items():
             if isinstance(file, dict):

@@ -12,9 +12,9 @@ from minvenus.kernels import attention as packed
 from minvenus.kernels import paged
 from minvenus.kernels.attention import TRITON_DEVICES
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import IGPOConfig
-from minvenus.sft.dataset import Example, step_packs
-from minvenus.train.update import backward, row_of, sft_loss, validation_loss, with_reference
+from minvenus.settings import IGPOConfig, SFTConfig
+from minvenus.sft.dataset import Example
+from minvenus.train.update import backward, make_row, sft_losses, validation_loss, with_reference
 from tests.agent import scripted
 from tests.agent.scripted import TOKENIZER, Tools, budget, policy_for
 from tests.kernels.cases import INTERPRETED, NEEDS_INTERPRETER
@@ -96,19 +96,17 @@ def example(length: int, seed: int) -> Example:
 
 
 EXAMPLES = [example(45, 1), example(20, 2)]
+SFT = SFTConfig(max_tokens=100, pack_tokens=100, device="cpu")
 
 
 def test_a_step_of_sft(path):
     trained = model()
-    [pack] = step_packs(EXAMPLES, 100, "token-mean")
-    loss = sft_loss(trained, pack)
+    [loss] = sft_losses(trained, EXAMPLES, SFT)
     loss.backward()
     grads = gradients(trained)
     assert grads.norm() > 1e-3
     same_as_torch(path, "sft", [loss.detach(), grads / grads.norm()])
-    assert validation_loss(trained, EXAMPLES, 100, "token-mean") == pytest.approx(
-        loss.item(), abs=1e-5
-    )
+    assert validation_loss(trained, EXAMPLES, SFT) == pytest.approx(loss.item(), abs=1e-5)
 
 
 def test_a_rollout_with_scoring_and_a_step_of_igpo(path):
@@ -138,7 +136,7 @@ def test_a_rollout_with_scoring_and_a_step_of_igpo(path):
     same_as_torch(path, "rollout", [torch.tensor(sampled), torch.tensor(scores)])
 
     config = IGPOConfig(device="cpu", loss=LossConfig(kl_coef=0.1), questions=1, group=2)
-    rows = [row_of(rollouts[0], [0.5, 1.0]), row_of(rollouts[1], [1.5, -1.0])]
+    rows = [make_row(rollouts[0], [0.5, 1.0]), make_row(rollouts[1], [1.5, -1.0])]
     numbers = backward(trained, with_reference(rows, model(), config), config)
     grads = gradients(trained)
     assert (
@@ -167,8 +165,7 @@ def test_no_kernel_waits_for_the_device_to_learn_a_length(path, monkeypatch):
     Engine(model().requires_grad_(False), pages=9, page_size=16).generate(
         [[1, 2, 3]], Sampling(2), n=2
     )
-    [pack] = step_packs(EXAMPLES[1:], 100, "token-mean")
-    sft_loss(model(), pack)
+    list(sft_losses(model(), EXAMPLES[1:], SFT))
     for arguments in given:
         *_, longest = arguments
         numbers = longest if isinstance(longest, tuple) else [longest]
