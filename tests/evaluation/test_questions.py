@@ -82,8 +82,8 @@ def test_the_released_parquet_columns(tmp_path):
 def test_cells_that_another_program_encrypted():
     """Made with perl's Digest::SHA and string XOR; the first is longer than one key of 32 bytes."""
     cell = (
-        "uXHWd1fHudqIrduXTSWC5gmAE9wS1UAVXhqnyGb7jcWcOc0/UJKi34ro3dMIZIDtR44YjxGdSwRfXrnIJ+bb149qmT5B"
-        "kr/GmePKmxc="
+        "uXHWd1fHudqIrduXTSWC5gmAE9wS1UAVXhqnyGb7jcWcOc0/UJKi34ro3dMIZIDtR44YjxGdSwRfXrnIJ+bb1"
+        "49qmT5Bkr/GmePKmxc="
     )
     text = "Who built the longest bridge over the river, and in which year was it opened?"
     assert decrypt(cell, "bird-42") == text
