@@ -35,7 +35,7 @@ class Episode:
     started: float = field(default_factory=time.monotonic)         # when it was opened
     turn_started: float = field(default_factory=time.monotonic)
     call_started: float = 0.0
-    answer_logprobs: Any = None          # of the true answer before each turn, where a caller scores it
+    group: int = 0                       # of training: the number of its question in the step
 
     def end_turn(self, text: str, parsed: ParsedTurn, sampled: bool, last: bool) -> None:
         """Add the turn that is written. `sampled`: its ids are those that the policy chose. With
