@@ -145,7 +145,9 @@ def model_fingerprint(model) -> str:
     The tiny model with random weights has no files, and the fingerprint of none.
     """
     root = Path(model)
-    paths = [root] if root.is_file() else sorted([*root.glob("*.safetensors"), *root.glob("*.json")])
+    paths = sorted([*root.glob("*.safetensors"), *root.glob("*.json")])
+    if root.is_file():
+        paths = [root]
     contents = hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:

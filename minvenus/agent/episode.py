@@ -29,13 +29,13 @@ class Episode:
 
     sequence: Any = None                 # the engine's, while it is open; None at an endpoint
     writing: bool = False                # a turn is being written
-    call: Any = None                     # {"name", "arguments"} of the newest turn, until its result is there
-    running_call: ToolCall | None = None # None while the call waits for a free thread
+    call: Any = None                     # of the newest turn, until its result is there
+    running_call: ToolCall | None = None     # None while the call waits for a free thread
 
     started: float = field(default_factory=time.monotonic)         # when it was opened
     turn_started: float = field(default_factory=time.monotonic)
     call_started: float = 0.0
-    answer_logprobs: Any = None          # of the true answer before each turn, where a caller scores it
+    group: int = 0                       # of training: the number of its question in the step
 
     def end_turn(self, text: str, parsed: ParsedTurn, sampled: bool, last: bool) -> None:
         """Add the turn that is written. `sampled`: its ids are those that the policy chose. With

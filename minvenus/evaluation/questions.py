@@ -21,6 +21,7 @@ decrypted here.
 import base64
 import csv
 import hashlib
+import random
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -29,8 +30,6 @@ from itertools import cycle
 from pathlib import Path
 from types import NoneType
 from typing import Any
-
-import torch
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
@@ -106,13 +105,17 @@ class QuestionSource:
 def batch_indices(step: int, batch: int, total: int, seed: int) -> list[int]:
     """Indices of the `batch` examples of step 1, 2, ...: every epoch is a new permutation, and
     batches run across epochs."""
+    epoch, start = divmod((step - 1) * batch, total)
     order: list[int] = []
-    first_epoch, start = divmod((step - 1) * batch, total)
     while len(order) < start + batch:
-        epoch = first_epoch + len(order) // total
-        generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
-        order += torch.randperm(total, generator=generator).tolist()
+        order += permutation(total, seed=(seed, epoch))
+        epoch += 1
     return order[start:start + batch]
+
+
+def permutation(count: int, seed: tuple[int, ...]) -> list[int]:
+    """A random order of 0 ... count - 1, always the same for a seed."""
+    return random.Random(str(seed)).sample(range(count), count)
 
 
 def open_questions(

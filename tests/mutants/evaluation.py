@@ -6,13 +6,12 @@ from tests.mutants.mutant import mutant
 AGGREGATE = "minvenus.evaluation.aggregate:"
 JUDGE = "minvenus.evaluation.judge:"
 RESULTS = "minvenus.evaluation.results:"
-WEIGHTS = "minvenus.model.weights:"
 NUMBERS = "evaluation/test_aggregate.py::"
 SAVED = "evaluation/test_results.py::"
 JUDGED = "evaluation/test_judge.py::"
 READ = "evaluation/test_read_verdict.py::"
 FINGERPRINT = (
-    "model/test_weights.py::"
+    "train/test_checkpoint.py::"
     "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else"
 )
 FIXED = (
@@ -209,13 +208,13 @@ MUTANTS = (
         46,
         "other weights under the same name are the same model",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", "{content.hexdigest()}", ""),
+        ("minvenus.files:model_fingerprint", "{content.hexdigest()}", ""),
     ),
     mutant(
         49,
         "a model's fingerprint depends on the order of its folder",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", "paths = sorted([*root", "paths = ([*root"),
+        ("minvenus.files:model_fingerprint", "paths = sorted([*root", "paths = ([*root"),
     ),
     mutant(
         50,
@@ -304,6 +303,6 @@ MUTANTS = (
         46,
         "another tokenizer or shape counts as the same model",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", ', *root.glob("*.json")]', "]"),
+        ("minvenus.files:model_fingerprint", ', *root.glob("*.json")]', "]"),
     ),
 )
