@@ -6,14 +6,15 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from minvenus.agent import policy
-from minvenus.agent.policy import format_of, load_loop, load_scorer, model_folder
+from minvenus.agent import load
+from minvenus.agent.load import format_of, load_loop, load_scorer, model_folder
 from minvenus.config import ConfigError
 from minvenus.console import one_line_errors, stop_on_signals
-from minvenus.evaluation.aggregate import compare, comparison_text, report_text, summarise
+from minvenus.evaluation.aggregate import compare, summarise
 from minvenus.evaluation.judge import make_grader
 from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.evaluation.results import graded, make_runs, open_results, stored_evaluation
+from minvenus.evaluation.tables import comparison_text, report_text
 from minvenus.files import digest, write_json
 from minvenus.flags import parse_flags
 from minvenus.igpo.recipes import Recipe
@@ -76,7 +77,7 @@ def evaluate(config: EvalConfig) -> dict:
 def resolved(config: EvalConfig) -> EvalConfig:
     """Fill in what depends on the machine and the model: the newest model's folder, device,
     sampling, sizes."""
-    agent = policy.resolved(config.agent)
+    agent = load.resolved(config.agent)
     if config.runs > 1 and agent.temperature == 0:
         raise ConfigError(f"{config.runs} runs with temperature 0 would all be the same: give a "
                           "--temperature")

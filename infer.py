@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from minvenus.agent.policy import load_loop, resolved
+from minvenus.agent.load import load_loop, resolved
 from minvenus.agent.record import rollout_to_json
 from minvenus.agent.show import row, show
 from minvenus.config import ConfigError

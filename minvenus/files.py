@@ -97,12 +97,14 @@ def write_json(path, value) -> Path:
 def replaced_folder(folder) -> Iterator[Path]:
     """`with replaced_folder(folder) as new:` write into `new`, which is then renamed to `folder`.
 
-    An older folder of that name is deleted just before; after an error it is as it was. What a
-    killed process left is deleted. Only one process may write a folder at a time: see `claimed`.
+    After an error `folder` is as it was. An older folder of that name is deleted when the new one
+    is whole: a process that dies between the two leaves .NAME.new. What a killed process left is
+    deleted. Only one process may write a folder at a time: see `claimed`.
     """
     folder = Path(folder).resolve()
     new = unfinished(folder)
-    shutil.rmtree(new, ignore_errors=True)
+    if new.exists():
+        shutil.rmtree(new)
     try:
         new.mkdir(parents=True)
         yield new
@@ -137,21 +139,6 @@ def sync(path: Path) -> None:
 def digest(value) -> str:
     """A short name for the content of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def model_fingerprint(model) -> str:
-    """A short name for the content of a model's folder, or of a tokenizer's file.
-
-    The tiny model with random weights has no files, and the fingerprint of none.
-    """
-    root = Path(model)
-    paths = [root] if root.is_file() else sorted([*root.glob("*.safetensors"), *root.glob("*.json")])
-    contents = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256")
-        contents.update(f"{path.name} {content.hexdigest()}\n".encode())
-    return contents.hexdigest()[:16]
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict | str]]:

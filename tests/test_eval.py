@@ -147,7 +147,7 @@ def follow(monkeypatch):
 
     def follow(script):
         monkeypatch.setattr(
-            "minvenus.agent.policy.load_writer",
+            "minvenus.agent.load.local_writer",
             lambda *_: (policy_for(script), TOKENIZER, "a script"),
         )
 

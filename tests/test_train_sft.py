@@ -18,9 +18,9 @@ from minvenus.settings import SFTConfig
 from minvenus.sft.dataset import encode
 from minvenus.tools.toyweb_lessons import Teacher, notes
 from minvenus.train import update
-from minvenus.train.batch import digest
+from minvenus.train.batch import example_digest as digest
+from minvenus.train.checkpoint import load_start
 from minvenus.train.optim import learning_rate
-from minvenus.train.run import load_start
 from tests.train.runs import (
     TINY,
     command,
@@ -268,10 +268,10 @@ def test_a_signal_ends_the_run_after_its_step_and_where_changes_no_bit(
 @pytest.mark.parametrize(
     "numbers", [[signal.SIGINT] * 2, [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]]
 )
-def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_its_last_whole_step(
+def test_a_second_signal_stops_at_once_and_in_an_update_the_run_goes_back_to_its_last_checkpoint(
     numbers, inputs, whole, tmp_path, monkeypatch, capfd
 ):
-    config = small_config(inputs, tmp_path, save_every=100)
+    config = small_config(inputs, tmp_path, save_every=1)
     with monkeypatch.context() as patch:
         signalled(patch, train_sft, "sft_step", numbers, at_step=2)
         assert command("train_sft.py", config) == 130

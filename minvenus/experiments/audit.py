@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import StatisticsError, correlation, fmean, pstdev
 from typing import NamedTuple
 
-from minvenus.agent.policy import load_scorer
+from minvenus.agent.load import load_scorer
 from minvenus.config import ConfigError, check, read_json
 from minvenus.console import table
 from minvenus.experiments.scripts import run

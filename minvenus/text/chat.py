@@ -54,6 +54,12 @@ class Stream:
         """The tokens so far of the turn that is being written."""
         return self.ids[len(self.sampled):]
 
+    def written_text(self) -> str:
+        """The same as text, as the parser wants it: with the <think> of the generation prompt,
+        without the id that ended the turn."""
+        ids = [i for i in self.written if i not in self.tokenizer.stop_ids]
+        return "<think>\n" + self.tokenizer.decode(ids)
+
     def end_turn(self, sampled: bool = True) -> tuple[int, int]:
         """Close the turn that was written, and return its span. sampled=False: it came as text,
         so these may not be the ids that were sampled, and they are not trained."""

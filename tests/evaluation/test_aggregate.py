@@ -15,14 +15,13 @@ from minvenus.evaluation.aggregate import (
     bootstrap_interval,
     browse_ratio,
     compare,
-    comparison_text,
     executed_calls,
     pass_at_k,
     pass_share,
-    report_text,
     summarise,
     wilson,
 )
+from minvenus.evaluation.tables import comparison_text, report_text
 from minvenus.types import Question, Turn
 
 Y, N, U = True, False, None

@@ -227,7 +227,7 @@ def test_a_file_without_questions_is_an_error_and_not_an_empty_evaluation(
 
 def test_all_questions_of_the_toy_web_can_be_taken_and_more_held_out_ones_are_refused():
     assert len(open_questions("toyweb", "toyweb", limit=256, per_step=2048).held_out) == 256
-    with pytest.raises(ConfigError, match="the toy web has 256 test questions, not 257"):
+    with pytest.raises(ConfigError, match="toyweb has 256 questions to evaluate on, not 257"):
         open_questions("toyweb", "toyweb", limit=257, per_step=8)
 
 

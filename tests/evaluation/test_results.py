@@ -199,7 +199,7 @@ def test_grades_become_verdicts_and_an_unknown_one_has_its_reason(tmp_path):
     judge = SimpleNamespace(
         name="the judge",
         grade=lambda questions, answers: [{"cat": 1.0, "a dog": None, "Bob": 0.0}[a] for a in answers],
-        notes={("q", "a dog"): "no reply"},
+        notes={(ASKED.text, "a dog"): "no reply"},
     )
     runs = answered(tmp_path, "cat", "a dog", "Bob")
     evaluation = graded(runs, judge, "e")

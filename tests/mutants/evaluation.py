@@ -32,7 +32,7 @@ MUTANTS = (
         39,
         "an unknown verdict is wrong",
         FAILS,
-        (JUDGE + "Judge._ask", "return None, str(error)", 'return "no", str(error)'),
+        (JUDGE + "Judge._ask", "grades[case] = None", "grades[case] = 0.0"),
     ),
     mutant(
         39,
@@ -89,9 +89,9 @@ MUTANTS = (
     ),
     mutant(
         39,
-        "a failed request is kept as a verdict",
-        FAILS,
-        (JUDGE + "Judge._verdict", "if word is None:", "if False:"),
+        "a reply without a verdict is kept as one",
+        FAILS.replace("bad request", "nonsense"),
+        (JUDGE + "Judge._grade", "if word is None:", "if False:"),
     ),
     mutant(
         39,
@@ -103,7 +103,7 @@ MUTANTS = (
         39,
         "a run without a verdict is wrong",
         SAVED + "test_grades_become_verdicts_and_an_unknown_one_has_its_reason",
-        (RESULTS + "graded", "correct=None", "correct=False"),
+        (RESULTS + "graded", "correct = None if", "correct = False if"),
     ),
     mutant(
         54,
@@ -133,14 +133,14 @@ MUTANTS = (
         45,
         "equal answers to equal texts with different truths share a verdict",
         JUDGED + "test_two_questions_of_one_text_with_different_truths_are_judged_apart",
-        (JUDGE + "Judge.grade", "tuple(aliases)", "('Ann',)"),
+        (JUDGE + "Judge.grade", "tuple(split_aliases(*question.answers))", "('Ann',)"),
     ),
     mutant(
         45,
         "the cache forgets the truth",
         KEPT,
         (
-            JUDGE + "Judge._verdict",
+            JUDGE + "Judge._grade",
             "[self.endpoint.model, messages, ",
             "[self.endpoint.model, case.question, case.answer, ",
         ),
@@ -149,7 +149,7 @@ MUTANTS = (
         45,
         "the cache forgets the judge's model",
         KEPT,
-        (JUDGE + "Judge._verdict", "[self.endpoint.model, messages, ", "[messages, "),
+        (JUDGE + "Judge._grade", "[self.endpoint.model, messages, ", "[messages, "),
     ),
     mutant(
         46,
@@ -258,8 +258,8 @@ MUTANTS = (
         "evaluation/test_answers.py::test_exact_match_and_f1_worked_by_hand",
         (
             "minvenus.evaluation.answers:token_f1",
-            "predicted or not accepted:",
-            "predicted or not accepted or not (predicted := [*set(predicted)], accepted := [*set(accepted)]):",
+            "overlap = (",
+            "predicted, accepted = [*set(predicted)], [*set(accepted)]\n    overlap = (",
         ),
     ),
     mutant(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from minvenus.agent.policy import load_scorer
+from minvenus.agent.load import load_scorer
 from minvenus.agent.record import rollout_to_json
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.igpo.gain import belief, segment_gains, wrap_truth

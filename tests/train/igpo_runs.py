@@ -18,17 +18,18 @@ from minvenus.agent.prompt import TOYWEB
 from minvenus.engine import Engine
 from minvenus.evaluation import questions as question_files
 from minvenus.files import latest_checkpoint
-from minvenus.igpo import credit as crediting
 from minvenus.igpo.gain import scored_lengths, truth_logprobs, wrap_truth
 from minvenus.igpo.loss import LossConfig
 from minvenus.igpo.recipes import Recipe
 from minvenus.model import weights
+from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of
 from minvenus.settings import IGPOConfig
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.train import batch as batching
-from minvenus.train.update import igpo_update, packed_logprobs, row_of
+from minvenus.train.pack import make_packs
+from minvenus.train.update import Row, make_row, pack_logprobs, train_on, with_reference
 from minvenus.types import Rollout
 from tests.agent.scripted import answer, engine_for, search, visit
 from tests.train.runs import TINY, lively_model
@@ -123,35 +124,28 @@ class UpdateReached(Exception):
 
 
 class FirstStep(SimpleNamespace):
-    """What the first step of a run has made when it reaches its update: model, optimizer, rows, reference, config,
-    batch, credited; and `collected` and `logprobs` of all rollouts, those that were dropped included."""
+    """What the first step of a run has made when it reaches its update: model, optimizer, batch, credit, reference,
+    config; `rows` of the batch, and `samples` of all rollouts, those that were dropped included."""
 
     def update(self, rows=None, step=1) -> dict:
         rows = self.rows if rows is None else rows
-        return igpo_update(self.model, self.optimizer, rows, self.reference, self.config, step)
+        if self.reference and self.config.loss.kl_coef:
+            rows = with_reference(rows, self.reference, self.config)
+        return train_on(rows, self.model, self.optimizer, self.config, step)
 
 
 def first_step(config: IGPOConfig, plays) -> FirstStep:
     """Run train_igpo.py's own code up to its first update, with rollouts that follow `plays`."""
     made = FirstStep()
 
-    def make_batch(scored, *rest):
-        made.collected, made.logprobs = zip(*scored, strict=True)
-        made.batch = batching.make_batch(scored, *rest)
-        return made.batch
+    def make_batch(samples, graded):
+        made.samples = samples
+        return batching.make_batch(samples, graded)
 
-    def credit(measured, recipe):
-        made.credited = crediting.assign_credit(measured, recipe)
-        return made.credited
-
-    def update(model, optimizer, rows, reference, config, step):
-        made.model, made.optimizer, made.rows, made.reference, made.config = (
-            model,
-            optimizer,
-            rows,
-            reference,
-            config,
-        )
+    def update(model, optimizer, batch, credit, reference, config, step):
+        made.model, made.optimizer, made.reference = model, optimizer, reference
+        made.batch, made.credit, made.config = batch, credit, config
+        made.rows = [*map(make_row, batch.rollouts, credit.advantages)]
         raise UpdateReached
 
     with (
@@ -160,14 +154,20 @@ def first_step(config: IGPOConfig, plays) -> FirstStep:
         suppress(UpdateReached),
     ):
         script_runs(patch, config, plays)
-        for name, stand_in in (
-            ("make_batch", make_batch),
-            ("assign_credit", credit),
-            ("igpo_update", update),
-        ):
-            patch.setattr(train_igpo, name, stand_in)
+        patch.setattr(train_igpo, "make_batch", make_batch)
+        patch.setattr(train_igpo, "igpo_update", update)
         train_igpo.main(replace(config, out=out))
     return made
+
+
+def row_logprobs(model: Qwen3, rows: list[Row]) -> list[torch.Tensor]:
+    """The log-probs of the sampled tokens of each row."""
+    return [pack_logprobs(model, *make_packs([row.example], 10_000)) for row in rows]
+
+
+def with_gate(monkeypatch, mean_gap: float) -> None:
+    """From now on the gate on log-probs is here."""
+    monkeypatch.setitem(PRECISION, "cpu", replace(PRECISION["cpu"], mean_gap=mean_gap))
 
 
 def learned(run: Path, steps: int) -> float:
@@ -176,16 +176,12 @@ def learned(run: Path, steps: int) -> float:
     gain, trained = 0.0, weights.load(latest_checkpoint(run) / "model")
     for step in range(1, steps + 1):
         batch = load_batch(path_of(run, step))
-        rows = list(map(row_of, [m.rollout for m in batch.samples], batch.credit.advantages))
+        rows = [*map(make_row, [m.rollout for m in batch.samples], batch.credit.advantages)]
         with torch.no_grad():
-            before, after = (
-                packed_logprobs(each, rows, 1.0)[0]
-                for each in (weights.load(weights.TINY_BASE), trained)
-            )
-        gain += sum(
-            float((row.advantages * (new - old)).mean())
-            for row, new, old in zip(rows, after, before, strict=True)
-        )
+            before = row_logprobs(weights.load(weights.TINY_BASE), rows)
+            after = row_logprobs(trained, rows)
+        for row, new, old in zip(rows, after, before, strict=True):
+            gain += float((row.advantages * (new - old)).mean())
     return gain
 
 

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
+from minvenus.evaluation.questions import batch_indices
 from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import Recipe
 from minvenus.sft.dataset import Example
-from minvenus.train.batch import batch_indices, fingerprint, health, hold_out, make_batch
-from minvenus.types import Question, Rollout, Turn
+from minvenus.train.batch import failed, fingerprint, health, hold_out, make_batch
+from minvenus.types import Question, Rollout, Sample, Turn
 
 PAPER = Recipe.paper()
 
@@ -43,10 +44,14 @@ def beliefs(r, *values):
 
 
 def batch_of(rollouts, outcomes, group_size=2, logprobs=None):
-    scored = zip(rollouts, logprobs or map(beliefs, rollouts), strict=True)
-    return make_batch(
-        list(scored), group_size, lambda sound: [outcomes[rollouts.index(r)] for r in sound]
-    )
+    samples, graded = [], []
+    for i, (played, scores) in enumerate(
+        zip(rollouts, logprobs or map(beliefs, rollouts), strict=True)
+    ):
+        samples.append(Sample(played, scores, None, i // group_size, i % group_size))
+        if not failed(played):
+            graded.append(replace(samples[-1], outcome=outcomes[i]))
+    return make_batch(samples, graded)
 
 
 # --------------------------------------------------------------------------------------------------------- who counts
@@ -65,14 +70,7 @@ def test_failed_unknown_and_lonely_rollouts_are_dropped_and_counted():
         )
         for i in range(9)
     ]
-    asked = []
-
-    def grade(sound):
-        asked.extend(r.question.id for r in sound)
-        return [None if r.question.id in ("q1-4", "q2-8") else 1.0 for r in sound]
-
-    batch = make_batch([(r, beliefs(r)) for r in rollouts], 3, grade)
-    assert not {"q0-1", "q2-6"} & {*asked} and len(asked) == 7, "nobody grades what failed"
+    batch = batch_of(rollouts, [None if i in (4, 8) else 1.0 for i in range(9)], 3)
     assert [r.question.id for r in batch.rollouts] == ["q0-0", "q0-2", "q1-3", "q1-5"]
     assert [m.group for m in batch.samples] == [0, 0, 1, 1] and batch.groups == 3
     assert batch.dropped == Counter(failed=2, judge_unknown=2, alone=1)
@@ -199,7 +197,9 @@ def test_an_answer_in_a_rollout_that_was_cut_is_not_correct():
     cut = rollout("search", "answer", termination="timeout")
     whole = rollout("search", "visit", "answer")
     batch = batch_of([cut, whole], [1.0, 1.0], logprobs=[beliefs(cut), [[-1.0], None, [-1.0]]])
-    numbers = health(batch, assign_credit(batch.samples, PAPER), [[[], []], [[], ["right"], []]], [1, 1])
+    numbers = health(
+        batch, assign_credit(batch.samples, PAPER), [[[], []], [[], ["right"], []]], [1, 1]
+    )
     assert numbers["browse_correct"] == 0.5 and numbers["browse_wrong"] == 0.0
 
 
